@@ -10,11 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 4, 5)))
-#endif
-static int32_t
-fail(int32_t status, char *message, size_t message_size, const char *format, ...) {
+static int32_t fail(int32_t status, char *message, size_t message_size, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static int32_t fail(int32_t status, char *message, size_t message_size, const char *format, ...) {
     if (message != NULL && message_size > 0) {
         va_list arguments;
         va_start(arguments, format);
