@@ -1,0 +1,22 @@
+// The OpenCL headers as this backend uses them: the C API and clhpp's RAII wrappers without exceptions, and check(), which
+// turns a failing call into an Error with the call's name and the code's.
+#pragma once
+
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_HPP_TARGET_OPENCL_VERSION 300
+#define CL_HPP_MINIMUM_OPENCL_VERSION 120
+#include <CL/opencl.hpp>
+
+#include <string>
+
+namespace winnow::opencl {
+
+const char* cl_error_name(cl_int code);
+
+[[noreturn]] void throw_cl_error(cl_int code, const char* call, const std::string& detail = {});
+
+inline void check(cl_int code, const char* call) {
+    if (code != CL_SUCCESS) throw_cl_error(code, call);
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,136 @@
+// What the launchers of kernels (sdpa_vector.cpp, kv_append.cpp, ...) see of OpenCL: capabilities, kernels made on demand,
+// memory bound to arguments, and the launch itself. A launcher chooses a variant, fills a parameter struct and calls
+// Operation; which queue, thread and import of host memory that means is decided here.
+//
+//     Kernel& kernel = runtime.kernel("sdpa_vector.cl", "sdpa_vector", options);
+//     Operation operation(runtime);
+//     const Bound q = operation.bind(args.q, Access::read);
+//     params.q_offset = q.offset; ...
+//     operation.launch(kernel, params, {q.memory, ...}, Grid{.groups = {n, 1, 1}, .work = multiply_adds});
+//     return operation.complete(want_event);
+//
+// The arguments of every kernel are, in this order:
+//     0        the parameter struct, by value
+//     1 .. n   memory, in the order given to launch(); a null cl_mem arrives as a NULL pointer
+//     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
+// group_base is how one operation is divided among several devices without a global offset: no group may assume that the groups
+// of one get_num_groups(0) are all there are (put the count into the parameters), nor wait for another group.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "device/device.hpp"
+#include "opencl/cl.hpp"
+
+namespace winnow::opencl {
+
+// What was found out about the device; variants are chosen by this alone.
+struct Capabilities {
+    uint32_t type = 0;             // WINNOW_DEVICE_*
+    uint32_t compute_units = 1;    // that work at once on one operation: of the device, or the number of lanes
+    size_t max_group_size = 1;     // work-items
+    uint64_t local_memory = 0;     // bytes
+    uint64_t memory_size = 0;      // bytes
+    uint64_t max_allocation_size = 0;
+    bool zero_copy = false;        // host memory is used where it lies (probed)
+    bool single_launch = false;    // device-scope acquire/release atomics: the last group may combine
+    bool subgroups = false;
+    bool fp16 = false;
+    bool fp64 = false;
+};
+
+enum class Access { read, write, read_write };
+
+// Memory as a kernel argument: the pointer argument, and the tensor's first byte relative to it. The pointer is aligned to
+// at least 128 bytes; the offset need not be aligned to more than the element.
+struct Bound {
+    cl_mem memory = nullptr;
+    uint64_t offset = 0; // bytes
+};
+
+struct Grid {
+    std::array<size_t, 3> groups{1, 1, 1};
+    std::array<size_t, 3> group_size{1, 1, 1};
+    // About how many multiply-adds the launch costs: small ones are not worth waking a second thread. 0: small.
+    uint64_t work = 0;
+};
+
+class Kernel; // one entry point of one specialised program; lives as long as the Runtime
+class Runtime;
+
+// One call of the interface: binds its tensors, launches one kernel or several, completes. Copies host memory in and out
+// where the device cannot reach it. Not to be kept beyond the call.
+class Operation {
+public:
+    explicit Operation(Runtime& runtime);
+    ~Operation();
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    // An absent tensor gives {nullptr, 0}. Where the device cannot reach host memory and the tensor is written with
+    // gaps (strides) or by index, use read_write, so that what lies between survives.
+    Bound bind(const Tensor& tensor, Access access);
+
+    template <typename Params>
+    void launch(Kernel& kernel, const Params& params, std::initializer_list<cl_mem> memory, const Grid& grid) {
+        static_assert(std::is_trivially_copyable_v<Params>);
+        launch(kernel, &params, sizeof params, memory, grid);
+    }
+    void launch(Kernel& kernel, const void* params, size_t params_size, std::initializer_list<cl_mem> memory,
+                const Grid& grid);
+
+    // Copies out what has to be, and gives the event if one is wanted (null otherwise).
+    std::unique_ptr<Event> complete(bool want_event);
+
+private:
+    struct Staged; // host memory copied to the device for this operation
+    Runtime& runtime_;
+    std::vector<Staged> staged_; // stays empty, and without allocation, where the device reaches host memory
+    cl_event last_event_ = nullptr;
+};
+
+class Runtime {
+public:
+    // Chooses the device (or takes the host's objects), probes it and makes the queues. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+    explicit Runtime(const DeviceRequest& request);
+    ~Runtime();
+    Runtime(const Runtime&) = delete;
+    Runtime& operator=(const Runtime&) = delete;
+
+    const Capabilities& capabilities() const;
+    void info(winnow_device_info& out) const; // all but struct_size and kernel_shape
+    void stats(winnow_stats& out) const;      // launches, programs, copies
+    const Log& log() const;
+
+    // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ..."); compiled or
+    // loaded at its first use. A lookup hashes the three strings (about 0.1 us), so where the options string is costly to
+    // make, keep the reference: it stays valid as long as the Runtime. Throws DEVICE with the build log.
+    Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
+
+    // Device memory for a kernel's partial results, at least `bytes` large, zeroed when it is made and handed out again at each
+    // call with what the last launch left in it: a counter in it has to be put back to zero by the group that used it last. Each
+    // `slot` (0 to 3) is a memory of its own. Growing it gives a new, zeroed one.
+    cl_mem scratch(uint64_t bytes, int slot = 0);
+
+    std::unique_ptr<Buffer> allocate(uint64_t size);
+    std::unique_ptr<Buffer> import_host(void* data, uint64_t size);
+    std::unique_ptr<Buffer> import_cl_mem(void* memory, uint64_t offset, uint64_t size);
+
+    void flush();
+    void finish();
+    void wait_cl_event(void* event);
+
+private:
+    friend class Operation;
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+} // namespace winnow::opencl
