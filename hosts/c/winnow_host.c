@@ -1,0 +1,133 @@
+/* winnow_host.c - the smallest useful host: one layer's keys and values go into an f16 cache that Winnow allocates,
+ * one query token attends to them, and the output and the probabilities come back.
+ *
+ *     winnow_host [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path; DEVICE: "cpu", "gpu", a number, a
+ * name
+ *
+ * A runtime does the same once per layer and token. Only winnow.h and the loader are needed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "winnow_loader.h"
+
+enum { KV_HEADS = 2, Q_HEADS = 4, HEAD_SIZE = 64, SLOTS = 8, TOKENS = 5 };
+
+static const winnow_api *api;
+static winnow_context *context;
+
+/* Every call returns a status; the text of a failure is with the context, or in `message` when there is none yet. */
+static void check(int32_t status, const char *call, const char *message) {
+    if (status != WINNOW_OK) {
+        fprintf(stderr, "%s: %s: %s\n", call, api != NULL ? api->status_name(status) : "no backend",
+                message != NULL ? message : api->context_message(context));
+        exit(1);
+    }
+}
+
+/* A dense [1, heads, rows, size] view of a buffer, or of host memory where buffer is NULL. Strides are bytes. */
+static winnow_tensor view(uint32_t type, int64_t element, winnow_buffer *buffer, void *data, int64_t heads,
+                          int64_t rows, int64_t size) {
+    winnow_tensor tensor;
+    memset(&tensor, 0, sizeof tensor); /* zero means absent or default, here and everywhere */
+    tensor.struct_size = sizeof tensor;
+    tensor.type = type;
+    tensor.buffer = buffer;
+    tensor.data = data;
+    tensor.shape[0] = 1, tensor.shape[1] = heads, tensor.shape[2] = rows, tensor.shape[3] = size;
+    tensor.stride[3] = element;
+    tensor.stride[2] = element * size;
+    tensor.stride[1] = element * size * rows;
+    tensor.stride[0] = element * size * rows * heads;
+    return tensor;
+}
+
+static winnow_buffer *allocate(uint64_t size) {
+    winnow_buffer_desc desc;
+    winnow_buffer *buffer = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.struct_size = sizeof desc;
+    desc.kind = WINNOW_BUFFER_ALLOCATE;
+    desc.size = size;
+    check(api->buffer_create(context, &desc, &buffer), "buffer_create", NULL);
+    return buffer;
+}
+
+int main(int argc, char **argv) {
+    static float k[KV_HEADS][TOKENS][HEAD_SIZE], v[KV_HEADS][TOKENS][HEAD_SIZE], q[Q_HEADS][HEAD_SIZE];
+    static float out[Q_HEADS][HEAD_SIZE], scores[Q_HEADS][TOKENS];
+    int32_t slots[TOKENS] = {0, 1, 2, 3, 4}; /* the cache's row that each token goes to */
+    const uint64_t cache_size = (uint64_t)KV_HEADS * SLOTS * HEAD_SIZE * 2;
+    char message[512];
+    int h, t, i;
+
+    /* Load a backend and make a context on a device. */
+    winnow_library library;
+    winnow_context_desc context_desc;
+    winnow_device_info info;
+    check(winnow_library_open(argc > 1 ? argv[1] : NULL, NULL, &library, message, sizeof message), "load", message);
+    api = library.api;
+    memset(&context_desc, 0, sizeof context_desc);
+    context_desc.struct_size = sizeof context_desc;
+    context_desc.device = argc > 2 ? argv[2] : NULL;
+    check(api->context_create(&context_desc, &context, message, sizeof message), "context_create", message);
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    check(api->context_info(context, &info), "context_info", NULL);
+    printf("backend %s %s, device %s (%s)\n", api->backend_name, api->backend_version, info.name, info.platform);
+
+    /* Token t's key points along axis t and its value is t everywhere (100 + t in KV head 1); query head h points along
+     * axis h, so that it sees token h with a logit of 16 / sqrt(64) = 2 and the others with 0. */
+    for (h = 0; h < KV_HEADS; ++h) {
+        for (t = 0; t < TOKENS; ++t) {
+            k[h][t][t] = 1.0f;
+            for (i = 0; i < HEAD_SIZE; ++i) v[h][t][i] = (float)(100 * h + t);
+        }
+    }
+    for (h = 0; h < Q_HEADS; ++h) q[h][h] = 16.0f;
+
+    /* The cache: f16, in memory of the device. Append the dense f32 rows; they are converted on the way. */
+    winnow_buffer *k_buffer = allocate(cache_size), *v_buffer = allocate(cache_size);
+    winnow_tensor k_src = view(WINNOW_TYPE_F32, 4, NULL, k, KV_HEADS, TOKENS, HEAD_SIZE);
+    winnow_tensor v_src = view(WINNOW_TYPE_F32, 4, NULL, v, KV_HEADS, TOKENS, HEAD_SIZE);
+    winnow_tensor k_cache = view(WINNOW_TYPE_F16, 2, k_buffer, NULL, KV_HEADS, SLOTS, HEAD_SIZE);
+    winnow_tensor v_cache = view(WINNOW_TYPE_F16, 2, v_buffer, NULL, KV_HEADS, SLOTS, HEAD_SIZE);
+    winnow_tensor rows = view(WINNOW_TYPE_I32, 4, NULL, slots, 1, 1, TOKENS);
+    winnow_kv_append_desc append;
+    memset(&append, 0, sizeof append);
+    append.struct_size = sizeof append;
+    append.k_src = &k_src, append.v_src = &v_src;
+    append.k_cache = &k_cache, append.v_cache = &v_cache;
+    append.k_row_indices = &rows;
+    check(api->kv_append(context, &append, NULL), "kv_append", NULL);
+
+    /* Attend: one query token, four query heads on two KV heads, over the slots in use. Ask for the probabilities. */
+    winnow_tensor q_in = view(WINNOW_TYPE_F32, 4, NULL, q, Q_HEADS, 1, HEAD_SIZE);
+    winnow_tensor result = view(WINNOW_TYPE_F32, 4, NULL, out, Q_HEADS, 1, HEAD_SIZE);
+    winnow_tensor scores_out = view(WINNOW_TYPE_F32, 4, NULL, scores, Q_HEADS, 1, TOKENS);
+    winnow_sdpa_desc sdpa;
+    k_cache.shape[2] = v_cache.shape[2] = TOKENS; /* a shorter view; the strides stay */
+    memset(&sdpa, 0, sizeof sdpa);
+    sdpa.struct_size = sizeof sdpa;
+    sdpa.q = &q_in, sdpa.k = &k_cache, sdpa.v = &v_cache, sdpa.out = &result;
+    sdpa.scores_mode = WINNOW_SCORES_PROBS;
+    sdpa.scores_out = &scores_out;
+    sdpa.is_causal = 1;
+    sdpa.q_offset = TOKENS - 1; /* the query is the newest token */
+    check(api->supports_sdpa(context, &sdpa, message, sizeof message), "supports_sdpa", message);
+    printf("attention by %s\n", message);
+    check(api->sdpa(context, &sdpa, NULL), "sdpa", NULL);
+    check(api->finish(context), "finish", NULL);
+
+    for (h = 0; h < Q_HEADS; ++h) {
+        printf("head %d: output %.3f, scores", h, out[h][0]);
+        for (t = 0; t < TOKENS; ++t) printf(" %.4f", scores[h][t]);
+        printf("\n");
+    }
+    check(api->buffer_destroy(k_buffer), "buffer_destroy", NULL);
+    check(api->buffer_destroy(v_buffer), "buffer_destroy", NULL);
+    check(api->context_destroy(context), "context_destroy", NULL);
+    winnow_library_close(&library);
+    return 0;
+}
