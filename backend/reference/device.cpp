@@ -1,0 +1,137 @@
+// Host memory as buffers, a device without a queue, and the choice of the only device there is.
+#include "reference/device.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "reference/kv_append.hpp"
+#include "reference/sdpa.hpp"
+#include "reference/view.hpp"
+
+namespace winnow::reference {
+namespace {
+
+constexpr const char* device_name = "reference";
+
+[[noreturn]] void refuse_cl(const char* what) {
+    throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(what) + ": the reference backend has no OpenCL");
+}
+
+std::string lowered(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    return text;
+}
+
+// winnow_context_desc.device, answered by a single device of type CPU.
+void require_chosen(const DeviceRequest& request) {
+    std::string wanted = request.device;
+    if (wanted.empty())
+        if (const char* variable = std::getenv("WINNOW_DEVICE")) wanted = variable;
+    wanted = lowered(wanted);
+    if (wanted.empty() || wanted == "0" || wanted == "cpu") return;
+    const bool is_number = std::all_of(wanted.begin(), wanted.end(), [](unsigned char c) { return std::isdigit(c); });
+    const bool names_us = std::string(device_name).find(wanted) != std::string::npos;
+    if (wanted == "gpu" || is_number || !names_us)
+        throw Error(WINNOW_ERROR_NOT_FOUND,
+                    "device: no device \"" + wanted + "\"; the only one is 0, \"" + device_name + "\", of type cpu");
+}
+
+class CompletedEvent final : public Event {
+public:
+    void wait() override {}
+    bool is_complete() override { return true; }
+    void* cl_event() override { refuse_cl("event_get_cl"); }
+};
+
+} // namespace
+
+HostBuffer::HostBuffer(uint64_t size) : owned_(new (std::nothrow) std::byte[size]()), data_(owned_.get()), size_(size) {
+    if (!owned_) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "no host memory for " + std::to_string(size) + " bytes");
+}
+
+void HostBuffer::write(uint64_t offset, const void* data, uint64_t size) {
+    std::memmove(data_ + offset, data, size);
+}
+
+void HostBuffer::read(uint64_t offset, void* data, uint64_t size) {
+    std::memmove(data, data_ + offset, size);
+}
+
+winnow_device_info device_info() {
+    winnow_device_info info{};
+    info.struct_size = sizeof info;
+    info.type = WINNOW_DEVICE_CPU;
+    std::snprintf(info.name, sizeof info.name, "%s", device_name);
+    std::snprintf(info.vendor, sizeof info.vendor, "Winnow");
+    std::snprintf(info.platform, sizeof info.platform, "host");
+    std::snprintf(info.driver_version, sizeof info.driver_version, "none");
+    std::snprintf(info.kernel_shape, sizeof info.kernel_shape, "reference");
+    info.memory_size = UINT64_MAX;
+    info.max_allocation_size = UINT64_MAX;
+    info.compute_units = 1;
+    info.capabilities = WINNOW_CAPABILITY_UNIFIED_MEMORY | WINNOW_CAPABILITY_FP64;
+    return info;
+}
+
+ReferenceDevice::ReferenceDevice(const DeviceRequest& request) {
+    if (request.cl_context || request.cl_device_id || request.cl_command_queue) refuse_cl("cl_context");
+    if (!request.variants.empty())
+        throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
+                    "variants: got \"" + request.variants + "\", but the reference has nothing to choose from");
+    require_chosen(request);
+}
+
+void ReferenceDevice::info(winnow_device_info& out) const {
+    const uint32_t struct_size = out.struct_size;
+    out = device_info();
+    out.struct_size = struct_size;
+}
+
+void ReferenceDevice::stats(winnow_stats& out) const {
+    out.kernel_launches = launches_;
+}
+
+std::unique_ptr<Buffer> ReferenceDevice::allocate(uint64_t size) {
+    return std::make_unique<HostBuffer>(size);
+}
+
+std::unique_ptr<Buffer> ReferenceDevice::import_host(void* data, uint64_t size) {
+    return std::make_unique<HostBuffer>(data, size);
+}
+
+std::unique_ptr<Buffer> ReferenceDevice::import_cl_mem(void*, uint64_t, uint64_t) {
+    refuse_cl("kind IMPORT_CL_MEM");
+}
+
+std::string ReferenceDevice::validate(const Sdpa& args) const {
+    return validate_sdpa(args);
+}
+
+std::string ReferenceDevice::validate(const KvAppend& args) const {
+    return validate_kv_append(args);
+}
+
+std::unique_ptr<Event> ReferenceDevice::launch(const Sdpa& args, bool want_event) {
+    sdpa(args);
+    return completed(want_event);
+}
+
+std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_event) {
+    kv_append(args);
+    return completed(want_event);
+}
+
+void ReferenceDevice::wait_cl_event(void*) {
+    refuse_cl("wait_cl_event");
+}
+
+std::unique_ptr<Event> ReferenceDevice::completed(bool want_event) {
+    ++launches_;
+    return want_event ? std::make_unique<CompletedEvent>() : nullptr;
+}
+
+} // namespace winnow::reference

@@ -1,0 +1,36 @@
+// The reference's device: host memory and the calling thread. Work is complete when a launch returns.
+#pragma once
+
+#include "device/device.hpp"
+
+namespace winnow::reference {
+
+winnow_device_info device_info();
+
+class ReferenceDevice : public Device {
+public:
+    explicit ReferenceDevice(const DeviceRequest& request); // refuses what is not ours to give
+
+    void info(winnow_device_info& out) const override;
+    void stats(winnow_stats& out) const override;
+
+    std::unique_ptr<Buffer> allocate(uint64_t size) override;
+    std::unique_ptr<Buffer> import_host(void* data, uint64_t size) override;
+    std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) override;
+
+    std::string validate(const Sdpa& args) const override;
+    std::string validate(const KvAppend& args) const override;
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override;
+    std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override;
+
+    void flush() override {}
+    void finish() override {}
+    void wait_cl_event(void* cl_event) override;
+
+private:
+    std::unique_ptr<Event> completed(bool want_event);
+
+    uint64_t launches_ = 0;
+};
+
+} // namespace winnow::reference

@@ -1,0 +1,146 @@
+// The formula of winnow_sdpa_desc, one query row at a time, in the order in which the header writes it.
+#include "reference/sdpa.hpp"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "reference/element.hpp"
+#include "reference/view.hpp"
+
+namespace winnow::reference {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// One query row: batch entry, query head, query token, and what follows from them.
+struct Row {
+    int64_t batch, head, token;
+    int64_t k_batch, v_batch, kv_head;
+    int64_t position;
+};
+
+Row row_of(const Sdpa& args, int64_t batch, int64_t head, int64_t token) {
+    Row row;
+    row.batch = batch;
+    row.head = head;
+    row.token = token;
+    row.k_batch = batch / (args.batch() / args.k.shape[0]);
+    row.v_batch = batch / (args.batch() / args.v.shape[0]);
+    row.kv_head = head / args.group();
+    row.position = args.q_offset + token;
+    return row;
+}
+
+double per_head(const Tensor& tensor, int64_t head, double absent) {
+    return tensor ? load(tensor.type, address(tensor, 0, 0, 0, head)) : absent;
+}
+
+std::byte* mask_element(const Sdpa& args, const Row& row, int64_t key) {
+    const Tensor& mask = args.mask;
+    return address(mask, row.batch % mask.shape[0], row.head % mask.shape[1], mask.shape[2] == 1 ? 0 : row.token,
+                   mask.shape[3] == 1 ? 0 : key);
+}
+
+// Whether the row may look at the key at all. An additive -inf hides a key just as a boolean false does, so that
+// whatever lies in a hidden key or value, NaN included, has no way into the result.
+bool is_visible(const Sdpa& args, const Row& row, int64_t key) {
+    if (args.is_causal && key > row.position) return false;
+    if (args.window_left != 0 && key <= row.position - args.window_left) return false;
+    if (args.window_right != 0 && key > row.position + args.window_right) return false;
+    if (!args.mask) return true;
+    const std::byte* element = mask_element(args, row, key);
+    if (args.mask.type == Type::boolean) return *element != std::byte{0};
+    return load(args.mask.type, element) != -infinity;
+}
+
+double raw_score(const Sdpa& args, const Row& row, int64_t key) {
+    double dot = 0;
+    for (int64_t d = 0; d < args.head_size(); ++d)
+        dot += load(args.q.type, address(args.q, row.batch, row.head, row.token, d)) *
+               load(args.k.type, address(args.k, row.k_batch, row.kv_head, key, d));
+    return double(args.scale) * dot;
+}
+
+double softcapped(const Sdpa& args, double score) {
+    return args.softcap != 0 ? double(args.softcap) * std::tanh(score / double(args.softcap)) : score;
+}
+
+double biased(const Sdpa& args, const Row& row, int64_t key, double score) {
+    if (!is_visible(args, row, key)) return -infinity;
+    if (args.mask && args.mask.type != Type::boolean)
+        score += per_head(args.mask_slopes, row.head, 1) * load(args.mask.type, mask_element(args, row, key));
+    if (args.alibi_slopes) score += per_head(args.alibi_slopes, row.head, 0) * double(key - row.position);
+    return score;
+}
+
+// A maximum that does not lose NaN.
+double larger(double a, double b) {
+    return std::isnan(a) || a > b ? a : b;
+}
+
+void sdpa_row(const Sdpa& args, const Row& row) {
+    const int64_t kv_len = args.kv_len();
+    std::vector<double> logits(static_cast<size_t>(kv_len));
+    bool sees_any = false;
+    double maximum = -infinity;
+    for (int64_t key = 0; key < kv_len; ++key) {
+        const double raw = raw_score(args, row, key);
+        const double capped = softcapped(args, raw);
+        const double logit = biased(args, row, key, capped);
+        logits[size_t(key)] = logit;
+        if (logit != -infinity) {
+            sees_any = true;
+            maximum = larger(maximum, logit);
+        }
+        if (!args.scores_out) continue;
+        std::byte* score = address(args.scores_out, row.batch, row.head, row.token, key);
+        if (args.scores_mode == Scores::raw) store(args.scores_out.type, score, raw);
+        if (args.scores_mode == Scores::softcapped) store(args.scores_out.type, score, capped);
+        if (args.scores_mode == Scores::biased) store(args.scores_out.type, score, logit);
+    }
+
+    double sum = 0;
+    if (sees_any) {
+        const double sink = per_head(args.head_sink, row.head, -infinity);
+        maximum = larger(maximum, sink);
+        for (double logit : logits) sum += logit == -infinity ? 0 : std::exp(logit - maximum);
+        if (sink != -infinity) sum += std::exp(sink - maximum);
+    }
+    std::vector<double> probabilities(logits.size(), 0);
+    for (size_t key = 0; key < logits.size(); ++key)
+        if (logits[key] != -infinity) probabilities[key] = std::exp(logits[key] - maximum) / sum;
+
+    for (int64_t d = 0; d < args.v_head_size(); ++d) {
+        double value = 0;
+        for (int64_t key = 0; key < kv_len; ++key)
+            if (logits[size_t(key)] != -infinity)
+                value += probabilities[size_t(key)] *
+                         load(args.v.type, address(args.v, row.v_batch, row.kv_head, key, d));
+        store(args.out.type, address(args.out, row.batch, row.head, row.token, d), value);
+    }
+    if (args.scores_out && args.scores_mode == Scores::probs)
+        for (int64_t key = 0; key < kv_len; ++key)
+            store(args.scores_out.type, address(args.scores_out, row.batch, row.head, row.token, key),
+                  probabilities[size_t(key)]);
+    if (args.row_stats) {
+        store(args.row_stats.type, address(args.row_stats, row.batch, row.head, row.token, 0), maximum);
+        store(args.row_stats.type, address(args.row_stats, row.batch, row.head, row.token, 1), sum);
+    }
+}
+
+} // namespace
+
+std::string validate_sdpa(const Sdpa& args) {
+    for (const Tensor* tensor : {&args.q, &args.k, &args.v, &args.out})
+        if (!is_floating(tensor->type)) refuse_type(tensor->type);
+    return "reference";
+}
+
+void sdpa(const Sdpa& args) {
+    for (int64_t batch = 0; batch < args.batch(); ++batch)
+        for (int64_t head = 0; head < args.q_heads(); ++head)
+            for (int64_t token = 0; token < args.q_len(); ++token) sdpa_row(args, row_of(args, batch, head, token));
+}
+
+} // namespace winnow::reference
