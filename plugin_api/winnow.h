@@ -1,0 +1,346 @@
+/* winnow.h - the one header between a host and a Winnow backend.
+ *
+ * A host opens a backend's shared object, calls its only exported function, winnow_get_api, and from then on
+ * talks through the table of functions that comes back. Everything here is C99 with fixed-width types; the
+ * rules that keep it binary compatible are in docs/abi.md.
+ *
+ * Conventions, true of every function unless it says otherwise:
+ *   - It returns a status, WINNOW_OK (0) or one of WINNOW_ERROR_*. When it fails, no output was written.
+ *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it.
+ *     A zero in any other field means "absent" or "default".
+ *   - Distinct contexts may be used from different threads at once; one context, and all that was made from
+ *     it, is the host's to serialise.
+ *   - A backend never prints, throws, aborts or exits. Text goes to the caller's buffer, to the context's
+ *     message or to the log callback.
+ */
+#ifndef WINNOW_H
+#define WINNOW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version ------------------------------------------------------------------------------------------ */
+
+#define WINNOW_MAKE_VERSION(major, minor) ((((uint32_t)(major)) << 16) | (uint32_t)(minor))
+#define WINNOW_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
+#define WINNOW_VERSION_MINOR(version) ((uint32_t)(version)&0xffffu)
+#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 1)
+
+/* ---- Status ------------------------------------------------------------------------------------------- */
+
+#define WINNOW_OK 0
+#define WINNOW_ERROR_INVALID_ARGUMENT 1 /* an argument breaks its documented contract */
+#define WINNOW_ERROR_UNSUPPORTED 2      /* a valid request that this backend or device cannot carry out */
+#define WINNOW_ERROR_UNIMPLEMENTED 3    /* a slot of the table that this backend does not offer */
+#define WINNOW_ERROR_VERSION 4          /* no version in common */
+#define WINNOW_ERROR_NOT_FOUND 5        /* no such device, driver or file */
+#define WINNOW_ERROR_OUT_OF_MEMORY 6    /* host or device memory is exhausted */
+#define WINNOW_ERROR_DEVICE 7           /* the driver reported a failure */
+#define WINNOW_ERROR_INTERNAL 8         /* a defect of the backend */
+
+/* ---- Element types and storage formats ---------------------------------------------------------------- */
+
+#define WINNOW_TYPE_F32 1
+#define WINNOW_TYPE_F16 2
+#define WINNOW_TYPE_BF16 3
+#define WINNOW_TYPE_I32 4
+#define WINNOW_TYPE_I64 5
+#define WINNOW_TYPE_BOOL 6 /* one byte, 0 is false, anything else is true */
+
+/* ---- Devices ------------------------------------------------------------------------------------------ */
+
+#define WINNOW_DEVICE_CPU 1
+#define WINNOW_DEVICE_GPU 2
+#define WINNOW_DEVICE_ACCELERATOR 3
+
+#define WINNOW_CAPABILITY_UNIFIED_MEMORY 0x1u /* host memory is used where it lies, without a copy */
+#define WINNOW_CAPABILITY_SINGLE_LAUNCH 0x2u  /* device-scope atomics: a split softmax combines in one launch */
+#define WINNOW_CAPABILITY_SUBGROUPS 0x4u
+#define WINNOW_CAPABILITY_FP16 0x8u /* arithmetic in half precision; storage in f16 needs no capability */
+#define WINNOW_CAPABILITY_FP64 0x10u
+
+/* What device_info and context_info tell. Strings are zero terminated and cut to fit. */
+typedef struct winnow_device_info {
+    uint32_t struct_size;
+    uint32_t type; /* WINNOW_DEVICE_* */
+    char name[128];
+    char vendor[128];
+    char platform[128];
+    char driver_version[128];
+    char kernel_shape[32]; /* the family of kernel variants chosen for it: "cpu", "reference", ... */
+    uint64_t memory_size;  /* bytes of device memory */
+    uint64_t max_allocation_size; /* bytes */
+    uint32_t compute_units;
+    uint32_t capabilities; /* WINNOW_CAPABILITY_* */
+} winnow_device_info; /* end of version 0.1 */
+
+/* ---- Extension records -------------------------------------------------------------------------------- */
+
+/* Descriptions carry an optional chain of these. A type the backend does not know is skipped, or refused
+ * with WINNOW_ERROR_UNSUPPORTED when WINNOW_EXTENSION_REQUIRED is set. Version 0.1 defines no type. */
+#define WINNOW_EXTENSION_REQUIRED 0x1u
+
+typedef struct winnow_extension {
+    uint32_t struct_size;
+    uint32_t type;
+    uint32_t flags; /* WINNOW_EXTENSION_REQUIRED or 0 */
+    uint32_t reserved; /* 0 */
+    const struct winnow_extension *next;
+} winnow_extension; /* end of version 0.1 */
+
+/* ---- Callbacks ---------------------------------------------------------------------------------------- */
+
+#define WINNOW_LOG_ERROR 1
+#define WINNOW_LOG_WARNING 2
+#define WINNOW_LOG_INFO 3
+#define WINNOW_LOG_DEBUG 4
+
+/* text is zero terminated, without a newline, and valid during the call only. */
+typedef void (*winnow_log_callback)(void *user_data, int32_t level, const char *text);
+
+/* Runs task(task_data, i) once for every i in [0, count), on any threads, and returns when all are done. */
+typedef void (*winnow_task)(void *task_data, uint32_t index);
+typedef void (*winnow_parallel_for)(void *user_data, uint32_t count, winnow_task task, void *task_data);
+
+/* ---- Context ------------------------------------------------------------------------------------------ */
+
+typedef struct winnow_context winnow_context;
+typedef struct winnow_buffer winnow_buffer;
+typedef struct winnow_event winnow_event;
+
+/* How a context is made: on a device the backend chooses, or on the host's own OpenCL objects. */
+typedef struct winnow_context_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    /* Which device, in one string: "gpu", "cpu", a number as device_info counts, or a part of the device's or
+     * platform's name (case ignored). NULL or "": the environment variable WINNOW_DEVICE, else the first GPU,
+     * else the first device. */
+    const char *device;
+    /* The host's own OpenCL objects (cl_context, cl_device_id, cl_command_queue): all three or none; `device`
+     * must then be NULL. They are retained until context_destroy. The queue must be in order. */
+    void *cl_context;
+    void *cl_device_id;
+    void *cl_command_queue;
+    /* Forces kernel variants, for tests and measurements: a list of key=value separated by commas, "help" as
+     * the value names the choices in the error. NULL: chosen by capability. docs/variants.md */
+    const char *variants;
+    winnow_log_callback log; /* may be NULL */
+    void *log_user_data;
+    int32_t log_level;    /* the most verbose level wanted; 0 is WINNOW_LOG_WARNING */
+    uint32_t max_threads; /* for backends that compute on host threads; 0: as many as the device has */
+    /* The host's threads, if it wishes them used on devices that compute in the calling thread; may be NULL. */
+    winnow_parallel_for parallel_for;
+    void *parallel_user_data;
+} winnow_context_desc; /* end of version 0.1 */
+
+/* What a context did so far. Counts never decrease. */
+typedef struct winnow_stats {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t sdpa_calls;      /* calls of sdpa that returned WINNOW_OK */
+    uint64_t kv_append_calls; /* calls of kv_append that returned WINNOW_OK */
+    uint64_t rows_appended;   /* token rows handed to kv_append, K and V counted once, skipped ones included */
+    uint64_t kernel_launches;
+    uint64_t programs_built;  /* compiled from source */
+    uint64_t programs_loaded; /* taken from the disk cache */
+    uint64_t host_copies;     /* times that host memory had to be copied because the device cannot reach it */
+} winnow_stats; /* end of version 0.1 */
+
+/* ---- Buffers ------------------------------------------------------------------------------------------ */
+
+#define WINNOW_BUFFER_ALLOCATE 1      /* memory of the device, zeroed */
+#define WINNOW_BUFFER_IMPORT_HOST 2   /* host memory, borrowed until buffer_destroy; zero copy where possible */
+#define WINNOW_BUFFER_IMPORT_CL_MEM 3 /* a cl_mem of the context's cl_context, retained until buffer_destroy */
+
+typedef struct winnow_buffer_desc {
+    uint32_t struct_size;
+    uint32_t kind; /* WINNOW_BUFFER_* */
+    const winnow_extension *next;
+    uint64_t size;   /* bytes, > 0 */
+    void *host_data; /* IMPORT_HOST: first byte */
+    void *cl_mem;    /* IMPORT_CL_MEM */
+    uint64_t offset; /* IMPORT_CL_MEM: byte of the cl_mem at which this buffer begins */
+} winnow_buffer_desc; /* end of version 0.1 */
+
+/* ---- Tensors ------------------------------------------------------------------------------------------ */
+
+/* A view of memory with up to four axes, outermost first: element [a][b][c][d] lies at byte
+ * offset + a*stride[0] + b*stride[1] + c*stride[2] + d*stride[3]. Strides may be in any order (permuted views) and
+ * 0 (broadcast views of inputs). stride[3] must be the element's size (rows are contiguous).
+ * The memory is a buffer, or (buffer NULL) host memory at `data`; host memory has to stay until the operation
+ * is complete, and is borrowed no longer. */
+typedef struct winnow_tensor {
+    uint32_t struct_size;
+    uint32_t type; /* WINNOW_TYPE_* */
+    winnow_buffer *buffer;
+    void *data;
+    uint64_t offset;   /* bytes from the buffer's beginning, or from data */
+    int64_t shape[4];  /* elements, each >= 1 */
+    int64_t stride[4]; /* bytes, each >= 0 */
+} winnow_tensor; /* end of version 0.1 */
+
+/* ---- Scaled dot product attention --------------------------------------------------------------------- */
+
+/* Which stage of the logits scores_out receives. A later stage contains the earlier ones. */
+#define WINNOW_SCORES_NONE 0
+#define WINNOW_SCORES_RAW 1       /* scale * (q . k), masked keys too */
+#define WINNOW_SCORES_SOFTCAPPED 2 /* after softcap, masked keys too */
+#define WINNOW_SCORES_BIASED 3    /* after mask, ALiBi, causality and window; what no query sees is -INFINITY */
+#define WINNOW_SCORES_PROBS 4     /* after the softmax, sinks in the denominator */
+
+/* Attention of one layer. With b a batch entry, h a query head, i a query token, j a key token, g = h / (q_num_heads /
+ * kv_num_heads), and p = q_offset + i the query's position (key j has position j):
+ *
+ *   s[j] = scale * dot(q[b,h,i,:], k[b',g,j,:])
+ *   s[j] = softcap * tanh(s[j] / softcap)                       if softcap != 0
+ *   s[j] = s[j] + slope[h] * mask[b,h,i,j] + alibi[h] * (j - p)    slope is 1 without mask_slopes
+ *   s[j] = -inf      where a boolean mask is false, j > p under is_causal, j <= p - window_left (window_left != 0),
+ *                    or j > p + window_right (window_right != 0)
+ *   out[b,h,i,:] = sum_j exp(s[j] - m) * v[b',g,j,:] / (sum_j exp(s[j] - m) + exp(sinks[h] - m))
+ *
+ * A row in which every key is masked gives zeros (with sinks too). NaN in q, k, v or mask comes out as NaN in the
+ * rows that see it. b' = b / (batch of q / batch of k): the batch of q is a multiple of k's and v's.
+ */
+typedef struct winnow_sdpa_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    const winnow_tensor *q;   /* [batch, q_num_heads, q_len, head_size] F32, F16 or BF16 */
+    const winnow_tensor *k;   /* [kv_batch, kv_num_heads, kv_len, head_size] any storage format */
+    const winnow_tensor *v;   /* [kv_batch, kv_num_heads, kv_len, v_head_size] any storage format */
+    const winnow_tensor *out; /* [batch, q_num_heads, q_len, v_head_size] F32, F16 or BF16; overlaps no input */
+    /* Additive F32 or F16, or BOOL (true: attend). [mb, mh, mq, mk] with mk = kv_len or 1 and mq = q_len or 1; mh divides
+     * q_num_heads and mb divides batch (index modulo). mk, mq may be larger than needed: the rest is ignored. NULL: none. */
+    const winnow_tensor *attn_mask;
+    const winnow_tensor *mask_slopes;  /* [1, 1, 1, q_num_heads] F32: factor per head on an additive mask, or NULL */
+    const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32: adds slope * (j - p), or NULL */
+    const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32: a logit that joins the softmax without a value, or NULL */
+    const winnow_tensor *scores_out;   /* [batch, q_num_heads, q_len, kv_len] F32, or NULL with WINNOW_SCORES_NONE */
+    /* [batch, q_num_heads, q_len, 2] F32 or NULL: the row's maximum m and its sum of exp(s - m), head_sink counted in both,
+     * so that PROBS = exp(BIASED - m) / sum. A fully masked row has (-INFINITY, 0). */
+    const winnow_tensor *row_stats;
+    float scale;   /* multiplies q.k; 0 means 1/sqrt(head_size) */
+    float softcap; /* 0: none */
+    uint32_t scores_mode; /* WINNOW_SCORES_* */
+    uint32_t is_causal;   /* 0 or 1; never inferred from shapes */
+    int64_t q_offset;     /* position of the first query token; may be negative */
+    int64_t window_left;  /* number of keys visible up to and including position p; 0: no limit */
+    int64_t window_right; /* number of keys visible after position p; 0: no limit (use is_causal for none) */
+} winnow_sdpa_desc; /* end of version 0.1 */
+
+/* ---- Appending keys and values ------------------------------------------------------------------------ */
+
+/* Stores dense rows into a cache, converting to the cache's format on the way; K and V in one launch.
+ * For every b, h, t: cache[b, h, row_indices[b % ib, h % ih, t], :] = src[b, h, t, :].
+ * A row whose index is outside [0, slots) is skipped, so -1 serves as padding. If an index occurs twice, which of
+ * its rows remains is not defined. Either of the pairs (k_src, k_cache) and (v_src, v_cache) may be absent. */
+typedef struct winnow_kv_append_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    const winnow_tensor *k_src;   /* [batch, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *v_src;   /* [batch, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
+    const winnow_tensor *k_cache; /* [batch, kv_num_heads, k slots, head_size] any storage format */
+    const winnow_tensor *v_cache; /* [batch, kv_num_heads, v slots, v_head_size] any storage format */
+    const winnow_tensor *k_row_indices; /* [ib, ih, 1, tokens] I32 or I64; ib divides batch, ih divides kv_num_heads */
+    const winnow_tensor *v_row_indices; /* the same for V; NULL: K's */
+} winnow_kv_append_desc; /* end of version 0.1 */
+
+/* ---- The table ---------------------------------------------------------------------------------------- */
+
+/* No slot is NULL; what a backend does not offer returns WINNOW_ERROR_UNIMPLEMENTED. Later versions append. */
+typedef struct winnow_api {
+    uint32_t struct_size;
+    uint32_t version;           /* the negotiated version */
+    const char *backend_name;   /* "opencl", "reference", ... */
+    const char *backend_version; /* the release, for people */
+
+    /* The name of a status, a static string; never NULL. */
+    const char *(*status_name)(int32_t status);
+
+    /* Devices, in the order in which a number in winnow_context_desc.device counts them. No driver at all is
+     * count 0 and WINNOW_OK. message may be NULL. */
+    int32_t (*device_count)(uint32_t *count, char *message, size_t message_size);
+    int32_t (*device_info)(uint32_t index, winnow_device_info *info, char *message, size_t message_size);
+
+    /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers and events that remain
+     * become invalid). Destroying waits for running work. Destroying NULL is WINNOW_OK, here and below. */
+    int32_t (*context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
+                              size_t message_size);
+    int32_t (*context_destroy)(winnow_context *context);
+    /* The text of the context's last failure, "" if none; valid until the next call on the context. Never NULL. */
+    const char *(*context_message)(winnow_context *context);
+    int32_t (*context_info)(winnow_context *context, winnow_device_info *info);
+    int32_t (*context_stats)(winnow_context *context, winnow_stats *stats);
+
+    /* Buffers. destroy waits until no running work uses the buffer. read and write wait for all work enqueued
+     * before and return when the bytes are there; (offset, size) has to lie inside the buffer. For imported host
+     * memory that the device cannot reach, buffer_write after a change by the host and buffer_read before a look,
+     * with data = the imported address itself, bring both sides together; elsewhere they cost nothing. */
+    int32_t (*buffer_create)(winnow_context *context, const winnow_buffer_desc *desc, winnow_buffer **buffer);
+    int32_t (*buffer_destroy)(winnow_buffer *buffer);
+    int32_t (*buffer_write)(winnow_buffer *buffer, uint64_t offset, const void *data, uint64_t size);
+    int32_t (*buffer_read)(winnow_buffer *buffer, uint64_t offset, void *data, uint64_t size);
+
+    /* Whether sdpa / kv_append with this description would be carried out: WINNOW_OK and, in message, the name of the
+     * kernel variant that would run; or the status they would return and the reason. No side effect. Tensors need
+     * neither buffer nor data here. message may be NULL. */
+    int32_t (*supports_sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, char *message, size_t message_size);
+    int32_t (*supports_kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, char *message,
+                                  size_t message_size);
+
+    /* Operations. They are enqueued in order, on the context's queue: a later one sees what an earlier one wrote.
+     * Results are there after finish, after event_wait, or after a blocking buffer_read. If a tensor
+     * is host memory that the device cannot reach, the call itself waits and copies. event may be NULL;
+     * otherwise *event is the caller's to destroy. The descriptions are not needed after the call. */
+    int32_t (*sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, winnow_event **event);
+    int32_t (*kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, winnow_event **event);
+
+    /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. */
+    int32_t (*flush)(winnow_context *context);
+    int32_t (*finish)(winnow_context *context);
+    int32_t (*event_wait)(winnow_event *event);
+    int32_t (*event_is_complete)(winnow_event *event, uint32_t *is_complete);
+    int32_t (*event_destroy)(winnow_event *event);
+    /* Later operations of the context wait for a cl_event of the host's, which is retained until it completes.
+     * event_get_cl gives the cl_event of an event, borrowed until event_destroy. Only where the context is OpenCL. */
+    int32_t (*wait_cl_event)(winnow_context *context, void *cl_event);
+    int32_t (*event_get_cl)(winnow_event *event, void **cl_event);
+    /* end of version 0.1 */
+} winnow_api;
+
+/* ---- The entry point ---------------------------------------------------------------------------------- */
+
+/* What the host can speak. Versions are inclusive, and neither may be 0. */
+typedef struct winnow_host_info {
+    uint32_t struct_size;
+    uint32_t min_version;
+    uint32_t max_version;
+    uint32_t flags;        /* 0 */
+    const char *host_name; /* for logs, or NULL */
+} winnow_host_info;        /* end of version 0.1 */
+
+#if defined(_WIN32)
+#define WINNOW_EXPORT __declspec(dllexport)
+#else
+#define WINNOW_EXPORT __attribute__((visibility("default")))
+#endif
+
+/* Negotiates: *api receives a table of the highest version both sides know, valid until the object is unloaded.
+ * Otherwise WINNOW_ERROR_VERSION, and the message names both ranges. message may be NULL. The only symbol a backend
+ * exports. */
+typedef int32_t (*winnow_get_api_fn)(const winnow_host_info *host, const winnow_api **api, char *message,
+                                     size_t message_size);
+WINNOW_EXPORT int32_t winnow_get_api(const winnow_host_info *host, const winnow_api **api, char *message,
+                                     size_t message_size);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* WINNOW_H */
