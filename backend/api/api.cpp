@@ -1,0 +1,420 @@
+// The C table: validates handles, translates exceptions into statuses and messages, and counts. Nothing else crosses
+// the boundary; every function of the table goes through one of the two guards below.
+#include <cstdio>
+#include <new>
+
+#include "api/handles.hpp"
+#include "api/structs.hpp"
+#include "api/validate.hpp"
+#include "winnow.h"
+
+namespace winnow::api {
+namespace {
+
+// ---- Translation ---------------------------------------------------------------------------------------------------
+
+void copy_message(const char* text, char* message, size_t message_size) noexcept {
+    if (message != nullptr && message_size > 0) std::snprintf(message, message_size, "%s", text);
+}
+
+// Runs body and returns its status; what it throws becomes a status, and its text is handed to report.
+template <class Body, class Report>
+int32_t guarded(Body&& body, Report&& report) noexcept {
+    try {
+        try {
+            body();
+            return WINNOW_OK;
+        } catch (const Error& error) {
+            report(error.what());
+            return error.status();
+        } catch (const std::bad_alloc&) {
+            report("out of host memory");
+            return WINNOW_ERROR_OUT_OF_MEMORY;
+        } catch (const std::exception& error) {
+            report(error.what());
+            return WINNOW_ERROR_INTERNAL;
+        }
+    } catch (...) {
+        return WINNOW_ERROR_INTERNAL;
+    }
+}
+
+// For functions without a context: the text goes to the caller's buffer.
+template <class Body>
+int32_t with_message(char* message, size_t message_size, Body&& body) noexcept {
+    return guarded(body, [&](const char* text) { copy_message(text, message, message_size); });
+}
+
+// For functions on a context: the text is kept there and logged.
+template <class Body>
+int32_t on_context(winnow_context* context, Body&& body) noexcept {
+    if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
+    return guarded(body, [&](const char* text) {
+        context->message = text;
+        context->log(WINNOW_LOG_ERROR, context->message);
+    });
+}
+
+template <class T>
+T& checked(T* pointer, const char* name) {
+    if (pointer == nullptr) invalid(std::string(name) + " is NULL");
+    return *pointer;
+}
+
+winnow_context* context_of(winnow_buffer* buffer) { return buffer != nullptr ? buffer->context : nullptr; }
+winnow_context* context_of(winnow_event* event) { return event != nullptr ? event->context : nullptr; }
+
+void store_event(winnow_context& context, std::unique_ptr<Event> event, winnow_event** out) {
+    if (out == nullptr) return;
+    auto handle = std::make_unique<winnow_event>();
+    handle->context = &context;
+    handle->event = std::move(event);
+    winnow_event* const key = handle.get();
+    context.events.emplace(key, std::move(handle));
+    *out = key;
+}
+
+// ---- Devices -------------------------------------------------------------------------------------------------------
+
+const char* status_name(int32_t status) {
+    switch (status) {
+    case WINNOW_OK: return "WINNOW_OK";
+    case WINNOW_ERROR_INVALID_ARGUMENT: return "WINNOW_ERROR_INVALID_ARGUMENT";
+    case WINNOW_ERROR_UNSUPPORTED: return "WINNOW_ERROR_UNSUPPORTED";
+    case WINNOW_ERROR_UNIMPLEMENTED: return "WINNOW_ERROR_UNIMPLEMENTED";
+    case WINNOW_ERROR_VERSION: return "WINNOW_ERROR_VERSION";
+    case WINNOW_ERROR_NOT_FOUND: return "WINNOW_ERROR_NOT_FOUND";
+    case WINNOW_ERROR_OUT_OF_MEMORY: return "WINNOW_ERROR_OUT_OF_MEMORY";
+    case WINNOW_ERROR_DEVICE: return "WINNOW_ERROR_DEVICE";
+    case WINNOW_ERROR_INTERNAL: return "WINNOW_ERROR_INTERNAL";
+    default: return "unknown status";
+    }
+}
+
+int32_t device_count(uint32_t* count, char* message, size_t message_size) {
+    return with_message(message, message_size, [&] {
+        checked(count, "device_count: count") = static_cast<uint32_t>(backend::enumerate().size());
+    });
+}
+
+int32_t device_info(uint32_t index, winnow_device_info* info, char* message, size_t message_size) {
+    return with_message(message, message_size, [&] {
+        checked_struct_size(info, sizeof(winnow_device_info), "device_info: info");
+        const std::vector<winnow_device_info> devices = backend::enumerate();
+        if (index >= devices.size()) {
+            throw Error(WINNOW_ERROR_NOT_FOUND, "device_info: index is " + std::to_string(index) + ", and there are " +
+                                                    std::to_string(devices.size()) + " devices");
+        }
+        write_struct(info, devices[index], "device_info: info");
+    });
+}
+
+// ---- Contexts ------------------------------------------------------------------------------------------------------
+
+Log make_log(const winnow_context_desc& desc) {
+    if (desc.log == nullptr) return [](int32_t, const std::string&) {};
+    const int32_t most_verbose = desc.log_level == 0 ? WINNOW_LOG_WARNING : desc.log_level;
+    return [callback = desc.log, user_data = desc.log_user_data, most_verbose](int32_t level, const std::string& text) {
+        if (level <= most_verbose) callback(user_data, level, text.c_str());
+    };
+}
+
+DeviceRequest to_request(const winnow_context_desc& desc) {
+    const bool some_cl = desc.cl_context || desc.cl_device_id || desc.cl_command_queue;
+    const bool all_cl = desc.cl_context && desc.cl_device_id && desc.cl_command_queue;
+    if (some_cl && !all_cl) {
+        invalid("context_create: of cl_context, cl_device_id and cl_command_queue some are NULL, expected all or none");
+    }
+    if (all_cl && desc.device != nullptr) {
+        invalid("context_create: device is given together with cl_context, expected one of them");
+    }
+    if (desc.log_level < 0 || desc.log_level > WINNOW_LOG_DEBUG) {
+        invalid("context_create: log_level is " + std::to_string(desc.log_level) + ", expected 0 to 4");
+    }
+    DeviceRequest request;
+    request.device = desc.device != nullptr ? desc.device : "";
+    request.cl_context = desc.cl_context;
+    request.cl_device_id = desc.cl_device_id;
+    request.cl_command_queue = desc.cl_command_queue;
+    request.variants = desc.variants != nullptr ? desc.variants : "";
+    request.max_threads = desc.max_threads;
+    request.parallel_for = desc.parallel_for;
+    request.parallel_user_data = desc.parallel_user_data;
+    request.log = make_log(desc);
+    return request;
+}
+
+int32_t context_create(const winnow_context_desc* desc, winnow_context** context, char* message, size_t message_size) {
+    return with_message(message, message_size, [&] {
+        winnow_context*& out = checked(context, "context_create: context");
+        const winnow_context_desc given = read_struct(desc, "context_create: desc");
+        check_extensions(given.next, "context_create: desc");
+        check_flags(given.flags, "context_create: desc");
+        DeviceRequest request = to_request(given);
+        auto handle = std::make_unique<winnow_context>();
+        handle->log = request.log;
+        handle->device = backend::create(request);
+        out = handle.release();
+    });
+}
+
+int32_t context_destroy(winnow_context* context) {
+    if (context == nullptr) return WINNOW_OK;
+    // Even if the device fails to finish, what it holds has to be released.
+    const int32_t status = on_context(context, [&] { context->device->finish(); });
+    const int32_t released = guarded([&] { delete context; }, [](const char*) {});
+    return status != WINNOW_OK ? status : released;
+}
+
+const char* context_message(winnow_context* context) {
+    return context != nullptr ? context->message.c_str() : "context is NULL";
+}
+
+int32_t context_info(winnow_context* context, winnow_device_info* info) {
+    return on_context(context, [&] {
+        winnow_device_info value{};
+        context->device->info(value);
+        write_struct(info, value, "context_info: info");
+    });
+}
+
+int32_t context_stats(winnow_context* context, winnow_stats* stats) {
+    return on_context(context, [&] {
+        winnow_stats value{};
+        context->device->stats(value);
+        value.sdpa_calls = context->sdpa_calls;
+        value.kv_append_calls = context->kv_append_calls;
+        value.rows_appended = context->rows_appended;
+        write_struct(stats, value, "context_stats: stats");
+    });
+}
+
+// ---- Buffers -------------------------------------------------------------------------------------------------------
+
+void check_only(bool other_given, const char* field, const char* kind) {
+    if (other_given) invalid(std::string("buffer_create: ") + field + " is given, but kind is " + kind);
+}
+
+void make_buffer(winnow_context& context, const winnow_buffer_desc& given, winnow_buffer& handle) {
+    Device& device = *context.device;
+    switch (given.kind) {
+    case WINNOW_BUFFER_ALLOCATE:
+        check_only(given.host_data != nullptr, "host_data", "WINNOW_BUFFER_ALLOCATE");
+        check_only(given.cl_mem != nullptr || given.offset != 0, "cl_mem or offset", "WINNOW_BUFFER_ALLOCATE");
+        handle.buffer = device.allocate(given.size);
+        return;
+    case WINNOW_BUFFER_IMPORT_HOST:
+        check_only(given.cl_mem != nullptr || given.offset != 0, "cl_mem or offset", "WINNOW_BUFFER_IMPORT_HOST");
+        checked(static_cast<std::byte*>(given.host_data), "buffer_create: host_data");
+        handle.misalignment = reinterpret_cast<uintptr_t>(given.host_data) % 16;
+        handle.buffer = device.import_host(given.host_data, given.size);
+        return;
+    case WINNOW_BUFFER_IMPORT_CL_MEM:
+        check_only(given.host_data != nullptr, "host_data", "WINNOW_BUFFER_IMPORT_CL_MEM");
+        checked(static_cast<std::byte*>(given.cl_mem), "buffer_create: cl_mem");
+        handle.misalignment = given.offset % 16;
+        handle.buffer = device.import_cl_mem(given.cl_mem, given.offset, given.size);
+        return;
+    default: invalid("buffer_create: kind is " + std::to_string(given.kind) + ", expected 1, 2 or 3");
+    }
+}
+
+int32_t buffer_create(winnow_context* context, const winnow_buffer_desc* desc, winnow_buffer** buffer) {
+    return on_context(context, [&] {
+        winnow_buffer*& out = checked(buffer, "buffer_create: buffer");
+        const winnow_buffer_desc given = read_struct(desc, "buffer_create: desc");
+        check_extensions(given.next, "buffer_create: desc");
+        if (given.size == 0) invalid("buffer_create: size is 0, expected at least 1 byte");
+        auto handle = std::make_unique<winnow_buffer>();
+        handle->context = context;
+        make_buffer(*context, given, *handle);
+        winnow_buffer* const key = handle.get();
+        context->buffers.emplace(key, std::move(handle));
+        out = key;
+    });
+}
+
+int32_t buffer_destroy(winnow_buffer* buffer) {
+    if (buffer == nullptr) return WINNOW_OK;
+    winnow_context* const context = buffer->context;
+    return on_context(context, [&] {
+        context->device->finish();
+        context->buffers.erase(buffer);
+    });
+}
+
+void check_range(const winnow_buffer& buffer, uint64_t offset, uint64_t size, const char* function) {
+    const uint64_t available = buffer.buffer->size();
+    if (size > available || offset > available - size) {
+        invalid(std::string(function) + ": bytes " + std::to_string(offset) + " to " + std::to_string(offset + size) +
+                " do not lie in a buffer of " + std::to_string(available) + " bytes");
+    }
+}
+
+int32_t buffer_write(winnow_buffer* buffer, uint64_t offset, const void* data, uint64_t size) {
+    return on_context(context_of(buffer), [&] {
+        check_range(*buffer, offset, size, "buffer_write");
+        if (size == 0) return;
+        checked(static_cast<const std::byte*>(data), "buffer_write: data");
+        buffer->buffer->write(offset, data, size);
+    });
+}
+
+int32_t buffer_read(winnow_buffer* buffer, uint64_t offset, void* data, uint64_t size) {
+    return on_context(context_of(buffer), [&] {
+        check_range(*buffer, offset, size, "buffer_read");
+        if (size == 0) return;
+        checked(static_cast<std::byte*>(data), "buffer_read: data");
+        buffer->buffer->read(offset, data, size);
+    });
+}
+
+// ---- Operations ----------------------------------------------------------------------------------------------------
+
+// supports_* has no side effect: its text goes to the caller only, and the context's message stays.
+template <class Desc, class Translate>
+int32_t supports(winnow_context* context, const Desc* desc, char* message, size_t message_size, Translate translate) {
+    return with_message(message, message_size, [&] {
+        checked(context, "context");
+        const auto args = translate(*context, desc, Memory::ignored);
+        copy_message(context->device->validate(args).c_str(), message, message_size);
+    });
+}
+
+int32_t supports_sdpa(winnow_context* context, const winnow_sdpa_desc* desc, char* message, size_t message_size) {
+    return supports(context, desc, message, message_size, to_sdpa);
+}
+
+int32_t supports_kv_append(winnow_context* context, const winnow_kv_append_desc* desc, char* message,
+                           size_t message_size) {
+    return supports(context, desc, message, message_size, to_kv_append);
+}
+
+int32_t sdpa(winnow_context* context, const winnow_sdpa_desc* desc, winnow_event** event) {
+    return on_context(context, [&] {
+        const Sdpa args = to_sdpa(*context, desc, Memory::required);
+        store_event(*context, context->device->launch(args, event != nullptr), event);
+        ++context->sdpa_calls;
+    });
+}
+
+int32_t kv_append(winnow_context* context, const winnow_kv_append_desc* desc, winnow_event** event) {
+    return on_context(context, [&] {
+        const KvAppend args = to_kv_append(*context, desc, Memory::required);
+        store_event(*context, context->device->launch(args, event != nullptr), event);
+        ++context->kv_append_calls;
+        const auto rows = [](const AppendRows& side) { return side ? side.src.shape[0] * side.src.shape[2] : 0; };
+        context->rows_appended += static_cast<uint64_t>(std::max(rows(args.k), rows(args.v)));
+    });
+}
+
+// ---- Synchronisation -----------------------------------------------------------------------------------------------
+
+int32_t flush(winnow_context* context) {
+    return on_context(context, [&] { context->device->flush(); });
+}
+
+int32_t finish(winnow_context* context) {
+    return on_context(context, [&] { context->device->finish(); });
+}
+
+int32_t event_wait(winnow_event* event) {
+    return on_context(context_of(event), [&] { event->event->wait(); });
+}
+
+int32_t event_is_complete(winnow_event* event, uint32_t* is_complete) {
+    return on_context(context_of(event), [&] {
+        checked(is_complete, "event_is_complete: is_complete") = event->event->is_complete() ? 1 : 0;
+    });
+}
+
+int32_t event_destroy(winnow_event* event) {
+    if (event == nullptr) return WINNOW_OK;
+    winnow_context* const context = event->context;
+    return on_context(context, [&] { context->events.erase(event); });
+}
+
+int32_t wait_cl_event(winnow_context* context, void* cl_event) {
+    return on_context(context, [&] {
+        checked(static_cast<std::byte*>(cl_event), "wait_cl_event: cl_event");
+        context->device->wait_cl_event(cl_event);
+    });
+}
+
+int32_t event_get_cl(winnow_event* event, void** cl_event) {
+    return on_context(context_of(event), [&] {
+        checked(cl_event, "event_get_cl: cl_event") = event->event->cl_event();
+    });
+}
+
+// ---- Negotiation ---------------------------------------------------------------------------------------------------
+
+// One table per version that is spoken; the oldest first.
+const winnow_api tables[] = {{
+    .struct_size = sizeof(winnow_api),
+    .version = WINNOW_MAKE_VERSION(0, 1),
+    .backend_name = backend::name,
+    .backend_version = WINNOW_RELEASE,
+    .status_name = status_name,
+    .device_count = device_count,
+    .device_info = device_info,
+    .context_create = context_create,
+    .context_destroy = context_destroy,
+    .context_message = context_message,
+    .context_info = context_info,
+    .context_stats = context_stats,
+    .buffer_create = buffer_create,
+    .buffer_destroy = buffer_destroy,
+    .buffer_write = buffer_write,
+    .buffer_read = buffer_read,
+    .supports_sdpa = supports_sdpa,
+    .supports_kv_append = supports_kv_append,
+    .sdpa = sdpa,
+    .kv_append = kv_append,
+    .flush = flush,
+    .finish = finish,
+    .event_wait = event_wait,
+    .event_is_complete = event_is_complete,
+    .event_destroy = event_destroy,
+    .wait_cl_event = wait_cl_event,
+    .event_get_cl = event_get_cl,
+}};
+
+std::string version_text(uint32_t version) {
+    return std::to_string(WINNOW_VERSION_MAJOR(version)) + "." + std::to_string(WINNOW_VERSION_MINOR(version));
+}
+
+const winnow_api& negotiate(const winnow_host_info& host) {
+    if (host.min_version == 0 || host.max_version == 0) {
+        invalid("winnow_get_api: min_version or max_version is 0, expected versions as WINNOW_MAKE_VERSION makes them");
+    }
+    if (host.min_version > host.max_version) {
+        invalid("winnow_get_api: min_version " + version_text(host.min_version) + " is above max_version " +
+                version_text(host.max_version));
+    }
+    const winnow_api* best = nullptr;
+    for (const winnow_api& table : tables) {
+        if (table.version >= host.min_version && table.version <= host.max_version) best = &table;
+    }
+    if (best == nullptr) {
+        throw Error(WINNOW_ERROR_VERSION, "winnow_get_api: the host speaks versions " + version_text(host.min_version) +
+                                              " to " + version_text(host.max_version) + ", this backend " +
+                                              version_text(std::begin(tables)->version) + " to " +
+                                              version_text(std::prev(std::end(tables))->version));
+    }
+    return *best;
+}
+
+} // namespace
+} // namespace winnow::api
+
+extern "C" WINNOW_EXPORT int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message,
+                                                size_t message_size) {
+    using namespace winnow::api;
+    return with_message(message, message_size, [&] {
+        const winnow_api*& out = checked(api, "winnow_get_api: api");
+        const winnow_host_info given = read_struct(host, "winnow_get_api: host");
+        check_flags(given.flags, "winnow_get_api: host");
+        out = &negotiate(given);
+    });
+}

@@ -1,0 +1,79 @@
+// Reading and writing the versioned structs of winnow.h: nothing outside struct_size is touched, whichever side is newer.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "device/device.hpp"
+
+namespace winnow::api {
+
+[[noreturn]] inline void invalid(const std::string& text) {
+    throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text);
+}
+
+// No struct of ours comes near; a larger size is an uninitialised field.
+inline constexpr uint32_t max_struct_size = 1u << 16;
+
+inline uint32_t checked_struct_size(const void* given, size_t first_version_size, const char* name) {
+    if (given == nullptr) invalid(std::string(name) + " is NULL");
+    uint32_t size = 0;
+    std::memcpy(&size, given, sizeof size);
+    if (size < first_version_size || size > max_struct_size) {
+        invalid(std::string(name) + ".struct_size is " + std::to_string(size) + ", expected at least " +
+                std::to_string(first_version_size));
+    }
+    return size;
+}
+
+// A copy of the caller's struct in our size: what an older caller does not have is zero; what a newer one has beyond
+// ours has to be zero, since we could not honour it.
+template <class T>
+T read_struct(const T* given, const char* name, size_t first_version_size = sizeof(T)) {
+    const uint32_t size = checked_struct_size(given, first_version_size, name);
+    const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+    for (uint32_t i = sizeof(T); i < size; ++i) {
+        if (bytes[i] != 0) {
+            throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + " has a field at byte " + std::to_string(i) +
+                                                      " that this version does not know, and it is not zero");
+        }
+    }
+    T copy{};
+    std::memcpy(&copy, given, std::min<size_t>(size, sizeof(T)));
+    return copy;
+}
+
+// Fills the caller's struct up to its size; fields that are newer than we are become zero, "absent".
+template <class T>
+void write_struct(T* target, T value, const char* name, size_t first_version_size = sizeof(T)) {
+    const uint32_t size = checked_struct_size(target, first_version_size, name);
+    value.struct_size = size;
+    std::memcpy(target, &value, std::min<size_t>(size, sizeof(T)));
+    if (size > sizeof(T)) std::memset(reinterpret_cast<unsigned char*>(target) + sizeof(T), 0, size - sizeof(T));
+}
+
+// Version 0.1 knows no extension: optional ones are skipped, required ones refused.
+inline void check_extensions(const winnow_extension* next, const char* name) {
+    for (int count = 0; next != nullptr; ++count) {
+        if (count == 64) invalid(std::string(name) + ".next is a chain of more than 64 records, or a circle");
+        checked_struct_size(next, sizeof(winnow_extension), "an extension in next");
+        if (next->flags & ~uint32_t{WINNOW_EXTENSION_REQUIRED}) {
+            invalid(std::string(name) + ".next: unknown extension flags " + std::to_string(next->flags));
+        }
+        if (next->flags & WINNOW_EXTENSION_REQUIRED) {
+            throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ".next: extension type " + std::to_string(next->type) +
+                                                      " is required, and this backend knows none");
+        }
+        next = next->next;
+    }
+}
+
+inline void check_flags(uint32_t flags, const char* name) {
+    if (flags != 0) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    std::string(name) + ".flags is " + std::to_string(flags) + ", and version 0.1 defines none");
+    }
+}
+
+} // namespace winnow::api

@@ -1,0 +1,176 @@
+#include "api/tensor.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "api/structs.hpp"
+
+namespace winnow {
+
+const char* type_name(Type type) {
+    switch (type) {
+    case Type::none: return "none";
+    case Type::f32: return "F32";
+    case Type::f16: return "F16";
+    case Type::bf16: return "BF16";
+    case Type::i32: return "I32";
+    case Type::i64: return "I64";
+    case Type::boolean: return "BOOL";
+    }
+    return "unknown";
+}
+
+size_t type_size(Type type) {
+    switch (type) {
+    case Type::none: return 0;
+    case Type::boolean: return 1;
+    case Type::f16:
+    case Type::bf16: return 2;
+    case Type::f32:
+    case Type::i32: return 4;
+    case Type::i64: return 8;
+    }
+    return 0;
+}
+
+namespace api {
+namespace {
+
+Type checked_type(uint32_t given, const TensorRules& rules) {
+    const auto allowed = std::find(rules.types.begin(), rules.types.end(), static_cast<Type>(given));
+    if (allowed != rules.types.end()) return *allowed;
+    std::string expected;
+    for (const Type type : rules.types) expected += (expected.empty() ? "" : ", ") + std::string(type_name(type));
+    const char* const known = type_name(static_cast<Type>(given));
+    invalid(std::string(rules.name) + ".type is " + std::to_string(given) + " (" + known + "), expected one of " + expected);
+}
+
+void check_layout(const Tensor& tensor, const TensorRules& rules) {
+    const auto element = static_cast<int64_t>(type_size(tensor.type));
+    __int128 extent = element;
+    for (int axis = 0; axis < 4; ++axis) {
+        const auto axis_name = [&](const char* field) { return std::string(rules.name) + field + std::to_string(axis) + "]"; };
+        const int64_t length = tensor.shape[axis];
+        const int64_t stride = tensor.stride[axis];
+        if (length < 1 || length > std::numeric_limits<int32_t>::max()) {
+            invalid(axis_name(".shape[") + " is " + std::to_string(length) + ", expected 1 to 2147483647");
+        }
+        if (stride < 0) invalid(axis_name(".stride[") + " is " + std::to_string(stride) + ", expected at least 0");
+        if (length == 1) continue;
+        if (stride % element != 0) {
+            invalid(axis_name(".stride[") + " is " + std::to_string(stride) + ", expected a multiple of " +
+                    std::to_string(element) + ", the size of " + type_name(tensor.type));
+        }
+        extent += static_cast<__int128>(length - 1) * stride;
+    }
+    if (tensor.shape[3] > 1 && tensor.stride[3] != element) {
+        invalid(std::string(rules.name) + ".stride[3] is " + std::to_string(tensor.stride[3]) + ", expected " +
+                std::to_string(element) + ": rows are contiguous");
+    }
+    if (extent > std::numeric_limits<int64_t>::max()) {
+        invalid(std::string(rules.name) + " spans more than 2^63 bytes by its shape and strides");
+    }
+}
+
+// An element that two indices reach would be written twice, in no order.
+void check_no_self_overlap(const Tensor& tensor, const TensorRules& rules) {
+    std::array<int, 4> axes = {0, 1, 2, 3};
+    std::sort(axes.begin(), axes.end(), [&](int a, int b) { return tensor.stride[a] < tensor.stride[b]; });
+    auto reach = static_cast<int64_t>(type_size(tensor.type));
+    for (const int axis : axes) {
+        if (tensor.shape[axis] == 1) continue;
+        if (tensor.stride[axis] < reach) {
+            invalid(std::string(rules.name) + ".stride[" + std::to_string(axis) + "] is " + std::to_string(tensor.stride[axis]) +
+                    ", expected at least " + std::to_string(reach) + ": elements of an output must not overlap");
+        }
+        reach += (tensor.shape[axis] - 1) * tensor.stride[axis];
+    }
+}
+
+void check_memory(const winnow_context& context, const winnow_tensor& desc, const Tensor& tensor,
+                  const TensorRules& rules) {
+    const uint64_t element = type_size(tensor.type);
+    uint64_t first = 0;
+    if (desc.buffer != nullptr) {
+        if (desc.data != nullptr) invalid(std::string(rules.name) + " has both a buffer and data, expected one of them");
+        if (!context.buffers.contains(desc.buffer)) {
+            invalid(std::string(rules.name) + ".buffer is not a buffer of this context");
+        }
+        const uint64_t size = tensor.buffer->size();
+        const uint64_t extent = tensor.extent();
+        if (extent > size || tensor.offset > size - extent) {
+            invalid(std::string(rules.name) + " ends at byte " + std::to_string(tensor.offset + extent) + " of a buffer of " +
+                    std::to_string(size) + " bytes");
+        }
+        first = desc.buffer->misalignment + tensor.offset;
+    } else {
+        if (desc.data == nullptr) invalid(std::string(rules.name) + " has neither a buffer nor data");
+        first = reinterpret_cast<uintptr_t>(desc.data) + tensor.offset;
+    }
+    if (first % element != 0) {
+        invalid(std::string(rules.name) + " begins at an address that is not a multiple of " + std::to_string(element) +
+                ", the size of " + type_name(tensor.type));
+    }
+}
+
+// The view's place in a memory both views can be compared in, and whether it covers all bytes of its extent.
+struct Range {
+    const void* memory;
+    uint64_t begin;
+    uint64_t end;
+    bool dense;
+};
+
+Range range_of(const Tensor& tensor) {
+    const uint64_t begin = tensor.buffer != nullptr ? tensor.offset : reinterpret_cast<uintptr_t>(tensor.data) + tensor.offset;
+    const uint64_t extent = tensor.extent();
+    uint64_t bytes = type_size(tensor.type);
+    for (const int64_t length : tensor.shape) bytes *= static_cast<uint64_t>(length);
+    return {tensor.buffer, begin, begin + extent, bytes == extent};
+}
+
+} // namespace
+
+Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules, Memory memory) {
+    if (desc == nullptr) return {};
+    const winnow_tensor given = read_struct(desc, rules.name);
+    Tensor tensor;
+    tensor.type = checked_type(given.type, rules);
+    std::copy(std::begin(given.shape), std::end(given.shape), tensor.shape.begin());
+    std::copy(std::begin(given.stride), std::end(given.stride), tensor.stride.begin());
+    tensor.offset = given.offset;
+    check_layout(tensor, rules);
+    // The stride of an axis of length 1 is never used; one value for it lets the layers below compare and cache.
+    for (int axis = 0; axis < 4; ++axis) {
+        if (tensor.shape[axis] == 1) tensor.stride[axis] = 0;
+    }
+    if (rules.access == Access::output) check_no_self_overlap(tensor, rules);
+    if (memory == Memory::ignored) return tensor;
+    if (given.buffer != nullptr && context.buffers.contains(given.buffer)) tensor.buffer = given.buffer->buffer.get();
+    tensor.data = static_cast<std::byte*>(given.data);
+    check_memory(context, given, tensor, rules);
+    return tensor;
+}
+
+Tensor to_required_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules,
+                          Memory memory) {
+    if (desc == nullptr) invalid(std::string(rules.name) + " is NULL");
+    return to_tensor(context, desc, rules, memory);
+}
+
+std::string shape_text(const Tensor& tensor) {
+    std::string text = "[";
+    for (int axis = 0; axis < 4; ++axis) text += (axis ? ", " : "") + std::to_string(tensor.shape[axis]);
+    return text + "]";
+}
+
+bool certainly_overlap(const Tensor& a, const Tensor& b) {
+    if (!a || !b) return false;
+    const Range first = range_of(a);
+    const Range second = range_of(b);
+    return first.memory == second.memory && first.dense && second.dense && first.begin < second.end &&
+           second.begin < first.end;
+}
+
+} // namespace api
+} // namespace winnow

@@ -1,0 +1,29 @@
+// From winnow_tensor to a checked Tensor: type, shape, strides, alignment and extent of one view.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "api/validate.hpp"
+
+namespace winnow::api {
+
+enum class Access { input, output };
+
+struct TensorRules {
+    const char* name; // as the message calls it: "sdpa: k"
+    std::initializer_list<Type> types;
+    Access access = Access::input;
+};
+
+// An absent tensor where desc is NULL.
+Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules, Memory memory);
+// The same, where NULL is an error.
+Tensor to_required_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules,
+                          Memory memory);
+
+std::string shape_text(const Tensor& tensor);
+// Whether two views, both without gaps, share a byte. Views with gaps may interleave, so nothing is said of them.
+bool certainly_overlap(const Tensor& a, const Tensor& b);
+
+} // namespace winnow::api

@@ -1,0 +1,214 @@
+#include "api/validate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "api/structs.hpp"
+#include "api/tensor.hpp"
+
+namespace winnow::api {
+namespace {
+
+constexpr auto dense_types = {Type::f32, Type::f16, Type::bf16};
+constexpr auto storage_types = {Type::f32, Type::f16, Type::bf16};
+constexpr auto float_type = {Type::f32};
+constexpr auto mask_types = {Type::f32, Type::f16, Type::boolean};
+constexpr auto index_types = {Type::i32, Type::i64};
+
+constexpr const char* axis_names[4] = {"batch", "heads", "tokens", "elements"};
+
+// Compares axis by axis; a negative length in expected fits anything.
+void expect_shape(const Tensor& tensor, const char* name, const std::array<int64_t, 4>& expected) {
+    for (int axis = 0; axis < 4; ++axis) {
+        if (expected[axis] < 0 || tensor.shape[axis] == expected[axis]) continue;
+        invalid(std::string(name) + ".shape[" + std::to_string(axis) + "] (" + axis_names[axis] + ") is " +
+                std::to_string(tensor.shape[axis]) + ", expected " + std::to_string(expected[axis]) + "; the shape is " +
+                shape_text(tensor));
+    }
+}
+
+// Broadcasting by modulo or division: tensor.shape[axis] has to divide the number of `of`.
+void expect_divides(int64_t length, const char* tensor, int axis, int64_t number, const char* of) {
+    if (number % length == 0) return;
+    invalid(std::string(tensor) + ".shape[" + std::to_string(axis) + "] is " + std::to_string(length) +
+            ", expected a divisor of " + std::to_string(number) + ", the " + axis_names[axis] + " of " + of);
+}
+
+void expect_flag(uint32_t value, const char* name) {
+    if (value > 1) invalid(std::string(name) + " is " + std::to_string(value) + ", expected 0 or 1");
+}
+
+void expect_not_negative(int64_t value, const char* name) {
+    if (value < 0) invalid(std::string(name) + " is " + std::to_string(value) + ", expected at least 0");
+}
+
+void check_mask(const Sdpa& args) {
+    if (args.mask) {
+        const auto& shape = args.mask.shape;
+        expect_divides(shape[0], "sdpa: attn_mask", 0, args.batch(), "q");
+        expect_divides(shape[1], "sdpa: attn_mask", 1, args.q_heads(), "q");
+        if (shape[2] != 1 && shape[2] < args.q_len()) {
+            invalid("sdpa: attn_mask.shape[2] is " + std::to_string(shape[2]) + ", expected 1 or at least q_len, " +
+                    std::to_string(args.q_len()));
+        }
+        if (shape[3] != 1 && shape[3] < args.kv_len()) {
+            invalid("sdpa: attn_mask.shape[3] is " + std::to_string(shape[3]) + ", expected 1 or at least kv_len, " +
+                    std::to_string(args.kv_len()));
+        }
+    }
+    if (!args.mask_slopes) return;
+    if (!args.mask) invalid("sdpa: mask_slopes is given without attn_mask");
+    if (args.mask.type == Type::boolean) {
+        invalid("sdpa: mask_slopes is given with a BOOL attn_mask, expected an additive one");
+    }
+}
+
+void check_shapes(const Sdpa& args) {
+    const int64_t kv_batch = args.k.shape[0];
+    expect_divides(kv_batch, "sdpa: k", 0, args.batch(), "q");
+    expect_divides(args.kv_heads(), "sdpa: k", 1, args.q_heads(), "q");
+    expect_shape(args.k, "sdpa: k", {-1, -1, -1, args.head_size()});
+    expect_shape(args.v, "sdpa: v", {kv_batch, args.kv_heads(), args.kv_len(), -1});
+    expect_shape(args.out, "sdpa: out", {args.batch(), args.q_heads(), args.q_len(), args.v_head_size()});
+    const std::array<int64_t, 4> per_head = {1, 1, 1, args.q_heads()};
+    if (args.mask_slopes) expect_shape(args.mask_slopes, "sdpa: mask_slopes", per_head);
+    if (args.alibi_slopes) expect_shape(args.alibi_slopes, "sdpa: alibi_slopes", per_head);
+    if (args.head_sink) expect_shape(args.head_sink, "sdpa: head_sink", per_head);
+    if (args.scores_out) {
+        expect_shape(args.scores_out, "sdpa: scores_out", {args.batch(), args.q_heads(), args.q_len(), args.kv_len()});
+    }
+    if (args.row_stats) {
+        expect_shape(args.row_stats, "sdpa: row_stats", {args.batch(), args.q_heads(), args.q_len(), 2});
+    }
+    check_mask(args);
+}
+
+void check_no_overlap(const Sdpa& args) {
+    const std::pair<const Tensor*, const char*> outputs[] = {
+        {&args.out, "out"}, {&args.scores_out, "scores_out"}, {&args.row_stats, "row_stats"}};
+    const std::pair<const Tensor*, const char*> inputs[] = {
+        {&args.q, "q"}, {&args.k, "k"}, {&args.v, "v"}, {&args.mask, "attn_mask"},
+        {&args.mask_slopes, "mask_slopes"}, {&args.alibi_slopes, "alibi_slopes"}, {&args.head_sink, "head_sink"}};
+    for (const auto& [output, output_name] : outputs) {
+        for (const auto& [input, input_name] : inputs) {
+            if (certainly_overlap(*output, *input)) {
+                invalid(std::string("sdpa: ") + output_name + " overlaps " + input_name);
+            }
+        }
+    }
+    for (int a = 0; a < 3; ++a) {
+        for (int b = a + 1; b < 3; ++b) {
+            if (certainly_overlap(*outputs[a].first, *outputs[b].first)) {
+                invalid(std::string("sdpa: ") + outputs[b].second + " overlaps " + outputs[a].second);
+            }
+        }
+    }
+}
+
+// How the messages call the tensors of one side. Literals: the names are built into text only where something failed.
+struct AppendNames {
+    const char* src;
+    const char* cache;
+    const char* row_indices;
+};
+
+constexpr AppendNames k_names = {"kv_append: k_src", "kv_append: k_cache", "kv_append: k_row_indices"};
+constexpr AppendNames v_names = {"kv_append: v_src", "kv_append: v_cache", "kv_append: v_row_indices"};
+// V's rows go where K's indices say.
+constexpr AppendNames v_names_k_indices = {"kv_append: v_src", "kv_append: v_cache", "kv_append: k_row_indices"};
+
+AppendRows to_append_rows(const winnow_context& context, const AppendNames& names, const winnow_tensor* src,
+                          const winnow_tensor* cache, const winnow_tensor* row_indices, Memory memory) {
+    if (src == nullptr && cache == nullptr) return {};
+    AppendRows rows;
+    rows.src = to_required_tensor(context, src, {names.src, dense_types}, memory);
+    rows.cache = to_required_tensor(context, cache, {names.cache, storage_types, Access::output}, memory);
+    rows.row_indices = to_required_tensor(context, row_indices, {names.row_indices, index_types}, memory);
+    const auto& [batch, heads, tokens, elements] = rows.src.shape;
+    expect_shape(rows.cache, names.cache, {batch, heads, -1, elements});
+    expect_shape(rows.row_indices, names.row_indices, {-1, -1, 1, tokens});
+    expect_divides(rows.row_indices.shape[0], names.row_indices, 0, batch, names.src);
+    expect_divides(rows.row_indices.shape[1], names.row_indices, 1, heads, names.src);
+    if (memory == Memory::ignored) return rows;
+    for (const Tensor* input : {&rows.src, &rows.row_indices}) {
+        if (certainly_overlap(rows.cache, *input)) {
+            invalid(std::string(names.cache) + " overlaps " + (input == &rows.src ? names.src : names.row_indices));
+        }
+    }
+    return rows;
+}
+
+} // namespace
+
+Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory memory) {
+    const winnow_sdpa_desc given = read_struct(desc, "sdpa: desc");
+    check_extensions(given.next, "sdpa: desc");
+    check_flags(given.flags, "sdpa: desc");
+    const auto optional = [&](const winnow_tensor* tensor, const char* name, std::initializer_list<Type> types,
+                              Access access = Access::input) {
+        return to_tensor(context, tensor, {name, types, access}, memory);
+    };
+    const auto required = [&](const winnow_tensor* tensor, const char* name, std::initializer_list<Type> types,
+                              Access access = Access::input) {
+        return to_required_tensor(context, tensor, {name, types, access}, memory);
+    };
+    Sdpa args;
+    args.q = required(given.q, "sdpa: q", dense_types);
+    args.k = required(given.k, "sdpa: k", storage_types);
+    args.v = required(given.v, "sdpa: v", storage_types);
+    args.out = required(given.out, "sdpa: out", dense_types, Access::output);
+    args.mask = optional(given.attn_mask, "sdpa: attn_mask", mask_types);
+    args.mask_slopes = optional(given.mask_slopes, "sdpa: mask_slopes", float_type);
+    args.alibi_slopes = optional(given.alibi_slopes, "sdpa: alibi_slopes", float_type);
+    args.head_sink = optional(given.head_sink, "sdpa: head_sink", float_type);
+    args.scores_out = optional(given.scores_out, "sdpa: scores_out", float_type, Access::output);
+    args.row_stats = optional(given.row_stats, "sdpa: row_stats", float_type, Access::output);
+    if (given.scores_mode > WINNOW_SCORES_PROBS) {
+        invalid("sdpa: scores_mode is " + std::to_string(given.scores_mode) + ", expected 0 to 4");
+    }
+    args.scores_mode = static_cast<Scores>(given.scores_mode);
+    if ((args.scores_mode != Scores::none) != static_cast<bool>(args.scores_out)) {
+        invalid(args.scores_out ? "sdpa: scores_out is given, but scores_mode is WINNOW_SCORES_NONE"
+                                : "sdpa: scores_out is NULL, but scores_mode asks for scores");
+    }
+    if (!std::isfinite(given.scale)) invalid("sdpa: scale is not finite");
+    if (!std::isfinite(given.softcap) || given.softcap < 0) {
+        invalid("sdpa: softcap is " + std::to_string(given.softcap) + ", expected a finite number of at least 0");
+    }
+    args.scale = given.scale != 0 ? given.scale : 1.0f / std::sqrt(static_cast<float>(args.head_size()));
+    args.softcap = given.softcap;
+    expect_flag(given.is_causal, "sdpa: is_causal");
+    args.is_causal = given.is_causal != 0;
+    // Positions are sums of these; keeping them far from overflow here keeps every kernel's comparison plain.
+    constexpr int64_t limit = int64_t{1} << 48;
+    if (given.q_offset > limit || given.q_offset < -limit) {
+        invalid("sdpa: q_offset is " + std::to_string(given.q_offset) + ", expected within 2^48 of 0");
+    }
+    args.q_offset = given.q_offset;
+    expect_not_negative(given.window_left, "sdpa: window_left");
+    expect_not_negative(given.window_right, "sdpa: window_right");
+    args.window_left = std::min(given.window_left, limit);
+    args.window_right = std::min(given.window_right, limit);
+    check_shapes(args);
+    if (memory == Memory::required) check_no_overlap(args);
+    return args;
+}
+
+KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc* desc, Memory memory) {
+    const winnow_kv_append_desc given = read_struct(desc, "kv_append: desc");
+    check_extensions(given.next, "kv_append: desc");
+    check_flags(given.flags, "kv_append: desc");
+    const bool own_indices = given.v_row_indices != nullptr;
+    KvAppend args;
+    args.k = to_append_rows(context, k_names, given.k_src, given.k_cache, given.k_row_indices, memory);
+    args.v = to_append_rows(context, own_indices ? v_names : v_names_k_indices, given.v_src, given.v_cache,
+                            own_indices ? given.v_row_indices : given.k_row_indices, memory);
+    if (!args.k && !args.v) invalid("kv_append: neither k_src and k_cache nor v_src and v_cache are given");
+    if (args.k && args.v && memory == Memory::required && certainly_overlap(args.k.cache, args.v.cache)) {
+        invalid("kv_append: v_cache overlaps k_cache");
+    }
+    return args;
+}
+
+} // namespace winnow::api

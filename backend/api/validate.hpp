@@ -1,0 +1,16 @@
+// From the C descriptions to the checked arguments of the device interface. Everything that depends only on the ABI's
+// contract is checked here, once for all backends; what a device cannot do is for the device to refuse.
+#pragma once
+
+#include "api/handles.hpp"
+
+namespace winnow::api {
+
+// With memory: every tensor must lie in memory that is there and large enough. Without (supports_*): shapes only.
+enum class Memory { required, ignored };
+
+// Throw Error with a text that names the argument, what it was and what was expected.
+Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory memory);
+KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc* desc, Memory memory);
+
+} // namespace winnow::api

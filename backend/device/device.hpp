@@ -1,0 +1,161 @@
+// The operations a device must offer. backend/api translates the C table into calls of this interface; opencl/ and
+// reference/ implement it. Nothing here knows OpenCL, and nothing here knows the C structs' versions.
+//
+// Arguments arrive validated: shapes agree, strides are legal, memory is present and large enough. What is left to an
+// implementation is whether *it* can do the work; it says so by throwing Error with the reason.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "winnow.h"
+
+namespace winnow {
+
+// A failure on its way to the C boundary: a status of winnow.h and a text for people.
+class Error : public std::runtime_error {
+public:
+    Error(int32_t status, const std::string& text) : std::runtime_error(text), status_(status) {}
+    int32_t status() const noexcept { return status_; }
+
+private:
+    int32_t status_;
+};
+
+enum class Type : uint32_t {
+    none = 0,
+    f32 = WINNOW_TYPE_F32,
+    f16 = WINNOW_TYPE_F16,
+    bf16 = WINNOW_TYPE_BF16,
+    i32 = WINNOW_TYPE_I32,
+    i64 = WINNOW_TYPE_I64,
+    boolean = WINNOW_TYPE_BOOL,
+};
+
+const char* type_name(Type type);
+size_t type_size(Type type); // bytes of one element
+
+// Memory a tensor can lie in. Its size is fixed; reading and writing wait for work enqueued before.
+class Buffer {
+public:
+    virtual ~Buffer() = default;
+    virtual uint64_t size() const = 0;
+    virtual void write(uint64_t offset, const void* data, uint64_t size) = 0;
+    virtual void read(uint64_t offset, void* data, uint64_t size) = 0;
+};
+
+// A point in the order of a device's work.
+class Event {
+public:
+    virtual ~Event() = default;
+    virtual void wait() = 0;
+    virtual bool is_complete() = 0;
+    virtual void* cl_event() = 0; // borrowed; throws unsupported where the device is not OpenCL
+};
+
+// A strided view, axes outermost first, strides in bytes. Absent when type is none. Lies in a buffer, or else at data.
+struct Tensor {
+    Type type = Type::none;
+    Buffer* buffer = nullptr;
+    std::byte* data = nullptr;
+    uint64_t offset = 0;
+    std::array<int64_t, 4> shape{};
+    std::array<int64_t, 4> stride{};
+
+    explicit operator bool() const noexcept { return type != Type::none; }
+    // Bytes from the view's first to one past its last.
+    uint64_t extent() const noexcept {
+        uint64_t last = 0;
+        for (int axis = 0; axis < 4; ++axis) last += uint64_t(shape[axis] - 1) * uint64_t(stride[axis]);
+        return last + type_size(type);
+    }
+};
+
+enum class Scores : uint32_t { none, raw, softcapped, biased, probs };
+
+// winnow_sdpa_desc, checked: see there for shapes and formulas.
+struct Sdpa {
+    Tensor q, k, v, out;
+    Tensor mask, mask_slopes, alibi_slopes, head_sink;
+    Tensor scores_out, row_stats;
+    Scores scores_mode = Scores::none;
+    float scale = 0; // never 0 here: the default is resolved
+    float softcap = 0;
+    bool is_causal = false;
+    int64_t q_offset = 0;
+    int64_t window_left = 0;
+    int64_t window_right = 0;
+
+    int64_t batch() const { return q.shape[0]; }
+    int64_t q_heads() const { return q.shape[1]; }
+    int64_t q_len() const { return q.shape[2]; }
+    int64_t head_size() const { return q.shape[3]; }
+    int64_t kv_heads() const { return k.shape[1]; }
+    int64_t kv_len() const { return k.shape[2]; }
+    int64_t v_head_size() const { return v.shape[3]; }
+    int64_t group() const { return q_heads() / kv_heads(); }
+};
+
+// One side of winnow_kv_append_desc. Absent when cache is.
+struct AppendRows {
+    Tensor src, cache, row_indices;
+    explicit operator bool() const noexcept { return static_cast<bool>(cache); }
+};
+
+struct KvAppend {
+    AppendRows k, v;
+};
+
+using Log = std::function<void(int32_t level, const std::string& text)>;
+
+// What a context is made from.
+struct DeviceRequest {
+    std::string device; // winnow_context_desc.device
+    void* cl_context = nullptr;
+    void* cl_device_id = nullptr;
+    void* cl_command_queue = nullptr;
+    std::string variants;
+    uint32_t max_threads = 0;
+    winnow_parallel_for parallel_for = nullptr;
+    void* parallel_user_data = nullptr;
+    Log log; // never empty
+};
+
+class Device {
+public:
+    virtual ~Device() = default;
+    virtual void info(winnow_device_info& out) const = 0;  // all fields but struct_size
+    virtual void stats(winnow_stats& out) const = 0;       // the fields it counts: launches, programs, copies
+
+    virtual std::unique_ptr<Buffer> allocate(uint64_t size) = 0;
+    virtual std::unique_ptr<Buffer> import_host(void* data, uint64_t size) = 0;
+    virtual std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) = 0;
+
+    // The variant that would run, or throws Error(UNSUPPORTED) with the reason. No side effect; tensors may lack memory.
+    virtual std::string validate(const Sdpa& args) const = 0;
+    virtual std::string validate(const KvAppend& args) const = 0;
+
+    // Enqueue. With want_event the returned event completes with this operation; otherwise it may be null.
+    virtual std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) = 0;
+    virtual std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) = 0;
+
+    virtual void flush() = 0;
+    virtual void finish() = 0;
+    virtual void wait_cl_event(void* cl_event) = 0;
+};
+
+// The one backend that is linked into this shared object; opencl/ and reference/ each define these.
+namespace backend {
+extern const char* const name;
+// Every device in the order of its number.
+std::vector<winnow_device_info> enumerate();
+std::unique_ptr<Device> create(const DeviceRequest& request);
+} // namespace backend
+
+} // namespace winnow
