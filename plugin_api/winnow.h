@@ -71,12 +71,12 @@ typedef struct winnow_device_info {
     char vendor[128];
     char platform[128];
     char driver_version[128];
-    char kernel_shape[32]; /* the family of kernel variants chosen for it: "cpu", "reference", ... */
-    uint64_t memory_size;  /* bytes of device memory */
+    char kernel_shape[32];        /* the family of kernel variants chosen for it: "cpu", "reference", ... */
+    uint64_t memory_size;         /* bytes of device memory */
     uint64_t max_allocation_size; /* bytes */
     uint32_t compute_units;
     uint32_t capabilities; /* WINNOW_CAPABILITY_* */
-} winnow_device_info; /* end of version 0.1 */
+} winnow_device_info;      /* end of version 0.1 */
 
 /* ---- Extension records -------------------------------------------------------------------------------- */
 
@@ -87,7 +87,7 @@ typedef struct winnow_device_info {
 typedef struct winnow_extension {
     uint32_t struct_size;
     uint32_t type;
-    uint32_t flags; /* WINNOW_EXTENSION_REQUIRED or 0 */
+    uint32_t flags;    /* WINNOW_EXTENSION_REQUIRED or 0 */
     uint32_t reserved; /* 0 */
     const struct winnow_extension *next;
 } winnow_extension; /* end of version 0.1 */
@@ -149,7 +149,7 @@ typedef struct winnow_stats {
     uint64_t programs_built;  /* compiled from source */
     uint64_t programs_loaded; /* taken from the disk cache */
     uint64_t host_copies;     /* times that host memory had to be copied because the device cannot reach it */
-} winnow_stats; /* end of version 0.1 */
+} winnow_stats;               /* end of version 0.1 */
 
 /* ---- Buffers ------------------------------------------------------------------------------------------ */
 
@@ -161,10 +161,10 @@ typedef struct winnow_buffer_desc {
     uint32_t struct_size;
     uint32_t kind; /* WINNOW_BUFFER_* */
     const winnow_extension *next;
-    uint64_t size;   /* bytes, > 0 */
-    void *host_data; /* IMPORT_HOST: first byte */
-    void *cl_mem;    /* IMPORT_CL_MEM */
-    uint64_t offset; /* IMPORT_CL_MEM: byte of the cl_mem at which this buffer begins */
+    uint64_t size;    /* bytes, > 0 */
+    void *host_data;  /* IMPORT_HOST: first byte */
+    void *cl_mem;     /* IMPORT_CL_MEM */
+    uint64_t offset;  /* IMPORT_CL_MEM: byte of the cl_mem at which this buffer begins */
 } winnow_buffer_desc; /* end of version 0.1 */
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -182,16 +182,16 @@ typedef struct winnow_tensor {
     uint64_t offset;   /* bytes from the buffer's beginning, or from data */
     int64_t shape[4];  /* elements, each >= 1 */
     int64_t stride[4]; /* bytes, each >= 0 */
-} winnow_tensor; /* end of version 0.1 */
+} winnow_tensor;       /* end of version 0.1 */
 
 /* ---- Scaled dot product attention --------------------------------------------------------------------- */
 
 /* Which stage of the logits scores_out receives. A later stage contains the earlier ones. */
 #define WINNOW_SCORES_NONE 0
-#define WINNOW_SCORES_RAW 1       /* scale * (q . k), masked keys too */
+#define WINNOW_SCORES_RAW 1        /* scale * (q . k), masked keys too */
 #define WINNOW_SCORES_SOFTCAPPED 2 /* after softcap, masked keys too */
-#define WINNOW_SCORES_BIASED 3    /* after mask, ALiBi, causality and window; what no query sees is -INFINITY */
-#define WINNOW_SCORES_PROBS 4     /* after the softmax, sinks in the denominator */
+#define WINNOW_SCORES_BIASED 3     /* after mask, ALiBi, causality and window; what no query sees is -INFINITY */
+#define WINNOW_SCORES_PROBS 4      /* after the softmax, sinks in the denominator */
 
 /* Attention of one layer. With b a batch entry, h a query head, i a query token, j a key token, g = h / (q_num_heads /
  * kv_num_heads), and p = q_offset + i the query's position (key j has position j):
@@ -214,24 +214,26 @@ typedef struct winnow_sdpa_desc {
     const winnow_tensor *k;   /* [kv_batch, kv_num_heads, kv_len, head_size] any storage format */
     const winnow_tensor *v;   /* [kv_batch, kv_num_heads, kv_len, v_head_size] any storage format */
     const winnow_tensor *out; /* [batch, q_num_heads, q_len, v_head_size] F32, F16 or BF16; overlaps no input */
-    /* Additive F32 or F16, or BOOL (true: attend). [mb, mh, mq, mk] with mk = kv_len or 1 and mq = q_len or 1; mh divides
-     * q_num_heads and mb divides batch (index modulo). mk, mq may be larger than needed: the rest is ignored. NULL: none. */
+    /* Additive F32 or F16, or BOOL (true: attend). [mb, mh, mq, mk] with mk = kv_len or 1 and mq = q_len or 1; mh
+     * divides q_num_heads and mb divides batch (index modulo). mk, mq may be larger than needed: the rest is ignored.
+     * NULL: none. */
     const winnow_tensor *attn_mask;
     const winnow_tensor *mask_slopes;  /* [1, 1, 1, q_num_heads] F32: factor per head on an additive mask, or NULL */
     const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32: adds slope * (j - p), or NULL */
-    const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32: a logit that joins the softmax without a value, or NULL */
-    const winnow_tensor *scores_out;   /* [batch, q_num_heads, q_len, kv_len] F32, or NULL with WINNOW_SCORES_NONE */
-    /* [batch, q_num_heads, q_len, 2] F32 or NULL: the row's maximum m and its sum of exp(s - m), head_sink counted in both,
-     * so that PROBS = exp(BIASED - m) / sum. A fully masked row has (-INFINITY, 0). */
+    const winnow_tensor
+        *head_sink; /* [1, 1, 1, q_num_heads] F32: a logit that joins the softmax without a value, or NULL */
+    const winnow_tensor *scores_out; /* [batch, q_num_heads, q_len, kv_len] F32, or NULL with WINNOW_SCORES_NONE */
+    /* [batch, q_num_heads, q_len, 2] F32 or NULL: the row's maximum m and its sum of exp(s - m), head_sink counted in
+     * both, so that PROBS = exp(BIASED - m) / sum. A fully masked row has (-INFINITY, 0). */
     const winnow_tensor *row_stats;
-    float scale;   /* multiplies q.k; 0 means 1/sqrt(head_size) */
-    float softcap; /* 0: none */
+    float scale;          /* multiplies q.k; 0 means 1/sqrt(head_size) */
+    float softcap;        /* 0: none */
     uint32_t scores_mode; /* WINNOW_SCORES_* */
     uint32_t is_causal;   /* 0 or 1; never inferred from shapes */
     int64_t q_offset;     /* position of the first query token; may be negative */
     int64_t window_left;  /* number of keys visible up to and including position p; 0: no limit */
     int64_t window_right; /* number of keys visible after position p; 0: no limit (use is_causal for none) */
-} winnow_sdpa_desc; /* end of version 0.1 */
+} winnow_sdpa_desc;       /* end of version 0.1 */
 
 /* ---- Appending keys and values ------------------------------------------------------------------------ */
 
@@ -243,21 +245,21 @@ typedef struct winnow_kv_append_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
     const winnow_extension *next;
-    const winnow_tensor *k_src;   /* [batch, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
-    const winnow_tensor *v_src;   /* [batch, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
-    const winnow_tensor *k_cache; /* [batch, kv_num_heads, k slots, head_size] any storage format */
-    const winnow_tensor *v_cache; /* [batch, kv_num_heads, v slots, v_head_size] any storage format */
+    const winnow_tensor *k_src;         /* [batch, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *v_src;         /* [batch, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
+    const winnow_tensor *k_cache;       /* [batch, kv_num_heads, k slots, head_size] any storage format */
+    const winnow_tensor *v_cache;       /* [batch, kv_num_heads, v slots, v_head_size] any storage format */
     const winnow_tensor *k_row_indices; /* [ib, ih, 1, tokens] I32 or I64; ib divides batch, ih divides kv_num_heads */
     const winnow_tensor *v_row_indices; /* the same for V; NULL: K's */
-} winnow_kv_append_desc; /* end of version 0.1 */
+} winnow_kv_append_desc;                /* end of version 0.1 */
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 /* No slot is NULL; what a backend does not offer returns WINNOW_ERROR_UNIMPLEMENTED. Later versions append. */
 typedef struct winnow_api {
     uint32_t struct_size;
-    uint32_t version;           /* the negotiated version */
-    const char *backend_name;   /* "opencl", "reference", ... */
+    uint32_t version;            /* the negotiated version */
+    const char *backend_name;    /* "opencl", "reference", ... */
     const char *backend_version; /* the release, for people */
 
     /* The name of a status, a static string; never NULL. */
@@ -268,8 +270,8 @@ typedef struct winnow_api {
     int32_t (*device_count)(uint32_t *count, char *message, size_t message_size);
     int32_t (*device_info)(uint32_t index, winnow_device_info *info, char *message, size_t message_size);
 
-    /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers and events that remain
-     * become invalid). Destroying waits for running work. Destroying NULL is WINNOW_OK, here and below. */
+    /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers and events that
+     * remain become invalid). Destroying waits for running work. Destroying NULL is WINNOW_OK, here and below. */
     int32_t (*context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
                               size_t message_size);
     int32_t (*context_destroy)(winnow_context *context);

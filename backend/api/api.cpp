@@ -342,9 +342,8 @@ int32_t wait_cl_event(winnow_context* context, void* cl_event) {
 }
 
 int32_t event_get_cl(winnow_event* event, void** cl_event) {
-    return on_context(context_of(event), [&] {
-        checked(cl_event, "event_get_cl: cl_event") = event->event->cl_event();
-    });
+    return on_context(context_of(event),
+                      [&] { checked(cl_event, "event_get_cl: cl_event") = event->event->cl_event(); });
 }
 
 // ---- Negotiation ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-// Reading and writing the versioned structs of winnow.h: nothing outside struct_size is touched, whichever side is newer.
+// Reading and writing the versioned structs of winnow.h: nothing outside struct_size is touched, whichever side is
+// newer.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +10,7 @@
 
 namespace winnow::api {
 
-[[noreturn]] inline void invalid(const std::string& text) {
-    throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text);
-}
+[[noreturn]] inline void invalid(const std::string& text) { throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text); }
 
 // No struct of ours comes near; a larger size is an uninitialised field.
 inline constexpr uint32_t max_struct_size = 1u << 16;
@@ -62,7 +61,8 @@ inline void check_extensions(const winnow_extension* next, const char* name) {
             invalid(std::string(name) + ".next: unknown extension flags " + std::to_string(next->flags));
         }
         if (next->flags & WINNOW_EXTENSION_REQUIRED) {
-            throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ".next: extension type " + std::to_string(next->type) +
+            throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ".next: extension type " +
+                                                      std::to_string(next->type) +
                                                       " is required, and this backend knows none");
         }
         next = next->next;

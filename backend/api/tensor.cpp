@@ -42,14 +42,17 @@ Type checked_type(uint32_t given, const TensorRules& rules) {
     std::string expected;
     for (const Type type : rules.types) expected += (expected.empty() ? "" : ", ") + std::string(type_name(type));
     const char* const known = type_name(static_cast<Type>(given));
-    invalid(std::string(rules.name) + ".type is " + std::to_string(given) + " (" + known + "), expected one of " + expected);
+    invalid(std::string(rules.name) + ".type is " + std::to_string(given) + " (" + known + "), expected one of " +
+            expected);
 }
 
 void check_layout(const Tensor& tensor, const TensorRules& rules) {
     const auto element = static_cast<int64_t>(type_size(tensor.type));
     __int128 extent = element;
     for (int axis = 0; axis < 4; ++axis) {
-        const auto axis_name = [&](const char* field) { return std::string(rules.name) + field + std::to_string(axis) + "]"; };
+        const auto axis_name = [&](const char* field) {
+            return std::string(rules.name) + field + std::to_string(axis) + "]";
+        };
         const int64_t length = tensor.shape[axis];
         const int64_t stride = tensor.stride[axis];
         if (length < 1 || length > std::numeric_limits<int32_t>::max()) {
@@ -80,8 +83,9 @@ void check_no_self_overlap(const Tensor& tensor, const TensorRules& rules) {
     for (const int axis : axes) {
         if (tensor.shape[axis] == 1) continue;
         if (tensor.stride[axis] < reach) {
-            invalid(std::string(rules.name) + ".stride[" + std::to_string(axis) + "] is " + std::to_string(tensor.stride[axis]) +
-                    ", expected at least " + std::to_string(reach) + ": elements of an output must not overlap");
+            invalid(std::string(rules.name) + ".stride[" + std::to_string(axis) + "] is " +
+                    std::to_string(tensor.stride[axis]) + ", expected at least " + std::to_string(reach) +
+                    ": elements of an output must not overlap");
         }
         reach += (tensor.shape[axis] - 1) * tensor.stride[axis];
     }
@@ -92,15 +96,16 @@ void check_memory(const winnow_context& context, const winnow_tensor& desc, cons
     const uint64_t element = type_size(tensor.type);
     uint64_t first = 0;
     if (desc.buffer != nullptr) {
-        if (desc.data != nullptr) invalid(std::string(rules.name) + " has both a buffer and data, expected one of them");
+        if (desc.data != nullptr)
+            invalid(std::string(rules.name) + " has both a buffer and data, expected one of them");
         if (!context.buffers.contains(desc.buffer)) {
             invalid(std::string(rules.name) + ".buffer is not a buffer of this context");
         }
         const uint64_t size = tensor.buffer->size();
         const uint64_t extent = tensor.extent();
         if (extent > size || tensor.offset > size - extent) {
-            invalid(std::string(rules.name) + " ends at byte " + std::to_string(tensor.offset + extent) + " of a buffer of " +
-                    std::to_string(size) + " bytes");
+            invalid(std::string(rules.name) + " ends at byte " + std::to_string(tensor.offset + extent) +
+                    " of a buffer of " + std::to_string(size) + " bytes");
         }
         first = desc.buffer->misalignment + tensor.offset;
     } else {
@@ -122,7 +127,8 @@ struct Range {
 };
 
 Range range_of(const Tensor& tensor) {
-    const uint64_t begin = tensor.buffer != nullptr ? tensor.offset : reinterpret_cast<uintptr_t>(tensor.data) + tensor.offset;
+    const uint64_t begin =
+        tensor.buffer != nullptr ? tensor.offset : reinterpret_cast<uintptr_t>(tensor.data) + tensor.offset;
     const uint64_t extent = tensor.extent();
     uint64_t bytes = type_size(tensor.type);
     for (const int64_t length : tensor.shape) bytes *= static_cast<uint64_t>(length);

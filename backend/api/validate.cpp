@@ -23,8 +23,8 @@ void expect_shape(const Tensor& tensor, const char* name, const std::array<int64
     for (int axis = 0; axis < 4; ++axis) {
         if (expected[axis] < 0 || tensor.shape[axis] == expected[axis]) continue;
         invalid(std::string(name) + ".shape[" + std::to_string(axis) + "] (" + axis_names[axis] + ") is " +
-                std::to_string(tensor.shape[axis]) + ", expected " + std::to_string(expected[axis]) + "; the shape is " +
-                shape_text(tensor));
+                std::to_string(tensor.shape[axis]) + ", expected " + std::to_string(expected[axis]) +
+                "; the shape is " + shape_text(tensor));
     }
 }
 
@@ -87,9 +87,13 @@ void check_shapes(const Sdpa& args) {
 void check_no_overlap(const Sdpa& args) {
     const std::pair<const Tensor*, const char*> outputs[] = {
         {&args.out, "out"}, {&args.scores_out, "scores_out"}, {&args.row_stats, "row_stats"}};
-    const std::pair<const Tensor*, const char*> inputs[] = {
-        {&args.q, "q"}, {&args.k, "k"}, {&args.v, "v"}, {&args.mask, "attn_mask"},
-        {&args.mask_slopes, "mask_slopes"}, {&args.alibi_slopes, "alibi_slopes"}, {&args.head_sink, "head_sink"}};
+    const std::pair<const Tensor*, const char*> inputs[] = {{&args.q, "q"},
+                                                            {&args.k, "k"},
+                                                            {&args.v, "v"},
+                                                            {&args.mask, "attn_mask"},
+                                                            {&args.mask_slopes, "mask_slopes"},
+                                                            {&args.alibi_slopes, "alibi_slopes"},
+                                                            {&args.head_sink, "head_sink"}};
     for (const auto& [output, output_name] : outputs) {
         for (const auto& [input, input_name] : inputs) {
             if (certainly_overlap(*output, *input)) {

@@ -130,14 +130,15 @@ struct DeviceRequest {
 class Device {
 public:
     virtual ~Device() = default;
-    virtual void info(winnow_device_info& out) const = 0;  // all fields but struct_size
-    virtual void stats(winnow_stats& out) const = 0;       // the fields it counts: launches, programs, copies
+    virtual void info(winnow_device_info& out) const = 0; // all fields but struct_size
+    virtual void stats(winnow_stats& out) const = 0;      // the fields it counts: launches, programs, copies
 
     virtual std::unique_ptr<Buffer> allocate(uint64_t size) = 0;
     virtual std::unique_ptr<Buffer> import_host(void* data, uint64_t size) = 0;
     virtual std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) = 0;
 
-    // The variant that would run, or throws Error(UNSUPPORTED) with the reason. No side effect; tensors may lack memory.
+    // The variant that would run, or throws Error(UNSUPPORTED) with the reason. No side effect; tensors may lack
+    // memory.
     virtual std::string validate(const Sdpa& args) const = 0;
     virtual std::string validate(const KvAppend& args) const = 0;
 
