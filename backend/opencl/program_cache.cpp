@@ -1,0 +1,145 @@
+// An entry is: Header, the key's text, the binary. Lengths and checksum stand in the header; the checksum covers the rest.
+#include "opencl/program_cache.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include <xxhash.h>
+
+namespace winnow::opencl {
+namespace {
+
+constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'P', '1'}; // the digit is the format's version
+
+struct Header {
+    std::array<char, 8> magic;
+    uint64_t key_size;
+    uint64_t binary_size;
+    uint64_t checksum; // of both sizes, key and binary
+};
+static_assert(sizeof(Header) == 32);
+
+uint64_t checksum(const Header& header, const void* key, const void* binary) {
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    XXH3_64bits_update(&state, &header.key_size, sizeof header.key_size);
+    XXH3_64bits_update(&state, &header.binary_size, sizeof header.binary_size);
+    XXH3_64bits_update(&state, key, header.key_size);
+    XXH3_64bits_update(&state, binary, header.binary_size);
+    return XXH3_64bits_digest(&state);
+}
+
+std::string error_text(const char* what, const std::filesystem::path& path, int code) {
+    return std::string(what) + " " + path.string() + ": " + std::generic_category().message(code);
+}
+
+bool write_all(int file, const void* data, size_t size) {
+    auto bytes = static_cast<const char*>(data);
+    while (size > 0) {
+        const ssize_t written = ::write(file, bytes, size);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        bytes += written;
+        size -= static_cast<size_t>(written);
+    }
+    return true;
+}
+
+} // namespace
+
+std::string ProgramKey::text() const {
+    std::string result;
+    for (const std::string* field : {&source_hash, &options, &device, &driver_version, &platform})
+        result += std::to_string(field->size()) + ":" + *field + "\n";
+    return result;
+}
+
+std::string ProgramKey::file_name() const {
+    const std::string all = text();
+    const XXH128_hash_t hash = XXH3_128bits(all.data(), all.size());
+    XXH128_canonical_t bytes;
+    XXH128_canonicalFromHash(&bytes, hash);
+    std::string result;
+    for (const unsigned char byte : bytes.digest) {
+        result += "0123456789abcdef"[byte >> 4];
+        result += "0123456789abcdef"[byte & 15];
+    }
+    return result + ".program";
+}
+
+ProgramCache::ProgramCache(std::filesystem::path directory) : directory_(std::move(directory)) {}
+
+std::filesystem::path ProgramCache::default_directory() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    if (cache != nullptr && cache[0] == '/') return std::filesystem::path(cache) / "winnow";
+    const char* home = std::getenv("HOME");
+    if (home != nullptr && home[0] == '/') return std::filesystem::path(home) / ".cache" / "winnow";
+    return {};
+}
+
+std::optional<std::vector<std::byte>> ProgramCache::load(const ProgramKey& key) const {
+    if (directory_.empty()) return std::nullopt;
+    const std::filesystem::path path = directory_ / key.file_name();
+    std::error_code ignored;
+    const uintmax_t file_size = std::filesystem::file_size(path, ignored);
+    if (ignored || file_size < sizeof(Header)) return std::nullopt;
+
+    std::ifstream file(path, std::ios::binary);
+    Header header{};
+    if (!file.read(reinterpret_cast<char*>(&header), sizeof header) || header.magic != magic) return std::nullopt;
+    const std::string expected_key = key.text();
+    // The sizes are compared before anything is allocated by them.
+    if (header.key_size != expected_key.size() || header.binary_size == 0 ||
+        header.binary_size != file_size - sizeof header - header.key_size)
+        return std::nullopt;
+    std::string stored_key(header.key_size, '\0');
+    std::vector<std::byte> binary(header.binary_size);
+    if (!file.read(stored_key.data(), static_cast<std::streamsize>(stored_key.size())) ||
+        !file.read(reinterpret_cast<char*>(binary.data()), static_cast<std::streamsize>(binary.size())))
+        return std::nullopt;
+    if (stored_key != expected_key || header.checksum != checksum(header, stored_key.data(), binary.data()))
+        return std::nullopt;
+    return binary;
+}
+
+std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::byte>& binary) const {
+    if (directory_.empty()) return "there is no cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path";
+    if (binary.empty()) return "the driver gave an empty binary";
+    std::error_code failed;
+    std::filesystem::create_directories(directory_, failed);
+    if (failed) return error_text("cannot create", directory_, failed.value());
+
+    const std::string key_text = key.text();
+    Header header{magic, key_text.size(), binary.size(), 0};
+    header.checksum = checksum(header, key_text.data(), binary.data());
+
+    const std::filesystem::path path = directory_ / key.file_name();
+    // Unique among processes and among the threads of this one.
+    static std::atomic<unsigned> serial{0};
+    std::filesystem::path temporary = path;
+    temporary += "." + std::to_string(::getpid()) + "." + std::to_string(serial++) + ".tmp";
+
+    const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file < 0) return error_text("cannot create", temporary, errno);
+    const bool written = write_all(file, &header, sizeof header) && write_all(file, key_text.data(), key_text.size()) &&
+                         write_all(file, binary.data(), binary.size());
+    const int write_error = errno;
+    const bool closed = ::close(file) == 0;
+    if (!written || !closed || ::rename(temporary.c_str(), path.c_str()) != 0) {
+        const int code = written ? errno : write_error;
+        ::unlink(temporary.c_str());
+        return error_text("cannot write", path, code);
+    }
+    return {};
+}
+
+} // namespace winnow::opencl

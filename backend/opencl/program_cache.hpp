@@ -1,0 +1,46 @@
+// Compiled programs on disk, so that the second start of a host compiles nothing. No OpenCL in here: a key made of text, a
+// binary made of bytes. An entry that is damaged, truncated, from another format version or for another key is
+// reported as absent, and the program is compiled again over it.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace winnow::opencl {
+
+// All that decides whether a binary may be used. Two keys that differ in any field never share an entry.
+struct ProgramKey {
+    std::string source_hash;
+    std::string options;
+    std::string device;
+    std::string driver_version;
+    std::string platform; // name and version
+
+    std::string text() const;      // every field, unambiguously; stored in the entry
+    std::string file_name() const; // a hash of text()
+};
+
+class ProgramCache {
+public:
+    // In `directory`, which need not exist yet. An empty path: nothing is ever found or stored.
+    explicit ProgramCache(std::filesystem::path directory);
+
+    // $XDG_CACHE_HOME/winnow, else $HOME/.cache/winnow, else empty. A relative XDG_CACHE_HOME is ignored, as its specification asks.
+    static std::filesystem::path default_directory();
+
+    const std::filesystem::path& directory() const { return directory_; }
+
+    std::optional<std::vector<std::byte>> load(const ProgramKey& key) const;
+
+    // Writes a temporary file and renames it, so that another process sees the old entry or the new one. Returns the
+    // reason if that was not possible, else "".
+    std::string store(const ProgramKey& key, const std::vector<std::byte>& binary) const;
+
+private:
+    std::filesystem::path directory_;
+};
+
+} // namespace winnow::opencl
