@@ -11,10 +11,11 @@
 //
 // The arguments of every kernel are, in this order:
 //     0        the parameter struct, by value
-//     1 .. n   memory, in the order given to launch(); a null cl_mem arrives as a NULL pointer
+//     1 .. n   memory, in the order given to launch(); nullptr arrives as a NULL pointer
 //     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
 // group_base is how one operation is divided among several devices without a global offset: no group may assume that the groups
-// of one get_num_groups(0) are all there are (put the count into the parameters), nor wait for another group.
+// of one get_num_groups(0) are all there are (put the count into the parameters), nor wait for another group. The devices are
+// cores of one CPU then, so that atomics of device scope reach from one to the other.
 #pragma once
 
 #include <array>
@@ -48,10 +49,12 @@ struct Capabilities {
 
 enum class Access { read, write, read_write };
 
+class Memory; // what a pointer argument points to; opaque, because each lane has a cl_mem of its own for it
+
 // Memory as a kernel argument: the pointer argument, and the tensor's first byte relative to it. The pointer is aligned to
 // at least 128 bytes; the offset need not be aligned to more than the element.
 struct Bound {
-    cl_mem memory = nullptr;
+    const Memory* memory = nullptr;
     uint64_t offset = 0; // bytes
 };
 
@@ -79,11 +82,11 @@ public:
     Bound bind(const Tensor& tensor, Access access);
 
     template <typename Params>
-    void launch(Kernel& kernel, const Params& params, std::initializer_list<cl_mem> memory, const Grid& grid) {
+    void launch(Kernel& kernel, const Params& params, std::initializer_list<const Memory*> memory, const Grid& grid) {
         static_assert(std::is_trivially_copyable_v<Params>);
         launch(kernel, &params, sizeof params, memory, grid);
     }
-    void launch(Kernel& kernel, const void* params, size_t params_size, std::initializer_list<cl_mem> memory,
+    void launch(Kernel& kernel, const void* params, size_t params_size, std::initializer_list<const Memory*> memory,
                 const Grid& grid);
 
     // Copies out what has to be, and gives the event if one is wanted (null otherwise).
@@ -109,7 +112,8 @@ public:
     void stats(winnow_stats& out) const;      // launches, programs, copies
     const Log& log() const;
 
-    // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ..."); compiled or
+    // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ..."; -cl-std is
+    // added, the newest language of the device); compiled or
     // loaded at its first use. A lookup hashes the three strings (about 0.1 us), so where the options string is costly to
     // make, keep the reference: it stays valid as long as the Runtime. Throws DEVICE with the build log.
     Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
@@ -117,7 +121,7 @@ public:
     // Device memory for a kernel's partial results, at least `bytes` large, zeroed when it is made and handed out again at each
     // call with what the last launch left in it: a counter in it has to be put back to zero by the group that used it last. Each
     // `slot` (0 to 3) is a memory of its own. Growing it gives a new, zeroed one.
-    cl_mem scratch(uint64_t bytes, int slot = 0);
+    const Memory* scratch(uint64_t bytes, int slot = 0);
 
     std::unique_ptr<Buffer> allocate(uint64_t size);
     std::unique_ptr<Buffer> import_host(void* data, uint64_t size);
