@@ -1,0 +1,174 @@
+// Walking a graph: every FLASH_ATTN_EXT is one sdpa, every SET_ROWS (K's and V's together where they follow each other)
+// one kv_append. All is enqueued in order on one context and awaited once, at the end: the scheduler hands the results
+// to other backends without asking.
+#include "backend.hpp"
+
+#include <exception>
+
+#include "ggml_api.hpp"
+#include "translate.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+class Instance {
+public:
+    explicit Instance(Registration& owner) : registration(owner), context(owner.plugin.api()) {}
+
+    enum ggml_status compute(ggml_cgraph* graph);
+
+    Registration& registration;
+    Context context;
+    Counters counters;
+    ggml_abort_callback abort_callback = nullptr;
+    void* abort_data = nullptr;
+
+private:
+    bool attend(const ggml_tensor* node);
+    // Carries out `first`, and `second` (may be NULL) with it if that is possible; `merged` tells.
+    bool append(const ggml_tensor* first, const ggml_tensor* second, bool& merged);
+    bool fail(const ggml_tensor* node) const;
+
+    SlopeCache slopes_;
+};
+
+Instance& of(ggml_backend_t backend) { return *static_cast<Instance*>(backend->context); }
+
+// Nodes without this flag only hold shapes for others; views have nothing to compute.
+bool has_work(const ggml_tensor* node) {
+    if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE)) return false;
+    return node->op == GGML_OP_FLASH_ATTN_EXT || node->op == GGML_OP_SET_ROWS;
+}
+
+bool Instance::fail(const ggml_tensor* node) const {
+    log_line(GGML_LOG_LEVEL_ERROR, "%s: %s", node->name, context.message());
+    return false;
+}
+
+bool Instance::attend(const ggml_tensor* node) {
+    SdpaNode sdpa;
+    if (!sdpa.translate(node, slopes_.get(node))) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s: an attention that supports_op does not claim", node->name);
+        return false;
+    }
+    if (context.api().sdpa(context.get(), &sdpa.desc(), nullptr) != WINNOW_OK) return fail(node);
+    counters.count_attention(node);
+    return true;
+}
+
+bool Instance::append(const ggml_tensor* first, const ggml_tensor* second, bool& merged) {
+    AppendNode rows;
+    merged = second && rows.translate(first, second) &&
+             context.api().supports_kv_append(context.get(), &rows.desc(), nullptr, 0) == WINNOW_OK;
+    if (!merged && !rows.translate(first, nullptr)) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s: a row copy that supports_op does not claim", first->name);
+        return false;
+    }
+    if (context.api().kv_append(context.get(), &rows.desc(), nullptr) != WINNOW_OK) return fail(first);
+    counters.count_append(first, merged ? second : nullptr);
+    return true;
+}
+
+enum ggml_status Instance::compute(ggml_cgraph* graph) {
+    const int count = ggml().graph_n_nodes(graph);
+    const auto next_work = [&](int i) {
+        while (i < count && !has_work(ggml().graph_node(graph, i))) ++i;
+        return i;
+    };
+    bool done = true;
+    bool aborted = false;
+    counters.count_graph();
+    for (int i = next_work(0); i < count && done;) {
+        if (abort_callback && abort_callback(abort_data)) {
+            aborted = true;
+            break;
+        }
+        const ggml_tensor* node = ggml().graph_node(graph, i);
+        int next = next_work(i + 1);
+        if (node->op == GGML_OP_FLASH_ATTN_EXT) {
+            done = attend(node);
+        } else {
+            const ggml_tensor* follower = next < count ? ggml().graph_node(graph, next) : nullptr;
+            if (follower && follower->op != GGML_OP_SET_ROWS) follower = nullptr;
+            bool merged = false;
+            done = append(node, follower, merged);
+            if (merged) next = next_work(next + 1);
+        }
+        i = next;
+    }
+    // Even after a failure: the memory that running kernels use is the host's to free.
+    if (context.api().finish(context.get()) != WINNOW_OK) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", context.message());
+        done = false;
+    }
+    return aborted ? GGML_STATUS_ABORTED : done ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+}
+
+const char* get_name(ggml_backend_t) { return "Winnow"; }
+
+void free_backend(ggml_backend_t backend) {
+    Instance* instance = &of(backend);
+    const Counters& counters = instance->counters;
+    log_line(GGML_LOG_LEVEL_INFO, "%llu attention and %llu append calls over %zu cache tensors in %llu graphs",
+             static_cast<unsigned long long>(counters.attention_calls()),
+             static_cast<unsigned long long>(counters.append_calls()), counters.layers().size(),
+             static_cast<unsigned long long>(counters.graphs()));
+    instance->registration.report.add(counters, instance->context.stats());
+    delete instance;
+    delete backend;
+}
+
+enum ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
+    try {
+        return of(backend).compute(graph);
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+        return GGML_STATUS_FAILED;
+    }
+}
+
+constexpr ggml_backend_i backend_interface = {
+    .get_name = get_name,
+    .free = free_backend,
+    .set_tensor_async = nullptr,
+    .get_tensor_async = nullptr,
+    .set_tensor_2d_async = nullptr,
+    .get_tensor_2d_async = nullptr,
+    .cpy_tensor_async = nullptr,
+    .synchronize = nullptr,
+    .graph_plan_create = nullptr,
+    .graph_plan_free = nullptr,
+    .graph_plan_update = nullptr,
+    .graph_plan_compute = nullptr,
+    .graph_compute = graph_compute,
+    .event_record = nullptr,
+    .event_wait = nullptr,
+    .graph_optimize = nullptr,
+};
+
+ggml_guid guid = {0x57, 0x69, 0x6e, 0x6e, 0x6f, 0x77, 0x4b, 0x56, 0x9d, 0x41, 0x3c, 0x8a, 0x20, 0x6b, 0x71, 0xe5};
+
+} // namespace
+
+ggml_backend_t make_backend(Registration& registration) {
+    try {
+        auto instance = std::make_unique<Instance>(registration);
+        auto* backend = new ggml_backend{
+            .guid = &guid, .iface = backend_interface, .device = &registration.device, .context = instance.get()};
+        instance.release();
+        return backend;
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "no context: %s", error.what());
+        return nullptr;
+    }
+}
+
+void set_n_threads(ggml_backend_t backend, int threads) { of(backend).context.set_threads(threads); }
+
+void set_abort_callback(ggml_backend_t backend, ggml_abort_callback callback, void* data) {
+    of(backend).abort_callback = callback;
+    of(backend).abort_data = data;
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,96 @@
+// A ggml device of type IGPU: llama.cpp then gives it the KV cache and offers it the graph, as it would an integrated
+// GPU, and needs no copies because the memory is the host's.
+#include "device.hpp"
+
+#include <unistd.h>
+
+#include "backend.hpp"
+#include "buffer.hpp"
+#include "ggml_api.hpp"
+#include "translate.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+Registration* the_registration = nullptr;
+
+Registration& of(ggml_backend_dev_t device) { return *static_cast<Registration*>(device->context); }
+
+const char* get_name(ggml_backend_dev_t) { return "Winnow"; }
+
+const char* get_description(ggml_backend_dev_t device) { return of(device).description.c_str(); }
+
+// The buffers are host memory, whatever the device is. Never 0, which llama.cpp takes for "cannot hold anything".
+void get_memory(ggml_backend_dev_t, size_t* free, size_t* total) {
+    const auto page = size_t(sysconf(_SC_PAGESIZE));
+    *total = size_t(sysconf(_SC_PHYS_PAGES)) * page;
+    *free = size_t(sysconf(_SC_AVPHYS_PAGES)) * page;
+}
+
+enum ggml_backend_dev_type get_type(ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_IGPU; }
+
+void get_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
+    *props = ggml_backend_dev_props{};
+    props->name = get_name(device);
+    props->description = get_description(device);
+    get_memory(device, &props->memory_free, &props->memory_total);
+    props->type = get_type(device);
+    props->caps.mmap_support = true;
+}
+
+ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) { return make_backend(of(device)); }
+
+bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
+    switch (node->op) {
+    case GGML_OP_NONE:
+    case GGML_OP_RESHAPE:
+    case GGML_OP_VIEW:
+    case GGML_OP_PERMUTE:
+    case GGML_OP_TRANSPOSE: return true;
+    case GGML_OP_FLASH_ATTN_EXT: {
+        SdpaNode sdpa;
+        return sdpa.translate(node, nullptr) && of(device).plugin.supports(sdpa.desc());
+    }
+    case GGML_OP_SET_ROWS: {
+        AppendNode append;
+        return append.translate(node, nullptr) && of(device).plugin.supports(append.desc());
+    }
+    default: return false;
+    }
+}
+
+bool supports_buft(ggml_backend_dev_t, ggml_backend_buffer_type_t type) { return ggml().buft_is_host(type); }
+
+constexpr ggml_backend_device_i device_interface = {
+    .get_name = get_name,
+    .get_description = get_description,
+    .get_memory = get_memory,
+    .get_type = get_type,
+    .get_props = get_props,
+    .init_backend = init_backend,
+    .get_buffer_type = buffer_type,
+    .get_host_buffer_type = nullptr,
+    .buffer_from_host_ptr = nullptr,
+    .supports_op = supports_op,
+    .supports_buft = supports_buft,
+    .offload_op = nullptr,
+    .event_new = nullptr,
+    .event_free = nullptr,
+    .event_synchronize = nullptr,
+};
+
+} // namespace
+
+Registration* registration() { return the_registration; }
+
+void set_registration(Registration* registration) { the_registration = registration; }
+
+void make_device(Registration& registration, ggml_backend_reg_t reg) {
+    const winnow_device_info& info = registration.plugin.device();
+    registration.description =
+        std::string(info.name) + " (" + registration.plugin.api().backend_name + ", " + info.kernel_shape + ")";
+    registration.device = {.iface = device_interface, .reg = reg, .context = &registration};
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,92 @@
+// ggml_backend_init, the one symbol ggml looks for: checks that host and backend belong together, loads Winnow,
+// registers.
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string_view>
+
+#include "backend.hpp"
+#include "device.hpp"
+#include "ggml_api.hpp"
+#include "threads.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+const char* get_name(ggml_backend_reg_t) { return "Winnow"; }
+
+size_t get_device_count(ggml_backend_reg_t) { return 1; }
+
+ggml_backend_dev_t get_device(ggml_backend_reg_t, size_t index) {
+    return index == 0 ? &registration()->device : nullptr;
+}
+
+// Under the name "winnow_ggml_report": the counts of all backend instances that were freed so far, as JSON. Writes at
+// most size bytes, zero terminated, and returns the length of the whole text.
+size_t write_report(char* text, size_t size) {
+    const std::string json = registration()->report.json();
+    if (text && size > 0) {
+        const size_t length = std::min(size - 1, json.size());
+        std::memcpy(text, json.data(), length);
+        text[length] = 0;
+    }
+    return json.size();
+}
+
+void* get_proc_address(ggml_backend_reg_t, const char* name) {
+    const std::string_view wanted = name;
+    if (wanted == "ggml_backend_set_n_threads") return reinterpret_cast<void*>(set_n_threads);
+    if (wanted == "ggml_backend_set_abort_callback") return reinterpret_cast<void*>(set_abort_callback);
+    if (wanted == "winnow_ggml_report") return reinterpret_cast<void*>(write_report);
+    return nullptr;
+}
+
+ggml_backend_reg reg = {
+    .api_version = GGML_BACKEND_API_VERSION,
+    .iface =
+        {
+            .get_name = get_name,
+            .get_device_count = get_device_count,
+            .get_device = get_device,
+            .get_proc_address = get_proc_address,
+        },
+    .context = nullptr,
+};
+
+ggml_backend_reg_t initialise(const void* caller) {
+    if (registration()) return &reg; // loaded twice: ggml recognises the same registration
+    if (!find_ggml(caller)) return nullptr;
+    // The structs in ggml-backend-impl.h have changed while GGML_BACKEND_API_VERSION stayed.
+    const char* host_version = ggml().version();
+    if (std::strcmp(host_version, WINNOW_GGML_VERSION) != 0) {
+        log_line(GGML_LOG_LEVEL_ERROR,
+                 "libwinnow_ggml.so was built against ggml " WINNOW_GGML_VERSION
+                 " and the host is ggml %s; build it against the "
+                 "source tree of the host's llama.cpp (WINNOW_LLAMA_CPP_DIR)",
+                 host_version);
+        return nullptr;
+    }
+    prepare_threads();
+    auto* made = new Registration;
+    make_device(*made, &reg);
+    set_registration(made);
+    const winnow_device_info& device = made->plugin.device();
+    log_line(GGML_LOG_LEVEL_INFO, "%s backend %s on %s (%s, driver %s), %s kernels", made->plugin.api().backend_name,
+             made->plugin.api().backend_version, device.name, device.platform, device.driver_version,
+             device.kernel_shape);
+    return &reg;
+}
+
+} // namespace
+
+} // namespace winnow::ggml
+
+extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void) {
+    try {
+        return winnow::ggml::initialise(__builtin_return_address(0));
+    } catch (const std::exception& error) {
+        winnow::ggml::log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+        return nullptr;
+    }
+}

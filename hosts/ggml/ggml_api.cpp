@@ -1,0 +1,52 @@
+// Finding ggml in the host: in the global scope, else in the library that called us and what it depends on.
+#include "ggml_api.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <dlfcn.h>
+
+namespace winnow::ggml {
+
+namespace {
+
+GgmlApi table;
+
+template <typename Function>
+bool look_up(void* library, const char* name, Function& function) {
+    void* symbol = dlsym(RTLD_DEFAULT, name);
+    if (!symbol && library) symbol = dlsym(library, name);
+    function = reinterpret_cast<Function>(symbol);
+    if (!function) log_line(GGML_LOG_LEVEL_ERROR, "the host has no function %s", name);
+    return function != nullptr;
+}
+
+} // namespace
+
+const GgmlApi& ggml() { return table; }
+
+bool find_ggml(const void* caller) {
+    Dl_info info{};
+    void* library = nullptr;
+    if (dladdr(caller, &info) && info.dli_fname) library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    bool found = look_up(library, "ggml_log_internal", table.log);
+    found &= look_up(library, "ggml_version", table.version);
+    found &= look_up(library, "ggml_backend_buffer_init", table.buffer_init);
+    found &= look_up(library, "ggml_backend_buft_is_host", table.buft_is_host);
+    found &= look_up(library, "ggml_nbytes", table.nbytes);
+    found &= look_up(library, "ggml_graph_n_nodes", table.graph_n_nodes);
+    found &= look_up(library, "ggml_graph_node", table.graph_node);
+    if (library) dlclose(library);
+    return found;
+}
+
+void log_line(enum ggml_log_level level, const char* format, ...) {
+    if (!table.log) return;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    table.log(level, "winnow: %s\n", text);
+}
+
+} // namespace winnow::ggml

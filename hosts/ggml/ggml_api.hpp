@@ -1,0 +1,33 @@
+// The few functions of ggml's that this backend calls, looked up in the running host.
+//
+// Nothing of ggml is linked: a host may have opened libggml-base with RTLD_LOCAL (Python does), under any file name, or
+// carry it inside the program, and a second copy loaded by name would have its own registry and its own log.
+#pragma once
+
+#include "ggml-backend-impl.h"
+#include "ggml-backend.h"
+#include "ggml.h"
+
+namespace winnow::ggml {
+
+struct GgmlApi {
+    decltype(&ggml_version) version = nullptr;
+    decltype(&ggml_backend_buffer_init) buffer_init = nullptr;
+    decltype(&ggml_backend_buft_is_host) buft_is_host = nullptr;
+    decltype(&ggml_nbytes) nbytes = nullptr;
+    decltype(&ggml_graph_n_nodes) graph_n_nodes = nullptr;
+    decltype(&ggml_graph_node) graph_node = nullptr;
+    void (*log)(enum ggml_log_level level, const char* format, ...) = nullptr;
+};
+
+// Valid after find_ggml returned true.
+const GgmlApi& ggml();
+
+// Looks the functions up, `caller` being an address inside the library that loads this backend. False if one is
+// missing; its name is then logged if a log was found.
+bool find_ggml(const void* caller);
+
+// One line into ggml's log, "winnow: " before and a newline after it.
+void log_line(enum ggml_log_level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+} // namespace winnow::ggml

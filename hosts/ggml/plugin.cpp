@@ -1,0 +1,87 @@
+// Loading the Winnow backend and making contexts of it.
+#include "plugin.hpp"
+
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "ggml_api.hpp"
+#include "threads.hpp"
+#include "winnow_loader.h"
+
+namespace winnow::ggml {
+
+namespace {
+
+void forward_log(void*, int32_t level, const char* text) {
+    const enum ggml_log_level ggml_level = level <= WINNOW_LOG_ERROR     ? GGML_LOG_LEVEL_ERROR
+                                           : level == WINNOW_LOG_WARNING ? GGML_LOG_LEVEL_WARN
+                                           : level == WINNOW_LOG_INFO    ? GGML_LOG_LEVEL_INFO
+                                                                         : GGML_LOG_LEVEL_DEBUG;
+    log_line(ggml_level, "%s", text);
+}
+
+std::mutex probe_mutex;
+
+} // namespace
+
+Context::Context(const winnow_api& api) : api_(api), threads_(int(std::thread::hardware_concurrency())) {
+    winnow_context_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.log = forward_log;
+    desc.log_level = WINNOW_LOG_INFO;
+    if (have_team()) {
+        desc.parallel_for = run_on_team;
+        desc.parallel_user_data = &threads_;
+    }
+    char message[512] = "";
+    const int32_t status = api_.context_create(&desc, &context_, message, sizeof message);
+    if (status != WINNOW_OK) {
+        throw std::runtime_error(std::string(message) + " (" + api_.status_name(status) + ")");
+    }
+}
+
+Context::~Context() { api_.context_destroy(context_); }
+
+winnow_device_info Context::info() const {
+    winnow_device_info info{};
+    info.struct_size = sizeof info;
+    api_.context_info(context_, &info);
+    return info;
+}
+
+winnow_stats Context::stats() const {
+    winnow_stats stats{};
+    stats.struct_size = sizeof stats;
+    api_.context_stats(context_, &stats);
+    return stats;
+}
+
+Plugin::Plugin() {
+    winnow_host_info host{};
+    host.struct_size = sizeof host;
+    host.min_version = WINNOW_API_VERSION;
+    host.max_version = WINNOW_API_VERSION;
+    host.host_name = "ggml";
+    winnow_library library{};
+    char message[1024] = "";
+    if (winnow_library_open(nullptr, &host, &library, message, sizeof message) != WINNOW_OK) {
+        throw std::runtime_error(message);
+    }
+    api_ = library.api;
+    path_ = library.path;
+    probe_ = std::make_unique<Context>(*api_);
+    device_ = probe_->info();
+}
+
+bool Plugin::supports(const winnow_sdpa_desc& desc) const {
+    const std::lock_guard lock(probe_mutex);
+    return api_->supports_sdpa(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
+}
+
+bool Plugin::supports(const winnow_kv_append_desc& desc) const {
+    const std::lock_guard lock(probe_mutex);
+    return api_->supports_kv_append(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
+}
+
+} // namespace winnow::ggml

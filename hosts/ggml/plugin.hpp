@@ -1,0 +1,57 @@
+// The Winnow backend under this ggml backend: loaded once, and a context of it for each ggml backend instance.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "winnow.h"
+
+namespace winnow::ggml {
+
+// A Winnow context and the number of host threads it may use. Serialised by its owner.
+class Context {
+public:
+    // Throws std::runtime_error with the reason.
+    explicit Context(const winnow_api& api);
+    ~Context();
+    Context(const Context&) = delete;
+    Context& operator=(const Context&) = delete;
+
+    const winnow_api& api() const { return api_; }
+    winnow_context* get() const { return context_; }
+    const char* message() const { return api_.context_message(context_); }
+    winnow_device_info info() const;
+    winnow_stats stats() const;
+    void set_threads(int threads) { threads_ = threads; }
+
+private:
+    const winnow_api& api_;
+    winnow_context* context_ = nullptr;
+    std::atomic<int> threads_;
+};
+
+// The loaded backend and what the registration needs to know of it. One for the process; never unloaded, as ggml never
+// unloads this library.
+class Plugin {
+public:
+    // Loads the backend named by WINNOW_BACKEND, else libwinnow_opencl.so beside this library; opens its device.
+    // Throws std::runtime_error with the reason.
+    Plugin();
+
+    const winnow_api& api() const { return *api_; }
+    const std::string& path() const { return path_; }
+    const winnow_device_info& device() const { return device_; }
+
+    // Whether the device would carry this out. May be called from any thread.
+    bool supports(const winnow_sdpa_desc& desc) const;
+    bool supports(const winnow_kv_append_desc& desc) const;
+
+private:
+    const winnow_api* api_ = nullptr;
+    std::string path_;
+    std::unique_ptr<Context> probe_; // answers supports, computes nothing
+    winnow_device_info device_{};
+};
+
+} // namespace winnow::ggml

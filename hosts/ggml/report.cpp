@@ -1,0 +1,135 @@
+// Counting calls and writing the counts as JSON.
+#include "report.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+
+#include "ggml_api.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+// The tensor that owns the memory a view lies in.
+const ggml_tensor* root(const ggml_tensor* tensor) {
+    while (tensor->view_src) tensor = tensor->view_src;
+    return tensor;
+}
+
+std::string quoted(const char* text) {
+    std::string out = "\"";
+    for (; *text; ++text) {
+        const auto c = static_cast<unsigned char>(*text);
+        if (c == '"' || c == '\\') {
+            out += '\\';
+            out += char(c);
+        } else if (c < 0x20) {
+            char escape[8];
+            std::snprintf(escape, sizeof escape, "\\u%04x", unsigned(c));
+            out += escape;
+        } else {
+            out += char(c);
+        }
+    }
+    return out + '"';
+}
+
+// Whole or not at all: readers see the old file or the new one.
+void write_file(const char* path, const std::string& text) {
+    const std::string temporary = std::string(path) + '.' + std::to_string(getpid()) + ".tmp";
+    std::FILE* file = std::fopen(temporary.c_str(), "w");
+    bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (file) written = std::fclose(file) == 0 && written;
+    if (!written || std::rename(temporary.c_str(), path) != 0) {
+        std::remove(temporary.c_str());
+        log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s", path);
+    }
+}
+
+} // namespace
+
+LayerCounts& Counters::layer(const ggml_tensor* view) {
+    const char* name = root(view)->name;
+    const auto found = layers_.find(std::string_view(name));
+    return found != layers_.end() ? found->second : layers_[name];
+}
+
+void Counters::count_attention(const ggml_tensor* node) {
+    ++attention_calls_;
+    ++layer(node->src[1]).attention_calls;
+}
+
+void Counters::count_append(const ggml_tensor* first, const ggml_tensor* second) {
+    ++append_calls_;
+    ++layer(first).append_calls;
+    if (second) ++layer(second).append_calls;
+}
+
+void Counters::add(const Counters& other) {
+    graphs_ += other.graphs_;
+    attention_calls_ += other.attention_calls_;
+    append_calls_ += other.append_calls_;
+    for (const auto& [name, counts] : other.layers_) {
+        LayerCounts& mine = layers_[name];
+        mine.attention_calls += counts.attention_calls;
+        mine.append_calls += counts.append_calls;
+    }
+}
+
+void Report::add(const Counters& counters, const winnow_stats& stats) {
+    const std::lock_guard lock(mutex_);
+    counters_.add(counters);
+    stats_.sdpa_calls += stats.sdpa_calls;
+    stats_.kv_append_calls += stats.kv_append_calls;
+    stats_.rows_appended += stats.rows_appended;
+    stats_.kernel_launches += stats.kernel_launches;
+    stats_.programs_built += stats.programs_built;
+    stats_.programs_loaded += stats.programs_loaded;
+    stats_.host_copies += stats.host_copies;
+    const char* path = std::getenv("WINNOW_REPORT");
+    if (path && *path) write_file(path, json_locked());
+}
+
+std::string Report::json() {
+    const std::lock_guard lock(mutex_);
+    return json_locked();
+}
+
+std::string Report::json_locked() const {
+    std::string out = "{\n";
+    const auto text = [&](const char* key, const char* value) {
+        out += std::string("  \"") + key + "\": " + quoted(value) + ",\n";
+    };
+    const auto number = [&](const char* key, uint64_t value) {
+        out += std::string("  \"") + key + "\": " + std::to_string(value) + ",\n";
+    };
+    text("backend", api_.backend_name);
+    text("backend_version", api_.backend_version);
+    text("ggml_version", WINNOW_GGML_VERSION);
+    text("device", device_.name);
+    text("platform", device_.platform);
+    text("driver_version", device_.driver_version);
+    text("kernel_shape", device_.kernel_shape);
+    number("graphs", counters_.graphs());
+    number("attention_calls", counters_.attention_calls());
+    number("append_calls", counters_.append_calls());
+    number("sdpa_calls", stats_.sdpa_calls);
+    number("kv_append_calls", stats_.kv_append_calls);
+    number("rows_appended", stats_.rows_appended);
+    number("kernel_launches", stats_.kernel_launches);
+    number("programs_built", stats_.programs_built);
+    number("programs_loaded", stats_.programs_loaded);
+    number("host_copies", stats_.host_copies);
+    out += "  \"tensors\": {";
+    const char* separator = "\n";
+    for (const auto& [name, counts] : counters_.layers()) {
+        out += std::string(separator) + "    " + quoted(name.c_str()) +
+               ": {\"attention_calls\": " + std::to_string(counts.attention_calls) +
+               ", \"append_calls\": " + std::to_string(counts.append_calls) + "}";
+        separator = ",\n";
+    }
+    return out + "\n  }\n}\n";
+}
+
+} // namespace winnow::ggml

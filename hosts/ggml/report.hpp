@@ -1,0 +1,65 @@
+// What this backend did in this process: the proof that a host really computed its attention here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "ggml.h"
+#include "winnow.h"
+
+namespace winnow::ggml {
+
+// Counts of one cache tensor, by its name in the host ("cache_k_l7").
+struct LayerCounts {
+    uint64_t attention_calls = 0; // FLASH_ATTN_EXT whose keys lie in this tensor
+    uint64_t append_calls = 0;    // launches that stored rows into this tensor
+};
+
+// Counts of one backend instance. Not synchronised.
+class Counters {
+public:
+    void count_graph() { ++graphs_; }
+    void count_attention(const ggml_tensor* node);
+    // Once for a launch, even where it carries two nodes; `second` may be NULL.
+    void count_append(const ggml_tensor* first, const ggml_tensor* second);
+
+    uint64_t graphs() const { return graphs_; }
+    uint64_t attention_calls() const { return attention_calls_; }
+    uint64_t append_calls() const { return append_calls_; }
+    const std::map<std::string, LayerCounts, std::less<>>& layers() const { return layers_; }
+
+    void add(const Counters& other);
+
+private:
+    LayerCounts& layer(const ggml_tensor* view);
+
+    uint64_t graphs_ = 0;
+    uint64_t attention_calls_ = 0;
+    uint64_t append_calls_ = 0;
+    std::map<std::string, LayerCounts, std::less<>> layers_;
+};
+
+// The sum over all instances that have ended, for the whole process.
+class Report {
+public:
+    Report(const winnow_api& api, const winnow_device_info& device) : api_(api), device_(device) {}
+
+    // Adds what an instance did, and writes the report to the file named by the environment variable WINNOW_REPORT, if
+    // set.
+    void add(const Counters& counters, const winnow_stats& stats);
+
+    std::string json();
+
+private:
+    std::string json_locked() const;
+
+    const winnow_api& api_;
+    const winnow_device_info& device_;
+    std::mutex mutex_;
+    Counters counters_;
+    winnow_stats stats_{};
+};
+
+} // namespace winnow::ggml

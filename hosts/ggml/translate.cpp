@@ -1,0 +1,159 @@
+// The shapes of FLASH_ATTN_EXT and SET_ROWS, axis by axis. ggml.h and ggml-cpu's ops.cpp are what defines the two.
+#include "translate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace winnow::ggml {
+
+namespace {
+
+uint32_t winnow_type(enum ggml_type type) {
+    switch (type) {
+    case GGML_TYPE_F32: return WINNOW_TYPE_F32;
+    case GGML_TYPE_F16: return WINNOW_TYPE_F16;
+    case GGML_TYPE_BF16: return WINNOW_TYPE_BF16;
+    case GGML_TYPE_I32: return WINNOW_TYPE_I32;
+    case GGML_TYPE_I64: return WINNOW_TYPE_I64;
+    default: return 0;
+    }
+}
+
+// A tensor whose axes are the node's in reverse: [ne3, ne2, ne1, ne0].
+bool describe(const ggml_tensor* from, winnow_tensor& to) {
+    const uint32_t type = winnow_type(from->type);
+    const size_t element = type == WINNOW_TYPE_I64 ? 8 : type == WINNOW_TYPE_F32 || type == WINNOW_TYPE_I32 ? 4 : 2;
+    if (type == 0 || from->nb[0] != element) return false;
+    to = winnow_tensor{};
+    to.struct_size = sizeof to;
+    to.type = type;
+    to.data = from->data;
+    for (int axis = 0; axis < 4; ++axis) {
+        to.shape[3 - axis] = from->ne[axis];
+        to.stride[3 - axis] = int64_t(from->nb[axis]);
+        if (from->ne[axis] < 1) return false;
+    }
+    return true;
+}
+
+// The fields are in op_params in this order: scale, max_bias, logit_softcap.
+float parameter(const ggml_tensor* node, int index) { return reinterpret_cast<const float*>(node->op_params)[index]; }
+
+struct Range {
+    uintptr_t begin, end;
+    explicit Range(const winnow_tensor& tensor) : begin(reinterpret_cast<uintptr_t>(tensor.data)), end(begin) {
+        for (int axis = 0; axis < 4; ++axis) end += uintptr_t(tensor.shape[axis] - 1) * uintptr_t(tensor.stride[axis]);
+        end += uintptr_t(tensor.stride[3]);
+    }
+    bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+} // namespace
+
+bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
+    const ggml_tensor* q = node->src[0];
+    const ggml_tensor* k = node->src[1];
+    const ggml_tensor* v = node->src[2];
+    const ggml_tensor* mask = node->src[3];
+    const ggml_tensor* sink = node->src[4];
+    desc_ = winnow_sdpa_desc{};
+    desc_.struct_size = sizeof desc_;
+    if (!describe(q, q_) || !describe(k, k_) || !describe(v, v_) || !describe(node, out_)) return false;
+    // The result is stored token by token, [batch][token][head][element]; Winnow's axes are (batch, head, token,
+    // element).
+    std::swap(out_.shape[1], out_.shape[2]);
+    std::swap(out_.stride[1], out_.stride[2]);
+    desc_.q = &q_;
+    desc_.k = &k_;
+    desc_.v = &v_;
+    desc_.out = &out_;
+    if (mask) {
+        if (!describe(mask, mask_)) return false;
+        desc_.attn_mask = &mask_;
+    }
+    if (parameter(node, 1) > 0.0f) {
+        slopes_ = winnow_tensor{};
+        slopes_.struct_size = sizeof slopes_;
+        slopes_.type = WINNOW_TYPE_F32;
+        slopes_.data = const_cast<float*>(slopes);
+        const int64_t heads = q->ne[2];
+        const int64_t bytes = heads * int64_t(sizeof(float));
+        for (int axis = 0; axis < 4; ++axis) {
+            slopes_.shape[axis] = axis == 3 ? heads : 1;
+            slopes_.stride[axis] = axis == 3 ? int64_t(sizeof(float)) : bytes;
+        }
+        desc_.mask_slopes = &slopes_;
+    }
+    if (sink) {
+        if (!describe(sink, sink_)) return false;
+        desc_.head_sink = &sink_;
+    }
+    desc_.scale = parameter(node, 0);
+    desc_.softcap = parameter(node, 2);
+    // A scale of 0 is Winnow's default and not a factor.
+    return desc_.scale != 0.0f;
+}
+
+bool AppendNode::Side::translate(const ggml_tensor* node) {
+    const ggml_tensor* rows = node->src[1];
+    // node is a view of the cache, with the cache's shape.
+    if (!describe(node->src[0], src) || !describe(node, cache)) return false;
+    // Indices are [tokens, heads or 1, batch or 1]; their rows need not be contiguous here, only their elements.
+    if (!describe(rows, indices)) return false;
+    indices.shape[0] = rows->ne[2];
+    indices.stride[0] = int64_t(rows->nb[2]);
+    indices.shape[1] = rows->ne[1];
+    indices.stride[1] = int64_t(rows->nb[1]);
+    indices.shape[2] = 1;
+    indices.stride[2] = int64_t(rows->nb[1]);
+    return rows->ne[3] == 1;
+}
+
+bool AppendNode::translate(const ggml_tensor* first, const ggml_tensor* second) {
+    desc_ = winnow_kv_append_desc{};
+    desc_.struct_size = sizeof desc_;
+    if (!k_.translate(first)) return false;
+    desc_.k_src = &k_.src;
+    desc_.k_cache = &k_.cache;
+    desc_.k_row_indices = &k_.indices;
+    if (!second) return true;
+    if (!v_.translate(second)) return false;
+    desc_.v_src = &v_.src;
+    desc_.v_cache = &v_.cache;
+    desc_.v_row_indices = &v_.indices;
+    for (int axis = 0; axis < 3; ++axis) {
+        if (k_.src.shape[axis] != v_.src.shape[axis]) return false;
+    }
+    for (int axis = 0; axis < 2; ++axis) {
+        if (k_.indices.shape[axis] != v_.indices.shape[axis]) return false;
+    }
+    if (k_.indices.type != v_.indices.type || k_.src.type != v_.src.type) return false;
+    const Range k_cache(k_.cache), v_cache(v_.cache);
+    return !k_cache.overlaps(v_cache) && !k_cache.overlaps(Range(v_.src)) && !k_cache.overlaps(Range(v_.indices)) &&
+           !v_cache.overlaps(Range(k_.src)) && !v_cache.overlaps(Range(k_.indices));
+}
+
+const float* SlopeCache::get(const ggml_tensor* node) {
+    const float max_bias = parameter(node, 1);
+    if (!(max_bias > 0.0f)) return nullptr;
+    const int64_t heads = node->src[0]->ne[2];
+    for (const Entry& entry : entries_) {
+        if (entry.heads == heads && entry.max_bias == max_bias) return entry.slopes.get();
+    }
+    // Geometric: 2^-(max_bias/n) and its powers for the first n heads, n the power of two up to `heads`; the odd powers
+    // of its square root for the rest.
+    int64_t base_heads = 1;
+    while (base_heads * 2 <= heads) base_heads *= 2;
+    const float base = std::pow(2.0f, -max_bias / float(base_heads));
+    const float half_base = std::pow(2.0f, -max_bias / 2.0f / float(base_heads));
+    auto slopes = std::make_unique<float[]>(size_t(heads));
+    for (int64_t h = 0; h < heads; ++h) {
+        slopes[size_t(h)] =
+            h < base_heads ? std::pow(base, float(h + 1)) : std::pow(half_base, float(2 * (h - base_heads) + 1));
+    }
+    entries_.push_back({heads, max_bias, std::move(slopes)});
+    return entries_.back().slopes.get();
+}
+
+} // namespace winnow::ggml
