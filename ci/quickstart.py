@@ -1,0 +1,143 @@
+"""An unmodified llama.cpp generates text through Winnow, beside the same program without it.
+
+Installs what is needed, fetches a model and llama.cpp, builds, runs both alternately, and prints what happened. Fails if
+the attention was not computed by Winnow.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import parts
+from parts import Failure, say
+
+DEFAULT_PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
+BUILD = parts.SOURCE / "build" / "quickstart"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="ci/quickstart", description=__doc__.split("\n\n")[0],
+                                     epilog="The second run skips what is done. Downloads and builds of other projects "
+                                            f"are kept in {parts.CACHE}. WINNOW_DEVICE chooses another OpenCL device "
+                                            "than PoCL.")
+    parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="the text to continue")
+    parser.add_argument("--model", type=Path, metavar="FILE.gguf", help="another model than SmolLM2-135M")
+    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens to generate (default 64)")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind; the best counts (default 3)")
+    options = parser.parse_args()
+    if not options.prompt:
+        parser.error("--prompt: empty, expected a text to continue")
+    if options.tokens < 2:
+        parser.error(f"--tokens: {options.tokens}, expected at least 2")
+    if options.runs < 1:
+        parser.error(f"--runs: {options.runs}, expected at least 1")
+    if options.model is not None:
+        if not options.model.is_file():
+            parser.error(f"--model: no file {options.model}")
+        with open(options.model, "rb") as file:
+            if file.read(4) != b"GGUF":
+                parser.error(f"--model: {options.model} is not a GGUF file")
+    return options
+
+
+def build(llama_cpp):
+    """Builds the plugin for llama.cpp and the OpenCL backend, without tests."""
+    say("building Winnow")
+    logs = parts.CACHE / "logs"
+    parts.run(["cmake", "-S", parts.SOURCE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+               "-DWINNOW_BUILD_TESTS=OFF", "-DWINNOW_BUILD_BENCH=OFF", f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp}"],
+              log=logs / "quickstart-configure.log")
+    parts.run(["cmake", "--build", BUILD, "--target", "winnow_ggml", "winnow_opencl"], log=logs / "quickstart-build.log")
+    return BUILD / "lib" / "libwinnow_ggml.so"
+
+
+def generate(program, options, model, plugin=None, report=None):
+    """One run of llama-completion: (the text, tokens per second of generation)."""
+    command = [program, "-m", model, "-p", options.prompt, "-n", options.tokens, "--temp", 0, "--seed", 1, "-no-cnv",
+               "--no-display-prompt", "--perf"]
+    environment = {key: value for key, value in os.environ.items() if key not in ("GGML_BACKEND_PATH", "WINNOW_REPORT")}
+    if plugin is not None:
+        # A llama.cpp with a static registry of backends looks for the plugin only when a device is named.
+        command += ["-dev", "Winnow"]
+        environment |= {"GGML_BACKEND_PATH": str(plugin), "WINNOW_REPORT": str(report)}
+        environment.setdefault("WINNOW_DEVICE", "Portable Computing Language")
+    result = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
+                            errors="replace", stdin=subprocess.DEVNULL)
+    if result.returncode != 0:
+        raise Failure(f"{' '.join(map(str, command))}\nended with status {result.returncode}:\n{result.stderr[-3000:]}")
+    match = re.search(r" eval time = +([\d.]+) ms / +(\d+) runs", result.stderr)
+    if match is None or int(match[2]) == 0:
+        raise Failure(f"llama.cpp generated nothing to time; it printed:\n{result.stderr[-3000:]}")
+    return result.stdout.strip("\n"), 1000 * int(match[2]) / float(match[1])
+
+
+def calls(report):
+    """Reads the plugin's report: (report, layers, attention calls per layer, append calls per layer)."""
+    if not report.exists():
+        raise Failure("llama.cpp did not call the plugin: it wrote no report")
+    counts = json.loads(report.read_text())
+    attended = {name: tensor for name, tensor in counts["tensors"].items() if tensor["attention_calls"] > 0}
+    attention = sorted({tensor["attention_calls"] for tensor in attended.values()})
+    appends = sorted({tensor["append_calls"] for tensor in attended.values()})
+    if not attention or appends == [0]:
+        raise Failure("llama.cpp loaded the plugin, but none of its attention ran there")
+    if len(attention) > 1 or len(appends) > 1:
+        raise Failure(f"the layers were not treated alike: {attention} attention calls, {appends} append calls")
+    return counts, len(attended), attention[0], appends[0]
+
+
+def common_prefix(left, right):
+    return len(os.path.commonprefix([left, right]))
+
+
+def show(options, report, plain, winnow):
+    counts, layers, attention, appends = calls(report)
+    (plain_text, plain_speed), (text, speed) = plain, winnow
+    if plain_text == text:
+        same = "yes"
+    else:
+        same = f"no, they part after {common_prefix(plain_text, text)} of {len(text)} characters"
+    print(f"""
+device            {counts['device']}
+                  {counts['platform']}, driver {counts['driver_version']}, kernels for {counts['kernel_shape']}
+layers            {layers}
+calls per layer   {attention} of attention, {appends} of append
+tokens/s          {speed:.1f} with Winnow, {plain_speed:.1f} without: {100 * speed / plain_speed:.0f}% \
+(generation, best of {options.runs} alternating runs)
+same text         {same}
+
+{options.prompt}{text}
+""", flush=True)
+
+
+def main():
+    options = arguments()
+    parts.setup("quickstart")
+    model = options.model or parts.model()
+    source = parts.llama_cpp_source()
+    program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
+    plugin = build(source)
+    plain, winnow = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        for number in range(options.runs):
+            say(f"run {number + 1} of {options.runs}: plain llama.cpp, then with Winnow")
+            plain.append(generate(program, options, model))
+            report.unlink(missing_ok=True)
+            winnow.append(generate(program, options, model, plugin, report))
+        best = [(runs[0][0], max(speed for _, speed in runs)) for runs in (plain, winnow)]
+        show(options, report, *best)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"ci/quickstart: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)
