@@ -1,0 +1,189 @@
+"""The rules of the tree. A rule takes {path: text} and yields (path, complaint).
+
+SAMPLES holds for each rule small trees that it has to complain about and one that it has to accept.
+"""
+
+import posixpath
+import re
+
+MAX_LINES = 500
+MAX_COLUMNS = 120
+CODE = (".c", ".h", ".cpp", ".hpp", ".cl")
+
+
+def in_folder(path, *folders):
+    return any(path.startswith(folder + "/") for folder in folders)
+
+
+def lines(text):
+    return enumerate(text.splitlines(), start=1)
+
+
+def stems(tree):
+    """One stem names kernel, launcher, test and benchmark, so that whoever finds one finds all four."""
+    for path in tree:
+        match = re.fullmatch(r"kernels/(\w+)\.cl", path)
+        if match is None:
+            continue
+        stem = match[1]
+        for needed in (f"backend/opencl/{stem}.hpp", f"backend/opencl/{stem}.cpp",
+                       f"tests/conformance/{stem}_test.cpp", f"bench/{stem}_bench.cpp"):
+            if needed not in tree:
+                yield path, f"has no {needed}"
+
+
+# Who may include what. A quoted include of a file beside the including one is always allowed; any other has to match
+# `quoted`, and no include may match `never`.
+CL_HEADERS = r"CL/.*"
+PUBLIC = r"winnow\.h|winnow_loader\.h"
+LAYERS = [
+    {"folder": "plugin_api", "quoted": PUBLIC, "never": CL_HEADERS},
+    {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
+    {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
+    {"folder": "tests/conformance", "quoted": PUBLIC},
+    {"folder": "tools", "quoted": PUBLIC, "never": CL_HEADERS},
+    {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
+    {"folder": "backend/api", "quoted": r"winnow\.h|(device|api)/.*", "never": CL_HEADERS},
+    {"folder": "backend/reference", "quoted": r"winnow\.h|(device|reference)/.*", "never": CL_HEADERS},
+    {"folder": "backend/opencl", "quoted": r"(?!reference/|api/|backend/|\.\./).*"},
+    {"folder": "kernels", "quoted": r"(?!.*)"},
+]
+
+
+def layering(tree):
+    """Dependencies go one way, downwards: what a folder does not include, it cannot come to need."""
+    for path, text in tree.items():
+        if not path.endswith(CODE):
+            continue
+        for layer in LAYERS:
+            if not in_folder(path, layer["folder"]):
+                continue
+            for number, line in lines(text):
+                match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+                if match is None:
+                    continue
+                quoted, name = match[1] == '"', match[2]
+                own = quoted and posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) in tree
+                if own and name.startswith("../"):
+                    yield path, f"line {number}: includes {name} by a relative path out of its folder"
+                elif quoted and not own and not re.fullmatch(layer["quoted"], name):
+                    yield path, f"line {number}: {layer['folder']} must not include {name}"
+                elif "never" in layer and re.fullmatch(layer["never"], name):
+                    yield path, f"line {number}: {layer['folder']} must not include {name}"
+
+
+def naming(tree):
+    """Files and folders are snake_case; capitals are for the pages that everybody looks for."""
+    fixed = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "winnow-config.cmake.in"}
+    for path in tree:
+        *folders, name = path.split("/")
+        for part in [*folders, name]:
+            if part in fixed or re.fullmatch(r"[A-Z]+\.md", part) or re.fullmatch(r"\.[a-z0-9-]+", part):
+                continue
+            if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9]+)*", part):
+                yield path, f"{part} is not snake_case"
+
+
+def no_leftovers(tree):
+    """A note to do something later belongs to the issues, where somebody reads it."""
+    word = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+    for path, text in tree.items():
+        for number, line in lines(text):
+            if word.search(line):
+                yield path, f"line {number}: {word.search(line)[0]}"
+
+
+def length(tree):
+    """A file longer than 500 lines is two things; tell them apart."""
+    for path, text in tree.items():
+        if path.endswith((*CODE, ".py", ".cmake", "CMakeLists.txt")) and len(text.splitlines()) > MAX_LINES:
+            yield path, f"{len(text.splitlines())} lines, at most {MAX_LINES}"
+
+
+def columns(tree):
+    """clang-format holds C and C++ to 120 columns; this holds what it does not see."""
+    for path, text in tree.items():
+        if path.endswith((".cl", ".py", ".cmake", "CMakeLists.txt")) or in_folder(path, "kernels"):
+            for number, line in lines(text):
+                if len(line) > MAX_COLUMNS:
+                    yield path, f"line {number}: {len(line)} columns, at most {MAX_COLUMNS}"
+
+
+def no_machine(tree):
+    """The tree knows no particular machine: no folder of one, no address of a package registry."""
+    words = ["/wo" + "rk/", "/tmp/" + "prep", "/ro" + "ot/", "/ho" + "me/", "py" + "pi.org", "pythonhos" + "ted",
+             "deb." + "debian.org"]
+    for path, text in tree.items():
+        for number, line in lines(text):
+            for word in words:
+                if word in line:
+                    yield path, f"line {number}: speaks of {word}"
+
+
+def opens_with_comment(tree):
+    """The first thing a file says is what it is for."""
+    for path, text in tree.items():
+        if path.endswith(CODE):
+            pattern = r"\s*(/[/*])"
+        elif path.endswith(".py"):
+            pattern = r'(#!.*\n)?\s*(#|""")'
+        elif path.endswith((".cmake", "CMakeLists.txt")) and "/" in path:
+            pattern = r"\s*#"
+        else:
+            continue
+        if not re.match(pattern, text):
+            yield path, "does not open with a comment"
+
+
+def silent_libraries(tree):
+    """What is loaded into someone else's process neither prints nor ends it."""
+    call = re.compile(r"(?<![\w.:>])(?:std::)?(printf|fprintf|vprintf|vfprintf|puts|putchar|perror|exit|_Exit|"
+                      r"quick_exit|abort|terminate|atexit)\s*\(|\bstd::(cout|cerr|clog)\b")
+    for path, text in tree.items():
+        if path.endswith(CODE) and (in_folder(path, "backend", "hosts/ggml") or path == "plugin_api/winnow_loader.c"):
+            for number, line in lines(text):
+                code = re.sub(r'"(\\.|[^"\\])*"', '""', line.split("//")[0])
+                if call.search(code):
+                    yield path, f"line {number}: calls {call.search(code)[0].rstrip('( ')}"
+
+
+def include_once(tree):
+    """C++ headers say #pragma once."""
+    for path, text in tree.items():
+        if path.endswith(".hpp") and not re.search(r"^#pragma once$", text, re.M):
+            yield path, "has no #pragma once"
+
+
+# For each rule, trees that it has to complain about (each of them), and one that it has to accept.
+COMPLETE = {"kernels/f.cl": "", "backend/opencl/f.hpp": "", "backend/opencl/f.cpp": "",
+            "tests/conformance/f_test.cpp": "", "bench/f_bench.cpp": ""}
+SAMPLES = {
+    stems: ([{key: "" for key in COMPLETE if key != gone} for gone in list(COMPLETE)[1:]], COMPLETE),
+    layering: ([{"hosts/c/a.c": '#include "device/device.hpp"\n'}, {"hosts/ggml/a.cpp": "#include <CL/cl.h>\n"},
+                {"tests/conformance/a.cpp": '#include "opencl/sdpa.hpp"\n'},
+                {"backend/api/a.cpp": '#include "opencl/sdpa.hpp"\n'},
+                {"backend/device/a.hpp": "#include <CL/opencl.hpp>\n"},
+                {"backend/reference/a.cpp": '# include "opencl/sdpa.hpp"\n'},
+                {"backend/opencl/a.cpp": '#include "reference/sdpa.hpp"\n'},
+                {"backend/opencl/a.cpp": '#include "../reference/b.hpp"\n', "backend/reference/b.hpp": ""},
+                {"kernels/a.cl": '#include "winnow.h"\n'}],
+               {"hosts/c/a.c": '#include <stdio.h>\n#include "winnow.h"\n',
+                "hosts/ggml/b.cpp": '#include "ggml-impl.h"\n',
+                "backend/api/c.cpp": '#include "device/device.hpp"\n#include "d.hpp"\n', "backend/api/d.hpp": "",
+                "backend/opencl/e.cpp": '#include <CL/opencl.hpp>\n#include "sdpa_params.h"\n',
+                "kernels/f.cl": '#include "g.h"\n', "kernels/g.h": ""}),
+    naming: ([{"docs/someFile.md": ""}, {"Bench/a.cpp": ""}, {"tools/a-b.cpp": ""}],
+             {"README.md": "", "a_b/c_1.hpp": "", ".clang-format": "", "tools/CMakeLists.txt": "", ".ci/run": ""}),
+    no_leftovers: ([{"a.cpp": "// TO" + "DO: later"}, {"b.md": "FIX" + "ME"}], {"a.cpp": "todo_list"}),
+    length: ([{"a.cpp": "\n" * (MAX_LINES + 1)}], {"a.cpp": "\n" * MAX_LINES, "b.md": "\n" * (MAX_LINES + 1)}),
+    columns: ([{"a.cl": "x" * (MAX_COLUMNS + 1)}], {"a.cl": "x" * MAX_COLUMNS + "\ny"}),
+    no_machine: ([{"a.md": "see /wo" + "rk/x"}, {"ci/setup": "https://py" + "pi.org/simple"}], {"a.md": "/usr/lib"}),
+    opens_with_comment: ([{"kernels/a.cl": "__kernel void a() {}\n// a"}, {"a.hpp": "#pragma once\n// a"},
+                          {"a.py": "import re\n"}, {"x/CMakeLists.txt": "project(a)"}],
+                         {"a.cl": "// a\n", "a.h": "/* a */", "a.py": '"""A."""\n', "b.py": "#!/usr/bin/python3\n# b"}),
+    silent_libraries: ([{"backend/api/a.cpp": "    std::abort();"}, {"backend/opencl/a.cpp": "printf(\"x\");"},
+                        {"hosts/ggml/a.cpp": "std::cerr << 1;"}, {"plugin_api/winnow_loader.c": "exit(1);"}],
+                       {"backend/api/a.cpp": 'snprintf(a, 1, "abort()"); // exit()\nobject.exit();',
+                        "tools/a.cpp": 'puts("");'}),
+    include_once: ([{"a.hpp": "// a\n"}], {"a.hpp": "// a\n#pragma once\n", "a.h": "/* a */"}),
+}
