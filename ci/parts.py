@@ -54,7 +54,8 @@ def run(command, log=None, **options):
         Path(log).parent.mkdir(parents=True, exist_ok=True)
         with open(log, "w") as output:
             result = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, **options)
-        tail = "" if result.returncode == 0 else "\n" + "\n".join(Path(log).read_text(errors="replace").splitlines()[-40:])
+        last = Path(log).read_text(errors="replace").splitlines()[-40:]
+        tail = "\n" + "\n".join(last)
     if result.returncode != 0:
         raise Failure(f"{' '.join(command)}\nended with status {result.returncode}{tail}")
 
@@ -137,7 +138,8 @@ def llama_cpp_source():
         root = sdist.name.removesuffix(".tar.gz")
         with tarfile.open(sdist) as archive:
             wanted = [entry for entry in archive if entry.name.startswith(f"{root}/vendor/llama.cpp/")]
-            archive.extractall(folder, members=wanted, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(folder, members=wanted, **safely)
         (folder / root / "vendor" / "llama.cpp").rename(folder / "llama.cpp")
         shutil.rmtree(folder / root)
         sdist.unlink()

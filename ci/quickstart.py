@@ -1,7 +1,7 @@
 """An unmodified llama.cpp generates text through Winnow, beside the same program without it.
 
-Installs what is needed, fetches a model and llama.cpp, builds, runs both alternately, and prints what happened. Fails if
-the attention was not computed by Winnow.
+Installs what is needed, fetches a model and llama.cpp, builds, runs both alternately, and prints what happened. Fails
+if the attention was not computed by Winnow.
 """
 
 import argparse
@@ -28,7 +28,8 @@ def arguments():
     parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="the text to continue")
     parser.add_argument("--model", type=Path, metavar="FILE.gguf", help="another model than SmolLM2-135M")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens to generate (default 64)")
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind; the best counts (default 3)")
+    parser.add_argument("--runs", type=int, default=3, metavar="N",
+                        help="runs of each kind; the best counts (default 3)")
     options = parser.parse_args()
     if not options.prompt:
         parser.error("--prompt: empty, expected a text to continue")
@@ -52,7 +53,8 @@ def build(llama_cpp):
     parts.run(["cmake", "-S", parts.SOURCE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                "-DWINNOW_BUILD_TESTS=OFF", "-DWINNOW_BUILD_BENCH=OFF", f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp}"],
               log=logs / "quickstart-configure.log")
-    parts.run(["cmake", "--build", BUILD, "--target", "winnow_ggml", "winnow_opencl"], log=logs / "quickstart-build.log")
+    parts.run(["cmake", "--build", BUILD, "--target", "winnow_ggml", "winnow_opencl"],
+              log=logs / "quickstart-build.log")
     return BUILD / "lib" / "libwinnow_ggml.so"
 
 
