@@ -4,7 +4,7 @@
 
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_HPP_TARGET_OPENCL_VERSION 300
-#define CL_HPP_MINIMUM_OPENCL_VERSION 120
+#define CL_HPP_MINIMUM_OPENCL_VERSION 110 // 120 does not compile with clhpp 3.0.2023
 #include <CL/opencl.hpp>
 
 #include <string>

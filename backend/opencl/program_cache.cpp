@@ -29,17 +29,13 @@ struct Header {
 static_assert(sizeof(Header) == 32);
 
 uint64_t checksum(const Header& header, const void* key, const void* binary) {
-    XXH3_state_t state;
-    XXH3_64bits_reset(&state);
-    XXH3_64bits_update(&state, &header.key_size, sizeof header.key_size);
-    XXH3_64bits_update(&state, &header.binary_size, sizeof header.binary_size);
-    XXH3_64bits_update(&state, key, header.key_size);
-    XXH3_64bits_update(&state, binary, header.binary_size);
-    return XXH3_64bits_digest(&state);
+    const std::array<uint64_t, 2> sizes{header.key_size, header.binary_size};
+    const uint64_t of_sizes = XXH3_64bits(sizes.data(), sizeof sizes);
+    return XXH3_64bits_withSeed(binary, header.binary_size, XXH3_64bits_withSeed(key, header.key_size, of_sizes));
 }
 
 std::string error_text(const char* what, const std::filesystem::path& path, int code) {
-    return std::string(what) + " " + path.string() + ": " + std::generic_category().message(code);
+    return std::string(what).append(" ").append(path.string()).append(": ").append(std::generic_category().message(code));
 }
 
 bool write_all(int file, const void* data, size_t size) {
@@ -59,7 +55,7 @@ bool write_all(int file, const void* data, size_t size) {
 std::string ProgramKey::text() const {
     std::string result;
     for (const std::string* field : {&source_hash, &options, &device, &driver_version, &platform})
-        result += std::to_string(field->size()) + ":" + *field + "\n";
+        result.append(std::to_string(field->size())).append(":").append(*field).append("\n");
     return result;
 }
 
@@ -98,7 +94,7 @@ std::optional<std::vector<std::byte>> ProgramCache::load(const ProgramKey& key) 
     if (!file.read(reinterpret_cast<char*>(&header), sizeof header) || header.magic != magic) return std::nullopt;
     const std::string expected_key = key.text();
     // The sizes are compared before anything is allocated by them.
-    if (header.key_size != expected_key.size() || header.binary_size == 0 ||
+    if (header.key_size != expected_key.size() || file_size <= sizeof header + header.key_size ||
         header.binary_size != file_size - sizeof header - header.key_size)
         return std::nullopt;
     std::string stored_key(header.key_size, '\0');
@@ -126,7 +122,7 @@ std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::by
     // Unique among processes and among the threads of this one.
     static std::atomic<unsigned> serial{0};
     std::filesystem::path temporary = path;
-    temporary += "." + std::to_string(::getpid()) + "." + std::to_string(serial++) + ".tmp";
+    temporary += std::string(".").append(std::to_string(::getpid())).append(".").append(std::to_string(serial++)).append(".tmp");
 
     const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file < 0) return error_text("cannot create", temporary, errno);

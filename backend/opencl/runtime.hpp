@@ -67,6 +67,7 @@ struct Grid {
 
 class Kernel; // one entry point of one specialised program; lives as long as the Runtime
 class Runtime;
+struct RuntimeState;
 
 // One call of the interface: binds its tensors, launches one kernel or several, completes. Copies host memory in and out
 // where the device cannot reach it. Not to be kept beyond the call.
@@ -77,8 +78,8 @@ public:
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
 
-    // An absent tensor gives {nullptr, 0}. Where the device cannot reach host memory and the tensor is written with
-    // gaps (strides) or by index, use read_write, so that what lies between survives.
+    // An absent tensor gives {nullptr, 0}. Use read_write for a tensor that is written in part only (rows by index); the gaps between
+    // the rows of a strided tensor survive in any case.
     Bound bind(const Tensor& tensor, Access access);
 
     template <typename Params>
@@ -93,10 +94,9 @@ public:
     std::unique_ptr<Event> complete(bool want_event);
 
 private:
-    struct Staged; // host memory copied to the device for this operation
-    Runtime& runtime_;
-    std::vector<Staged> staged_; // stays empty, and without allocation, where the device reaches host memory
-    cl_event last_event_ = nullptr;
+    struct Staged; // host memory brought to the device for this operation
+    RuntimeState& state_;
+    std::vector<Staged> staged_; // stays empty, and without allocation, where imports of host memory are kept
 };
 
 class Runtime {
@@ -133,8 +133,7 @@ public:
 
 private:
     friend class Operation;
-    struct State;
-    std::unique_ptr<State> state_;
+    std::unique_ptr<RuntimeState> state_;
 };
 
 } // namespace winnow::opencl

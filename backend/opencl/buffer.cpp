@@ -1,0 +1,108 @@
+// Buffers of the interface: allocated, imported from the host, imported from OpenCL.
+#include <cstring>
+
+#include "opencl/state.hpp"
+
+namespace winnow::opencl {
+
+void copy_to_device(RuntimeState& state, const Memory& memory, uint64_t offset, const void* data, uint64_t size) {
+    check(clEnqueueWriteBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr, nullptr),
+          "clEnqueueWriteBuffer");
+}
+
+void copy_from_device(RuntimeState& state, const Memory& memory, uint64_t offset, void* data, uint64_t size) {
+    check(clEnqueueReadBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr, nullptr),
+          "clEnqueueReadBuffer");
+}
+
+void enqueue_zeros(RuntimeState& state, const Memory& memory, uint64_t size) {
+    const cl_uchar zero = 0;
+    check(clEnqueueFillBuffer(state.lanes.front().queue(), memory.on(0), &zero, sizeof zero, 0, size, 0, nullptr, nullptr),
+          "clEnqueueFillBuffer");
+    state.is_pending = true;
+}
+
+std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size) {
+    std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
+    if (state.is_host_memory()) {
+        buffer->pages_ = std::make_unique<HostPages>(size);
+        buffer->memory_ = std::make_unique<Memory>(state.lanes, buffer->pages_->data(), size);
+        buffer->host_ = buffer->pages_->data();
+    } else {
+        buffer->memory_ = std::make_unique<Memory>(state.lanes, size);
+        enqueue_zeros(state, *buffer->memory_, size);
+    }
+    return buffer;
+}
+
+std::unique_ptr<ClBuffer> ClBuffer::import_host(RuntimeState& state, void* data, uint64_t size) {
+    std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
+    if (state.capabilities.zero_copy) {
+        const PageRange range(data, size);
+        buffer->memory_ = std::make_unique<Memory>(state.lanes, range.data(), range.size());
+        buffer->host_ = static_cast<std::byte*>(data);
+        buffer->offset_ = static_cast<uint64_t>(buffer->host_ - static_cast<std::byte*>(range.data()));
+    } else {
+        buffer->memory_ = std::make_unique<Memory>(state.lanes, size);
+        buffer->mirror_ = static_cast<std::byte*>(data);
+        copy_to_device(state, *buffer->memory_, 0, data, size);
+        ++state.host_copies;
+    }
+    return buffer;
+}
+
+std::unique_ptr<ClBuffer> ClBuffer::import_cl_mem(RuntimeState& state, cl_mem memory, uint64_t offset, uint64_t size) {
+    const auto invalid = [](const std::string& text) { throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "cl_mem " + text); };
+    cl_context context = nullptr;
+    cl_mem_object_type type = 0;
+    size_t whole = 0;
+    const cl_int code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &context, nullptr);
+    if (code != CL_SUCCESS) invalid(std::string("is no valid memory object: the driver says ") + cl_error_name(code));
+    check(clGetMemObjectInfo(memory, CL_MEM_TYPE, sizeof type, &type, nullptr), "clGetMemObjectInfo");
+    check(clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof whole, &whole, nullptr), "clGetMemObjectInfo");
+    if (context != state.lanes.front().context()) invalid("belongs to another cl_context than this context's");
+    if (type != CL_MEM_OBJECT_BUFFER) invalid("is an image or a pipe; expected a buffer");
+    if (offset > whole || size > whole - offset)
+        invalid("has " + std::to_string(whole) + " bytes; offset " + std::to_string(offset) + " and size " +
+                std::to_string(size) + " reach beyond");
+    if (state.lanes.is_divided())
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "a context that computes on the host's threads (parallel_for) has no "
+                                              "single cl_context to which a cl_mem could belong");
+    std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
+    buffer->memory_ = std::make_unique<Memory>(state.lanes, memory);
+    buffer->offset_ = offset;
+    return buffer;
+}
+
+ClBuffer::~ClBuffer() {
+    try {
+        state_.finish();
+    } catch (const Error& error) {
+        state_.log(WINNOW_LOG_ERROR, std::string("while waiting to release a buffer: ") + error.what());
+    }
+}
+
+void ClBuffer::write(uint64_t offset, const void* data, uint64_t size) {
+    if (host_ != nullptr) {
+        state_.finish();
+        if (host_ + offset != data) std::memmove(host_ + offset, data, size);
+        return;
+    }
+    if (mirror_ != nullptr) {
+        if (mirror_ + offset != data) std::memmove(mirror_ + offset, data, size);
+        ++state_.host_copies;
+    }
+    copy_to_device(state_, *memory_, offset_ + offset, data, size);
+}
+
+void ClBuffer::read(uint64_t offset, void* data, uint64_t size) {
+    if (host_ != nullptr) {
+        state_.finish();
+        if (host_ + offset != data) std::memmove(data, host_ + offset, size);
+        return;
+    }
+    copy_from_device(state_, *memory_, offset_ + offset, data, size);
+    if (mirror_ != nullptr) ++state_.host_copies;
+}
+
+} // namespace winnow::opencl

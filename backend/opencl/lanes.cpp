@@ -1,0 +1,108 @@
+// Makes contexts and queues, or checks the host's.
+#include "opencl/lanes.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace winnow::opencl {
+namespace {
+
+Lane make_lane(cl_platform_id platform, cl_device_id device) {
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform), 0};
+    cl_int code = CL_SUCCESS;
+    Lane lane;
+    lane.device = cl::Device(device, true);
+    lane.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
+    check(code, "clCreateContext");
+    // The call of OpenCL 1.x: deprecated, and the only one that every version has.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    lane.queue = cl::CommandQueue(clCreateCommandQueue(lane.context(), device, 0, &code));
+#pragma GCC diagnostic pop
+    check(code, "clCreateCommandQueue");
+    return lane;
+}
+
+// Whether the device does its work in the thread that asks for it: a native kernel tells which thread it ran in.
+bool computes_in_calling_thread(const Lane& lane) {
+    const auto can = device_value<cl_device_exec_capabilities>(lane.device(), CL_DEVICE_EXECUTION_CAPABILITIES);
+    if ((can & CL_EXEC_NATIVE_KERNEL) == 0) return false;
+    std::thread::id ran_in;
+    std::thread::id* argument = &ran_in;
+    const auto note_thread = [](void* data) { **static_cast<std::thread::id**>(data) = std::this_thread::get_id(); };
+    void (*function)(void*) = note_thread;
+    return clEnqueueNativeKernel(lane.queue(), function, &argument, sizeof argument, 0, nullptr, nullptr, 0, nullptr,
+                                 nullptr) == CL_SUCCESS &&
+           clFinish(lane.queue()) == CL_SUCCESS && ran_in == std::this_thread::get_id();
+}
+
+template <typename T, typename Handle, typename Function>
+T host_value(Function function, Handle handle, cl_uint what, const char* field, const char* kind) {
+    T value{};
+    const cl_int code = function(handle, what, sizeof value, &value, nullptr);
+    if (code != CL_SUCCESS)
+        throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
+                    std::string(field) + " is no valid " + kind + ": the driver says " + cl_error_name(code));
+    return value;
+}
+
+Lanes take_host_objects(const DeviceRequest& request) {
+    const auto invalid = [](const std::string& text) { throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text); };
+    if (request.cl_context == nullptr || request.cl_device_id == nullptr || request.cl_command_queue == nullptr)
+        invalid("cl_context, cl_device_id and cl_command_queue have to be given together, or none of them");
+    if (!request.device.empty()) invalid("device has to be NULL where the host brings its own cl_context");
+    const auto context = static_cast<cl_context>(request.cl_context);
+    const auto device = static_cast<cl_device_id>(request.cl_device_id);
+    const auto queue = static_cast<cl_command_queue>(request.cl_command_queue);
+
+    const auto count = host_value<cl_uint>(clGetContextInfo, context, CL_CONTEXT_NUM_DEVICES, "cl_context", "cl_context");
+    std::vector<cl_device_id> devices(count);
+    check(clGetContextInfo(context, CL_CONTEXT_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr),
+          "clGetContextInfo");
+    if (std::find(devices.begin(), devices.end(), device) == devices.end())
+        invalid("cl_device_id is not a device of cl_context");
+    constexpr const char* field = "cl_command_queue";
+    if (host_value<cl_context>(clGetCommandQueueInfo, queue, CL_QUEUE_CONTEXT, field, field) != context)
+        invalid("cl_command_queue belongs to another context than cl_context");
+    if (host_value<cl_device_id>(clGetCommandQueueInfo, queue, CL_QUEUE_DEVICE, field, field) != device)
+        invalid("cl_command_queue belongs to another device than cl_device_id");
+    const auto properties =
+        host_value<cl_command_queue_properties>(clGetCommandQueueInfo, queue, CL_QUEUE_PROPERTIES, field, field);
+    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        invalid("cl_command_queue executes out of order; expected an in-order queue");
+
+    Lanes lanes;
+    lanes.entry = describe_device(device);
+    lanes.all.push_back({cl::Context(context, true), cl::Device(device, true), cl::CommandQueue(queue, true)});
+    return lanes;
+}
+
+} // namespace
+
+Lanes open_lanes(const DeviceRequest& request) {
+    if (request.cl_context != nullptr || request.cl_device_id != nullptr || request.cl_command_queue != nullptr)
+        return take_host_objects(request);
+
+    const std::vector<DeviceEntry> devices = list_devices();
+    const bool host_threads = request.parallel_for != nullptr && request.max_threads != 1;
+    Lanes lanes;
+    lanes.entry = select_device(devices, request.device, host_threads);
+    lanes.all.push_back(make_lane(lanes.entry.platform, lanes.entry.devices.front()));
+    if (!host_threads || !lanes.entry.is_multiple()) return lanes;
+
+    if (!computes_in_calling_thread(lanes.front())) {
+        request.log(WINNOW_LOG_INFO, std::string(lanes.entry.info.name) +
+                                         " does not compute in the calling thread; parallel_for is not used");
+        lanes = Lanes{};
+        lanes.entry = select_device(devices, request.device, false);
+        lanes.all.push_back(make_lane(lanes.entry.platform, lanes.entry.devices.front()));
+        return lanes;
+    }
+    size_t count = lanes.entry.devices.size();
+    if (request.max_threads != 0) count = std::min<size_t>(count, request.max_threads);
+    while (lanes.all.size() < count)
+        lanes.all.push_back(make_lane(lanes.entry.platform, lanes.entry.devices[lanes.all.size()]));
+    return lanes;
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,34 @@
+// Where work runs: one lane, or several for a device that stands for several cores which compute in the calling thread. A lane is a
+// context, a device and an in-order queue. Each lane has a context of its own: queues of one context that share a buffer wait for
+// each other's events in PoCL, and what the lanes share is host memory anyway.
+#pragma once
+
+#include <vector>
+
+#include "opencl/cl.hpp"
+#include "opencl/platform.hpp"
+#include "opencl/runtime.hpp"
+
+namespace winnow::opencl {
+
+struct Lane {
+    cl::Context context;
+    cl::Device device;
+    cl::CommandQueue queue;
+};
+
+struct Lanes {
+    std::vector<Lane> all; // at least one; more than one only with a parallel_for
+    DeviceEntry entry;     // what they stand for
+    // Rises whenever a cl_mem is released: a kernel that remembers its arguments must not trust an address that may have been
+    // given to another object.
+    uint64_t memory_epoch = 1;
+
+    const Lane& front() const { return all.front(); }
+    bool is_divided() const { return all.size() > 1; }
+};
+
+// Chooses the device by the request, or takes the host's own objects. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+Lanes open_lanes(const DeviceRequest& request);
+
+} // namespace winnow::opencl

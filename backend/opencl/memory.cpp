@@ -1,0 +1,78 @@
+// cl_mem objects, host pages and the cache of imports.
+#include "opencl/memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace winnow::opencl {
+namespace {
+
+cl::Memory create_buffer(const Lane& lane, cl_mem_flags flags, uint64_t size, void* host) {
+    cl_int code = CL_SUCCESS;
+    cl_mem memory = clCreateBuffer(lane.context(), flags, size, host, &code);
+    if (code != CL_SUCCESS)
+        throw_cl_error(code, "clCreateBuffer", std::to_string(size) + " bytes; the device's limit for one buffer is " +
+                                                   std::to_string(device_value<cl_ulong>(
+                                                       lane.device(), CL_DEVICE_MAX_MEM_ALLOC_SIZE)));
+    return cl::Memory(memory, false);
+}
+
+uintptr_t page_size() {
+    static const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    return size;
+}
+
+} // namespace
+
+Memory::Memory(Lanes& lanes, void* host, uint64_t size)
+    : lanes_(lanes), host_(host), size_(size), objects_(lanes.all.size()) {
+    import_on(0); // so that a refusal is reported where the memory is imported
+}
+
+Memory::Memory(Lanes& lanes, uint64_t size) : lanes_(lanes), size_(size), objects_(1) {
+    objects_[0] = create_buffer(lanes.front(), CL_MEM_READ_WRITE, size, nullptr);
+}
+
+Memory::Memory(Lanes& lanes, cl_mem memory) : lanes_(lanes), objects_(1) { objects_[0] = cl::Memory(memory, true); }
+
+Memory::~Memory() { ++lanes_.memory_epoch; }
+
+cl_mem Memory::import_on(size_t lane) const {
+    objects_[lane] = create_buffer(lanes_.all[lane], CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, size_, host_);
+    return objects_[lane]();
+}
+
+HostPages::HostPages(uint64_t size) : size_(size) {
+    void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+        throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "cannot reserve " + std::to_string(size) + " bytes of host memory");
+    data_ = static_cast<std::byte*>(data);
+}
+
+HostPages::~HostPages() { ::munmap(data_, size_); }
+
+PageRange::PageRange(const void* data, uint64_t size) {
+    const auto first = reinterpret_cast<uintptr_t>(data);
+    const uintptr_t mask = page_size() - 1;
+    begin = first & ~mask;
+    end = (first + size + mask) & ~mask;
+}
+
+const Memory& ImportCache::get(const PageRange& range) {
+    const uintptr_t page = range.begin / page_size();
+    Set& set = sets_[(page ^ (page >> 6) ^ (page >> 12)) % sets_.size()];
+    unsigned way = 4;
+    for (unsigned i = 0; i < 4; ++i) {
+        if (set.begin[i] != range.begin || set.memory[i] == nullptr) continue;
+        if (set.end[i] >= range.end) return *set.memory[i];
+        way = i; // a view of the same memory that has grown: replace it
+    }
+    if (way == 4) way = set.next++ % 4;
+    if (set.memory[way] != nullptr) replaced_.push_back(std::move(set.memory[way]));
+    set.memory[way] = std::make_unique<Memory>(lanes_, range.data(), range.size());
+    set.begin[way] = range.begin;
+    set.end[way] = range.end;
+    return *set.memory[way];
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,218 @@
+// Enumeration and choice of OpenCL devices.
+#include "opencl/platform.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "device/device.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr cl_int platform_not_found = -1001; // CL_PLATFORM_NOT_FOUND_KHR: the ICD loader found no driver
+
+template <size_t size> void copy_text(char (&to)[size], const std::string& from) {
+    std::snprintf(to, size, "%s", from.c_str());
+}
+
+std::string trimmed(std::string text) {
+    const auto is_blank = [](unsigned char c) { return std::isspace(c) != 0 || c == 0; };
+    while (!text.empty() && is_blank(text.back())) text.pop_back();
+    size_t first = 0;
+    while (first < text.size() && is_blank(text[first])) ++first;
+    return text.substr(first);
+}
+
+std::string lowered(std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
+bool has_word(const std::string& list, const std::string& word) {
+    return (" " + list + " ").find(" " + word + " ") != std::string::npos;
+}
+
+uint32_t type_of(cl_device_id device) {
+    const auto type = device_value<cl_device_type>(device, CL_DEVICE_TYPE);
+    if (type & CL_DEVICE_TYPE_GPU) return WINNOW_DEVICE_GPU;
+    if (type & CL_DEVICE_TYPE_CPU) return WINNOW_DEVICE_CPU;
+    return WINNOW_DEVICE_ACCELERATOR;
+}
+
+const char* type_text(uint32_t type) {
+    return type == WINNOW_DEVICE_GPU ? "gpu" : type == WINNOW_DEVICE_CPU ? "cpu" : "accelerator";
+}
+
+// Device-scope acquire and release, as atomics and as fences: optional since OpenCL 3.0, a part of 2.x, absent in 1.x.
+bool has_device_scope_atomics(cl_device_id device) {
+    const int version = device_version(device);
+    if (version < 300) return version >= 200;
+    const auto needed = CL_DEVICE_ATOMIC_ORDER_ACQ_REL | CL_DEVICE_ATOMIC_SCOPE_DEVICE;
+    const auto atomics = device_value<cl_device_atomic_capabilities>(device, CL_DEVICE_ATOMIC_MEMORY_CAPABILITIES);
+    const auto fences = device_value<cl_device_atomic_capabilities>(device, CL_DEVICE_ATOMIC_FENCE_CAPABILITIES);
+    return (atomics & needed) == needed && (fences & needed) == needed;
+}
+
+// CL_DEVICE_HOST_UNIFIED_MEMORY is deprecated, and still the only query there is; a probe confirms it when a context is made.
+bool says_unified_memory(cl_device_id device) {
+    return device_value<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY) == CL_TRUE;
+}
+
+bool is_single_core_cpu(const DeviceEntry& entry) {
+    return entry.info.type == WINNOW_DEVICE_CPU &&
+           device_value<cl_uint>(entry.devices.front(), CL_DEVICE_MAX_COMPUTE_UNITS) == 1;
+}
+
+std::vector<cl_device_id> devices_of(cl_platform_id platform) {
+    cl_uint count = 0;
+    const cl_int code = clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count);
+    if (code == CL_DEVICE_NOT_FOUND || count == 0) return {};
+    check(code, "clGetDeviceIDs");
+    std::vector<cl_device_id> devices(count);
+    check(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), "clGetDeviceIDs");
+    return devices;
+}
+
+std::vector<DeviceEntry> list_platform(cl_platform_id platform) {
+    std::vector<DeviceEntry> entries;
+    for (cl_device_id device : devices_of(platform)) {
+        if (device_value<cl_bool>(device, CL_DEVICE_AVAILABLE) != CL_TRUE ||
+            device_value<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE) != CL_TRUE)
+            continue;
+        DeviceEntry entry = describe_device(device);
+        const auto same = std::find_if(entries.begin(), entries.end(), [&](const DeviceEntry& other) {
+            return is_single_core_cpu(entry) && is_single_core_cpu(other) &&
+                   std::strcmp(entry.info.name, other.info.name) == 0;
+        });
+        if (same != entries.end()) {
+            same->devices.push_back(device);
+            same->info.compute_units = static_cast<uint32_t>(same->devices.size());
+        } else {
+            entries.push_back(std::move(entry));
+        }
+    }
+    std::stable_partition(entries.begin(), entries.end(), [](const DeviceEntry& e) { return !is_single_core_cpu(e); });
+    return entries;
+}
+
+std::string listed(const std::vector<DeviceEntry>& devices) {
+    if (devices.empty()) return "no OpenCL driver on this machine offers a device";
+    std::string text = "there are:";
+    for (size_t i = 0; i < devices.size(); ++i) {
+        const winnow_device_info& info = devices[i].info;
+        text += (i == 0 ? " " : "; ") + std::to_string(i) + " = \"" + info.name + "\" (" + type_text(info.type) +
+                ", platform \"" + info.platform + "\")";
+    }
+    return text;
+}
+
+} // namespace
+
+std::string device_text(cl_device_id device, cl_device_info what) {
+    size_t size = 0;
+    if (clGetDeviceInfo(device, what, 0, nullptr, &size) != CL_SUCCESS || size == 0) return {};
+    std::string text(size, '\0');
+    if (clGetDeviceInfo(device, what, size, text.data(), nullptr) != CL_SUCCESS) return {};
+    return trimmed(text);
+}
+
+std::string platform_text(cl_platform_id platform, cl_platform_info what) {
+    size_t size = 0;
+    if (clGetPlatformInfo(platform, what, 0, nullptr, &size) != CL_SUCCESS || size == 0) return {};
+    std::string text(size, '\0');
+    if (clGetPlatformInfo(platform, what, size, text.data(), nullptr) != CL_SUCCESS) return {};
+    return trimmed(text);
+}
+
+int device_version(cl_device_id device) {
+    int major = 1;
+    int minor = 0;
+    std::sscanf(device_text(device, CL_DEVICE_VERSION).c_str(), "OpenCL %d.%d", &major, &minor);
+    return major * 100 + minor * 10;
+}
+
+DeviceEntry describe_device(cl_device_id device) {
+    DeviceEntry entry;
+    entry.platform = device_value<cl_platform_id>(device, CL_DEVICE_PLATFORM);
+    entry.devices = {device};
+    winnow_device_info& info = entry.info;
+    info.type = type_of(device);
+    copy_text(info.name, device_text(device, CL_DEVICE_NAME));
+    copy_text(info.vendor, device_text(device, CL_DEVICE_VENDOR));
+    copy_text(info.platform, platform_text(entry.platform, CL_PLATFORM_NAME));
+    copy_text(info.driver_version, device_text(device, CL_DRIVER_VERSION));
+    info.memory_size = device_value<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE);
+    info.max_allocation_size = device_value<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    info.compute_units = device_value<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS);
+
+    const std::string extensions = device_text(device, CL_DEVICE_EXTENSIONS);
+    if (says_unified_memory(device)) info.capabilities |= WINNOW_CAPABILITY_UNIFIED_MEMORY;
+    if (has_device_scope_atomics(device)) info.capabilities |= WINNOW_CAPABILITY_SINGLE_LAUNCH;
+    if (has_word(extensions, "cl_khr_subgroups") || device_value<cl_uint>(device, CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0)
+        info.capabilities |= WINNOW_CAPABILITY_SUBGROUPS;
+    if (has_word(extensions, "cl_khr_fp16")) info.capabilities |= WINNOW_CAPABILITY_FP16;
+    if (has_word(extensions, "cl_khr_fp64") || device_value<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0)
+        info.capabilities |= WINNOW_CAPABILITY_FP64;
+    return entry;
+}
+
+std::vector<DeviceEntry> list_devices() {
+    cl_uint count = 0;
+    const cl_int code = clGetPlatformIDs(0, nullptr, &count);
+    if (code == platform_not_found || count == 0) return {};
+    check(code, "clGetPlatformIDs");
+    std::vector<cl_platform_id> platforms(count);
+    check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
+    std::vector<DeviceEntry> entries;
+    for (cl_platform_id platform : platforms)
+        for (DeviceEntry& entry : list_platform(platform)) entries.push_back(std::move(entry));
+    return entries;
+}
+
+DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::string& request, bool host_threads) {
+    std::string wish = trimmed(request);
+    std::string origin = "device";
+    if (wish.empty()) {
+        const char* variable = std::getenv("WINNOW_DEVICE");
+        if (variable != nullptr) wish = trimmed(variable);
+        origin = "WINNOW_DEVICE";
+    }
+    wish = lowered(wish);
+
+    const auto find = [&](const auto& condition) { return std::find_if(devices.begin(), devices.end(), condition); };
+    const auto is_type = [](uint32_t type) { return [type](const DeviceEntry& e) { return e.info.type == type; }; };
+    auto chosen = devices.end();
+    const bool is_number = !wish.empty() && std::all_of(wish.begin(), wish.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (wish.empty()) {
+        chosen = find(is_type(WINNOW_DEVICE_GPU));
+        if (chosen == devices.end()) chosen = devices.begin();
+    } else if (is_number) {
+        if (wish.size() < 9 && std::stoul(wish) < devices.size()) chosen = devices.begin() + std::stol(wish);
+    } else if (wish == "gpu") {
+        chosen = find(is_type(WINNOW_DEVICE_GPU));
+    } else if (wish == "cpu") {
+        chosen = find(is_type(WINNOW_DEVICE_CPU));
+    } else if (wish == "accelerator") {
+        chosen = find(is_type(WINNOW_DEVICE_ACCELERATOR));
+    } else {
+        chosen = find([&](const DeviceEntry& e) {
+            return lowered(e.info.name).find(wish) != std::string::npos ||
+                   lowered(e.info.platform).find(wish) != std::string::npos;
+        });
+    }
+    if (chosen == devices.end()) {
+        throw Error(WINNOW_ERROR_NOT_FOUND,
+                    (wish.empty() ? "no device" : origin + ": no device matches \"" + wish + "\"") + "; " + listed(devices));
+    }
+    if (host_threads && chosen->info.type == WINNOW_DEVICE_CPU && !chosen->is_multiple()) {
+        const auto multiple =
+            find([&](const DeviceEntry& e) { return e.platform == chosen->platform && e.is_multiple(); });
+        if (multiple != devices.end()) chosen = multiple;
+    }
+    return *chosen;
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,61 @@
+// What the device can do: what it says, and for zero copy, what it does.
+#include "opencl/state.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr std::string_view probe_source = R"(
+kernel void winnow_probe(global uint* memory) { memory[1] = memory[0] + 1u; }
+)";
+
+// Runs a kernel on host memory twice, with a change by the host between, and without mapping. Only what is there afterwards counts.
+bool reaches_host_memory(Lanes& lanes, Programs& programs) {
+    const Lane& lane = lanes.front();
+    if (device_value<cl_bool>(lane.device(), CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
+    Kernel& kernel = programs.kernel_of_source("probe", probe_source, "1", "winnow_probe", {});
+    // A queue of its own: a host's queue may be waiting for something that comes after this call.
+    cl_int code = CL_SUCCESS;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    cl::CommandQueue queue(clCreateCommandQueue(lane.context(), lane.device(), 0, &code));
+#pragma GCC diagnostic pop
+    check(code, "clCreateCommandQueue");
+
+    const HostPages pages(1);
+    const PageRange range(pages.data(), 1);
+    const Memory memory(lanes, range.data(), range.size());
+    auto words = reinterpret_cast<volatile cl_uint*>(pages.data());
+    cl_mem argument = memory.on(0);
+    check(clSetKernelArg(kernel.instances[0].kernel(), 0, sizeof argument, &argument), "clSetKernelArg");
+    for (const cl_uint value : {41u, 7u}) {
+        words[0] = value;
+        const size_t one = 1;
+        check(clEnqueueNDRangeKernel(queue(), kernel.instances[0].kernel(), 1, nullptr, &one, &one, 0, nullptr, nullptr),
+              "clEnqueueNDRangeKernel");
+        check(clFinish(queue()), "clFinish");
+        if (words[1] != value + 1) return false;
+    }
+    return true;
+}
+
+} // namespace
+
+Capabilities probe_capabilities(Lanes& lanes, Programs& programs) {
+    const winnow_device_info& info = lanes.entry.info;
+    const cl_device_id device = lanes.front().device();
+    Capabilities found;
+    found.type = info.type;
+    found.compute_units = lanes.entry.is_multiple() ? static_cast<uint32_t>(lanes.all.size()) : info.compute_units;
+    found.max_group_size = device_value<size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
+    found.local_memory = device_value<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE);
+    found.memory_size = info.memory_size;
+    found.max_allocation_size = info.max_allocation_size;
+    found.single_launch = (info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
+    found.subgroups = (info.capabilities & WINNOW_CAPABILITY_SUBGROUPS) != 0;
+    found.fp16 = (info.capabilities & WINNOW_CAPABILITY_FP16) != 0;
+    found.fp64 = (info.capabilities & WINNOW_CAPABILITY_FP64) != 0;
+    found.zero_copy = reaches_host_memory(lanes, programs);
+    return found;
+}
+
+} // namespace winnow::opencl

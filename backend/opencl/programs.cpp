@@ -1,0 +1,171 @@
+// Compiling, loading and keeping of programs.
+#include "opencl/programs.hpp"
+
+#include <chrono>
+
+#include <xxhash.h>
+
+#include "opencl/kernel_sources.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+std::string language_option(cl_device_id device) {
+    const int version = device_version(device);
+    return version >= 300 ? "-cl-std=CL3.0" : version >= 200 ? "-cl-std=CL2.0" : "-cl-std=CL1.2";
+}
+
+std::string build_log(const cl::Program& program, cl_device_id device) {
+    size_t size = 0;
+    if (clGetProgramBuildInfo(program(), device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size) != CL_SUCCESS) return {};
+    std::string text(size, '\0');
+    if (clGetProgramBuildInfo(program(), device, CL_PROGRAM_BUILD_LOG, size, text.data(), nullptr) != CL_SUCCESS) return {};
+    constexpr size_t limit = 4000; // the first errors say it
+    text.resize(std::min(text.find('\0'), std::min(size, limit)));
+    return text;
+}
+
+// The binary for `device`, empty if the driver gives none.
+std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device) {
+    cl_uint count = 0;
+    if (clGetProgramInfo(program(), CL_PROGRAM_NUM_DEVICES, sizeof count, &count, nullptr) != CL_SUCCESS) return {};
+    std::vector<cl_device_id> devices(count);
+    std::vector<size_t> sizes(count);
+    if (clGetProgramInfo(program(), CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr) ||
+        clGetProgramInfo(program(), CL_PROGRAM_BINARY_SIZES, count * sizeof(size_t), sizes.data(), nullptr))
+        return {};
+    std::vector<std::vector<std::byte>> binaries(count);
+    std::vector<std::byte*> pointers(count);
+    for (cl_uint i = 0; i < count; ++i) {
+        binaries[i].resize(sizes[i]);
+        pointers[i] = sizes[i] == 0 ? nullptr : binaries[i].data();
+    }
+    if (clGetProgramInfo(program(), CL_PROGRAM_BINARIES, count * sizeof(std::byte*), pointers.data(), nullptr)) return {};
+    for (cl_uint i = 0; i < count; ++i)
+        if (devices[i] == device) return std::move(binaries[i]);
+    return {};
+}
+
+const KernelSource& embedded(std::string_view file) {
+    for (const KernelSource& source : kernel_sources())
+        if (source.name == file) return source;
+    throw Error(WINNOW_ERROR_INTERNAL, "no kernel file \"" + std::string(file) + "\" is embedded");
+}
+
+} // namespace
+
+size_t Programs::Hash::operator()(const Name& name) const {
+    const uint64_t file = XXH3_64bits(name.file.data(), name.file.size());
+    const uint64_t function = XXH3_64bits_withSeed(name.name.data(), name.name.size(), file);
+    return XXH3_64bits_withSeed(name.options.data(), name.options.size(), function);
+}
+
+Programs::Programs(Lanes& lanes, const Log& log)
+    : lanes_(lanes), log_(log), cache_(ProgramCache::default_directory()),
+      language_(language_option(lanes.front().device())) {}
+
+Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
+    if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
+    const KernelSource& source = embedded(file);
+    return kernel_of_source(file, source.source, source.hash, name, options);
+}
+
+Kernel& Programs::kernel_of_source(std::string_view file, std::string_view source, std::string_view source_hash,
+                                   std::string_view name, std::string_view options) {
+    if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
+    const Program& built = program({file, {}, options}, source, source_hash);
+    auto kernel = std::make_unique<Kernel>();
+    kernel->label = std::string(name) + " of " + std::string(file) + " (" + std::string(options) + ")";
+    kernel->instances.resize(lanes_.all.size());
+    const std::string entry_point(name);
+    for (size_t lane = 0; lane < lanes_.all.size(); ++lane) {
+        cl_int code = CL_SUCCESS;
+        kernel->instances[lane].kernel = cl::Kernel(clCreateKernel(built[lane](), entry_point.c_str(), &code));
+        if (code != CL_SUCCESS) throw_cl_error(code, "clCreateKernel", kernel->label);
+    }
+    check(clGetKernelInfo(kernel->instances[0].kernel(), CL_KERNEL_NUM_ARGS, sizeof(cl_uint), &kernel->argument_count,
+                          nullptr),
+          "clGetKernelInfo");
+    OwnedName key{std::string(file), entry_point, std::string(options)};
+    return *kernels_.emplace(std::move(key), std::move(kernel)).first->second;
+}
+
+const Programs::Program& Programs::program(const Name& name, std::string_view source, std::string_view source_hash) {
+    if (const auto found = programs_.find(name); found != programs_.end()) return found->second;
+    std::string options = language_;
+    if (!name.options.empty()) options.append(" ").append(name.options);
+    Program made = make_program(name.file, source, source_hash, options);
+    OwnedName key{std::string(name.file), {}, std::string(name.options)};
+    return programs_.emplace(std::move(key), std::move(made)).first->second;
+}
+
+Programs::Program Programs::make_program(std::string_view file, std::string_view source, std::string_view source_hash,
+                                         const std::string& options) {
+    const cl_device_id device = lanes_.front().device();
+    const cl_platform_id platform = lanes_.entry.platform;
+    const ProgramKey key{std::string(source_hash), options,
+                         device_text(device, CL_DEVICE_NAME) + " / " + device_text(device, CL_DEVICE_VERSION),
+                         device_text(device, CL_DRIVER_VERSION),
+                         platform_text(platform, CL_PLATFORM_NAME) + " / " + platform_text(platform, CL_PLATFORM_VERSION)};
+    const auto start = std::chrono::steady_clock::now();
+    Program program;
+    std::optional<std::vector<std::byte>> binary = cache_.load(key);
+    if (binary) {
+        cl::Program loaded = load(lanes_.front(), *binary, options);
+        if (loaded() != nullptr)
+            program.push_back(std::move(loaded));
+        else
+            log_(WINNOW_LOG_WARNING, "the driver refuses the cached program of " + std::string(file) +
+                                         "; it is compiled again: " + (cache_.directory() / key.file_name()).string());
+    }
+    const bool is_loaded = !program.empty();
+    if (!is_loaded) {
+        program.push_back(build(lanes_.front(), file, source, options));
+        binary = binary_of(program.front(), device);
+        const std::string failure = cache_.store(key, *binary);
+        if (!failure.empty() && !store_failure_is_known_) {
+            store_failure_is_known_ = true; // it would be the same for every program
+            log_(WINNOW_LOG_INFO, "compiled programs are not kept: " + failure);
+        }
+    }
+    ++(is_loaded ? loaded_ : built_);
+    while (program.size() < lanes_.all.size()) {
+        const Lane& lane = lanes_.all[program.size()];
+        cl::Program copy = load(lane, *binary, options);
+        program.push_back(copy() != nullptr ? std::move(copy) : build(lane, file, source, options));
+    }
+    const auto spent = std::chrono::steady_clock::now() - start;
+    log_(WINNOW_LOG_DEBUG, std::string(is_loaded ? "loaded " : "compiled ") + std::string(file) + " (" + options + ") in " +
+                               std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()) +
+                               " ms");
+    return program;
+}
+
+cl::Program Programs::build(const Lane& lane, std::string_view file, std::string_view source,
+                            const std::string& options) {
+    cl_int code = CL_SUCCESS;
+    const char* text = source.data();
+    const size_t size = source.size();
+    cl::Program program(clCreateProgramWithSource(lane.context(), 1, &text, &size, &code));
+    check(code, "clCreateProgramWithSource");
+    const cl_device_id device = lane.device();
+    code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
+    if (code != CL_SUCCESS)
+        throw_cl_error(code, "clBuildProgram",
+                       std::string(file) + " with \"" + options + "\"\n" + build_log(program, device));
+    return program;
+}
+
+cl::Program Programs::load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options) {
+    if (binary.empty()) return {};
+    cl_int code = CL_SUCCESS;
+    const cl_device_id device = lane.device();
+    const size_t size = binary.size();
+    auto bytes = reinterpret_cast<const unsigned char*>(binary.data());
+    cl::Program program(clCreateProgramWithBinary(lane.context(), 1, &device, &size, &bytes, nullptr, &code));
+    if (code != CL_SUCCESS) return {};
+    code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
+    return code == CL_SUCCESS ? program : cl::Program();
+}
+
+} // namespace winnow::opencl

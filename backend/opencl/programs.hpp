@@ -1,0 +1,82 @@
+// Programs and kernels, specialised on demand: looked up in memory, else loaded from the disk cache, else compiled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "opencl/lanes.hpp"
+#include "opencl/program_cache.hpp"
+
+namespace winnow::opencl {
+
+// One cl_kernel for each lane (setting arguments is not thread safe), with the arguments that it was given last.
+class Kernel {
+public:
+    struct Instance {
+        cl::Kernel kernel;
+        std::vector<std::byte> params;
+        std::vector<const Memory*> memory;
+        uint64_t memory_epoch = 0; // of Lanes, when `memory` was set
+        cl_uint group_base = 0;
+        bool has_arguments = false;
+        bool has_run = false;
+    };
+    std::vector<Instance> instances; // one for each lane
+    std::string label;               // for messages
+    cl_uint argument_count = 0;
+};
+
+class Programs {
+public:
+    Programs(Lanes& lanes, const Log& log);
+
+    Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
+    // The same for a source that is not among the embedded files; `file` names it.
+    Kernel& kernel_of_source(std::string_view file, std::string_view source, std::string_view source_hash,
+                             std::string_view name, std::string_view options);
+
+    uint64_t built() const { return built_; }
+    uint64_t loaded() const { return loaded_; }
+
+private:
+    struct Name {
+        std::string_view file, name, options;
+        bool operator==(const Name&) const = default;
+    };
+    struct OwnedName {
+        std::string file, name, options;
+        operator Name() const { return {file, name, options}; }
+    };
+    struct Hash {
+        using is_transparent = void;
+        size_t operator()(const Name& name) const;
+    };
+    struct Equal {
+        using is_transparent = void;
+        bool operator()(const Name& a, const Name& b) const { return a == b; }
+    };
+    using Program = std::vector<cl::Program>; // one for each lane
+
+    const Program& program(const Name& name, std::string_view source, std::string_view source_hash);
+    Program make_program(std::string_view file, std::string_view source, std::string_view source_hash,
+                         const std::string& options);
+    cl::Program build(const Lane& lane, std::string_view file, std::string_view source, const std::string& options);
+    cl::Program load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options);
+
+    Lanes& lanes_;
+    const Log& log_;
+    ProgramCache cache_;
+    std::string language_; // "-cl-std=..."
+    bool store_failure_is_known_ = false;
+    uint64_t built_ = 0;
+    uint64_t loaded_ = 0;
+    std::unordered_map<OwnedName, Program, Hash, Equal> programs_; // the name field is empty
+    std::unordered_map<OwnedName, std::unique_ptr<Kernel>, Hash, Equal> kernels_;
+};
+
+} // namespace winnow::opencl

@@ -1,0 +1,98 @@
+// Construction, queries, scratch memory and synchronisation. Launching is in operation.cpp.
+#include "opencl/runtime.hpp"
+
+#include "opencl/state.hpp"
+
+namespace winnow::opencl {
+
+RuntimeState::RuntimeState(const DeviceRequest& request)
+    : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
+      lanes(open_lanes(request)), programs(lanes, log), capabilities(probe_capabilities(lanes, programs)), imports(lanes) {
+    const winnow_device_info& info = lanes.entry.info;
+    log(WINNOW_LOG_INFO, std::string("device ") + info.name + " of " + info.platform +
+                             (lanes.is_divided() ? ", on " + std::to_string(lanes.all.size()) + " host threads" : "") +
+                             (capabilities.zero_copy ? ", host memory is used in place" : ", host memory is copied") +
+                             (capabilities.single_launch ? "" : ", no device-scope atomics"));
+}
+
+RuntimeState::~RuntimeState() {
+    // Kernels may still be using what the members release; an error changes nothing about that.
+    for (const Lane& lane : lanes.all) clFinish(lane.queue());
+}
+
+void RuntimeState::finish() {
+    if (!is_pending) return;
+    check(clFinish(lanes.front().queue()), "clFinish");
+    is_pending = false;
+}
+
+Runtime::Runtime(const DeviceRequest& request) : state_(std::make_unique<RuntimeState>(request)) {}
+Runtime::~Runtime() = default;
+
+const Capabilities& Runtime::capabilities() const { return state_->capabilities; }
+const Log& Runtime::log() const { return state_->log; }
+
+void Runtime::info(winnow_device_info& out) const {
+    const uint32_t struct_size = out.struct_size;
+    out = state_->lanes.entry.info;
+    out.struct_size = struct_size;
+    out.compute_units = state_->capabilities.compute_units;
+    out.capabilities &= ~WINNOW_CAPABILITY_UNIFIED_MEMORY;
+    if (state_->capabilities.zero_copy) out.capabilities |= WINNOW_CAPABILITY_UNIFIED_MEMORY;
+}
+
+void Runtime::stats(winnow_stats& out) const {
+    out.kernel_launches = state_->launches;
+    out.programs_built = state_->programs.built();
+    out.programs_loaded = state_->programs.loaded();
+    out.host_copies = state_->host_copies;
+}
+
+Kernel& Runtime::kernel(std::string_view file, std::string_view name, std::string_view options) {
+    return state_->programs.kernel(file, name, options);
+}
+
+const Memory* Runtime::scratch(uint64_t bytes, int slot) {
+    RuntimeState::Scratch& scratch = state_->scratch.at(static_cast<size_t>(slot));
+    if (scratch.size >= bytes && scratch.memory != nullptr) return scratch.memory.get();
+    state_->finish(); // what runs may be using the old one
+    RuntimeState::Scratch larger;
+    larger.size = (bytes + bytes / 2 + 0xffff) & ~uint64_t{0xffff}; // growing token by token does not allocate each time
+    if (state_->is_host_memory()) {
+        larger.pages = std::make_unique<HostPages>(larger.size);
+        larger.memory = std::make_unique<Memory>(state_->lanes, larger.pages->data(), larger.size);
+    } else {
+        larger.memory = std::make_unique<Memory>(state_->lanes, larger.size);
+        enqueue_zeros(*state_, *larger.memory, larger.size);
+    }
+    scratch.memory.reset(); // before the pages behind it
+    scratch = std::move(larger);
+    return scratch.memory.get();
+}
+
+std::unique_ptr<Buffer> Runtime::allocate(uint64_t size) { return ClBuffer::allocate(*state_, size); }
+std::unique_ptr<Buffer> Runtime::import_host(void* data, uint64_t size) {
+    return ClBuffer::import_host(*state_, data, size);
+}
+std::unique_ptr<Buffer> Runtime::import_cl_mem(void* memory, uint64_t offset, uint64_t size) {
+    return ClBuffer::import_cl_mem(*state_, static_cast<cl_mem>(memory), offset, size);
+}
+
+void Runtime::flush() { check(clFlush(state_->lanes.front().queue()), "clFlush"); }
+void Runtime::finish() { state_->finish(); }
+
+void Runtime::wait_cl_event(void* event) {
+    const auto handle = static_cast<cl_event>(event);
+    const Lane& lane = state_->lanes.front();
+    cl_context context = nullptr;
+    const cl_int code = clGetEventInfo(handle, CL_EVENT_CONTEXT, sizeof context, &context, nullptr);
+    if (code != CL_SUCCESS)
+        throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
+                    std::string("cl_event is no valid event: the driver says ") + cl_error_name(code));
+    if (context != lane.context())
+        throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "cl_event belongs to another cl_context than this context's");
+    check(clEnqueueBarrierWithWaitList(lane.queue(), 1, &handle, nullptr), "clEnqueueBarrierWithWaitList");
+    state_->is_pending = true;
+}
+
+} // namespace winnow::opencl
