@@ -10,6 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The folder of libraries below the prefix, where it is not plain lib: "lib/x86_64-linux-gnu" on Debian. */
+#ifndef WINNOW_LOADER_LIBDIR
+#define WINNOW_LOADER_LIBDIR "lib"
+#endif
+
 static int32_t fail(int32_t status, char *message, size_t message_size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -53,7 +58,8 @@ static size_t own_directory(char *directory) {
 
 /* Writes into `path` the file that the short name stands for; a bare file name where the system has to look. */
 static void find(char *path, const char *name) {
-    static const char *const middles[] = {"", "/../lib", "/../lib/winnow"};
+    static const char *const middles[] = {"", "/winnow", "/../lib", "/../lib/winnow",
+                                          "/../" WINNOW_LOADER_LIBDIR "/winnow"};
     char directory[WINNOW_LOADER_PATH_SIZE];
     const char *begin = getenv("WINNOW_PATH");
     size_t length, i;
@@ -108,10 +114,11 @@ int32_t winnow_library_open(const char *name, const winnow_host_info *host, winn
     library->handle = dlopen(library->path, RTLD_NOW | RTLD_LOCAL);
     if (library->handle == NULL) {
         reason = dlerror();
-        status = fail(WINNOW_ERROR_NOT_FOUND, message, message_size,
-                      "cannot load backend \"%s\": %s (a short name is looked for in WINNOW_PATH, beside the program, "
-                      "in ../lib and ../lib/winnow from there, and by the system)",
-                      name, reason != NULL ? reason : library->path);
+        status =
+            fail(WINNOW_ERROR_NOT_FOUND, message, message_size,
+                 "cannot load backend \"%s\": %s (a short name is looked for in WINNOW_PATH, beside the program and in "
+                 "winnow, ../lib and ../lib/winnow from there, and by the system)",
+                 name, reason != NULL ? reason : library->path);
         memset(library, 0, sizeof *library);
         return status;
     }

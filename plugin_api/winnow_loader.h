@@ -8,7 +8,8 @@
  *   2. NULL or "" stands for the environment variable WINNOW_BACKEND (a path or a short name), else for "opencl".
  *   3. A short name such as "opencl" or "reference" stands for the file libwinnow_<name>.so, which is looked for in
  *      a. the directories of the environment variable WINNOW_PATH, separated by ':'
- *      b. the directory of the program or shared object that contains this loader, then its ../lib and ../lib/winnow
+ *      b. the directory of the program or shared object that contains this loader, then winnow, ../lib and
+ *         ../lib/winnow from there
  *      c. where the system looks (LD_LIBRARY_PATH, the linker's cache).
  * The first file that exists is the one: if it cannot be loaded, that is an error and no later place is tried.
  */

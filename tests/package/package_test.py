@@ -1,0 +1,46 @@
+"""Installs a build to a fresh prefix and uses it from there, as a distribution and another project would.
+
+    package_test.py BUILD
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def run(*command, **environment):
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                            env=os.environ | {key: str(value) for key, value in environment.items()})
+    print(f"$ {' '.join(map(str, command))}\n{result.stdout[-4000:]}{result.stderr[-4000:]}")
+    assert result.returncode == 0, f"exit status {result.returncode}"
+    return result.stdout
+
+
+def main():
+    build = Path(sys.argv[1])
+    for name in ("WINNOW_BACKEND", "WINNOW_PATH"):
+        os.environ.pop(name, None)
+    with tempfile.TemporaryDirectory() as folder:
+        prefix, consumer = Path(folder) / "prefix", Path(folder) / "consumer"
+        run("cmake", "--install", build, "--prefix", prefix)
+        installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file()}
+        for needed in ("include/winnow/winnow.h", "include/winnow/winnow_loader.h", "bin/winnow", "bin/winnow-conformance"):
+            assert needed in installed, f"{needed} was not installed"
+
+        run("cmake", "-S", HERE, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+        run("cmake", "--build", consumer)
+        backends = prefix / "lib" / "winnow"
+        for backend in ("reference", "opencl"):
+            output = run(consumer / "consumer", backend, WINNOW_PATH=backends)
+            assert re.match(rf"{backend} \d+ devices from {re.escape(str(backends))}", output), "not the installed one"
+
+        # Installed programs find the installed backends by themselves.
+        assert run(prefix / "bin" / "winnow", "info").strip(), "winnow info printed nothing"
+
+
+main()
