@@ -1,0 +1,20 @@
+/* Storage format f16: IEEE half precision, two bytes a value. Only loads and stores, so cl_khr_fp16 is not needed.
+ * A format offers, for a row at any address that its elements may have: load16 (16 values from element `first`), load (one value),
+ * and store16 / store, which round to nearest even. Packed formats join with the same functions. */
+#define FORMAT_ELEMENT_BYTES_f16 2
+
+static inline float16 load16_f16(const __global uchar *row, uint first) {
+    return vload_half16(0, (const __global half *)row + first);
+}
+
+static inline float load_f16(const __global uchar *row, uint index) {
+    return vload_half(index, (const __global half *)row);
+}
+
+static inline void store16_f16(__global uchar *row, uint first, float16 x) {
+    vstore_half16_rte(x, 0, (__global half *)row + first);
+}
+
+static inline void store_f16(__global uchar *row, uint index, float x) {
+    vstore_half_rte(x, index, (__global half *)row);
+}

@@ -1,0 +1,68 @@
+/* How the attention kernels load and store rows of Q, K, V and out: in chunks of 16 elements, converted to floats. Needs before it:
+ * the formats, format_any.h, float16_math.h, and K_FORMAT, V_FORMAT, HEAD_SIZE and V_HEAD_SIZE. */
+
+/* Rows of elements are taken in chunks of 16. The last one is moved back so that it ends with the row, and overlaps the one
+ * before; a row shorter than 16 has one chunk, of which the first V_HEAD_SIZE lanes count. */
+#define CHUNKS(size) (((size) + 15) / 16)
+#define V_CHUNKS CHUNKS(V_HEAD_SIZE)
+#define CHUNK_START(chunk, size) ((size) <= 16 ? 0u : (uint)((chunk) * 16 < (size) - 16 ? (chunk) * 16 : (size) - 16))
+
+#define K_CHUNKS CHUNKS(HEAD_SIZE)
+#define K_TAIL (HEAD_SIZE % 16)
+#define LANE_INDEX ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+
+/* Chunk c of a key; where chunks overlap, elements come twice. Lanes past a short row's end are 0. */
+static inline float16 load_key_overlapping(const __global uchar *row, uint chunk) {
+#if HEAD_SIZE < 16
+    float lanes[16];
+    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < HEAD_SIZE ? JOIN(load_, K_FORMAT)(row, lane) : 0.0f;
+    return vload16(0, lanes);
+#else
+    return JOIN(load16_, K_FORMAT)(row, CHUNK_START(chunk, HEAD_SIZE));
+#endif
+}
+
+/* The same with 0 in the lanes that overlap, so that a sum over the chunks is right. */
+static inline float16 load_key(const __global uchar *row, uint chunk) {
+#if HEAD_SIZE > 16 && K_TAIL
+    const float16 x = load_key_overlapping(row, chunk);
+    return chunk < K_CHUNKS - 1 ? x : select((float16)(0.0f), x, LANE_INDEX >= 16 - K_TAIL);
+#else
+    return load_key_overlapping(row, chunk);
+#endif
+}
+
+static inline float16 load_query(const __global uchar *row, uint type, uint chunk) {
+#if HEAD_SIZE < 16
+    float lanes[16];
+    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < HEAD_SIZE ? load_any(row, type, lane) : 0.0f;
+    return vload16(0, lanes);
+#elif K_TAIL
+    const float16 x = load16_any(row, type, CHUNK_START(chunk, HEAD_SIZE));
+    return chunk < K_CHUNKS - 1 ? x : select((float16)(0.0f), x, LANE_INDEX >= 16 - K_TAIL);
+#else
+    return load16_any(row, type, chunk * 16);
+#endif
+}
+
+static inline float16 load_value(const __global uchar *row, uint chunk) {
+#if V_HEAD_SIZE < 16
+    float lanes[16];
+    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < V_HEAD_SIZE ? JOIN(load_, V_FORMAT)(row, lane) : 0.0f;
+    return vload16(0, lanes);
+#else
+    return JOIN(load16_, V_FORMAT)(row, CHUNK_START(chunk, V_HEAD_SIZE));
+#endif
+}
+
+/* Asks for a row that will be needed soon: the hardware does not foresee the walk over two streams. Only where pointers are the
+ * machine's own addresses. */
+#if defined(__x86_64__) || defined(__aarch64__)
+static inline void prefetch_row(const __global uchar *row, uint bytes) {
+    for (uint b = 0; b < bytes; b += 64) __builtin_prefetch((const void *)(ulong)(row + b), 0, 3);
+}
+#else
+static inline void prefetch_row(const __global uchar *row, uint bytes) { prefetch(row, bytes); }
+#endif
+#define K_ROW_BYTES (HEAD_SIZE * JOIN(FORMAT_ELEMENT_BYTES_, K_FORMAT))
+#define V_ROW_BYTES (V_HEAD_SIZE * JOIN(FORMAT_ELEMENT_BYTES_, V_FORMAT))

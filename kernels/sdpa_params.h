@@ -1,0 +1,58 @@
+/* The parameters of one attention launch, by value as argument 0 of sdpa_vector, sdpa_prefill and sdpa_combine. Read by host
+ * (C++) and device (OpenCL C); what the numbers mean is in winnow.h (winnow_sdpa_desc) unless it is said here.
+ *
+ * How the work is divided: a KV head of one batch entry serves `group` query heads with q_len tokens each, that is group * q_len
+ * rows (row = head in the group * q_len + token). They are cut into row_blocks of ROWS rows. The keys in [key_begin, key_end) are cut
+ * into `splits` pieces of split_keys. One work-group takes one unit (batch entry, KV head, row block) and one split:
+ *
+ *     group number = (unit * splits) + split,    unit = (batch entry * kv_heads + KV head) * row_blocks + row block
+ *
+ * With more than one split a group leaves its partial result in `scratch`, and the last group of the unit to finish combines:
+ *
+ *     scratch: uint counter[SDPA_MAX_UNITS_SPLIT]       groups of the unit that are done; zero before and after a launch
+ *              float partial[units][splits][partial_floats]
+ *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]
+ */
+#pragma once
+
+#include "tensor_view.h"
+
+#define SDPA_MAX_UNITS_SPLIT 4096
+#define SDPA_COUNTER_BYTES (SDPA_MAX_UNITS_SPLIT * 4)
+
+/* winnow.h's WINNOW_SCORES_* */
+#define SDPA_SCORES_NONE 0
+#define SDPA_SCORES_RAW 1
+#define SDPA_SCORES_SOFTCAPPED 2
+#define SDPA_SCORES_BIASED 3
+#define SDPA_SCORES_PROBS 4
+
+typedef struct sdpa_params {
+    tensor_view q, k, v, out;
+    tensor_view mask;   /* a stride is 0 where the mask is broadcast */
+    tensor_view scores; /* scores_out */
+    tensor_view stats;  /* row_stats */
+    winnow_u64 slopes_offset, alibi_offset, sinks_offset; /* float[q_heads] each */
+    winnow_i64 q_offset;
+    winnow_i64 window_left, window_right; /* 0: no limit */
+    winnow_u32 batch, kv_heads, group, q_len, kv_len;
+    winnow_u32 kv_share;         /* batch entries of q that share one of k and v */
+    winnow_u32 mask_batch, mask_heads; /* sizes of the mask's axes: the index is modulo */
+    winnow_u32 key_begin, key_end;     /* keys outside are seen by no row, and no scores are wanted of them */
+    winnow_u32 row_blocks, splits, split_keys, partial_floats;
+    winnow_f32 scale, softcap;
+    winnow_u32 q_type, out_type;   /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    winnow_u32 mask_type;          /* TYPE_NONE, TYPE_F32, TYPE_F16 or TYPE_BOOL */
+    winnow_u32 mask_key_broadcast; /* 1: the mask has one element for all keys */
+    winnow_u32 has_slopes, has_alibi, has_sinks, has_stats;
+    winnow_u32 is_causal;
+    winnow_u32 scores_mode;
+    winnow_u32 reserved;
+} sdpa_params;
+
+#define SDPA_PARAMS_SIZE 384
+#ifdef __OPENCL_VERSION__
+typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
+#else
+static_assert(sizeof(sdpa_params) == SDPA_PARAMS_SIZE, "host and device must agree on the struct's size");
+#endif

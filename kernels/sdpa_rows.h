@@ -1,0 +1,296 @@
+/* What the attention kernels have in common beside the inner products: which rows and keys a work-group takes, what a row
+ * sees (causality, window, masks), the transforms of a logit, scores_out, and combining the splits. Needs before it: sdpa_params.h,
+ * the formats, float16_math.h, sdpa_chunks.h and ROWS. */
+
+/* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a mask of its own, never
+ * by its logit, so a finite mask of -FLT_MAX keeps its meaning. */
+#define NO_MAXIMUM (-FLT_MAX)
+
+/* The memory arguments of a launch; each may be NULL where the parameters say that there is none. */
+typedef struct sdpa_memory {
+    const __global uchar *q, *k, *v, *mask, *slopes, *alibi, *sinks;
+    __global uchar *out, *scores, *stats, *scratch;
+} sdpa_memory;
+
+/* What one work-group works on. */
+typedef struct sdpa_unit {
+    uint unit, split, batch, kv_head, first_row;
+    uint rows; /* of this block, 1 .. ROWS; the rest repeats the last row and is not stored */
+    uint key_begin, key_end;
+    uint head[ROWS], token[ROWS];
+    int see_begin[ROWS], see_end[ROWS]; /* keys that causality and window let a row see */
+    int any_begin, any_end, all_begin, all_end; /* seen by any, by all rows */
+} sdpa_unit;
+
+static inline int clamp_key(long key, uint kv_len) { return key < 0 ? 0 : key > (long)kv_len ? (int)kv_len : (int)key; }
+
+static inline void sdpa_unit_init(sdpa_unit *unit, const sdpa_params *p, uint group_number, uint splits) {
+    unit->split = group_number % splits;
+    unit->unit = group_number / splits;
+    const uint row_block = unit->unit % p->row_blocks;
+    const uint plane = unit->unit / p->row_blocks;
+    unit->kv_head = plane % p->kv_heads;
+    unit->batch = plane / p->kv_heads;
+    unit->first_row = row_block * ROWS;
+    unit->rows = min((uint)ROWS, p->group * p->q_len - unit->first_row);
+    unit->key_begin = p->key_begin + unit->split * p->split_keys;
+    unit->key_end = min(unit->key_begin + p->split_keys, p->key_end);
+    unit->any_begin = unit->all_end = (int)p->kv_len;
+    unit->any_end = unit->all_begin = 0;
+    for (uint r = 0; r < ROWS; ++r) {
+        const uint row = unit->first_row + min(r, unit->rows - 1);
+        unit->head[r] = unit->kv_head * p->group + row / p->q_len;
+        unit->token[r] = row % p->q_len;
+        const long position = p->q_offset + (long)unit->token[r];
+        long begin = p->window_left ? position - p->window_left + 1 : 0;
+        long end = p->is_causal ? position + 1 : (long)p->kv_len;
+        if (p->window_right) end = min(end, position + p->window_right + 1);
+        unit->see_begin[r] = clamp_key(begin, p->kv_len);
+        unit->see_end[r] = clamp_key(end, p->kv_len);
+        unit->any_begin = min(unit->any_begin, unit->see_begin[r]);
+        unit->any_end = max(unit->any_end, unit->see_end[r]);
+        unit->all_begin = max(unit->all_begin, unit->see_begin[r]);
+        unit->all_end = min(unit->all_end, unit->see_end[r]);
+    }
+}
+
+/* The first `count` lanes of x. */
+static inline void store_part_f32(__global uchar *row, uint first, float16 x, uint count) {
+    float lanes[16];
+    vstore16(x, 0, lanes);
+    for (uint lane = 0; lane < count; ++lane) store_f32(row, first + lane, lanes[lane]);
+}
+
+/* ---- Rows of the tensors ---- */
+
+static inline const __global uchar *q_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+    return memory->q + p->q.offset + unit->batch * p->q.stride[0] + unit->head[r] * p->q.stride[1] +
+           unit->token[r] * p->q.stride[2];
+}
+
+static inline __global uchar *out_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+    return memory->out + p->out.offset + unit->batch * p->out.stride[0] + unit->head[r] * p->out.stride[1] +
+           unit->token[r] * p->out.stride[2];
+}
+
+static inline __global uchar *scores_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+    return memory->scores + p->scores.offset + unit->batch * p->scores.stride[0] + unit->head[r] * p->scores.stride[1] +
+           unit->token[r] * p->scores.stride[2];
+}
+
+static inline const __global uchar *mask_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+    return memory->mask + p->mask.offset + (unit->batch % p->mask_batch) * p->mask.stride[0] +
+           (unit->head[r] % p->mask_heads) * p->mask.stride[1] + unit->token[r] * p->mask.stride[2];
+}
+
+static inline const __global uchar *k_plane(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit) {
+    return memory->k + p->k.offset + (unit->batch / p->kv_share) * p->k.stride[0] + unit->kv_head * p->k.stride[1];
+}
+
+static inline const __global uchar *v_plane(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit) {
+    return memory->v + p->v.offset + (unit->batch / p->kv_share) * p->v.stride[0] + unit->kv_head * p->v.stride[1];
+}
+
+static inline float per_head(const __global uchar *values, winnow_u64 offset, uint head) {
+    return load_f32(values + offset, head);
+}
+
+/* ---- What is added to logits ---- */
+
+static inline float mask_element(const __global uchar *row, uint type, uint key) {
+    return type == TYPE_BOOL ? (row[key] ? 0.0f : -INFINITY) : load_any(row, type, key);
+}
+
+/* 16 mask values from `key`, -INFINITY from `count` on; a boolean mask becomes 0 and -INFINITY. */
+static inline float16 load16_mask(const sdpa_params *p, const __global uchar *row, uint key, uint count) {
+    const uint type = p->mask_type;
+    if (p->mask_key_broadcast || count < 16) {
+        float lanes[16];
+        for (uint lane = 0; lane < 16; ++lane)
+            lanes[lane] = lane < count ? mask_element(row, type, p->mask_key_broadcast ? 0 : key + lane) : -INFINITY;
+        return vload16(0, lanes);
+    }
+    if (type == TYPE_BOOL) return select((float16)(-INFINITY), (float16)(0.0f), convert_int16(vload16(0, row + key)) != 0);
+    return type == TYPE_F32 ? load16_f32(row, key) : load16_f16(row, key);
+}
+
+static inline int any_lane(int16 x) {
+    const int8 x8 = x.lo | x.hi;
+    const int4 x4 = x8.lo | x8.hi;
+    return (x4.x | x4.y | x4.z | x4.w) != 0;
+}
+
+static inline int largest_lane(int16 x) {
+    const int8 x8 = max(x.lo, x.hi);
+    const int4 x4 = max(x8.lo, x8.hi);
+    return max(max(x4.x, x4.y), max(x4.z, x4.w));
+}
+
+/* How many of a tile's `count` keys lie in its 16 from 16 * i. */
+static inline uint part_of_tile(uint count, uint i) { return count > i * 16 ? min(count - i * 16, 16u) : 0; }
+
+/* Whether logits pass through sdpa_transform even where every key is seen; the same for the whole launch. */
+static inline int sdpa_has_transform(const sdpa_params *p) {
+    return p->mask_type != TYPE_NONE || p->has_alibi || p->softcap != 0.0f || p->scores_mode != SDPA_SCORES_NONE;
+}
+
+/* Takes 16 scaled logits of row r, for the keys from `key` of which `count` exist, through softcap, mask, ALiBi, causality and window,
+ * and stores them at the stage that scores_out wants. `bias` is what load16_mask gave. Returns the logits, with NO_MAXIMUM
+ * for keys that are not seen; *seen is -1 in the lanes that are. */
+static inline float16 sdpa_transform(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r, uint key,
+                                     uint count, float16 s, float16 bias, int16 *seen) {
+    float16 stage = s;
+    if (p->softcap != 0.0f) s = p->softcap * tanh16(s / p->softcap);
+    if (p->scores_mode == SDPA_SCORES_SOFTCAPPED) stage = s;
+
+    const int16 index = (int)key + LANE_INDEX;
+    int16 visible = (index >= unit->see_begin[r]) & (index < min(unit->see_end[r], (int)(key + count)));
+    if (p->mask_type != TYPE_NONE) {
+        visible &= bias != -INFINITY;
+        s += p->has_slopes ? per_head(memory->slopes, p->slopes_offset, unit->head[r]) * bias : bias;
+    }
+    if (p->has_alibi) {
+        const float distance = (float)((long)key - (p->q_offset + (long)unit->token[r]));
+        s += per_head(memory->alibi, p->alibi_offset, unit->head[r]) * (distance + convert_float16(LANE_INDEX));
+    }
+    visible &= s != -INFINITY;
+    if (p->scores_mode >= SDPA_SCORES_BIASED) stage = select((float16)(-INFINITY), s, visible);
+    if (p->scores_mode != SDPA_SCORES_NONE && r < unit->rows) {
+        __global uchar *row = scores_row(p, memory, unit, r);
+        if (count == 16) store16_f32(row, key, stage);
+        else store_part_f32(row, key, stage, count);
+    }
+    *seen = visible;
+    return select((float16)(NO_MAXIMUM), s, visible);
+}
+
+/* The scores of `count` keys that no row of the block sees. */
+static inline void sdpa_store_unseen(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint key,
+                                     uint count) {
+    for (uint r = 0; r < unit->rows; ++r) {
+        __global uchar *row = scores_row(p, memory, unit, r);
+        for (uint i = 0; i < count; ++i) store_f32(row, key + i, -INFINITY);
+    }
+}
+
+/* ---- Results ---- */
+
+/* Probabilities from logits, in place, once a row's maximum and sum are known. */
+static inline void sdpa_normalise(const sdpa_params *p, __global uchar *row, float maximum, float inverse) {
+    const uint whole = p->kv_len & ~15u;
+    for (uint key = 0; key < whole; key += 16)
+        store16_f32(row, key, exp16(load16_f32(row, key) - maximum) * inverse);
+    for (uint key = whole; key < p->kv_len; ++key)
+        store_f32(row, key, exp1(load_f32(row, key) - maximum) * inverse);
+}
+
+/* Everything a row has after its last key: the sink joins, statistics and probabilities are stored. Returns the factor that
+ * the accumulated values still need; 0 for a row that saw no key. */
+static inline float sdpa_finish_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r, float maximum,
+                                    float sum) {
+    float scale = 1.0f;
+    const bool saw_nothing = sum == 0.0f;
+    if (saw_nothing) {
+        maximum = -INFINITY;
+    } else if (p->has_sinks) {
+        const float sink = per_head(memory->sinks, p->sinks_offset, unit->head[r]);
+        const float joined = sink > maximum ? sink : maximum;
+        scale = exp1(maximum - joined);
+        sum = sum * scale + exp1(sink - joined);
+        maximum = joined;
+    }
+    const float inverse = saw_nothing ? 0.0f : 1.0f / sum;
+    if (p->has_stats) {
+        __global uchar *row = memory->stats + p->stats.offset + unit->batch * p->stats.stride[0] +
+                              unit->head[r] * p->stats.stride[1] + unit->token[r] * p->stats.stride[2];
+        store_f32(row, 0, maximum);
+        store_f32(row, 1, sum);
+    }
+    if (p->scores_mode == SDPA_SCORES_PROBS)
+        sdpa_normalise(p, scores_row(p, memory, unit, r), saw_nothing ? 0.0f : maximum, inverse);
+    return scale * inverse;
+}
+
+/* One chunk of a row of out. */
+static inline void sdpa_store_out(const sdpa_params *p, __global uchar *row, uint chunk, float16 x) {
+#if V_HEAD_SIZE < 16
+    float lanes[16];
+    vstore16(x, 0, lanes);
+    for (uint lane = 0; lane < V_HEAD_SIZE; ++lane) store_any(row, p->out_type, lane, lanes[lane]);
+#else
+    store16_any(row, p->out_type, CHUNK_START(chunk, V_HEAD_SIZE), x);
+#endif
+}
+
+/* The result of a unit that was not split. accumulator: [ROWS][V_CHUNKS]. */
+static inline void sdpa_store_result(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit,
+                                     const float16 *accumulator, const float *maximum, const float *sum) {
+    for (uint r = 0; r < unit->rows; ++r) {
+        const float factor = sdpa_finish_row(p, memory, unit, r, maximum[r], sum[r]);
+        __global uchar *row = out_row(p, memory, unit, r);
+        for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
+            sdpa_store_out(p, row, chunk, factor == 0.0f ? (float16)(0.0f) : accumulator[r * V_CHUNKS + chunk] * factor);
+    }
+}
+
+static inline __global float *sdpa_partial(const sdpa_params *p, const sdpa_memory *memory, uint unit, uint split) {
+    return (__global float *)(memory->scratch + SDPA_COUNTER_BYTES) +
+           ((ulong)unit * p->splits + split) * p->partial_floats;
+}
+
+/* The result of one split, for sdpa_combine_unit. */
+static inline void sdpa_store_partial(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit,
+                                      const float16 *accumulator, const float *maximum, const float *sum) {
+    __global float *partial = sdpa_partial(p, memory, unit->unit, unit->split);
+    for (uint i = 0; i < ROWS * V_CHUNKS; ++i) vstore16(accumulator[i], i, partial);
+    partial += ROWS * V_CHUNKS * 16;
+    for (uint r = 0; r < ROWS; ++r) {
+        partial[r] = maximum[r];
+        partial[ROWS + r] = sum[r];
+    }
+}
+
+static inline void sdpa_combine_unit(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit) {
+    for (uint r = 0; r < unit->rows; ++r) {
+        float maximum = NO_MAXIMUM;
+        for (uint split = 0; split < p->splits; ++split) {
+            const float other = sdpa_partial(p, memory, unit->unit, split)[ROWS * V_CHUNKS * 16 + r];
+            maximum = other > maximum ? other : maximum;
+        }
+        float sum = 0.0f;
+        float16 accumulator[V_CHUNKS];
+        for (uint chunk = 0; chunk < V_CHUNKS; ++chunk) accumulator[chunk] = (float16)(0.0f);
+        for (uint split = 0; split < p->splits; ++split) {
+            const __global float *partial = sdpa_partial(p, memory, unit->unit, split);
+            const float factor = exp1(partial[ROWS * V_CHUNKS * 16 + r] - maximum);
+            sum = fma(partial[ROWS * V_CHUNKS * 16 + ROWS + r], factor, sum);
+            for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
+                accumulator[chunk] = fma(vload16(r * V_CHUNKS + chunk, partial), (float16)(factor), accumulator[chunk]);
+        }
+        const float factor = sdpa_finish_row(p, memory, unit, r, maximum, sum);
+        __global uchar *row = out_row(p, memory, unit, r);
+        for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
+            sdpa_store_out(p, row, chunk, factor == 0.0f ? (float16)(0.0f) : accumulator[chunk] * factor);
+    }
+}
+
+/* Where a group leaves its result. With SINGLE_LAUNCH the last group of a unit to get here combines; otherwise sdpa_combine,
+ * launched after, does. */
+static inline void sdpa_leave_result(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit,
+                                     const float16 *accumulator, const float *maximum, const float *sum) {
+    if (p->splits == 1) {
+        sdpa_store_result(p, memory, unit, accumulator, maximum, sum);
+        return;
+    }
+    sdpa_store_partial(p, memory, unit, accumulator, maximum, sum);
+#if SINGLE_LAUNCH
+    volatile __global atomic_uint *counter = (volatile __global atomic_uint *)memory->scratch + unit->unit;
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);
+    const uint done = atomic_fetch_add_explicit(counter, 1u, memory_order_acq_rel, memory_scope_device) + 1;
+    if (done == p->splits) {
+        atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
+        sdpa_combine_unit(p, memory, unit);
+        atomic_store_explicit(counter, 0u, memory_order_relaxed, memory_scope_device);
+    }
+#endif
+}

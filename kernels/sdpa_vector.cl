@@ -1,0 +1,258 @@
+/* sdpa_vector: attention of a few query tokens, the decode step. "cpu" shape: one work-item per work-group, no barriers, no
+ * local memory, vectors of 16 floats.
+ *
+ *                     keys of one KV head ->
+ *                  |  split 0  |  split 1  |  ...
+ *     ROWS rows    |  group    |  group    |         rows: the query heads that share the KV head, times query tokens
+ *
+ * A group walks over its keys in tiles of TILE. Per tile: ROWS x TILE logits, each K vector loaded once for all rows; the transforms, only where
+ * the tile needs them; softmax over the tile; then the values, in slices of a row so that the sums stay in registers.
+ *
+ * Layouts: sdpa_params.h. Needs -D:
+ *     K_FORMAT, V_FORMAT       f32, f16 or bf16
+ *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
+ *     ROWS                     1 .. 6 or 8
+ *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
+ */
+#include "sdpa_params.h"
+
+#if !defined(K_FORMAT) || !defined(V_FORMAT) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || \
+    !defined(SINGLE_LAUNCH)
+#error "sdpa_vector.cl needs -D K_FORMAT, V_FORMAT, HEAD_SIZE, V_HEAD_SIZE, ROWS and SINGLE_LAUNCH"
+#endif
+
+#include "format_f32.h"
+#include "format_f16.h"
+#include "format_bf16.h"
+#include "format_any.h"
+#include "float16_math.h"
+#include "sdpa_chunks.h"
+#include "sdpa_rows.h"
+
+#ifndef TILE
+#define TILE 32
+#endif
+#define TILE_VECTORS (TILE / 16)
+
+/* Keys between a use and the prefetch for it. */
+#define K_AHEAD 64
+#define V_AHEAD 32
+
+/* Rows whose sums for four tokens fit the registers together. */
+#define ROWS_AT_ONCE (ROWS <= 6 ? ROWS : 4)
+
+/* Chunks of V whose sums for all rows fit the registers together. */
+#ifndef SLICE
+#define SLICE (ROWS == 1 ? 8 : ROWS <= 5 ? 4 : ROWS <= 6 ? 3 : 2)
+#endif
+
+/* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may be read: later ones repeat it. */
+static inline void dot16(const float16 *q, const __global uchar *k, long k_stride, const __global uchar *v, long v_stride, uint key, uint last, float scale,
+                         float16 *s, uint s_step) {
+    float16 sums[ROWS * 4];
+    for (uint four = 0; four < 4; ++four) {
+        for (uint t = 0; t < 4; ++t) {
+            prefetch_row(k + (long)min(key + K_AHEAD + four * 4 + t, last) * k_stride, K_ROW_BYTES);
+            prefetch_row(v + (long)min(key + V_AHEAD + four * 4 + t, last) * v_stride, V_ROW_BYTES);
+        }
+        const __global uchar *k0 = k + (long)min(key + four * 4 + 0, last) * k_stride;
+        const __global uchar *k1 = k + (long)min(key + four * 4 + 1, last) * k_stride;
+        const __global uchar *k2 = k + (long)min(key + four * 4 + 2, last) * k_stride;
+        const __global uchar *k3 = k + (long)min(key + four * 4 + 3, last) * k_stride;
+#pragma unroll
+        for (uint first = 0; first < ROWS; first += ROWS_AT_ONCE) {
+            float16 sum[ROWS_AT_ONCE][4];
+#pragma unroll
+            for (uint r = 0; r < ROWS_AT_ONCE; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = (float16)(0.0f);
+            for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
+                const float16 x0 = load_key(k0, chunk);
+                const float16 x1 = load_key(k1, chunk);
+                const float16 x2 = load_key(k2, chunk);
+                const float16 x3 = load_key(k3, chunk);
+#pragma unroll
+                for (uint r = 0; r < ROWS_AT_ONCE; ++r) {
+                    const float16 y = q[(first + r) * K_CHUNKS + chunk];
+                    sum[r][0] = fma(x0, y, sum[r][0]);
+                    sum[r][1] = fma(x1, y, sum[r][1]);
+                    sum[r][2] = fma(x2, y, sum[r][2]);
+                    sum[r][3] = fma(x3, y, sum[r][3]);
+                }
+            }
+#pragma unroll
+            for (uint r = 0; r < ROWS_AT_ONCE; ++r)
+                sums[(first + r) * 4 + four] = sum_lanes_of_4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+        }
+    }
+    for (uint r = 0; r < ROWS; ++r)
+        s[r * s_step] = scale * sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
+}
+
+/* Adds weight x value of `count` keys to `size` chunks of the accumulator, after scaling it. weights: [ROWS][TILE]. */
+static inline void add_values(float16 *accumulator, const float *rescale, const float *weights, const __global uchar *v,
+                              long stride, uint count, uint chunk, const uint size) {
+    float16 sum[ROWS][SLICE];
+#pragma unroll
+    for (uint r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (uint c = 0; c < size; ++c) sum[r][c] = accumulator[r * V_CHUNKS + chunk + c] * rescale[r];
+    for (uint t = 0; t < count; ++t) {
+        const __global uchar *row = v + (long)t * stride;
+#pragma unroll
+        for (uint c = 0; c < size; ++c) {
+            const float16 x = load_value(row, chunk + c);
+#pragma unroll
+            for (uint r = 0; r < ROWS; ++r) sum[r][c] = fma((float16)(weights[r * TILE + t]), x, sum[r][c]);
+        }
+    }
+#pragma unroll
+    for (uint r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (uint c = 0; c < size; ++c) accumulator[r * V_CHUNKS + chunk + c] = sum[r][c];
+}
+
+/* The same where some rows see keys that others do not, and values are not all finite: what a row does not see must not
+ * reach it, not even as 0 x NaN. seen: [ROWS][TILE], all bits or none. */
+static inline void add_seen_values(float16 *accumulator, const float *rescale, const float *weights, const int *seen,
+                                   const __global uchar *v, long stride, uint count) {
+    for (uint r = 0; r < ROWS; ++r)
+        for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] *= rescale[r];
+    for (uint t = 0; t < count; ++t)
+        for (uint c = 0; c < V_CHUNKS; ++c) {
+            const int16 x = as_int16(load_value(v + (long)t * stride, c));
+            for (uint r = 0; r < ROWS; ++r)
+                accumulator[r * V_CHUNKS + c] = fma((float16)(weights[r * TILE + t]), as_float16(x & seen[r * TILE + t]),
+                                                    accumulator[r * V_CHUNKS + c]);
+        }
+}
+
+/* Whether `count` rows of values hold neither infinity nor NaN. */
+static inline int values_are_finite(const __global uchar *v, long stride, uint count) {
+    int16 special = 0;
+    for (uint t = 0; t < count; ++t)
+        for (uint c = 0; c < V_CHUNKS; ++c)
+            special |= (as_int16(load_value(v + (long)t * stride, c)) & 0x7f800000) == 0x7f800000;
+    return !any_lane(special);
+}
+
+__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global uchar *k_memory,
+            const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
+            const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
+            __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
+    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
+                                sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
+    sdpa_unit unit;
+    sdpa_unit_init(&unit, &p, (uint)get_group_id(0) + group_base, p.splits);
+
+    float16 q[ROWS * K_CHUNKS];
+    float16 accumulator[ROWS * V_CHUNKS];
+    float16 sum[ROWS]; /* lane by lane: added up at the end */
+    float maximum[16], rescale[16];
+    for (uint r = 0; r < ROWS; ++r) {
+        const __global uchar *row = q_row(&p, &memory, &unit, r);
+        for (uint c = 0; c < K_CHUNKS; ++c) q[r * K_CHUNKS + c] = load_query(row, p.q_type, c);
+        for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] = (float16)(0.0f);
+        sum[r] = (float16)(0.0f);
+    }
+    for (uint r = 0; r < 16; ++r) maximum[r] = NO_MAXIMUM;
+
+    const __global uchar *k = k_plane(&p, &memory, &unit);
+    const __global uchar *v = v_plane(&p, &memory, &unit);
+    const int has_transform = sdpa_has_transform(&p);
+    const int scores_of_unseen = p.scores_mode == SDPA_SCORES_RAW || p.scores_mode == SDPA_SCORES_SOFTCAPPED;
+
+    float16 s[ROWS * TILE_VECTORS];
+    float16 bias[ROWS * TILE_VECTORS];
+    int seen[ROWS * TILE];
+    for (uint key = unit.key_begin; key < unit.key_end; key += TILE) {
+        const uint count = min((uint)TILE, unit.key_end - key);
+
+        /* Classify: does every row see all of the tile, or none any of it? Of a tile cut short, `all` means what there is. */
+        int none = (int)key >= unit.any_end || (int)(key + count) <= unit.any_begin;
+        int all = (int)key >= unit.all_begin && (int)(key + count) <= unit.all_end;
+        if (p.mask_type != TYPE_NONE && (!none || scores_of_unseen)) {
+            int16 any_hidden = 0, any_shown = 0;
+            for (uint r = 0; r < ROWS; ++r) {
+                const __global uchar *row = mask_row(&p, &memory, &unit, r);
+                for (uint i = 0; i < TILE_VECTORS; ++i) {
+                    const uint part = part_of_tile(count, i);
+                    const float16 x = load16_mask(&p, row, key + i * 16, part);
+                    const int16 hidden = (x == -INFINITY) & (LANE_INDEX < (int)part);
+                    bias[r * TILE_VECTORS + i] = x;
+                    any_hidden |= hidden;
+                    any_shown |= x != -INFINITY;
+                }
+            }
+            all &= !any_lane(any_hidden);
+            none |= !any_lane(any_shown);
+        }
+        if (none && !scores_of_unseen) {
+            if (p.scores_mode != SDPA_SCORES_NONE) sdpa_store_unseen(&p, &memory, &unit, key, count);
+            continue;
+        }
+
+        /* Logits. */
+        for (uint i = 0; i * 16 < count; ++i)
+            dot16(q, k, p.k.stride[2], v, p.v.stride[2], key + i * 16, unit.key_end - 1, p.scale, s + i, TILE_VECTORS);
+        int hide = !all || count < TILE;
+        uint used = count; /* keys after the last one that a row sees have no weight */
+        if (has_transform || hide) {
+            int16 hidden = 0, last_seen = 0;
+            for (uint r = 0; r < ROWS; ++r)
+                for (uint i = 0; i < TILE_VECTORS; ++i) {
+                    const uint part = part_of_tile(count, i);
+                    int16 visible;
+                    s[r * TILE_VECTORS + i] = sdpa_transform(&p, &memory, &unit, r, key + i * 16, part, s[r * TILE_VECTORS + i],
+                                                             bias[r * TILE_VECTORS + i], &visible);
+                    vstore16(visible, r * TILE_VECTORS + i, seen);
+                    hidden |= ~visible & (LANE_INDEX < (int)part);
+                    last_seen = max(last_seen, visible & ((int)(i * 16 + 1) + LANE_INDEX));
+                }
+            all &= !any_lane(hidden);
+            hide |= !all;
+            used = largest_lane(last_seen);
+        }
+
+        /* Softmax over the tile; s becomes the weights. */
+        float new_maximum[16];
+        vstore16(vload16(0, maximum), 0, new_maximum);
+#pragma unroll
+        for (uint r = 0; r < ROWS; ++r) {
+            float16 highest = s[r * TILE_VECTORS];
+            for (uint i = 1; i < TILE_VECTORS; ++i) highest = larger(s[r * TILE_VECTORS + i], highest);
+            const float other = maximum_of_lanes(larger(highest, (float16)(NO_MAXIMUM)));
+            new_maximum[r] = other > maximum[r] ? other : maximum[r];
+        }
+        vstore16(exp16(vload16(0, maximum) - vload16(0, new_maximum)), 0, rescale);
+        vstore16(vload16(0, new_maximum), 0, maximum);
+#pragma unroll
+        for (uint r = 0; r < ROWS; ++r) {
+            sum[r] *= rescale[r];
+            for (uint i = 0; i < TILE_VECTORS; ++i) {
+                float16 weight = exp16(s[r * TILE_VECTORS + i] - maximum[r]);
+                if (hide) weight = select((float16)(0.0f), weight, vload16(r * TILE_VECTORS + i, seen));
+                s[r * TILE_VECTORS + i] = weight;
+                sum[r] += weight;
+            }
+        }
+
+        /* Values. */
+        const __global uchar *rows = v + (long)key * p.v.stride[2];
+        if (all || values_are_finite(rows, p.v.stride[2], used)) {
+            for (uint c = 0; c + SLICE <= V_CHUNKS; c += SLICE)
+                add_values(accumulator, rescale, (const float *)s, rows, p.v.stride[2], used, c, SLICE);
+#if V_CHUNKS % SLICE
+            add_values(accumulator, rescale, (const float *)s, rows, p.v.stride[2], used, V_CHUNKS / SLICE * SLICE,
+                       V_CHUNKS % SLICE);
+#endif
+        } else {
+            add_seen_values(accumulator, rescale, (const float *)s, seen, rows, p.v.stride[2], used);
+        }
+    }
+
+    float total[ROWS];
+    for (uint r = 0; r < ROWS; ++r) total[r] = sum_of_lanes(sum[r]);
+    sdpa_leave_result(&p, &memory, &unit, accumulator, maximum, total);
+}
+
+#include "sdpa_combine.h"
