@@ -1,0 +1,236 @@
+// From winnow::Sdpa to a launch of sdpa_vector or sdpa_prefill.
+#include "opencl/sdpa_launch.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "sdpa_params.h"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr uint32_t key_granularity = 64; // splits begin at multiples, so that only the last tile of all is cut short
+// What a work-group costs beyond its keys (start, load of Q, partial result and its combination), in multiply-adds.
+constexpr uint64_t group_overhead = 30'000;
+
+uint32_t ceil_divide(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
+
+tensor_view view(const Tensor& tensor, const Bound& bound) {
+    tensor_view result{};
+    result.offset = bound.offset;
+    std::copy_n(tensor.stride.begin(), 3, result.stride);
+    return result;
+}
+
+// Whether every byte between the view's first and last belongs to it.
+Access access_for_output(const Tensor& tensor) {
+    uint64_t bytes = type_size(tensor.type);
+    for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
+    return bytes == tensor.extent() ? Access::write : Access::read_write;
+}
+
+// How many pieces finish soonest when the groups run in rounds of compute_units.
+uint32_t choose_splits(uint64_t units, uint64_t unit_work, uint32_t most, uint32_t compute_units) {
+    uint64_t best_cost = std::numeric_limits<uint64_t>::max();
+    uint32_t best = 1;
+    for (uint32_t splits = 1; splits <= std::min(most, 4 * compute_units); ++splits) {
+        const uint64_t rounds = (units * splits + compute_units - 1) / compute_units;
+        const uint64_t cost = rounds * (unit_work / splits + (splits > 1 ? 2 : 1) * group_overhead);
+        if (cost < best_cost) {
+            best_cost = cost;
+            best = splits;
+        }
+    }
+    // Where overhead does not matter, more and smaller pieces even out what else the machine does.
+    while (units * best < 8ull * compute_units && best * 2 <= most && unit_work / best > 64 * group_overhead) best *= 2;
+    return best;
+}
+
+sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDivision& division) {
+    sdpa_params params{};
+    params.q_offset = args.q_offset;
+    params.window_left = args.window_left;
+    params.window_right = args.window_right;
+    params.batch = static_cast<uint32_t>(args.batch());
+    params.kv_heads = static_cast<uint32_t>(args.kv_heads());
+    params.group = static_cast<uint32_t>(args.group());
+    params.q_len = static_cast<uint32_t>(args.q_len());
+    params.kv_len = static_cast<uint32_t>(args.kv_len());
+    params.kv_share = static_cast<uint32_t>(args.batch() / args.k.shape[0]);
+    params.key_begin = division.key_begin;
+    params.key_end = division.key_end;
+    params.row_blocks = division.row_blocks;
+    params.splits = division.splits;
+    params.split_keys = division.split_keys;
+    params.partial_floats = kernel.rows * (ceil_divide(kernel.v_head_size, 16) * 16 + 2);
+    params.scale = args.scale;
+    params.softcap = args.softcap;
+    params.q_type = static_cast<uint32_t>(args.q.type);
+    params.out_type = static_cast<uint32_t>(args.out.type);
+    params.mask_type = static_cast<uint32_t>(args.mask.type);
+    params.has_slopes = bool(args.mask_slopes);
+    params.has_alibi = bool(args.alibi_slopes);
+    params.has_sinks = bool(args.head_sink);
+    params.has_stats = bool(args.row_stats);
+    params.is_causal = args.is_causal;
+    params.scores_mode = static_cast<uint32_t>(args.scores_mode);
+    return params;
+}
+
+} // namespace
+
+std::string SdpaKernel::name() const {
+    std::string name = is_prefill ? "sdpa_prefill_cpu_" : "sdpa_vector_cpu_";
+    name += format_name(k);
+    name += '_';
+    name += format_name(v);
+    name += "_d" + std::to_string(head_size);
+    if (v_head_size != head_size) name += 'v' + std::to_string(v_head_size);
+    name += "_r" + std::to_string(rows);
+    if (!single_launch) name += "_two_launches";
+    return name;
+}
+
+std::string SdpaKernel::options() const {
+    std::string options = "-DK_FORMAT=";
+    options += format_name(k);
+    options += " -DV_FORMAT=";
+    options += format_name(v);
+    options += " -DHEAD_SIZE=" + std::to_string(head_size);
+    options += " -DV_HEAD_SIZE=" + std::to_string(v_head_size);
+    options += " -DROWS=" + std::to_string(rows);
+    options += single_launch ? " -DSINGLE_LAUNCH=1" : " -DSINGLE_LAUNCH=0";
+    return options;
+}
+
+SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute_units, uint32_t forced_splits) {
+    SdpaDivision division;
+    const int64_t kv_len = args.kv_len();
+    int64_t begin = 0;
+    int64_t end = kv_len;
+    if (args.scores_mode == Scores::none) {
+        const int64_t last = args.q_offset + args.q_len() - 1;
+        if (args.window_left != 0) begin = args.q_offset - args.window_left + 1;
+        if (args.is_causal) end = std::min(end, last + 1);
+        if (args.window_right != 0) end = std::min(end, last + args.window_right + 1);
+        begin = std::clamp<int64_t>(begin, 0, kv_len);
+        end = std::clamp<int64_t>(end, begin, kv_len);
+    }
+    division.key_begin = static_cast<uint32_t>(begin);
+    division.key_end = static_cast<uint32_t>(end);
+
+    const uint64_t rows = static_cast<uint64_t>(args.group() * args.q_len());
+    const uint64_t keys = static_cast<uint64_t>(end - begin);
+    division.row_blocks = ceil_divide(rows, kernel.rows);
+    division.units = static_cast<uint64_t>(args.batch() * args.kv_heads()) * division.row_blocks;
+    const uint64_t unit_work = keys * std::min<uint64_t>(rows, kernel.rows) * (kernel.head_size + kernel.v_head_size);
+    division.work = division.units * unit_work;
+
+    const uint32_t most = std::max<uint32_t>(1, ceil_divide(keys, key_granularity));
+    uint32_t splits = 1;
+    if (division.units <= SDPA_MAX_UNITS_SPLIT) {
+        splits = forced_splits != 0 ? std::min(forced_splits, most)
+                                    : choose_splits(division.units, unit_work, most, compute_units);
+    }
+    division.split_keys = ceil_divide(ceil_divide(keys, splits), key_granularity) * key_granularity;
+    if (division.split_keys == 0) division.split_keys = key_granularity;
+    division.splits = std::max<uint32_t>(1, ceil_divide(keys, division.split_keys));
+    return division;
+}
+
+void check_sdpa(const Sdpa& args) {
+    const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
+    for (const auto& [tensor, name] : {std::pair(&args.k, "k"), std::pair(&args.v, "v")}) {
+        if (!is_storage_format(tensor->type)) {
+            refuse(std::string(name) + ": no kernel reads the format " + type_name(tensor->type));
+        }
+    }
+    constexpr int64_t largest_head = 576;
+    if (args.head_size() > largest_head || args.v_head_size() > largest_head) {
+        refuse("head sizes up to 576 are supported, given are " + std::to_string(args.head_size()) + " for k and " +
+               std::to_string(args.v_head_size()) + " for v");
+    }
+    constexpr int64_t most = std::numeric_limits<int32_t>::max() / 2;
+    if (args.kv_len() > most || args.q_len() > most / args.group()) {
+        refuse("more than " + std::to_string(most) + " keys, or rows of one KV head");
+    }
+    if (args.batch() > most / args.kv_heads() ||
+        args.batch() * args.kv_heads() > most / (args.group() * args.q_len())) {
+        refuse("more than " + std::to_string(most) + " rows");
+    }
+}
+
+size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
+    uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
+    bits |= uint64_t{static_cast<uint32_t>(kernel.k)} << 40 | uint64_t{static_cast<uint32_t>(kernel.v)} << 48;
+    bits |= uint64_t{kernel.is_prefill} << 56 | uint64_t{kernel.single_launch} << 57;
+    return std::hash<uint64_t>()(bits);
+}
+
+const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel& kernel) {
+    const auto known = pairs_.find(kernel);
+    if (known != pairs_.end()) return known->second;
+    const std::string options = kernel.options();
+    const std::string_view entry = kernel.is_prefill ? "sdpa_prefill" : "sdpa_vector";
+    const std::string file = std::string(entry) + ".cl";
+    Pair pair;
+    pair.attend = &runtime.kernel(file, entry, options);
+    if (!kernel.single_launch) pair.combine = &runtime.kernel(file, "sdpa_combine", options);
+    return pairs_.emplace(kernel, pair).first->second;
+}
+
+std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
+                                   const VariantOptions& options, bool want_event) {
+    const SdpaDivision division = divide(args, kernel, runtime.capabilities().compute_units, options.splits);
+    const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
+    sdpa_params params = make_params(args, kernel, division);
+
+    Operation operation(runtime);
+    const Bound q = operation.bind(args.q, Access::read);
+    const Bound k = operation.bind(args.k, Access::read);
+    const Bound v = operation.bind(args.v, Access::read);
+    const Bound mask = operation.bind(args.mask, Access::read);
+    const Bound slopes = operation.bind(args.mask_slopes, Access::read);
+    const Bound alibi = operation.bind(args.alibi_slopes, Access::read);
+    const Bound sinks = operation.bind(args.head_sink, Access::read);
+    const Bound out = operation.bind(args.out, access_for_output(args.out));
+    Bound scores, stats;
+    if (args.scores_mode != Scores::none) scores = operation.bind(args.scores_out, access_for_output(args.scores_out));
+    if (args.row_stats) stats = operation.bind(args.row_stats, access_for_output(args.row_stats));
+
+    params.q = view(args.q, q);
+    params.k = view(args.k, k);
+    params.v = view(args.v, v);
+    params.out = view(args.out, out);
+    params.mask_batch = params.mask_heads = 1;
+    if (args.mask) {
+        params.mask = view(args.mask, mask);
+        params.mask_batch = static_cast<uint32_t>(args.mask.shape[0]);
+        params.mask_heads = static_cast<uint32_t>(args.mask.shape[1]);
+        if (args.mask.shape[2] == 1) params.mask.stride[2] = 0;
+        params.mask_key_broadcast = args.mask.shape[3] == 1;
+    }
+    params.slopes_offset = slopes.offset;
+    params.alibi_offset = alibi.offset;
+    params.sinks_offset = sinks.offset;
+    if (args.scores_mode != Scores::none) params.scores = view(args.scores_out, scores);
+    if (args.row_stats) params.stats = view(args.row_stats, stats);
+
+    const Memory* scratch = nullptr;
+    if (division.splits > 1) {
+        scratch = runtime.scratch(SDPA_COUNTER_BYTES +
+                                  division.units * division.splits * params.partial_floats * sizeof(float));
+    }
+    Grid grid{.groups = {static_cast<size_t>(division.units * division.splits), 1, 1}, .work = division.work};
+    operation.launch(*pair.attend, params,
+                     {q.memory, k.memory, v.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory,
+                      scores.memory, stats.memory, scratch},
+                     grid);
+    if (pair.combine != nullptr && division.splits > 1) {
+        grid = {.groups = {static_cast<size_t>(division.units), 1, 1}};
+        operation.launch(*pair.combine, params, {sinks.memory, out.memory, scores.memory, stats.memory, scratch}, grid);
+    }
+    return operation.complete(want_event);
+}
+
+} // namespace winnow::opencl

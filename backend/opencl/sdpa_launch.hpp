@@ -1,0 +1,64 @@
+// What the launchers of sdpa_vector and sdpa_prefill have in common: the description of a specialised kernel, its
+// division of the work, the parameter struct, and the launch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "device/device.hpp"
+#include "opencl/runtime.hpp"
+#include "opencl/variants.hpp"
+
+namespace winnow::opencl {
+
+// One specialisation of one attention kernel; a key of the programs in use.
+struct SdpaKernel {
+    bool is_prefill = false;
+    bool single_launch = false;
+    Type k = Type::none;
+    Type v = Type::none;
+    uint32_t head_size = 0;
+    uint32_t v_head_size = 0;
+    uint32_t rows = 0; // the kernel's ROWS
+
+    bool operator==(const SdpaKernel&) const = default;
+    std::string name() const;    // "sdpa_vector_cpu_f16_f16_d128_r4"
+    std::string options() const; // for the compiler
+};
+
+// How an operation is cut into work-groups; sdpa_params.h has the picture.
+struct SdpaDivision {
+    uint32_t key_begin = 0, key_end = 0; // keys outside are seen by no row
+    uint32_t row_blocks = 1;
+    uint32_t splits = 1, split_keys = 0;
+    uint64_t units = 0;
+    uint64_t work = 0; // multiply-adds of all groups
+};
+
+SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute_units, uint32_t forced_splits);
+
+// Throws UNSUPPORTED with the reason where no attention kernel can do it.
+void check_sdpa(const Sdpa& args);
+
+// The kernels in use, found again without making their options' text.
+class SdpaPrograms {
+public:
+    struct Pair {
+        Kernel* attend = nullptr;
+        Kernel* combine = nullptr; // null where the attention kernel combines
+    };
+    const Pair& find(Runtime& runtime, const SdpaKernel& kernel);
+
+private:
+    struct Hash {
+        size_t operator()(const SdpaKernel& kernel) const noexcept;
+    };
+    std::unordered_map<SdpaKernel, Pair, Hash> pairs_;
+};
+
+std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
+                                   const VariantOptions& options, bool want_event);
+
+} // namespace winnow::opencl
