@@ -1,0 +1,165 @@
+// winnow-conformance: holds a backend, given as a shared object, against the reference backend through the C table.
+//
+// Exit status: 0 when every test passed, 1 when some failed or nothing was really tried, 2 when it could not start.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "registered_cases.hpp"
+#include "session.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+constexpr const char* usage =
+    "usage: winnow-conformance --backend PATH [options] [--gtest_...]\n"
+    "\n"
+    "Holds a Winnow backend against the reference backend, through winnow.h alone.\n"
+    "\n"
+    "  --backend PATH    the shared object under test, or a short name such as opencl\n"
+    "  --reference PATH  what it is held against (default: the reference that lies beside this program)\n"
+    "  --device STRING   as winnow_context_desc.device: gpu, cpu, a number, a part of a name\n"
+    "  --filter STRING   run the tests whose name contains it; a pattern of GoogleTest's where it has * ? : or -\n"
+    "                    levels: abi buffers sdpa kv_append sync\n"
+    "  --seed N          seed of the random cases (default 1)\n"
+    "  --cases N         random cases per operation (default 200)\n"
+    "  --list            print the names of the tests and end\n"
+    "\n"
+    "Exit status: 0 passed, 1 failed, 2 could not start.\n";
+
+Options the_options;
+Session the_subject, the_reference;
+
+[[noreturn]] void refuse(const std::string& text) {
+    std::fprintf(stderr, "winnow-conformance: %s\n%s", text.c_str(), usage);
+    std::exit(2);
+}
+
+std::string as_pattern(const std::string& filter) {
+    return filter.find_first_of("*?:-") == std::string::npos ? "*" + filter + "*" : filter;
+}
+
+uint64_t as_number(const std::string& option, const std::string& text) {
+    size_t read = 0;
+    try {
+        const uint64_t number = std::stoull(text, &read);
+        if (read == text.size() && text[0] != '-') return number;
+    } catch (const std::exception&) {
+    }
+    refuse(option + ": expected a number, got \"" + text + "\"");
+}
+
+// What InitGoogleTest has left over is ours.
+void parse(int argc, char** argv) {
+    for (int at = 1; at < argc; ++at) {
+        std::string option = argv[at], value;
+        if (option == "--help") {
+            std::printf("%s", usage);
+            std::exit(0);
+        }
+        if (option == "--list") {
+            GTEST_FLAG_SET(list_tests, true);
+            continue;
+        }
+        if (const size_t equals = option.find('='); equals != std::string::npos) {
+            value = option.substr(equals + 1);
+            option.resize(equals);
+        } else {
+            if (at + 1 == argc) refuse(option + ": unknown, or without its value");
+            value = argv[++at];
+        }
+        if (option == "--backend") the_options.backend = value;
+        else if (option == "--reference") the_options.reference = value;
+        else if (option == "--device") the_options.device = value;
+        else if (option == "--filter") GTEST_FLAG_SET(filter, as_pattern(value));
+        else if (option == "--seed") the_options.seed = as_number(option, value);
+        else if (option == "--cases") the_options.cases = int(as_number(option, value));
+        else refuse(option + ": unknown");
+    }
+    if (the_options.backend.empty()) refuse("--backend is missing");
+}
+
+// Whether some test of a suite with this prefix was selected and not skipped.
+int ran(const std::string& prefix) {
+    int count = 0;
+    const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+    for (int at = 0; at < all.total_test_suite_count(); ++at) {
+        const testing::TestSuite& suite = *all.GetTestSuite(at);
+        if (std::string(suite.name()).rfind(prefix, 0) == 0) count += suite.test_to_run_count();
+    }
+    return count;
+}
+
+// The plugin's own count must be what we believe to have called, and not nothing.
+bool was_really_called(const char* operation, uint64_t counted, uint64_t called, int tests) {
+    std::printf("  %-10s %llu calls, %d tests\n", operation, static_cast<unsigned long long>(counted), tests);
+    if (counted != called) {
+        std::printf("FAILED: context_stats says %llu calls of %s, but %llu returned WINNOW_OK\n",
+                    static_cast<unsigned long long>(counted), operation, static_cast<unsigned long long>(called));
+        return false;
+    }
+    if (tests > 0 && counted == 0) {
+        std::printf("FAILED: tests of %s were selected, but the backend never carried one out\n", operation);
+        return false;
+    }
+    return true;
+}
+
+bool summarize() {
+    const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+    const winnow_device_info info = the_subject.info();
+    const winnow_stats stats = the_subject.stats();
+    std::printf("\nwinnow-conformance: %s (%s %s)\n  device     %s, %s, %s, kernels \"%s\"\n", the_subject.path().c_str(),
+                the_subject.api().backend_name, the_subject.api().backend_version, info.name, info.platform,
+                info.driver_version, info.kernel_shape);
+    bool is_well = was_really_called("sdpa", stats.sdpa_calls, the_subject.sdpa_calls(), ran("sdpa"));
+    is_well = was_really_called("kv_append", stats.kv_append_calls, the_subject.kv_append_calls(), ran("kv_append")) && is_well;
+    int refused = 0;
+    for (const auto& [reason, count] : the_subject.unsupported()) refused += count;
+    std::printf("  UNSUPPORTED: %d cases%s\n", refused, refused ? ", by reason:" : "");
+    for (const auto& [reason, count] : the_subject.unsupported()) std::printf("    %5d  %s\n", count, reason.c_str());
+    is_well = is_well && all.Passed();
+    std::printf("  %d passed, %d skipped, %d failed: %s\n", all.successful_test_count(), all.skipped_test_count(),
+                all.failed_test_count(), is_well ? "CONFORMS" : "DOES NOT CONFORM");
+    return is_well;
+}
+
+} // namespace
+
+const Options& options() {
+    return the_options;
+}
+Session& subject() {
+    return the_subject;
+}
+Session& reference() {
+    return the_reference;
+}
+
+} // namespace winnow::conformance
+
+int main(int argc, char** argv) {
+    using namespace winnow::conformance;
+    for (int at = 1; at < argc; ++at)
+        if (std::string(argv[at]) == "--help") parse(argc, argv);
+    testing::InitGoogleTest(&argc, argv);
+    parse(argc, argv);
+    register_cases();
+    if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
+    try {
+        the_subject.open(the_options.backend, the_options.device);
+        the_reference.open(the_options.reference, "0");
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "winnow-conformance: %s\n", error.what());
+        return 2;
+    }
+    const int failed = RUN_ALL_TESTS();
+    const bool is_well = summarize();
+    the_subject.close();
+    the_reference.close();
+    return failed != 0 || !is_well ? 1 : 0;
+}

@@ -1,0 +1,31 @@
+// Tests that come from case tables and from the seed: registered once the command line is known.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace winnow::conformance {
+
+// A test whose body is a function.
+class FunctionTest : public testing::Test {
+public:
+    explicit FunctionTest(std::function<void()> body) : body_(std::move(body)) {}
+    void TestBody() override { body_(); }
+
+private:
+    std::function<void()> body_;
+};
+
+inline void register_function(const std::string& suite, const std::string& name, const char* file, int line,
+                              const std::function<void()>& body) {
+    testing::RegisterTest(suite.c_str(), name.c_str(), nullptr, nullptr, file, line,
+                          [body]() -> testing::Test* { return new FunctionTest(body); });
+}
+
+void register_cases();
+void register_sdpa_cases();
+void register_kv_append_cases();
+
+} // namespace winnow::conformance

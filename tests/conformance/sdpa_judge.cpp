@@ -1,0 +1,219 @@
+// Holds a backend's attention against the reference's. The one place where the permitted error is stated.
+//
+// A backend computes in single precision, in an order of its own. Each logit may then be off by
+//
+//   delta[j] = u * ((4 + head_size / 16) * |scale| * |q| * |k[j]| + 16 * |softcap| + 4 * (|mask| + |alibi| + |s[j]|)),
+//
+// u = 2^-24: the rounding of a dot product summed in 16 lanes, of tanh, and of adding the bias. A probability p[j] may
+// then be anything in p[j] * exp(+-delta[j]), and
+//
+//   |out - reference| <= tolerance * sum_j p[j] |v[j]|                              exp, and the sums over keys
+//                        + sum_j dp[j] * (|v[j]| + sum_i p[i] |v[i]|)               the logits' error, first order
+//                        + half a unit in the last place of out's type              rounding once
+//                        + the smallest normal float                                a device may flush denormals
+//
+// with dp[j] = p[j] * (exp(delta[j]) - 1) and tolerance 1e-5. So a result of ordinary size is held to 1e-5, and
+// huge logits are granted just what single precision costs them. NaN has to meet NaN, infinity infinity.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <vector>
+
+#include "numbers.hpp"
+#include "sdpa_problem.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+constexpr double unit = 0x1p-24;
+constexpr double tolerance = 1e-5;
+constexpr double smallest_normal = 0x1p-126;
+
+// Collects what is wrong: the first few in full, the rest by number.
+class Complaints {
+public:
+    void add(const char* what, const Index& at, double got, double want, double bound) {
+        if (++count_ > 3) return;
+        text_ << what << "[" << at[0] << ", " << at[1] << ", " << at[2] << ", " << at[3] << "] is " << got << ", the reference says "
+              << want << ", permitted error " << bound << "\n";
+    }
+    std::string text() const {
+        if (count_ == 0) return "";
+        return text_.str() + (count_ > 3 ? "... " + std::to_string(count_) + " elements in all" : "");
+    }
+
+private:
+    std::ostringstream text_;
+    int count_ = 0;
+};
+
+bool agrees(double got, double want, double bound, double largest_finite) {
+    if (std::isnan(want)) return std::isnan(got);
+    if (std::isinf(want)) return got == want;
+    if (std::isinf(got)) return std::fabs(want) + bound > largest_finite && std::signbit(got) == std::signbit(want);
+    return std::fabs(got - want) <= bound;
+}
+
+double norm_of_row(const TestTensor& tensor, Index at) {
+    double sum = 0;
+    for (at[3] = 0; at[3] < tensor.shape()[3]; ++at[3]) sum += tensor.get(at) * tensor.get(at);
+    return std::sqrt(sum);
+}
+
+class Judge {
+public:
+    Judge(const SdpaProblem& got, const SdpaProblem& want, const SdpaProblem& biased)
+        : c_(got.shape), got_(got), want_(want), biased_(biased), k_batches_(c_.batch / c_.kv_batch),
+          group_(c_.q_heads / c_.kv_heads) {
+        for (int64_t b = 0; b < c_.kv_batch; ++b)
+            for (int64_t g = 0; g < c_.kv_heads; ++g)
+                for (int64_t j = 0; j < c_.kv_len; ++j) {
+                    key_norms_.push_back(norm_of_row(got.k, {b, g, j, 0}));
+                    for (int64_t d = 0; d < c_.v_head_size; ++d) values_.push_back(std::fabs(got.v.get({b, g, j, d})));
+                }
+        scale_ = c_.scale != 0 ? std::fabs(double(c_.scale)) : 1 / std::sqrt(double(c_.head_size));
+    }
+
+    std::string verdict() {
+        for (int64_t b = 0; b < c_.batch; ++b)
+            for (int64_t h = 0; h < c_.q_heads; ++h)
+                for (int64_t i = 0; i < c_.q_len; ++i) row(b, h, i);
+        return complaints_.text();
+    }
+
+private:
+    void row(int64_t b, int64_t h, int64_t i) {
+        const size_t keys = size_t(c_.kv_len);
+        const size_t first_key = size_t((b / k_batches_ * c_.kv_heads + h / group_) * c_.kv_len);
+        const double q_norm = norm_of_row(got_.q, {b, h, i, 0});
+        const double maximum = biased_.row_stats.get({b, h, i, 0});
+        const double sum = biased_.row_stats.get({b, h, i, 1});
+        std::vector<double> dot_error(keys), delta(keys), p(keys, 0), dp(keys, 0);
+        double sum_error = 0, worst_delta = 0;
+        for (size_t j = 0; j < keys; ++j) {
+            const double logit = biased_.scores_out.get({b, h, i, int64_t(j)});
+            dot_error[j] = unit * (4 + double(c_.head_size) / 16) * scale_ * q_norm * key_norms_[first_key + j];
+            delta[j] = dot_error[j] + unit * (16 * std::fabs(double(c_.softcap)) + 4 * bias_size(b, h, i, int64_t(j)));
+            if (std::isinf(logit) || sum == 0) continue;
+            delta[j] += unit * 4 * std::fabs(logit);
+            p[j] = std::exp(logit - maximum) / sum;
+            dp[j] = std::exp(logit - maximum + delta[j]) / sum - p[j];
+            if (p[j] > 1e-9) worst_delta = std::max(worst_delta, delta[j]);
+            sum_error += dp[j];
+        }
+        outputs(b, h, i, first_key, p, dp, sum_error);
+        scores(b, h, i, p, dp, sum_error, dot_error, delta);
+        if (!c_.row_stats) return;
+        // The largest logit, and a sum that is relative to it.
+        check("row_stats", got_.row_stats, {b, h, i, 0}, maximum, worst_delta + unit * std::fabs(maximum) + 1e-6);
+        check("row_stats", got_.row_stats, {b, h, i, 1}, sum, sum * (tolerance + sum_error + std::expm1(worst_delta)));
+    }
+
+    double bias_size(int64_t b, int64_t h, int64_t i, int64_t j) const {
+        double size = 0;
+        if (got_.mask && c_.mask_type != WINNOW_TYPE_BOOL) {
+            const Shape m = got_.mask.shape();
+            const double mask = got_.mask.get({b % m[0], h % m[1], m[2] == 1 ? 0 : i, m[3] == 1 ? 0 : j});
+            const double slope = got_.mask_slopes ? got_.mask_slopes.get({0, 0, 0, h}) : 1;
+            if (std::isfinite(mask)) size += std::fabs(slope * mask);
+        }
+        if (got_.alibi_slopes) size += std::fabs(got_.alibi_slopes.get({0, 0, 0, h}) * double(j - c_.q_offset - i));
+        return size;
+    }
+
+    void outputs(int64_t b, int64_t h, int64_t i, size_t first_key, const std::vector<double>& p,
+                 const std::vector<double>& dp, double sum_error) {
+        const size_t size = size_t(c_.v_head_size);
+        std::vector<double> weighted(size, 0), spread(size, 0);
+        for (size_t j = 0; j < p.size(); ++j) {
+            if (p[j] == 0) continue;
+            const double* value = &values_[(first_key + j) * size];
+            for (size_t d = 0; d < size; ++d) {
+                weighted[d] += p[j] * value[d];
+                spread[d] += dp[j] * value[d];
+            }
+        }
+        for (size_t d = 0; d < size; ++d) {
+            const Index at = {b, h, i, int64_t(d)};
+            const double want = want_.out.get(at);
+            const double bound = (tolerance + sum_error) * weighted[d] + spread[d] + rounding_error(c_.out_type, want) + smallest_normal;
+            check("out", got_.out, at, want, bound);
+        }
+    }
+
+    void scores(int64_t b, int64_t h, int64_t i, const std::vector<double>& p, const std::vector<double>& dp, double sum_error,
+                const std::vector<double>& dot_error, const std::vector<double>& delta) {
+        if (c_.scores_mode == WINNOW_SCORES_NONE) return;
+        for (size_t j = 0; j < p.size(); ++j) {
+            const Index at = {b, h, i, int64_t(j)};
+            const double want = want_.scores_out.get(at);
+            // A row that has seen a NaN has no probabilities left; whether its hidden keys say 0 or NaN is free.
+            if (c_.scores_mode == WINNOW_SCORES_PROBS && want == 0 && std::isnan(sum_error)) continue;
+            double bound = smallest_normal + unit * std::fabs(want);
+            if (c_.scores_mode == WINNOW_SCORES_RAW) bound += dot_error[j];
+            else if (c_.scores_mode == WINNOW_SCORES_PROBS) bound += p[j] * (tolerance + sum_error) + dp[j];
+            else bound += delta[j];
+            check("scores_out", got_.scores_out, at, want, bound);
+        }
+    }
+
+    void check(const char* what, const TestTensor& got, const Index& at, double want, double bound) {
+        const double value = got.get(at);
+        if (!agrees(value, want, bound, largest(got.type()))) complaints_.add(what, at, value, want, bound);
+    }
+
+    const SdpaCase& c_;
+    const SdpaProblem &got_, &want_, &biased_;
+    int64_t k_batches_, group_;
+    double scale_ = 1;
+    std::vector<double> key_norms_, values_;
+    Complaints complaints_;
+};
+
+SdpaProblem run_reference(const SdpaProblem& problem, uint32_t scores_mode) {
+    SdpaProblem copy = problem.for_reference(scores_mode);
+    copy.bind(reference());
+    const winnow_sdpa_desc desc = copy.desc();
+    if (reference().run(desc) != WINNOW_OK || reference().api().finish(reference().context()) != WINNOW_OK)
+        throw std::runtime_error("the reference refuses the case: " + reference().message());
+    return copy;
+}
+
+} // namespace
+
+std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusal) {
+    SdpaProblem problem(shape, seed);
+    winnow_sdpa_desc desc = problem.desc();
+    const Session::Answer before = subject().supports(desc); // without memory, as the header permits
+    problem.bind(subject());
+    desc = problem.desc();
+    const Session::Answer with_memory = subject().supports(desc);
+    const int32_t status = subject().run(desc);
+    const std::string text = status == WINNOW_OK ? "" : subject().message();
+    if (before.status != status || with_memory.status != status)
+        return "supports_sdpa says " + std::to_string(before.status) + " (" + before.message + ") without memory and " +
+               std::to_string(with_memory.status) + " (" + with_memory.message + ") with it, sdpa " +
+               std::to_string(status) + " (" + text + ")";
+    if (status != WINNOW_OK && before.message.empty()) return "a refusal without a reason";
+    if (subject().api().finish(subject().context()) != WINNOW_OK) return "finish: " + subject().message();
+    problem.fetch();
+    if (status == WINNOW_ERROR_UNSUPPORTED) {
+        *refusal = before.message;
+        subject().note_unsupported("sdpa", before.message);
+        for (const TestTensor* output : {&problem.out, &problem.scores_out, &problem.row_stats})
+            if (const std::string change = output->change(); !change.empty()) return "refused, but an output: " + change;
+        return problem.damage();
+    }
+    if (status != WINNOW_OK) return "sdpa returned " + std::to_string(status) + ": " + text;
+    if (before.message.empty()) return "supports_sdpa names no variant";
+
+    std::string wrong = problem.damage();
+    const SdpaProblem biased = run_reference(problem, WINNOW_SCORES_BIASED);
+    const bool is_biased = shape.scores_mode == WINNOW_SCORES_BIASED || shape.scores_mode == WINNOW_SCORES_NONE;
+    const SdpaProblem wanted = is_biased ? SdpaProblem() : run_reference(problem, shape.scores_mode);
+    const std::string verdict = Judge(problem, is_biased ? biased : wanted, biased).verdict();
+    if (!verdict.empty()) wrong += (wrong.empty() ? "" : "\n") + verdict;
+    return wrong.empty() ? "" : "variant " + before.message + ": " + wrong;
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,272 @@
+// Filling the tensors of an attention case.
+#include "sdpa_problem.hpp"
+
+#include <algorithm>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+#include "numbers.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+Shape mask_dimensions(const SdpaCase& c) {
+    switch (c.mask_shape) {
+    case MaskShape::full: return {c.batch, c.q_heads, c.q_len, c.kv_len};
+    case MaskShape::per_batch: return {c.batch, 1, c.q_len, c.kv_len};
+    case MaskShape::per_head: return {1, c.q_heads, c.q_len, c.kv_len};
+    case MaskShape::half_heads: return {c.batch, c.q_heads / 2, c.q_len, c.kv_len};
+    case MaskShape::half_batch: return {c.batch / 2, 1, c.q_len, c.kv_len};
+    case MaskShape::one_row: return {1, 1, 1, c.kv_len};
+    case MaskShape::one_key: return {1, 1, c.q_len, 1};
+    case MaskShape::one_value: return {1, 1, 1, 1};
+    case MaskShape::larger: return {1, 1, c.q_len + 3, c.kv_len + 5};
+    default: return {1, 1, c.q_len, c.kv_len};
+    }
+}
+
+// A normal distribution that every standard library draws alike.
+class Source {
+public:
+    explicit Source(uint64_t seed) : engine_(seed) {}
+    double uniform() { return double(engine_() >> 11) * 0x1p-53; }
+    double normal() {
+        double sum = 0;
+        for (int i = 0; i < 4; ++i) sum += uniform();
+        return (sum - 2) * 1.7320508075688772; // variance of the sum: 4 / 12
+    }
+    bool one_in(int n) { return engine_() % uint64_t(n) == 0; }
+
+private:
+    std::mt19937_64 engine_;
+};
+
+double smallest_denormals(uint32_t type, Source& source) {
+    const double unit = type == WINNOW_TYPE_F16 ? 0x1p-24 : type == WINNOW_TYPE_BF16 ? 0x1p-133 : 0x1p-149;
+    return unit * std::floor(source.uniform() * 60) * (source.one_in(2) ? 1 : -1);
+}
+
+void fill_keys_or_values(TestTensor& tensor, const SdpaCase& c, bool is_key, Source& source) {
+    const double size = is_key && c.content == Content::huge_logits ? 100 : 1;
+    tensor.each([&](const Index& at) {
+        double value = size * source.normal();
+        if (c.content == Content::denormal) value = smallest_denormals(tensor.type(), source);
+        if (c.content == Content::garbage_unseen && at[2] >= c.kv_len / 2)
+            value = source.one_in(2) ? not_a_number : source.one_in(2) ? infinity : -infinity;
+        tensor.set(at, value);
+    });
+    const int64_t middle = c.kv_len / 2;
+    const bool is_nan = c.content == (is_key ? Content::nan_key : Content::nan_value);
+    if (is_nan) tensor.set({0, 0, middle, tensor.shape()[3] - 1}, not_a_number);
+    if (!is_key && c.content == Content::inf_value) tensor.set({0, 0, middle, 0}, infinity);
+}
+
+void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
+    const bool is_bool = c.mask_type == WINNOW_TYPE_BOOL;
+    const double huge = c.mask_type == WINNOW_TYPE_F16 ? -65504 : -1e30;
+    auto hide = [&] { return is_bool ? 0 : -infinity; };
+    auto show = [&] { return is_bool ? std::floor(1 + 255 * source.uniform()) : 2 * source.normal(); };
+    mask.each([&](const Index& at) {
+        double value = show();
+        switch (c.mask_content) {
+        case MaskContent::random: if (is_bool && source.one_in(2)) value = hide(); break;
+        case MaskContent::minus_infinity: if (source.one_in(3)) value = hide(); break;
+        case MaskContent::huge_finite: if (source.one_in(2)) value = huge; break;
+        case MaskContent::all_huge_finite: value = huge; break;
+        case MaskContent::some_rows: if (at[2] % 2 == 0) value = hide(); break;
+        case MaskContent::everything: value = hide(); break;
+        case MaskContent::not_a_number: break;
+        }
+        if (c.content == Content::garbage_unseen && at[3] >= c.kv_len / 2) value = hide();
+        mask.set(at, value);
+    });
+    if (c.mask_content == MaskContent::not_a_number) mask.set({0, 0, 0, mask.shape()[3] - 1}, not_a_number);
+}
+
+double first_logit(const SdpaProblem& problem, int64_t head) {
+    const SdpaCase& c = problem.shape;
+    double dot = 0;
+    for (int64_t d = 0; d < c.head_size; ++d)
+        dot += problem.q.get({0, head, 0, d}) * problem.k.get({0, head / (c.q_heads / c.kv_heads), 0, d});
+    return dot * (c.scale != 0 ? double(c.scale) : 1 / std::sqrt(double(c.head_size)));
+}
+
+} // namespace
+
+SdpaProblem::SdpaProblem(const SdpaCase& what, uint64_t seed) : shape(what) {
+    const SdpaCase& c = shape;
+    q = TestTensor(c.q_type, {c.batch, c.q_heads, c.q_len, c.head_size}, c.q_layout, c.memory);
+    k = TestTensor(c.k_type, {c.kv_batch, c.kv_heads, c.kv_len, c.head_size}, c.k_layout, c.memory);
+    v = TestTensor(c.v_type, {c.kv_batch, c.kv_heads, c.kv_len, c.v_head_size}, c.v_layout, c.memory);
+    out = TestTensor(c.out_type, {c.batch, c.q_heads, c.q_len, c.v_head_size}, c.out_layout, c.memory);
+    if (c.mask_shape != MaskShape::none) mask = TestTensor(c.mask_type, mask_dimensions(c), c.mask_layout, c.memory);
+    const Shape per_head = {1, 1, 1, c.q_heads};
+    if (c.mask_slopes) mask_slopes = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
+    if (c.alibi) alibi_slopes = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
+    if (c.sink != Sink::none) head_sink = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
+    if (c.scores_mode != WINNOW_SCORES_NONE)
+        scores_out = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, c.kv_len}, c.out_layout, c.memory);
+    if (c.row_stats)
+        row_stats = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, 2}, c.out_layout, c.memory);
+    fill(seed);
+}
+
+void SdpaProblem::fill(uint64_t seed) {
+    const SdpaCase& c = shape;
+    Source source(seed);
+    const double size = c.content == Content::huge_logits ? 100 : 1;
+    q.each([&](const Index& at) { q.set(at, size * source.normal()); });
+    if (c.content == Content::nan_query) q.set({0, 0, 0, c.head_size / 2}, not_a_number);
+    fill_keys_or_values(k, c, true, source);
+    fill_keys_or_values(v, c, false, source);
+    if (mask) fill_mask(mask, c, source);
+    for (int64_t head = 0; head < c.q_heads; ++head) {
+        if (mask_slopes) mask_slopes.set({0, 0, 0, head}, std::ldexp(1, -int(head % 8)));
+        if (alibi_slopes) alibi_slopes.set({0, 0, 0, head}, std::ldexp(1, -1 - int(head % 8)));
+        if (!head_sink) continue;
+        double sink = source.normal();
+        if (c.sink == Sink::equal) sink = first_logit(*this, head);
+        if (c.sink == Sink::huge) sink = 1e30;
+        if (c.sink == Sink::minus_infinity) sink = -infinity;
+        head_sink.set({0, 0, 0, head}, sink);
+    }
+}
+
+SdpaProblem SdpaProblem::for_reference(uint32_t scores_mode) const {
+    SdpaProblem copy;
+    copy.shape = shape;
+    copy.shape.scores_mode = scores_mode;
+    copy.q = q.packed_copy();
+    copy.k = k.packed_copy();
+    copy.v = v.packed_copy();
+    copy.out = TestTensor(WINNOW_TYPE_F32, out.shape());
+    copy.mask = mask.packed_copy();
+    copy.mask_slopes = mask_slopes.packed_copy();
+    copy.alibi_slopes = alibi_slopes.packed_copy();
+    copy.head_sink = head_sink.packed_copy();
+    copy.scores_out = TestTensor(WINNOW_TYPE_F32, {shape.batch, shape.q_heads, shape.q_len, shape.kv_len});
+    copy.row_stats = TestTensor(WINNOW_TYPE_F32, {shape.batch, shape.q_heads, shape.q_len, 2});
+    return copy;
+}
+
+winnow_sdpa_desc SdpaProblem::desc() const {
+    winnow_sdpa_desc d{};
+    d.struct_size = sizeof d;
+    d.q = q.view();
+    d.k = k.view();
+    d.v = v.view();
+    d.out = out.view();
+    d.attn_mask = mask.view();
+    d.mask_slopes = mask_slopes.view();
+    d.alibi_slopes = alibi_slopes.view();
+    d.head_sink = head_sink.view();
+    d.scores_out = scores_out.view();
+    d.row_stats = row_stats.view();
+    d.scale = shape.scale;
+    d.softcap = shape.softcap;
+    d.scores_mode = shape.scores_mode;
+    d.is_causal = shape.is_causal;
+    d.q_offset = shape.q_offset;
+    d.window_left = shape.window_left;
+    d.window_right = shape.window_right;
+    return d;
+}
+
+void SdpaProblem::bind(Session& session) {
+    for (TestTensor* tensor : {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
+        tensor->bind(session);
+}
+
+void SdpaProblem::fetch() {
+    for (TestTensor* tensor : {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
+        tensor->fetch();
+}
+
+std::string SdpaProblem::damage() const {
+    const std::pair<const char*, const TestTensor*> inputs[] = {
+        {"q", &q}, {"k", &k}, {"v", &v}, {"attn_mask", &mask}, {"mask_slopes", &mask_slopes},
+        {"alibi_slopes", &alibi_slopes}, {"head_sink", &head_sink}};
+    for (const auto& [name, tensor] : inputs)
+        if (const std::string text = tensor->change(); !text.empty()) return std::string(name) + ", an input: " + text;
+    const std::pair<const char*, const TestTensor*> outputs[] = {
+        {"out", &out}, {"scores_out", &scores_out}, {"row_stats", &row_stats}};
+    for (const auto& [name, tensor] : outputs)
+        if (const std::string text = tensor->damage(); !text.empty()) return std::string("beside ") + name + ": " + text;
+    return "";
+}
+
+std::string describe(const SdpaCase& c) {
+    std::ostringstream text;
+    text << "q " << type_name(c.q_type) << " [" << c.batch << ", " << c.q_heads << ", " << c.q_len << ", " << c.head_size
+         << "] layout " << int(c.q_layout) << ", k " << type_name(c.k_type) << " [" << c.kv_batch << ", " << c.kv_heads
+         << ", " << c.kv_len << ", " << c.head_size << "] layout " << int(c.k_layout) << ", v " << type_name(c.v_type)
+         << " [.., " << c.v_head_size << "] layout " << int(c.v_layout) << ", out " << type_name(c.out_type) << " layout "
+         << int(c.out_layout) << ", memory " << int(c.memory) << ", content " << int(c.content);
+    if (c.mask_shape != MaskShape::none)
+        text << ", mask " << type_name(c.mask_type) << " shape " << int(c.mask_shape) << " content " << int(c.mask_content);
+    if (c.is_causal) text << ", causal";
+    text << ", q_offset " << c.q_offset << ", window " << c.window_left << "/" << c.window_right << ", sink " << int(c.sink)
+         << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
+         << (c.mask_slopes ? ", mask_slopes" : "") << ", scores " << c.scores_mode << (c.row_stats ? ", row_stats" : "");
+    return text.str();
+}
+
+SdpaCase random_sdpa_case(uint64_t seed, int index) {
+    std::mt19937_64 engine(seed * 1000003 + uint64_t(index));
+    auto pick = [&](auto... choices) {
+        const std::common_type_t<decltype(choices)...> list[] = {choices...};
+        return list[engine() % sizeof...(choices)];
+    };
+    auto one_in = [&](int n) { return engine() % uint64_t(n) == 0; };
+    auto layout = [&] {
+        return pick(Layout::packed, Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded, Layout::permuted_padded);
+    };
+    auto type = [&] { return pick(WINNOW_TYPE_F16, WINNOW_TYPE_F16, WINNOW_TYPE_F32, WINNOW_TYPE_BF16); };
+
+    SdpaCase c;
+    c.name = "random_" + std::to_string(seed) + "_" + std::to_string(index);
+    c.kv_heads = pick(1, 2, 3);
+    c.q_heads = c.kv_heads * pick(1, 2, 3, 4, 7, 8, 16);
+    c.kv_batch = pick(1, 1, 2);
+    c.batch = c.kv_batch * pick(1, 1, 3);
+    c.q_len = pick(1, 1, 2, 4, 5, 7, 8, 9, 33, 64);
+    c.kv_len = pick(1, 2, 15, 16, 17, 31, 64, 65, 257, 1000);
+    c.head_size = pick(64, 64, 128, 128, 40, 80, 96, 3, 256, 576);
+    c.v_head_size = one_in(4) ? pick(64, 128, 512, 20) : c.head_size;
+    c.q_type = pick(WINNOW_TYPE_F32, WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16);
+    c.out_type = pick(WINNOW_TYPE_F32, WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16);
+    c.k_type = type();
+    c.v_type = one_in(4) ? type() : c.k_type;
+    c.q_layout = layout();
+    c.k_layout = one_in(8) ? Layout::one_head : layout();
+    c.v_layout = one_in(8) ? Layout::one_batch : layout();
+    c.out_layout = layout();
+    c.memory = pick(Memory::host, Memory::allocated, Memory::imported);
+    c.content = one_in(6) ? pick(Content::huge_logits, Content::nan_key, Content::nan_value, Content::nan_query) : Content::normal;
+    if (one_in(2)) {
+        c.mask_shape = pick(MaskShape::full, MaskShape::per_batch, MaskShape::per_head, MaskShape::shared, MaskShape::one_row,
+                            MaskShape::one_key, MaskShape::one_value, MaskShape::larger);
+        c.mask_type = pick(WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BOOL);
+        c.mask_content = pick(MaskContent::random, MaskContent::minus_infinity, MaskContent::some_rows, MaskContent::everything);
+        if (c.mask_type != WINNOW_TYPE_BOOL && one_in(3)) c.mask_content = MaskContent::huge_finite;
+        c.mask_layout = one_in(3) ? layout() : Layout::packed;
+        c.mask_slopes = c.mask_type != WINNOW_TYPE_BOOL && one_in(3);
+    }
+    c.is_causal = one_in(2);
+    c.q_offset = one_in(4) ? int64_t(engine() % 3000) - 1500 : c.kv_len - c.q_len;
+    if (one_in(4)) c.window_left = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
+    if (one_in(6)) c.window_right = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
+    c.sink = one_in(3) ? pick(Sink::random, Sink::equal, Sink::huge, Sink::minus_infinity) : Sink::none;
+    if (one_in(4)) c.softcap = pick(1.0f, 20.0f, 50.0f);
+    if (one_in(4)) c.scale = pick(1.0f, 0.05f, -0.3f);
+    c.alibi = one_in(5);
+    c.scores_mode = one_in(2) ? uint32_t(1 + engine() % 4) : WINNOW_SCORES_NONE;
+    c.row_stats = one_in(2);
+    return c;
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,42 @@
+// An attention case filled with data, the runs of it, and the judgement of a result.
+#pragma once
+
+#include <string>
+
+#include "sdpa_cases.hpp"
+#include "session.hpp"
+#include "test_tensor.hpp"
+
+namespace winnow::conformance {
+
+struct SdpaProblem {
+    SdpaCase shape;
+    TestTensor q, k, v, out;
+    TestTensor mask, mask_slopes, alibi_slopes, head_sink;
+    TestTensor scores_out, row_stats;
+
+    SdpaProblem() = default;
+    SdpaProblem(const SdpaCase& shape, uint64_t seed);
+
+    // The same numbers, packed in host memory, with F32 outputs: what the reference is given.
+    SdpaProblem for_reference(uint32_t scores_mode) const;
+    winnow_sdpa_desc desc() const;
+    void bind(Session& session);
+    void fetch(); // outputs
+    // "" when nothing was written but the outputs' elements.
+    std::string damage() const;
+
+private:
+    void fill(uint64_t seed);
+};
+
+// A case drawn at random: the same for the same pair, on every machine.
+SdpaCase random_sdpa_case(uint64_t seed, int index);
+
+std::string describe(const SdpaCase& shape);
+
+// Executes on the subject and on the reference and compares. "" when all is well, else what is not, first things first.
+// A refusal as UNSUPPORTED is counted and put into *refusal.
+std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusal);
+
+} // namespace winnow::conformance

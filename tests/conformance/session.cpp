@@ -1,0 +1,76 @@
+// Loading a backend and talking to it through the table.
+#include "session.hpp"
+
+#include <filesystem>
+#include <stdexcept>
+
+namespace winnow::conformance {
+
+void Session::open(const std::string& backend, const std::string& device) {
+    // A bare file name is a file when there is one, and a short name for the loader otherwise.
+    std::string name = backend;
+    if (name.find('/') == std::string::npos && std::filesystem::is_regular_file(name)) name = "./" + name;
+    char message[4096] = "";
+    if (winnow_library_open(name.c_str(), nullptr, &library_, message, sizeof message) != WINNOW_OK)
+        throw std::runtime_error("cannot open the backend \"" + backend + "\": " + message);
+    path_ = library_.path;
+    device_ = device;
+    context_ = new_context();
+}
+
+void Session::close() {
+    if (context_) library_.api->context_destroy(context_);
+    context_ = nullptr;
+    winnow_library_close(&library_);
+}
+
+winnow_context* Session::new_context() const {
+    winnow_context_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.device = device_.c_str();
+    winnow_context* context = nullptr;
+    char message[1024] = "";
+    if (api().context_create(&desc, &context, message, sizeof message) != WINNOW_OK)
+        throw std::runtime_error(path_ + ": no context: " + message);
+    return context;
+}
+
+winnow_device_info Session::info() const {
+    winnow_device_info info{};
+    info.struct_size = sizeof info;
+    if (api().context_info(context_, &info) != WINNOW_OK) throw std::runtime_error("context_info: " + message());
+    return info;
+}
+
+winnow_stats Session::stats() const {
+    winnow_stats stats{};
+    stats.struct_size = sizeof stats;
+    if (api().context_stats(context_, &stats) != WINNOW_OK) throw std::runtime_error("context_stats: " + message());
+    return stats;
+}
+
+Session::Answer Session::supports(const winnow_sdpa_desc& desc) const {
+    char message[1024] = "";
+    const int32_t status = api().supports_sdpa(context_, &desc, message, sizeof message);
+    return {status, message};
+}
+
+Session::Answer Session::supports(const winnow_kv_append_desc& desc) const {
+    char message[1024] = "";
+    const int32_t status = api().supports_kv_append(context_, &desc, message, sizeof message);
+    return {status, message};
+}
+
+int32_t Session::run(const winnow_sdpa_desc& desc, winnow_event** event) {
+    const int32_t status = api().sdpa(context_, &desc, event);
+    sdpa_calls_ += status == WINNOW_OK;
+    return status;
+}
+
+int32_t Session::run(const winnow_kv_append_desc& desc, winnow_event** event) {
+    const int32_t status = api().kv_append(context_, &desc, event);
+    kv_append_calls_ += status == WINNOW_OK;
+    return status;
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,72 @@
+// The two backends of a run, the one under test and the reference, each behind its C table. What a backend is asked and
+// what it answers is counted here, so that a run can say at its end what it really did.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "winnow.h"
+#include "winnow_loader.h"
+
+namespace winnow::conformance {
+
+struct Options {
+    std::string backend;
+    std::string reference = "reference";
+    std::string device;
+    uint64_t seed = 1;
+    int cases = 200; // random cases per operation
+};
+
+class Session {
+public:
+    Session() = default;
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+    ~Session() { close(); }
+
+    // Opens the shared object and a context on the device; throws std::runtime_error with the backend's message.
+    void open(const std::string& backend, const std::string& device);
+    void close();
+
+    const winnow_api& api() const { return *library_.api; }
+    winnow_context* context() const { return context_; }
+    const std::string& path() const { return path_; }
+    const std::string& device() const { return device_; }
+    std::string message() const { return library_.api->context_message(context_); }
+    winnow_context* new_context() const; // another one on the same device, or throws; the caller's to destroy
+    winnow_device_info info() const;
+    winnow_stats stats() const;
+
+    struct Answer {
+        int32_t status;
+        std::string message;
+    };
+    Answer supports(const winnow_sdpa_desc& desc) const;
+    Answer supports(const winnow_kv_append_desc& desc) const;
+    // Executes on the session's context and counts.
+    int32_t run(const winnow_sdpa_desc& desc, winnow_event** event = nullptr);
+    int32_t run(const winnow_kv_append_desc& desc, winnow_event** event = nullptr);
+
+    // A case that the backend refuses as UNSUPPORTED, under its reason.
+    void note_unsupported(const std::string& what, const std::string& reason) { ++unsupported_[what + ": " + reason]; }
+
+    uint64_t sdpa_calls() const { return sdpa_calls_; }
+    uint64_t kv_append_calls() const { return kv_append_calls_; }
+    const std::map<std::string, int>& unsupported() const { return unsupported_; }
+
+private:
+    winnow_library library_{};
+    winnow_context* context_ = nullptr;
+    std::string path_, device_;
+    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0;
+    std::map<std::string, int> unsupported_;
+};
+
+// Set up by main before any test runs.
+const Options& options();
+Session& subject();   // the backend under test
+Session& reference(); // what it is held against
+
+} // namespace winnow::conformance

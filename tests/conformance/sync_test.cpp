@@ -1,0 +1,249 @@
+// Order and completion: a later operation sees what an earlier one wrote, events complete, contexts are apart.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "numbers.hpp"
+#include "session.hpp"
+#include "test_tensor.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// A cache of one KV head that grows by one row a step, and attention over it whose answer is known: all keys are
+// equal, so that the output is the mean of the values so far.
+struct GrowingCache {
+    static constexpr int64_t slots = 40, size = 16;
+
+    const winnow_api& api;
+    winnow_context* context;
+    winnow_buffer *k = nullptr, *v = nullptr, *out = nullptr, *row = nullptr, *index = nullptr, *query = nullptr;
+
+    GrowingCache(const winnow_api& table, winnow_context* on) : api(table), context(on) {
+        k = create(slots * size * 2);
+        v = create(slots * size * 2);
+        out = create(slots * size * 4);
+        row = create(slots * size * 4);
+        index = create(slots * 4);
+        query = create(size * 4);
+        std::vector<float> rows(slots * size);
+        std::vector<int32_t> indices(slots);
+        for (int64_t t = 0; t < slots; ++t) {
+            indices[size_t(t)] = int32_t(t);
+            for (int64_t d = 0; d < size; ++d) rows[size_t(t * size + d)] = float(t);
+        }
+        const std::vector<float> ones(size, 1);
+        EXPECT_EQ(api.buffer_write(row, 0, rows.data(), rows.size() * 4), WINNOW_OK);
+        EXPECT_EQ(api.buffer_write(index, 0, indices.data(), indices.size() * 4), WINNOW_OK);
+        EXPECT_EQ(api.buffer_write(query, 0, ones.data(), ones.size() * 4), WINNOW_OK);
+    }
+    ~GrowingCache() {
+        for (winnow_buffer* buffer : {k, v, out, row, index, query}) EXPECT_EQ(api.buffer_destroy(buffer), WINNOW_OK);
+    }
+    GrowingCache(const GrowingCache&) = delete;
+    GrowingCache& operator=(const GrowingCache&) = delete;
+
+    winnow_buffer* create(int64_t bytes) {
+        winnow_buffer_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.kind = WINNOW_BUFFER_ALLOCATE;
+        desc.size = uint64_t(bytes);
+        winnow_buffer* buffer = nullptr;
+        EXPECT_EQ(api.buffer_create(context, &desc, &buffer), WINNOW_OK) << api.context_message(context);
+        return buffer;
+    }
+
+    static winnow_tensor view(winnow_buffer* buffer, uint32_t type, int64_t rows, int64_t first, int64_t elements = size) {
+        const auto element = int64_t(element_size(type));
+        winnow_tensor tensor{};
+        tensor.struct_size = sizeof tensor;
+        tensor.type = type;
+        tensor.buffer = buffer;
+        tensor.offset = uint64_t(first * elements * element);
+        const int64_t shape[] = {1, 1, rows, elements};
+        const int64_t stride[] = {rows * elements * element, rows * elements * element, elements * element, element};
+        std::copy(shape, shape + 4, tensor.shape);
+        std::copy(stride, stride + 4, tensor.stride);
+        return tensor;
+    }
+
+    // Row t of the values; keys stay zero. Nothing is waited for.
+    int32_t append(int64_t t, winnow_event** event = nullptr) {
+        const winnow_tensor src = view(row, WINNOW_TYPE_F32, 1, t), cache = view(v, WINNOW_TYPE_F16, slots, 0);
+        const winnow_tensor rows = view(index, WINNOW_TYPE_I32, 1, t, 1);
+        winnow_kv_append_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.v_src = &src;
+        desc.v_cache = &cache;
+        desc.v_row_indices = &rows;
+        return context == subject().context() ? subject().run(desc, event) : api.kv_append(context, &desc, event);
+    }
+    int32_t attend(int64_t t, winnow_event** event = nullptr) {
+        const winnow_tensor q = view(query, WINNOW_TYPE_F32, 1, 0), keys = view(k, WINNOW_TYPE_F16, t + 1, 0);
+        const winnow_tensor values = view(v, WINNOW_TYPE_F16, t + 1, 0), result = view(out, WINNOW_TYPE_F32, 1, t);
+        winnow_sdpa_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.q = &q;
+        desc.k = &keys;
+        desc.v = &values;
+        desc.out = &result;
+        return context == subject().context() ? subject().run(desc, event) : api.sdpa(context, &desc, event);
+    }
+    // The mean of 0 .. t in every row t.
+    void expect_means(int64_t steps) {
+        std::vector<float> back(slots * size);
+        ASSERT_EQ(api.buffer_read(out, 0, back.data(), back.size() * 4), WINNOW_OK);
+        for (int64_t t = 0; t < steps; ++t)
+            for (int64_t d = 0; d < size; ++d) ASSERT_NEAR(back[size_t(t * size + d)], double(t) / 2, 1e-4) << "step " << t;
+    }
+};
+
+class sync : public testing::Test {
+protected:
+    const winnow_api& api = subject().api();
+};
+
+TEST_F(sync, operations_are_carried_out_in_order) {
+    GrowingCache cache(api, subject().context());
+    for (int64_t t = 0; t < GrowingCache::slots; ++t) {
+        ASSERT_EQ(cache.append(t), WINNOW_OK) << subject().message();
+        ASSERT_EQ(cache.attend(t), WINNOW_OK) << subject().message();
+    }
+    cache.expect_means(GrowingCache::slots); // a blocking read is enough
+}
+
+TEST_F(sync, events_complete) {
+    GrowingCache cache(api, subject().context());
+    winnow_event *appended = nullptr, *attended = nullptr;
+    ASSERT_EQ(cache.append(0, &appended), WINNOW_OK);
+    ASSERT_EQ(cache.attend(0, &attended), WINNOW_OK);
+    ASSERT_NE(appended, nullptr);
+    ASSERT_NE(attended, nullptr);
+    ASSERT_EQ(api.flush(subject().context()), WINNOW_OK);
+    ASSERT_EQ(api.event_wait(attended), WINNOW_OK);
+    uint32_t is_complete = 7;
+    EXPECT_EQ(api.event_is_complete(attended, &is_complete), WINNOW_OK);
+    EXPECT_EQ(is_complete, 1u);
+    EXPECT_EQ(api.event_is_complete(appended, &is_complete), WINNOW_OK);
+    EXPECT_EQ(is_complete, 1u) << "the earlier one is complete when the later one is";
+    EXPECT_EQ(api.event_wait(attended), WINNOW_OK) << "again";
+    EXPECT_EQ(api.event_is_complete(attended, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(api.event_destroy(appended), WINNOW_OK);
+    EXPECT_EQ(api.event_destroy(attended), WINNOW_OK);
+    EXPECT_EQ(api.event_destroy(nullptr), WINNOW_OK);
+    cache.expect_means(1);
+}
+
+TEST_F(sync, an_event_may_go_before_its_work_is_done) {
+    GrowingCache cache(api, subject().context());
+    for (int64_t t = 0; t < GrowingCache::slots; ++t) {
+        winnow_event *appended = nullptr, *attended = nullptr;
+        ASSERT_EQ(cache.append(t, &appended), WINNOW_OK);
+        ASSERT_EQ(cache.attend(t, &attended), WINNOW_OK);
+        ASSERT_EQ(api.event_destroy(appended), WINNOW_OK);
+        ASSERT_EQ(api.event_destroy(attended), WINNOW_OK);
+    }
+    ASSERT_EQ(api.finish(subject().context()), WINNOW_OK);
+    cache.expect_means(GrowingCache::slots);
+}
+
+TEST_F(sync, descriptions_are_not_needed_after_the_call) {
+    GrowingCache cache(api, subject().context());
+    // append and attend build their descriptions on the stack; this overwrites that stack while work may run.
+    for (int64_t t = 0; t < 10; ++t) {
+        ASSERT_EQ(cache.append(t), WINNOW_OK);
+        ASSERT_EQ(cache.attend(t), WINNOW_OK);
+        volatile unsigned char stack[4096];
+        for (volatile unsigned char& byte : stack) byte = 0xff;
+    }
+    cache.expect_means(10);
+}
+
+TEST_F(sync, flush_and_finish_may_be_called_at_any_time) {
+    for (int at = 0; at < 3; ++at) {
+        EXPECT_EQ(api.flush(subject().context()), WINNOW_OK);
+        EXPECT_EQ(api.finish(subject().context()), WINNOW_OK);
+    }
+}
+
+TEST_F(sync, destroying_a_context_waits_and_takes_what_remains) {
+    winnow_context* context = subject().new_context();
+    auto cache = std::make_unique<GrowingCache>(api, context);
+    winnow_event* event = nullptr;
+    ASSERT_EQ(cache->append(0, &event), WINNOW_OK);
+    ASSERT_EQ(cache->attend(0), WINNOW_OK);
+    cache.reset();
+    EXPECT_EQ(api.context_destroy(context), WINNOW_OK) << "with an event left";
+    EXPECT_EQ(api.context_destroy(nullptr), WINNOW_OK);
+}
+
+TEST_F(sync, contexts_do_not_share_buffers) {
+    winnow_context* other = subject().new_context();
+    GrowingCache here(api, subject().context());
+    {
+        GrowingCache there(api, other);
+        std::swap(here.v, there.v);
+        EXPECT_EQ(here.append(0), WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT_NE(subject().message().find("v_cache"), std::string::npos) << subject().message();
+        std::swap(here.v, there.v);
+        EXPECT_EQ(here.append(0), WINNOW_OK);
+    }
+    EXPECT_EQ(api.context_destroy(other), WINNOW_OK);
+}
+
+TEST_F(sync, contexts_may_be_used_from_threads_at_once) {
+    std::atomic<int> failures = 0;
+    std::vector<std::thread> threads;
+    for (int at = 0; at < 4; ++at)
+        threads.emplace_back([&] {
+            try {
+                winnow_context* context = subject().new_context();
+                {
+                    GrowingCache cache(api, context);
+                    for (int64_t t = 0; t < GrowingCache::slots; ++t)
+                        failures += cache.append(t) != WINNOW_OK || cache.attend(t) != WINNOW_OK;
+                    cache.expect_means(GrowingCache::slots);
+                }
+                failures += api.context_destroy(context) != WINNOW_OK;
+            } catch (const std::exception&) {
+                ++failures;
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(failures, 0);
+}
+
+TEST_F(sync, a_context_counts_what_it_did) {
+    winnow_context* context = subject().new_context();
+    {
+        GrowingCache cache(api, context);
+        for (int64_t t = 0; t < 5; ++t) EXPECT_EQ(cache.append(t), WINNOW_OK);
+        for (int64_t t = 0; t < 3; ++t) EXPECT_EQ(cache.attend(t), WINNOW_OK);
+        winnow_stats stats{};
+        stats.struct_size = sizeof stats;
+        EXPECT_EQ(api.context_stats(context, &stats), WINNOW_OK);
+        EXPECT_EQ(stats.kv_append_calls, 5u);
+        EXPECT_EQ(stats.sdpa_calls, 3u);
+        EXPECT_EQ(stats.rows_appended, 5u);
+        EXPECT_GE(stats.kernel_launches, 8u);
+    }
+    EXPECT_EQ(api.context_destroy(context), WINNOW_OK);
+}
+
+TEST_F(sync, foreign_events_are_refused_where_there_is_no_opencl) {
+    EXPECT_EQ(api.wait_cl_event(subject().context(), nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
+    GrowingCache cache(api, subject().context());
+    winnow_event* event = nullptr;
+    ASSERT_EQ(cache.append(0, &event), WINNOW_OK);
+    void* cl_event = nullptr;
+    const int32_t status = api.event_get_cl(event, &cl_event);
+    EXPECT_TRUE(status == WINNOW_OK || status == WINNOW_ERROR_UNSUPPORTED || status == WINNOW_ERROR_UNIMPLEMENTED) << status;
+    EXPECT_EQ(cl_event != nullptr, status == WINNOW_OK);
+    EXPECT_EQ(api.event_destroy(event), WINNOW_OK);
+}
+
+} // namespace
+} // namespace winnow::conformance
