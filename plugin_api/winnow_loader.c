@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 /* The folder of libraries below the prefix, where it is not plain lib: "lib/x86_64-linux-gnu" on Debian. */
-#ifndef WINNOW_LOADER_LIBDIR
-#define WINNOW_LOADER_LIBDIR "lib"
+#ifdef WINNOW_LOADER_LIBDIR
+#define LIBRARIES "/../" WINNOW_LOADER_LIBDIR "/winnow"
+#else
+#define LIBRARIES "/../lib/winnow"
 #endif
 
 static int32_t fail(int32_t status, char *message, size_t message_size, const char *format, ...)
@@ -58,8 +60,7 @@ static size_t own_directory(char *directory) {
 
 /* Writes into `path` the file that the short name stands for; a bare file name where the system has to look. */
 static void find(char *path, const char *name) {
-    static const char *const middles[] = {"", "/winnow", "/../lib", "/../lib/winnow",
-                                          "/../" WINNOW_LOADER_LIBDIR "/winnow"};
+    static const char *const middles[] = {"", "/winnow", "/../lib", "/../lib/winnow", LIBRARIES};
     char directory[WINNOW_LOADER_PATH_SIZE];
     const char *begin = getenv("WINNOW_PATH");
     size_t length, i;
