@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+CONSUMER = Path(__file__).resolve().parent / "consumer"
 
 
 def run(*command, **environment):
@@ -29,10 +29,11 @@ def main():
         prefix, consumer = Path(folder) / "prefix", Path(folder) / "consumer"
         run("cmake", "--install", build, "--prefix", prefix)
         installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file()}
-        for needed in ("include/winnow/winnow.h", "include/winnow/winnow_loader.h", "bin/winnow", "bin/winnow-conformance"):
+        for needed in ("include/winnow/winnow.h", "include/winnow/winnow_loader.h", "bin/winnow",
+                       "bin/winnow-conformance"):
             assert needed in installed, f"{needed} was not installed"
 
-        run("cmake", "-S", HERE, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+        run("cmake", "-S", CONSUMER, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
         run("cmake", "--build", consumer)
         backends = prefix / "lib" / "winnow"
         for backend in ("reference", "opencl"):

@@ -1,0 +1,74 @@
+"""Sets up, builds and tests everything: a fresh machine needs nothing before, a second run skips what is done.
+
+The last lines are the summary of ctest, which runs all there is: unit, ABI and conformance tests on every backend and
+driver, llama.cpp with a real model, the rules of the tree, formatting, clang-tidy, sanitizers, an installed package and
+quickstart.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+
+import parts
+from parts import Failure, say
+
+BUILD = parts.SOURCE / "build" / "test"
+LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "test-backend-ops")
+
+
+def arguments():
+    introduction, details = __doc__.split("\n\n")
+    parser = argparse.ArgumentParser(prog="ci/test", description=introduction, epilog=details)
+    parser.add_argument("--full", action="store_true",
+                        help="all of the conformance suite under sanitizers, not a sample")
+    parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
+    parser.add_argument("--exclude", metavar="REGEX", help="not the tests whose name matches, as ctest -E")
+    return parser.parse_args()
+
+
+def build(options):
+    """Configures and builds everything."""
+    icd, libraries = parts.intel_runtime()
+    llama_cpp = parts.llama_cpp_build(*LLAMA_CPP_PROGRAMS)
+    settings = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "WINNOW_BUILD_TESTS": "ON",
+        "WINNOW_BUILD_BENCH": "ON",
+        "WINNOW_SYSTEM_TESTS": "ON",
+        "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
+        "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
+        "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,
+        "WINNOW_GGML_LIB_DIR": llama_cpp / "bin",
+        "WINNOW_MODEL": parts.model(),
+        "WINNOW_INTEL_ICD_DIR": icd,
+        "WINNOW_INTEL_LIB_DIR": libraries,
+    }
+    say("building Winnow")
+    logs = parts.CACHE / "logs"
+    parts.run(["cmake", "-S", parts.SOURCE, "-B", BUILD, "-G", "Ninja",
+               *(f"-D{name}={value}" for name, value in settings.items())], log=logs / "test-configure.log")
+    parts.run(["cmake", "--build", BUILD], log=logs / "test-build.log")
+
+
+def main():
+    options = arguments()
+    parts.setup("test")
+    build(options)
+    say("testing")
+    command = ["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error"]
+    if options.filter:
+        command += ["-R", options.filter]
+    if options.exclude:
+        command += ["-E", options.exclude]
+    sys.stdout.flush()
+    sys.exit(subprocess.run([str(part) for part in command], env=os.environ | {"PYTHONUNBUFFERED": "1"}).returncode)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"ci/test: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)
