@@ -1,0 +1,328 @@
+// Bad input: for each argument a wrong value. The status is the documented one, the message names the argument,
+// supports_* says the same where it can know, and no output is touched.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <regex>
+#include <vector>
+
+#include "sdpa_problem.hpp"
+#include "session.hpp"
+#include "test_tensor.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// What only the execution can notice, since supports_* looks at no memory.
+enum class Seen { by_both, by_execution };
+
+template <typename Call> struct Fault {
+    const char* name;
+    const char* argument; // what the message has to name
+    std::function<void(Call&)> inject;
+    Seen seen = Seen::by_both;
+    int32_t status = WINNOW_ERROR_INVALID_ARGUMENT;
+};
+
+bool names(const std::string& message, const std::string& argument) {
+    return std::regex_search(message, std::regex("\\b" + argument + "\\b"));
+}
+
+template <typename Call> void expect_refused(const Fault<Call>& fault) {
+    Call call;
+    fault.inject(call);
+    const int32_t status = subject().run(call.desc);
+    const std::string message = subject().message();
+    EXPECT_EQ(status, fault.status) << fault.name << ": " << message;
+    EXPECT_TRUE(names(message, fault.argument)) << fault.name << ": the message does not name " << fault.argument << ": " << message;
+    if (fault.seen == Seen::by_both) {
+        const Session::Answer answer = subject().supports(call.desc);
+        EXPECT_EQ(answer.status, fault.status) << fault.name << ": supports says " << answer.message;
+        EXPECT_TRUE(names(answer.message, fault.argument)) << fault.name << ": supports does not name " << fault.argument << ": " << answer.message;
+    } else {
+        EXPECT_EQ(subject().supports(call.desc).status, WINNOW_OK) << fault.name << ": needs no memory";
+    }
+    ASSERT_EQ(subject().api().finish(subject().context()), WINNOW_OK);
+    call.expect_untouched(fault.name);
+}
+
+// A description in which everything is given, and good until a fault is injected.
+struct SdpaCall {
+    SdpaProblem problem;
+    winnow_sdpa_desc desc{};
+    winnow_tensor q, k, v, out, mask, slopes, alibi, sink, scores, stats; // copies, to be damaged freely
+
+    SdpaCall() : problem(shape(), 11) {
+        problem.bind(subject());
+        desc = problem.desc();
+        q = *desc.q;
+        k = *desc.k;
+        v = *desc.v;
+        out = *desc.out;
+        mask = *desc.attn_mask;
+        slopes = *desc.mask_slopes;
+        alibi = *desc.alibi_slopes;
+        sink = *desc.head_sink;
+        scores = *desc.scores_out;
+        stats = *desc.row_stats;
+        desc.q = &q;
+        desc.k = &k;
+        desc.v = &v;
+        desc.out = &out;
+        desc.attn_mask = &mask;
+        desc.mask_slopes = &slopes;
+        desc.alibi_slopes = &alibi;
+        desc.head_sink = &sink;
+        desc.scores_out = &scores;
+        desc.row_stats = &stats;
+    }
+    SdpaCall(const SdpaCall&) = delete;
+    SdpaCall& operator=(const SdpaCall&) = delete;
+
+    static SdpaCase shape() {
+        SdpaCase c;
+        c.batch = c.kv_batch = 2;
+        c.q_len = 3;
+        c.kv_len = 20;
+        c.mask_shape = MaskShape::full;
+        c.sink = Sink::random;
+        c.alibi = c.mask_slopes = c.row_stats = true;
+        c.scores_mode = WINNOW_SCORES_BIASED;
+        c.memory = Memory::allocated;
+        return c;
+    }
+    void expect_untouched(const char* name) {
+        problem.fetch();
+        EXPECT_EQ(problem.out.change(), "") << name << ": out";
+        EXPECT_EQ(problem.scores_out.change(), "") << name << ": scores_out";
+        EXPECT_EQ(problem.row_stats.change(), "") << name << ": row_stats";
+    }
+};
+
+// The faults that any tensor can have.
+template <typename Call>
+void add_tensor_faults(std::vector<Fault<Call>>& faults, const char* argument, winnow_tensor Call::*tensor, bool is_output) {
+    auto add = [&](const char* name, std::function<void(winnow_tensor&)> damage, Seen seen = Seen::by_both) {
+        faults.push_back({name, argument, [=](Call& call) { damage(call.*tensor); }, seen});
+    };
+    add("struct_size 0", [](winnow_tensor& t) { t.struct_size = 0; });
+    add("struct_size too small", [](winnow_tensor& t) { t.struct_size = 40; });
+    add("type 0", [](winnow_tensor& t) { t.type = 0; });
+    add("type 99", [](winnow_tensor& t) { t.type = 99; });
+    add("shape 0", [](winnow_tensor& t) { t.shape[3] = 0; });
+    add("shape -1", [](winnow_tensor& t) { t.shape[1] = -1; });
+    add("shape 2^62", [](winnow_tensor& t) { t.shape[2] = int64_t{1} << 62; });
+    add("stride -4", [](winnow_tensor& t) { t.stride[0] = -4; });
+    add("stride 2^62", [](winnow_tensor& t) { t.shape[2] = 1000; t.stride[2] = int64_t{1} << 62; });
+    add("gap between elements", [](winnow_tensor& t) { t.stride[3] *= 2; });
+    if (is_output) add("two rows in one place", [](winnow_tensor& t) { t.stride[1] = 0; });
+    add("no memory", [](winnow_tensor& t) { t.buffer = nullptr; }, Seen::by_execution);
+    add("offset beyond the buffer", [](winnow_tensor& t) { t.offset = 1 << 20; }, Seen::by_execution);
+    add("offset 2^64 - 8", [](winnow_tensor& t) { t.offset = UINT64_MAX - 7; }, Seen::by_execution);
+    add("last byte beyond the buffer", [](winnow_tensor& t) { t.offset += 512; t.stride[0] += 1 << 14; }, Seen::by_execution);
+    add("not a buffer of the context", [](winnow_tensor& t) {
+        static int elsewhere;
+        t.buffer = reinterpret_cast<winnow_buffer*>(&elsewhere);
+    }, Seen::by_execution);
+}
+
+std::vector<Fault<SdpaCall>> sdpa_faults() {
+    using C = SdpaCall;
+    std::vector<Fault<C>> faults;
+    const struct {
+        const char* argument;
+        winnow_tensor C::*tensor;
+        bool is_output;
+        uint32_t wrong_type;
+    } tensors[] = {{"q", &C::q, false, WINNOW_TYPE_I32},
+                   {"k", &C::k, false, WINNOW_TYPE_BOOL},
+                   {"v", &C::v, false, WINNOW_TYPE_I64},
+                   {"out", &C::out, true, WINNOW_TYPE_I32},
+                   {"attn_mask", &C::mask, false, WINNOW_TYPE_I32},
+                   {"mask_slopes", &C::slopes, false, WINNOW_TYPE_F16},
+                   {"alibi_slopes", &C::alibi, false, WINNOW_TYPE_F16},
+                   {"head_sink", &C::sink, false, WINNOW_TYPE_I32},
+                   {"scores_out", &C::scores, true, WINNOW_TYPE_F16},
+                   {"row_stats", &C::stats, true, WINNOW_TYPE_F16}};
+    for (const auto& [argument, tensor, is_output, wrong_type] : tensors) {
+        // The slopes and sinks have one row: their strides and middle axes are never used.
+        const bool is_per_head = tensor == &C::slopes || tensor == &C::alibi || tensor == &C::sink;
+        std::vector<Fault<C>> own;
+        add_tensor_faults(own, argument, tensor, is_output);
+        for (Fault<C>& fault : own)
+            if (!is_per_head || std::string(fault.name) != "last byte beyond the buffer") faults.push_back(fault);
+        faults.push_back({"wrong type", argument, [=](C& c) { (c.*tensor).type = wrong_type; }});
+    }
+    auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject, int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
+        faults.push_back({name, argument, std::move(inject), Seen::by_both, status});
+    };
+    add("NULL", "q", [](C& c) { c.desc.q = nullptr; });
+    add("NULL", "k", [](C& c) { c.desc.k = nullptr; });
+    add("NULL", "v", [](C& c) { c.desc.v = nullptr; });
+    add("NULL", "out", [](C& c) { c.desc.out = nullptr; });
+    add("struct_size 0", "desc", [](C& c) { c.desc.struct_size = 0; });
+    add("struct_size too small", "desc", [](C& c) { c.desc.struct_size = sizeof(winnow_sdpa_desc) - 8; });
+    add("unknown flag", "flags", [](C& c) { c.desc.flags = 0x80; }, WINNOW_ERROR_UNSUPPORTED);
+    add("batch not a multiple of k's", "k", [](C& c) { c.k.shape[0] = c.v.shape[0] = 3; });
+    add("heads not a multiple of k's", "k", [](C& c) { c.k.shape[1] = c.v.shape[1] = 3; });
+    add("another head size than q", "k", [](C& c) { c.k.shape[3] = 63; });
+    add("another length than k", "v", [](C& c) { c.v.shape[2] = 19; });
+    add("other heads than k", "v", [](C& c) { c.v.shape[1] = 1; });
+    add("another batch than q", "out", [](C& c) { c.out.shape[0] = 1; });
+    add("other heads than q", "out", [](C& c) { c.out.shape[1] = 2; });
+    add("another length than q", "out", [](C& c) { c.out.shape[2] = 2; });
+    add("another size than v", "out", [](C& c) { c.out.shape[3] = 63; });
+    add("too few keys", "attn_mask", [](C& c) { c.mask.shape[3] = 19; });
+    add("too few queries", "attn_mask", [](C& c) { c.mask.shape[2] = 2; });
+    add("heads do not divide", "attn_mask", [](C& c) { c.mask.shape[1] = 3; });
+    add("batch does not divide", "attn_mask", [](C& c) { c.mask.shape[0] = 3; });
+    add("slopes without a mask", "mask_slopes", [](C& c) { c.desc.attn_mask = nullptr; });
+    add("too few heads", "mask_slopes", [](C& c) { c.slopes.shape[3] = 3; });
+    add("too few heads", "alibi_slopes", [](C& c) { c.alibi.shape[3] = 3; });
+    add("too few heads", "head_sink", [](C& c) { c.sink.shape[3] = 3; });
+    add("too few keys", "scores_out", [](C& c) { c.scores.shape[3] = 19; });
+    add("too few heads", "scores_out", [](C& c) { c.scores.shape[1] = 2; });
+    add("NULL with a mode", "scores_out", [](C& c) { c.desc.scores_out = nullptr; });
+    add("given without a mode", "scores_out", [](C& c) { c.desc.scores_mode = WINNOW_SCORES_NONE; });
+    add("mode 5", "scores_mode", [](C& c) { c.desc.scores_mode = 5; });
+    add("one number a row", "row_stats", [](C& c) { c.stats.shape[3] = 1; });
+    add("too few rows", "row_stats", [](C& c) { c.stats.shape[2] = 2; });
+    add("NaN", "scale", [](C& c) { c.desc.scale = std::numeric_limits<float>::quiet_NaN(); });
+    add("infinite", "scale", [](C& c) { c.desc.scale = std::numeric_limits<float>::infinity(); });
+    add("negative", "softcap", [](C& c) { c.desc.softcap = -1; });
+    add("NaN", "softcap", [](C& c) { c.desc.softcap = std::numeric_limits<float>::quiet_NaN(); });
+    add("neither 0 nor 1", "is_causal", [](C& c) { c.desc.is_causal = 2; });
+    add("negative", "window_left", [](C& c) { c.desc.window_left = -1; });
+    add("negative", "window_right", [](C& c) { c.desc.window_right = -1; });
+    faults.push_back({"the same memory as q", "out", [](C& c) { c.out.type = c.q.type; c.out.buffer = c.q.buffer; c.out.offset = c.q.offset; }, Seen::by_execution});
+    return faults;
+}
+
+struct AppendCall {
+    TestTensor tensors[6];
+    winnow_kv_append_desc desc{};
+    winnow_tensor k_src, v_src, k_cache, v_cache, k_rows, v_rows;
+
+    AppendCall() {
+        const uint32_t f32 = WINNOW_TYPE_F32, f16 = WINNOW_TYPE_F16;
+        tensors[0] = TestTensor(f32, {2, 3, 5, 16}, Layout::packed, Memory::allocated);
+        tensors[1] = TestTensor(f32, {2, 3, 5, 24}, Layout::packed, Memory::allocated);
+        tensors[2] = TestTensor(f16, {2, 3, 9, 16}, Layout::packed, Memory::allocated);
+        tensors[3] = TestTensor(f16, {2, 3, 9, 24}, Layout::packed, Memory::allocated);
+        tensors[4] = TestTensor(WINNOW_TYPE_I32, {2, 3, 1, 5}, Layout::packed, Memory::allocated);
+        tensors[5] = TestTensor(WINNOW_TYPE_I64, {2, 3, 1, 5}, Layout::packed, Memory::allocated);
+        for (int which : {0, 1}) tensors[which].each([&](const Index& at) { tensors[which].set(at, double(at[3])); });
+        for (int which : {4, 5}) tensors[which].each([&](const Index& at) { tensors[which].set(at, double(at[3])); });
+        winnow_tensor* const views[] = {&k_src, &v_src, &k_cache, &v_cache, &k_rows, &v_rows};
+        for (int which = 0; which < 6; ++which) {
+            tensors[which].bind(subject());
+            *views[which] = *tensors[which].view();
+        }
+        desc.struct_size = sizeof desc;
+        desc.k_src = &k_src;
+        desc.v_src = &v_src;
+        desc.k_cache = &k_cache;
+        desc.v_cache = &v_cache;
+        desc.k_row_indices = &k_rows;
+        desc.v_row_indices = &v_rows;
+    }
+    AppendCall(const AppendCall&) = delete;
+    AppendCall& operator=(const AppendCall&) = delete;
+
+    void expect_untouched(const char* name) {
+        for (int which : {2, 3}) {
+            tensors[which].fetch();
+            EXPECT_EQ(tensors[which].change(), "") << name << (which == 2 ? ": k_cache" : ": v_cache");
+        }
+    }
+};
+
+std::vector<Fault<AppendCall>> append_faults() {
+    using C = AppendCall;
+    std::vector<Fault<C>> faults;
+    const struct {
+        const char* argument;
+        winnow_tensor C::*tensor;
+        bool is_output;
+        uint32_t wrong_type;
+    } tensors[] = {{"k_src", &C::k_src, false, WINNOW_TYPE_I32},          {"v_src", &C::v_src, false, WINNOW_TYPE_BOOL},
+                   {"k_cache", &C::k_cache, true, WINNOW_TYPE_I64},       {"v_cache", &C::v_cache, true, WINNOW_TYPE_I32},
+                   {"k_row_indices", &C::k_rows, false, WINNOW_TYPE_F32}, {"v_row_indices", &C::v_rows, false, WINNOW_TYPE_BOOL}};
+    for (const auto& [argument, tensor, is_output, wrong_type] : tensors) {
+        add_tensor_faults(faults, argument, tensor, is_output);
+        faults.push_back({"wrong type", argument, [=](C& c) { (c.*tensor).type = wrong_type; }});
+    }
+    auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject, int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
+        faults.push_back({name, argument, std::move(inject), Seen::by_both, status});
+    };
+    add("struct_size 0", "desc", [](C& c) { c.desc.struct_size = 0; });
+    add("unknown flag", "flags", [](C& c) { c.desc.flags = 1; }, WINNOW_ERROR_UNSUPPORTED);
+    add("NULL with a cache", "k_src", [](C& c) { c.desc.k_src = nullptr; });
+    add("NULL with a cache", "v_src", [](C& c) { c.desc.v_src = nullptr; });
+    add("NULL with a source", "k_cache", [](C& c) { c.desc.k_cache = nullptr; });
+    add("NULL with a source", "v_cache", [](C& c) { c.desc.v_cache = nullptr; });
+    add("NULL", "k_row_indices", [](C& c) { c.desc.k_row_indices = nullptr; });
+    add("nothing to append", "k_src", [](C& c) { c.desc.k_src = c.desc.v_src = c.desc.k_cache = c.desc.v_cache = nullptr; });
+    add("another size than k_src", "k_cache", [](C& c) { c.k_cache.shape[3] = 15; });
+    add("other heads than v_src", "v_cache", [](C& c) { c.v_cache.shape[1] = 2; });
+    add("another batch than k_src", "k_cache", [](C& c) { c.k_cache.shape[0] = 1; });
+    add("too few indices", "k_row_indices", [](C& c) { c.k_rows.shape[3] = 4; });
+    add("heads do not divide", "k_row_indices", [](C& c) { c.k_rows.shape[1] = 2; });
+    add("batch does not divide", "v_row_indices", [](C& c) { c.v_rows.shape[0] = 3; });
+    add("two rows of indices", "v_row_indices", [](C& c) { c.v_rows.shape[2] = 2; });
+    return faults;
+}
+
+TEST(sdpa_bad_input, the_call_is_good_before_it_is_damaged) {
+    SdpaCall call;
+    EXPECT_EQ(subject().run(call.desc), WINNOW_OK) << subject().message();
+}
+
+TEST(sdpa_bad_input, is_refused_by_name) {
+    for (const auto& fault : sdpa_faults()) expect_refused(fault);
+}
+
+TEST(kv_append_bad_input, the_call_is_good_before_it_is_damaged) {
+    AppendCall call;
+    EXPECT_EQ(subject().run(call.desc), WINNOW_OK) << subject().message();
+}
+
+TEST(kv_append_bad_input, is_refused_by_name) {
+    for (const auto& fault : append_faults()) expect_refused(fault);
+}
+
+TEST(sdpa_bad_input, an_absent_description_is_refused) {
+    const winnow_api& api = subject().api();
+    char message[256] = "";
+    EXPECT_EQ(api.sdpa(subject().context(), nullptr, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(names(subject().message(), "desc")) << subject().message();
+    EXPECT_EQ(api.supports_sdpa(subject().context(), nullptr, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(names(message, "desc")) << message;
+}
+
+TEST(kv_append_bad_input, an_absent_description_is_refused) {
+    const winnow_api& api = subject().api();
+    char message[256] = "";
+    EXPECT_EQ(api.kv_append(subject().context(), nullptr, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(names(subject().message(), "desc")) << subject().message();
+    EXPECT_EQ(api.supports_kv_append(subject().context(), nullptr, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(names(message, "desc")) << message;
+}
+
+// A refused call leaves no trace: the next good one gives what it gave before.
+TEST(sdpa_bad_input, a_good_call_after_many_bad_ones_is_good) {
+    const winnow_stats before = subject().stats();
+    for (int at = 0; at < 50; ++at) {
+        SdpaCall bad;
+        bad.k.shape[3] = 63;
+        EXPECT_NE(subject().run(bad.desc), WINNOW_OK);
+    }
+    EXPECT_EQ(subject().stats().sdpa_calls, before.sdpa_calls) << "refused calls are not counted";
+    std::string refusal;
+    EXPECT_EQ(judge_sdpa(SdpaCall::shape(), 3, &refusal), "");
+}
+
+} // namespace
+} // namespace winnow::conformance
