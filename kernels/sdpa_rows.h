@@ -54,8 +54,19 @@ static inline void sdpa_unit_init(sdpa_unit *unit, const sdpa_params *p, uint gr
     }
 }
 
-/* The first `count` lanes of x. */
+/* Of 16 floats the first `count`; the other lanes are 0, or are left alone. */
+static inline float16 load_part_f32(const __global uchar *row, uint first, uint count) {
+    if (count == 16) return load16_f32(row, first);
+    float lanes[16];
+    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < count ? load_f32(row, first + lane) : 0.0f;
+    return vload16(0, lanes);
+}
+
 static inline void store_part_f32(__global uchar *row, uint first, float16 x, uint count) {
+    if (count == 16) {
+        store16_f32(row, first, x);
+        return;
+    }
     float lanes[16];
     vstore16(x, 0, lanes);
     for (uint lane = 0; lane < count; ++lane) store_f32(row, first + lane, lanes[lane]);
@@ -157,8 +168,7 @@ static inline float16 sdpa_transform(const sdpa_params *p, const sdpa_memory *me
     if (p->scores_mode >= SDPA_SCORES_BIASED) stage = select((float16)(-INFINITY), s, visible);
     if (p->scores_mode != SDPA_SCORES_NONE && r < unit->rows) {
         __global uchar *row = scores_row(p, memory, unit, r);
-        if (count == 16) store16_f32(row, key, stage);
-        else store_part_f32(row, key, stage, count);
+        store_part_f32(row, key, stage, count);
     }
     *seen = visible;
     return select((float16)(NO_MAXIMUM), s, visible);
@@ -177,11 +187,12 @@ static inline void sdpa_store_unseen(const sdpa_params *p, const sdpa_memory *me
 
 /* Probabilities from logits, in place, once a row's maximum and sum are known. */
 static inline void sdpa_normalise(const sdpa_params *p, __global uchar *row, float maximum, float inverse) {
-    const uint whole = p->kv_len & ~15u;
-    for (uint key = 0; key < whole; key += 16)
-        store16_f32(row, key, exp16(load16_f32(row, key) - maximum) * inverse);
-    for (uint key = whole; key < p->kv_len; ++key)
-        store_f32(row, key, exp1(load_f32(row, key) - maximum) * inverse);
+    for (uint key = 0; key < p->kv_len; key += 16) {
+        const uint count = min(p->kv_len - key, 16u);
+        const float16 s = load_part_f32(row, key, count);
+        const float16 probability = select((float16)(0.0f), exp16(s - maximum) * inverse, s != -INFINITY);
+        store_part_f32(row, key, probability, count);
+    }
 }
 
 /* Everything a row has after its last key: the sink joins, statistics and probabilities are stored. Returns the factor that
