@@ -1,0 +1,76 @@
+// The OpenCL backend as the interface of device/device.hpp: a runtime and one launcher for each operation.
+#include "device/device.hpp"
+
+#include <cstdio>
+
+#include "opencl/kv_append.hpp"
+#include "opencl/platform.hpp"
+#include "opencl/runtime.hpp"
+#include "opencl/sdpa.hpp"
+#include "opencl/variants.hpp"
+
+namespace winnow {
+namespace opencl {
+namespace {
+
+class OpenClDevice final : public Device {
+public:
+    explicit OpenClDevice(const DeviceRequest& request)
+        : options_(parse_variants(request.variants)), runtime_(request), sdpa_(runtime_, options_), kv_append_(runtime_) {}
+
+    void info(winnow_device_info& out) const override {
+        runtime_.info(out);
+        const std::string_view shape = kernel_shape(runtime_.capabilities());
+        std::snprintf(out.kernel_shape, sizeof out.kernel_shape, "%.*s", static_cast<int>(shape.size()), shape.data());
+    }
+    void stats(winnow_stats& out) const override { runtime_.stats(out); }
+
+    std::unique_ptr<Buffer> allocate(uint64_t size) override { return runtime_.allocate(size); }
+    std::unique_ptr<Buffer> import_host(void* data, uint64_t size) override { return runtime_.import_host(data, size); }
+    std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) override {
+        return runtime_.import_cl_mem(cl_mem, offset, size);
+    }
+
+    std::string validate(const Sdpa& args) const override { return sdpa_.validate(args); }
+    std::string validate(const KvAppend& args) const override { return kv_append_.validate(args); }
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override { return sdpa_.launch(args, want_event); }
+    std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
+        return kv_append_.launch(args, want_event);
+    }
+
+    void flush() override { runtime_.flush(); }
+    void finish() override { runtime_.finish(); }
+    void wait_cl_event(void* cl_event) override { runtime_.wait_cl_event(cl_event); }
+
+private:
+    const VariantOptions options_; // read first: a mistake in it costs no context
+    Runtime runtime_;
+    SdpaLauncher sdpa_;
+    KvAppendLauncher kv_append_;
+};
+
+} // namespace
+} // namespace opencl
+
+namespace backend {
+
+const char* const name = "opencl";
+
+std::vector<winnow_device_info> enumerate() {
+    std::vector<winnow_device_info> infos;
+    for (const opencl::DeviceEntry& entry : opencl::list_devices()) {
+        infos.push_back(entry.info);
+        // Without a context nothing is probed; the shape follows from what the device says.
+        opencl::Capabilities capabilities;
+        capabilities.type = entry.info.type;
+        const std::string_view shape = opencl::kernel_shape(capabilities);
+        std::snprintf(infos.back().kernel_shape, sizeof infos.back().kernel_shape, "%.*s", static_cast<int>(shape.size()),
+                      shape.data());
+    }
+    return infos;
+}
+
+std::unique_ptr<Device> create(const DeviceRequest& request) { return std::make_unique<opencl::OpenClDevice>(request); }
+
+} // namespace backend
+} // namespace winnow

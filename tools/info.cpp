@@ -1,0 +1,195 @@
+// Gathers everything into one JSON value, and prints that or a page of text made from it.
+#include "info.hpp"
+
+#include <memory>
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "probe_shapes.hpp"
+#include "winnow_loader.h"
+
+namespace winnow::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+const char* type_name(uint32_t type) {
+    switch (type) {
+    case WINNOW_DEVICE_CPU: return "cpu";
+    case WINNOW_DEVICE_GPU: return "gpu";
+    case WINNOW_DEVICE_ACCELERATOR: return "accelerator";
+    default: return "unknown";
+    }
+}
+
+ordered_json capability_names(uint32_t capabilities) {
+    ordered_json names = ordered_json::array();
+    const auto add = [&](uint32_t bit, const char* name) {
+        if (capabilities & bit) names.push_back(name);
+    };
+    add(WINNOW_CAPABILITY_UNIFIED_MEMORY, "unified_memory");
+    add(WINNOW_CAPABILITY_SINGLE_LAUNCH, "single_launch");
+    add(WINNOW_CAPABILITY_SUBGROUPS, "subgroups");
+    add(WINNOW_CAPABILITY_FP16, "fp16");
+    add(WINNOW_CAPABILITY_FP64, "fp64");
+    return names;
+}
+
+ordered_json describe(const winnow_device_info& info) {
+    return {
+        {"name", info.name},
+        {"type", type_name(info.type)},
+        {"vendor", info.vendor},
+        {"platform", info.platform},
+        {"driver_version", info.driver_version},
+        {"kernel_shape", info.kernel_shape},
+        {"compute_units", info.compute_units},
+        {"memory_size", info.memory_size},
+        {"max_allocation_size", info.max_allocation_size},
+        {"capabilities", capability_names(info.capabilities)},
+    };
+}
+
+// Opens the device and adds what only a context can tell.
+bool add_context(const winnow_api& api, const std::string& device, const InfoOptions& options, ordered_json& entry) {
+    winnow_context_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.device = device.c_str();
+    desc.variants = options.variants.empty() ? nullptr : options.variants.c_str();
+    winnow_context* raw = nullptr;
+    char message[4096] = "";
+    const int32_t status = api.context_create(&desc, &raw, message, sizeof message);
+    if (status != WINNOW_OK) {
+        entry["error"] = std::string(api.status_name(status)) + ": " + message;
+        return false;
+    }
+    const std::unique_ptr<winnow_context, int32_t (*)(winnow_context*)> context(raw, api.context_destroy);
+    winnow_device_info info{};
+    info.struct_size = sizeof info;
+    if (api.context_info(raw, &info) == WINNOW_OK) entry.update(describe(info));
+    entry["variants"] = ordered_json::array();
+    for (const VariantAnswer& answer : ask_variants(api, raw)) {
+        ordered_json row{{"operation", answer.operation}, {"shape", answer.shape}};
+        row[answer.status == WINNOW_OK ? "variant" : "refused"] = answer.text;
+        entry["variants"].push_back(std::move(row));
+    }
+    return true;
+}
+
+bool add_devices(const winnow_api& api, const InfoOptions& options, ordered_json& backend) {
+    backend["devices"] = ordered_json::array();
+    if (!options.device.empty()) {
+        ordered_json entry{{"device", options.device}};
+        const bool is_fine = add_context(api, options.device, options, entry);
+        backend["devices"].push_back(std::move(entry));
+        return is_fine;
+    }
+    char message[4096] = "";
+    uint32_t count = 0;
+    if (const int32_t status = api.device_count(&count, message, sizeof message); status != WINNOW_OK) {
+        backend["error"] = std::string(api.status_name(status)) + ": " + message;
+        return false;
+    }
+    bool is_fine = true;
+    for (uint32_t index = 0; index < count; ++index) {
+        ordered_json entry{{"device", std::to_string(index)}};
+        winnow_device_info info{};
+        info.struct_size = sizeof info;
+        if (api.device_info(index, &info, message, sizeof message) == WINNOW_OK) entry.update(describe(info));
+        is_fine = add_context(api, std::to_string(index), options, entry) && is_fine;
+        backend["devices"].push_back(std::move(entry));
+    }
+    return is_fine;
+}
+
+bool add_backend(const std::string& name, const InfoOptions& options, ordered_json& backend) {
+    backend["backend"] = name;
+    const winnow_host_info host{sizeof(winnow_host_info), WINNOW_API_VERSION, WINNOW_API_VERSION, 0, "winnow info"};
+    winnow_library library{};
+    char message[4096] = "";
+    if (winnow_library_open(name.c_str(), &host, &library, message, sizeof message) != WINNOW_OK) {
+        backend["error"] = message;
+        return false;
+    }
+    const winnow_api& api = *library.api;
+    backend["backend"] = api.backend_name;
+    backend["version"] = api.backend_version;
+    backend["abi"] = std::to_string(WINNOW_VERSION_MAJOR(api.version)) + "." +
+                     std::to_string(WINNOW_VERSION_MINOR(api.version));
+    backend["path"] = library.path;
+    const bool is_fine = add_devices(api, options, backend);
+    winnow_library_close(&library);
+    return is_fine;
+}
+
+std::string mebibytes(const ordered_json& bytes) { return std::to_string(bytes.get<uint64_t>() >> 20) + " MiB"; }
+
+void print_device(const ordered_json& device, std::ostream& out) {
+    out << "  device " << device["device"].get<std::string>();
+    if (device.contains("name")) {
+        out << ": " << device["name"].get<std::string>() << '\n'
+            << "    " << device["type"].get<std::string>() << ", " << device["compute_units"] << " compute units, "
+            << mebibytes(device["memory_size"]) << " of memory, " << mebibytes(device["max_allocation_size"])
+            << " at most in one buffer\n"
+            << "    platform: " << device["platform"].get<std::string>() << ", driver "
+            << device["driver_version"].get<std::string>() << ", vendor " << device["vendor"].get<std::string>() << '\n'
+            << "    can:";
+        for (const auto& name : device["capabilities"]) out << ' ' << name.get<std::string>();
+        if (device["capabilities"].empty()) out << " nothing special";
+        out << "\n    kernels: shape \"" << device["kernel_shape"].get<std::string>() << "\"";
+    }
+    out << '\n';
+    if (device.contains("error")) out << "    cannot be used: " << device["error"].get<std::string>() << '\n';
+    if (!device.contains("variants")) return;
+    for (const auto& row : device["variants"]) {
+        std::string shape = row["shape"].get<std::string>();
+        shape.resize(std::max<size_t>(shape.size(), 54), ' ');
+        out << "      " << shape << ' ';
+        if (row.contains("variant"))
+            out << row["variant"].get<std::string>() << '\n';
+        else
+            out << "refused: " << row["refused"].get<std::string>() << '\n';
+    }
+}
+
+void print(const ordered_json& backends, std::ostream& out) {
+    for (const auto& backend : backends) {
+        out << "backend " << backend["backend"].get<std::string>();
+        if (backend.contains("version"))
+            out << ' ' << backend["version"].get<std::string>() << ", ABI " << backend["abi"].get<std::string>() << ", "
+                << backend["path"].get<std::string>();
+        out << '\n';
+        if (backend.contains("error")) out << "  cannot be used: " << backend["error"].get<std::string>() << '\n';
+        if (!backend.contains("devices")) continue;
+        if (backend["devices"].empty()) out << "  no device: no driver that this backend could use is installed\n";
+        for (const auto& device : backend["devices"]) print_device(device, out);
+    }
+}
+
+} // namespace
+
+int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err) {
+    const bool is_default = options.backends.empty();
+    const std::vector<std::string> names = is_default ? std::vector<std::string>{"opencl", "reference"} : options.backends;
+    ordered_json backends = ordered_json::array();
+    bool is_fine = true;
+    bool any_loaded = false;
+    for (const std::string& name : names) {
+        ordered_json backend;
+        const bool was_fine = add_backend(name, options, backend);
+        const bool was_loaded = backend.contains("path");
+        any_loaded = any_loaded || was_loaded;
+        // What nobody asked for by name may be missing.
+        if (!was_fine && (was_loaded || !is_default)) is_fine = false;
+        backends.push_back(std::move(backend));
+    }
+    if (options.json)
+        out << ordered_json{{"backends", std::move(backends)}}.dump(2) << '\n';
+    else
+        print(backends, out);
+    if (!any_loaded) err << "winnow info: no backend could be loaded\n";
+    return is_fine && any_loaded ? 0 : 1;
+}
+
+} // namespace winnow::tools

@@ -1,0 +1,20 @@
+// `winnow info`: what there is on this machine, and what Winnow would do with it.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace winnow::tools {
+
+struct InfoOptions {
+    std::vector<std::string> backends; // empty: opencl and reference, and a missing one is only mentioned
+    std::string device;                // empty: all
+    std::string variants;
+    bool json = false;
+};
+
+// Returns the exit status: 0, or 1 if a backend or device that was asked for cannot be used.
+int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err);
+
+} // namespace winnow::tools

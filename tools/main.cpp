@@ -1,0 +1,30 @@
+// The `winnow` command: parses the command line and calls the subcommand.
+#include <exception>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include "info.hpp"
+
+int main(int argc, char** argv) {
+    CLI::App app{"Tools around Winnow, the attention plugin."};
+    app.require_subcommand(1);
+
+    winnow::tools::InfoOptions info;
+    CLI::App* info_command = app.add_subcommand("info", "List backends, drivers, devices, and which kernel would run on them");
+    info_command->add_option("--backend", info.backends,
+                             "Backend by short name or path, may be repeated (default: opencl and reference)");
+    info_command->add_option("--device", info.device,
+                             "Only this device: a number, gpu, cpu, or a part of its name (default: all)");
+    info_command->add_option("--variants", info.variants, "Forces kernel variants, key=value,...; key=help lists them");
+    info_command->add_flag("--json", info.json, "Print JSON");
+
+    CLI11_PARSE(app, argc, argv);
+    try {
+        if (*info_command) return winnow::tools::run_info(info, std::cout, std::cerr);
+    } catch (const std::exception& error) {
+        std::cerr << "winnow: " << error.what() << '\n';
+        return 1;
+    }
+    return 0;
+}
