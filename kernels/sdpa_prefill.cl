@@ -117,15 +117,10 @@ static inline void add_seen_values(float16 *accumulator, float rescale, const fl
     }
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
-sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global uchar *k_memory,
-             const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
-             const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
-             __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
-    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
-                                sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
+/* What one group does. A function of its own, because PoCL compiles the body of a kernel three times. */
+__attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_memory *memory, uint group_number) {
     sdpa_unit unit;
-    sdpa_unit_init(&unit, &p, (uint)get_group_id(0) + group_base, p.splits);
+    sdpa_unit_init(&unit, p, group_number, p->splits);
     const uint rows = (unit.rows + 3) & ~3u; /* the micro-kernels take four at a time */
 
     float q[ROWS * HEAD_SIZE];
@@ -140,15 +135,15 @@ sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global
         sum[r] = 0.0f;
     }
     for (uint r = 0; r < rows; ++r) {
-        const __global uchar *row = q_row(&p, &memory, &unit, r);
-        for (uint d = 0; d < HEAD_SIZE; ++d) q[r * HEAD_SIZE + d] = load_any(row, p.q_type, d);
+        const __global uchar *row = q_row(p, memory, &unit, r);
+        for (uint d = 0; d < HEAD_SIZE; ++d) q[r * HEAD_SIZE + d] = load_any(row, p->q_type, d);
     }
     for (uint i = 0; i < ROWS * V_CHUNKS; ++i) accumulator[i] = (float16)(0.0f);
 
-    const __global uchar *k = k_plane(&p, &memory, &unit);
-    const __global uchar *v = v_plane(&p, &memory, &unit);
-    const int has_transform = sdpa_has_transform(&p);
-    const int scores_of_unseen = p.scores_mode == SDPA_SCORES_RAW || p.scores_mode == SDPA_SCORES_SOFTCAPPED;
+    const __global uchar *k = k_plane(p, memory, &unit);
+    const __global uchar *v = v_plane(p, memory, &unit);
+    const int has_transform = sdpa_has_transform(p);
+    const int scores_of_unseen = p->scores_mode == SDPA_SCORES_RAW || p->scores_mode == SDPA_SCORES_SOFTCAPPED;
 
     for (uint key = unit.key_begin; key < unit.key_end; key += KEYS) {
         const uint count = min((uint)KEYS, unit.key_end - key);
@@ -156,23 +151,23 @@ sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global
         /* Classify: does every row see all of the block, or none any of it? Of a block cut short, `all` means what there is. */
         int none = (int)key >= unit.any_end || (int)(key + count) <= unit.any_begin;
         int all = (int)key >= unit.all_begin && (int)(key + count) <= unit.all_end;
-        if (p.mask_type != TYPE_NONE && !none) {
+        if (p->mask_type != TYPE_NONE && !none) {
             int16 any_shown = 0;
             for (uint r = 0; r < unit.rows && !any_lane(any_shown); ++r) {
-                const __global uchar *row = mask_row(&p, &memory, &unit, r);
+                const __global uchar *row = mask_row(p, memory, &unit, r);
                 for (uint i = 0; i * 16 < count; ++i)
-                    any_shown |= load16_mask(&p, row, key + i * 16, part_of_tile(count, i)) != -INFINITY;
+                    any_shown |= load16_mask(p, row, key + i * 16, part_of_tile(count, i)) != -INFINITY;
             }
             none = !any_lane(any_shown);
         }
         if (none && !scores_of_unseen) {
-            if (p.scores_mode != SDPA_SCORES_NONE) sdpa_store_unseen(&p, &memory, &unit, key, count);
+            if (p->scores_mode != SDPA_SCORES_NONE) sdpa_store_unseen(p, memory, &unit, key, count);
             continue;
         }
 
         /* Logits. */
-        load_keys_transposed(kt, k, p.k.stride[2], key, unit.key_end - 1);
-        for (uint r = 0; r < rows; r += 4) dot_4_rows(q + r * HEAD_SIZE, kt, p.scale, s + r * KEY_VECTORS);
+        load_keys_transposed(kt, k, p->k.stride[2], key, unit.key_end - 1);
+        for (uint r = 0; r < rows; r += 4) dot_4_rows(q + r * HEAD_SIZE, kt, p->scale, s + r * KEY_VECTORS);
         int hide = !all || count < KEYS;
         uint used = count; /* keys after the last one that a row sees have no weight */
         if (has_transform || hide) {
@@ -181,9 +176,9 @@ sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global
                 for (uint i = 0; i < KEY_VECTORS; ++i) {
                     const uint part = part_of_tile(count, i);
                     float16 bias = (float16)(0.0f);
-                    if (p.mask_type != TYPE_NONE) bias = load16_mask(&p, mask_row(&p, &memory, &unit, r), key + i * 16, part);
+                    if (p->mask_type != TYPE_NONE) bias = load16_mask(p, mask_row(p, memory, &unit, r), key + i * 16, part);
                     int16 visible;
-                    s[r * KEY_VECTORS + i] = sdpa_transform(&p, &memory, &unit, r, key + i * 16, part, s[r * KEY_VECTORS + i],
+                    s[r * KEY_VECTORS + i] = sdpa_transform(p, memory, &unit, r, key + i * 16, part, s[r * KEY_VECTORS + i],
                                                             bias, &visible);
                     vstore16(visible, r * KEY_VECTORS + i, seen);
                     hidden |= ~visible & (LANE_INDEX < (int)part);
@@ -220,7 +215,7 @@ sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global
         int16 special = 0;
         for (uint t = 0; t < used; ++t)
             for (uint c = 0; c < V_CHUNKS; ++c) {
-                const float16 x = load_value(v + (long)(key + t) * p.v.stride[2], c);
+                const float16 x = load_value(v + (long)(key + t) * p->v.stride[2], c);
                 values[t * V_CHUNKS + c] = x;
                 special |= (as_int16(x) & 0x7f800000) == 0x7f800000;
             }
@@ -240,7 +235,17 @@ sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global
                 add_seen_values(accumulator + r * V_CHUNKS, rescale[r], weights + r * KEYS, seen + r * KEYS, values, used);
         }
     }
-    sdpa_leave_result(&p, &memory, &unit, accumulator, maximum, sum);
+    sdpa_leave_result(p, memory, &unit, accumulator, maximum, sum);
+}
+
+__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global uchar *k_memory,
+             const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
+             const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
+             __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
+    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
+                                sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
+    attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 
 #include "sdpa_combine.h"

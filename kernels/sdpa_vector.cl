@@ -134,32 +134,27 @@ static inline int values_are_finite(const __global uchar *v, long stride, uint c
     return !any_lane(special);
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
-sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global uchar *k_memory,
-            const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
-            const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
-            __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
-    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
-                                sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
+/* What one group does. A function of its own, because PoCL compiles the body of a kernel three times. */
+__attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_memory *memory, uint group_number) {
     sdpa_unit unit;
-    sdpa_unit_init(&unit, &p, (uint)get_group_id(0) + group_base, p.splits);
+    sdpa_unit_init(&unit, p, group_number, p->splits);
 
     float16 q[ROWS * K_CHUNKS];
     float16 accumulator[ROWS * V_CHUNKS];
     float16 sum[ROWS]; /* lane by lane: added up at the end */
     float maximum[16], rescale[16];
     for (uint r = 0; r < ROWS; ++r) {
-        const __global uchar *row = q_row(&p, &memory, &unit, r);
-        for (uint c = 0; c < K_CHUNKS; ++c) q[r * K_CHUNKS + c] = load_query(row, p.q_type, c);
+        const __global uchar *row = q_row(p, memory, &unit, r);
+        for (uint c = 0; c < K_CHUNKS; ++c) q[r * K_CHUNKS + c] = load_query(row, p->q_type, c);
         for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] = (float16)(0.0f);
         sum[r] = (float16)(0.0f);
     }
     for (uint r = 0; r < 16; ++r) maximum[r] = NO_MAXIMUM;
 
-    const __global uchar *k = k_plane(&p, &memory, &unit);
-    const __global uchar *v = v_plane(&p, &memory, &unit);
-    const int has_transform = sdpa_has_transform(&p);
-    const int scores_of_unseen = p.scores_mode == SDPA_SCORES_RAW || p.scores_mode == SDPA_SCORES_SOFTCAPPED;
+    const __global uchar *k = k_plane(p, memory, &unit);
+    const __global uchar *v = v_plane(p, memory, &unit);
+    const int has_transform = sdpa_has_transform(p);
+    const int scores_of_unseen = p->scores_mode == SDPA_SCORES_RAW || p->scores_mode == SDPA_SCORES_SOFTCAPPED;
 
     float16 s[ROWS * TILE_VECTORS];
     float16 bias[ROWS * TILE_VECTORS];
@@ -170,13 +165,13 @@ sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global 
         /* Classify: does every row see all of the tile, or none any of it? Of a tile cut short, `all` means what there is. */
         int none = (int)key >= unit.any_end || (int)(key + count) <= unit.any_begin;
         int all = (int)key >= unit.all_begin && (int)(key + count) <= unit.all_end;
-        if (p.mask_type != TYPE_NONE && (!none || scores_of_unseen)) {
+        if (p->mask_type != TYPE_NONE && (!none || scores_of_unseen)) {
             int16 any_hidden = 0, any_shown = 0;
             for (uint r = 0; r < ROWS; ++r) {
-                const __global uchar *row = mask_row(&p, &memory, &unit, r);
+                const __global uchar *row = mask_row(p, memory, &unit, r);
                 for (uint i = 0; i < TILE_VECTORS; ++i) {
                     const uint part = part_of_tile(count, i);
-                    const float16 x = load16_mask(&p, row, key + i * 16, part);
+                    const float16 x = load16_mask(p, row, key + i * 16, part);
                     const int16 hidden = (x == -INFINITY) & (LANE_INDEX < (int)part);
                     bias[r * TILE_VECTORS + i] = x;
                     any_hidden |= hidden;
@@ -187,13 +182,13 @@ sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global 
             none |= !any_lane(any_shown);
         }
         if (none && !scores_of_unseen) {
-            if (p.scores_mode != SDPA_SCORES_NONE) sdpa_store_unseen(&p, &memory, &unit, key, count);
+            if (p->scores_mode != SDPA_SCORES_NONE) sdpa_store_unseen(p, memory, &unit, key, count);
             continue;
         }
 
         /* Logits. */
         for (uint i = 0; i * 16 < count; ++i)
-            dot16(q, k, p.k.stride[2], v, p.v.stride[2], key + i * 16, unit.key_end - 1, p.scale, s + i, TILE_VECTORS);
+            dot16(q, k, p->k.stride[2], v, p->v.stride[2], key + i * 16, unit.key_end - 1, p->scale, s + i, TILE_VECTORS);
         int hide = !all || count < TILE;
         uint used = count; /* keys after the last one that a row sees have no weight */
         if (has_transform || hide) {
@@ -202,7 +197,7 @@ sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global 
                 for (uint i = 0; i < TILE_VECTORS; ++i) {
                     const uint part = part_of_tile(count, i);
                     int16 visible;
-                    s[r * TILE_VECTORS + i] = sdpa_transform(&p, &memory, &unit, r, key + i * 16, part, s[r * TILE_VECTORS + i],
+                    s[r * TILE_VECTORS + i] = sdpa_transform(p, memory, &unit, r, key + i * 16, part, s[r * TILE_VECTORS + i],
                                                              bias[r * TILE_VECTORS + i], &visible);
                     vstore16(visible, r * TILE_VECTORS + i, seen);
                     hidden |= ~visible & (LANE_INDEX < (int)part);
@@ -237,22 +232,32 @@ sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global 
         }
 
         /* Values. */
-        const __global uchar *rows = v + (long)key * p.v.stride[2];
-        if (all || values_are_finite(rows, p.v.stride[2], used)) {
+        const __global uchar *rows = v + (long)key * p->v.stride[2];
+        if (all || values_are_finite(rows, p->v.stride[2], used)) {
             for (uint c = 0; c + SLICE <= V_CHUNKS; c += SLICE)
-                add_values(accumulator, rescale, (const float *)s, rows, p.v.stride[2], used, c, SLICE);
+                add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used, c, SLICE);
 #if V_CHUNKS % SLICE
-            add_values(accumulator, rescale, (const float *)s, rows, p.v.stride[2], used, V_CHUNKS / SLICE * SLICE,
+            add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used, V_CHUNKS / SLICE * SLICE,
                        V_CHUNKS % SLICE);
 #endif
         } else {
-            add_seen_values(accumulator, rescale, (const float *)s, seen, rows, p.v.stride[2], used);
+            add_seen_values(accumulator, rescale, (const float *)s, seen, rows, p->v.stride[2], used);
         }
     }
 
     float total[ROWS];
     for (uint r = 0; r < ROWS; ++r) total[r] = sum_of_lanes(sum[r]);
-    sdpa_leave_result(&p, &memory, &unit, accumulator, maximum, total);
+    sdpa_leave_result(p, memory, &unit, accumulator, maximum, total);
+}
+
+__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global uchar *k_memory,
+            const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
+            const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
+            __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
+    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
+                                sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
+    attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 
 #include "sdpa_combine.h"
