@@ -1,4 +1,7 @@
-"""Builds the reference backend and its judges with ASan and UBSan, and runs them.
+"""Builds the reference backend and its judges with clang, ASan and UBSan, and runs them.
+
+clang, because g++ 12 warns of the standard library's own regular expressions under ASan; and so that both compilers see
+every file. Without UBSan's check of virtual tables, whose runtime C programs do not have.
 
     sanitizers_test.py SOURCE BUILD sample|all
 """
@@ -9,6 +12,8 @@ import sys
 
 # What a sample of the conformance suite leaves out: the long tables of attention cases.
 LONG = r"conformance\.reference\.sdpa"
+
+FLAGS = "-O1 -fsanitize=undefined -fno-sanitize=vptr"
 
 
 def run(*command):
@@ -21,8 +26,9 @@ def run(*command):
 
 def main():
     source, build, extent = sys.argv[1:]
-    run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-        "-DWINNOW_SANITIZE=address,undefined", "-DWINNOW_BUILD_BENCH=OFF")
+    run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
+        "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={FLAGS}", f"-DCMAKE_CXX_FLAGS_DEBUG={FLAGS}",
+        "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF")
     run("cmake", "--build", build)
     leave_out = [] if extent == "all" else ["-E", LONG]
     run("ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-R",
