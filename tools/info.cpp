@@ -115,8 +115,8 @@ bool add_backend(const std::string& name, const InfoOptions& options, ordered_js
     const winnow_api& api = *library.api;
     backend["backend"] = api.backend_name;
     backend["version"] = api.backend_version;
-    backend["abi"] = std::to_string(WINNOW_VERSION_MAJOR(api.version)) + "." +
-                     std::to_string(WINNOW_VERSION_MINOR(api.version));
+    backend["abi"] =
+        std::to_string(WINNOW_VERSION_MAJOR(api.version)) + "." + std::to_string(WINNOW_VERSION_MINOR(api.version));
     backend["path"] = library.path;
     const bool is_fine = add_devices(api, options, backend);
     winnow_library_close(&library);
@@ -171,7 +171,8 @@ void print(const ordered_json& backends, std::ostream& out) {
 
 int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err) {
     const bool is_default = options.backends.empty();
-    const std::vector<std::string> names = is_default ? std::vector<std::string>{"opencl", "reference"} : options.backends;
+    const std::vector<std::string> names =
+        is_default ? std::vector<std::string>{"opencl", "reference"} : options.backends;
     ordered_json backends = ordered_json::array();
     bool is_fine = true;
     bool any_loaded = false;

@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
 
     winnow::tools::InfoOptions info;
-    CLI::App* info_command = app.add_subcommand("info", "List backends, drivers, devices, and which kernel would run on them");
+    CLI::App* info_command =
+        app.add_subcommand("info", "List backends, drivers, devices, and which kernel would run on them");
     info_command->add_option("--backend", info.backends,
                              "Backend by short name or path, may be repeated (default: opencl and reference)");
     info_command->add_option("--device", info.device,

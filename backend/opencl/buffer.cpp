@@ -6,18 +6,21 @@
 namespace winnow::opencl {
 
 void copy_to_device(RuntimeState& state, const Memory& memory, uint64_t offset, const void* data, uint64_t size) {
-    check(clEnqueueWriteBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr, nullptr),
+    check(clEnqueueWriteBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
+                               nullptr),
           "clEnqueueWriteBuffer");
 }
 
 void copy_from_device(RuntimeState& state, const Memory& memory, uint64_t offset, void* data, uint64_t size) {
-    check(clEnqueueReadBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr, nullptr),
+    check(clEnqueueReadBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
+                              nullptr),
           "clEnqueueReadBuffer");
 }
 
 void enqueue_zeros(RuntimeState& state, const Memory& memory, uint64_t size) {
     const cl_uchar zero = 0;
-    check(clEnqueueFillBuffer(state.lanes.front().queue(), memory.on(0), &zero, sizeof zero, 0, size, 0, nullptr, nullptr),
+    check(clEnqueueFillBuffer(state.lanes.front().queue(), memory.on(0), &zero, sizeof zero, 0, size, 0, nullptr,
+                              nullptr),
           "clEnqueueFillBuffer");
     state.is_pending = true;
 }

@@ -1,5 +1,5 @@
-// The OpenCL headers as this backend uses them: the C API and clhpp's RAII wrappers without exceptions, and check(), which
-// turns a failing call into an Error with the call's name and the code's.
+// The OpenCL headers as this backend uses them: the C API and clhpp's RAII wrappers without exceptions, and check(),
+// which turns a failing call into an Error with the call's name and the code's.
 #pragma once
 
 #define CL_TARGET_OPENCL_VERSION 300

@@ -16,7 +16,8 @@ namespace {
 class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
-        : options_(parse_variants(request.variants)), runtime_(request), sdpa_(runtime_, options_), kv_append_(runtime_) {}
+        : options_(parse_variants(request.variants)), runtime_(request), sdpa_(runtime_, options_),
+          kv_append_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);
@@ -64,8 +65,8 @@ std::vector<winnow_device_info> enumerate() {
         opencl::Capabilities capabilities;
         capabilities.type = entry.info.type;
         const std::string_view shape = opencl::kernel_shape(capabilities);
-        std::snprintf(infos.back().kernel_shape, sizeof infos.back().kernel_shape, "%.*s", static_cast<int>(shape.size()),
-                      shape.data());
+        std::snprintf(infos.back().kernel_shape, sizeof infos.back().kernel_shape, "%.*s",
+                      static_cast<int>(shape.size()), shape.data());
     }
     return infos;
 }

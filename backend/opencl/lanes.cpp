@@ -8,7 +8,8 @@ namespace winnow::opencl {
 namespace {
 
 Lane make_lane(cl_platform_id platform, cl_device_id device) {
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform), 0};
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform),
+                                                0};
     cl_int code = CL_SUCCESS;
     Lane lane;
     lane.device = cl::Device(device, true);
@@ -55,7 +56,8 @@ Lanes take_host_objects(const DeviceRequest& request) {
     const auto device = static_cast<cl_device_id>(request.cl_device_id);
     const auto queue = static_cast<cl_command_queue>(request.cl_command_queue);
 
-    const auto count = host_value<cl_uint>(clGetContextInfo, context, CL_CONTEXT_NUM_DEVICES, "cl_context", "cl_context");
+    const auto count =
+        host_value<cl_uint>(clGetContextInfo, context, CL_CONTEXT_NUM_DEVICES, "cl_context", "cl_context");
     std::vector<cl_device_id> devices(count);
     check(clGetContextInfo(context, CL_CONTEXT_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr),
           "clGetContextInfo");

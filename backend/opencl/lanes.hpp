@@ -1,6 +1,6 @@
-// Where work runs: one lane, or several for a device that stands for several cores which compute in the calling thread. A lane is a
-// context, a device and an in-order queue. Each lane has a context of its own: queues of one context that share a buffer wait for
-// each other's events in PoCL, and what the lanes share is host memory anyway.
+// Where work runs: one lane, or several for a device that stands for several cores which compute in the calling thread.
+// A lane is a context, a device and an in-order queue. Each lane has a context of its own: queues of one context that
+// share a buffer wait for each other's events in PoCL, and what the lanes share is host memory anyway.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,8 @@ struct Lane {
 struct Lanes {
     std::vector<Lane> all; // at least one; more than one only with a parallel_for
     DeviceEntry entry;     // what they stand for
-    // Rises whenever a cl_mem is released: a kernel that remembers its arguments must not trust an address that may have been
-    // given to another object.
+    // Rises whenever a cl_mem is released: a kernel that remembers its arguments must not trust an address that may
+    // have been given to another object.
     uint64_t memory_epoch = 1;
 
     const Lane& front() const { return all.front(); }

@@ -11,9 +11,9 @@ cl::Memory create_buffer(const Lane& lane, cl_mem_flags flags, uint64_t size, vo
     cl_int code = CL_SUCCESS;
     cl_mem memory = clCreateBuffer(lane.context(), flags, size, host, &code);
     if (code != CL_SUCCESS)
-        throw_cl_error(code, "clCreateBuffer", std::to_string(size) + " bytes; the device's limit for one buffer is " +
-                                                   std::to_string(device_value<cl_ulong>(
-                                                       lane.device(), CL_DEVICE_MAX_MEM_ALLOC_SIZE)));
+        throw_cl_error(code, "clCreateBuffer",
+                       std::to_string(size) + " bytes; the device's limit for one buffer is " +
+                           std::to_string(device_value<cl_ulong>(lane.device(), CL_DEVICE_MAX_MEM_ALLOC_SIZE)));
     return cl::Memory(memory, false);
 }
 

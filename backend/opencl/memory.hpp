@@ -1,5 +1,5 @@
-// Memory as kernels see it: a cl_mem for each lane, made when the lane first needs it; the buffers of the interface; and the
-// cache of imports that lets host memory be used call after call without creating an object each time.
+// Memory as kernels see it: a cl_mem for each lane, made when the lane first needs it; the buffers of the interface;
+// and the cache of imports that lets host memory be used call after call without creating an object each time.
 #pragma once
 
 #include <array>
@@ -25,9 +25,7 @@ public:
     Memory& operator=(const Memory&) = delete;
 
     // Distinct lanes may ask at once.
-    cl_mem on(size_t lane) const {
-        return objects_[lane]() != nullptr ? objects_[lane]() : import_on(lane);
-    }
+    cl_mem on(size_t lane) const { return objects_[lane]() != nullptr ? objects_[lane]() : import_on(lane); }
 
 private:
     cl_mem import_on(size_t lane) const;
@@ -61,8 +59,9 @@ struct PageRange {
     void* data() const { return reinterpret_cast<void*>(begin); }
 };
 
-// Imports of host memory, found again by their first page. For CPU devices only: there an import is nothing but a pointer and a size,
-// so that keeping one after the host has freed the memory does no harm. Elsewhere a driver pins or maps the pages.
+// Imports of host memory, found again by their first page. For CPU devices only: there an import is nothing but a
+// pointer and a size, so that keeping one after the host has freed the memory does no harm. Elsewhere a driver pins or
+// maps the pages.
 class ImportCache {
 public:
     explicit ImportCache(Lanes& lanes) : lanes_(lanes) {}

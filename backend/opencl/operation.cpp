@@ -21,7 +21,8 @@ struct Arguments {
     std::initializer_list<const Memory*> memory;
 };
 
-void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, const void* value, const Kernel& kernel) {
+void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, const void* value,
+                  const Kernel& kernel) {
     const cl_int code = clSetKernelArg(instance.kernel(), index, size, value);
     if (code != CL_SUCCESS)
         throw_cl_error(code, "clSetKernelArg", "argument " + std::to_string(index) + " of " + kernel.label);

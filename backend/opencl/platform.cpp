@@ -14,7 +14,8 @@ namespace {
 
 constexpr cl_int platform_not_found = -1001; // CL_PLATFORM_NOT_FOUND_KHR: the ICD loader found no driver
 
-template <size_t size> void copy_text(char (&to)[size], const std::string& from) {
+template <size_t size>
+void copy_text(char (&to)[size], const std::string& from) {
     std::snprintf(to, size, "%s", from.c_str());
 }
 
@@ -56,7 +57,8 @@ bool has_device_scope_atomics(cl_device_id device) {
     return (atomics & needed) == needed && (fences & needed) == needed;
 }
 
-// CL_DEVICE_HOST_UNIFIED_MEMORY is deprecated, and still the only query there is; a probe confirms it when a context is made.
+// CL_DEVICE_HOST_UNIFIED_MEMORY is deprecated, and still the only query there is; a probe confirms it when a context is
+// made.
 bool says_unified_memory(cl_device_id device) {
     return device_value<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY) == CL_TRUE;
 }
@@ -154,7 +156,8 @@ DeviceEntry describe_device(cl_device_id device) {
     if (has_word(extensions, "cl_khr_subgroups") || device_value<cl_uint>(device, CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0)
         info.capabilities |= WINNOW_CAPABILITY_SUBGROUPS;
     if (has_word(extensions, "cl_khr_fp16")) info.capabilities |= WINNOW_CAPABILITY_FP16;
-    if (has_word(extensions, "cl_khr_fp64") || device_value<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0)
+    if (has_word(extensions, "cl_khr_fp64") ||
+        device_value<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0)
         info.capabilities |= WINNOW_CAPABILITY_FP64;
     return entry;
 }
@@ -185,7 +188,8 @@ DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::st
     const auto find = [&](const auto& condition) { return std::find_if(devices.begin(), devices.end(), condition); };
     const auto is_type = [](uint32_t type) { return [type](const DeviceEntry& e) { return e.info.type == type; }; };
     auto chosen = devices.end();
-    const bool is_number = !wish.empty() && std::all_of(wish.begin(), wish.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool is_number =
+        !wish.empty() && std::all_of(wish.begin(), wish.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (wish.empty()) {
         chosen = find(is_type(WINNOW_DEVICE_GPU));
         if (chosen == devices.end()) chosen = devices.begin();
@@ -205,7 +209,8 @@ DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::st
     }
     if (chosen == devices.end()) {
         throw Error(WINNOW_ERROR_NOT_FOUND,
-                    (wish.empty() ? "no device" : origin + ": no device matches \"" + wish + "\"") + "; " + listed(devices));
+                    (wish.empty() ? "no device" : origin + ": no device matches \"" + wish + "\"") + "; " +
+                        listed(devices));
     }
     if (host_threads && chosen->info.type == WINNOW_DEVICE_CPU && !chosen->is_multiple()) {
         const auto multiple =

@@ -1,5 +1,5 @@
-// The devices of all OpenCL platforms of this machine, how they are numbered, and how one is chosen. Only queries: nothing here
-// creates a context.
+// The devices of all OpenCL platforms of this machine, how they are numbered, and how one is chosen. Only queries:
+// nothing here creates a context.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace winnow::opencl {
 
-// One numbered device. Several cl_device_ids where a platform lists the same single-core CPU device several times (PoCL's
-// "basic" devices, POCL_DEVICES="basic basic pthread"): each computes in the thread that calls it, so together they are one device for
-// as many host threads, and they count once.
+// One numbered device. Several cl_device_ids where a platform lists the same single-core CPU device several times
+// (PoCL's "basic" devices, POCL_DEVICES="basic basic pthread"): each computes in the thread that calls it, so together
+// they are one device for as many host threads, and they count once.
 struct DeviceEntry {
     cl_platform_id platform = nullptr;
     std::vector<cl_device_id> devices; // at least one
@@ -20,20 +20,21 @@ struct DeviceEntry {
     bool is_multiple() const { return devices.size() > 1; }
 };
 
-// In the order of their numbers: platforms as the ICD loader lists them; within one, single-core CPU devices last, so that the first
-// device is one that uses the whole CPU by itself.
+// In the order of their numbers: platforms as the ICD loader lists them; within one, single-core CPU devices last, so
+// that the first device is one that uses the whole CPU by itself.
 std::vector<DeviceEntry> list_devices();
 
-// By number, "gpu", "cpu", "accelerator" or a part of the device's or platform's name; "" means WINNOW_DEVICE from the environment, else the first
-// GPU, else the first device. With `host_threads`, a CPU device gives way to the multiple one of its platform, if there is one.
-// Throws NOT_FOUND, listing what exists.
+// By number, "gpu", "cpu", "accelerator" or a part of the device's or platform's name; "" means WINNOW_DEVICE from the
+// environment, else the first GPU, else the first device. With `host_threads`, a CPU device gives way to the multiple
+// one of its platform, if there is one. Throws NOT_FOUND, listing what exists.
 DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::string& request, bool host_threads);
 
 // The entry of one cl_device_id, for a host that brings its own.
 DeviceEntry describe_device(cl_device_id device);
 
 // A query of a fixed-size value, or of a string.
-template <typename T> T device_value(cl_device_id device, cl_device_info what, T absent = T{}) {
+template <typename T>
+T device_value(cl_device_id device, cl_device_info what, T absent = T{}) {
     T value = absent;
     return clGetDeviceInfo(device, what, sizeof value, &value, nullptr) == CL_SUCCESS ? value : absent;
 }

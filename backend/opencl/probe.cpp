@@ -8,7 +8,8 @@ constexpr std::string_view probe_source = R"(
 kernel void winnow_probe(global uint* memory) { memory[1] = memory[0] + 1u; }
 )";
 
-// Runs a kernel on host memory twice, with a change by the host between, and without mapping. Only what is there afterwards counts.
+// Runs a kernel on host memory twice, with a change by the host between, and without mapping. Only what is there
+// afterwards counts.
 bool reaches_host_memory(Lanes& lanes, Programs& programs) {
     const Lane& lane = lanes.front();
     if (device_value<cl_bool>(lane.device(), CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
@@ -30,8 +31,9 @@ bool reaches_host_memory(Lanes& lanes, Programs& programs) {
     for (const cl_uint value : {41u, 7u}) {
         words[0] = value;
         const size_t one = 1;
-        check(clEnqueueNDRangeKernel(queue(), kernel.instances[0].kernel(), 1, nullptr, &one, &one, 0, nullptr, nullptr),
-              "clEnqueueNDRangeKernel");
+        check(
+            clEnqueueNDRangeKernel(queue(), kernel.instances[0].kernel(), 1, nullptr, &one, &one, 0, nullptr, nullptr),
+            "clEnqueueNDRangeKernel");
         check(clFinish(queue()), "clFinish");
         if (words[1] != value + 1) return false;
     }

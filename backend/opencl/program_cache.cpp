@@ -1,4 +1,5 @@
-// An entry is: Header, the key's text, the binary. Lengths and checksum stand in the header; the checksum covers the rest.
+// An entry is: Header, the key's text, the binary. Lengths and checksum stand in the header; the checksum covers the
+// rest.
 #include "opencl/program_cache.hpp"
 
 #include <fcntl.h>
@@ -35,7 +36,11 @@ uint64_t checksum(const Header& header, const void* key, const void* binary) {
 }
 
 std::string error_text(const char* what, const std::filesystem::path& path, int code) {
-    return std::string(what).append(" ").append(path.string()).append(": ").append(std::generic_category().message(code));
+    return std::string(what)
+        .append(" ")
+        .append(path.string())
+        .append(": ")
+        .append(std::generic_category().message(code));
 }
 
 bool write_all(int file, const void* data, size_t size) {
@@ -84,12 +89,11 @@ std::filesystem::path ProgramCache::default_directory() {
 
 std::optional<std::vector<std::byte>> ProgramCache::load(const ProgramKey& key) const {
     if (directory_.empty()) return std::nullopt;
-    const std::filesystem::path path = directory_ / key.file_name();
-    std::error_code ignored;
-    const uintmax_t file_size = std::filesystem::file_size(path, ignored);
-    if (ignored || file_size < sizeof(Header)) return std::nullopt;
-
-    std::ifstream file(path, std::ios::binary);
+    // Everything is asked of the open file: its name may come to stand for another one at any time.
+    std::ifstream file(directory_ / key.file_name(), std::ios::binary | std::ios::ate);
+    if (!file) return std::nullopt;
+    const auto file_size = static_cast<uint64_t>(file.tellg());
+    file.seekg(0);
     Header header{};
     if (!file.read(reinterpret_cast<char*>(&header), sizeof header) || header.magic != magic) return std::nullopt;
     const std::string expected_key = key.text();
@@ -122,7 +126,8 @@ std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::by
     // Unique among processes and among the threads of this one.
     static std::atomic<unsigned> serial{0};
     std::filesystem::path temporary = path;
-    temporary += std::string(".").append(std::to_string(::getpid())).append(".").append(std::to_string(serial++)).append(".tmp");
+    temporary +=
+        std::string(".").append(std::to_string(::getpid())).append(".").append(std::to_string(serial++)).append(".tmp");
 
     const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file < 0) return error_text("cannot create", temporary, errno);

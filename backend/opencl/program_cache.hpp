@@ -1,5 +1,5 @@
-// Compiled programs on disk, so that the second start of a host compiles nothing. No OpenCL in here: a key made of text, a
-// binary made of bytes. An entry that is damaged, truncated, from another format version or for another key is
+// Compiled programs on disk, so that the second start of a host compiles nothing. No OpenCL in here: a key made of
+// text, a binary made of bytes. An entry that is damaged, truncated, from another format version or for another key is
 // reported as absent, and the program is compiled again over it.
 #pragma once
 
@@ -28,7 +28,8 @@ public:
     // In `directory`, which need not exist yet. An empty path: nothing is ever found or stored.
     explicit ProgramCache(std::filesystem::path directory);
 
-    // $XDG_CACHE_HOME/winnow, else $HOME/.cache/winnow, else empty. A relative XDG_CACHE_HOME is ignored, as its specification asks.
+    // $XDG_CACHE_HOME/winnow, else $HOME/.cache/winnow, else empty. A relative XDG_CACHE_HOME is ignored, as its
+    // specification asks.
     static std::filesystem::path default_directory();
 
     const std::filesystem::path& directory() const { return directory_; }

@@ -19,7 +19,8 @@ std::string build_log(const cl::Program& program, cl_device_id device) {
     size_t size = 0;
     if (clGetProgramBuildInfo(program(), device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size) != CL_SUCCESS) return {};
     std::string text(size, '\0');
-    if (clGetProgramBuildInfo(program(), device, CL_PROGRAM_BUILD_LOG, size, text.data(), nullptr) != CL_SUCCESS) return {};
+    if (clGetProgramBuildInfo(program(), device, CL_PROGRAM_BUILD_LOG, size, text.data(), nullptr) != CL_SUCCESS)
+        return {};
     constexpr size_t limit = 4000; // the first errors say it
     text.resize(std::min(text.find('\0'), std::min(size, limit)));
     return text;
@@ -40,7 +41,8 @@ std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device
         binaries[i].resize(sizes[i]);
         pointers[i] = sizes[i] == 0 ? nullptr : binaries[i].data();
     }
-    if (clGetProgramInfo(program(), CL_PROGRAM_BINARIES, count * sizeof(std::byte*), pointers.data(), nullptr)) return {};
+    if (clGetProgramInfo(program(), CL_PROGRAM_BINARIES, count * sizeof(std::byte*), pointers.data(), nullptr))
+        return {};
     for (cl_uint i = 0; i < count; ++i)
         if (devices[i] == device) return std::move(binaries[i]);
     return {};
@@ -106,7 +108,8 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     const ProgramKey key{std::string(source_hash), options,
                          device_text(device, CL_DEVICE_NAME) + " / " + device_text(device, CL_DEVICE_VERSION),
                          device_text(device, CL_DRIVER_VERSION),
-                         platform_text(platform, CL_PLATFORM_NAME) + " / " + platform_text(platform, CL_PLATFORM_VERSION)};
+                         platform_text(platform, CL_PLATFORM_NAME) + " / " +
+                             platform_text(platform, CL_PLATFORM_VERSION)};
     const auto start = std::chrono::steady_clock::now();
     Program program;
     std::optional<std::vector<std::byte>> binary = cache_.load(key);
@@ -135,9 +138,9 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         program.push_back(copy() != nullptr ? std::move(copy) : build(lane, file, source, options));
     }
     const auto spent = std::chrono::steady_clock::now() - start;
-    log_(WINNOW_LOG_DEBUG, std::string(is_loaded ? "loaded " : "compiled ") + std::string(file) + " (" + options + ") in " +
-                               std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()) +
-                               " ms");
+    log_(WINNOW_LOG_DEBUG,
+         std::string(is_loaded ? "loaded " : "compiled ") + std::string(file) + " (" + options + ") in " +
+             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()) + " ms");
     return program;
 }
 

@@ -7,7 +7,8 @@ namespace winnow::opencl {
 
 RuntimeState::RuntimeState(const DeviceRequest& request)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      lanes(open_lanes(request)), programs(lanes, log), capabilities(probe_capabilities(lanes, programs)), imports(lanes) {
+      lanes(open_lanes(request)), programs(lanes, log), capabilities(probe_capabilities(lanes, programs)),
+      imports(lanes) {
     const winnow_device_info& info = lanes.entry.info;
     log(WINNOW_LOG_INFO, std::string("device ") + info.name + " of " + info.platform +
                              (lanes.is_divided() ? ", on " + std::to_string(lanes.all.size()) + " host threads" : "") +
@@ -57,7 +58,8 @@ const Memory* Runtime::scratch(uint64_t bytes, int slot) {
     if (scratch.size >= bytes && scratch.memory != nullptr) return scratch.memory.get();
     state_->finish(); // what runs may be using the old one
     RuntimeState::Scratch larger;
-    larger.size = (bytes + bytes / 2 + 0xffff) & ~uint64_t{0xffff}; // growing token by token does not allocate each time
+    larger.size =
+        (bytes + bytes / 2 + 0xffff) & ~uint64_t{0xffff}; // growing token by token does not allocate each time
     if (state_->is_host_memory()) {
         larger.pages = std::make_unique<HostPages>(larger.size);
         larger.memory = std::make_unique<Memory>(state_->lanes, larger.pages->data(), larger.size);

@@ -1,6 +1,6 @@
-// What the launchers of kernels (sdpa_vector.cpp, kv_append.cpp, ...) see of OpenCL: capabilities, kernels made on demand,
-// memory bound to arguments, and the launch itself. A launcher chooses a variant, fills a parameter struct and calls
-// Operation; which queue, thread and import of host memory that means is decided here.
+// What the launchers of kernels (sdpa_vector.cpp, kv_append.cpp, ...) see of OpenCL: capabilities, kernels made on
+// demand, memory bound to arguments, and the launch itself. A launcher chooses a variant, fills a parameter struct and
+// calls Operation; which queue, thread and import of host memory that means is decided here.
 //
 //     Kernel& kernel = runtime.kernel("sdpa_vector.cl", "sdpa_vector", options);
 //     Operation operation(runtime);
@@ -13,9 +13,9 @@
 //     0        the parameter struct, by value
 //     1 .. n   memory, in the order given to launch(); nullptr arrives as a NULL pointer
 //     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
-// group_base is how one operation is divided among several devices without a global offset: no group may assume that the groups
-// of one get_num_groups(0) are all there are (put the count into the parameters), nor wait for another group. The devices are
-// cores of one CPU then, so that atomics of device scope reach from one to the other.
+// group_base is how one operation is divided among several devices without a global offset: no group may assume that
+// the groups of one get_num_groups(0) are all there are (put the count into the parameters), nor wait for another
+// group. The devices are cores of one CPU then, so that atomics of device scope reach from one to the other.
 #pragma once
 
 #include <array>
@@ -34,14 +34,14 @@ namespace winnow::opencl {
 
 // What was found out about the device; variants are chosen by this alone.
 struct Capabilities {
-    uint32_t type = 0;             // WINNOW_DEVICE_*
-    uint32_t compute_units = 1;    // that work at once on one operation: of the device, or the number of lanes
-    size_t max_group_size = 1;     // work-items
-    uint64_t local_memory = 0;     // bytes
-    uint64_t memory_size = 0;      // bytes
+    uint32_t type = 0;          // WINNOW_DEVICE_*
+    uint32_t compute_units = 1; // that work at once on one operation: of the device, or the number of lanes
+    size_t max_group_size = 1;  // work-items
+    uint64_t local_memory = 0;  // bytes
+    uint64_t memory_size = 0;   // bytes
     uint64_t max_allocation_size = 0;
-    bool zero_copy = false;        // host memory is used where it lies (probed)
-    bool single_launch = false;    // device-scope acquire/release atomics: the last group may combine
+    bool zero_copy = false;     // host memory is used where it lies (probed)
+    bool single_launch = false; // device-scope acquire/release atomics: the last group may combine
     bool subgroups = false;
     bool fp16 = false;
     bool fp64 = false;
@@ -51,8 +51,8 @@ enum class Access { read, write, read_write };
 
 class Memory; // what a pointer argument points to; opaque, because each lane has a cl_mem of its own for it
 
-// Memory as a kernel argument: the pointer argument, and the tensor's first byte relative to it. The pointer is aligned to
-// at least 128 bytes; the offset need not be aligned to more than the element.
+// Memory as a kernel argument: the pointer argument, and the tensor's first byte relative to it. The pointer is aligned
+// to at least 128 bytes; the offset need not be aligned to more than the element.
 struct Bound {
     const Memory* memory = nullptr;
     uint64_t offset = 0; // bytes
@@ -69,8 +69,8 @@ class Kernel; // one entry point of one specialised program; lives as long as th
 class Runtime;
 struct RuntimeState;
 
-// One call of the interface: binds its tensors, launches one kernel or several, completes. Copies host memory in and out
-// where the device cannot reach it. Not to be kept beyond the call.
+// One call of the interface: binds its tensors, launches one kernel or several, completes. Copies host memory in and
+// out where the device cannot reach it. Not to be kept beyond the call.
 class Operation {
 public:
     explicit Operation(Runtime& runtime);
@@ -78,8 +78,8 @@ public:
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
 
-    // An absent tensor gives {nullptr, 0}. Use read_write for a tensor that is written in part only (rows by index); the gaps between
-    // the rows of a strided tensor survive in any case.
+    // An absent tensor gives {nullptr, 0}. Use read_write for a tensor that is written in part only (rows by index);
+    // the gaps between the rows of a strided tensor survive in any case.
     Bound bind(const Tensor& tensor, Access access);
 
     template <typename Params>
@@ -101,7 +101,8 @@ private:
 
 class Runtime {
 public:
-    // Chooses the device (or takes the host's objects), probes it and makes the queues. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+    // Chooses the device (or takes the host's objects), probes it and makes the queues. Throws NOT_FOUND,
+    // INVALID_ARGUMENT, DEVICE.
     explicit Runtime(const DeviceRequest& request);
     ~Runtime();
     Runtime(const Runtime&) = delete;
@@ -112,15 +113,15 @@ public:
     void stats(winnow_stats& out) const;      // launches, programs, copies
     const Log& log() const;
 
-    // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ..."; -cl-std is
-    // added, the newest language of the device); compiled or
-    // loaded at its first use. A lookup hashes the three strings (about 0.1 us), so where the options string is costly to
-    // make, keep the reference: it stays valid as long as the Runtime. Throws DEVICE with the build log.
+    // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ...";
+    // -cl-std is added, the newest language of the device); compiled or loaded at its first use. A lookup hashes the
+    // three strings (about 0.1 us), so where the options string is costly to make, keep the reference: it stays valid
+    // as long as the Runtime. Throws DEVICE with the build log.
     Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
 
-    // Device memory for a kernel's partial results, at least `bytes` large, zeroed when it is made and handed out again at each
-    // call with what the last launch left in it: a counter in it has to be put back to zero by the group that used it last. Each
-    // `slot` (0 to 3) is a memory of its own. Growing it gives a new, zeroed one.
+    // Device memory for a kernel's partial results, at least `bytes` large, zeroed when it is made and handed out again
+    // at each call with what the last launch left in it: a counter in it has to be put back to zero by the group that
+    // used it last. Each `slot` (0 to 3) is a memory of its own. Growing it gives a new, zeroed one.
     const Memory* scratch(uint64_t bytes, int slot = 0);
 
     std::unique_ptr<Buffer> allocate(uint64_t size);

@@ -1,0 +1,87 @@
+// Which device a wish chooses, on machines that are made up here.
+#include "opencl/platform.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "device/device.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+DeviceEntry device(const char* name, const char* platform, uint32_t type, size_t count = 1) {
+    DeviceEntry entry;
+    std::snprintf(entry.info.name, sizeof entry.info.name, "%s", name);
+    std::snprintf(entry.info.platform, sizeof entry.info.platform, "%s", platform);
+    entry.info.type = type;
+    entry.platform = reinterpret_cast<cl_platform_id>(static_cast<uintptr_t>(platform[0])); // only compared
+    entry.devices.resize(count);
+    return entry;
+}
+
+class SelectDeviceTest : public testing::Test {
+protected:
+    void SetUp() override { ::unsetenv("WINNOW_DEVICE"); }
+    void TearDown() override { ::unsetenv("WINNOW_DEVICE"); }
+
+    std::string select(const std::string& wish, bool host_threads = false) const {
+        return select_device(devices_, wish, host_threads).info.name;
+    }
+
+    std::vector<DeviceEntry> devices_{
+        device("pthread", "Portable", WINNOW_DEVICE_CPU), device("basic", "Portable", WINNOW_DEVICE_CPU, 2),
+        device("Ryzen", "Vendor", WINNOW_DEVICE_CPU), device("Arc A770", "Vendor", WINNOW_DEVICE_GPU),
+        device("Adreno 750", "Qualcomm", WINNOW_DEVICE_GPU)};
+};
+
+TEST_F(SelectDeviceTest, NothingSaidTakesTheFirstGpuElseTheFirstDevice) {
+    EXPECT_EQ(select(""), "Arc A770");
+    devices_.resize(3);
+    EXPECT_EQ(select(""), "pthread");
+}
+
+TEST_F(SelectDeviceTest, WordsNumbersAndPartsOfNames) {
+    EXPECT_EQ(select("gpu"), "Arc A770");
+    EXPECT_EQ(select("CPU"), "pthread");
+    EXPECT_EQ(select("1"), "basic");
+    EXPECT_EQ(select("4"), "Adreno 750");
+    EXPECT_EQ(select("adreno"), "Adreno 750");
+    EXPECT_EQ(select("vendor"), "Ryzen");
+    EXPECT_EQ(select(" a770 "), "Arc A770");
+}
+
+TEST_F(SelectDeviceTest, TheEnvironmentAnswersWhereTheHostSaysNothing) {
+    ::setenv("WINNOW_DEVICE", "adreno", 1);
+    EXPECT_EQ(select(""), "Adreno 750");
+    EXPECT_EQ(select("0"), "pthread");
+}
+
+TEST_F(SelectDeviceTest, HostThreadsTakeTheMultipleDeviceOfTheSamePlatform) {
+    EXPECT_EQ(select("cpu", true), "basic");
+    EXPECT_EQ(select("0", true), "basic");
+    EXPECT_EQ(select("basic", true), "basic");
+    EXPECT_EQ(select("ryzen", true), "Ryzen");
+    EXPECT_EQ(select("", true), "Arc A770");
+}
+
+TEST_F(SelectDeviceTest, WhatDoesNotExistIsRefusedWithAListOfWhatDoes) {
+    for (const char* wish : {"nonesuch", "5", "99999999999999999999", "accelerator"}) {
+        try {
+            select(wish);
+            FAIL() << wish;
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), WINNOW_ERROR_NOT_FOUND);
+            const std::string text = error.what();
+            EXPECT_NE(text.find(wish), std::string::npos) << text;
+            for (const DeviceEntry& entry : devices_) EXPECT_NE(text.find(entry.info.name), std::string::npos) << text;
+        }
+    }
+    devices_.clear();
+    EXPECT_THROW(select(""), Error);
+    EXPECT_THROW(select("gpu"), Error);
+}
+
+} // namespace
+} // namespace winnow::opencl

@@ -1,0 +1,189 @@
+// The disk cache of compiled programs: keys that differ never meet, and a damaged entry is an absent one.
+#include "opencl/program_cache.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+namespace winnow::opencl {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::byte> bytes(size_t size, unsigned seed) {
+    std::vector<std::byte> result(size);
+    for (std::byte& byte : result) byte = static_cast<std::byte>(seed = seed * 1664525u + 1013904223u, seed >> 24);
+    return result;
+}
+
+class ProgramCacheTest : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "winnow-cache-XXXXXX").string();
+        ASSERT_NE(::mkdtemp(name.data()), nullptr);
+        directory_ = name;
+    }
+    void TearDown() override { fs::remove_all(directory_); }
+
+    fs::path entry() const { return directory_ / key_.file_name(); }
+
+    // Overwrites the byte at `offset` with its complement.
+    void damage(uintmax_t offset) const {
+        std::fstream file(entry(), std::ios::binary | std::ios::in | std::ios::out);
+        file.seekg(static_cast<std::streamoff>(offset));
+        const int byte = file.get();
+        file.seekp(static_cast<std::streamoff>(offset));
+        file.put(static_cast<char>(~byte));
+    }
+
+    fs::path directory_;
+    ProgramKey key_{"hash", "-DX=1", "device", "driver 1", "platform"};
+};
+
+TEST_F(ProgramCacheTest, ReturnsWhatWasStored) {
+    const ProgramCache cache(directory_ / "made" / "on demand");
+    EXPECT_EQ(cache.load(key_), std::nullopt);
+    const auto binary = bytes(100'000, 1);
+    EXPECT_EQ(cache.store(key_, binary), "");
+    EXPECT_EQ(cache.load(key_), binary);
+    const auto other = bytes(10, 2);
+    EXPECT_EQ(cache.store(key_, other), "");
+    EXPECT_EQ(cache.load(key_), other);
+}
+
+TEST_F(ProgramCacheTest, EveryFieldOfTheKeyCounts) {
+    const ProgramCache cache(directory_);
+    ASSERT_EQ(cache.store(key_, bytes(10, 1)), "");
+    for (std::string ProgramKey::*field : {&ProgramKey::source_hash, &ProgramKey::options, &ProgramKey::device,
+                                           &ProgramKey::driver_version, &ProgramKey::platform}) {
+        ProgramKey other = key_;
+        other.*field += "x";
+        EXPECT_EQ(cache.load(other), std::nullopt);
+        EXPECT_NE(other.file_name(), key_.file_name());
+    }
+    // The same characters, cut elsewhere.
+    ProgramKey shifted = key_;
+    shifted.source_hash = "has";
+    shifted.options = "h-DX=1";
+    EXPECT_NE(shifted.text(), key_.text());
+}
+
+TEST_F(ProgramCacheTest, AnEntryUnderAnotherKeysNameIsRefused) {
+    const ProgramCache cache(directory_);
+    ASSERT_EQ(cache.store(key_, bytes(10, 1)), "");
+    ProgramKey other = key_;
+    other.driver_version = "driver 2"; // as long as the first, so that only the content tells
+    fs::rename(entry(), directory_ / other.file_name());
+    EXPECT_EQ(cache.load(other), std::nullopt);
+}
+
+TEST_F(ProgramCacheTest, ADamagedByteAnywhereMakesTheEntryAbsent) {
+    const ProgramCache cache(directory_);
+    const auto binary = bytes(50, 3);
+    ASSERT_EQ(cache.store(key_, binary), "");
+    const uintmax_t size = fs::file_size(entry());
+    for (uintmax_t offset = 0; offset < size; ++offset) {
+        damage(offset);
+        EXPECT_EQ(cache.load(key_), std::nullopt) << "byte " << offset << " of " << size;
+        damage(offset);
+    }
+    EXPECT_EQ(cache.load(key_), binary) << "the last repair did not work, so the test proves nothing";
+}
+
+TEST_F(ProgramCacheTest, EveryTruncationAndAnExtensionMakeTheEntryAbsent) {
+    const ProgramCache cache(directory_);
+    const auto binary = bytes(50, 4);
+    ASSERT_EQ(cache.store(key_, binary), "");
+    const uintmax_t size = fs::file_size(entry());
+    fs::resize_file(entry(), size + 1);
+    EXPECT_EQ(cache.load(key_), std::nullopt);
+    for (uintmax_t kept = size; kept-- > 0;) {
+        fs::resize_file(entry(), kept);
+        EXPECT_EQ(cache.load(key_), std::nullopt) << kept << " of " << size << " bytes";
+    }
+    EXPECT_EQ(cache.store(key_, binary), ""); // and it is replaced
+    EXPECT_EQ(cache.load(key_), binary);
+}
+
+TEST_F(ProgramCacheTest, AnEntryOfAnotherFormatVersionIsAbsent) {
+    const ProgramCache cache(directory_);
+    ASSERT_EQ(cache.store(key_, bytes(50, 5)), "");
+    std::fstream file(entry(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(7);
+    file.put('2');
+    file.close();
+    EXPECT_EQ(cache.load(key_), std::nullopt);
+}
+
+TEST_F(ProgramCacheTest, WhereNothingCanBeWrittenTheReasonIsReturned) {
+    const fs::path file = directory_ / "file";
+    std::ofstream(file) << "in the way";
+    const ProgramCache cache(file / "below");
+    EXPECT_NE(cache.store(key_, bytes(10, 1)), "");
+    EXPECT_EQ(cache.load(key_), std::nullopt);
+    const ProgramCache none{fs::path()};
+    EXPECT_NE(none.store(key_, bytes(10, 1)), "");
+    EXPECT_EQ(none.load(key_), std::nullopt);
+}
+
+TEST_F(ProgramCacheTest, AnEntryThatIsAFolderIsAbsent) {
+    const ProgramCache cache(directory_);
+    fs::create_directory(entry());
+    EXPECT_EQ(cache.load(key_), std::nullopt);
+    EXPECT_NE(cache.store(key_, bytes(10, 1)), "");
+    for (const auto& left : fs::directory_iterator(directory_)) EXPECT_EQ(left.path(), entry()) << "left behind";
+}
+
+TEST_F(ProgramCacheTest, ConcurrentWritersLeaveOneWholeEntry) {
+    const ProgramCache cache(directory_);
+    const std::vector<std::vector<std::byte>> versions{bytes(100'000, 1), bytes(150'000, 2), bytes(1, 3)};
+    ASSERT_EQ(cache.store(key_, versions[0]), "");
+    std::atomic<bool> is_over{false};
+    std::atomic<int> torn{0};
+    std::thread reader([&] {
+        while (!is_over) {
+            const auto found = cache.load(key_);
+            if (!found || std::find(versions.begin(), versions.end(), *found) == versions.end()) ++torn;
+        }
+    });
+    std::vector<std::thread> writers;
+    for (const auto& version : versions)
+        writers.emplace_back([&] {
+            for (int i = 0; i < 100; ++i) EXPECT_EQ(cache.store(key_, version), "");
+        });
+    for (std::thread& writer : writers) writer.join();
+    is_over = true;
+    reader.join();
+    EXPECT_EQ(torn, 0);
+    for (const auto& left : fs::directory_iterator(directory_)) EXPECT_EQ(left.path(), entry()) << "left behind";
+}
+
+TEST(ProgramCacheDirectory, FollowsTheEnvironment) {
+    const auto restore = [](const char* name, const char* value) {
+        return value != nullptr ? ::setenv(name, value, 1) : ::unsetenv(name);
+    };
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    const std::string kept_cache = cache != nullptr ? cache : "";
+    const std::string kept_home = home != nullptr ? home : "";
+
+    ::setenv("HOME", "/somewhere", 1);
+    ::setenv("XDG_CACHE_HOME", "/caches", 1);
+    EXPECT_EQ(ProgramCache::default_directory(), "/caches/winnow");
+    ::setenv("XDG_CACHE_HOME", "relative", 1);
+    EXPECT_EQ(ProgramCache::default_directory(), "/somewhere/.cache/winnow");
+    ::unsetenv("XDG_CACHE_HOME");
+    EXPECT_EQ(ProgramCache::default_directory(), "/somewhere/.cache/winnow");
+    ::unsetenv("HOME");
+    EXPECT_EQ(ProgramCache::default_directory(), "");
+
+    restore("XDG_CACHE_HOME", cache != nullptr ? kept_cache.c_str() : nullptr);
+    restore("HOME", home != nullptr ? kept_home.c_str() : nullptr);
+}
+
+} // namespace
+} // namespace winnow::opencl
