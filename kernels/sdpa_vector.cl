@@ -34,9 +34,9 @@
 #endif
 #define TILE_VECTORS (TILE / 16)
 
-/* Keys between a use and the prefetch for it. */
-#define K_AHEAD 64
-#define V_AHEAD 32
+/* Keys between a use and the prefetches for it, as far as the split reaches. */
+#define NEAR TILE
+#define FAR 128
 
 /* Rows whose sums for four tokens fit the registers together. */
 #define ROWS_AT_ONCE (ROWS <= 6 ? ROWS : 4)
@@ -47,24 +47,27 @@
 #endif
 
 /* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may be read: later ones repeat it. */
-static inline void dot16(const float16 *q, const __global uchar *k, long k_stride, const __global uchar *v, long v_stride, uint key, uint last, float scale,
+static inline void dot16(const float16 *q, const __global uchar *k, long stride, uint key, uint last, long near, long far, float scale,
                          float16 *s, uint s_step) {
     float16 sums[ROWS * 4];
     for (uint four = 0; four < 4; ++four) {
-        for (uint t = 0; t < 4; ++t) {
-            prefetch_row(k + (long)min(key + K_AHEAD + four * 4 + t, last) * k_stride, K_ROW_BYTES);
-            prefetch_row(v + (long)min(key + V_AHEAD + four * 4 + t, last) * v_stride, V_ROW_BYTES);
-        }
-        const __global uchar *k0 = k + (long)min(key + four * 4 + 0, last) * k_stride;
-        const __global uchar *k1 = k + (long)min(key + four * 4 + 1, last) * k_stride;
-        const __global uchar *k2 = k + (long)min(key + four * 4 + 2, last) * k_stride;
-        const __global uchar *k3 = k + (long)min(key + four * 4 + 3, last) * k_stride;
+        const __global uchar *k0 = k + (long)min(key + four * 4 + 0, last) * stride;
+        const __global uchar *k1 = k + (long)min(key + four * 4 + 1, last) * stride;
+        const __global uchar *k2 = k + (long)min(key + four * 4 + 2, last) * stride;
+        const __global uchar *k3 = k + (long)min(key + four * 4 + 3, last) * stride;
 #pragma unroll
         for (uint first = 0; first < ROWS; first += ROWS_AT_ONCE) {
             float16 sum[ROWS_AT_ONCE][4];
 #pragma unroll
             for (uint r = 0; r < ROWS_AT_ONCE; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = (float16)(0.0f);
+#pragma unroll 2
             for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
+                if (first == 0) {
+                    PREFETCH_CHUNK(k0, chunk, K_ELEMENT_BYTES, near, far);
+                    PREFETCH_CHUNK(k1, chunk, K_ELEMENT_BYTES, near, far);
+                    PREFETCH_CHUNK(k2, chunk, K_ELEMENT_BYTES, near, far);
+                    PREFETCH_CHUNK(k3, chunk, K_ELEMENT_BYTES, near, far);
+                }
                 const float16 x0 = load_key(k0, chunk);
                 const float16 x1 = load_key(k1, chunk);
                 const float16 x2 = load_key(k2, chunk);
@@ -89,7 +92,7 @@ static inline void dot16(const float16 *q, const __global uchar *k, long k_strid
 
 /* Adds weight x value of `count` keys to `size` chunks of the accumulator, after scaling it. weights: [ROWS][TILE]. */
 static inline void add_values(float16 *accumulator, const float *rescale, const float *weights, const __global uchar *v,
-                              long stride, uint count, uint chunk, const uint size) {
+                              long stride, uint count, long near, long far, uint chunk, const uint size) {
     float16 sum[ROWS][SLICE];
 #pragma unroll
     for (uint r = 0; r < ROWS; ++r)
@@ -99,6 +102,7 @@ static inline void add_values(float16 *accumulator, const float *rescale, const 
         const __global uchar *row = v + (long)t * stride;
 #pragma unroll
         for (uint c = 0; c < size; ++c) {
+            PREFETCH_CHUNK(row + chunk * 16 * V_ELEMENT_BYTES, c, V_ELEMENT_BYTES, near, far);
             const float16 x = load_value(row, chunk + c);
 #pragma unroll
             for (uint r = 0; r < ROWS; ++r) sum[r][c] = fma((float16)(weights[r * TILE + t]), x, sum[r][c]);
@@ -187,8 +191,10 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
         }
 
         /* Logits. */
+        const long near = key + TILE + NEAR <= unit.key_end ? NEAR : 0;
+        const long far = key + TILE + FAR <= unit.key_end ? FAR : near;
         for (uint i = 0; i * 16 < count; ++i)
-            dot16(q, k, p->k.stride[2], v, p->v.stride[2], key + i * 16, unit.key_end - 1, p->scale, s + i, TILE_VECTORS);
+            dot16(q, k, p->k.stride[2], key + i * 16, unit.key_end - 1, near * p->k.stride[2], far * p->k.stride[2], p->scale, s + i, TILE_VECTORS);
         int hide = !all || count < TILE;
         uint used = count; /* keys after the last one that a row sees have no weight */
         if (has_transform || hide) {
@@ -235,10 +241,11 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
         const __global uchar *rows = v + (long)key * p->v.stride[2];
         if (all || values_are_finite(rows, p->v.stride[2], used)) {
             for (uint c = 0; c + SLICE <= V_CHUNKS; c += SLICE)
-                add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used, c, SLICE);
+                add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used,
+                           near * p->v.stride[2], far * p->v.stride[2], c, SLICE);
 #if V_CHUNKS % SLICE
-            add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used, V_CHUNKS / SLICE * SLICE,
-                       V_CHUNKS % SLICE);
+            add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used,
+                       near * p->v.stride[2], far * p->v.stride[2], V_CHUNKS / SLICE * SLICE, V_CHUNKS % SLICE);
 #endif
         } else {
             add_seen_values(accumulator, rescale, (const float *)s, seen, rows, p->v.stride[2], used);
