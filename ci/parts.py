@@ -92,7 +92,7 @@ def pip():
     """The pip of a virtual environment of our own: Debian's refuses to touch the system's."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = CACHE / f"pip-{version}"  # not renamed into place: a virtual environment knows its own path
-    if not (folder / ".done").exists():
+    if not (folder / ".done").exists() or not (folder / "bin" / "python").exists():
         venv.create(folder, clear=True, with_pip=True)
         (folder / ".done").touch()
     return [folder / "bin" / "python", "-m", "pip"]
