@@ -1,0 +1,337 @@
+/* Structs that are shorter or longer than ours, chains of extensions, and NULL wherever an argument can be. */
+#include <string.h>
+
+#include "abi.h"
+
+/* ---- Structs that the backend fills ------------------------------------------------------------------------------- */
+
+/* Calls with a struct of `given` bytes inside a larger memory: what it may write is exactly that. */
+typedef int32_t (*fill_function)(const abi_backend *backend, void *target);
+
+static int32_t fill_device_info(const abi_backend *backend, void *target) {
+    return backend->api->device_info(0, (winnow_device_info *)target, NULL, 0);
+}
+static int32_t fill_context_info(const abi_backend *backend, void *target) {
+    return backend->api->context_info(backend->context, (winnow_device_info *)target);
+}
+static int32_t fill_stats(const abi_backend *backend, void *target) {
+    return backend->api->context_stats(backend->context, (winnow_stats *)target);
+}
+
+static void check_fill(abi_run *run, const abi_backend *backend, fill_function fill, uint32_t size) {
+    static const uint32_t offsets[] = {0, 8, 32};
+    union {
+        uint32_t struct_size;
+        uint64_t alignment;
+        unsigned char bytes[1024];
+    } target;
+    uint32_t given, at;
+    size_t which;
+    /* Too short: refused and left alone. */
+    for (given = 0; given < size; given += given < 8 ? 4 : 52) {
+        memset(&target, 0xa7, sizeof target);
+        target.struct_size = given;
+        EXPECT_STATUS(fill(backend, &target), WINNOW_ERROR_INVALID_ARGUMENT);
+        for (at = 4; at < sizeof target; ++at)
+            if (target.bytes[at] != 0xa7) break;
+        EXPECT(at == sizeof target);
+    }
+    /* As long as ours and longer: filled, what is unknown is zero, and nothing beyond is touched. */
+    for (which = 0; which < sizeof offsets / sizeof offsets[0]; ++which) {
+        given = size + offsets[which];
+        memset(&target, 0xa7, sizeof target);
+        target.struct_size = given;
+        EXPECT_STATUS(fill(backend, &target), WINNOW_OK);
+        EXPECT(target.struct_size == given);
+        for (at = size; at < given; ++at)
+            if (target.bytes[at] != 0) break;
+        EXPECT(at == given);
+        for (at = given; at < sizeof target; ++at)
+            if (target.bytes[at] != 0xa7) break;
+        EXPECT(at == sizeof target);
+    }
+}
+
+void check_output_structs(abi_run *run) {
+    abi_backend backend = abi_open_context(run);
+    uint32_t count = 0;
+    winnow_device_info info;
+    if (backend.api) {
+        EXPECT_STATUS(backend.api->device_count(&count, NULL, 0), WINNOW_OK);
+        if (count > 0) check_fill(run, &backend, fill_device_info, sizeof(winnow_device_info));
+        check_fill(run, &backend, fill_context_info, sizeof(winnow_device_info));
+        check_fill(run, &backend, fill_stats, sizeof(winnow_stats));
+        memset(&info, 0xff, sizeof info);
+        info.struct_size = sizeof info;
+        EXPECT_STATUS(backend.api->context_info(backend.context, &info), WINNOW_OK);
+        EXPECT(memchr(info.name, 0, sizeof info.name) != NULL && info.name[0] != 0);
+        EXPECT(memchr(info.vendor, 0, sizeof info.vendor) != NULL);
+        EXPECT(memchr(info.platform, 0, sizeof info.platform) != NULL);
+        EXPECT(memchr(info.driver_version, 0, sizeof info.driver_version) != NULL);
+        EXPECT(memchr(info.kernel_shape, 0, sizeof info.kernel_shape) != NULL && info.kernel_shape[0] != 0);
+        EXPECT(info.type >= WINNOW_DEVICE_CPU && info.type <= WINNOW_DEVICE_ACCELERATOR);
+        EXPECT(info.memory_size > 0 && info.max_allocation_size > 0 && info.compute_units > 0);
+    }
+    abi_close(run, &backend);
+}
+
+/* ---- Structs that the backend reads ------------------------------------------------------------------------------- */
+
+/* What follows our version of a struct in a newer host. */
+#define LONGER(type)            \
+    struct {                    \
+        type first;             \
+        unsigned char tail[24]; \
+    }
+
+typedef struct read_case {
+    uint32_t *struct_size; /* of the struct that varies */
+    uint32_t size;         /* ours */
+    unsigned char *tail;   /* of the longer one */
+    int32_t (*call)(const abi_backend *backend, void *data);
+    void *data;
+} read_case;
+
+/* Each length in turn; the last call is a good one again. */
+static void check_read(abi_run *run, const abi_backend *backend, const read_case *what) {
+    static const uint32_t short_by[] = {1, 4, 8, 16};
+    size_t which;
+    for (which = 0; which < sizeof short_by / sizeof short_by[0]; ++which) {
+        *what->struct_size = what->size - short_by[which];
+        EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
+    }
+    *what->struct_size = 0;
+    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
+    *what->struct_size = UINT32_MAX;
+    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
+    *what->struct_size = what->size + 24;
+    what->tail[0] = 1;
+    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
+    what->tail[0] = 0;
+    what->tail[23] = 1;
+    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
+    what->tail[23] = 0;
+    EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
+    *what->struct_size = what->size;
+    what->tail[0] = 1; /* beyond struct_size: none of the backend's business */
+    EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
+    what->tail[0] = 0;
+}
+
+static int32_t call_context(const abi_backend *backend, void *data) {
+    winnow_context *context = NULL;
+    const int32_t status = backend->api->context_create((const winnow_context_desc *)data, &context, NULL, 0);
+    if (status != WINNOW_OK) return context == NULL ? status : -1;
+    return backend->api->context_destroy(context);
+}
+static int32_t call_buffer(const abi_backend *backend, void *data) {
+    winnow_buffer *buffer = NULL;
+    const int32_t status = backend->api->buffer_create(backend->context, (const winnow_buffer_desc *)data, &buffer);
+    if (status != WINNOW_OK) return buffer == NULL ? status : -1;
+    return backend->api->buffer_destroy(buffer);
+}
+/* Refused calls must leave the outputs as they were; the status -1 says that one did not. */
+static int32_t call_work(const abi_backend *backend, void *data, const winnow_sdpa_desc *sdpa,
+                         const winnow_kv_append_desc *append) {
+    abi_work *work = (abi_work *)data;
+    const int32_t supported = sdpa ? backend->api->supports_sdpa(backend->context, sdpa, NULL, 0)
+                                   : backend->api->supports_kv_append(backend->context, append, NULL, 0);
+    const int32_t status =
+        sdpa ? backend->api->sdpa(backend->context, sdpa, NULL) : backend->api->kv_append(backend->context, append, NULL);
+    if (supported != status || backend->api->finish(backend->context) != WINNOW_OK) return -1;
+    if (status != WINNOW_OK && !abi_is_untouched(work)) return -1;
+    if (status == WINNOW_OK) abi_prepare(work);
+    return status;
+}
+
+typedef struct longer_work {
+    abi_work work;
+    LONGER(winnow_sdpa_desc) sdpa;
+    LONGER(winnow_kv_append_desc) append;
+    LONGER(winnow_tensor) tensor; /* stands for q, or for the cache */
+} longer_work;
+
+static int32_t call_sdpa(const abi_backend *backend, void *data) {
+    longer_work *longer = (longer_work *)data;
+    return call_work(backend, &longer->work, &longer->sdpa.first, NULL);
+}
+static int32_t call_append(const abi_backend *backend, void *data) {
+    longer_work *longer = (longer_work *)data;
+    return call_work(backend, &longer->work, NULL, &longer->append.first);
+}
+
+void check_input_structs(abi_run *run) {
+    abi_backend backend = abi_open_context(run);
+    LONGER(winnow_context_desc) context;
+    LONGER(winnow_buffer_desc) buffer;
+    longer_work longer;
+    read_case what;
+    if (backend.api) {
+        memset(&context, 0, sizeof context);
+        context.first.device = run->device;
+        what.struct_size = &context.first.struct_size;
+        what.size = sizeof context.first;
+        what.tail = context.tail;
+        what.call = call_context;
+        what.data = &context;
+        check_read(run, &backend, &what);
+
+        memset(&buffer, 0, sizeof buffer);
+        buffer.first.kind = WINNOW_BUFFER_ALLOCATE;
+        buffer.first.size = 16;
+        what.struct_size = &buffer.first.struct_size;
+        what.size = sizeof buffer.first;
+        what.tail = buffer.tail;
+        what.call = call_buffer;
+        what.data = &buffer;
+        check_read(run, &backend, &what);
+
+        memset(&longer, 0, sizeof longer);
+        abi_prepare(&longer.work);
+        longer.sdpa.first = longer.work.sdpa;
+        longer.append.first = longer.work.append;
+        what.struct_size = &longer.sdpa.first.struct_size;
+        what.size = sizeof longer.sdpa.first;
+        what.tail = longer.sdpa.tail;
+        what.call = call_sdpa;
+        what.data = &longer;
+        check_read(run, &backend, &what);
+        what.struct_size = &longer.append.first.struct_size;
+        what.size = sizeof longer.append.first;
+        what.tail = longer.append.tail;
+        what.call = call_append;
+        check_read(run, &backend, &what);
+
+        longer.tensor.first = longer.work.q_view;
+        longer.sdpa.first.q = &longer.tensor.first;
+        what.struct_size = &longer.tensor.first.struct_size;
+        what.size = sizeof longer.tensor.first;
+        what.tail = longer.tensor.tail;
+        what.call = call_sdpa;
+        check_read(run, &backend, &what);
+        longer.tensor.first = longer.work.cache_view;
+        longer.append.first.k_cache = &longer.tensor.first;
+        what.call = call_append;
+        check_read(run, &backend, &what);
+    }
+    abi_close(run, &backend);
+}
+
+/* ---- Extensions --------------------------------------------------------------------------------------------------- */
+
+void check_extension_chains(abi_run *run) {
+    abi_backend backend = abi_open_context(run);
+    winnow_extension first, second;
+    winnow_context_desc context;
+    winnow_buffer_desc buffer;
+    abi_work work;
+    int is_required;
+    if (backend.api) {
+        memset(&first, 0, sizeof first);
+        first.struct_size = sizeof first;
+        first.type = 0x7ffffff1u;
+        first.next = &second;
+        second = first;
+        second.type = 0x7ffffff2u;
+        second.next = NULL;
+        memset(&context, 0, sizeof context);
+        context.struct_size = sizeof context;
+        context.device = run->device;
+        context.next = &first;
+        memset(&buffer, 0, sizeof buffer);
+        buffer.struct_size = sizeof buffer;
+        buffer.kind = WINNOW_BUFFER_ALLOCATE;
+        buffer.size = 16;
+        buffer.next = &first;
+        /* Unknown ones are skipped; where the last of the chain is required, the whole is refused. */
+        for (is_required = 0; is_required < 2; ++is_required) {
+            const int32_t want = is_required ? WINNOW_ERROR_UNSUPPORTED : WINNOW_OK;
+            second.flags = is_required ? WINNOW_EXTENSION_REQUIRED : 0;
+            abi_prepare(&work);
+            work.sdpa.next = work.append.next = &first;
+            EXPECT_STATUS(call_context(&backend, &context), want);
+            EXPECT_STATUS(call_buffer(&backend, &buffer), want);
+            EXPECT_STATUS(call_work(&backend, &work, &work.sdpa, NULL), want);
+            abi_prepare(&work);
+            work.sdpa.next = work.append.next = &first;
+            EXPECT_STATUS(call_work(&backend, &work, NULL, &work.append), want);
+        }
+        second.flags = 0;
+        first.struct_size = 4;
+        EXPECT_STATUS(call_context(&backend, &context), WINNOW_ERROR_INVALID_ARGUMENT);
+    }
+    abi_close(run, &backend);
+}
+
+/* ---- NULL --------------------------------------------------------------------------------------------------------- */
+
+void check_null_arguments(abi_run *run) {
+    const int32_t invalid = WINNOW_ERROR_INVALID_ARGUMENT;
+    abi_backend backend = abi_open_context(run);
+    const winnow_api *api = backend.api;
+    winnow_context *context = backend.context;
+    winnow_context *made = NULL;
+    winnow_buffer *buffer = NULL;
+    winnow_buffer_desc buffer_desc;
+    winnow_context_desc context_desc;
+    winnow_device_info info;
+    winnow_stats stats;
+    winnow_event *event = NULL;
+    uint32_t number = 0;
+    void *pointer = NULL;
+    unsigned char byte = 0;
+    abi_work work;
+    if (api) {
+        abi_prepare(&work);
+        memset(&context_desc, 0, sizeof context_desc);
+        context_desc.struct_size = sizeof context_desc;
+        context_desc.device = run->device;
+        memset(&buffer_desc, 0, sizeof buffer_desc);
+        buffer_desc.struct_size = sizeof buffer_desc;
+        buffer_desc.kind = WINNOW_BUFFER_ALLOCATE;
+        buffer_desc.size = 16;
+        memset(&info, 0, sizeof info);
+        info.struct_size = sizeof info;
+        memset(&stats, 0, sizeof stats);
+        stats.struct_size = sizeof stats;
+
+        EXPECT_STATUS(api->device_count(NULL, NULL, 0), invalid);
+        EXPECT_STATUS(api->device_info(0, NULL, NULL, 0), invalid);
+        EXPECT_STATUS(api->context_create(NULL, &made, NULL, 0), invalid);
+        EXPECT_STATUS(api->context_create(&context_desc, NULL, NULL, 0), invalid);
+        EXPECT(made == NULL);
+        EXPECT(api->context_message(NULL) != NULL);
+        EXPECT(api->context_message(context) != NULL);
+        EXPECT_STATUS(api->context_info(NULL, &info), invalid);
+        EXPECT_STATUS(api->context_info(context, NULL), invalid);
+        EXPECT_STATUS(api->context_stats(NULL, &stats), invalid);
+        EXPECT_STATUS(api->context_stats(context, NULL), invalid);
+        EXPECT_STATUS(api->buffer_create(NULL, &buffer_desc, &buffer), invalid);
+        EXPECT_STATUS(api->buffer_create(context, NULL, &buffer), invalid);
+        EXPECT_STATUS(api->buffer_create(context, &buffer_desc, NULL), invalid);
+        EXPECT(buffer == NULL);
+        EXPECT_STATUS(api->buffer_write(NULL, 0, &byte, 1), invalid);
+        EXPECT_STATUS(api->buffer_read(NULL, 0, &byte, 1), invalid);
+        EXPECT_STATUS(api->supports_sdpa(NULL, &work.sdpa, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports_sdpa(context, NULL, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports_kv_append(NULL, &work.append, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports_kv_append(context, NULL, NULL, 0), invalid);
+        EXPECT_STATUS(api->sdpa(NULL, &work.sdpa, &event), invalid);
+        EXPECT_STATUS(api->sdpa(context, NULL, &event), invalid);
+        EXPECT_STATUS(api->kv_append(NULL, &work.append, &event), invalid);
+        EXPECT_STATUS(api->kv_append(context, NULL, &event), invalid);
+        EXPECT(event == NULL);
+        EXPECT_STATUS(api->flush(NULL), invalid);
+        EXPECT_STATUS(api->finish(NULL), invalid);
+        EXPECT_STATUS(api->event_wait(NULL), invalid);
+        EXPECT_STATUS(api->event_is_complete(NULL, &number), invalid);
+        EXPECT_STATUS(api->wait_cl_event(NULL, &byte), invalid);
+        EXPECT_STATUS(api->wait_cl_event(context, NULL), invalid);
+        EXPECT_STATUS(api->event_get_cl(NULL, &pointer), invalid);
+        EXPECT_STATUS(api->context_destroy(NULL), WINNOW_OK);
+        EXPECT_STATUS(api->buffer_destroy(NULL), WINNOW_OK);
+        EXPECT_STATUS(api->event_destroy(NULL), WINNOW_OK);
+        EXPECT(abi_is_untouched(&work));
+    }
+    abi_close(run, &backend);
+}
