@@ -5,9 +5,7 @@ namespace winnow::backend {
 
 const char* const name = "reference";
 
-std::vector<winnow_device_info> enumerate() {
-    return {reference::device_info()};
-}
+std::vector<winnow_device_info> enumerate() { return {reference::device_info()}; }
 
 std::unique_ptr<Device> create(const DeviceRequest& request) {
     return std::make_unique<reference::ReferenceDevice>(request);

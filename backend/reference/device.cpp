@@ -53,13 +53,9 @@ HostBuffer::HostBuffer(uint64_t size) : owned_(new (std::nothrow) std::byte[size
     if (!owned_) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "no host memory for " + std::to_string(size) + " bytes");
 }
 
-void HostBuffer::write(uint64_t offset, const void* data, uint64_t size) {
-    std::memmove(data_ + offset, data, size);
-}
+void HostBuffer::write(uint64_t offset, const void* data, uint64_t size) { std::memmove(data_ + offset, data, size); }
 
-void HostBuffer::read(uint64_t offset, void* data, uint64_t size) {
-    std::memmove(data, data_ + offset, size);
-}
+void HostBuffer::read(uint64_t offset, void* data, uint64_t size) { std::memmove(data, data_ + offset, size); }
 
 winnow_device_info device_info() {
     winnow_device_info info{};
@@ -91,29 +87,19 @@ void ReferenceDevice::info(winnow_device_info& out) const {
     out.struct_size = struct_size;
 }
 
-void ReferenceDevice::stats(winnow_stats& out) const {
-    out.kernel_launches = launches_;
-}
+void ReferenceDevice::stats(winnow_stats& out) const { out.kernel_launches = launches_; }
 
-std::unique_ptr<Buffer> ReferenceDevice::allocate(uint64_t size) {
-    return std::make_unique<HostBuffer>(size);
-}
+std::unique_ptr<Buffer> ReferenceDevice::allocate(uint64_t size) { return std::make_unique<HostBuffer>(size); }
 
 std::unique_ptr<Buffer> ReferenceDevice::import_host(void* data, uint64_t size) {
     return std::make_unique<HostBuffer>(data, size);
 }
 
-std::unique_ptr<Buffer> ReferenceDevice::import_cl_mem(void*, uint64_t, uint64_t) {
-    refuse_cl("kind IMPORT_CL_MEM");
-}
+std::unique_ptr<Buffer> ReferenceDevice::import_cl_mem(void*, uint64_t, uint64_t) { refuse_cl("kind IMPORT_CL_MEM"); }
 
-std::string ReferenceDevice::validate(const Sdpa& args) const {
-    return validate_sdpa(args);
-}
+std::string ReferenceDevice::validate(const Sdpa& args) const { return validate_sdpa(args); }
 
-std::string ReferenceDevice::validate(const KvAppend& args) const {
-    return validate_kv_append(args);
-}
+std::string ReferenceDevice::validate(const KvAppend& args) const { return validate_kv_append(args); }
 
 std::unique_ptr<Event> ReferenceDevice::launch(const Sdpa& args, bool want_event) {
     sdpa(args);
@@ -125,9 +111,7 @@ std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_e
     return completed(want_event);
 }
 
-void ReferenceDevice::wait_cl_event(void*) {
-    refuse_cl("wait_cl_event");
-}
+void ReferenceDevice::wait_cl_event(void*) { refuse_cl("wait_cl_event"); }
 
 std::unique_ptr<Event> ReferenceDevice::completed(bool want_event) {
     ++launches_;

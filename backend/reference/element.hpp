@@ -68,7 +68,8 @@ inline uint32_t encode(BinaryFormat format, double value) {
     // A carry out of the fraction moves into the exponent, which is what rounding up to the next binade means.
     uint64_t magnitude = kept;
     if (exponent >= lowest)
-        magnitude += (uint64_t(exponent + format.bias()) << format.fraction_bits) - (uint64_t(1) << format.fraction_bits);
+        magnitude +=
+            (uint64_t(exponent + format.bias()) << format.fraction_bits) - (uint64_t(1) << format.fraction_bits);
     return sign | (magnitude >= format.infinity() ? format.infinity() : uint32_t(magnitude));
 }
 
@@ -92,9 +93,18 @@ inline void store(Type type, std::byte* at, double value) {
     uint32_t word = 0;
     uint16_t half = 0;
     switch (type) {
-    case Type::f32: word = encode(binary32, value); std::memcpy(at, &word, 4); return;
-    case Type::f16: half = uint16_t(encode(binary16, value)); std::memcpy(at, &half, 2); return;
-    case Type::bf16: half = uint16_t(encode(brain16, value)); std::memcpy(at, &half, 2); return;
+    case Type::f32:
+        word = encode(binary32, value);
+        std::memcpy(at, &word, 4);
+        return;
+    case Type::f16:
+        half = uint16_t(encode(binary16, value));
+        std::memcpy(at, &half, 2);
+        return;
+    case Type::bf16:
+        half = uint16_t(encode(brain16, value));
+        std::memcpy(at, &half, 2);
+        return;
     default: refuse_type(type);
     }
 }

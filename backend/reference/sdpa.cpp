@@ -75,9 +75,7 @@ double biased(const Sdpa& args, const Row& row, int64_t key, double score) {
 }
 
 // A maximum that does not lose NaN.
-double larger(double a, double b) {
-    return std::isnan(a) || a > b ? a : b;
-}
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 void sdpa_row(const Sdpa& args, const Row& row) {
     const int64_t kv_len = args.kv_len();
@@ -115,8 +113,8 @@ void sdpa_row(const Sdpa& args, const Row& row) {
         double value = 0;
         for (int64_t key = 0; key < kv_len; ++key)
             if (logits[size_t(key)] != -infinity)
-                value += probabilities[size_t(key)] *
-                         load(args.v.type, address(args.v, row.v_batch, row.kv_head, key, d));
+                value +=
+                    probabilities[size_t(key)] * load(args.v.type, address(args.v, row.v_batch, row.kv_head, key, d));
         store(args.out.type, address(args.out, row.batch, row.head, row.token, d), value);
     }
     if (args.scores_out && args.scores_mode == Scores::probs)
