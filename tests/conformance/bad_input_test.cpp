@@ -18,7 +18,8 @@ namespace {
 // What only the execution can notice, since supports_* looks at no memory.
 enum class Seen { by_both, by_execution };
 
-template <typename Call> struct Fault {
+template <typename Call>
+struct Fault {
     const char* name;
     const char* argument; // what the message has to name
     std::function<void(Call&)> inject;
@@ -30,17 +31,20 @@ bool names(const std::string& message, const std::string& argument) {
     return std::regex_search(message, std::regex("\\b" + argument + "\\b"));
 }
 
-template <typename Call> void expect_refused(const Fault<Call>& fault) {
+template <typename Call>
+void expect_refused(const Fault<Call>& fault) {
     Call call;
     fault.inject(call);
     const int32_t status = subject().run(call.desc);
     const std::string message = subject().message();
     EXPECT_EQ(status, fault.status) << fault.name << ": " << message;
-    EXPECT_TRUE(names(message, fault.argument)) << fault.name << ": the message does not name " << fault.argument << ": " << message;
+    EXPECT_TRUE(names(message, fault.argument))
+        << fault.name << ": the message does not name " << fault.argument << ": " << message;
     if (fault.seen == Seen::by_both) {
         const Session::Answer answer = subject().supports(call.desc);
         EXPECT_EQ(answer.status, fault.status) << fault.name << ": supports says " << answer.message;
-        EXPECT_TRUE(names(answer.message, fault.argument)) << fault.name << ": supports does not name " << fault.argument << ": " << answer.message;
+        EXPECT_TRUE(names(answer.message, fault.argument))
+            << fault.name << ": supports does not name " << fault.argument << ": " << answer.message;
     } else {
         EXPECT_EQ(subject().supports(call.desc).status, WINNOW_OK) << fault.name << ": needs no memory";
     }
@@ -103,7 +107,8 @@ struct SdpaCall {
 
 // The faults that any tensor can have.
 template <typename Call>
-void add_tensor_faults(std::vector<Fault<Call>>& faults, const char* argument, winnow_tensor Call::*tensor, bool is_output) {
+void add_tensor_faults(std::vector<Fault<Call>>& faults, const char* argument, winnow_tensor Call::*tensor,
+                       bool is_output) {
     auto add = [&](const char* name, std::function<void(winnow_tensor&)> damage, Seen seen = Seen::by_both) {
         faults.push_back({name, argument, [=](Call& call) { damage(call.*tensor); }, seen});
     };
@@ -115,17 +120,32 @@ void add_tensor_faults(std::vector<Fault<Call>>& faults, const char* argument, w
     add("shape -1", [](winnow_tensor& t) { t.shape[1] = -1; });
     add("shape 2^62", [](winnow_tensor& t) { t.shape[2] = int64_t{1} << 62; });
     add("stride -4", [](winnow_tensor& t) { t.stride[0] = -4; });
-    add("stride 2^62", [](winnow_tensor& t) { t.shape[2] = 1000; t.stride[2] = int64_t{1} << 62; });
+    add("stride 2^62", [](winnow_tensor& t) {
+        t.shape[2] = 1000;
+        t.stride[2] = int64_t{1} << 62;
+    });
     add("gap between elements", [](winnow_tensor& t) { t.stride[3] *= 2; });
     if (is_output) add("two rows in one place", [](winnow_tensor& t) { t.stride[1] = 0; });
-    add("no memory", [](winnow_tensor& t) { t.buffer = nullptr; }, Seen::by_execution);
-    add("offset beyond the buffer", [](winnow_tensor& t) { t.offset = 1 << 20; }, Seen::by_execution);
-    add("offset 2^64 - 8", [](winnow_tensor& t) { t.offset = UINT64_MAX - 7; }, Seen::by_execution);
-    add("last byte beyond the buffer", [](winnow_tensor& t) { t.offset += 512; t.stride[0] += 1 << 14; }, Seen::by_execution);
-    add("not a buffer of the context", [](winnow_tensor& t) {
-        static int elsewhere;
-        t.buffer = reinterpret_cast<winnow_buffer*>(&elsewhere);
-    }, Seen::by_execution);
+    add(
+        "no memory", [](winnow_tensor& t) { t.buffer = nullptr; }, Seen::by_execution);
+    add(
+        "offset beyond the buffer", [](winnow_tensor& t) { t.offset = 1 << 20; }, Seen::by_execution);
+    add(
+        "offset 2^64 - 8", [](winnow_tensor& t) { t.offset = UINT64_MAX - 7; }, Seen::by_execution);
+    add(
+        "last byte beyond the buffer",
+        [](winnow_tensor& t) {
+            t.offset += 512;
+            t.stride[0] += 1 << 14;
+        },
+        Seen::by_execution);
+    add(
+        "not a buffer of the context",
+        [](winnow_tensor& t) {
+            static int elsewhere;
+            t.buffer = reinterpret_cast<winnow_buffer*>(&elsewhere);
+        },
+        Seen::by_execution);
 }
 
 std::vector<Fault<SdpaCall>> sdpa_faults() {
@@ -153,9 +173,11 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
         add_tensor_faults(own, argument, tensor, is_output);
         for (Fault<C>& fault : own)
             if (!is_per_head || std::string(fault.name) != "last byte beyond the buffer") faults.push_back(fault);
-        faults.push_back({"wrong type", argument, [=](C& c) { (c.*tensor).type = wrong_type; }});
+        faults.push_back({"wrong type", argument,
+                          [tensor = tensor, wrong_type = wrong_type](C& c) { (c.*tensor).type = wrong_type; }});
     }
-    auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject, int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
+    auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject,
+                   int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
         faults.push_back({name, argument, std::move(inject), Seen::by_both, status});
     };
     add("NULL", "q", [](C& c) { c.desc.q = nullptr; });
@@ -164,7 +186,8 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
     add("NULL", "out", [](C& c) { c.desc.out = nullptr; });
     add("struct_size 0", "desc", [](C& c) { c.desc.struct_size = 0; });
     add("struct_size too small", "desc", [](C& c) { c.desc.struct_size = sizeof(winnow_sdpa_desc) - 8; });
-    add("unknown flag", "flags", [](C& c) { c.desc.flags = 0x80; }, WINNOW_ERROR_UNSUPPORTED);
+    add(
+        "unknown flag", "flags", [](C& c) { c.desc.flags = 0x80; }, WINNOW_ERROR_UNSUPPORTED);
     add("batch not a multiple of k's", "k", [](C& c) { c.k.shape[0] = c.v.shape[0] = 3; });
     add("heads not a multiple of k's", "k", [](C& c) { c.k.shape[1] = c.v.shape[1] = 3; });
     add("another head size than q", "k", [](C& c) { c.k.shape[3] = 63; });
@@ -196,7 +219,13 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
     add("neither 0 nor 1", "is_causal", [](C& c) { c.desc.is_causal = 2; });
     add("negative", "window_left", [](C& c) { c.desc.window_left = -1; });
     add("negative", "window_right", [](C& c) { c.desc.window_right = -1; });
-    faults.push_back({"the same memory as q", "out", [](C& c) { c.out.type = c.q.type; c.out.buffer = c.q.buffer; c.out.offset = c.q.offset; }, Seen::by_execution});
+    faults.push_back({"the same memory as q", "out",
+                      [](C& c) {
+                          c.out.type = c.q.type;
+                          c.out.buffer = c.q.buffer;
+                          c.out.offset = c.q.offset;
+                      },
+                      Seen::by_execution});
     return faults;
 }
 
@@ -247,24 +276,29 @@ std::vector<Fault<AppendCall>> append_faults() {
         winnow_tensor C::*tensor;
         bool is_output;
         uint32_t wrong_type;
-    } tensors[] = {{"k_src", &C::k_src, false, WINNOW_TYPE_I32},          {"v_src", &C::v_src, false, WINNOW_TYPE_BOOL},
-                   {"k_cache", &C::k_cache, true, WINNOW_TYPE_I64},       {"v_cache", &C::v_cache, true, WINNOW_TYPE_I32},
-                   {"k_row_indices", &C::k_rows, false, WINNOW_TYPE_F32}, {"v_row_indices", &C::v_rows, false, WINNOW_TYPE_BOOL}};
+    } tensors[] = {
+        {"k_src", &C::k_src, false, WINNOW_TYPE_I32},          {"v_src", &C::v_src, false, WINNOW_TYPE_BOOL},
+        {"k_cache", &C::k_cache, true, WINNOW_TYPE_I64},       {"v_cache", &C::v_cache, true, WINNOW_TYPE_I32},
+        {"k_row_indices", &C::k_rows, false, WINNOW_TYPE_F32}, {"v_row_indices", &C::v_rows, false, WINNOW_TYPE_BOOL}};
     for (const auto& [argument, tensor, is_output, wrong_type] : tensors) {
         add_tensor_faults(faults, argument, tensor, is_output);
-        faults.push_back({"wrong type", argument, [=](C& c) { (c.*tensor).type = wrong_type; }});
+        faults.push_back({"wrong type", argument,
+                          [tensor = tensor, wrong_type = wrong_type](C& c) { (c.*tensor).type = wrong_type; }});
     }
-    auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject, int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
+    auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject,
+                   int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
         faults.push_back({name, argument, std::move(inject), Seen::by_both, status});
     };
     add("struct_size 0", "desc", [](C& c) { c.desc.struct_size = 0; });
-    add("unknown flag", "flags", [](C& c) { c.desc.flags = 1; }, WINNOW_ERROR_UNSUPPORTED);
+    add(
+        "unknown flag", "flags", [](C& c) { c.desc.flags = 1; }, WINNOW_ERROR_UNSUPPORTED);
     add("NULL with a cache", "k_src", [](C& c) { c.desc.k_src = nullptr; });
     add("NULL with a cache", "v_src", [](C& c) { c.desc.v_src = nullptr; });
     add("NULL with a source", "k_cache", [](C& c) { c.desc.k_cache = nullptr; });
     add("NULL with a source", "v_cache", [](C& c) { c.desc.v_cache = nullptr; });
     add("NULL", "k_row_indices", [](C& c) { c.desc.k_row_indices = nullptr; });
-    add("nothing to append", "k_src", [](C& c) { c.desc.k_src = c.desc.v_src = c.desc.k_cache = c.desc.v_cache = nullptr; });
+    add("nothing to append", "k_src",
+        [](C& c) { c.desc.k_src = c.desc.v_src = c.desc.k_cache = c.desc.v_cache = nullptr; });
     add("another size than k_src", "k_cache", [](C& c) { c.k_cache.shape[3] = 15; });
     add("other heads than v_src", "v_cache", [](C& c) { c.v_cache.shape[1] = 2; });
     add("another batch than k_src", "k_cache", [](C& c) { c.k_cache.shape[0] = 1; });
@@ -307,7 +341,8 @@ TEST(kv_append_bad_input, an_absent_description_is_refused) {
     char message[256] = "";
     EXPECT_EQ(api.kv_append(subject().context(), nullptr, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(names(subject().message(), "desc")) << subject().message();
-    EXPECT_EQ(api.supports_kv_append(subject().context(), nullptr, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(api.supports_kv_append(subject().context(), nullptr, message, sizeof message),
+              WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(names(message, "desc")) << message;
 }
 

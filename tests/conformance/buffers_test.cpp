@@ -100,11 +100,14 @@ TEST_F(buffers, imported_memory_is_read_and_written_at_any_address) {
 TEST_F(buffers, a_range_outside_is_refused_and_moves_nothing) {
     winnow_buffer* buffer = create(allocate(64));
     Bytes bytes = pattern(128), back(128, 0xee);
-    const uint64_t outside[][2] = {{0, 65}, {64, 1}, {65, 0}, {1, 64}, {UINT64_MAX, 1}, {UINT64_MAX - 3, 8}, {8, UINT64_MAX}};
+    const uint64_t outside[][2] = {{0, 65},        {64, 1}, {65, 0}, {1, 64}, {UINT64_MAX, 1}, {UINT64_MAX - 3, 8},
+                                   {8, UINT64_MAX}};
     for (const auto& range : outside) {
-        EXPECT_EQ(api.buffer_write(buffer, range[0], bytes.data(), range[1]), WINNOW_ERROR_INVALID_ARGUMENT) << range[0] << ", " << range[1];
+        EXPECT_EQ(api.buffer_write(buffer, range[0], bytes.data(), range[1]), WINNOW_ERROR_INVALID_ARGUMENT)
+            << range[0] << ", " << range[1];
         EXPECT_NE(subject().message(), "");
-        EXPECT_EQ(api.buffer_read(buffer, range[0], back.data(), range[1]), WINNOW_ERROR_INVALID_ARGUMENT) << range[0] << ", " << range[1];
+        EXPECT_EQ(api.buffer_read(buffer, range[0], back.data(), range[1]), WINNOW_ERROR_INVALID_ARGUMENT)
+            << range[0] << ", " << range[1];
     }
     EXPECT_EQ(back, Bytes(128, 0xee));
     EXPECT_EQ(api.buffer_read(buffer, 0, back.data(), 64), WINNOW_OK);
@@ -159,9 +162,7 @@ TEST_F(buffers, many_come_and_go) {
     }
 }
 
-TEST_F(buffers, destroying_null_is_fine) {
-    EXPECT_EQ(api.buffer_destroy(nullptr), WINNOW_OK);
-}
+TEST_F(buffers, destroying_null_is_fine) { EXPECT_EQ(api.buffer_destroy(nullptr), WINNOW_OK); }
 
 } // namespace
 } // namespace winnow::conformance

@@ -73,7 +73,8 @@ struct Attention {
     }
     void expect_row(int64_t head, int64_t token, const std::function<double(int64_t d)>& want) const {
         for (int64_t d = 0; d < v_size; ++d)
-            EXPECT_NEAR(out.get({0, head, token, d}), want(d), tolerance) << "head " << head << ", token " << token << ", element " << d;
+            EXPECT_NEAR(out.get({0, head, token, d}), want(d), tolerance)
+                << "head " << head << ", token " << token << ", element " << d;
     }
     double mean_of_v(int64_t head, int64_t first, int64_t last, int64_t d) const { // keys [first, last)
         double sum = 0;
@@ -87,9 +88,7 @@ struct Attention {
 
 // Both sizes of query, as they may be different kernels.
 class sdpa_closed_form : public testing::TestWithParam<int64_t> {};
-std::string query_name(const testing::TestParamInfo<int64_t>& info) {
-    return "q_len_" + std::to_string(info.param);
-}
+std::string query_name(const testing::TestParamInfo<int64_t>& info) { return "q_len_" + std::to_string(info.param); }
 INSTANTIATE_TEST_SUITE_P(sdpa, sdpa_closed_form, testing::Values(1, 5, 19), query_name);
 
 TEST_P(sdpa_closed_form, equal_keys_give_the_mean_of_the_values) {
@@ -134,7 +133,8 @@ TEST_P(sdpa_closed_form, values_may_be_told_apart_by_their_probability) {
     a.k.each([&](const Index& at) { a.k.set(at, at[3] == 1 ? std::log(double(1 + at[2])) : 0.5); });
     a.run();
     a.each_row([&](int64_t head, int64_t token) {
-        for (int64_t key = 0; key < 9; ++key) EXPECT_NEAR(a.scores.get({0, head, token, key}), double(1 + key) / 45, tolerance);
+        for (int64_t key = 0; key < 9; ++key)
+            EXPECT_NEAR(a.scores.get({0, head, token, key}), double(1 + key) / 45, tolerance);
         a.expect_row(head, token, [&](int64_t d) {
             double sum = 0;
             for (int64_t key = 0; key < 9; ++key) sum += double(1 + key) / 45 * a.v_at(head, key, d);
@@ -169,7 +169,8 @@ TEST_P(sdpa_closed_form, probabilities_and_the_sinks_share_sum_to_one) {
         EXPECT_NEAR(total, 1, tolerance);
         // The stats' other meaning: m + ln(sum) is the logarithm of the sum of exponentials.
         double exponentials = std::exp(1.5);
-        for (int64_t key = 0; key < a.kv_len; ++key) exponentials += std::exp(a.dot(head, token, key) * a.default_scale());
+        for (int64_t key = 0; key < a.kv_len; ++key)
+            exponentials += std::exp(a.dot(head, token, key) * a.default_scale());
         EXPECT_NEAR(m + std::log(sum), std::log(exponentials), tolerance);
     });
 }
@@ -199,7 +200,8 @@ TEST_P(sdpa_closed_form, softcap_comes_before_the_mask) {
     a.mask = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, a.kv_len});
     a.mask.each([&](const Index& at) { a.mask.set(at, at[3] == 2 ? 50 : 0); });
     a.run();
-    a.each_row([&](int64_t head, int64_t token) { a.expect_row(head, token, [&](int64_t d) { return a.v_at(head, 2, d); }); });
+    a.each_row(
+        [&](int64_t head, int64_t token) { a.expect_row(head, token, [&](int64_t d) { return a.v_at(head, 2, d); }); });
 }
 
 TEST_P(sdpa_closed_form, causal_rows_see_the_keys_up_to_their_own) {
@@ -261,7 +263,8 @@ TEST_P(sdpa_closed_form, alibi_is_linear_in_the_distance) {
     a.each_row([&](int64_t head, int64_t token) {
         for (int64_t key = 0; key < a.kv_len; ++key) {
             const double bias = std::ldexp(1, -int(head)) * double(key - 30 - token);
-            EXPECT_NEAR(a.scores.get({0, head, token, key}), a.dot(head, token, key) * a.default_scale() + bias, tolerance * (1 + std::fabs(bias)));
+            EXPECT_NEAR(a.scores.get({0, head, token, key}), a.dot(head, token, key) * a.default_scale() + bias,
+                        tolerance * (1 + std::fabs(bias)));
         }
     });
 }
@@ -270,7 +273,8 @@ TEST_P(sdpa_closed_form, each_query_head_reads_its_own_kv_head) {
     Attention a(GetParam());
     a.v.each([&](const Index& at) { a.v.set(at, double(1 + at[1])); });
     a.run();
-    a.each_row([&](int64_t head, int64_t token) { a.expect_row(head, token, [&](int64_t) { return head < 2 ? 1.0 : 2.0; }); });
+    a.each_row(
+        [&](int64_t head, int64_t token) { a.expect_row(head, token, [&](int64_t) { return head < 2 ? 1.0 : 2.0; }); });
 }
 
 TEST_P(sdpa_closed_form, order_of_the_keys_does_not_matter) {
@@ -326,7 +330,8 @@ void widens_and_narrows(uint32_t type, HalfFormat format) {
                                                : wide == want && std::signbit(wide) == std::signbit(want) &&
                                                      std::memcmp(back.element(at), &bits, 2) == 0;
         if (!is_right && ++wrong < 4)
-            ADD_FAILURE() << std::hex << "0x" << bits << " widens to " << wide << " instead of " << want << ", and back to " << back.get(at);
+            ADD_FAILURE() << std::hex << "0x" << bits << " widens to " << wide << " instead of " << want
+                          << ", and back to " << back.get(at);
     });
     EXPECT_EQ(wrong, 0);
 }
@@ -342,12 +347,24 @@ TEST(kv_append_closed_form, every_bf16_widens_exactly_and_narrows_back) {
 TEST(kv_append_closed_form, f32_rounds_to_the_nearest_f16_and_ties_to_even) {
     const struct {
         double from, to;
-    } known[] = {{1 + 0x1p-11, 1},           {1 + 0x1.8p-10, 1 + 0x1p-9},     {1 + 0x1p-11 + 0x1p-23, 1 + 0x1p-10},
-                 {65504, 65504},             {65519.99609375, 65504},          {65520, infinity},
-                 {-70000, -infinity},        {0x1p-24, 0x1p-24},               {0x1p-25, 0},
-                 {0x1.8p-24, 0x1p-23},       {0x1.000002p-25, 0x1p-24},        {0x1.ff8p-15, 0x1.ff8p-15},
-                 {0x1.ffcp-15, 0x1p-14},     {-0x1p-149, -0.0},                {0x1.ffep15, infinity},
-                 {2049, 2048},               {2051, 2052},                     {1e30, infinity}};
+    } known[] = {{1 + 0x1p-11, 1},
+                 {1 + 0x1.8p-10, 1 + 0x1p-9},
+                 {1 + 0x1p-11 + 0x1p-23, 1 + 0x1p-10},
+                 {65504, 65504},
+                 {65519.99609375, 65504},
+                 {65520, infinity},
+                 {-70000, -infinity},
+                 {0x1p-24, 0x1p-24},
+                 {0x1p-25, 0},
+                 {0x1.8p-24, 0x1p-23},
+                 {0x1.000002p-25, 0x1p-24},
+                 {0x1.ff8p-15, 0x1.ff8p-15},
+                 {0x1.ffcp-15, 0x1p-14},
+                 {-0x1p-149, -0.0},
+                 {0x1.ffep15, infinity},
+                 {2049, 2048},
+                 {2051, 2052},
+                 {1e30, infinity}};
     const int64_t count = std::size(known);
     TestTensor floats(WINNOW_TYPE_F32, {1, 1, 1, count});
     for (int64_t at = 0; at < count; ++at) floats.set({0, 0, 0, at}, known[at].from);
@@ -362,15 +379,24 @@ TEST(kv_append_closed_form, f32_rounds_to_the_nearest_f16_and_ties_to_even) {
 TEST(kv_append_closed_form, f32_rounds_to_the_nearest_bf16_and_ties_to_even) {
     const struct {
         double from, to;
-    } known[] = {{1 + 0x1p-8, 1},        {1 + 0x1.8p-7, 1 + 0x1p-6}, {1 + 0x1.02p-8, 1 + 0x1p-7},
-                 {0x1.fep127, 0x1.fep127}, {0x1.fefffep127, 0x1.fep127}, {0x1.ffp127, infinity},
-                 {-0x1.fffffep127, -infinity}, {0x1p-133, 0x1p-133}, {0x1p-134, 0},
-                 {0x1.8p-133, 0x1p-132}, {257, 256}, {259, 260}};
+    } known[] = {{1 + 0x1p-8, 1},
+                 {1 + 0x1.8p-7, 1 + 0x1p-6},
+                 {1 + 0x1.02p-8, 1 + 0x1p-7},
+                 {0x1.fep127, 0x1.fep127},
+                 {0x1.fefffep127, 0x1.fep127},
+                 {0x1.ffp127, infinity},
+                 {-0x1.fffffep127, -infinity},
+                 {0x1p-133, 0x1p-133},
+                 {0x1p-134, 0},
+                 {0x1.8p-133, 0x1p-132},
+                 {257, 256},
+                 {259, 260}};
     const int64_t count = std::size(known);
     TestTensor floats(WINNOW_TYPE_F32, {1, 1, 1, count});
     for (int64_t at = 0; at < count; ++at) floats.set({0, 0, 0, at}, known[at].from);
     const TestTensor halves = converted(floats, WINNOW_TYPE_BF16);
-    for (int64_t at = 0; at < count; ++at) EXPECT_EQ(halves.get({0, 0, 0, at}), known[at].to) << std::hexfloat << known[at].from;
+    for (int64_t at = 0; at < count; ++at)
+        EXPECT_EQ(halves.get({0, 0, 0, at}), known[at].to) << std::hexfloat << known[at].from;
 }
 
 } // namespace

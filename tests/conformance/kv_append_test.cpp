@@ -42,7 +42,8 @@ double number_for(Numbers numbers, uint32_t target, std::mt19937_64& engine) {
     const double one_half = 0.5 * (engine() % 2);
     switch (engine() % 8) {
     case 0: // a tie of the target's, or its neighbour
-        return sign * std::ldexp(double(engine() % 4096) + one_half, -format.fraction_bits) * (1 + double(engine() % 3 - 1.0) * 0x1p-22);
+        return sign * std::ldexp(double(engine() % 4096) + one_half, -format.fraction_bits) *
+               (1 + double(engine() % 3 - 1.0) * 0x1p-22);
     case 1: // around the target's denormals
         return sign * std::ldexp(double(engine() % 2048) + one_half, format.lowest_exponent - format.fraction_bits);
     case 2: return sign * largest(target) * (1 - 0x1p-12 + uniform * 0x1p-11); // around its largest
@@ -62,7 +63,8 @@ struct AppendProblem {
     AppendProblem(const AppendCase& what, uint64_t seed) : shape(what) {
         const AppendCase& c = shape;
         std::mt19937_64 engine(seed);
-        auto side = [&](TestTensor& src, TestTensor& cache, TestTensor& indices, uint32_t type, int64_t size, int64_t slots, bool own) {
+        auto side = [&](TestTensor& src, TestTensor& cache, TestTensor& indices, uint32_t type, int64_t size,
+                        int64_t slots, bool own) {
             src = TestTensor(c.src_type, {c.batch, c.heads, c.tokens, size}, c.src_layout, c.memory);
             cache = TestTensor(type, {c.batch, c.heads, slots, size}, c.cache_layout, c.memory);
             src.each([&](const Index& at) { src.set(at, number_for(c.numbers, type, engine)); });
@@ -82,7 +84,12 @@ struct AppendProblem {
                 std::vector<int64_t> order(static_cast<size_t>(std::max(slots, c.tokens)));
                 std::iota(order.begin(), order.end(), 0); // without doubles: which one remains is not defined
                 if (c.indices != Indices::in_order) std::shuffle(order.begin(), order.begin() + slots, engine);
-                const double beyond[] = {-1, -2, double(slots), double(slots) + 1, -2147483648.0, 2147483647.0,
+                const double beyond[] = {-1,
+                                         -2,
+                                         double(slots),
+                                         double(slots) + 1,
+                                         -2147483648.0,
+                                         2147483647.0,
                                          c.index_type == WINNOW_TYPE_I64 ? 4294967296.0 : -3.0,
                                          c.index_type == WINNOW_TYPE_I64 ? -9007199254740992.0 : -5.0};
                 for (int64_t t = 0; t < c.tokens; ++t) {
@@ -135,8 +142,8 @@ std::string first_difference(const TestTensor& got, const TestTensor& want, cons
         if (std::isnan(a) && std::isnan(b)) return; // a NaN stays one; its payload is free
         if (std::memcmp(got.element(at), want.element(at), size) == 0) return;
         if (++count > 1) return;
-        text << type_name(src.type()) << " -> " << type_name(got.type()) << ": cache[" << at[0] << ", " << at[1] << ", " << at[2] << ", "
-             << at[3] << "] is " << std::hexfloat << a << ", the reference says " << b;
+        text << type_name(src.type()) << " -> " << type_name(got.type()) << ": cache[" << at[0] << ", " << at[1] << ", "
+             << at[2] << ", " << at[3] << "] is " << std::hexfloat << a << ", the reference says " << b;
     });
     if (count > 1) text << "; " << std::dec << count << " elements in all";
     return text.str();
@@ -199,31 +206,41 @@ std::vector<AppendCase> table() {
     for (int rows = 0; rows < 3; ++rows)
         for (uint32_t type : {WINNOW_TYPE_I32, WINNOW_TYPE_I64})
             for (int indices = 0; indices < 4; ++indices)
-                add("rows_" + std::to_string(rows) + "_" + type_name(type) + "_indices_" + std::to_string(indices), [&](AppendCase& c) {
-                    c.rows = Rows(rows);
-                    c.index_type = type;
-                    c.indices = Indices(indices);
-                    c.tokens = 7;
-                    c.own_v_indices = indices == 1;
-                    c.v_slots = 23;
-                });
+                add("rows_" + std::to_string(rows) + "_" + type_name(type) + "_indices_" + std::to_string(indices),
+                    [&](AppendCase& c) {
+                        c.rows = Rows(rows);
+                        c.index_type = type;
+                        c.indices = Indices(indices);
+                        c.tokens = 7;
+                        c.own_v_indices = indices == 1;
+                        c.v_slots = 23;
+                    });
     for (int64_t index_batch : {1, 2, 4})
         for (int64_t index_heads : {1, 3, 6})
-            add("index_batch_" + std::to_string(index_batch) + "_heads_" + std::to_string(index_heads), [&](AppendCase& c) {
-                c.batch = 4;
-                c.heads = 6;
-                c.index_batch = index_batch;
-                c.index_heads = index_heads;
-                c.k_size = c.v_size = 24;
-                c.indices = Indices::with_skipped;
-                c.own_v_indices = index_heads == 3;
-            });
+            add("index_batch_" + std::to_string(index_batch) + "_heads_" + std::to_string(index_heads),
+                [&](AppendCase& c) {
+                    c.batch = 4;
+                    c.heads = 6;
+                    c.index_batch = index_batch;
+                    c.index_heads = index_heads;
+                    c.k_size = c.v_size = 24;
+                    c.indices = Indices::with_skipped;
+                    c.own_v_indices = index_heads == 3;
+                });
     for (int64_t size : {1, 2, 3, 5, 16, 40, 65, 80, 128, 576})
-        add("size_" + std::to_string(size), [&](AppendCase& c) { c.k_size = size; c.v_size = 577 - size; });
+        add("size_" + std::to_string(size), [&](AppendCase& c) {
+            c.k_size = size;
+            c.v_size = 577 - size;
+        });
     for (int64_t tokens : {1, 2, 64, 513})
-        add("tokens_" + std::to_string(tokens), [&](AppendCase& c) { c.tokens = tokens; c.k_slots = c.v_slots = 600; });
-    for (Layout src : {Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded, Layout::permuted_padded, Layout::one_head})
-        for (Layout cache : {Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded, Layout::permuted_padded})
+        add("tokens_" + std::to_string(tokens), [&](AppendCase& c) {
+            c.tokens = tokens;
+            c.k_slots = c.v_slots = 600;
+        });
+    for (Layout src : {Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded, Layout::permuted_padded,
+                       Layout::one_head})
+        for (Layout cache :
+             {Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded, Layout::permuted_padded})
             add("layout_" + std::to_string(int(src)) + "_to_" + std::to_string(int(cache)), [&](AppendCase& c) {
                 c.batch = 2;
                 c.src_layout = src;
@@ -232,7 +249,8 @@ std::vector<AppendCase> table() {
     for (Memory memory : {Memory::host, Memory::allocated, Memory::imported})
         for (Layout layout : {Layout::packed, Layout::padded})
             for (uint32_t type : {WINNOW_TYPE_F32, WINNOW_TYPE_F16})
-                add("memory_" + std::to_string(int(memory)) + "_layout_" + std::to_string(int(layout)) + "_" + type_name(type),
+                add("memory_" + std::to_string(int(memory)) + "_layout_" + std::to_string(int(layout)) + "_" +
+                        type_name(type),
                     [&](AppendCase& c) {
                         c.memory = memory;
                         c.src_layout = c.cache_layout = layout;

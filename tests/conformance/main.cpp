@@ -23,6 +23,7 @@ constexpr const char* usage =
     "  --backend PATH    the shared object under test, or a short name such as opencl\n"
     "  --reference PATH  what it is held against (default: the reference that lies beside this program)\n"
     "  --device STRING   as winnow_context_desc.device: gpu, cpu, a number, a part of a name\n"
+    "  --variants STRING as winnow_context_desc.variants: forces kernel variants\n"
     "  --filter STRING   run the tests whose name contains it; a pattern of GoogleTest's where it has * ? : or -\n"
     "                    levels: abi buffers sdpa kv_append sync\n"
     "  --seed N          seed of the random cases (default 1)\n"
@@ -72,13 +73,22 @@ void parse(int argc, char** argv) {
             if (at + 1 == argc) refuse(option + ": unknown, or without its value");
             value = argv[++at];
         }
-        if (option == "--backend") the_options.backend = value;
-        else if (option == "--reference") the_options.reference = value;
-        else if (option == "--device") the_options.device = value;
-        else if (option == "--filter") GTEST_FLAG_SET(filter, as_pattern(value));
-        else if (option == "--seed") the_options.seed = as_number(option, value);
-        else if (option == "--cases") the_options.cases = int(as_number(option, value));
-        else refuse(option + ": unknown");
+        if (option == "--backend")
+            the_options.backend = value;
+        else if (option == "--reference")
+            the_options.reference = value;
+        else if (option == "--device")
+            the_options.device = value;
+        else if (option == "--variants")
+            the_options.variants = value;
+        else if (option == "--filter")
+            GTEST_FLAG_SET(filter, as_pattern(value));
+        else if (option == "--seed")
+            the_options.seed = as_number(option, value);
+        else if (option == "--cases")
+            the_options.cases = int(as_number(option, value));
+        else
+            refuse(option + ": unknown");
     }
     if (the_options.backend.empty()) refuse("--backend is missing");
 }
@@ -113,11 +123,12 @@ bool summarize() {
     const testing::UnitTest& all = *testing::UnitTest::GetInstance();
     const winnow_device_info info = the_subject.info();
     const winnow_stats stats = the_subject.stats();
-    std::printf("\nwinnow-conformance: %s (%s %s)\n  device     %s, %s, %s, kernels \"%s\"\n", the_subject.path().c_str(),
-                the_subject.api().backend_name, the_subject.api().backend_version, info.name, info.platform,
-                info.driver_version, info.kernel_shape);
+    std::printf("\nwinnow-conformance: %s (%s %s)\n  device     %s, %s, %s, kernels \"%s\"\n",
+                the_subject.path().c_str(), the_subject.api().backend_name, the_subject.api().backend_version,
+                info.name, info.platform, info.driver_version, info.kernel_shape);
     bool is_well = was_really_called("sdpa", stats.sdpa_calls, the_subject.sdpa_calls(), ran("sdpa"));
-    is_well = was_really_called("kv_append", stats.kv_append_calls, the_subject.kv_append_calls(), ran("kv_append")) && is_well;
+    is_well = was_really_called("kv_append", stats.kv_append_calls, the_subject.kv_append_calls(), ran("kv_append")) &&
+              is_well;
     int refused = 0;
     for (const auto& [reason, count] : the_subject.unsupported()) refused += count;
     std::printf("  UNSUPPORTED: %d cases%s\n", refused, refused ? ", by reason:" : "");
@@ -130,15 +141,9 @@ bool summarize() {
 
 } // namespace
 
-const Options& options() {
-    return the_options;
-}
-Session& subject() {
-    return the_subject;
-}
-Session& reference() {
-    return the_reference;
-}
+const Options& options() { return the_options; }
+Session& subject() { return the_subject; }
+Session& reference() { return the_reference; }
 
 } // namespace winnow::conformance
 
@@ -148,11 +153,14 @@ int main(int argc, char** argv) {
         if (std::string(argv[at]) == "--help") parse(argc, argv);
     testing::InitGoogleTest(&argc, argv);
     parse(argc, argv);
-    register_cases();
+    register_abi_checks();
+    register_sdpa_vector_cases();
+    register_sdpa_prefill_cases();
+    register_kv_append_cases();
     if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
     try {
-        the_subject.open(the_options.backend, the_options.device);
-        the_reference.open(the_options.reference, "0");
+        the_subject.open(the_options.backend, the_options.device, the_options.variants);
+        the_reference.open(the_options.reference, "0", "");
     } catch (const std::exception& error) {
         std::fprintf(stderr, "winnow-conformance: %s\n", error.what());
         return 2;

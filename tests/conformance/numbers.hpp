@@ -15,8 +15,10 @@ namespace winnow::conformance {
 
 inline size_t element_size(uint32_t type) {
     switch (type) {
-    case WINNOW_TYPE_F32: case WINNOW_TYPE_I32: return 4;
-    case WINNOW_TYPE_F16: case WINNOW_TYPE_BF16: return 2;
+    case WINNOW_TYPE_F32:
+    case WINNOW_TYPE_I32: return 4;
+    case WINNOW_TYPE_F16:
+    case WINNOW_TYPE_BF16: return 2;
     case WINNOW_TYPE_I64: return 8;
     default: return 1;
     }
@@ -40,7 +42,9 @@ struct HalfFormat {
     int lowest_exponent;
 
     int largest_exponent() const { return 1 - lowest_exponent; }
-    uint16_t infinity() const { return uint16_t((uint32_t(largest_exponent() - lowest_exponent) + 2) << fraction_bits); }
+    uint16_t infinity() const {
+        return uint16_t((uint32_t(largest_exponent() - lowest_exponent) + 2) << fraction_bits);
+    }
 };
 
 inline constexpr HalfFormat f16_format{10, -14};
@@ -53,7 +57,8 @@ inline double from_half(HalfFormat format, uint16_t bits) {
     if ((bits & 0x7fff) >= format.infinity())
         return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
     if (field == 0) return sign * std::ldexp(fraction, format.lowest_exponent - format.fraction_bits);
-    return sign * std::ldexp((1 << format.fraction_bits) + fraction, format.lowest_exponent - format.fraction_bits + field - 1);
+    return sign * std::ldexp((1 << format.fraction_bits) + fraction,
+                             format.lowest_exponent - format.fraction_bits + field - 1);
 }
 
 inline uint16_t to_half(HalfFormat format, double value) {
@@ -75,22 +80,54 @@ inline uint16_t to_half(HalfFormat format, double value) {
 inline double load_element(uint32_t type, const void* at) {
     uint16_t half = 0;
     switch (type) {
-    case WINNOW_TYPE_F32: { float value; std::memcpy(&value, at, 4); return value; }
+    case WINNOW_TYPE_F32: {
+        float value;
+        std::memcpy(&value, at, 4);
+        return value;
+    }
     case WINNOW_TYPE_F16: std::memcpy(&half, at, 2); return from_half(f16_format, half);
     case WINNOW_TYPE_BF16: std::memcpy(&half, at, 2); return from_half(bf16_format, half);
-    case WINNOW_TYPE_I32: { int32_t value; std::memcpy(&value, at, 4); return value; }
-    case WINNOW_TYPE_I64: { int64_t value; std::memcpy(&value, at, 8); return double(value); }
+    case WINNOW_TYPE_I32: {
+        int32_t value;
+        std::memcpy(&value, at, 4);
+        return value;
+    }
+    case WINNOW_TYPE_I64: {
+        int64_t value;
+        std::memcpy(&value, at, 8);
+        return double(value);
+    }
     default: return *static_cast<const uint8_t*>(at);
     }
 }
 
 inline void store_element(uint32_t type, void* at, double value) {
     switch (type) {
-    case WINNOW_TYPE_F32: { const float number = float(value); std::memcpy(at, &number, 4); return; }
-    case WINNOW_TYPE_F16: { const uint16_t half = to_half(f16_format, value); std::memcpy(at, &half, 2); return; }
-    case WINNOW_TYPE_BF16: { const uint16_t half = to_half(bf16_format, value); std::memcpy(at, &half, 2); return; }
-    case WINNOW_TYPE_I32: { const int32_t number = int32_t(value); std::memcpy(at, &number, 4); return; }
-    case WINNOW_TYPE_I64: { const int64_t number = int64_t(value); std::memcpy(at, &number, 8); return; }
+    case WINNOW_TYPE_F32: {
+        const float number = float(value);
+        std::memcpy(at, &number, 4);
+        return;
+    }
+    case WINNOW_TYPE_F16: {
+        const uint16_t half = to_half(f16_format, value);
+        std::memcpy(at, &half, 2);
+        return;
+    }
+    case WINNOW_TYPE_BF16: {
+        const uint16_t half = to_half(bf16_format, value);
+        std::memcpy(at, &half, 2);
+        return;
+    }
+    case WINNOW_TYPE_I32: {
+        const int32_t number = int32_t(value);
+        std::memcpy(at, &number, 4);
+        return;
+    }
+    case WINNOW_TYPE_I64: {
+        const int64_t number = int64_t(value);
+        std::memcpy(at, &number, 8);
+        return;
+    }
     default: *static_cast<uint8_t*>(at) = uint8_t(value);
     }
 }

@@ -24,8 +24,9 @@ inline void register_function(const std::string& suite, const std::string& name,
                           [body]() -> testing::Test* { return new FunctionTest(body); });
 }
 
-void register_cases();
-void register_sdpa_cases();
+void register_abi_checks();
+void register_sdpa_vector_cases();
+void register_sdpa_prefill_cases();
 void register_kv_append_cases();
 
 } // namespace winnow::conformance

@@ -27,36 +27,36 @@ enum class Memory { host, allocated, imported };
 
 enum class MaskShape {
     none,
-    full,      // [batch, heads, q_len, kv_len]
-    per_batch, // [batch, 1, q_len, kv_len]
-    per_head,  // [1, heads, q_len, kv_len]
-    shared,    // [1, 1, q_len, kv_len]
+    full,       // [batch, heads, q_len, kv_len]
+    per_batch,  // [batch, 1, q_len, kv_len]
+    per_head,   // [1, heads, q_len, kv_len]
+    shared,     // [1, 1, q_len, kv_len]
     half_heads, // [batch, heads / 2, q_len, kv_len], by modulo
-    one_row,   // [1, 1, 1, kv_len]
-    one_key,   // [1, 1, q_len, 1]
-    one_value, // [1, 1, 1, 1]
-    larger,    // [1, 1, q_len + 3, kv_len + 5]: the rest is ignored
+    one_row,    // [1, 1, 1, kv_len]
+    one_key,    // [1, 1, q_len, 1]
+    one_value,  // [1, 1, 1, 1]
+    larger,     // [1, 1, q_len + 3, kv_len + 5]: the rest is ignored
     half_batch, // [batch / 2, 1, q_len, kv_len], by modulo
 };
 
 enum class MaskContent {
-    random,        // numbers around 0, or half of the keys
-    minus_infinity, // numbers, and -inf for a third of the keys
-    huge_finite,   // -1e30 (f16: -65504) for half of the keys
+    random,          // numbers around 0, or half of the keys
+    minus_infinity,  // numbers, and -inf for a third of the keys
+    huge_finite,     // -1e30 (f16: -65504) for half of the keys
     all_huge_finite, // -1e30 (f16: -65504) for every key
-    some_rows,     // every second row hides everything
-    everything,    // every row hides everything
-    not_a_number,  // numbers, and NaN in the first row's last element
+    some_rows,       // every second row hides everything
+    everything,      // every row hides everything
+    not_a_number,    // numbers, and NaN in the first row's last element
 };
 
 enum class Content {
     normal,
-    huge_logits,  // |s| around 1e4
-    denormal,     // q ordinary, k and v denormal in their type
-    nan_key,      // NaN in one key
-    nan_value,    // NaN in one value
-    nan_query,    // NaN in one query row
-    inf_value,    // +inf in one value
+    huge_logits,    // |s| around 1e4
+    denormal,       // q ordinary, k and v denormal in their type
+    nan_key,        // NaN in one key
+    nan_value,      // NaN in one value
+    nan_query,      // NaN in one query row
+    inf_value,      // +inf in one value
     garbage_unseen, // NaN and inf in every key and value from `kv_len / 2` on; to be used where those are hidden
 };
 
@@ -103,20 +103,29 @@ public:
     }
 
 private:
-    template <typename Change> void add(std::string name, Change change) {
+    template <typename Change>
+    void add(std::string name, Change change) {
         SdpaCase row;
         row.name = std::move(name);
         change(row);
         rows_.push_back(std::move(row));
     }
 
-    static std::string number(int64_t value) { return value < 0 ? "minus" + std::to_string(-value) : std::to_string(value); }
+    static std::string number(int64_t value) {
+        return value < 0 ? "minus" + std::to_string(-value) : std::to_string(value);
+    }
 
     void shapes() {
         for (int64_t kv_len : {1, 2, 15, 16, 17, 63, 64, 65, 257, 1000, 4097})
-            add("kv_len_" + number(kv_len), [&](SdpaCase& c) { c.kv_len = kv_len; c.row_stats = true; });
+            add("kv_len_" + number(kv_len), [&](SdpaCase& c) {
+                c.kv_len = kv_len;
+                c.row_stats = true;
+            });
         for (int64_t kv_len : {1, 31, 130, 1025})
-            add("prefill_kv_len_" + number(kv_len), [&](SdpaCase& c) { c.kv_len = kv_len; c.q_len = 33; });
+            add("prefill_kv_len_" + number(kv_len), [&](SdpaCase& c) {
+                c.kv_len = kv_len;
+                c.q_len = 33;
+            });
         for (int64_t q_len : {2, 3, 4, 5, 6, 7, 8, 9, 33, 64, 65, 130})
             add("q_len_" + number(q_len), [&](SdpaCase& c) {
                 c.q_len = q_len;
@@ -142,19 +151,26 @@ private:
         const int64_t pairs[][2] = {{576, 512}, {192, 128}, {64, 1}, {5, 130}, {1, 64}};
         for (const auto& pair : pairs)
             for (int64_t q_len : {1, 9})
-                add("head_size_" + number(pair[0]) + "_and_" + number(pair[1]) + "_q_len_" + number(q_len), [&](SdpaCase& c) {
-                    c.head_size = pair[0];
-                    c.v_head_size = pair[1];
-                    c.q_len = q_len;
-                    c.kv_len = 70;
-                });
+                add("head_size_" + number(pair[0]) + "_and_" + number(pair[1]) + "_q_len_" + number(q_len),
+                    [&](SdpaCase& c) {
+                        c.head_size = pair[0];
+                        c.v_head_size = pair[1];
+                        c.q_len = q_len;
+                        c.kv_len = 70;
+                    });
         for (int64_t q_len : {1, 33})
-            add("kv_batch_broadcast_q_len_" + number(q_len), [&](SdpaCase& c) { c.batch = 6; c.kv_batch = 2; c.q_len = q_len; });
+            add("kv_batch_broadcast_q_len_" + number(q_len), [&](SdpaCase& c) {
+                c.batch = 6;
+                c.kv_batch = 2;
+                c.q_len = q_len;
+            });
     }
 
     void types() {
         const uint32_t floating[] = {WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16};
-        auto text = [](uint32_t type) { return type == WINNOW_TYPE_F32 ? "f32" : type == WINNOW_TYPE_F16 ? "f16" : "bf16"; };
+        auto text = [](uint32_t type) {
+            return type == WINNOW_TYPE_F32 ? "f32" : type == WINNOW_TYPE_F16 ? "f16" : "bf16";
+        };
         for (uint32_t k : floating)
             for (uint32_t v : floating)
                 for (int64_t q_len : {1, 17})
@@ -167,11 +183,12 @@ private:
         for (uint32_t q : floating)
             for (uint32_t out : floating)
                 for (int64_t q_len : {1, 17})
-                    add(std::string("q_") + text(q) + "_out_" + text(out) + "_q_len_" + number(q_len), [&](SdpaCase& c) {
-                        c.q_type = q;
-                        c.out_type = out;
-                        c.q_len = q_len;
-                    });
+                    add(std::string("q_") + text(q) + "_out_" + text(out) + "_q_len_" + number(q_len),
+                        [&](SdpaCase& c) {
+                            c.q_type = q;
+                            c.out_type = out;
+                            c.q_len = q_len;
+                        });
     }
 
     void layouts() {
@@ -209,10 +226,10 @@ private:
     }
 
     void masks() {
-        const MaskShape shapes[] = {MaskShape::full,    MaskShape::per_batch, MaskShape::per_head,  MaskShape::shared,
-                                    MaskShape::half_heads, MaskShape::one_row, MaskShape::one_key,  MaskShape::one_value,
-                                    MaskShape::larger,  MaskShape::half_batch};
-        const char* const shape_names[] = {"full",    "per_batch", "per_head", "shared", "half_heads",
+        const MaskShape shapes[] = {
+            MaskShape::full,    MaskShape::per_batch, MaskShape::per_head,  MaskShape::shared, MaskShape::half_heads,
+            MaskShape::one_row, MaskShape::one_key,   MaskShape::one_value, MaskShape::larger, MaskShape::half_batch};
+        const char* const shape_names[] = {"full",    "per_batch", "per_head",  "shared", "half_heads",
                                            "one_row", "one_key",   "one_value", "larger", "half_batch"};
         const uint32_t types[] = {WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BOOL};
         const char* const type_names[] = {"f32", "f16", "bool"};
@@ -227,16 +244,18 @@ private:
                             c.mask_type = types[type];
                             c.row_stats = true;
                         });
-        const MaskContent contents[] = {MaskContent::minus_infinity, MaskContent::huge_finite, MaskContent::all_huge_finite,
-                                        MaskContent::some_rows, MaskContent::everything, MaskContent::not_a_number};
+        const MaskContent contents[] = {MaskContent::minus_infinity,  MaskContent::huge_finite,
+                                        MaskContent::all_huge_finite, MaskContent::some_rows,
+                                        MaskContent::everything,      MaskContent::not_a_number};
         const char* const content_names[] = {"minus_infinity", "huge_finite", "all_huge_finite",
-                                             "some_rows", "everything", "not_a_number"};
+                                             "some_rows",      "everything",  "not_a_number"};
         for (int content = 0; content < 6; ++content)
             for (int type = 0; type < 3; ++type)
                 for (int64_t q_len : {1, 4, 18}) {
                     const bool is_number_only = content == 1 || content == 2 || content == 5;
                     if (types[type] == WINNOW_TYPE_BOOL && is_number_only) continue;
-                    add(std::string("mask_") + type_names[type] + "_" + content_names[content] + "_q_len_" + number(q_len),
+                    add(std::string("mask_") + type_names[type] + "_" + content_names[content] + "_q_len_" +
+                            number(q_len),
                         [&](SdpaCase& c) {
                             c.q_len = q_len;
                             c.kv_len = 100;
@@ -275,8 +294,8 @@ private:
         for (const auto& window : windows)
             for (bool causal : {false, true})
                 for (int64_t q_len : {1, 6, 40})
-                    add("window_" + number(window[0]) + "_" + number(window[1]) + (causal ? "_causal" : "") + "_q_len_" +
-                            number(q_len),
+                    add("window_" + number(window[0]) + "_" + number(window[1]) + (causal ? "_causal" : "") +
+                            "_q_len_" + number(q_len),
                         [&](SdpaCase& c) {
                             c.is_causal = causal;
                             c.window_left = window[0];
@@ -310,7 +329,8 @@ private:
         for (int sink = 0; sink < 4; ++sink)
             for (int64_t q_len : {1, 18})
                 for (int64_t kv_len : {1, 70, 2500})
-                    add(std::string("sink_") + sink_names[sink] + "_q_len_" + number(q_len) + "_kv_len_" + number(kv_len),
+                    add(std::string("sink_") + sink_names[sink] + "_q_len_" + number(q_len) + "_kv_len_" +
+                            number(kv_len),
                         [&](SdpaCase& c) {
                             c.sink = sinks[sink];
                             c.q_len = q_len;
@@ -321,20 +341,21 @@ private:
         for (uint32_t mode : {WINNOW_SCORES_RAW, WINNOW_SCORES_SOFTCAPPED, WINNOW_SCORES_BIASED, WINNOW_SCORES_PROBS})
             for (int64_t q_len : {1, 4, 21})
                 for (int64_t kv_len : {33, 1500})
-                    add("scores_" + number(mode) + "_q_len_" + number(q_len) + "_kv_len_" + number(kv_len), [&](SdpaCase& c) {
-                        c.scores_mode = mode;
-                        c.q_len = q_len;
-                        c.kv_len = kv_len;
-                        c.softcap = 15;
-                        c.sink = Sink::random;
-                        c.alibi = true;
-                        c.is_causal = true;
-                        c.q_offset = kv_len - q_len - 3;
-                        c.mask_shape = MaskShape::shared;
-                        c.mask_content = MaskContent::minus_infinity;
-                        c.row_stats = true;
-                        c.out_layout = Layout::permuted;
-                    });
+                    add("scores_" + number(mode) + "_q_len_" + number(q_len) + "_kv_len_" + number(kv_len),
+                        [&](SdpaCase& c) {
+                            c.scores_mode = mode;
+                            c.q_len = q_len;
+                            c.kv_len = kv_len;
+                            c.softcap = 15;
+                            c.sink = Sink::random;
+                            c.alibi = true;
+                            c.is_causal = true;
+                            c.q_offset = kv_len - q_len - 3;
+                            c.mask_shape = MaskShape::shared;
+                            c.mask_content = MaskContent::minus_infinity;
+                            c.row_stats = true;
+                            c.out_layout = Layout::permuted;
+                        });
         for (float softcap : {0.5f, 30.0f, 1000.0f})
             for (int64_t q_len : {1, 18})
                 add("softcap_" + number(int64_t(softcap * 10)) + "_q_len_" + number(q_len), [&](SdpaCase& c) {
@@ -343,9 +364,19 @@ private:
                     c.scores_mode = WINNOW_SCORES_SOFTCAPPED;
                 });
         for (int64_t q_len : {1, 18}) {
-            add("alibi_q_len_" + number(q_len), [&](SdpaCase& c) { c.alibi = true; c.q_len = q_len; c.q_offset = 50; });
-            add("scale_q_len_" + number(q_len), [&](SdpaCase& c) { c.scale = 0.37f; c.q_len = q_len; });
-            add("negative_scale_q_len_" + number(q_len), [&](SdpaCase& c) { c.scale = -0.25f; c.q_len = q_len; });
+            add("alibi_q_len_" + number(q_len), [&](SdpaCase& c) {
+                c.alibi = true;
+                c.q_len = q_len;
+                c.q_offset = 50;
+            });
+            add("scale_q_len_" + number(q_len), [&](SdpaCase& c) {
+                c.scale = 0.37f;
+                c.q_len = q_len;
+            });
+            add("negative_scale_q_len_" + number(q_len), [&](SdpaCase& c) {
+                c.scale = -0.25f;
+                c.q_len = q_len;
+            });
         }
         for (int64_t kv_len : {1, 64, 900})
             for (int64_t q_len : {1, 18})
@@ -358,14 +389,17 @@ private:
     }
 
     void contents() {
-        const Content contents[] = {Content::denormal, Content::nan_key, Content::nan_value, Content::nan_query, Content::inf_value};
+        const Content contents[] = {Content::denormal, Content::nan_key, Content::nan_value, Content::nan_query,
+                                    Content::inf_value};
         const char* const names[] = {"denormal", "nan_key", "nan_value", "nan_query", "inf_value"};
         for (int content = 0; content < 5; ++content)
             for (uint32_t type : {WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16})
                 for (int64_t q_len : {1, 18})
                     add(std::string(names[content]) + "_" +
-                            (type == WINNOW_TYPE_F32 ? "f32" : type == WINNOW_TYPE_F16 ? "f16" : "bf16") + "_q_len_" +
-                            number(q_len),
+                            (type == WINNOW_TYPE_F32   ? "f32"
+                             : type == WINNOW_TYPE_F16 ? "f16"
+                                                       : "bf16") +
+                            "_q_len_" + number(q_len),
                         [&](SdpaCase& c) {
                             c.content = contents[content];
                             c.k_type = c.v_type = type;
@@ -384,11 +418,23 @@ private:
                     c.k_type = c.v_type = how == 4 ? WINNOW_TYPE_F32 : WINNOW_TYPE_F16;
                     c.row_stats = true;
                     c.scores_mode = WINNOW_SCORES_PROBS;
-                    if (how == 0 || how == 4) { c.is_causal = true; c.q_offset = 59 - (q_len - 1); }
-                    if (how == 1) { c.window_right = 1; c.q_offset = 58 - (q_len - 1); }
-                    if (how == 2) { c.mask_shape = MaskShape::shared; c.mask_type = WINNOW_TYPE_BOOL; }
-                    if (how == 3) { c.mask_shape = MaskShape::shared; c.mask_type = WINNOW_TYPE_F16;
-                                    c.mask_content = MaskContent::minus_infinity; }
+                    if (how == 0 || how == 4) {
+                        c.is_causal = true;
+                        c.q_offset = 59 - (q_len - 1);
+                    }
+                    if (how == 1) {
+                        c.window_right = 1;
+                        c.q_offset = 58 - (q_len - 1);
+                    }
+                    if (how == 2) {
+                        c.mask_shape = MaskShape::shared;
+                        c.mask_type = WINNOW_TYPE_BOOL;
+                    }
+                    if (how == 3) {
+                        c.mask_shape = MaskShape::shared;
+                        c.mask_type = WINNOW_TYPE_F16;
+                        c.mask_content = MaskContent::minus_infinity;
+                    }
                 });
     }
 

@@ -73,11 +73,19 @@ void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
     mask.each([&](const Index& at) {
         double value = show();
         switch (c.mask_content) {
-        case MaskContent::random: if (is_bool && source.one_in(2)) value = hide(); break;
-        case MaskContent::minus_infinity: if (source.one_in(3)) value = hide(); break;
-        case MaskContent::huge_finite: if (source.one_in(2)) value = huge; break;
+        case MaskContent::random:
+            if (is_bool && source.one_in(2)) value = hide();
+            break;
+        case MaskContent::minus_infinity:
+            if (source.one_in(3)) value = hide();
+            break;
+        case MaskContent::huge_finite:
+            if (source.one_in(2)) value = huge;
+            break;
         case MaskContent::all_huge_finite: value = huge; break;
-        case MaskContent::some_rows: if (at[2] % 2 == 0) value = hide(); break;
+        case MaskContent::some_rows:
+            if (at[2] % 2 == 0) value = hide();
+            break;
         case MaskContent::everything: value = hide(); break;
         case MaskContent::not_a_number: break;
         }
@@ -110,8 +118,7 @@ SdpaProblem::SdpaProblem(const SdpaCase& what, uint64_t seed) : shape(what) {
     if (c.sink != Sink::none) head_sink = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
     if (c.scores_mode != WINNOW_SCORES_NONE)
         scores_out = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, c.kv_len}, c.out_layout, c.memory);
-    if (c.row_stats)
-        row_stats = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, 2}, c.out_layout, c.memory);
+    if (c.row_stats) row_stats = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, 2}, c.out_layout, c.memory);
     fill(seed);
 }
 
@@ -177,41 +184,51 @@ winnow_sdpa_desc SdpaProblem::desc() const {
 }
 
 void SdpaProblem::bind(Session& session) {
-    for (TestTensor* tensor : {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
+    for (TestTensor* tensor :
+         {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
         tensor->bind(session);
 }
 
 void SdpaProblem::fetch() {
-    for (TestTensor* tensor : {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
+    for (TestTensor* tensor :
+         {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
         tensor->fetch();
 }
 
 std::string SdpaProblem::damage() const {
-    const std::pair<const char*, const TestTensor*> inputs[] = {
-        {"q", &q}, {"k", &k}, {"v", &v}, {"attn_mask", &mask}, {"mask_slopes", &mask_slopes},
-        {"alibi_slopes", &alibi_slopes}, {"head_sink", &head_sink}};
+    const std::pair<const char*, const TestTensor*> inputs[] = {{"q", &q},
+                                                                {"k", &k},
+                                                                {"v", &v},
+                                                                {"attn_mask", &mask},
+                                                                {"mask_slopes", &mask_slopes},
+                                                                {"alibi_slopes", &alibi_slopes},
+                                                                {"head_sink", &head_sink}};
     for (const auto& [name, tensor] : inputs)
         if (const std::string text = tensor->change(); !text.empty()) return std::string(name) + ", an input: " + text;
     const std::pair<const char*, const TestTensor*> outputs[] = {
         {"out", &out}, {"scores_out", &scores_out}, {"row_stats", &row_stats}};
     for (const auto& [name, tensor] : outputs)
-        if (const std::string text = tensor->damage(); !text.empty()) return std::string("beside ") + name + ": " + text;
+        if (const std::string text = tensor->damage(); !text.empty())
+            return std::string("beside ") + name + ": " + text;
     return "";
 }
 
 std::string describe(const SdpaCase& c) {
     std::ostringstream text;
-    text << "q " << type_name(c.q_type) << " [" << c.batch << ", " << c.q_heads << ", " << c.q_len << ", " << c.head_size
-         << "] layout " << int(c.q_layout) << ", k " << type_name(c.k_type) << " [" << c.kv_batch << ", " << c.kv_heads
-         << ", " << c.kv_len << ", " << c.head_size << "] layout " << int(c.k_layout) << ", v " << type_name(c.v_type)
-         << " [.., " << c.v_head_size << "] layout " << int(c.v_layout) << ", out " << type_name(c.out_type) << " layout "
-         << int(c.out_layout) << ", memory " << int(c.memory) << ", content " << int(c.content);
+    text << "q " << type_name(c.q_type) << " [" << c.batch << ", " << c.q_heads << ", " << c.q_len << ", "
+         << c.head_size << "] layout " << int(c.q_layout) << ", k " << type_name(c.k_type) << " [" << c.kv_batch << ", "
+         << c.kv_heads << ", " << c.kv_len << ", " << c.head_size << "] layout " << int(c.k_layout) << ", v "
+         << type_name(c.v_type) << " [.., " << c.v_head_size << "] layout " << int(c.v_layout) << ", out "
+         << type_name(c.out_type) << " layout " << int(c.out_layout) << ", memory " << int(c.memory) << ", content "
+         << int(c.content);
     if (c.mask_shape != MaskShape::none)
-        text << ", mask " << type_name(c.mask_type) << " shape " << int(c.mask_shape) << " content " << int(c.mask_content);
+        text << ", mask " << type_name(c.mask_type) << " shape " << int(c.mask_shape) << " content "
+             << int(c.mask_content);
     if (c.is_causal) text << ", causal";
-    text << ", q_offset " << c.q_offset << ", window " << c.window_left << "/" << c.window_right << ", sink " << int(c.sink)
-         << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
-         << (c.mask_slopes ? ", mask_slopes" : "") << ", scores " << c.scores_mode << (c.row_stats ? ", row_stats" : "");
+    text << ", q_offset " << c.q_offset << ", window " << c.window_left << "/" << c.window_right << ", sink "
+         << int(c.sink) << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
+         << (c.mask_slopes ? ", mask_slopes" : "") << ", scores " << c.scores_mode
+         << (c.row_stats ? ", row_stats" : "");
     return text.str();
 }
 
@@ -223,7 +240,8 @@ SdpaCase random_sdpa_case(uint64_t seed, int index) {
     };
     auto one_in = [&](int n) { return engine() % uint64_t(n) == 0; };
     auto layout = [&] {
-        return pick(Layout::packed, Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded, Layout::permuted_padded);
+        return pick(Layout::packed, Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded,
+                    Layout::permuted_padded);
     };
     auto type = [&] { return pick(WINNOW_TYPE_F16, WINNOW_TYPE_F16, WINNOW_TYPE_F32, WINNOW_TYPE_BF16); };
 
@@ -246,12 +264,14 @@ SdpaCase random_sdpa_case(uint64_t seed, int index) {
     c.v_layout = one_in(8) ? Layout::one_batch : layout();
     c.out_layout = layout();
     c.memory = pick(Memory::host, Memory::allocated, Memory::imported);
-    c.content = one_in(6) ? pick(Content::huge_logits, Content::nan_key, Content::nan_value, Content::nan_query) : Content::normal;
+    c.content = one_in(6) ? pick(Content::huge_logits, Content::nan_key, Content::nan_value, Content::nan_query)
+                          : Content::normal;
     if (one_in(2)) {
-        c.mask_shape = pick(MaskShape::full, MaskShape::per_batch, MaskShape::per_head, MaskShape::shared, MaskShape::one_row,
-                            MaskShape::one_key, MaskShape::one_value, MaskShape::larger);
+        c.mask_shape = pick(MaskShape::full, MaskShape::per_batch, MaskShape::per_head, MaskShape::shared,
+                            MaskShape::one_row, MaskShape::one_key, MaskShape::one_value, MaskShape::larger);
         c.mask_type = pick(WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BOOL);
-        c.mask_content = pick(MaskContent::random, MaskContent::minus_infinity, MaskContent::some_rows, MaskContent::everything);
+        c.mask_content =
+            pick(MaskContent::random, MaskContent::minus_infinity, MaskContent::some_rows, MaskContent::everything);
         if (c.mask_type != WINNOW_TYPE_BOOL && one_in(3)) c.mask_content = MaskContent::huge_finite;
         c.mask_layout = one_in(3) ? layout() : Layout::packed;
         c.mask_slopes = c.mask_type != WINNOW_TYPE_BOOL && one_in(3);

@@ -6,7 +6,7 @@
 
 namespace winnow::conformance {
 
-void Session::open(const std::string& backend, const std::string& device) {
+void Session::open(const std::string& backend, const std::string& device, const std::string& variants) {
     // A bare file name is a file when there is one, and a short name for the loader otherwise.
     std::string name = backend;
     if (name.find('/') == std::string::npos && std::filesystem::is_regular_file(name)) name = "./" + name;
@@ -15,6 +15,7 @@ void Session::open(const std::string& backend, const std::string& device) {
         throw std::runtime_error("cannot open the backend \"" + backend + "\": " + message);
     path_ = library_.path;
     device_ = device;
+    variants_ = variants;
     context_ = new_context();
 }
 
@@ -28,6 +29,7 @@ winnow_context* Session::new_context() const {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.device = device_.c_str();
+    desc.variants = variants_.c_str();
     winnow_context* context = nullptr;
     char message[1024] = "";
     if (api().context_create(&desc, &context, message, sizeof message) != WINNOW_OK)

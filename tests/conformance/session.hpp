@@ -15,6 +15,7 @@ struct Options {
     std::string backend;
     std::string reference = "reference";
     std::string device;
+    std::string variants;
     uint64_t seed = 1;
     int cases = 200; // random cases per operation
 };
@@ -27,7 +28,7 @@ public:
     ~Session() { close(); }
 
     // Opens the shared object and a context on the device; throws std::runtime_error with the backend's message.
-    void open(const std::string& backend, const std::string& device);
+    void open(const std::string& backend, const std::string& device, const std::string& variants);
     void close();
 
     const winnow_api& api() const { return *library_.api; }
@@ -59,7 +60,7 @@ public:
 private:
     winnow_library library_{};
     winnow_context* context_ = nullptr;
-    std::string path_, device_;
+    std::string path_, device_, variants_;
     uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0;
     std::map<std::string, int> unsupported_;
 };

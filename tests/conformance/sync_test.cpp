@@ -56,7 +56,8 @@ struct GrowingCache {
         return buffer;
     }
 
-    static winnow_tensor view(winnow_buffer* buffer, uint32_t type, int64_t rows, int64_t first, int64_t elements = size) {
+    static winnow_tensor view(winnow_buffer* buffer, uint32_t type, int64_t rows, int64_t first,
+                              int64_t elements = size) {
         const auto element = int64_t(element_size(type));
         winnow_tensor tensor{};
         tensor.struct_size = sizeof tensor;
@@ -97,7 +98,8 @@ struct GrowingCache {
         std::vector<float> back(slots * size);
         ASSERT_EQ(api.buffer_read(out, 0, back.data(), back.size() * 4), WINNOW_OK);
         for (int64_t t = 0; t < steps; ++t)
-            for (int64_t d = 0; d < size; ++d) ASSERT_NEAR(back[size_t(t * size + d)], double(t) / 2, 1e-4) << "step " << t;
+            for (int64_t d = 0; d < size; ++d)
+                ASSERT_NEAR(back[size_t(t * size + d)], double(t) / 2, 1e-4) << "step " << t;
     }
 };
 
@@ -240,7 +242,8 @@ TEST_F(sync, foreign_events_are_refused_where_there_is_no_opencl) {
     ASSERT_EQ(cache.append(0, &event), WINNOW_OK);
     void* cl_event = nullptr;
     const int32_t status = api.event_get_cl(event, &cl_event);
-    EXPECT_TRUE(status == WINNOW_OK || status == WINNOW_ERROR_UNSUPPORTED || status == WINNOW_ERROR_UNIMPLEMENTED) << status;
+    EXPECT_TRUE(status == WINNOW_OK || status == WINNOW_ERROR_UNSUPPORTED || status == WINNOW_ERROR_UNIMPLEMENTED)
+        << status;
     EXPECT_EQ(cl_event != nullptr, status == WINNOW_OK);
     EXPECT_EQ(api.event_destroy(event), WINNOW_OK);
 }

@@ -8,9 +8,7 @@
 namespace winnow::conformance {
 namespace {
 
-std::byte canary(size_t at) {
-    return std::byte(0x5b + 37 * at);
-}
+std::byte canary(size_t at) { return std::byte(0x5b + 37 * at); }
 
 std::string changed_at(size_t at, size_t lead) {
     return "byte " + std::to_string(int64_t(at) - int64_t(lead)) + " from the first element was written";
@@ -31,7 +29,8 @@ TestTensor::TestTensor(uint32_t type, Shape shape, Layout layout, Memory memory)
     int64_t step = (shape[3] + (is_padded ? 3 : 0)) * element;
     for (int place = 2; place >= 0; --place) {
         const int axis = outer_to_inner[size_t(place)];
-        const bool is_repeated = (layout == Layout::one_head && axis == 1) || (layout == Layout::one_batch && axis == 0);
+        const bool is_repeated =
+            (layout == Layout::one_head && axis == 1) || (layout == Layout::one_batch && axis == 0);
         view_.stride[axis] = is_repeated ? 0 : step;
         if (!is_repeated) step *= shape[size_t(axis)];
         if (is_padded) step += 5 * element;
@@ -54,13 +53,9 @@ size_t TestTensor::offset_of(const Index& index) const {
     return at;
 }
 
-double TestTensor::load_at(size_t offset) const {
-    return load_element(view_.type, &arena_[offset]);
-}
+double TestTensor::load_at(size_t offset) const { return load_element(view_.type, &arena_[offset]); }
 
-void TestTensor::set(Index index, double value) {
-    store_element(view_.type, &arena_[offset_of(index)], value);
-}
+void TestTensor::set(Index index, double value) { store_element(view_.type, &arena_[offset_of(index)], value); }
 
 void TestTensor::each(const std::function<void(const Index&)>& f) const {
     for (int64_t a = 0; a < view_.shape[0]; ++a)
