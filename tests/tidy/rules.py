@@ -44,7 +44,8 @@ LAYERS = [
     {"folder": "plugin_api", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
-    {"folder": "tests/conformance", "quoted": PUBLIC},
+    {"folder": "tests/conformance", "quoted": PUBLIC + r"|abi\.h"},  # C checks that know winnow.h alone
+    {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "tools", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
     {"folder": "backend/api", "quoted": r"winnow\.h|(device|api)/.*", "never": CL_HEADERS},
