@@ -39,7 +39,6 @@ def build(options):
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
         "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
         "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,
-        "WINNOW_GGML_LIB_DIR": llama_cpp / "bin",
         "WINNOW_MODEL": parts.model(),
         "WINNOW_INTEL_ICD_DIR": icd,
         "WINNOW_INTEL_LIB_DIR": libraries,
