@@ -1,0 +1,32 @@
+// An attention problem through the C ABI.
+#include "attention.hpp"
+
+namespace winnow::bench {
+
+Attention::Attention(Backend& backend, const AttentionSizes& sizes)
+    : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.q_len * sizes.head_size),
+      k_(backend, sizes.type, sizes.kv_heads * sizes.kv_len * sizes.head_size),
+      v_(backend, sizes.type, sizes.kv_heads * sizes.kv_len * sizes.head_size),
+      out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.q_len * sizes.head_size),
+      scores_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.q_len * sizes.kv_len),
+      q_tensor_(q_.tensor(1, sizes.q_heads(), sizes.q_len, sizes.head_size)),
+      k_tensor_(k_.tensor(1, sizes.kv_heads, sizes.kv_len, sizes.head_size)),
+      v_tensor_(v_.tensor(1, sizes.kv_heads, sizes.kv_len, sizes.head_size)),
+      out_tensor_(out_.tensor(1, sizes.q_heads(), sizes.q_len, sizes.head_size)),
+      scores_tensor_(scores_.tensor(1, sizes.q_heads(), sizes.q_len, sizes.kv_len)) {
+    desc_.struct_size = sizeof desc_;
+    desc_.q = &q_tensor_;
+    desc_.k = &k_tensor_;
+    desc_.v = &v_tensor_;
+    desc_.out = &out_tensor_;
+    desc_.q_offset = sizes.kv_len - sizes.q_len;
+}
+
+winnow_sdpa_desc Attention::with(uint32_t scores_mode) const {
+    winnow_sdpa_desc desc = desc_;
+    desc.scores_mode = scores_mode;
+    desc.scores_out = scores_mode == WINNOW_SCORES_NONE ? nullptr : &scores_tensor_;
+    return desc;
+}
+
+} // namespace winnow::bench

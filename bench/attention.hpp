@@ -1,0 +1,66 @@
+// One attention problem with its memory, as the benchmarks of the attention kernels use it.
+#pragma once
+
+#include "harness.hpp"
+
+namespace winnow::bench {
+
+struct AttentionSizes {
+    int64_t kv_heads, group, q_len, kv_len, head_size;
+    uint32_t type;
+
+    int64_t q_heads() const { return kv_heads * group; }
+};
+
+class Attention {
+public:
+    Attention(Backend& backend, const AttentionSizes& sizes);
+
+    void set_causal() { desc_.is_causal = 1; }
+    void run() { backend_.run(with(WINNOW_SCORES_NONE)); }
+    void run_with_scores() { backend_.run(with(WINNOW_SCORES_BIASED)); }
+    std::string variant() { return backend_.variant(with(WINNOW_SCORES_NONE)); }
+
+    const AttentionSizes& sizes() const { return sizes_; }
+    const Memory& q() const { return q_; }
+    const Memory& k() const { return k_; }
+    const Memory& v() const { return v_; }
+
+private:
+    winnow_sdpa_desc with(uint32_t scores_mode) const;
+
+    Backend& backend_;
+    AttentionSizes sizes_;
+    Memory q_, k_, v_, out_, scores_;
+    winnow_tensor q_tensor_, k_tensor_, v_tensor_, out_tensor_, scores_tensor_;
+    winnow_sdpa_desc desc_{};
+};
+
+// Reads all bytes of some memory with a plain kernel on the same device: the limit for everything that has to read
+// them.
+class ReadLimit {
+public:
+    ReadLimit(const winnow_device_info& device, const std::vector<const Memory*>& memory);
+    ~ReadLimit();
+    void run();
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+// The same problem for ggml's flash attention on the CPU. is_available() is false where the program was built without
+// ggml.
+class GgmlAttention {
+public:
+    static bool is_available();
+    GgmlAttention(const Attention& problem, bool is_causal, uint32_t threads);
+    ~GgmlAttention();
+    void run();
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+} // namespace winnow::bench

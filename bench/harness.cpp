@@ -1,0 +1,165 @@
+// Backend, memory and timing of the benchmarks.
+#include "harness.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <random>
+#include <stdexcept>
+
+namespace winnow::bench {
+namespace {
+
+constexpr size_t page = 4096;
+
+// A float in [-1, 1] whose upper bits are right in f16 and bf16 too.
+uint16_t half_of(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffffu) < 0x38800000u) return 0; // what would be denormal in f16
+    return static_cast<uint16_t>((bits >> 16 & 0x8000u) | ((bits & 0x7fffffffu) - 0x38000000u) >> 13);
+}
+
+void fill(void* data, uint32_t type, uint64_t size) {
+    std::minstd_rand random(1);
+    std::uniform_real_distribution<float> distribution(-1.0f, 1.0f);
+    const uint64_t element = type_size(type);
+    for (uint64_t i = 0; i < size / element; ++i) {
+        const float x = distribution(random);
+        uint32_t bits;
+        std::memcpy(&bits, &x, sizeof bits);
+        const uint16_t half = type == WINNOW_TYPE_F16 ? half_of(x) : static_cast<uint16_t>(bits >> 16);
+        if (element == sizeof x) {
+            std::memcpy(static_cast<char*>(data) + i * element, &x, element);
+        } else {
+            std::memcpy(static_cast<char*>(data) + i * element, &half, element);
+        }
+    }
+}
+
+} // namespace
+
+uint64_t type_size(uint32_t type) { return type == WINNOW_TYPE_F32 || type == WINNOW_TYPE_I32 ? 4 : 2; }
+
+const char* type_name(uint32_t type) {
+    return type == WINNOW_TYPE_F32    ? "f32"
+           : type == WINNOW_TYPE_F16  ? "f16"
+           : type == WINNOW_TYPE_BF16 ? "bf16"
+                                      : "i32";
+}
+
+Backend::Backend(const Options& options) {
+    char message[1024] = "";
+    if (winnow_library_open(options.backend.empty() ? nullptr : options.backend.c_str(), nullptr, &library_, message,
+                            sizeof message) != WINNOW_OK) {
+        throw std::runtime_error(message);
+    }
+    winnow_context_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.device = options.device.empty() ? nullptr : options.device.c_str();
+    desc.variants = options.variants.empty() ? nullptr : options.variants.c_str();
+    if (library_.api->context_create(&desc, &context_, message, sizeof message) != WINNOW_OK) {
+        winnow_library_close(&library_);
+        throw std::runtime_error(message);
+    }
+    info_.struct_size = sizeof info_;
+    library_.api->context_info(context_, &info_);
+}
+
+Backend::~Backend() {
+    library_.api->context_destroy(context_);
+    winnow_library_close(&library_);
+}
+
+void Backend::check(int32_t status) {
+    if (status != WINNOW_OK) throw std::runtime_error(library_.api->context_message(context_));
+}
+
+std::string Backend::variant(const winnow_sdpa_desc& desc) {
+    char message[512] = "";
+    if (library_.api->supports_sdpa(context_, &desc, message, sizeof message) != WINNOW_OK)
+        throw std::runtime_error(message);
+    return message;
+}
+
+void Backend::run(const winnow_sdpa_desc& desc) {
+    check(library_.api->sdpa(context_, &desc, nullptr));
+    check(library_.api->finish(context_));
+}
+
+void Backend::run(const winnow_kv_append_desc& desc) {
+    check(library_.api->kv_append(context_, &desc, nullptr));
+    check(library_.api->finish(context_));
+}
+
+Memory::Memory(Backend& backend, uint32_t type, int64_t elements)
+    : backend_(backend), type_(type),
+      size_((static_cast<uint64_t>(elements) * type_size(type) + page - 1) / page * page),
+      data_(std::aligned_alloc(page, size_)) {
+    if (data_ == nullptr) throw std::bad_alloc();
+    fill(data_, type, size_);
+    winnow_buffer_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.kind = WINNOW_BUFFER_IMPORT_HOST;
+    desc.size = size_;
+    desc.host_data = data_;
+    const int32_t status = backend_.library_.api->buffer_create(backend_.context_, &desc, &buffer_);
+    if (status != WINNOW_OK) std::free(data_);
+    backend_.check(status);
+}
+
+Memory::~Memory() {
+    backend_.library_.api->buffer_destroy(buffer_);
+    std::free(data_);
+}
+
+winnow_tensor Memory::tensor(int64_t a, int64_t b, int64_t c, int64_t d) const {
+    winnow_tensor tensor{};
+    tensor.struct_size = sizeof tensor;
+    tensor.type = type_;
+    tensor.buffer = buffer_;
+    const int64_t shape[4] = {a, b, c, d};
+    int64_t stride = static_cast<int64_t>(type_size(type_));
+    for (int axis = 3; axis >= 0; --axis) {
+        tensor.shape[axis] = shape[axis];
+        tensor.stride[axis] = stride;
+        stride *= shape[axis];
+    }
+    return tensor;
+}
+
+std::vector<double> take_turns(const std::vector<std::function<void()>>& all, double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const auto since = [](Clock::time_point start) {
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    std::vector<double> best(all.size(), std::numeric_limits<double>::infinity());
+    for (const auto& each : all) each(); // compiles, and touches the memory
+    const Clock::time_point begin = Clock::now();
+    do {
+        for (size_t i = 0; i < all.size(); ++i) {
+            const Clock::time_point start = Clock::now();
+            all[i]();
+            best[i] = std::min(best[i], since(start));
+        }
+    } while (since(begin) < seconds);
+    return best;
+}
+
+void print_row(const std::vector<std::string>& cells) {
+    for (size_t i = 0; i < cells.size(); ++i) std::printf(i == 0 ? "%-34s" : "%12s", cells[i].c_str());
+    std::printf("\n");
+    std::fflush(stdout);
+}
+
+std::string fixed(double value, int digits) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", digits, value);
+    return text;
+}
+
+} // namespace winnow::bench

@@ -1,0 +1,89 @@
+// What the benchmarks share: options, a backend opened through the C ABI, memory, and taking turns between the things
+// that are compared, so that all of them meet the same state of the machine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "winnow_loader.h"
+
+namespace winnow::bench {
+
+struct Options {
+    std::string backend;  // a name or path for winnow_library_open
+    std::string device;   // winnow_context_desc.device
+    std::string variants; // winnow_context_desc.variants
+    std::string filter;   // of the benchmarks' names
+    uint32_t type = WINNOW_TYPE_F16;
+    std::vector<int64_t> groups{1, 4, 8};
+    std::vector<int64_t> head_sizes{64, 128};
+    std::vector<int64_t> key_counts{512, 2048, 8192, 32768};
+    int64_t kv_heads = 8;
+    double seconds = 1.0; // for each row of a table
+    uint32_t threads = 2; // of ggml
+};
+
+// A context of a backend. Throws std::runtime_error with the backend's message, here and below.
+class Backend {
+public:
+    explicit Backend(const Options& options);
+    ~Backend();
+    Backend(const Backend&) = delete;
+    Backend& operator=(const Backend&) = delete;
+
+    const winnow_device_info& info() const { return info_; }
+    std::string variant(const winnow_sdpa_desc& desc);
+    void run(const winnow_sdpa_desc& desc);      // and waits
+    void run(const winnow_kv_append_desc& desc); // and waits
+
+private:
+    friend class Memory;
+    void check(int32_t status);
+
+    winnow_library library_{};
+    winnow_context* context_ = nullptr;
+    winnow_device_info info_{};
+};
+
+// Host memory on pages of its own, filled with small random numbers of a type, and imported as a buffer.
+class Memory {
+public:
+    Memory(Backend& backend, uint32_t type, int64_t elements);
+    ~Memory();
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+
+    void* data() const { return data_; }
+    uint64_t size() const { return size_; }
+    // Dense view of the beginning.
+    winnow_tensor tensor(int64_t a, int64_t b, int64_t c, int64_t d) const;
+
+private:
+    Backend& backend_;
+    uint32_t type_;
+    uint64_t size_;
+    void* data_;
+    winnow_buffer* buffer_ = nullptr;
+};
+
+uint64_t type_size(uint32_t type);
+const char* type_name(uint32_t type);
+
+// Runs all in turn, again and again for `seconds`, and gives the shortest time of each, in seconds.
+std::vector<double> take_turns(const std::vector<std::function<void()>>& all, double seconds);
+
+// One line to stdout, columns 12 wide after a first one of 34.
+void print_row(const std::vector<std::string>& cells);
+std::string fixed(double value, int digits);
+
+// The benchmarks. Each prints a table and returns its rows.
+nlohmann::json bench_sdpa_vector(const Options& options, Backend& backend);
+nlohmann::json bench_sdpa_prefill(const Options& options, Backend& backend);
+nlohmann::json bench_kv_append(const Options& options, Backend& backend);
+
+} // namespace winnow::bench

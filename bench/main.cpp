@@ -1,0 +1,68 @@
+// winnow-bench: how fast a backend's operations are, as ratios to the limits of the machine and to ggml, taken in one
+// run.
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include "harness.hpp"
+
+namespace winnow::bench {
+namespace {
+
+int run(int argc, char** argv) {
+    Options options;
+    std::string json_file;
+    CLI::App app(
+        "Measures the operations of a Winnow backend. Times are the shortest of many; what is compared takes turns.");
+    app.add_option("--backend", options.backend, "name or path of the backend (default: opencl)");
+    app.add_option("--device", options.device, "device, as for winnow_context_desc");
+    app.add_option("--variants", options.variants, "forced kernel variants, see docs/variants.md");
+    app.add_option("--filter", options.filter, "only benchmarks whose name contains this");
+    app.add_option("--groups", options.groups, "query heads per KV head")->delimiter(',');
+    app.add_option("--head-sizes", options.head_sizes, "head sizes")->delimiter(',');
+    app.add_option("--keys", options.key_counts, "numbers of keys of the decode step")->delimiter(',');
+    app.add_option("--kv-heads", options.kv_heads, "KV heads of the decode step")->check(CLI::PositiveNumber);
+    app.add_option("--seconds", options.seconds, "time for each row")->check(CLI::PositiveNumber);
+    app.add_option("--threads", options.threads, "threads of ggml")->check(CLI::PositiveNumber);
+    const std::map<std::string, uint32_t> types{
+        {"f32", WINNOW_TYPE_F32}, {"f16", WINNOW_TYPE_F16}, {"bf16", WINNOW_TYPE_BF16}};
+    app.add_option("--type", options.type, "storage of K and V: f32, f16 or bf16")
+        ->transform(CLI::CheckedTransformer(types));
+    app.add_option("--json", json_file, "file for the results");
+    CLI11_PARSE(app, argc, argv);
+
+    Backend backend(options);
+    std::printf("device: %s (%s), kernel shape %s\n", backend.info().name, backend.info().platform,
+                backend.info().kernel_shape);
+    nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}};
+    using Bench = nlohmann::json (*)(const Options&, Backend&);
+    const std::pair<const char*, Bench> benches[] = {
+        {"sdpa_vector", bench_sdpa_vector}, {"sdpa_prefill", bench_sdpa_prefill}, {"kv_append", bench_kv_append}};
+    for (const auto& [name, bench] : benches) {
+        if (std::string(name).find(options.filter) != std::string::npos) report[name] = bench(options, backend);
+    }
+    if (!json_file.empty()) {
+        std::ofstream file(json_file);
+        file << report.dump(2) << "\n";
+        if (!file.flush()) {
+            std::fprintf(stderr, "winnow-bench: cannot write %s\n", json_file.c_str());
+            return 1;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+} // namespace winnow::bench
+
+int main(int argc, char** argv) {
+    try {
+        return winnow::bench::run(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "winnow-bench: %s\n", error.what());
+        return 1;
+    }
+}
