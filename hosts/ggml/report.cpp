@@ -11,10 +11,18 @@ namespace winnow::ggml {
 
 namespace {
 
-// The tensor that owns the memory a view lies in.
+// The tensor that owns the memory a view lies in; seen through a conversion of the whole (llama.cpp attends over f16
+// copies of f32 caches).
 const ggml_tensor* root(const ggml_tensor* tensor) {
-    while (tensor->view_src) tensor = tensor->view_src;
-    return tensor;
+    for (;;) {
+        if (tensor->op == GGML_OP_CPY && tensor->src[0]) {
+            tensor = tensor->src[0];
+        } else if (tensor->view_src) {
+            tensor = tensor->view_src;
+        } else {
+            return tensor;
+        }
+    }
 }
 
 std::string quoted(const char* text) {

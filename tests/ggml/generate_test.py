@@ -1,0 +1,58 @@
+"""llama.cpp generates the same text on ggml's CPU backend and on Winnow: for each type of cache, with one sequence and
+with several, and as llama-bench measures it.
+"""
+
+import json
+
+import llama_cpp
+from llama_cpp import expect
+
+PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
+TOKENS = 32
+# Types of keys and values. llama.cpp hands f32 caches to attention as an f16 copy; the appends stay in f32.
+CACHES = (("f16", "f16"), ("bf16", "bf16"), ("f32", "f32"), ("f16", "bf16"))
+
+
+def generate(host, options, types, winnow):
+    arguments = ["-m", options.model, "-p", PROMPT, "-n", TOKENS, "--temp", 0, "--seed", 1, "-no-cnv",
+                 "--no-display-prompt", "-c", 256, "-t", 2, "-fa", "on", "--no-warmup", "-ctk", types[0],
+                 "-ctv", types[1]]
+    if winnow:
+        arguments += ["-dev", "Winnow"]
+    out, _, report = host.run("llama-completion", *arguments, winnow=winnow)
+    return out.strip(), report
+
+
+def compare_text(host, options, types):
+    expected, _ = generate(host, options, types, winnow=False)
+    text, report = generate(host, options, types, winnow=True)
+    layers, attention, appends = llama_cpp.calls_per_layer(report)
+    print(f"cache {types[0]}/{types[1]}: {layers} layers, {attention} attention and {appends} append calls each: "
+          f"{json.dumps(text)}")
+    expect(text == expected, f"the texts differ\nCPU:    {expected}\nWinnow: {text}")
+    # The prompt is one batch, and every token but the last is decoded.
+    expect(attention == TOKENS and appends == TOKENS, f"expected {TOKENS} calls of each kind per layer")
+
+
+def compare_bench(host, options):
+    out, _, report = host.run("llama-bench", "-m", options.model, "-p", 64, "-n", 16, "-r", 1, "-t", 2, "-fa", 1,
+                              "-o", "json", winnow=True)
+    tests = json.loads(out)
+    layers, attention, _ = llama_cpp.calls_per_layer(report)
+    expect(len(tests) == 2, f"llama-bench made {len(tests)} measurements")
+    # Each of the two warms up once; the prompt is one batch, a generated token one step.
+    print(f"llama-bench: {layers} layers, {attention} attention calls each")
+    expect(attention >= 1 + 16, f"{attention} attention calls per layer for a prompt and 16 tokens")
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    for types in CACHES:
+        compare_text(host, options, types)
+    compare_bench(host, options)
+
+
+llama_cpp.main(test)

@@ -1,0 +1,93 @@
+"""Running llama.cpp's programs with and without Winnow, and reading what the plugin reports."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
+
+
+class Failure(Exception):
+    """A test that failed, in words."""
+
+
+def expect(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def parser(description):
+    """The arguments that every test of this folder takes."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--llama-cpp", type=Path, required=True, help="folder of llama.cpp's programs")
+    made.add_argument("--plugin", type=Path, required=True, help="libwinnow_ggml.so")
+    made.add_argument("--work", type=Path, required=True, help="folder for what the test writes")
+    made.add_argument("--icd", help="folder of .icd files to use instead of the system's")
+    made.add_argument("--icd-libraries", help="folders of that driver's libraries, separated by ':'")
+    made.add_argument("--device", help="WINNOW_DEVICE; by default PoCL, or with --icd the first device")
+    return made
+
+
+class Host:
+    """Runs a program of llama.cpp's."""
+
+    def __init__(self, options):
+        self.programs = options.llama_cpp
+        self.plugin = options.plugin
+        self.report_path = options.work / f"report-{os.getpid()}.json"
+        self.environment = {key: value for key, value in os.environ.items()
+                            if key != "GGML_BACKEND_PATH" and not key.startswith("WINNOW_")}
+        self.drivers = {}
+        if options.icd:
+            self.drivers["OCL_ICD_VENDORS"] = options.icd
+            paths = [options.icd_libraries, os.environ.get("LD_LIBRARY_PATH")]
+            self.drivers["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
+        device = options.device or (None if options.icd else "Portable Computing Language")
+        if device:
+            self.drivers["WINNOW_DEVICE"] = device
+        if "WINNOW_BACKEND" in os.environ:
+            self.drivers["WINNOW_BACKEND"] = os.environ["WINNOW_BACKEND"]
+
+    def run(self, program, *arguments, winnow, status=0, environment=None):
+        """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
+        command = [str(self.programs / program), *map(str, arguments)]
+        settings = dict(self.environment)
+        if winnow:
+            settings |= self.drivers
+            settings |= {"GGML_BACKEND_PATH": str(self.plugin), "WINNOW_REPORT": str(self.report_path)}
+        settings |= environment or {}
+        self.report_path.unlink(missing_ok=True)
+        result = subprocess.run(command, env=settings, capture_output=True, text=True, errors="replace",
+                                stdin=subprocess.DEVNULL)
+        expect(status is None or result.returncode == status,
+               f"{' '.join(command)}\nended with status {result.returncode}:\n"
+               f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
+        report = None
+        if self.report_path.exists():
+            report = json.loads(self.report_path.read_text())
+            self.report_path.unlink()
+        return result.stdout, result.stderr, report
+
+
+def calls_per_layer(report):
+    """(layers, attention calls of each, append calls of each); fails unless all layers were treated alike."""
+    expect(report is not None, "the plugin was not called: it wrote no report")
+    layers = {name: counts for name, counts in report["tensors"].items() if name.startswith(LAYER_PREFIX)}
+    expect(layers, f"no layer was computed by the plugin: {report}")
+    attention = {counts["attention_calls"] for counts in layers.values()}
+    appends = {counts["append_calls"] for counts in layers.values()}
+    expect(len(attention) == 1 and len(appends) == 1, f"the layers differ: {layers}")
+    expect(report["attention_calls"] == len(layers) * min(attention), f"attention outside of the layers: {report}")
+    expect(report["sdpa_calls"] == report["attention_calls"], f"the plugin and Winnow count differently: {report}")
+    return len(layers), attention.pop(), appends.pop()
+
+
+def main(test):
+    """Runs a test function: its failures become one line and a status."""
+    try:
+        test()
+    except Failure as failure:
+        sys.exit(f"FAILED: {failure}")

@@ -1,0 +1,59 @@
+"""llama-perplexity gives the same number on ggml's CPU backend and on Winnow, and Winnow computed every layer.
+
+Once in batches as a prompt is taken, and, over fewer tokens, in steps of a few tokens as generation takes them.
+"""
+
+import re
+
+import llama_cpp
+from llama_cpp import expect
+
+TOLERANCE = 0.003  # relative; rounding in another order gives less than a tenth of it
+CONTEXT = 512
+
+
+def perplexity(host, options, batch, chunks, winnow):
+    """(perplexity, chunks, layers, report)"""
+    arguments = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", CONTEXT, "-ub", batch, "-fa", "on",
+                 "-t", 2, "--no-warmup", "-lv", 4]
+    if chunks:
+        arguments += ["--chunks", chunks]
+    if winnow:
+        arguments += ["-dev", "Winnow"]
+    out, err, report = host.run("llama-perplexity", *arguments, winnow=winnow)
+    text = out + err
+    number = re.search(r"Final estimate: PPL = ([\d.]+)", text)
+    counted = re.search(r"calculating perplexity over (\d+) chunks", text)
+    layers = re.search(r"n_layer += (\d+)", text)
+    expect(number and counted and layers, f"llama-perplexity gave no result:\n{text[-2000:]}")
+    return float(number[1]), int(counted[1]), int(layers[1]), report
+
+
+def compare(host, options, batch, chunks):
+    expected, _, _, _ = perplexity(host, options, batch, chunks, winnow=False)
+    value, chunks, layers, report = perplexity(host, options, batch, chunks, winnow=True)
+    difference = abs(value - expected) / expected
+    seen, attention, appends = llama_cpp.calls_per_layer(report)
+    print(f"micro-batches of {batch}: {chunks} chunks of {CONTEXT} tokens, CPU {expected:.4f}, Winnow on "
+          f"{report['device']} ({report['platform']}) {value:.4f}, difference {100 * difference:.4f}%; "
+          f"{seen} layers, {attention} attention and {appends} append calls each")
+    expect(difference <= TOLERANCE, f"perplexity differs by {100 * difference:.3f}%")
+    expect(seen == layers, f"the plugin saw {seen} layers of {layers}")
+    wanted = chunks * (CONTEXT // batch)
+    expect(attention == wanted and appends == wanted,
+           f"{attention} attention and {appends} append calls per layer for {wanted} micro-batches")
+    expect(report["rows_appended"] == layers * chunks * CONTEXT,
+           f"{report['rows_appended']} rows appended for {chunks * CONTEXT} tokens in {layers} layers")
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    parser.add_argument("--text", required=True)
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    compare(host, options, batch=256, chunks=None)
+    compare(host, options, batch=4, chunks=1)
+
+
+llama_cpp.main(test)
