@@ -55,7 +55,6 @@ static inline void dot16(const float16 *q, const __global uchar *k, long stride,
         const __global uchar *k1 = k + (long)min(key + four * 4 + 1, last) * stride;
         const __global uchar *k2 = k + (long)min(key + four * 4 + 2, last) * stride;
         const __global uchar *k3 = k + (long)min(key + four * 4 + 3, last) * stride;
-#pragma unroll
         for (uint first = 0; first < ROWS; first += ROWS_AT_ONCE) {
             float16 sum[ROWS_AT_ONCE][4];
 #pragma unroll
@@ -262,9 +261,12 @@ sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global 
             const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
             const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
             __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
     const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
                                 sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 
+#if !SINGLE_LAUNCH
 #include "sdpa_combine.h"
+#endif
