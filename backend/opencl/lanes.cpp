@@ -15,12 +15,7 @@ Lane make_lane(cl_platform_id platform, cl_device_id device) {
     lane.device = cl::Device(device, true);
     lane.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
     check(code, "clCreateContext");
-    // The call of OpenCL 1.x: deprecated, and the only one that every version has.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    lane.queue = cl::CommandQueue(clCreateCommandQueue(lane.context(), device, 0, &code));
-#pragma GCC diagnostic pop
-    check(code, "clCreateCommandQueue");
+    lane.queue = make_queue(lane);
     return lane;
 }
 
@@ -79,9 +74,7 @@ Lanes take_host_objects(const DeviceRequest& request) {
     return lanes;
 }
 
-} // namespace
-
-Lanes open_lanes(const DeviceRequest& request) {
+Lanes choose_lanes(const DeviceRequest& request) {
     if (request.cl_context != nullptr || request.cl_device_id != nullptr || request.cl_command_queue != nullptr)
         return take_host_objects(request);
 
@@ -104,6 +97,25 @@ Lanes open_lanes(const DeviceRequest& request) {
     if (request.max_threads != 0) count = std::min<size_t>(count, request.max_threads);
     while (lanes.all.size() < count)
         lanes.all.push_back(make_lane(lanes.entry.platform, lanes.entry.devices[lanes.all.size()]));
+    return lanes;
+}
+
+} // namespace
+
+cl::CommandQueue make_queue(const Lane& lane) {
+    cl_int code = CL_SUCCESS;
+    // The call of OpenCL 1.x: deprecated, and the only one that every version has.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    cl::CommandQueue queue(clCreateCommandQueue(lane.context(), lane.device(), 0, &code));
+#pragma GCC diagnostic pop
+    check(code, "clCreateCommandQueue");
+    return queue;
+}
+
+Lanes open_lanes(const DeviceRequest& request) {
+    Lanes lanes = choose_lanes(request);
+    lanes.needs_rehearsal = platform_text(lanes.entry.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
     return lanes;
 }
 

@@ -23,10 +23,14 @@ struct Lanes {
     // Rises whenever a cl_mem is released: a kernel that remembers its arguments must not trust an address that may
     // have been given to another object.
     uint64_t memory_epoch = 1;
+    bool needs_rehearsal = false; // rehearsal.hpp
 
     const Lane& front() const { return all.front(); }
     bool is_divided() const { return all.size() > 1; }
 };
+
+// An in-order queue beside the lane's own.
+cl::CommandQueue make_queue(const Lane& lane);
 
 // Chooses the device by the request, or takes the host's own objects. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
 Lanes open_lanes(const DeviceRequest& request);

@@ -1,123 +1,11 @@
-// One operation: its memory bound, its kernels launched (on one lane, or divided among all), its results brought back.
-#include <algorithm>
-#include <atomic>
+// One operation: its memory bound, its kernels launched, its results brought back.
 #include <cstring>
-#include <exception>
 
+#include "opencl/launch.hpp"
 #include "opencl/state.hpp"
 
 namespace winnow::opencl {
 namespace {
-
-// About 10 microseconds of one core; below that, handing work to another thread costs more than it gives.
-constexpr uint64_t divided_work = 200'000;
-// A lane takes part after part until none is left, so that a thread which comes late does not hold up the others.
-constexpr size_t parts_per_lane = 4;
-
-struct Arguments {
-    Kernel& kernel;
-    const void* params;
-    size_t params_size;
-    std::initializer_list<const Memory*> memory;
-};
-
-void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, const void* value,
-                  const Kernel& kernel) {
-    const cl_int code = clSetKernelArg(instance.kernel(), index, size, value);
-    if (code != CL_SUCCESS)
-        throw_cl_error(code, "clSetKernelArg", "argument " + std::to_string(index) + " of " + kernel.label);
-}
-
-// Sets what differs from the last launch of this kernel on this lane.
-void set_arguments(const Lanes& lanes, size_t lane, const Arguments& arguments, cl_uint group_base) {
-    Kernel& kernel = arguments.kernel;
-    Kernel::Instance& instance = kernel.instances[lane];
-    if (!instance.has_arguments || instance.params.size() != arguments.params_size ||
-        std::memcmp(instance.params.data(), arguments.params, arguments.params_size) != 0) {
-        set_argument(instance, 0, arguments.params_size, arguments.params, kernel);
-        const auto bytes = static_cast<const std::byte*>(arguments.params);
-        instance.params.assign(bytes, bytes + arguments.params_size);
-    }
-    const bool is_known = instance.has_arguments && instance.memory_epoch == lanes.memory_epoch;
-    instance.memory.resize(arguments.memory.size());
-    cl_uint index = 0;
-    for (const Memory* memory : arguments.memory) {
-        if (!is_known || instance.memory[index] != memory) {
-            const cl_mem object = memory == nullptr ? nullptr : memory->on(lane);
-            set_argument(instance, index + 1, sizeof object, &object, kernel);
-            instance.memory[index] = memory;
-        }
-        ++index;
-    }
-    instance.memory_epoch = lanes.memory_epoch;
-    if (!instance.has_arguments || instance.group_base != group_base) {
-        set_argument(instance, index + 1, sizeof group_base, &group_base, kernel);
-        instance.group_base = group_base;
-    }
-    instance.has_arguments = true;
-}
-
-void enqueue(const Lanes& lanes, size_t lane, const Arguments& arguments, const Grid& grid, size_t first_group,
-             size_t group_count) {
-    set_arguments(lanes, lane, arguments, static_cast<cl_uint>(first_group));
-    const std::array<size_t, 3> global{group_count * grid.group_size[0], grid.groups[1] * grid.group_size[1],
-                                       grid.groups[2] * grid.group_size[2]};
-    const cl_uint dimensions = global[2] > 1 ? 3 : global[1] > 1 ? 2 : 1;
-    Kernel::Instance& instance = arguments.kernel.instances[lane];
-    const cl_int code = clEnqueueNDRangeKernel(lanes.all[lane].queue(), instance.kernel(), dimensions, nullptr,
-                                               global.data(), grid.group_size.data(), 0, nullptr, nullptr);
-    if (code != CL_SUCCESS) throw_cl_error(code, "clEnqueueNDRangeKernel", arguments.kernel.label);
-    instance.has_run = true;
-}
-
-// A launch cut into parts, which the lanes take one after the other.
-struct Division {
-    const Lanes& lanes;
-    const Arguments& arguments;
-    const Grid& grid;
-    size_t groups_per_part;
-    std::atomic<size_t> next_group{0};
-    std::atomic_flag has_failed = ATOMIC_FLAG_INIT;
-    std::exception_ptr failure{}; // of whoever set has_failed
-
-    // Takes parts as long as there are any, or `limit` of them. Nothing is thrown: this runs in the host's threads.
-    void work_on(size_t lane, size_t limit) noexcept {
-        const size_t groups = grid.groups[0];
-        for (; limit > 0; --limit) {
-            const size_t first = next_group.fetch_add(groups_per_part, std::memory_order_relaxed);
-            if (first >= groups) return;
-            try {
-                enqueue(lanes, lane, arguments, grid, first, std::min(groups_per_part, groups - first));
-                check(clFinish(lanes.all[lane].queue()), "clFinish");
-            } catch (...) {
-                if (!has_failed.test_and_set()) failure = std::current_exception();
-                return;
-            }
-        }
-    }
-
-    static void task(void* data, uint32_t lane) { static_cast<Division*>(data)->work_on(lane, SIZE_MAX); }
-};
-
-void launch_divided(RuntimeState& state, const Arguments& arguments, const Grid& grid) {
-    state.finish(); // the other lanes know nothing of what was enqueued on the first
-    const size_t lanes = state.lanes.all.size();
-    const size_t useful = static_cast<size_t>(grid.work / divided_work) + 1;
-    const size_t parts = std::min({grid.groups[0], lanes * parts_per_lane, std::max(lanes, useful)});
-    Division division{state.lanes, arguments, grid, (grid.groups[0] + parts - 1) / parts};
-    const size_t used = std::min(lanes, parts);
-    const auto& instances = arguments.kernel.instances;
-    const bool is_first = std::any_of(instances.begin(), instances.begin() + static_cast<std::ptrdiff_t>(used),
-                                      [](const Kernel::Instance& instance) { return !instance.has_run; });
-    if (is_first) {
-        // Drivers finish compiling at the first launch, and not all of them can do that in two threads at once.
-        for (size_t lane = 0; division.next_group < grid.groups[0] && !division.has_failed.test(); ++lane)
-            division.work_on(lane % used, 1);
-    } else {
-        state.parallel_for(state.parallel_user_data, static_cast<uint32_t>(used), &Division::task, &division);
-    }
-    if (division.has_failed.test()) std::rethrow_exception(division.failure);
-}
 
 class ClEvent final : public Event {
 public:
@@ -204,13 +92,7 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size,
     if (kernel.argument_count != memory.size() + 2)
         throw Error(WINNOW_ERROR_INTERNAL, kernel.label + " takes " + std::to_string(kernel.argument_count) +
                                                " arguments, its launcher gives " + std::to_string(memory.size() + 2));
-    const Arguments arguments{kernel, params, params_size, memory};
-    if (state_.lanes.is_divided() && grid.work >= divided_work && grid.groups[0] > 1) {
-        launch_divided(state_, arguments, grid);
-    } else {
-        enqueue(state_.lanes, 0, arguments, grid, 0, grid.groups[0]);
-        state_.is_pending = true;
-    }
+    run(state_, {kernel, params, params_size, memory}, grid);
     ++state_.launches;
 }
 

@@ -15,12 +15,7 @@ bool reaches_host_memory(Lanes& lanes, Programs& programs) {
     if (device_value<cl_bool>(lane.device(), CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
     Kernel& kernel = programs.kernel_of_source("probe", probe_source, "1", "winnow_probe", {});
     // A queue of its own: a host's queue may be waiting for something that comes after this call.
-    cl_int code = CL_SUCCESS;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    cl::CommandQueue queue(clCreateCommandQueue(lane.context(), lane.device(), 0, &code));
-#pragma GCC diagnostic pop
-    check(code, "clCreateCommandQueue");
+    const cl::CommandQueue queue = make_queue(lane);
 
     const HostPages pages(1);
     const PageRange range(pages.data(), 1);

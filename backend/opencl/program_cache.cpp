@@ -111,12 +111,19 @@ std::optional<std::vector<std::byte>> ProgramCache::load(const ProgramKey& key) 
     return binary;
 }
 
-std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::byte>& binary) const {
+std::string ProgramCache::prepare() const {
     if (directory_.empty()) return "there is no cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path";
-    if (binary.empty()) return "the driver gave an empty binary";
     std::error_code failed;
     std::filesystem::create_directories(directory_, failed);
     if (failed) return error_text("cannot create", directory_, failed.value());
+    if (::access(directory_.c_str(), W_OK | X_OK) != 0) return error_text("cannot write into", directory_, errno);
+    return {};
+}
+
+std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::byte>& binary) const {
+    const std::string obstacle = prepare();
+    if (!obstacle.empty()) return obstacle;
+    if (binary.empty()) return "the driver gave an empty binary";
 
     const std::string key_text = key.text();
     Header header{magic, key_text.size(), binary.size(), 0};

@@ -36,6 +36,9 @@ public:
 
     std::optional<std::vector<std::byte>> load(const ProgramKey& key) const;
 
+    // Makes the directory if need be. Returns the reason if nothing can be stored, else "".
+    std::string prepare() const;
+
     // Writes a temporary file and renames it, so that another process sees the old entry or the new one. Returns the
     // reason if that was not possible, else "".
     std::string store(const ProgramKey& key, const std::vector<std::byte>& binary) const;

@@ -1,7 +1,9 @@
 // Compiling, loading and keeping of programs.
 #include "opencl/programs.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <mutex>
 
 #include <xxhash.h>
 
@@ -10,9 +12,10 @@
 namespace winnow::opencl {
 namespace {
 
-std::string language_option(cl_device_id device) {
+// What every program is compiled with. Without -w, PoCL's compiler counts its warnings on the host's stderr.
+std::string common_options(cl_device_id device) {
     const int version = device_version(device);
-    return version >= 300 ? "-cl-std=CL3.0" : version >= 200 ? "-cl-std=CL2.0" : "-cl-std=CL1.2";
+    return version >= 300 ? "-w -cl-std=CL3.0" : version >= 200 ? "-w -cl-std=CL2.0" : "-w -cl-std=CL1.2";
 }
 
 std::string build_log(const cl::Program& program, cl_device_id device) {
@@ -48,6 +51,14 @@ std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device
     return {};
 }
 
+// Of the whole process. Who waits here for another context's build of the same program finds it in the disk cache
+// afterwards, which saves the time, and keeps PoCL from finishing a kernel a second time while it runs elsewhere
+// (rehearsal.hpp).
+std::mutex& build_mutex() {
+    static std::mutex instance;
+    return instance;
+}
+
 const KernelSource& embedded(std::string_view file) {
     for (const KernelSource& source : kernel_sources())
         if (source.name == file) return source;
@@ -64,7 +75,7 @@ size_t Programs::Hash::operator()(const Name& name) const {
 
 Programs::Programs(Lanes& lanes, const Log& log)
     : lanes_(lanes), log_(log), cache_(ProgramCache::default_directory()),
-      language_(language_option(lanes.front().device())) {}
+      common_options_(common_options(lanes.front().device())) {}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
@@ -94,7 +105,7 @@ Kernel& Programs::kernel_of_source(std::string_view file, std::string_view sourc
 
 const Programs::Program& Programs::program(const Name& name, std::string_view source, std::string_view source_hash) {
     if (const auto found = programs_.find(name); found != programs_.end()) return found->second;
-    std::string options = language_;
+    std::string options = common_options_;
     if (!name.options.empty()) options.append(" ").append(name.options);
     Program made = make_program(name.file, source, source_hash, options);
     OwnedName key{std::string(name.file), {}, std::string(name.options)};
@@ -112,6 +123,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
                              platform_text(platform, CL_PLATFORM_VERSION)};
     const auto start = std::chrono::steady_clock::now();
     Program program;
+    const std::lock_guard<std::mutex> guard(build_mutex());
     std::optional<std::vector<std::byte>> binary = cache_.load(key);
     if (binary) {
         cl::Program loaded = load(lanes_.front(), *binary, options);
@@ -124,8 +136,13 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     const bool is_loaded = !program.empty();
     if (!is_loaded) {
         program.push_back(build(lanes_.front(), file, source, options));
-        binary = binary_of(program.front(), device);
-        const std::string failure = cache_.store(key, *binary);
+        // Asking for the binary is expensive with some drivers, so first see whether it can be kept.
+        std::string failure = cache_.prepare();
+        binary.emplace();
+        if (failure.empty()) {
+            *binary = binary_of(program.front(), device);
+            failure = cache_.store(key, *binary);
+        }
         if (!failure.empty() && !store_failure_is_known_) {
             store_failure_is_known_ = true; // it would be the same for every program
             log_(WINNOW_LOG_INFO, "compiled programs are not kept: " + failure);

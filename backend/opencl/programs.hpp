@@ -1,6 +1,7 @@
 // Programs and kernels, specialised on demand: looked up in memory, else loaded from the disk cache, else compiled.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,7 @@ public:
         uint64_t memory_epoch = 0; // of Lanes, when `memory` was set
         cl_uint group_base = 0;
         bool has_arguments = false;
-        bool has_run = false;
+        std::array<size_t, 3> rehearsed_group_size{}; // rehearsal.hpp; zeros: not yet
     };
     std::vector<Instance> instances; // one for each lane
     std::string label;               // for messages
@@ -71,7 +72,7 @@ private:
     Lanes& lanes_;
     const Log& log_;
     ProgramCache cache_;
-    std::string language_; // "-cl-std=..."
+    std::string common_options_;
     bool store_failure_is_known_ = false;
     uint64_t built_ = 0;
     uint64_t loaded_ = 0;

@@ -13,6 +13,7 @@
 //     0        the parameter struct, by value
 //     1 .. n   memory, in the order given to launch(); nullptr arrives as a NULL pointer
 //     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
+// A group_base of 0xffffffff asks for nothing: every kernel begins by returning then (rehearsal.hpp says what for).
 // group_base is how one operation is divided among several devices without a global offset: no group may assume that
 // the groups of one get_num_groups(0) are all there are (put the count into the parameters), nor wait for another
 // group. The devices are cores of one CPU then, so that atomics of device scope reach from one to the other.

@@ -24,6 +24,7 @@ struct Params {
 constexpr std::string_view source = R"(
 typedef struct { ulong input, output, counter; uint groups, length; } params;
 kernel void sum(params p, global uchar* input, global uchar* output, global uchar* counter, uint group_base) {
+    if (group_base == 0xffffffffu) return;
     const uint group = get_group_id(0) + group_base;
     global const uint* row = (global const uint*)(input + p.input) + group * p.length;
     global uint* sums = (global uint*)(output + p.output);
@@ -40,6 +41,8 @@ kernel void sum(params p, global uchar* input, global uchar* output, global ucha
     atomic_store_explicit(done, 0u, memory_order_relaxed, memory_scope_device);
 }
 )";
+
+std::string source_hash() { return std::to_string(std::hash<std::string_view>()(source)); }
 
 // One thread for each task, as a host without a pool would do it.
 void run_in_threads(void* calls, uint32_t count, winnow_task task, void* data) {
@@ -71,7 +74,8 @@ Tensor host_tensor(std::vector<uint32_t>& values) {
 }
 
 struct Sums {
-    explicit Sums(RuntimeState& state) : kernel(state.programs.kernel_of_source("sum", source, "sum", "sum", {})) {}
+    explicit Sums(RuntimeState& state, std::string_view options = {})
+        : kernel(state.programs.kernel_of_source("sum", source, source_hash(), "sum", options)) {}
 
     // False if a sum is wrong.
     bool operator()(Runtime& runtime, uint32_t groups, uint32_t length, uint32_t seed, uint64_t work) {
@@ -167,6 +171,27 @@ TEST_F(LanesTest, ContextsInDifferentThreadsDoNotDisturbEachOther) {
         });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(LanesTest, GridsThatGrowInSeveralThreadsAtOnceDoNotConfuseTheDriver) {
+    std::atomic<int> calls{0};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < 3; ++t)
+        threads.emplace_back([&, t] {
+            TestRuntime test(request(&calls));
+            // Another kernel than the other tests': what a driver knows of those should not help.
+            Sums sums(*test.state, "-DGROWING");
+            for (uint32_t groups = 2; groups < 400; ++groups) wrong += !sums(test.runtime, groups, 3, t, large);
+        });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(LanesTest, AGridWiderThanOneLaunchMayBeIsCut) {
+    TestRuntime test(request());
+    Sums sums(*test.state);
+    EXPECT_TRUE(sums(test.runtime, 200'001, 2, 5, 0));
 }
 
 TEST_F(LanesTest, MaxThreadsLimitsTheLanes) {

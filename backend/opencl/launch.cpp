@@ -1,0 +1,152 @@
+// How a kernel with its arguments comes to run: on one lane, or divided among all.
+#include "opencl/launch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "opencl/rehearsal.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+// About 10 microseconds of one core; below that, handing work to another thread costs more than it gives.
+constexpr uint64_t divided_work = 200'000;
+// A lane takes part after part until none is left, so that a thread which comes late does not hold up the others.
+constexpr size_t parts_per_lane = 4;
+
+void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, const void* value,
+                  const Kernel& kernel) {
+    const cl_int code = clSetKernelArg(instance.kernel(), index, size, value);
+    if (code != CL_SUCCESS)
+        throw_cl_error(code, "clSetKernelArg", "argument " + std::to_string(index) + " of " + kernel.label);
+}
+
+// Sets what differs from the last launch of this kernel on this lane.
+void set_arguments(const Lanes& lanes, size_t lane, const Arguments& arguments, cl_uint group_base) {
+    Kernel& kernel = arguments.kernel;
+    Kernel::Instance& instance = kernel.instances[lane];
+    // False until all are set: after a failure nothing of what is remembered counts.
+    const bool has_arguments = std::exchange(instance.has_arguments, false);
+    if (!has_arguments || instance.params.size() != arguments.params_size ||
+        std::memcmp(instance.params.data(), arguments.params, arguments.params_size) != 0) {
+        set_argument(instance, 0, arguments.params_size, arguments.params, kernel);
+        const auto bytes = static_cast<const std::byte*>(arguments.params);
+        instance.params.assign(bytes, bytes + arguments.params_size);
+    }
+    const bool is_known = has_arguments && instance.memory_epoch == lanes.memory_epoch;
+    instance.memory.resize(arguments.memory.size());
+    cl_uint index = 0;
+    for (const Memory* memory : arguments.memory) {
+        if (!is_known || instance.memory[index] != memory) {
+            const cl_mem object = memory == nullptr ? nullptr : memory->on(lane);
+            set_argument(instance, index + 1, sizeof object, &object, kernel);
+            instance.memory[index] = memory;
+        }
+        ++index;
+    }
+    instance.memory_epoch = lanes.memory_epoch;
+    if (!has_arguments || instance.group_base != group_base) {
+        set_argument(instance, index + 1, sizeof group_base, &group_base, kernel);
+        instance.group_base = group_base;
+    }
+    instance.has_arguments = true;
+}
+
+void enqueue(const Lanes& lanes, size_t lane, cl_command_queue queue, const Arguments& arguments, const Grid& grid,
+             cl_uint group_base, size_t group_count) {
+    set_arguments(lanes, lane, arguments, group_base);
+    const std::array<size_t, 3> global{group_count * grid.group_size[0], grid.groups[1] * grid.group_size[1],
+                                       grid.groups[2] * grid.group_size[2]};
+    const cl_uint dimensions = global[2] > 1 ? 3 : global[1] > 1 ? 2 : 1;
+    const cl_kernel kernel = arguments.kernel.instances[lane].kernel();
+    const cl_int code = clEnqueueNDRangeKernel(queue, kernel, dimensions, nullptr, global.data(),
+                                               grid.group_size.data(), 0, nullptr, nullptr);
+    if (code != CL_SUCCESS) throw_cl_error(code, "clEnqueueNDRangeKernel", arguments.kernel.label);
+}
+
+// The groups that one launch may have at most; larger grids are cut.
+size_t most_groups(const Lanes& lanes, const Grid& grid) {
+    if (!lanes.needs_rehearsal) return grid.groups[0];
+    return std::max<size_t>(1, rehearsed_width / grid.group_size[0]);
+}
+
+// See rehearsal.hpp. On a queue of its own: the host's may be waiting for something that comes after this call.
+void rehearse(const Lanes& lanes, size_t lane, const Arguments& arguments, const Grid& grid) {
+    Kernel::Instance& instance = arguments.kernel.instances[lane];
+    if (instance.rehearsed_group_size == grid.group_size) return;
+    const Rehearsal rehearsal(arguments.kernel.label);
+    const cl::CommandQueue queue = make_queue(lanes.all[lane]);
+    enqueue(lanes, lane, queue(), arguments, grid, rehearsal_base, most_groups(lanes, grid));
+    check(clFinish(queue()), "clFinish");
+    instance.rehearsed_group_size = grid.group_size;
+}
+
+// A launch cut into parts, which the lanes take one after the other.
+struct Division {
+    const Lanes& lanes;
+    const Arguments& arguments;
+    const Grid& grid;
+    size_t groups_per_part;
+    std::atomic<size_t> next_group{0};
+    std::atomic_flag has_failed = ATOMIC_FLAG_INIT;
+    std::exception_ptr failure{}; // of whoever set has_failed
+
+    // Takes parts as long as there are any. Nothing is thrown: this runs in the host's threads.
+    void work_on(size_t lane) noexcept {
+        const size_t groups = grid.groups[0];
+        for (;;) {
+            const size_t first = next_group.fetch_add(groups_per_part, std::memory_order_relaxed);
+            if (first >= groups) return;
+            try {
+                enqueue(lanes, lane, lanes.all[lane].queue(), arguments, grid, static_cast<cl_uint>(first),
+                        std::min(groups_per_part, groups - first));
+                check(clFinish(lanes.all[lane].queue()), "clFinish");
+            } catch (...) {
+                if (!has_failed.test_and_set()) failure = std::current_exception();
+                return;
+            }
+        }
+    }
+
+    static void task(void* data, uint32_t lane) { static_cast<Division*>(data)->work_on(lane); }
+};
+
+void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& grid) {
+    state.finish(); // the other lanes know nothing of what was enqueued on the first
+    const size_t lanes = state.lanes.all.size();
+    const size_t groups = grid.groups[0];
+    const size_t useful = static_cast<size_t>(grid.work / divided_work) + 1;
+    const size_t parts = std::min({groups, lanes * parts_per_lane, std::max(lanes, useful)});
+    const size_t groups_per_part = std::min((groups + parts - 1) / parts, most_groups(state.lanes, grid));
+    const size_t used = std::min(lanes, parts);
+    for (size_t lane = 0; state.lanes.needs_rehearsal && lane < used; ++lane)
+        rehearse(state.lanes, lane, arguments, grid);
+    Division division{state.lanes, arguments, grid, groups_per_part};
+    state.parallel_for(state.parallel_user_data, static_cast<uint32_t>(used), &Division::task, &division);
+    if (division.has_failed.test()) std::rethrow_exception(division.failure);
+}
+
+void run_on_first_lane(RuntimeState& state, const Arguments& arguments, const Grid& grid) {
+    if (state.lanes.needs_rehearsal) rehearse(state.lanes, 0, arguments, grid);
+    const size_t groups = grid.groups[0];
+    const size_t most = most_groups(state.lanes, grid);
+    const cl_command_queue queue = state.lanes.front().queue();
+    for (size_t first = 0; first < groups; first += most)
+        enqueue(state.lanes, 0, queue, arguments, grid, static_cast<cl_uint>(first), std::min(most, groups - first));
+    state.is_pending = true;
+}
+
+} // namespace
+
+void run(RuntimeState& state, const Arguments& arguments, const Grid& grid) {
+    const bool is_worth_dividing = grid.work >= divided_work && grid.groups[0] > 1;
+    if (state.lanes.is_divided() && is_worth_dividing && !Rehearsal::is_crowded())
+        run_divided(state, arguments, grid);
+    else
+        run_on_first_lane(state, arguments, grid);
+}
+
+} // namespace winnow::opencl

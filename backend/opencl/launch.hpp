@@ -1,0 +1,20 @@
+// How a kernel with its arguments comes to run: on one lane, or divided among all.
+#pragma once
+
+#include <initializer_list>
+
+#include "opencl/state.hpp"
+
+namespace winnow::opencl {
+
+struct Arguments {
+    Kernel& kernel;
+    const void* params;
+    size_t params_size;
+    std::initializer_list<const Memory*> memory;
+};
+
+// Enqueues, in order after all that was enqueued before. Divided among the lanes it is complete on return.
+void run(RuntimeState& state, const Arguments& arguments, const Grid& grid);
+
+} // namespace winnow::opencl
