@@ -1,3 +1,4 @@
+// Checks of one view: what its type, shape, strides and memory have to be for the layers below to trust it.
 #include "api/tensor.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Checks between views: shapes that have to agree, options that exclude each other, outputs that overlap inputs.
 #include "api/validate.hpp"
 
 #include <algorithm>
