@@ -3,7 +3,7 @@
 
 #include "winnow_loader.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char **argv) {
     char message[512];
     winnow_library library;
     uint32_t count = 0;
