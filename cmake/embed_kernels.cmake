@@ -2,10 +2,11 @@
 #
 #   cmake -DKERNEL_DIR=<kernels/> -DOUTPUT=<file.cpp> -P embed_kernels.cmake
 #
-# Every KERNEL_DIR/**/*.cl becomes one entry (file name, source, hash). #include "x.h" is replaced by that file of KERNEL_DIR,
-# and #line directives keep the compiler's messages pointing at the real file. Refused: an include that does not exist, two kernels of
-# one file name, and a header that one kernel would include twice (its text would be there twice; include it once, from the .cl).
-# Everything is handled as text, line by line, because CMake's lists would break at semicolons and brackets.
+# Every KERNEL_DIR/**/*.cl becomes one entry (file name, source, hash). #include "x.h" is replaced by that file of
+# KERNEL_DIR, and #line directives keep the compiler's messages pointing at the real file. Refused: an include that
+# does not exist, two kernels of one file name, and a header that one kernel would include twice (its text would be
+# there twice; include it once, from the .cl). Everything is handled as text, line by line, because CMake's lists
+# would break at semicolons and brackets.
 cmake_minimum_required(VERSION 3.25)
 
 foreach(required KERNEL_DIR OUTPUT)
@@ -14,7 +15,8 @@ foreach(required KERNEL_DIR OUTPUT)
     endif()
 endforeach()
 
-# Appends `file` with its includes resolved to `resolved`, and names each file in `included`; both live in the caller's scope.
+# Appends `file` with its includes resolved to `resolved`, and names each file in `included`; both live in the
+# caller's scope.
 function(resolve_includes file includer)
     file(RELATIVE_PATH name "${KERNEL_DIR}" "${file}")
     if(NOT EXISTS "${file}")
