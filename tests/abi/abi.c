@@ -84,7 +84,8 @@ void abi_close(abi_run *run, abi_backend *backend) {
     memset(backend, 0, sizeof *backend);
 }
 
-/* ---- A little work: 2 heads, head size 4, 3 keys ------------------------------------------------------------------ */
+/* ---- A little work: 2 heads, head size 4, 3 keys ------------------------------------------------------------------
+ */
 
 static winnow_tensor view(uint32_t type, void *data, int64_t element, int64_t b, int64_t c, int64_t d) {
     winnow_tensor tensor;

@@ -63,9 +63,9 @@ typedef struct abi_work {
     winnow_kv_append_desc append;
 } abi_work;
 
-void abi_prepare(abi_work *work);        /* work must stay where it is: the views point into it */
-int abi_is_untouched(abi_work *work);    /* outputs and canaries are as prepared */
-int abi_is_right(const abi_work *work);  /* both results are, and the canaries stand */
+void abi_prepare(abi_work *work);       /* work must stay where it is: the views point into it */
+int abi_is_untouched(abi_work *work);   /* outputs and canaries are as prepared */
+int abi_is_right(const abi_work *work); /* both results are, and the canaries stand */
 
 void check_negotiation(abi_run *run);
 void check_refused_hosts(abi_run *run);

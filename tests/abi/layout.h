@@ -1,8 +1,8 @@
-/* layout.h - the frozen layout of winnow.h 0.1 where pointers have 8 bytes. A line here may be added, never changed: hosts
- * that were compiled years ago rely on it. Included by a C and a C++ file, so that both languages agree.
+/* layout.h - the frozen layout of winnow.h 0.1 where pointers have 8 bytes. A line here may be added, never changed:
+ * hosts that were compiled years ago rely on it. Included by a C and a C++ file, so that both languages agree.
  *
- * LAYOUT_SIZE(type, bytes) states a size, LAYOUT_AT(type, field, bytes) a place. A struct that grows keeps its size here as
- * its first version's, LAYOUT_SIZE becoming LAYOUT_AT of the first appended field.
+ * LAYOUT_SIZE(type, bytes) states a size, LAYOUT_AT(type, field, bytes) a place. A struct that grows keeps its size
+ * here as its first version's, LAYOUT_SIZE becoming LAYOUT_AT of the first appended field.
  */
 
 LAYOUT_SIZE(winnow_device_info, 576)

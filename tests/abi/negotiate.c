@@ -25,7 +25,8 @@ void check_negotiation(abi_run *run) {
         /* A newer host that still knows us, and one that has come a long way. */
         host = abi_host(WINNOW_API_VERSION, WINNOW_MAKE_VERSION(0, 9));
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_OK);
-        EXPECT(api != NULL && api != untouched && api->version >= WINNOW_API_VERSION && api->version <= host.max_version);
+        EXPECT(api != NULL && api != untouched && api->version >= WINNOW_API_VERSION &&
+               api->version <= host.max_version);
         host = abi_host(WINNOW_API_VERSION, WINNOW_MAKE_VERSION(65535, 65535));
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_OK);
         EXPECT_STATUS(ask(&backend, &host, &again, message, sizeof message), WINNOW_OK);
@@ -118,7 +119,8 @@ void check_status_names(abi_run *run) {
             EXPECT(name != NULL && name[0] != 0);
             for (other = WINNOW_OK; other < status; ++other) EXPECT(strcmp(name, backend.api->status_name(other)) != 0);
         }
-        for (at = 0; at < sizeof unknown / sizeof unknown[0]; ++at) EXPECT(backend.api->status_name(unknown[at]) != NULL);
+        for (at = 0; at < sizeof unknown / sizeof unknown[0]; ++at)
+            EXPECT(backend.api->status_name(unknown[at]) != NULL);
     }
     abi_close(run, &backend);
 }

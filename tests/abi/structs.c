@@ -3,7 +3,8 @@
 
 #include "abi.h"
 
-/* ---- Structs that the backend fills ------------------------------------------------------------------------------- */
+/* ---- Structs that the backend fills -------------------------------------------------------------------------------
+ */
 
 /* Calls with a struct of `given` bytes inside a larger memory: what it may write is exactly that. */
 typedef int32_t (*fill_function)(const abi_backend *backend, void *target);
@@ -75,13 +76,14 @@ void check_output_structs(abi_run *run) {
     abi_close(run, &backend);
 }
 
-/* ---- Structs that the backend reads ------------------------------------------------------------------------------- */
+/* ---- Structs that the backend reads -------------------------------------------------------------------------------
+ */
 
 /* What follows our version of a struct in a newer host. */
-#define LONGER(type)            \
-    struct {                    \
-        type first;             \
-        unsigned char tail[24]; \
+#define LONGER(type)                                                                                                   \
+    struct {                                                                                                           \
+        type first;                                                                                                    \
+        unsigned char tail[24];                                                                                        \
     }
 
 typedef struct read_case {
@@ -136,8 +138,8 @@ static int32_t call_work(const abi_backend *backend, void *data, const winnow_sd
     abi_work *work = (abi_work *)data;
     const int32_t supported = sdpa ? backend->api->supports_sdpa(backend->context, sdpa, NULL, 0)
                                    : backend->api->supports_kv_append(backend->context, append, NULL, 0);
-    const int32_t status =
-        sdpa ? backend->api->sdpa(backend->context, sdpa, NULL) : backend->api->kv_append(backend->context, append, NULL);
+    const int32_t status = sdpa ? backend->api->sdpa(backend->context, sdpa, NULL)
+                                : backend->api->kv_append(backend->context, append, NULL);
     if (supported != status || backend->api->finish(backend->context) != WINNOW_OK) return -1;
     if (status != WINNOW_OK && !abi_is_untouched(work)) return -1;
     if (status == WINNOW_OK) abi_prepare(work);
@@ -217,7 +219,8 @@ void check_input_structs(abi_run *run) {
     abi_close(run, &backend);
 }
 
-/* ---- Extensions --------------------------------------------------------------------------------------------------- */
+/* ---- Extensions ---------------------------------------------------------------------------------------------------
+ */
 
 void check_extension_chains(abi_run *run) {
     abi_backend backend = abi_open_context(run);
@@ -263,7 +266,8 @@ void check_extension_chains(abi_run *run) {
     abi_close(run, &backend);
 }
 
-/* ---- NULL --------------------------------------------------------------------------------------------------------- */
+/* ---- NULL ---------------------------------------------------------------------------------------------------------
+ */
 
 void check_null_arguments(abi_run *run) {
     const int32_t invalid = WINNOW_ERROR_INVALID_ARGUMENT;
