@@ -57,7 +57,8 @@ struct Operation::Staged {
     }
 };
 
-Operation::Operation(Runtime& runtime) : state_(*runtime.state_) { state_.imports.sweep(); }
+Operation::Operation(Runtime& runtime) : Operation(runtime.state()) {}
+Operation::Operation(RuntimeState& state) : state_(state) { state_.imports.sweep(); }
 
 Operation::~Operation() {
     // After a failure between a launch and complete(): nothing may use the staged memory any more.

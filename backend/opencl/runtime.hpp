@@ -75,6 +75,7 @@ struct RuntimeState;
 class Operation {
 public:
     explicit Operation(Runtime& runtime);
+    explicit Operation(RuntimeState& state);
     ~Operation();
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
@@ -133,8 +134,10 @@ public:
     void finish();
     void wait_cl_event(void* event);
 
+    // The parts, for who includes state.hpp: the runtime itself and its tests.
+    RuntimeState& state() { return *state_; }
+
 private:
-    friend class Operation;
     std::unique_ptr<RuntimeState> state_;
 };
 

@@ -1,0 +1,116 @@
+// Host memory on a device that cannot reach it. Every driver of a CPU can, so the answer of the probe is overruled:
+// what is tested is the copying, and that nothing but the copies makes results appear.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "opencl/state.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+struct Params {
+    uint64_t input, output;
+};
+
+constexpr std::string_view source = R"(
+typedef struct { ulong input, output; } params;
+kernel void twice(params p, global uchar* input, global uchar* output, uint group_base) {
+    if (group_base == 0xffffffffu) return;
+    const uint i = get_group_id(0) + group_base;
+    ((global uint*)(output + p.output))[i] = 2u * ((global const uint*)(input + p.input))[i];
+}
+)";
+
+Tensor tensor(std::byte* data, int64_t rows, int64_t columns, int64_t row_stride) {
+    Tensor result;
+    result.type = Type::i32;
+    result.data = data;
+    result.shape = {1, 1, rows, columns};
+    result.stride = {rows * row_stride, rows * row_stride, row_stride, 4};
+    return result;
+}
+
+class CopiesTest : public testing::Test {
+protected:
+    void SetUp() override {
+        if (list_devices().empty()) GTEST_SKIP() << "no OpenCL driver offers a device";
+        DeviceRequest request;
+        request.device = "cpu";
+        request.log = [](int32_t, const std::string&) {};
+        state_ = std::make_unique<RuntimeState>(request);
+        state_->capabilities.zero_copy = false;
+        kernel_ = &state_->programs.kernel_of_source("twice", source, std::to_string(source.size()), "twice", {});
+    }
+
+    std::byte* bytes(std::vector<uint32_t>& values) { return reinterpret_cast<std::byte*>(values.data()); }
+
+    void twice(const Tensor& input, const Tensor& output, Access access, size_t count) {
+        Operation operation(*state_);
+        const Bound in = operation.bind(input, Access::read);
+        const Bound out = operation.bind(output, access);
+        operation.launch(*kernel_, Params{in.offset, out.offset}, {in.memory, out.memory},
+                         Grid{.groups = {count, 1, 1}});
+        operation.complete(false);
+    }
+
+    std::unique_ptr<RuntimeState> state_;
+    Kernel* kernel_ = nullptr;
+};
+
+TEST_F(CopiesTest, TensorsInHostMemoryAreCopiedThereAndBack) {
+    std::vector<uint32_t> input{1, 2, 3, 4};
+    std::vector<uint32_t> output(4, 0);
+    twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(output), 1, 4, 16), Access::write, 4);
+    EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 6, 8}));
+    EXPECT_EQ(state_->host_copies, 2u);
+}
+
+TEST_F(CopiesTest, WhatLiesBetweenTheRowsOfAnOutputSurvives) {
+    std::vector<uint32_t> input{1, 2, 3, 4, 5, 6};
+    std::vector<uint32_t> output(6, 77);
+    // Two rows of two, with a third column that is not the tensor's.
+    twice(tensor(bytes(input), 1, 6, 24), tensor(bytes(output), 2, 2, 12), Access::write, 5);
+    EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 77, 8, 10, 77}));
+}
+
+TEST_F(CopiesTest, RowsThatTheKernelDoesNotWriteSurviveWithReadWrite) {
+    std::vector<uint32_t> input{1, 2, 3, 4};
+    std::vector<uint32_t> output(4, 77);
+    twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(output), 4, 1, 4), Access::read_write, 2);
+    EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 77, 77}));
+}
+
+TEST_F(CopiesTest, AnImportedBufferMeetsTheHostWhereItIsWrittenAndRead) {
+    std::vector<uint32_t> input{1, 2, 3, 4};
+    std::vector<uint32_t> output(4, 0);
+    const auto in = ClBuffer::import_host(*state_, input.data(), 16);
+    const auto out = ClBuffer::import_host(*state_, output.data(), 16);
+    Tensor from = tensor(nullptr, 1, 4, 16);
+    Tensor to = from;
+    from.buffer = in.get();
+    to.buffer = out.get();
+
+    input[0] = 10;
+    in->write(0, input.data(), 4);
+    twice(from, to, Access::write, 4);
+    EXPECT_EQ(output, (std::vector<uint32_t>(4, 0))) << "the device reached host memory after all";
+    out->read(0, output.data(), 16);
+    EXPECT_EQ(output, (std::vector<uint32_t>{20, 4, 6, 8}));
+}
+
+TEST_F(CopiesTest, AllocatedBuffersAreZeroedAndHoldWhatIsWritten) {
+    const auto buffer = ClBuffer::allocate(*state_, 1000);
+    std::vector<uint32_t> values(250, 5);
+    buffer->read(0, values.data(), 1000);
+    EXPECT_EQ(values, std::vector<uint32_t>(250, 0));
+    const uint32_t seven = 7;
+    buffer->write(996, &seven, 4);
+    buffer->read(0, values.data(), 1000);
+    EXPECT_EQ(values[249], 7u);
+    EXPECT_EQ(values[248], 0u);
+}
+
+} // namespace
+} // namespace winnow::opencl
