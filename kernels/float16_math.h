@@ -21,8 +21,8 @@ static inline float16 sum_lanes_of_4(float16 a, float16 b, float16 c, float16 d)
            SHUFFLE(ab, cd, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
 }
 
-/* Block i of the result is the sum of the four blocks of argument i. After sum_lanes_of_4 of vectors 0-3, 4-7, 8-11 and 12-15,
- * lane j is the whole sum of vector j. */
+/* Block i of the result is the sum of the four blocks of argument i. After sum_lanes_of_4 of vectors 0-3, 4-7, 8-11
+ * and 12-15, lane j is the whole sum of vector j. */
 static inline float16 sum_blocks_of_4(float16 a, float16 b, float16 c, float16 d) {
     const float16 ab = SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
                        SHUFFLE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
@@ -49,7 +49,8 @@ static inline float maximum_of_lanes(float16 x) {
     return x2.x > x2.y ? x2.x : x2.y;
 }
 
-/* e to the x for x <= 88; 0 below -87. x = n ln 2 + r, e^r by a polynomial for |r| <= ln 2 / 2 (coefficients of Cephes' expf). */
+/* e to the x for x <= 88; 0 below -87. x = n ln 2 + r, e^r by a polynomial for |r| <= ln 2 / 2 (coefficients of
+ * Cephes' expf). */
 static inline float16 exp16(float16 x) {
     const float16 clamped = select(x, (float16)(-88.0f), x < -88.0f); /* keeps NaN */
     /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits. */

@@ -1,16 +1,16 @@
-/* Storage format f16: IEEE half precision, two bytes a value. Only loads and stores, so cl_khr_fp16 is not needed.
- * A format offers, for a row at any address that its elements may have: load16 (16 values from element `first`), load (one value),
- * and store16 / store, which round to nearest even. Packed formats join with the same functions. */
+/* Storage format f16: IEEE half precision, two bytes a value. Only loads and stores, so cl_khr_fp16 is not needed. A
+ * format offers, for a row at any address that its elements may have: load16 (16 values from element `first`), load
+ * (one value), and store16 / store, which round to nearest even. Packed formats join with the same functions. */
 #define FORMAT_ELEMENT_BYTES_f16 2
 
-/* vload_half16 may be two conversions of eight and an insertion, and a vstore_half16 of constants may be a store that expects an aligned
- * address; these are one instruction that expects nothing. */
+/* vload_half16 may be two conversions of eight and an insertion, and a vstore_half16 of constants may be a store
+ * that expects an aligned address; these are one instruction that expects nothing. */
 #if defined(__AVX512F__) && defined(__has_builtin)
 #if __has_builtin(__builtin_ia32_vcvtph2ps512_mask) && __has_builtin(__builtin_ia32_vcvtps2ph512_mask)
 #define LOAD16_F16(address)                                                                                            \
-    __builtin_ia32_vcvtph2ps512_mask(vload16(0, (const __global short *)(address)), (float16)(0.0f), (ushort)-1, 4)
+    __builtin_ia32_vcvtph2ps512_mask(vload16(0, (const __global short*)(address)), (float16)(0.0f), (ushort)-1, 4)
 #define STORE16_F16(x, address)                                                                                        \
-    vstore16(__builtin_ia32_vcvtps2ph512_mask(x, 0, (short16)(0), (ushort)-1), 0, (__global short *)(address))
+    vstore16(__builtin_ia32_vcvtps2ph512_mask(x, 0, (short16)(0), (ushort)-1), 0, (__global short*)(address))
 #endif
 #endif
 #ifndef LOAD16_F16
@@ -19,7 +19,7 @@
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define STORE16_F16(x, address) vstore16(convert_half16_rte(x), 0, address)
 #else
-static inline void store16_f16_by_lane(__global half *address, float16 x) {
+static inline void store16_f16_by_lane(__global half* address, float16 x) {
     float lanes[16];
     vstore16(x, 0, lanes);
     for (uint lane = 0; lane < 16; ++lane) vstore_half_rte(lanes[lane], lane, address);
@@ -28,18 +28,18 @@ static inline void store16_f16_by_lane(__global half *address, float16 x) {
 #endif
 #endif
 
-static inline float16 load16_f16(const __global uchar *row, uint first) {
-    return LOAD16_F16((const __global half *)row + first);
+static inline float16 load16_f16(const __global uchar* row, uint first) {
+    return LOAD16_F16((const __global half*)row + first);
 }
 
-static inline float load_f16(const __global uchar *row, uint index) {
-    return vload_half(index, (const __global half *)row);
+static inline float load_f16(const __global uchar* row, uint index) {
+    return vload_half(index, (const __global half*)row);
 }
 
-static inline void store16_f16(__global uchar *row, uint first, float16 x) {
-    STORE16_F16(x, (__global half *)row + first);
+static inline void store16_f16(__global uchar* row, uint first, float16 x) {
+    STORE16_F16(x, (__global half*)row + first);
 }
 
-static inline void store_f16(__global uchar *row, uint index, float x) {
-    vstore_half_rte(x, index, (__global half *)row);
+static inline void store_f16(__global uchar* row, uint index, float x) {
+    vstore_half_rte(x, index, (__global half*)row);
 }

@@ -1,8 +1,8 @@
-/* The parameters of one kv_append launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics in winnow.h
- * (winnow_kv_append_desc).
+/* The parameters of one kv_append launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
+ * semantics in winnow.h (winnow_kv_append_desc).
  *
- * A side is K or V. Its rows, batch * heads * tokens of them with the token innermost, are cut into pieces of rows_per_group, one
- * work-group each; the first k.groups groups work on K, the others on V. */
+ * A side is K or V. Its rows, batch * heads * tokens of them with the token innermost, are cut into pieces of
+ * rows_per_group, one work-group each; the first k.groups groups work on K, the others on V. */
 #pragma once
 
 #include "tensor_view.h"

@@ -1,8 +1,8 @@
-/* How the attention kernels load and store rows of Q, K, V and out: in chunks of 16 elements, converted to floats. Needs before it:
- * the formats, format_any.h, float16_math.h, and K_FORMAT, V_FORMAT, HEAD_SIZE and V_HEAD_SIZE. */
+/* How the attention kernels load and store rows of Q, K, V and out: in chunks of 16 elements, converted to floats.
+ * Needs before it: the formats, format_any.h, float16_math.h, and K_FORMAT, V_FORMAT, HEAD_SIZE and V_HEAD_SIZE. */
 
-/* Rows of elements are taken in chunks of 16. The last one is moved back so that it ends with the row, and overlaps the one
- * before; a row shorter than 16 has one chunk, of which the first V_HEAD_SIZE lanes count. */
+/* Rows of elements are taken in chunks of 16. The last one is moved back so that it ends with the row, and overlaps
+ * the one before; a row shorter than 16 has one chunk, of which the first V_HEAD_SIZE lanes count. */
 #define CHUNKS(size) (((size) + 15) / 16)
 #define V_CHUNKS CHUNKS(V_HEAD_SIZE)
 #define CHUNK_START(chunk, size) ((size) <= 16 ? 0u : (uint)((chunk) * 16 < (size) - 16 ? (chunk) * 16 : (size) - 16))
@@ -12,7 +12,7 @@
 #define LANE_INDEX ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
 
 /* Chunk c of a key; where chunks overlap, elements come twice. Lanes past a short row's end are 0. */
-static inline float16 load_key_overlapping(const __global uchar *row, uint chunk) {
+static inline float16 load_key_overlapping(const __global uchar* row, uint chunk) {
 #if HEAD_SIZE < 16
     float lanes[16];
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < HEAD_SIZE ? JOIN(load_, K_FORMAT)(row, lane) : 0.0f;
@@ -23,7 +23,7 @@ static inline float16 load_key_overlapping(const __global uchar *row, uint chunk
 }
 
 /* The same with 0 in the lanes that overlap, so that a sum over the chunks is right. */
-static inline float16 load_key(const __global uchar *row, uint chunk) {
+static inline float16 load_key(const __global uchar* row, uint chunk) {
 #if HEAD_SIZE > 16 && K_TAIL
     const float16 x = load_key_overlapping(row, chunk);
     return chunk < K_CHUNKS - 1 ? x : select((float16)(0.0f), x, LANE_INDEX >= 16 - K_TAIL);
@@ -32,7 +32,7 @@ static inline float16 load_key(const __global uchar *row, uint chunk) {
 #endif
 }
 
-static inline float16 load_query(const __global uchar *row, uint type, uint chunk) {
+static inline float16 load_query(const __global uchar* row, uint type, uint chunk) {
 #if HEAD_SIZE < 16
     float lanes[16];
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < HEAD_SIZE ? load_any(row, type, lane) : 0.0f;
@@ -45,7 +45,7 @@ static inline float16 load_query(const __global uchar *row, uint type, uint chun
 #endif
 }
 
-static inline float16 load_value(const __global uchar *row, uint chunk) {
+static inline float16 load_value(const __global uchar* row, uint chunk) {
 #if V_HEAD_SIZE < 16
     float lanes[16];
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < V_HEAD_SIZE ? JOIN(load_, V_FORMAT)(row, lane) : 0.0f;
@@ -55,14 +55,14 @@ static inline float16 load_value(const __global uchar *row, uint chunk) {
 #endif
 }
 
-/* Asks for the cache line in which 16 elements begin, once for each line: soon needed (near), or needed later (far). The hardware
- * alone does not keep up with a walk over two streams. Such a request never faults. Only where pointers are the machine's own
- * addresses; elsewhere nothing. */
+/* Asks for the cache line in which 16 elements begin, once for each line: soon needed (near), or needed later (far).
+ * The hardware alone does not keep up with a walk over two streams. Such a request never faults. Only where pointers
+ * are the machine's own addresses; elsewhere nothing. */
 #if defined(__x86_64__) || defined(__aarch64__)
 #define PREFETCH_CHUNK(row, chunk, bytes, near, far)                                                                   \
     if ((chunk) * 16 * (bytes) % 64 == 0) {                                                                            \
-        __builtin_prefetch((const void *)(ulong)((row) + (near) + (chunk) * 16 * (bytes)), 0, 3);                      \
-        __builtin_prefetch((const void *)(ulong)((row) + (far) + (chunk) * 16 * (bytes)), 0, 2);                       \
+        __builtin_prefetch((const void*)(ulong)((row) + (near) + (chunk) * 16 * (bytes)), 0, 3);                      \
+        __builtin_prefetch((const void*)(ulong)((row) + (far) + (chunk) * 16 * (bytes)), 0, 2);                       \
     }
 #else
 #define PREFETCH_CHUNK(row, chunk, bytes, near, far)

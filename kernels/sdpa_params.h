@@ -1,15 +1,18 @@
-/* The parameters of one attention launch, by value as argument 0 of sdpa_vector, sdpa_prefill and sdpa_combine. Read by host
- * (C++) and device (OpenCL C); what the numbers mean is in winnow.h (winnow_sdpa_desc) unless it is said here.
+/* The parameters of one attention launch, by value as argument 0 of sdpa_vector, sdpa_prefill and sdpa_combine. Read
+ * by host (C++) and device (OpenCL C); what the numbers mean is in winnow.h (winnow_sdpa_desc) unless it is said
+ * here.
  *
- * How the work is divided: a KV head of one batch entry serves `group` query heads with q_len tokens each, that is group * q_len
- * rows (row = head in the group * q_len + token). They are cut into row_blocks of ROWS rows. The keys in [key_begin, key_end) are cut
- * into `splits` pieces of split_keys. One work-group takes one unit (batch entry, KV head, row block) and one split:
+ * How the work is divided: a KV head of one batch entry serves `group` query heads with q_len tokens each, that is
+ * group * q_len rows (row = head in the group * q_len + token). They are cut into row_blocks of ROWS rows. The keys
+ * in [key_begin, key_end) are cut into `splits` pieces of split_keys. One work-group takes one unit (batch entry, KV
+ * head, row block) and one split:
  *
  *     group number = (unit * splits) + split,    unit = (batch entry * kv_heads + KV head) * row_blocks + row block
  *
- * With more than one split a group leaves its partial result in `scratch`, and the last group of the unit to finish combines:
+ * With more than one split a group leaves its partial result in `scratch`, and the last group of the unit to finish
+ * combines:
  *
- *     scratch: uint counter[SDPA_MAX_UNITS_SPLIT]       groups of the unit that are done; zero before and after a launch
+ *     scratch: uint counter[SDPA_MAX_UNITS_SPLIT]    groups of the unit that are done; zero before and after a launch
  *              float partial[units][splits][partial_floats]
  *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]
  */

@@ -1,12 +1,13 @@
-/* sdpa_prefill: attention of many query tokens. "cpu" shape: one work-item per work-group, no barriers, no local memory, vectors of 16
- * floats.
+/* sdpa_prefill: attention of many query tokens. "cpu" shape: one work-item per work-group, no barriers, no local
+ * memory, vectors of 16 floats.
  *
  *                     keys of one KV head, in blocks of KEYS ->
  *                  |  block  |  block  |  block  |
- *     ROWS rows    |  group walks over the blocks |      rows: the query heads that share the KV head, times query tokens
+ *     ROWS rows    |  group walks over the blocks |   rows: the query heads that share the KV head, times tokens
  *
- * Per block that any row sees: K transposed to floats [HEAD_SIZE][KEYS], V converted to floats [KEYS][V chunks]; logits by a micro-kernel of
- * 4 rows x 64 keys, the transforms where the block needs them, softmax, and the values by a micro-kernel of 4 rows x 64 elements.
+ * Per block that any row sees: K transposed to floats [HEAD_SIZE][KEYS], V converted to floats [KEYS][V chunks];
+ * logits by a micro-kernel of 4 rows x 64 keys, the transforms where the block needs them, softmax, and the values
+ * by a micro-kernel of 4 rows x 64 elements.
  *
  * Layouts: sdpa_params.h. Needs -D:
  *     K_FORMAT, V_FORMAT       f32, f16 or bf16
@@ -33,7 +34,7 @@
 #define KEY_VECTORS (KEYS / 16)
 
 /* Columns j of 16 vectors to vectors: four rounds of interleaving x[i] with x[i + 8]. */
-static inline void transpose16(float16 *x) {
+static inline void transpose16(float16* x) {
     float16 y[16];
 #pragma unroll
     for (uint round = 0; round < 4; ++round) {
@@ -48,7 +49,7 @@ static inline void transpose16(float16 *x) {
 }
 
 /* Keys from `key` as columns: kt [HEAD_SIZE, at least 16][KEY_VECTORS]. Keys past `last` repeat it. */
-static inline void load_keys_transposed(float16 *kt, const __global uchar *k, long stride, uint key, uint last) {
+static inline void load_keys_transposed(float16* kt, const __global uchar* k, long stride, uint key, uint last) {
     for (uint i = 0; i < KEY_VECTORS; ++i)
         for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
             float16 x[16];
@@ -62,7 +63,7 @@ static inline void load_keys_transposed(float16 *kt, const __global uchar *k, lo
 }
 
 /* Four rows' logits with all keys of the block. q: [4][HEAD_SIZE], s: [4][KEY_VECTORS]. */
-static inline void dot_4_rows(const float *q, const float16 *kt, float scale, float16 *s) {
+static inline void dot_4_rows(const float* q, const float16* kt, float scale, float16* s) {
     float16 sum[4][KEY_VECTORS];
 #pragma unroll
     for (uint r = 0; r < 4; ++r)
@@ -84,8 +85,8 @@ static inline void dot_4_rows(const float *q, const float16 *kt, float scale, fl
 
 /* Adds weight x value of `count` keys to `size` chunks, from `chunk`, of four rows' accumulators, after scaling them.
  * accumulator: [4][V_CHUNKS], weights: [4][KEYS], values: [KEYS][V_CHUNKS]. */
-static inline void add_values_4_rows(float16 *accumulator, const float *rescale, const float *weights, const float16 *values,
-                                     uint count, uint chunk, const uint size) {
+static inline void add_values_4_rows(float16* accumulator, const float* rescale, const float* weights,
+                                     const float16* values, uint count, uint chunk, const uint size) {
     float16 sum[4][4];
 #pragma unroll
     for (uint r = 0; r < 4; ++r)
@@ -105,10 +106,10 @@ static inline void add_values_4_rows(float16 *accumulator, const float *rescale,
         for (uint c = 0; c < size; ++c) accumulator[r * V_CHUNKS + chunk + c] = sum[r][c];
 }
 
-/* The same for one row and values that are not all finite: those that the row does not see must not reach it, not even as
- * 0 x NaN. seen: [KEYS], all bits or none. */
-static inline void add_seen_values(float16 *accumulator, float rescale, const float *weights, const int *seen,
-                                   const float16 *values, uint count) {
+/* The same for one row and values that are not all finite: those that the row does not see must not reach it, not
+ * even as 0 x NaN. seen: [KEYS], all bits or none. */
+static inline void add_seen_values(float16* accumulator, float rescale, const float* weights, const int* seen,
+                                   const float16* values, uint count) {
     for (uint c = 0; c < V_CHUNKS; ++c) {
         float16 sum = accumulator[c] * rescale;
         for (uint t = 0; t < count; ++t)
@@ -118,7 +119,7 @@ static inline void add_seen_values(float16 *accumulator, float rescale, const fl
 }
 
 /* What one group does. A function of its own, because PoCL compiles the body of a kernel three times. */
-__attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_memory *memory, uint group_number) {
+__attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
     sdpa_unit unit;
     sdpa_unit_init(&unit, p, group_number, p->splits);
     const uint rows = (unit.rows + 3) & ~3u; /* the micro-kernels take four at a time */
@@ -135,26 +136,27 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
         sum[r] = 0.0f;
     }
     for (uint r = 0; r < rows; ++r) {
-        const __global uchar *row = q_row(p, memory, &unit, r);
+        const __global uchar* row = q_row(p, memory, &unit, r);
         for (uint d = 0; d < HEAD_SIZE; ++d) q[r * HEAD_SIZE + d] = load_any(row, p->q_type, d);
     }
     for (uint i = 0; i < ROWS * V_CHUNKS; ++i) accumulator[i] = (float16)(0.0f);
 
-    const __global uchar *k = k_plane(p, memory, &unit);
-    const __global uchar *v = v_plane(p, memory, &unit);
+    const __global uchar* k = k_plane(p, memory, &unit);
+    const __global uchar* v = v_plane(p, memory, &unit);
     const int has_transform = sdpa_has_transform(p);
     const int scores_of_unseen = p->scores_mode == SDPA_SCORES_RAW || p->scores_mode == SDPA_SCORES_SOFTCAPPED;
 
     for (uint key = unit.key_begin; key < unit.key_end; key += KEYS) {
         const uint count = min((uint)KEYS, unit.key_end - key);
 
-        /* Classify: does every row see all of the block, or none any of it? Of a block cut short, `all` means what there is. */
+        /* Classify: does every row see all of the block, or none any of it? Of a block cut short, `all` means what
+         * there is. */
         int none = (int)key >= unit.any_end || (int)(key + count) <= unit.any_begin;
         int all = (int)key >= unit.all_begin && (int)(key + count) <= unit.all_end;
         if (p->mask_type != TYPE_NONE && !none) {
             int16 any_shown = 0;
             for (uint r = 0; r < unit.rows && !any_lane(any_shown); ++r) {
-                const __global uchar *row = mask_row(p, memory, &unit, r);
+                const __global uchar* row = mask_row(p, memory, &unit, r);
                 for (uint i = 0; i * 16 < count; ++i)
                     any_shown |= load16_mask(p, row, key + i * 16, part_of_tile(count, i)) != -INFINITY;
             }
@@ -176,10 +178,11 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
                 for (uint i = 0; i < KEY_VECTORS; ++i) {
                     const uint part = part_of_tile(count, i);
                     float16 bias = (float16)(0.0f);
-                    if (p->mask_type != TYPE_NONE) bias = load16_mask(p, mask_row(p, memory, &unit, r), key + i * 16, part);
+                    if (p->mask_type != TYPE_NONE)
+                        bias = load16_mask(p, mask_row(p, memory, &unit, r), key + i * 16, part);
                     int16 visible;
-                    s[r * KEY_VECTORS + i] = sdpa_transform(p, memory, &unit, r, key + i * 16, part, s[r * KEY_VECTORS + i],
-                                                            bias, &visible);
+                    s[r * KEY_VECTORS + i] =
+                        sdpa_transform(p, memory, &unit, r, key + i * 16, part, s[r * KEY_VECTORS + i], bias, &visible);
                     vstore16(visible, r * KEY_VECTORS + i, seen);
                     hidden |= ~visible & (LANE_INDEX < (int)part);
                     last_seen = max(last_seen, visible & ((int)(i * 16 + 1) + LANE_INDEX));
@@ -219,10 +222,10 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
                 values[t * V_CHUNKS + c] = x;
                 special |= (as_int16(x) & 0x7f800000) == 0x7f800000;
             }
-        const float *weights = (const float *)s;
+        const float* weights = (const float*)s;
         if (all || !any_lane(special)) {
             for (uint r = 0; r < rows; r += 4) {
-                float16 *rows_accumulator = accumulator + r * V_CHUNKS;
+                float16* rows_accumulator = accumulator + r * V_CHUNKS;
                 for (uint c = 0; c + 4 <= V_CHUNKS; c += 4)
                     add_values_4_rows(rows_accumulator, rescale + r, weights + r * KEYS, values, used, c, 4);
 #if V_CHUNKS % 4
@@ -232,17 +235,19 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
             }
         } else {
             for (uint r = 0; r < rows; ++r)
-                add_seen_values(accumulator + r * V_CHUNKS, rescale[r], weights + r * KEYS, seen + r * KEYS, values, used);
+                add_seen_values(accumulator + r * V_CHUNKS, rescale[r], weights + r * KEYS, seen + r * KEYS, values,
+                                used);
         }
     }
     sdpa_leave_result(p, memory, &unit, accumulator, maximum, sum);
 }
 
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
-sdpa_prefill(const sdpa_params p, const __global uchar *q_memory, const __global uchar *k_memory,
-             const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
-             const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
-             __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
+sdpa_prefill(const sdpa_params p, const __global uchar* q_memory, const __global uchar* k_memory,
+             const __global uchar* v_memory, __global uchar* out_memory, const __global uchar* mask_memory,
+             const __global uchar* slopes_memory, const __global uchar* alibi_memory,
+             const __global uchar* sinks_memory, __global uchar* scores_memory, __global uchar* stats_memory,
+             __global uchar* scratch_memory, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
     const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
                                 sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};

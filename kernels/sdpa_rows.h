@@ -1,9 +1,9 @@
-/* What the attention kernels have in common beside the inner products: which rows and keys a work-group takes, what a row
- * sees (causality, window, masks), the transforms of a logit, scores_out, and combining the splits. Needs before it: sdpa_params.h,
- * the formats, float16_math.h, sdpa_chunks.h and ROWS. */
+/* What the attention kernels have in common beside the inner products: which rows and keys a work-group takes, what
+ * a row sees (causality, window, masks), the transforms of a logit, scores_out, and combining the splits. Needs
+ * before it: sdpa_params.h, the formats, float16_math.h, sdpa_chunks.h and ROWS. */
 
-/* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a mask of its own, never
- * by its logit, so a finite mask of -FLT_MAX keeps its meaning. */
+/* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a mask of its own,
+ * never by its logit, so a finite mask of -FLT_MAX keeps its meaning. */
 #define NO_MAXIMUM (-FLT_MAX)
 
 /* The memory arguments of a launch; each may be NULL where the parameters say that there is none. */
@@ -24,7 +24,7 @@ typedef struct sdpa_unit {
 
 static inline int clamp_key(long key, uint kv_len) { return key < 0 ? 0 : key > (long)kv_len ? (int)kv_len : (int)key; }
 
-static inline void sdpa_unit_init(sdpa_unit *unit, const sdpa_params *p, uint group_number, uint splits) {
+static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint group_number, uint splits) {
     unit->split = group_number % splits;
     unit->unit = group_number / splits;
     const uint row_block = unit->unit % p->row_blocks;
@@ -55,14 +55,14 @@ static inline void sdpa_unit_init(sdpa_unit *unit, const sdpa_params *p, uint gr
 }
 
 /* Of 16 floats the first `count`; the other lanes are 0, or are left alone. */
-static inline float16 load_part_f32(const __global uchar *row, uint first, uint count) {
+static inline float16 load_part_f32(const __global uchar* row, uint first, uint count) {
     if (count == 16) return load16_f32(row, first);
     float lanes[16];
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < count ? load_f32(row, first + lane) : 0.0f;
     return vload16(0, lanes);
 }
 
-static inline void store_part_f32(__global uchar *row, uint first, float16 x, uint count) {
+static inline void store_part_f32(__global uchar* row, uint first, float16 x, uint count) {
     if (count == 16) {
         store16_f32(row, first, x);
         return;
@@ -74,46 +74,49 @@ static inline void store_part_f32(__global uchar *row, uint first, float16 x, ui
 
 /* ---- Rows of the tensors ---- */
 
-static inline const __global uchar *q_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+static inline const __global uchar* q_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+                                          uint r) {
     return memory->q + p->q.offset + unit->batch * p->q.stride[0] + unit->head[r] * p->q.stride[1] +
            unit->token[r] * p->q.stride[2];
 }
 
-static inline __global uchar *out_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+static inline __global uchar* out_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r) {
     return memory->out + p->out.offset + unit->batch * p->out.stride[0] + unit->head[r] * p->out.stride[1] +
            unit->token[r] * p->out.stride[2];
 }
 
-static inline __global uchar *scores_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+static inline __global uchar* scores_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+                                         uint r) {
     return memory->scores + p->scores.offset + unit->batch * p->scores.stride[0] + unit->head[r] * p->scores.stride[1] +
            unit->token[r] * p->scores.stride[2];
 }
 
-static inline const __global uchar *mask_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r) {
+static inline const __global uchar* mask_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+                                             uint r) {
     return memory->mask + p->mask.offset + (unit->batch % p->mask_batch) * p->mask.stride[0] +
            (unit->head[r] % p->mask_heads) * p->mask.stride[1] + unit->token[r] * p->mask.stride[2];
 }
 
-static inline const __global uchar *k_plane(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit) {
+static inline const __global uchar* k_plane(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
     return memory->k + p->k.offset + (unit->batch / p->kv_share) * p->k.stride[0] + unit->kv_head * p->k.stride[1];
 }
 
-static inline const __global uchar *v_plane(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit) {
+static inline const __global uchar* v_plane(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
     return memory->v + p->v.offset + (unit->batch / p->kv_share) * p->v.stride[0] + unit->kv_head * p->v.stride[1];
 }
 
-static inline float per_head(const __global uchar *values, winnow_u64 offset, uint head) {
+static inline float per_head(const __global uchar* values, winnow_u64 offset, uint head) {
     return load_f32(values + offset, head);
 }
 
 /* ---- What is added to logits ---- */
 
-static inline float mask_element(const __global uchar *row, uint type, uint key) {
+static inline float mask_element(const __global uchar* row, uint type, uint key) {
     return type == TYPE_BOOL ? (row[key] ? 0.0f : -INFINITY) : load_any(row, type, key);
 }
 
 /* 16 mask values from `key`, -INFINITY from `count` on; a boolean mask becomes 0 and -INFINITY. */
-static inline float16 load16_mask(const sdpa_params *p, const __global uchar *row, uint key, uint count) {
+static inline float16 load16_mask(const sdpa_params* p, const __global uchar* row, uint key, uint count) {
     const uint type = p->mask_type;
     if (p->mask_key_broadcast || count < 16) {
         float lanes[16];
@@ -121,7 +124,8 @@ static inline float16 load16_mask(const sdpa_params *p, const __global uchar *ro
             lanes[lane] = lane < count ? mask_element(row, type, p->mask_key_broadcast ? 0 : key + lane) : -INFINITY;
         return vload16(0, lanes);
     }
-    if (type == TYPE_BOOL) return select((float16)(-INFINITY), (float16)(0.0f), convert_int16(vload16(0, row + key)) != 0);
+    if (type == TYPE_BOOL)
+        return select((float16)(-INFINITY), (float16)(0.0f), convert_int16(vload16(0, row + key)) != 0);
     return type == TYPE_F32 ? load16_f32(row, key) : load16_f16(row, key);
 }
 
@@ -141,15 +145,15 @@ static inline int largest_lane(int16 x) {
 static inline uint part_of_tile(uint count, uint i) { return count > i * 16 ? min(count - i * 16, 16u) : 0; }
 
 /* Whether logits pass through sdpa_transform even where every key is seen; the same for the whole launch. */
-static inline int sdpa_has_transform(const sdpa_params *p) {
+static inline int sdpa_has_transform(const sdpa_params* p) {
     return p->mask_type != TYPE_NONE || p->has_alibi || p->softcap != 0.0f || p->scores_mode != SDPA_SCORES_NONE;
 }
 
-/* Takes 16 scaled logits of row r, for the keys from `key` of which `count` exist, through softcap, mask, ALiBi, causality and window,
- * and stores them at the stage that scores_out wants. `bias` is what load16_mask gave. Returns the logits, with NO_MAXIMUM
- * for keys that are not seen; *seen is -1 in the lanes that are. */
-static inline float16 sdpa_transform(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r, uint key,
-                                     uint count, float16 s, float16 bias, int16 *seen) {
+/* Takes 16 scaled logits of row r, for the keys from `key` of which `count` exist, through softcap, mask, ALiBi,
+ * causality and window, and stores them at the stage that scores_out wants. `bias` is what load16_mask gave. Returns
+ * the logits, with NO_MAXIMUM for keys that are not seen; *seen is -1 in the lanes that are. */
+static inline float16 sdpa_transform(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r,
+                                     uint key, uint count, float16 s, float16 bias, int16* seen) {
     float16 stage = s;
     if (p->softcap != 0.0f) s = p->softcap * tanh16(s / p->softcap);
     if (p->scores_mode == SDPA_SCORES_SOFTCAPPED) stage = s;
@@ -167,7 +171,7 @@ static inline float16 sdpa_transform(const sdpa_params *p, const sdpa_memory *me
     visible &= s != -INFINITY;
     if (p->scores_mode >= SDPA_SCORES_BIASED) stage = select((float16)(-INFINITY), s, visible);
     if (p->scores_mode != SDPA_SCORES_NONE && r < unit->rows) {
-        __global uchar *row = scores_row(p, memory, unit, r);
+        __global uchar* row = scores_row(p, memory, unit, r);
         store_part_f32(row, key, stage, count);
     }
     *seen = visible;
@@ -175,10 +179,10 @@ static inline float16 sdpa_transform(const sdpa_params *p, const sdpa_memory *me
 }
 
 /* The scores of `count` keys that no row of the block sees. */
-static inline void sdpa_store_unseen(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint key,
+static inline void sdpa_store_unseen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint key,
                                      uint count) {
     for (uint r = 0; r < unit->rows; ++r) {
-        __global uchar *row = scores_row(p, memory, unit, r);
+        __global uchar* row = scores_row(p, memory, unit, r);
         for (uint i = 0; i < count; ++i) store_f32(row, key + i, -INFINITY);
     }
 }
@@ -186,7 +190,7 @@ static inline void sdpa_store_unseen(const sdpa_params *p, const sdpa_memory *me
 /* ---- Results ---- */
 
 /* Probabilities from logits, in place, once a row's maximum and sum are known. */
-static inline void sdpa_normalise(const sdpa_params *p, __global uchar *row, float maximum, float inverse) {
+static inline void sdpa_normalise(const sdpa_params* p, __global uchar* row, float maximum, float inverse) {
     for (uint key = 0; key < p->kv_len; key += 16) {
         const uint count = min(p->kv_len - key, 16u);
         const float16 s = load_part_f32(row, key, count);
@@ -195,10 +199,10 @@ static inline void sdpa_normalise(const sdpa_params *p, __global uchar *row, flo
     }
 }
 
-/* Everything a row has after its last key: the sink joins, statistics and probabilities are stored. Returns the factor that
- * the accumulated values still need; 0 for a row that saw no key. */
-static inline float sdpa_finish_row(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit, uint r, float maximum,
-                                    float sum) {
+/* Everything a row has after its last key: the sink joins, statistics and probabilities are stored. Returns the
+ * factor that the accumulated values still need; 0 for a row that saw no key. */
+static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r,
+                                    float maximum, float sum) {
     float scale = 1.0f;
     const bool saw_nothing = sum == 0.0f;
     if (saw_nothing) {
@@ -212,7 +216,7 @@ static inline float sdpa_finish_row(const sdpa_params *p, const sdpa_memory *mem
     }
     const float inverse = saw_nothing ? 0.0f : 1.0f / sum;
     if (p->has_stats) {
-        __global uchar *row = memory->stats + p->stats.offset + unit->batch * p->stats.stride[0] +
+        __global uchar* row = memory->stats + p->stats.offset + unit->batch * p->stats.stride[0] +
                               unit->head[r] * p->stats.stride[1] + unit->token[r] * p->stats.stride[2];
         store_f32(row, 0, maximum);
         store_f32(row, 1, sum);
@@ -223,7 +227,7 @@ static inline float sdpa_finish_row(const sdpa_params *p, const sdpa_memory *mem
 }
 
 /* One chunk of a row of out. */
-static inline void sdpa_store_out(const sdpa_params *p, __global uchar *row, uint chunk, float16 x) {
+static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, uint chunk, float16 x) {
 #if V_HEAD_SIZE < 16
     float lanes[16];
     vstore16(x, 0, lanes);
@@ -234,25 +238,26 @@ static inline void sdpa_store_out(const sdpa_params *p, __global uchar *row, uin
 }
 
 /* The result of a unit that was not split. accumulator: [ROWS][V_CHUNKS]. */
-static inline void sdpa_store_result(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit,
-                                     const float16 *accumulator, const float *maximum, const float *sum) {
+static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+                                     const float16* accumulator, const float* maximum, const float* sum) {
     for (uint r = 0; r < unit->rows; ++r) {
         const float factor = sdpa_finish_row(p, memory, unit, r, maximum[r], sum[r]);
-        __global uchar *row = out_row(p, memory, unit, r);
+        __global uchar* row = out_row(p, memory, unit, r);
         for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
-            sdpa_store_out(p, row, chunk, factor == 0.0f ? (float16)(0.0f) : accumulator[r * V_CHUNKS + chunk] * factor);
+            sdpa_store_out(p, row, chunk,
+                           factor == 0.0f ? (float16)(0.0f) : accumulator[r * V_CHUNKS + chunk] * factor);
     }
 }
 
-static inline __global float *sdpa_partial(const sdpa_params *p, const sdpa_memory *memory, uint unit, uint split) {
-    return (__global float *)(memory->scratch + SDPA_COUNTER_BYTES) +
+static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memory* memory, uint unit, uint split) {
+    return (__global float*)(memory->scratch + SDPA_COUNTER_BYTES) +
            ((ulong)unit * p->splits + split) * p->partial_floats;
 }
 
 /* The result of one split, for sdpa_combine_unit. */
-static inline void sdpa_store_partial(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit,
-                                      const float16 *accumulator, const float *maximum, const float *sum) {
-    __global float *partial = sdpa_partial(p, memory, unit->unit, unit->split);
+static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+                                      const float16* accumulator, const float* maximum, const float* sum) {
+    __global float* partial = sdpa_partial(p, memory, unit->unit, unit->split);
     for (uint i = 0; i < ROWS * V_CHUNKS; ++i) vstore16(accumulator[i], i, partial);
     partial += ROWS * V_CHUNKS * 16;
     for (uint r = 0; r < ROWS; ++r) {
@@ -261,7 +266,7 @@ static inline void sdpa_store_partial(const sdpa_params *p, const sdpa_memory *m
     }
 }
 
-static inline void sdpa_combine_unit(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit) {
+static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
     for (uint r = 0; r < unit->rows; ++r) {
         float maximum = NO_MAXIMUM;
         for (uint split = 0; split < p->splits; ++split) {
@@ -272,30 +277,30 @@ static inline void sdpa_combine_unit(const sdpa_params *p, const sdpa_memory *me
         float16 accumulator[V_CHUNKS];
         for (uint chunk = 0; chunk < V_CHUNKS; ++chunk) accumulator[chunk] = (float16)(0.0f);
         for (uint split = 0; split < p->splits; ++split) {
-            const __global float *partial = sdpa_partial(p, memory, unit->unit, split);
+            const __global float* partial = sdpa_partial(p, memory, unit->unit, split);
             const float factor = exp1(partial[ROWS * V_CHUNKS * 16 + r] - maximum);
             sum = fma(partial[ROWS * V_CHUNKS * 16 + ROWS + r], factor, sum);
             for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
                 accumulator[chunk] = fma(vload16(r * V_CHUNKS + chunk, partial), (float16)(factor), accumulator[chunk]);
         }
         const float factor = sdpa_finish_row(p, memory, unit, r, maximum, sum);
-        __global uchar *row = out_row(p, memory, unit, r);
+        __global uchar* row = out_row(p, memory, unit, r);
         for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
             sdpa_store_out(p, row, chunk, factor == 0.0f ? (float16)(0.0f) : accumulator[chunk] * factor);
     }
 }
 
-/* Where a group leaves its result. With SINGLE_LAUNCH the last group of a unit to get here combines; otherwise sdpa_combine,
- * launched after, does. */
-static inline void sdpa_leave_result(const sdpa_params *p, const sdpa_memory *memory, const sdpa_unit *unit,
-                                     const float16 *accumulator, const float *maximum, const float *sum) {
+/* Where a group leaves its result. With SINGLE_LAUNCH the last group of a unit to get here combines; otherwise
+ * sdpa_combine, launched after, does. */
+static inline void sdpa_leave_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+                                     const float16* accumulator, const float* maximum, const float* sum) {
     if (p->splits == 1) {
         sdpa_store_result(p, memory, unit, accumulator, maximum, sum);
         return;
     }
     sdpa_store_partial(p, memory, unit, accumulator, maximum, sum);
 #if SINGLE_LAUNCH
-    volatile __global atomic_uint *counter = (volatile __global atomic_uint *)memory->scratch + unit->unit;
+    volatile __global atomic_uint* counter = (volatile __global atomic_uint*)memory->scratch + unit->unit;
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);
     const uint done = atomic_fetch_add_explicit(counter, 1u, memory_order_acq_rel, memory_scope_device) + 1;
     if (done == p->splits) {

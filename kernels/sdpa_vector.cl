@@ -1,12 +1,13 @@
-/* sdpa_vector: attention of a few query tokens, the decode step. "cpu" shape: one work-item per work-group, no barriers, no
- * local memory, vectors of 16 floats.
+/* sdpa_vector: attention of a few query tokens, the decode step. "cpu" shape: one work-item per work-group, no
+ * barriers, no local memory, vectors of 16 floats.
  *
  *                     keys of one KV head ->
  *                  |  split 0  |  split 1  |  ...
  *     ROWS rows    |  group    |  group    |         rows: the query heads that share the KV head, times query tokens
  *
- * A group walks over its keys in tiles of TILE. Per tile: ROWS x TILE logits, each K vector loaded once for all rows; the transforms, only where
- * the tile needs them; softmax over the tile; then the values, in slices of a row so that the sums stay in registers.
+ * A group walks over its keys in tiles of TILE. Per tile: ROWS x TILE logits, each K vector loaded once for all
+ * rows; the transforms, only where the tile needs them; softmax over the tile; then the values, in slices of a row
+ * so that the sums stay in registers.
  *
  * Layouts: sdpa_params.h. Needs -D:
  *     K_FORMAT, V_FORMAT       f32, f16 or bf16
@@ -46,15 +47,16 @@
 #define SLICE (ROWS == 1 ? 8 : ROWS <= 5 ? 4 : ROWS <= 6 ? 3 : 2)
 #endif
 
-/* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may be read: later ones repeat it. */
-static inline void dot16(const float16 *q, const __global uchar *k, long stride, uint key, uint last, long near, long far, float scale,
-                         float16 *s, uint s_step) {
+/* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may
+ * be read: later ones repeat it. */
+static inline void dot16(const float16* q, const __global uchar* k, long stride, uint key, uint last, long near,
+                         long far, float scale, float16* s, uint s_step) {
     float16 sums[ROWS * 4];
     for (uint four = 0; four < 4; ++four) {
-        const __global uchar *k0 = k + (long)min(key + four * 4 + 0, last) * stride;
-        const __global uchar *k1 = k + (long)min(key + four * 4 + 1, last) * stride;
-        const __global uchar *k2 = k + (long)min(key + four * 4 + 2, last) * stride;
-        const __global uchar *k3 = k + (long)min(key + four * 4 + 3, last) * stride;
+        const __global uchar* k0 = k + (long)min(key + four * 4 + 0, last) * stride;
+        const __global uchar* k1 = k + (long)min(key + four * 4 + 1, last) * stride;
+        const __global uchar* k2 = k + (long)min(key + four * 4 + 2, last) * stride;
+        const __global uchar* k3 = k + (long)min(key + four * 4 + 3, last) * stride;
         for (uint first = 0; first < ROWS; first += ROWS_AT_ONCE) {
             float16 sum[ROWS_AT_ONCE][4];
 #pragma unroll
@@ -90,7 +92,7 @@ static inline void dot16(const float16 *q, const __global uchar *k, long stride,
 }
 
 /* Adds weight x value of `count` keys to `size` chunks of the accumulator, after scaling it. weights: [ROWS][TILE]. */
-static inline void add_values(float16 *accumulator, const float *rescale, const float *weights, const __global uchar *v,
+static inline void add_values(float16* accumulator, const float* rescale, const float* weights, const __global uchar* v,
                               long stride, uint count, long near, long far, uint chunk, const uint size) {
     float16 sum[ROWS][SLICE];
 #pragma unroll
@@ -98,7 +100,7 @@ static inline void add_values(float16 *accumulator, const float *rescale, const 
 #pragma unroll
         for (uint c = 0; c < size; ++c) sum[r][c] = accumulator[r * V_CHUNKS + chunk + c] * rescale[r];
     for (uint t = 0; t < count; ++t) {
-        const __global uchar *row = v + (long)t * stride;
+        const __global uchar* row = v + (long)t * stride;
 #pragma unroll
         for (uint c = 0; c < size; ++c) {
             PREFETCH_CHUNK(row + chunk * 16 * V_ELEMENT_BYTES, c, V_ELEMENT_BYTES, near, far);
@@ -115,21 +117,21 @@ static inline void add_values(float16 *accumulator, const float *rescale, const 
 
 /* The same where some rows see keys that others do not, and values are not all finite: what a row does not see must not
  * reach it, not even as 0 x NaN. seen: [ROWS][TILE], all bits or none. */
-static inline void add_seen_values(float16 *accumulator, const float *rescale, const float *weights, const int *seen,
-                                   const __global uchar *v, long stride, uint count) {
+static inline void add_seen_values(float16* accumulator, const float* rescale, const float* weights, const int* seen,
+                                   const __global uchar* v, long stride, uint count) {
     for (uint r = 0; r < ROWS; ++r)
         for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] *= rescale[r];
     for (uint t = 0; t < count; ++t)
         for (uint c = 0; c < V_CHUNKS; ++c) {
             const int16 x = as_int16(load_value(v + (long)t * stride, c));
             for (uint r = 0; r < ROWS; ++r)
-                accumulator[r * V_CHUNKS + c] = fma((float16)(weights[r * TILE + t]), as_float16(x & seen[r * TILE + t]),
-                                                    accumulator[r * V_CHUNKS + c]);
+                accumulator[r * V_CHUNKS + c] = fma((float16)(weights[r * TILE + t]),
+                                                    as_float16(x & seen[r * TILE + t]), accumulator[r * V_CHUNKS + c]);
         }
 }
 
 /* Whether `count` rows of values hold neither infinity nor NaN. */
-static inline int values_are_finite(const __global uchar *v, long stride, uint count) {
+static inline int values_are_finite(const __global uchar* v, long stride, uint count) {
     int16 special = 0;
     for (uint t = 0; t < count; ++t)
         for (uint c = 0; c < V_CHUNKS; ++c)
@@ -138,7 +140,7 @@ static inline int values_are_finite(const __global uchar *v, long stride, uint c
 }
 
 /* What one group does. A function of its own, because PoCL compiles the body of a kernel three times. */
-__attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_memory *memory, uint group_number) {
+__attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
     sdpa_unit unit;
     sdpa_unit_init(&unit, p, group_number, p->splits);
 
@@ -147,15 +149,15 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
     float16 sum[ROWS]; /* lane by lane: added up at the end */
     float maximum[16], rescale[16];
     for (uint r = 0; r < ROWS; ++r) {
-        const __global uchar *row = q_row(p, memory, &unit, r);
+        const __global uchar* row = q_row(p, memory, &unit, r);
         for (uint c = 0; c < K_CHUNKS; ++c) q[r * K_CHUNKS + c] = load_query(row, p->q_type, c);
         for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] = (float16)(0.0f);
         sum[r] = (float16)(0.0f);
     }
     for (uint r = 0; r < 16; ++r) maximum[r] = NO_MAXIMUM;
 
-    const __global uchar *k = k_plane(p, memory, &unit);
-    const __global uchar *v = v_plane(p, memory, &unit);
+    const __global uchar* k = k_plane(p, memory, &unit);
+    const __global uchar* v = v_plane(p, memory, &unit);
     const int has_transform = sdpa_has_transform(p);
     const int scores_of_unseen = p->scores_mode == SDPA_SCORES_RAW || p->scores_mode == SDPA_SCORES_SOFTCAPPED;
 
@@ -165,13 +167,14 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
     for (uint key = unit.key_begin; key < unit.key_end; key += TILE) {
         const uint count = min((uint)TILE, unit.key_end - key);
 
-        /* Classify: does every row see all of the tile, or none any of it? Of a tile cut short, `all` means what there is. */
+        /* Classify: does every row see all of the tile, or none any of it? Of a tile cut short, `all` means what
+         * there is. */
         int none = (int)key >= unit.any_end || (int)(key + count) <= unit.any_begin;
         int all = (int)key >= unit.all_begin && (int)(key + count) <= unit.all_end;
         if (p->mask_type != TYPE_NONE && (!none || scores_of_unseen)) {
             int16 any_hidden = 0, any_shown = 0;
             for (uint r = 0; r < ROWS; ++r) {
-                const __global uchar *row = mask_row(p, memory, &unit, r);
+                const __global uchar* row = mask_row(p, memory, &unit, r);
                 for (uint i = 0; i < TILE_VECTORS; ++i) {
                     const uint part = part_of_tile(count, i);
                     const float16 x = load16_mask(p, row, key + i * 16, part);
@@ -193,7 +196,8 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
         const long near = key + TILE + NEAR <= unit.key_end ? NEAR : 0;
         const long far = key + TILE + FAR <= unit.key_end ? FAR : near;
         for (uint i = 0; i * 16 < count; ++i)
-            dot16(q, k, p->k.stride[2], key + i * 16, unit.key_end - 1, near * p->k.stride[2], far * p->k.stride[2], p->scale, s + i, TILE_VECTORS);
+            dot16(q, k, p->k.stride[2], key + i * 16, unit.key_end - 1, near * p->k.stride[2], far * p->k.stride[2],
+                  p->scale, s + i, TILE_VECTORS);
         int hide = !all || count < TILE;
         uint used = count; /* keys after the last one that a row sees have no weight */
         if (has_transform || hide) {
@@ -202,8 +206,9 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
                 for (uint i = 0; i < TILE_VECTORS; ++i) {
                     const uint part = part_of_tile(count, i);
                     int16 visible;
-                    s[r * TILE_VECTORS + i] = sdpa_transform(p, memory, &unit, r, key + i * 16, part, s[r * TILE_VECTORS + i],
-                                                             bias[r * TILE_VECTORS + i], &visible);
+                    s[r * TILE_VECTORS + i] =
+                        sdpa_transform(p, memory, &unit, r, key + i * 16, part, s[r * TILE_VECTORS + i],
+                                       bias[r * TILE_VECTORS + i], &visible);
                     vstore16(visible, r * TILE_VECTORS + i, seen);
                     hidden |= ~visible & (LANE_INDEX < (int)part);
                     last_seen = max(last_seen, visible & ((int)(i * 16 + 1) + LANE_INDEX));
@@ -237,17 +242,17 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
         }
 
         /* Values. */
-        const __global uchar *rows = v + (long)key * p->v.stride[2];
+        const __global uchar* rows = v + (long)key * p->v.stride[2];
         if (all || values_are_finite(rows, p->v.stride[2], used)) {
             for (uint c = 0; c + SLICE <= V_CHUNKS; c += SLICE)
-                add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used,
+                add_values(accumulator, rescale, (const float*)s, rows, p->v.stride[2], used,
                            near * p->v.stride[2], far * p->v.stride[2], c, SLICE);
 #if V_CHUNKS % SLICE
-            add_values(accumulator, rescale, (const float *)s, rows, p->v.stride[2], used,
+            add_values(accumulator, rescale, (const float*)s, rows, p->v.stride[2], used,
                        near * p->v.stride[2], far * p->v.stride[2], V_CHUNKS / SLICE * SLICE, V_CHUNKS % SLICE);
 #endif
         } else {
-            add_seen_values(accumulator, rescale, (const float *)s, seen, rows, p->v.stride[2], used);
+            add_seen_values(accumulator, rescale, (const float*)s, seen, rows, p->v.stride[2], used);
         }
     }
 
@@ -257,10 +262,11 @@ __attribute__((noinline)) static void attend(const sdpa_params *p, const sdpa_me
 }
 
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
-sdpa_vector(const sdpa_params p, const __global uchar *q_memory, const __global uchar *k_memory,
-            const __global uchar *v_memory, __global uchar *out_memory, const __global uchar *mask_memory,
-            const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,
-            __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *scratch_memory, uint group_base) {
+sdpa_vector(const sdpa_params p, const __global uchar* q_memory, const __global uchar* k_memory,
+            const __global uchar* v_memory, __global uchar* out_memory, const __global uchar* mask_memory,
+            const __global uchar* slopes_memory, const __global uchar* alibi_memory, const __global uchar* sinks_memory,
+            __global uchar* scores_memory, __global uchar* stats_memory, __global uchar* scratch_memory,
+            uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
     const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
                                 sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};

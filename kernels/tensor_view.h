@@ -1,5 +1,5 @@
-/* A tensor as kernels see it: where its first element lies and how far apart its rows are. Read by host (C++) and device
- * (OpenCL C). All in bytes and 64 bits wide, because a cache may exceed 4 GB. */
+/* A tensor as kernels see it: where its first element lies and how far apart its rows are. Read by host (C++) and
+ * device (OpenCL C). All in bytes and 64 bits wide, because a cache may exceed 4 GB. */
 #pragma once
 
 #ifdef __OPENCL_VERSION__
