@@ -1,6 +1,7 @@
 """llama-perplexity gives the same number on ggml's CPU backend and on Winnow, and Winnow computed every layer.
 
-Once in batches as a prompt is taken, and, over fewer tokens, in steps of a few tokens as generation takes them.
+Once in batches as prompts are taken, two sequences at a time, and, over fewer tokens, in steps of a few tokens as
+generation takes them.
 """
 
 import re
@@ -14,7 +15,7 @@ CONTEXT = 512
 
 def perplexity(host, options, batch, chunks, winnow):
     """(perplexity, chunks, layers, report)"""
-    arguments = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", CONTEXT, "-ub", batch, "-fa", "on",
+    arguments = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", 2 * CONTEXT, "-ub", batch, "-fa", "on",
                  "-t", 2, "--no-warmup", "-lv", 4]
     if chunks:
         arguments += ["--chunks", chunks]
