@@ -10,11 +10,13 @@
 #include <new>
 #include <random>
 #include <stdexcept>
+#include <sys/mman.h>
 
 namespace winnow::bench {
 namespace {
 
-constexpr size_t page = 4096;
+// As large as a huge page: like the memory that Winnow allocates itself, what is measured lies in huge ones.
+constexpr size_t page = size_t{2} << 20;
 
 // A float in [-1, 1] whose upper bits are right in f16 and bf16 too.
 uint16_t half_of(float x) {
@@ -101,6 +103,9 @@ Memory::Memory(Backend& backend, uint32_t type, int64_t elements)
       size_((static_cast<uint64_t>(elements) * type_size(type) + page - 1) / page * page),
       data_(std::aligned_alloc(page, size_)) {
     if (data_ == nullptr) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    madvise(data_, size_, MADV_HUGEPAGE);
+#endif
     fill(data_, type, size_);
     winnow_buffer_desc desc{};
     desc.struct_size = sizeof desc;
