@@ -77,7 +77,7 @@ static void write_down(void *user_data, int32_t level, const char *text) {
         book->is_foreign = 1;
 }
 
-/* Each line carries our user_data, and only the levels that we asked for. */
+/* A failure is written down; each line carries our user_data, and only the levels that we asked for. */
 void check_log(abi_run *run) {
     abi_backend backend = abi_open(run);
     winnow_context *context = NULL;
@@ -93,6 +93,7 @@ void check_log(abi_run *run) {
         EXPECT_STATUS(backend.api->context_create(&desc, &context, NULL, 0), WINNOW_OK);
         EXPECT_STATUS(backend.api->sdpa(context, NULL, NULL), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT(backend.api->context_message(context)[0] != 0);
+        EXPECT(book.lines > 0);
         EXPECT(book.lines == book.errors);
         EXPECT(!book.is_foreign);
         EXPECT_STATUS(backend.api->context_destroy(context), WINNOW_OK);
