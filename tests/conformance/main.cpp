@@ -93,7 +93,7 @@ void parse(int argc, char** argv) {
     if (the_options.backend.empty()) refuse("--backend is missing");
 }
 
-// Whether some test of a suite with this prefix was selected and not skipped.
+// How many tests of the suites with this prefix were selected, skipped ones among them.
 int ran(const std::string& prefix) {
     int count = 0;
     const testing::UnitTest& all = *testing::UnitTest::GetInstance();
