@@ -99,6 +99,7 @@ public:
         table.positions();
         table.logits();
         table.contents();
+        table.many_rows();
         return std::move(table.rows_);
     }
 
@@ -435,6 +436,24 @@ private:
                         c.mask_type = WINNOW_TYPE_F16;
                         c.mask_content = MaskContent::minus_infinity;
                     }
+                });
+    }
+
+    // Few query tokens, but more than 16 rows for a KV head: where a backend may take either of two ways.
+    void many_rows() {
+        const int64_t shapes[][2] = {{17, 1}, {6, 3}, {5, 7}, {9, 8}, {16, 8}};
+        for (const auto& [group, q_len] : shapes)
+            add("rows_" + number(group * q_len) + "_q_len_" + number(q_len),
+                [group = group, q_len = q_len](SdpaCase& c) {
+                    c.kv_heads = 2;
+                    c.q_heads = 2 * group;
+                    c.q_len = q_len;
+                    c.kv_len = 300;
+                    c.is_causal = true;
+                    c.q_offset = 280;
+                    c.sink = Sink::random;
+                    c.row_stats = true;
+                    c.scores_mode = WINNOW_SCORES_PROBS;
                 });
     }
 
