@@ -1,0 +1,388 @@
+// A host that brings its own OpenCL objects, as it meets the backend: the shared object's table, and nothing of
+// backend/ but the wrappers of OpenCL's handles. Results are compared with the reference backend's.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "opencl/cl.hpp"
+#include "winnow_loader.h"
+
+namespace {
+
+// Whatever the driver finishes with in a thread of its own gets some time.
+bool eventually(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+struct Library {
+    explicit Library(const char* name) {
+        status = winnow_library_open(name, nullptr, &library, message, sizeof message);
+    }
+    ~Library() { winnow_library_close(&library); }
+    Library(const Library&) = delete;
+    Library& operator=(const Library&) = delete;
+    const winnow_api& api() const { return *library.api; }
+
+    winnow_library library{};
+    char message[2048] = "";
+    int32_t status;
+};
+
+template <typename Desc>
+Desc sized() {
+    Desc desc{};
+    desc.struct_size = sizeof desc;
+    return desc;
+}
+
+constexpr int64_t q_heads = 4, kv_heads = 2, slots = 11, kv_len = 7, head_size = 24;
+constexpr size_t cache_bytes = size_t{kv_heads} * slots * head_size * 2; // of K, and of V, in f16
+// Neither is aligned to more than an element.
+constexpr size_t k_offset = 34, v_offset = k_offset + cache_bytes + 6, memory_bytes = v_offset + cache_bytes + 50;
+
+winnow_tensor tensor(uint32_t type, int64_t element, std::initializer_list<int64_t> shape, const void* data) {
+    auto result = sized<winnow_tensor>();
+    result.type = type;
+    result.data = const_cast<void*>(data);
+    int64_t stride = element;
+    for (int axis = 3; axis >= 0; --axis) {
+        result.shape[axis] = shape.begin()[axis];
+        result.stride[axis] = stride;
+        stride *= result.shape[axis];
+    }
+    return result;
+}
+
+// One step of a decoder: rows are appended to the caches in another order than they come, then attended to.
+struct Step {
+    Step() {
+        for (auto* values : {&q, &k, &v})
+            for (float& value : *values)
+                value = static_cast<float>((seed = seed * 1664525u + 1013904223u) >> 8) / 8e6f - 1;
+    }
+
+    int32_t append(const winnow_api& api, winnow_context* context, winnow_tensor k_cache, winnow_tensor v_cache) const {
+        const auto k_src = tensor(WINNOW_TYPE_F32, 4, {1, kv_heads, kv_len + 1, head_size}, k.data());
+        const auto v_src = tensor(WINNOW_TYPE_F32, 4, {1, kv_heads, kv_len + 1, head_size}, v.data());
+        const auto rows = tensor(WINNOW_TYPE_I32, 4, {1, 1, 1, kv_len + 1}, row_indices.data());
+        auto desc = sized<winnow_kv_append_desc>();
+        desc.k_src = &k_src;
+        desc.v_src = &v_src;
+        desc.k_cache = &k_cache;
+        desc.v_cache = &v_cache;
+        desc.k_row_indices = &rows;
+        return api.kv_append(context, &desc, nullptr);
+    }
+
+    static int32_t attend(const winnow_api& api, winnow_context* context, const winnow_tensor& query,
+                          winnow_tensor k_cache, winnow_tensor v_cache, const winnow_tensor& out,
+                          winnow_event** event) {
+        k_cache.shape[2] = v_cache.shape[2] = kv_len;
+        auto desc = sized<winnow_sdpa_desc>();
+        desc.q = &query;
+        desc.k = &k_cache;
+        desc.v = &v_cache;
+        desc.out = &out;
+        return api.sdpa(context, &desc, event);
+    }
+
+    static winnow_tensor cache(void* data, winnow_buffer* buffer, uint64_t offset) {
+        winnow_tensor result = tensor(WINNOW_TYPE_F16, 2, {1, kv_heads, slots, head_size}, data);
+        result.buffer = buffer;
+        result.offset = offset;
+        return result;
+    }
+    static winnow_tensor rows(const void* data, winnow_buffer* buffer = nullptr) {
+        winnow_tensor result = tensor(WINNOW_TYPE_F32, 4, {1, q_heads, 1, head_size}, data);
+        result.buffer = buffer;
+        return result;
+    }
+
+    uint32_t seed = 7;
+    std::vector<float> q = std::vector<float>(size_t{q_heads} * head_size);
+    std::vector<float> k = std::vector<float>(size_t{kv_heads} * (kv_len + 1) * head_size);
+    std::vector<float> v = k;
+    std::vector<int32_t> row_indices{3, 0, 6, -1, 1, 5, 2, 4};
+};
+
+void expect_near(const std::vector<float>& values, const std::vector<float>& expected) {
+    ASSERT_EQ(values.size(), expected.size());
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-5f) << "element " << i;
+}
+
+cl::Context make_context(cl_device_id device) {
+    cl_int code = CL_SUCCESS;
+    cl::Context context(clCreateContext(nullptr, 1, &device, nullptr, nullptr, &code));
+    EXPECT_EQ(code, CL_SUCCESS);
+    return context;
+}
+
+cl::CommandQueue make_queue(const cl::Context& context, cl_device_id device,
+                            cl_command_queue_properties properties = 0) {
+    cl_int code = CL_SUCCESS;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    cl::CommandQueue queue(clCreateCommandQueue(context(), device, properties, &code));
+#pragma GCC diagnostic pop
+    EXPECT_EQ(code, CL_SUCCESS);
+    return queue;
+}
+
+cl::Buffer make_memory(const cl::Context& context, const std::vector<unsigned char>& bytes) {
+    cl_int code = CL_SUCCESS;
+    auto data = const_cast<unsigned char*>(bytes.data());
+    cl::Buffer memory(clCreateBuffer(context(), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes.size(), data, &code));
+    EXPECT_EQ(code, CL_SUCCESS);
+    return memory;
+}
+
+template <typename Function, typename Handle>
+cl_uint references(Function function, Handle handle, cl_uint what) {
+    cl_uint count = 0;
+    EXPECT_EQ(function(handle, what, sizeof count, &count, nullptr), CL_SUCCESS);
+    return count;
+}
+
+class InteropTest : public testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_EQ(opencl_.status, WINNOW_OK) << opencl_.message;
+        ASSERT_EQ(reference_.status, WINNOW_OK) << reference_.message;
+        cl_uint platform_count = 0;
+        ASSERT_EQ(clGetPlatformIDs(0, nullptr, &platform_count), CL_SUCCESS) << "no OpenCL driver";
+        std::vector<cl_platform_id> platforms(platform_count);
+        ASSERT_EQ(clGetPlatformIDs(platform_count, platforms.data(), nullptr), CL_SUCCESS);
+        cl_uint most_units = 0;
+        for (const cl_platform_id platform : platforms) {
+            cl_uint count = 0;
+            if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count) != CL_SUCCESS) continue;
+            std::vector<cl_device_id> devices(count);
+            ASSERT_EQ(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), CL_SUCCESS);
+            for (const cl_device_id device : devices) {
+                cl_uint units = 0;
+                clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, nullptr);
+                if (units > most_units) device_ = device;
+                most_units = std::max(most_units, units);
+            }
+        }
+        ASSERT_NE(device_, nullptr) << "no OpenCL driver offers a device";
+        context_ = make_context(device_);
+        queue_ = make_queue(context_, device_);
+    }
+
+    const winnow_api& api() const { return opencl_.api(); }
+
+    int32_t create(const cl::Context& context, const cl::CommandQueue& queue, winnow_context** created) {
+        auto desc = sized<winnow_context_desc>();
+        desc.cl_context = context();
+        desc.cl_device_id = device_;
+        desc.cl_command_queue = queue();
+        return api().context_create(&desc, created, message_, sizeof message_);
+    }
+
+    int32_t import(winnow_context* context, const cl::Buffer& memory, winnow_buffer** buffer, uint64_t offset,
+                   uint64_t size) {
+        auto desc = sized<winnow_buffer_desc>();
+        desc.kind = WINNOW_BUFFER_IMPORT_CL_MEM;
+        desc.size = size;
+        desc.cl_mem = memory();
+        desc.offset = offset;
+        return api().buffer_create(context, &desc, buffer);
+    }
+
+    winnow_buffer* allocate(winnow_context* context, uint64_t size) {
+        auto desc = sized<winnow_buffer_desc>();
+        desc.kind = WINNOW_BUFFER_ALLOCATE;
+        desc.size = size;
+        winnow_buffer* buffer = nullptr;
+        EXPECT_EQ(api().buffer_create(context, &desc, &buffer), WINNOW_OK) << api().context_message(context);
+        return buffer;
+    }
+
+    // What the reference backend makes of the step, the caches beginning as `memory`.
+    std::vector<float> expected(std::vector<unsigned char>& memory) {
+        const winnow_api& reference = reference_.api();
+        auto desc = sized<winnow_context_desc>();
+        winnow_context* context = nullptr;
+        EXPECT_EQ(reference.context_create(&desc, &context, message_, sizeof message_), WINNOW_OK) << message_;
+        std::vector<float> out(size_t{q_heads} * head_size, -77);
+        const auto k = Step::cache(memory.data() + k_offset, nullptr, 0);
+        const auto v = Step::cache(memory.data() + v_offset, nullptr, 0);
+        EXPECT_EQ(step_.append(reference, context, k, v), WINNOW_OK) << reference.context_message(context);
+        EXPECT_EQ(Step::attend(reference, context, Step::rows(step_.q.data()), k, v, Step::rows(out.data()), nullptr),
+                  WINNOW_OK)
+            << reference.context_message(context);
+        EXPECT_EQ(reference.finish(context), WINNOW_OK);
+        EXPECT_EQ(reference.context_destroy(context), WINNOW_OK);
+        return out;
+    }
+
+    Library opencl_{"opencl"};
+    Library reference_{"reference"};
+    char message_[2048] = "";
+    cl_device_id device_ = nullptr;
+    cl::Context context_;
+    cl::CommandQueue queue_;
+    Step step_;
+};
+
+TEST_F(InteropTest, CachesInTheHostsMemoryAreUsedWhereTheyLieAndEveryReferenceIsGivenBack) {
+    std::vector<unsigned char> bytes(memory_bytes, 0xa5);
+    const cl::Buffer memory = make_memory(context_, bytes);
+    const auto counts = [&] {
+        return std::vector<cl_uint>{references(clGetContextInfo, context_(), CL_CONTEXT_REFERENCE_COUNT),
+                                    references(clGetCommandQueueInfo, queue_(), CL_QUEUE_REFERENCE_COUNT),
+                                    references(clGetMemObjectInfo, memory(), CL_MEM_REFERENCE_COUNT)};
+    };
+    // A driver may keep the queue's last command, and that the queue: let there be one.
+    unsigned char byte = 0;
+    ASSERT_EQ(clEnqueueReadBuffer(queue_(), memory(), CL_TRUE, 0, 1, &byte, 0, nullptr, nullptr), CL_SUCCESS);
+    const std::vector<cl_uint> before = counts();
+
+    winnow_context* context = nullptr;
+    ASSERT_EQ(create(context_, queue_, &context), WINNOW_OK) << message_;
+    winnow_buffer* k_buffer = nullptr;
+    winnow_buffer* v_buffer = nullptr;
+    ASSERT_EQ(import(context, memory, &k_buffer, k_offset, cache_bytes), WINNOW_OK) << api().context_message(context);
+    // A part of the offset is the tensor's.
+    constexpr uint64_t part = 20;
+    ASSERT_EQ(import(context, memory, &v_buffer, v_offset - part, cache_bytes + part), WINNOW_OK);
+    const std::vector<cl_uint> during = counts();
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_GT(during[i], before[i]) << "object " << i << " is not retained";
+
+    const auto k = Step::cache(nullptr, k_buffer, 0);
+    const auto v = Step::cache(nullptr, v_buffer, part);
+    std::vector<float> out(size_t{q_heads} * head_size, -77);
+    ASSERT_EQ(step_.append(api(), context, k, v), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(Step::attend(api(), context, Step::rows(step_.q.data()), k, v, Step::rows(out.data()), nullptr),
+              WINNOW_OK)
+        << api().context_message(context);
+    // The host reads on its own queue, which is the context's: in order, without a call in between.
+    std::vector<unsigned char> after(memory_bytes);
+    ASSERT_EQ(clEnqueueReadBuffer(queue_(), memory(), CL_TRUE, 0, after.size(), after.data(), 0, nullptr, nullptr),
+              CL_SUCCESS);
+    ASSERT_EQ(api().finish(context), WINNOW_OK);
+
+    expect_near(out, expected(bytes));
+    EXPECT_EQ(after, bytes) << "the caches, or what lies around them";
+    EXPECT_EQ(api().buffer_destroy(v_buffer), WINNOW_OK);
+    EXPECT_EQ(api().buffer_destroy(k_buffer), WINNOW_OK);
+    EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
+    EXPECT_TRUE(eventually([&] { return counts() == before; }))
+        << testing::PrintToString(counts()) << ", before " << testing::PrintToString(before);
+}
+
+TEST_F(InteropTest, WorkWaitsForTheHostsEventAndItsOwnEventTellsTheHost) {
+    std::vector<unsigned char> bytes(memory_bytes, 0);
+    const cl::Buffer memory = make_memory(context_, bytes);
+    const std::vector<float> right = expected(bytes);
+    cl_int code = CL_SUCCESS;
+    const cl::Event user(clCreateUserEvent(context_(), &code));
+    ASSERT_EQ(code, CL_SUCCESS);
+    const cl_uint before = references(clGetEventInfo, user(), CL_EVENT_REFERENCE_COUNT);
+
+    winnow_context* context = nullptr;
+    ASSERT_EQ(create(context_, queue_, &context), WINNOW_OK) << message_;
+    winnow_buffer* caches = nullptr;
+    ASSERT_EQ(import(context, memory, &caches, 0, memory_bytes), WINNOW_OK) << api().context_message(context);
+    winnow_buffer* query = allocate(context, step_.q.size() * 4);
+    winnow_buffer* result = allocate(context, step_.q.size() * 4);
+    ASSERT_EQ(api().buffer_write(query, 0, step_.q.data(), step_.q.size() * 4), WINNOW_OK);
+    const auto k = Step::cache(nullptr, caches, k_offset);
+    const auto v = Step::cache(nullptr, caches, v_offset);
+    ASSERT_EQ(step_.append(api(), context, k, v), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(api().finish(context), WINNOW_OK);
+
+    ASSERT_EQ(api().wait_cl_event(context, user()), WINNOW_OK) << api().context_message(context);
+    winnow_event* event = nullptr;
+    ASSERT_EQ(Step::attend(api(), context, Step::rows(nullptr, query), k, v, Step::rows(nullptr, result), &event),
+              WINNOW_OK)
+        << api().context_message(context);
+    ASSERT_EQ(api().flush(context), WINNOW_OK);
+    void* handle = nullptr;
+    ASSERT_EQ(api().event_get_cl(event, &handle), WINNOW_OK);
+    const auto cl_status = [&] {
+        cl_int status = CL_QUEUED;
+        EXPECT_EQ(clGetEventInfo(static_cast<cl_event>(handle), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status,
+                                 &status, nullptr),
+                  CL_SUCCESS);
+        return status;
+    };
+    const auto is_complete = [&] {
+        uint32_t answer = 2;
+        EXPECT_EQ(api().event_is_complete(event, &answer), WINNOW_OK);
+        return answer;
+    };
+    for (int i = 0; i < 20; ++i) {
+        ASSERT_EQ(is_complete(), 0u) << "it did not wait";
+        ASSERT_GT(cl_status(), CL_COMPLETE);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+
+    ASSERT_EQ(clSetUserEventStatus(user(), CL_COMPLETE), CL_SUCCESS);
+    EXPECT_TRUE(eventually([&] { return is_complete() == 1; }));
+    EXPECT_EQ(cl_status(), CL_COMPLETE);
+    EXPECT_EQ(api().event_wait(event), WINNOW_OK);
+    std::vector<float> out(step_.q.size(), -77);
+    ASSERT_EQ(api().buffer_read(result, 0, out.data(), out.size() * 4), WINNOW_OK);
+    expect_near(out, right);
+
+    EXPECT_EQ(api().event_destroy(event), WINNOW_OK);
+    for (winnow_buffer* buffer : {caches, query, result}) EXPECT_EQ(api().buffer_destroy(buffer), WINNOW_OK);
+    EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
+    EXPECT_TRUE(eventually([&] { return references(clGetEventInfo, user(), CL_EVENT_REFERENCE_COUNT) == before; }));
+}
+
+TEST_F(InteropTest, ObjectsOfAnotherContextAreRefused) {
+    const cl::Context other = make_context(device_);
+    const cl::Buffer memory = make_memory(other, std::vector<unsigned char>(memory_bytes, 0));
+    cl_int code = CL_SUCCESS;
+    const cl::Event user(clCreateUserEvent(other(), &code));
+    ASSERT_EQ(code, CL_SUCCESS);
+    const cl::CommandQueue queue = make_queue(other, device_);
+    winnow_context* context = nullptr;
+    EXPECT_EQ(create(context_, queue, &context), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(message_).find("another context"), std::string::npos) << message_;
+    EXPECT_EQ(context, nullptr);
+
+    ASSERT_EQ(create(context_, queue_, &context), WINNOW_OK) << message_;
+    winnow_buffer* buffer = nullptr;
+    EXPECT_EQ(import(context, memory, &buffer, 0, memory_bytes), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(api().context_message(context)).find("another cl_context"), std::string::npos);
+    EXPECT_EQ(buffer, nullptr);
+    EXPECT_EQ(api().wait_cl_event(context, user()), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(api().context_message(context)).find("another cl_context"), std::string::npos);
+    EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
+    EXPECT_EQ(clSetUserEventStatus(user(), CL_COMPLETE), CL_SUCCESS);
+}
+
+TEST_F(InteropTest, AQueueThatRunsOutOfOrderIsRefused) {
+    const cl::CommandQueue queue = make_queue(context_, device_, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+    winnow_context* context = nullptr;
+    EXPECT_EQ(create(context_, queue, &context), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(message_).find("in-order"), std::string::npos) << message_;
+    EXPECT_EQ(context, nullptr);
+}
+
+TEST_F(InteropTest, AnImportBeyondTheMemorysEndIsRefused) {
+    const cl::Buffer memory = make_memory(context_, std::vector<unsigned char>(memory_bytes, 0));
+    winnow_context* context = nullptr;
+    ASSERT_EQ(create(context_, queue_, &context), WINNOW_OK) << message_;
+    winnow_buffer* buffer = nullptr;
+    EXPECT_EQ(import(context, memory, &buffer, 1, memory_bytes), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(import(context, memory, &buffer, memory_bytes + 1, 1), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(buffer, nullptr);
+    EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
+}
+
+} // namespace
