@@ -132,7 +132,9 @@ Range range_of(const Tensor& tensor) {
         tensor.buffer != nullptr ? tensor.offset : reinterpret_cast<uintptr_t>(tensor.data) + tensor.offset;
     const uint64_t extent = tensor.extent();
     uint64_t bytes = type_size(tensor.type);
-    for (const int64_t length : tensor.shape) bytes *= static_cast<uint64_t>(length);
+    for (int axis = 0; axis < 4; ++axis) {
+        if (tensor.stride[axis] != 0) bytes *= static_cast<uint64_t>(tensor.shape[axis]);
+    }
     return {tensor.buffer, begin, begin + extent, bytes == extent};
 }
 

@@ -135,13 +135,23 @@ AppendRows to_append_rows(const winnow_context& context, const AppendNames& name
     expect_shape(rows.row_indices, names.row_indices, {-1, -1, 1, tokens});
     expect_divides(rows.row_indices.shape[0], names.row_indices, 0, batch, names.src);
     expect_divides(rows.row_indices.shape[1], names.row_indices, 1, heads, names.src);
-    if (memory == Memory::ignored) return rows;
-    for (const Tensor* input : {&rows.src, &rows.row_indices}) {
-        if (certainly_overlap(rows.cache, *input)) {
-            invalid(std::string(names.cache) + " overlaps " + (input == &rows.src ? names.src : names.row_indices));
+    return rows;
+}
+
+// A cache may overlap no input of either side: both sides are written in one launch.
+void check_no_overlap(const KvAppend& args, const AppendNames& v_side) {
+    const std::pair<const AppendRows*, const AppendNames*> sides[] = {{&args.k, &k_names}, {&args.v, &v_side}};
+    for (const auto& [written, written_names] : sides) {
+        for (const auto& [read, read_names] : sides) {
+            if (certainly_overlap(written->cache, read->src)) {
+                invalid(std::string(written_names->cache) + " overlaps " + read_names->src);
+            }
+            if (certainly_overlap(written->cache, read->row_indices)) {
+                invalid(std::string(written_names->cache) + " overlaps " + read_names->row_indices);
+            }
         }
     }
-    return rows;
+    if (certainly_overlap(args.k.cache, args.v.cache)) invalid("kv_append: v_cache overlaps k_cache");
 }
 
 } // namespace
@@ -204,15 +214,13 @@ KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc
     const winnow_kv_append_desc given = read_struct(desc, "kv_append: desc");
     check_extensions(given.next, "kv_append: desc");
     check_flags(given.flags, "kv_append: desc");
-    const bool own_indices = given.v_row_indices != nullptr;
+    const AppendNames& v_side = given.v_row_indices != nullptr ? v_names : v_names_k_indices;
     KvAppend args;
     args.k = to_append_rows(context, k_names, given.k_src, given.k_cache, given.k_row_indices, memory);
-    args.v = to_append_rows(context, own_indices ? v_names : v_names_k_indices, given.v_src, given.v_cache,
-                            own_indices ? given.v_row_indices : given.k_row_indices, memory);
+    args.v = to_append_rows(context, v_side, given.v_src, given.v_cache,
+                            given.v_row_indices != nullptr ? given.v_row_indices : given.k_row_indices, memory);
     if (!args.k && !args.v) invalid("kv_append: neither k_src and k_cache nor v_src and v_cache are given");
-    if (args.k && args.v && memory == Memory::required && certainly_overlap(args.k.cache, args.v.cache)) {
-        invalid("kv_append: v_cache overlaps k_cache");
-    }
+    if (memory == Memory::required) check_no_overlap(args, v_side);
     return args;
 }
 
