@@ -17,6 +17,11 @@ namespace {
 
 constexpr const char* device_name = "reference";
 
+// A slot of the table that is not offered; what a slot that is there cannot take, refuse_cl is for.
+[[noreturn]] void no_such_slot(const char* slot) {
+    throw Error(WINNOW_ERROR_UNIMPLEMENTED, std::string(slot) + ": the reference backend has no OpenCL");
+}
+
 [[noreturn]] void refuse_cl(const char* what) {
     throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(what) + ": the reference backend has no OpenCL");
 }
@@ -44,7 +49,7 @@ class CompletedEvent final : public Event {
 public:
     void wait() override {}
     bool is_complete() override { return true; }
-    void* cl_event() override { refuse_cl("event_get_cl"); }
+    void* cl_event() override { no_such_slot("event_get_cl"); }
 };
 
 } // namespace
@@ -111,7 +116,7 @@ std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_e
     return completed(want_event);
 }
 
-void ReferenceDevice::wait_cl_event(void*) { refuse_cl("wait_cl_event"); }
+void ReferenceDevice::wait_cl_event(void*) { no_such_slot("wait_cl_event"); }
 
 std::unique_ptr<Event> ReferenceDevice::completed(bool want_event) {
     ++launches_;
