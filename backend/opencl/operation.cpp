@@ -93,7 +93,13 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size,
     if (kernel.argument_count != memory.size() + 2)
         throw Error(WINNOW_ERROR_INTERNAL, kernel.label + " takes " + std::to_string(kernel.argument_count) +
                                                " arguments, its launcher gives " + std::to_string(memory.size() + 2));
-    run(state_, {kernel, params, params_size, memory}, grid);
+    try {
+        run(state_, {kernel, params, params_size, memory}, grid);
+    } catch (...) {
+        state_.is_pending = true; // a part of it may be running
+        state_.retire_scratch();
+        throw;
+    }
     ++state_.launches;
 }
 

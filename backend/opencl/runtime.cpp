@@ -1,6 +1,8 @@
 // Construction, queries, scratch memory and synchronisation. Launching is in operation.cpp.
 #include "opencl/runtime.hpp"
 
+#include <utility>
+
 #include "opencl/state.hpp"
 
 namespace winnow::opencl {
@@ -23,8 +25,16 @@ RuntimeState::~RuntimeState() {
 
 void RuntimeState::finish() {
     if (!is_pending) return;
-    check(clFinish(lanes.front().queue()), "clFinish");
+    const cl_int code = clFinish(lanes.front().queue());
+    if (code != CL_SUCCESS) retire_scratch();
+    check(code, "clFinish");
     is_pending = false;
+    retired_scratch.clear();
+}
+
+void RuntimeState::retire_scratch() {
+    for (Scratch& one : scratch)
+        if (one.memory != nullptr) retired_scratch.push_back(std::exchange(one, Scratch{}));
 }
 
 Runtime::Runtime(const DeviceRequest& request) : state_(std::make_unique<RuntimeState>(request)) {}
@@ -56,7 +66,6 @@ Kernel& Runtime::kernel(std::string_view file, std::string_view name, std::strin
 const Memory* Runtime::scratch(uint64_t bytes, int slot) {
     RuntimeState::Scratch& scratch = state_->scratch.at(static_cast<size_t>(slot));
     if (scratch.size >= bytes && scratch.memory != nullptr) return scratch.memory.get();
-    state_->finish(); // what runs may be using the old one
     RuntimeState::Scratch larger;
     larger.size =
         (bytes + bytes / 2 + 0xffff) & ~uint64_t{0xffff}; // growing token by token does not allocate each time
@@ -67,7 +76,8 @@ const Memory* Runtime::scratch(uint64_t bytes, int slot) {
         larger.memory = std::make_unique<Memory>(state_->lanes, larger.size);
         enqueue_zeros(*state_, *larger.memory, larger.size);
     }
-    scratch.memory.reset(); // before the pages behind it
+    // What runs may be using the old one. Waiting for it could be forever: the host's queue may depend on this call.
+    if (scratch.memory != nullptr) state_->retired_scratch.push_back(std::move(scratch));
     scratch = std::move(larger);
     return scratch.memory.get();
 }

@@ -34,6 +34,10 @@ struct RuntimeState {
         uint64_t size = 0;
     };
     std::array<Scratch, 4> scratch;
+    std::vector<Scratch> retired_scratch; // what runs may still use it; gone with the next wait
+
+    // After a launch that failed halfway: counters in scratch memory may be left above zero.
+    void retire_scratch();
 
     bool is_pending = false; // something was enqueued on the first lane since it was last waited for
     uint64_t launches = 0;
