@@ -3,7 +3,7 @@
  * before it: sdpa_params.h, the formats, float16_math.h, sdpa_chunks.h and ROWS. */
 
 /* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a mask of its own,
- * never by its logit, so a finite mask of -FLT_MAX keeps its meaning. */
+ * not by this value, so a finite mask of -FLT_MAX keeps its meaning. A logit of -infinity hides its key. */
 #define NO_MAXIMUM (-FLT_MAX)
 
 /* The memory arguments of a launch; each may be NULL where the parameters say that there is none. */
@@ -244,8 +244,7 @@ static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* me
         const float factor = sdpa_finish_row(p, memory, unit, r, maximum[r], sum[r]);
         __global uchar* row = out_row(p, memory, unit, r);
         for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
-            sdpa_store_out(p, row, chunk,
-                           factor == 0.0f ? (float16)(0.0f) : accumulator[r * V_CHUNKS + chunk] * factor);
+            sdpa_store_out(p, row, chunk, accumulator[r * V_CHUNKS + chunk] * factor);
     }
 }
 
@@ -286,7 +285,7 @@ static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* me
         const float factor = sdpa_finish_row(p, memory, unit, r, maximum, sum);
         __global uchar* row = out_row(p, memory, unit, r);
         for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
-            sdpa_store_out(p, row, chunk, factor == 0.0f ? (float16)(0.0f) : accumulator[chunk] * factor);
+            sdpa_store_out(p, row, chunk, accumulator[chunk] * factor);
     }
 }
 
