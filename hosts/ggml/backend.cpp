@@ -114,7 +114,11 @@ void free_backend(ggml_backend_t backend) {
              static_cast<unsigned long long>(counters.attention_calls()),
              static_cast<unsigned long long>(counters.append_calls()), counters.layers().size(),
              static_cast<unsigned long long>(counters.graphs()));
-    instance->registration.report.add(counters, instance->context.stats());
+    try {
+        instance->registration.report.add(counters, instance->context.stats());
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "no report: %s", error.what());
+    }
     delete instance;
     delete backend;
 }
@@ -124,6 +128,7 @@ enum ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
         return of(backend).compute(graph);
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+        of(backend).context.api().finish(of(backend).context.get()); // what runs uses the host's memory
         return GGML_STATUS_FAILED;
     }
 }

@@ -25,7 +25,7 @@ const char* get_description(ggml_backend_dev_t device) { return of(device).descr
 void get_memory(ggml_backend_dev_t, size_t* free, size_t* total) {
     const auto page = size_t(sysconf(_SC_PAGESIZE));
     *total = size_t(sysconf(_SC_PHYS_PAGES)) * page;
-    *free = size_t(sysconf(_SC_AVPHYS_PAGES)) * page;
+    *free = *total; // as ggml's CPU device says: the page cache makes way
 }
 
 enum ggml_backend_dev_type get_type(ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_IGPU; }

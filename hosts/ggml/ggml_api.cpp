@@ -1,4 +1,5 @@
-// Finding ggml in the host: in the global scope, else in the library that called us and what it depends on.
+// Finding ggml in the host: in the library that called us and what it depends on, else in the global scope. A process
+// may hold two copies of ggml; the caller's is ours.
 #include "ggml_api.hpp"
 
 #include <cstdarg>
@@ -13,8 +14,8 @@ GgmlApi table;
 
 template <typename Function>
 bool look_up(void* library, const char* name, Function& function) {
-    void* symbol = dlsym(RTLD_DEFAULT, name);
-    if (!symbol && library) symbol = dlsym(library, name);
+    void* symbol = library ? dlsym(library, name) : nullptr;
+    if (!symbol) symbol = dlsym(RTLD_DEFAULT, name);
     function = reinterpret_cast<Function>(symbol);
     if (!function) log_line(GGML_LOG_LEVEL_ERROR, "the host has no function %s", name);
     return function != nullptr;

@@ -1,6 +1,7 @@
 // Loading the Winnow backend and making contexts of it.
 #include "plugin.hpp"
 
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -23,11 +24,27 @@ void forward_log(void*, int32_t level, const char* text) {
 
 std::mutex probe_mutex;
 
+// The cache lies in host memory here, so a GPU that cannot reach it is a poor default: it would copy the cache at each
+// call. NULL leaves the choice to WINNOW_DEVICE and to Winnow.
+const char* default_device(const winnow_api& api) {
+    const char* chosen = std::getenv("WINNOW_DEVICE");
+    uint32_t count = 0;
+    if ((chosen && *chosen) || api.device_count(&count, nullptr, 0) != WINNOW_OK) return nullptr;
+    for (uint32_t i = 0; i < count; ++i) {
+        winnow_device_info info{};
+        info.struct_size = sizeof info;
+        if (api.device_info(i, &info, nullptr, 0) != WINNOW_OK || info.type != WINNOW_DEVICE_GPU) continue;
+        return info.capabilities & WINNOW_CAPABILITY_UNIFIED_MEMORY ? nullptr : "cpu"; // Winnow takes the first GPU
+    }
+    return nullptr;
+}
+
 } // namespace
 
 Context::Context(const winnow_api& api) : api_(api), threads_(int(std::thread::hardware_concurrency())) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
+    desc.device = default_device(api);
     desc.log = forward_log;
     desc.log_level = WINNOW_LOG_INFO;
     if (have_team()) {
