@@ -43,6 +43,16 @@ void fill(void* data, uint32_t type, uint64_t size) {
     }
 }
 
+void* allocate_pages(uint64_t size) {
+    const uint64_t rounded = (size + page - 1) / page * page;
+    void* data = std::aligned_alloc(page, rounded);
+    if (data == nullptr) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    madvise(data, rounded, MADV_HUGEPAGE);
+#endif
+    return data;
+}
+
 } // namespace
 
 uint64_t type_size(uint32_t type) { return type == WINNOW_TYPE_F32 || type == WINNOW_TYPE_I32 ? 4 : 2; }
@@ -100,12 +110,7 @@ void Backend::run(const winnow_kv_append_desc& desc) {
 
 Memory::Memory(Backend& backend, uint32_t type, int64_t elements)
     : backend_(backend), type_(type),
-      size_((static_cast<uint64_t>(elements) * type_size(type) + page - 1) / page * page),
-      data_(std::aligned_alloc(page, size_)) {
-    if (data_ == nullptr) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    madvise(data_, size_, MADV_HUGEPAGE);
-#endif
+      size_(static_cast<uint64_t>(elements) * type_size(type)), data_(allocate_pages(size_)) {
     fill(data_, type, size_);
     winnow_buffer_desc desc{};
     desc.struct_size = sizeof desc;

@@ -41,7 +41,7 @@ nlohmann::json bench_kv_append(const Options& options, Backend& backend) {
             print_row({std::string("f32 to ") + type_name(options.type) + " D=" + std::to_string(head_size) +
                            " tokens=" + std::to_string(tokens),
                        fixed(seconds[0] * 1e6, 1), fixed(bytes / seconds[0] / 1e9, 2),
-                       fixed(seconds[0] / seconds[1], 2)});
+                       fixed(seconds[1] / seconds[0], 2)});
             rows.push_back({{"head_size", head_size},
                             {"tokens", tokens},
                             {"seconds", seconds[0]},
