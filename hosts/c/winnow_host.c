@@ -1,8 +1,8 @@
 /* winnow_host.c - the smallest useful host: one layer's keys and values go into an f16 cache that Winnow allocates,
  * one query token attends to them, and the output and the probabilities come back.
  *
- *     winnow_host [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path; DEVICE: "cpu", "gpu", a number, a
- * name
+ *     winnow_host [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
+ *                                        DEVICE: "cpu", "gpu", a number, or a part of a name
  *
  * A runtime does the same once per layer and token. Only winnow.h and the loader are needed.
  */
