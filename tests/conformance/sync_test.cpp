@@ -182,6 +182,49 @@ TEST_F(sync, destroying_a_context_waits_and_takes_what_remains) {
     EXPECT_EQ(api.context_destroy(nullptr), WINNOW_OK);
 }
 
+TEST_F(sync, destroying_a_context_completes_what_was_enqueued) {
+    constexpr int64_t steps = 50, keys = 3000, size = GrowingCache::size;
+    // Zero keys, so that each output is the mean of the values.
+    std::vector<float> query(size, 1), k(keys * size, 0), v(keys * size), out(steps * size, -1);
+    for (size_t at = 0; at < v.size(); ++at) v[at] = float(at / size % 2);
+    std::vector<float> kept_out(steps * size, -1);
+    winnow_context* context = subject().new_context();
+    winnow_buffer_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.kind = WINNOW_BUFFER_IMPORT_HOST;
+    desc.size = kept_out.size() * 4;
+    desc.host_data = kept_out.data();
+    winnow_buffer *imported = nullptr, *allocated = nullptr;
+    ASSERT_EQ(api.buffer_create(context, &desc, &imported), WINNOW_OK) << api.context_message(context);
+    desc.kind = WINNOW_BUFFER_ALLOCATE;
+    desc.host_data = nullptr;
+    ASSERT_EQ(api.buffer_create(context, &desc, &allocated), WINNOW_OK) << api.context_message(context);
+    for (int64_t step = 0; step < steps; ++step)
+        for (winnow_buffer* buffer : {static_cast<winnow_buffer*>(nullptr), imported, allocated}) {
+            auto at_host = [](std::vector<float>& memory, int64_t rows, int64_t first) {
+                winnow_tensor tensor = GrowingCache::view(nullptr, WINNOW_TYPE_F32, rows, first);
+                tensor.data = memory.data();
+                return tensor;
+            };
+            const winnow_tensor q = at_host(query, 1, 0), keys_view = at_host(k, keys, 0);
+            const winnow_tensor values = at_host(v, keys, 0);
+            const winnow_tensor result =
+                buffer ? GrowingCache::view(buffer, WINNOW_TYPE_F32, 1, step) : at_host(out, 1, step);
+            winnow_sdpa_desc sdpa{};
+            sdpa.struct_size = sizeof sdpa;
+            sdpa.q = &q;
+            sdpa.k = &keys_view;
+            sdpa.v = &values;
+            sdpa.out = &result;
+            ASSERT_EQ(api.sdpa(context, &sdpa, nullptr), WINNOW_OK) << api.context_message(context);
+        }
+    EXPECT_EQ(api.context_destroy(context), WINNOW_OK) << "with two buffers left";
+    for (float value : out) ASSERT_NEAR(value, 0.5, 1e-4) << "host memory";
+    if (subject().info().capabilities & WINNOW_CAPABILITY_UNIFIED_MEMORY) {
+        for (float value : kept_out) ASSERT_NEAR(value, 0.5, 1e-4) << "imported";
+    }
+}
+
 TEST_F(sync, contexts_do_not_share_buffers) {
     winnow_context* other = subject().new_context();
     GrowingCache here(api, subject().context());
