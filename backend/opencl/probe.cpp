@@ -13,7 +13,7 @@ kernel void winnow_probe(global uint* memory) { memory[1] = memory[0] + 1u; }
 bool reaches_host_memory(Lanes& lanes, Programs& programs) {
     const Lane& lane = lanes.front();
     if (device_value<cl_bool>(lane.device(), CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
-    Kernel& kernel = programs.kernel_of_source("probe", probe_source, "1", "winnow_probe", {});
+    Kernel& kernel = programs.kernel_of_source("probe", probe_source, "winnow_probe", {});
     // A queue of its own: a host's queue may be waiting for something that comes after this call.
     const cl::CommandQueue queue = make_queue(lane);
 

@@ -80,12 +80,18 @@ Programs::Programs(Lanes& lanes, const Log& log)
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
     const KernelSource& source = embedded(file);
-    return kernel_of_source(file, source.source, source.hash, name, options);
+    return make_kernel({file, name, options}, source.source, source.hash);
 }
 
-Kernel& Programs::kernel_of_source(std::string_view file, std::string_view source, std::string_view source_hash,
-                                   std::string_view name, std::string_view options) {
+Kernel& Programs::kernel_of_source(std::string_view file, std::string_view source, std::string_view name,
+                                   std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
+    const XXH128_hash_t hash = XXH3_128bits(source.data(), source.size());
+    return make_kernel({file, name, options}, source, std::to_string(hash.high64) + "-" + std::to_string(hash.low64));
+}
+
+Kernel& Programs::make_kernel(const Name& wanted, std::string_view source, std::string_view source_hash) {
+    const auto& [file, name, options] = wanted;
     const Program& built = program({file, {}, options}, source, source_hash);
     auto kernel = std::make_unique<Kernel>();
     kernel->label = std::string(name) + " of " + std::string(file) + " (" + std::string(options) + ")";

@@ -37,9 +37,9 @@ public:
     Programs(Lanes& lanes, const Log& log);
 
     Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
-    // The same for a source that is not among the embedded files; `file` names it.
-    Kernel& kernel_of_source(std::string_view file, std::string_view source, std::string_view source_hash,
-                             std::string_view name, std::string_view options);
+    // The same for a source that is not among the embedded files; `file` names it here, its text on disk.
+    Kernel& kernel_of_source(std::string_view file, std::string_view source, std::string_view name,
+                             std::string_view options);
 
     uint64_t built() const { return built_; }
     uint64_t loaded() const { return loaded_; }
@@ -63,6 +63,7 @@ private:
     };
     using Program = std::vector<cl::Program>; // one for each lane
 
+    Kernel& make_kernel(const Name& name, std::string_view source, std::string_view source_hash);
     const Program& program(const Name& name, std::string_view source, std::string_view source_hash);
     Program make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                          const std::string& options);

@@ -41,7 +41,7 @@ protected:
         request.log = [](int32_t, const std::string&) {};
         state_ = std::make_unique<RuntimeState>(request);
         state_->capabilities.zero_copy = false;
-        kernel_ = &state_->programs.kernel_of_source("twice", source, std::to_string(source.size()), "twice", {});
+        kernel_ = &state_->programs.kernel_of_source("twice", source, "twice", {});
     }
 
     std::byte* bytes(std::vector<uint32_t>& values) { return reinterpret_cast<std::byte*>(values.data()); }
