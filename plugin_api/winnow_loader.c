@@ -60,7 +60,8 @@ static size_t own_directory(char *directory) {
 
 /* Writes into `path` the file that the short name stands for; a bare file name where the system has to look. */
 static void find(char *path, const char *name) {
-    static const char *const middles[] = {"", "/winnow", "/../lib", "/../lib/winnow", LIBRARIES};
+    static const char installed[] = LIBRARIES;
+    static const char *const middles[] = {"", "/winnow", "/../lib", "/../lib/winnow", installed};
     char directory[WINNOW_LOADER_PATH_SIZE];
     const char *begin = getenv("WINNOW_PATH");
     size_t length, i;

@@ -121,7 +121,7 @@ std::string ProgramCache::prepare() const {
 }
 
 std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::byte>& binary) const {
-    const std::string obstacle = prepare();
+    std::string obstacle = prepare();
     if (!obstacle.empty()) return obstacle;
     if (binary.empty()) return "the driver gave an empty binary";
 
