@@ -1,0 +1,82 @@
+// What may be forced, and that a wish which nobody understands is refused with the choices.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "device/device.hpp"
+#include "opencl/variants.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+// Each is refused, and the message quotes `item` and names every choice.
+const struct {
+    const char *text, *item;
+} refused[] = {
+    {"kernel=help", "kernel=help"},
+    {"launches=help", "launches=help"},
+    {"splits=help", "splits=help"},
+    {"help", "help"},
+    {"colour=red", "colour=red"},
+    {"kernel=fast", "kernel=fast"},
+    {"kernel=", "kernel="},
+    {"Kernel=vector", "Kernel=vector"},
+    {"launches=0", "launches=0"},
+    {"launches=3", "launches=3"},
+    {"splits=0", "splits=0"},
+    {"splits=1025", "splits=1025"},
+    {"splits=-1", "splits=-1"},
+    {"splits=2x", "splits=2x"},
+    {"splits=99999999999999999999", "splits=99999999999999999999"},
+    {"kernel=vector,oops,splits=2", "oops"},
+    {"kernel=vector splits=2", "kernel=vector splits=2"},
+    {"=vector", "=vector"},
+    {",", ""},
+};
+
+void expect_refusal(const std::function<void()>& call, const std::string& item) {
+    try {
+        call();
+        ADD_FAILURE() << "\"" << item << "\" was taken";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
+        const std::string message = error.what();
+        for (const std::string& part : {"\"" + item + "\"", std::string("kernel=vector|prefill"),
+                                        std::string("launches=1|2"), std::string("splits=N (1 to 1024)")})
+            EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
+    }
+}
+
+TEST(VariantsTest, NothingIsForcedWithoutAWord) {
+    const VariantOptions options = parse_variants("");
+    EXPECT_EQ(options.kernel, "");
+    EXPECT_EQ(options.launches, 0u);
+    EXPECT_EQ(options.splits, 0u);
+}
+
+TEST(VariantsTest, WhatIsForcedIsRead) {
+    const VariantOptions options = parse_variants("splits=1024,kernel=prefill,launches=2");
+    EXPECT_EQ(options.kernel, "prefill");
+    EXPECT_EQ(options.launches, 2u);
+    EXPECT_EQ(options.splits, 1024u);
+    EXPECT_EQ(parse_variants("kernel=vector").kernel, "vector");
+    EXPECT_EQ(parse_variants("launches=1").launches, 1u);
+    EXPECT_EQ(parse_variants("splits=1").splits, 1u);
+}
+
+TEST(VariantsTest, WhatNobodyUnderstandsIsRefusedWithTheChoices) {
+    for (const auto& [text, item] : refused) expect_refusal([text = text] { parse_variants(text); }, item);
+}
+
+TEST(VariantsTest, ADeviceIsNotMadeWithAWishThatNobodyUnderstands) {
+    DeviceRequest request;
+    request.log = [](int32_t, const std::string&) {};
+    for (const auto& [text, item] : refused) {
+        request.variants = text;
+        expect_refusal([&] { backend::create(request); }, item);
+    }
+}
+
+} // namespace
+} // namespace winnow::opencl
