@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "opencl/state.hpp"
+#include "pocl_required.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -35,7 +36,7 @@ Tensor tensor(std::byte* data, int64_t rows, int64_t columns, int64_t row_stride
 class CopiesTest : public testing::Test {
 protected:
     void SetUp() override {
-        if (list_devices().empty()) GTEST_SKIP() << "no OpenCL driver offers a device";
+        if (list_devices().empty()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
         DeviceRequest request;
         request.device = "cpu";
         request.log = [](int32_t, const std::string&) {};

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "opencl/state.hpp"
+#include "pocl_required.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -119,10 +120,11 @@ class LanesTest : public testing::Test {
 protected:
     void SetUp() override {
         ASSERT_EQ(environment_is_set, 0);
-        if (!has_device()) GTEST_SKIP() << "no OpenCL driver offers a device";
+        if (!has_device()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
     }
 };
 
+constexpr const char* undivided = "no platform lists a single-core CPU device several times";
 constexpr uint64_t large = 1'000'000'000;
 
 TEST_F(LanesTest, WithoutHostThreadsADeviceWorksAlone) {
@@ -138,7 +140,7 @@ TEST_F(LanesTest, WithoutHostThreadsADeviceWorksAlone) {
 TEST_F(LanesTest, DividedOperationsComputeTheSame) {
     std::atomic<int> calls{0};
     TestRuntime test(request(&calls));
-    if (!test.state->lanes.is_divided()) GTEST_SKIP() << "no platform lists a single-core CPU device several times";
+    if (!test.state->lanes.is_divided()) WINNOW_SKIP_WITHOUT_POCL(undivided);
     EXPECT_EQ(test.runtime.capabilities().compute_units, test.state->lanes.all.size());
     Sums sums(*test.state);
     int divided = 0;
@@ -192,7 +194,7 @@ TEST_F(LanesTest, MaxThreadsLimitsTheLanes) {
     DeviceRequest wanted = request(&calls);
     wanted.max_threads = 2;
     TestRuntime test(wanted);
-    if (!test.state->lanes.is_divided()) GTEST_SKIP() << "no platform lists a single-core CPU device several times";
+    if (!test.state->lanes.is_divided()) WINNOW_SKIP_WITHOUT_POCL(undivided);
     EXPECT_EQ(test.state->lanes.all.size(), 2u);
 }
 
