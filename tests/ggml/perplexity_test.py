@@ -5,12 +5,14 @@ generation takes them.
 """
 
 import re
+from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
 
 TOLERANCE = 0.003  # relative; rounding in another order gives less than a tenth of it
 CONTEXT = 512
+FEWEST_SCORED = 4000  # tokens; over fewer, the text would say little about the model
 
 
 def perplexity(host, options, batch, chunks, winnow):
@@ -30,14 +32,16 @@ def perplexity(host, options, batch, chunks, winnow):
     return float(number[1]), int(counted[1]), int(layers[1]), report
 
 
-def compare(host, options, batch, chunks):
+def compare(host, options, batch, chunks, fewest_scored):
     expected, _, _, _ = perplexity(host, options, batch, chunks, winnow=False)
     value, chunks, layers, report = perplexity(host, options, batch, chunks, winnow=True)
     difference = abs(value - expected) / expected
+    scored = chunks * (CONTEXT - CONTEXT // 2 - 1)  # llama-perplexity takes the first half of a chunk as context
     seen, attention, appends = llama_cpp.calls_per_layer(report)
-    print(f"micro-batches of {batch}: {chunks} chunks of {CONTEXT} tokens, CPU {expected:.4f}, Winnow on "
-          f"{report['device']} ({report['platform']}) {value:.4f}, difference {100 * difference:.4f}%; "
+    print(f"micro-batches of {batch}: {chunks} chunks of {CONTEXT} tokens, {scored} scored, CPU {expected:.4f}, "
+          f"Winnow on {report['device']} ({report['platform']}) {value:.4f}, difference {100 * difference:.4f}%; "
           f"{seen} layers, {attention} attention and {appends} append calls each")
+    expect(scored >= fewest_scored, f"{scored} tokens were scored, wanted are at least {fewest_scored}")
     expect(difference <= TOLERANCE, f"perplexity differs by {100 * difference:.3f}%")
     expect(seen == layers, f"the plugin saw {seen} layers of {layers}")
     wanted = chunks * (CONTEXT // batch)
@@ -50,11 +54,15 @@ def compare(host, options, batch, chunks):
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", required=True)
+    parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
+    # Twice: half of a chunk is scored, and the second time chunks begin elsewhere in the text.
+    prose = options.text.read_text(encoding="utf-8")
+    options.text = options.work / "perplexity.txt"
+    options.text.write_text(f"{prose}\n\n{prose}", encoding="utf-8")
     host = llama_cpp.Host(options)
-    compare(host, options, batch=256, chunks=None)
-    compare(host, options, batch=4, chunks=1)
+    compare(host, options, batch=256, chunks=None, fewest_scored=FEWEST_SCORED)
+    compare(host, options, batch=4, chunks=1, fewest_scored=1)
 
 
 llama_cpp.main(test)
