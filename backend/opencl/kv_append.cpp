@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "kv_append_params.h"
-#include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -71,21 +70,28 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
 
 } // namespace
 
+const Variant& KvAppendLauncher::choose() const {
+    return choose_variant("kv_append", runtime_.capabilities(), {}, 0, 0);
+}
+
 std::string KvAppendLauncher::validate(const KvAppend& args) const {
     check_side(args.k, "k");
     check_side(args.v, "v");
-    return "kv_append_cpu_" + std::string(format_name(format_of(args.k, args.v))) + "_" +
-           std::string(format_name(format_of(args.v, args.k)));
+    const Variant& variant = choose();
+    std::string name(variant.entry_point);
+    name.append("_").append(variant.shape).append("_").append(format_name(format_of(args.k, args.v)));
+    return name.append("_").append(format_name(format_of(args.v, args.k)));
 }
 
 std::unique_ptr<Event> KvAppendLauncher::launch(const KvAppend& args, bool want_event) {
     check_side(args.k, "k");
     check_side(args.v, "v");
+    const Variant& variant = choose();
     std::string options = "-DK_FORMAT=";
     options += format_name(format_of(args.k, args.v));
     options += " -DV_FORMAT=";
     options += format_name(format_of(args.v, args.k));
-    Kernel& kernel = runtime_.kernel("kv_append.cl", "kv_append", options);
+    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, options);
 
     Operation operation(runtime_);
     const BoundSide k = bind_side(operation, args.k);

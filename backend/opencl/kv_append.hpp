@@ -6,6 +6,7 @@
 
 #include "device/device.hpp"
 #include "opencl/runtime.hpp"
+#include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 
@@ -18,6 +19,8 @@ public:
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event);
 
 private:
+    const Variant& choose() const;
+
     Runtime& runtime_;
 };
 

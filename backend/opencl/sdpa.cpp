@@ -1,8 +1,5 @@
-// The choice between sdpa_vector and sdpa_prefill.
+// The choice among the attention kernels.
 #include "opencl/sdpa.hpp"
-
-#include "opencl/sdpa_prefill.hpp"
-#include "opencl/sdpa_vector.hpp"
 
 namespace winnow::opencl {
 
@@ -13,8 +10,18 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
                     "launches=1 is forced, but the device has no device-scope acquire/release atomics");
     }
     const bool single_launch = can_combine && options_.launches != 2;
-    const bool is_vector = options_.kernel.empty() ? prefers_sdpa_vector(args) : options_.kernel == "vector";
-    return is_vector ? choose_sdpa_vector(args, single_launch) : choose_sdpa_prefill(args, single_launch);
+    check_sdpa(args);
+    const Variant& variant =
+        choose_variant("sdpa", runtime_.capabilities(), options_.kernel, args.q_len(), args.group() * args.q_len());
+    SdpaKernel kernel;
+    kernel.variant = &variant;
+    kernel.single_launch = single_launch;
+    kernel.k = args.k.type;
+    kernel.v = args.v.type;
+    kernel.head_size = static_cast<uint32_t>(args.head_size());
+    kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
+    kernel.rows = variant.rows_of_group(args);
+    return kernel;
 }
 
 std::string SdpaLauncher::validate(const Sdpa& args) const { return choose(args).name(); }

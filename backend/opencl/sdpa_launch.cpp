@@ -80,7 +80,8 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
 } // namespace
 
 std::string SdpaKernel::name() const {
-    std::string name = is_prefill ? "sdpa_prefill_cpu_" : "sdpa_vector_cpu_";
+    std::string name(variant->entry_point);
+    name.append("_").append(variant->shape).append("_");
     name += format_name(k);
     name += '_';
     name += format_name(v);
@@ -163,19 +164,18 @@ void check_sdpa(const Sdpa& args) {
 size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
     bits |= uint64_t{static_cast<uint32_t>(kernel.k)} << 40 | uint64_t{static_cast<uint32_t>(kernel.v)} << 48;
-    bits |= uint64_t{kernel.is_prefill} << 56 | uint64_t{kernel.single_launch} << 57;
-    return std::hash<uint64_t>()(bits);
+    bits |= uint64_t{kernel.single_launch} << 56;
+    return std::hash<uint64_t>()(bits) ^ std::hash<const Variant*>()(kernel.variant);
 }
 
 const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel& kernel) {
     const auto known = pairs_.find(kernel);
     if (known != pairs_.end()) return known->second;
     const std::string options = kernel.options();
-    const std::string_view entry = kernel.is_prefill ? "sdpa_prefill" : "sdpa_vector";
-    const std::string file = std::string(entry) + ".cl";
+    const Variant& variant = *kernel.variant;
     Pair pair;
-    pair.attend = &runtime.kernel(file, entry, options);
-    if (!kernel.single_launch) pair.combine = &runtime.kernel(file, "sdpa_combine", options);
+    pair.attend = &runtime.kernel(variant.file, variant.entry_point, options);
+    if (!kernel.single_launch) pair.combine = &runtime.kernel(variant.file, "sdpa_combine", options);
     return pairs_.emplace(kernel, pair).first->second;
 }
 

@@ -1,4 +1,4 @@
-// What the launchers of sdpa_vector and sdpa_prefill have in common: the description of a specialised kernel, its
+// From winnow::Sdpa to a launch, whichever kernel it is: the description of a specialised kernel, its
 // division of the work, the parameter struct, and the launch.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace winnow::opencl {
 
 // One specialisation of one attention kernel; a key of the programs in use.
 struct SdpaKernel {
-    bool is_prefill = false;
+    const Variant* variant = nullptr; // a row of the list
     bool single_launch = false;
     Type k = Type::none;
     Type v = Type::none;

@@ -1,11 +1,13 @@
-// The launcher of kernels/sdpa_prefill.cl: attention of any number of query tokens.
+// What dispatch needs of kernels/sdpa_prefill.cl: attention of any number of query tokens.
 #pragma once
 
-#include "opencl/sdpa_launch.hpp"
+#include <cstdint>
+
+#include "device/device.hpp"
 
 namespace winnow::opencl {
 
-// The specialisation that would run; throws UNSUPPORTED with the reason.
-SdpaKernel choose_sdpa_prefill(const Sdpa& args, bool single_launch);
+// The rows that a work-group takes.
+uint32_t sdpa_prefill_rows(const Sdpa& args);
 
 } // namespace winnow::opencl

@@ -1,27 +1,49 @@
 // The list of kernel variants and the parser of what is forced.
 #include "opencl/variants.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 
 #include "opencl/runtime.hpp"
+#include "opencl/sdpa_prefill.hpp"
+#include "opencl/sdpa_vector.hpp"
 
 namespace winnow::opencl {
 namespace {
 
+bool every_device(const Capabilities&) { return true; }
+
+constexpr int64_t any = std::numeric_limits<int64_t>::max();
+
 constexpr std::array<Variant, 3> list{{
-    {"sdpa", "sdpa_vector", "cpu", "f32 f16 bf16",
-     "1 to 8 query tokens: all rows of a KV head in one pass over K and V"},
-    {"sdpa", "sdpa_prefill", "cpu", "f32 f16 bf16",
-     "any number of query tokens: blocks of rows against blocks of keys"},
-    {"kv_append", "kv_append", "cpu", "f32 f16 bf16", "rows of K and V in one launch"},
+    // All rows of a KV head in one pass over K and V. From 17 rows on the transposition that sdpa_prefill makes first
+    // pays.
+    {"sdpa", "vector", "sdpa_vector.cl", "sdpa_vector", "cpu", every_device, 8, 16, sdpa_vector_rows},
+    // Blocks of rows against blocks of keys.
+    {"sdpa", "prefill", "sdpa_prefill.cl", "sdpa_prefill", "cpu", every_device, any, any, sdpa_prefill_rows},
+    // Rows of K and V in one launch.
+    {"kv_append", "", "kv_append.cl", "kv_append", "cpu", every_device, any, any, nullptr},
 }};
 
-constexpr std::string_view choices = "kernel=vector|prefill, launches=1|2, splits=N (1 to 1024)";
+bool can_be_forced(std::string_view kernel) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const Variant& row) { return !kernel.empty() && row.forced_as == kernel; });
+}
+
+std::string choices() {
+    std::string text = "kernel=";
+    for (const Variant& row : list) {
+        if (row.forced_as.empty()) continue;
+        if (text.back() != '=') text += '|';
+        text += row.forced_as;
+    }
+    return text + ", launches=1|2, splits=N (1 to 1024)";
+}
 
 [[noreturn]] void refuse(std::string_view item) {
-    throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
-                "variants: \"" + std::string(item) + "\" is not one of " + std::string(choices));
+    throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "variants: \"" + std::string(item) + "\" is not one of " + choices());
 }
 
 uint32_t number(std::string_view item, std::string_view value, uint32_t most) {
@@ -35,8 +57,26 @@ uint32_t number(std::string_view item, std::string_view value, uint32_t most) {
 
 std::span<const Variant> variants() { return list; }
 
-std::string_view kernel_shape(const Capabilities&) {
-    return "cpu"; // the only shape so far; it runs on every device
+const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities, std::string_view forced,
+                              int64_t tokens, int64_t rows) {
+    std::string reason = "no kernel of " + std::string(operation) + " runs on this device";
+    for (const Variant& row : list) {
+        if (row.operation != operation || !row.runs_on(capabilities)) continue;
+        if (!forced.empty() && row.forced_as != forced) continue;
+        if (tokens > row.most_tokens) {
+            reason = std::string(row.entry_point) + " takes up to " + std::to_string(row.most_tokens) +
+                     " query tokens, given are " + std::to_string(tokens);
+            continue;
+        }
+        if (!forced.empty() || rows <= row.most_rows) return row;
+    }
+    throw Error(WINNOW_ERROR_UNSUPPORTED, reason);
+}
+
+std::string_view kernel_shape(const Capabilities& capabilities) {
+    for (const Variant& row : list)
+        if (row.runs_on(capabilities)) return row.shape;
+    return "none";
 }
 
 VariantOptions parse_variants(std::string_view text) {
@@ -49,7 +89,7 @@ VariantOptions parse_variants(std::string_view text) {
         if (equals == std::string_view::npos) refuse(item);
         const std::string_view key = item.substr(0, equals);
         const std::string_view value = item.substr(equals + 1);
-        if (key == "kernel" && (value == "vector" || value == "prefill")) {
+        if (key == "kernel" && can_be_forced(value)) {
             options.kernel = value;
         } else if (key == "launches") {
             options.launches = number(item, value, 2);

@@ -13,16 +13,25 @@ namespace winnow::opencl {
 
 struct Capabilities;
 
-// One kernel variant. Dispatch, tests and benchmarks read this list.
+// One kernel variant: what dispatch knows about it.
 struct Variant {
-    std::string_view operation;   // "sdpa" or "kv_append"
-    std::string_view kernel;      // the entry point; kernels/<kernel>.cl holds it
-    std::string_view shape;       // the kind of device it is written for (winnow_device_info.kernel_shape)
-    std::string_view formats;     // of K and V
-    std::string_view description; // when it is chosen and what it needs
+    std::string_view operation;             // "sdpa" or "kv_append"
+    std::string_view forced_as;             // its value of kernel=; empty where the operation has one kernel
+    std::string_view file;                  // of the embedded ones
+    std::string_view entry_point;           // begins the variant's name, too
+    std::string_view shape;                 // the kind of device it is written for (winnow_device_info.kernel_shape)
+    bool (*runs_on)(const Capabilities&);   // what it needs of the device
+    int64_t most_tokens;                    // what it needs of the call: this many query tokens at most
+    int64_t most_rows;                      // of one KV head (query heads times tokens), unless it is forced
+    uint32_t (*rows_of_group)(const Sdpa&); // that a work-group takes; null where the operation has none
 };
 
+// In the order of preference.
 std::span<const Variant> variants();
+
+// The first of the list that runs there and suits the call. `forced` is VariantOptions::kernel. Throws UNSUPPORTED.
+const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities, std::string_view forced,
+                              int64_t tokens, int64_t rows);
 
 // The shape of kernels that is chosen for a device.
 std::string_view kernel_shape(const Capabilities& capabilities);
