@@ -54,8 +54,9 @@ begin()
 kernel_file(one.cl "#include \"shared.h\"\nkernel void one() { f[0]; \"x\\n\"; }\n")
 kernel_file(shared.h "#pragma once\nint shared;\n")
 kernel_file(sub/two.cl "  #  include \"shared.h\"\nkernel void two() {}")
-expect_embedded("std::array<KernelSource, 2>" "{\"one.cl\", {" "{\"two.cl\", {" "int shared" "#line 1 \\\"kernels/shared.h\\\""
-                "#line 2 \\\"kernels/one.cl\\\"" "f[0]" "\\\"x\\\\n\\\"" "kernel void two() {}")
+expect_embedded("std::array<KernelSource, 2>" "{\"one.cl\", {" "{\"two.cl\", {" "int shared"
+                "#line 1 \\\"kernels/shared.h\\\"" "#line 2 \\\"kernels/one.cl\\\""
+                "f[0]" "\\\"x\\\\n\\\"" "kernel void two() {}")
 file(READ "${WORK_DIR}/table.cpp" table)
 foreach(absent "#pragma" "include \\\"shared.h")
     string(FIND "${table}" "${absent}" at)
