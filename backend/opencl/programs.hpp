@@ -63,7 +63,7 @@ private:
     };
     using Program = std::vector<cl::Program>; // one for each lane
 
-    Kernel& make_kernel(const Name& name, std::string_view source, std::string_view source_hash);
+    Kernel& make_kernel(const Name& wanted, std::string_view source, std::string_view source_hash);
     const Program& program(const Name& name, std::string_view source, std::string_view source_hash);
     Program make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                          const std::string& options);
