@@ -72,6 +72,24 @@ static inline void store_part_f32(__global uchar* row, uint first, float16 x, ui
     for (uint lane = 0; lane < count; ++lane) store_f32(row, first + lane, lanes[lane]);
 }
 
+/* Scores that this launch does not read again go past the caches: an ordinary store would read the line first, twice
+ * the traffic. Only where the processor has such stores, and lines that are whole. */
+#if defined(__x86_64__) && defined(__has_builtin)
+#if __has_builtin(__builtin_nontemporal_store)
+#define STREAMS_STORES
+#endif
+#endif
+static inline void stream_part_f32(__global uchar* row, uint first, float16 x, uint count) {
+#ifdef STREAMS_STORES
+    __global float16* line = (__global float16*)((__global float*)row + first);
+    if (count == 16 && (ulong)line % sizeof(float16) == 0) {
+        __builtin_nontemporal_store(x, line);
+        return;
+    }
+#endif
+    store_part_f32(row, first, x, count);
+}
+
 /* ---- Rows of the tensors ---- */
 
 static inline const __global uchar* q_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
@@ -172,7 +190,8 @@ static inline float16 sdpa_transform(const sdpa_params* p, const sdpa_memory* me
     if (p->scores_mode >= SDPA_SCORES_BIASED) stage = select((float16)(-INFINITY), s, visible);
     if (p->scores_mode != SDPA_SCORES_NONE && r < unit->rows) {
         __global uchar* row = scores_row(p, memory, unit, r);
-        store_part_f32(row, key, stage, count);
+        if (p->scores_mode == SDPA_SCORES_PROBS) store_part_f32(row, key, stage, count);
+        else stream_part_f32(row, key, stage, count);
     }
     *seen = visible;
     return select((float16)(NO_MAXIMUM), s, visible);
