@@ -109,8 +109,8 @@ void Backend::run(const winnow_kv_append_desc& desc) {
 }
 
 Memory::Memory(Backend& backend, uint32_t type, int64_t elements)
-    : backend_(backend), type_(type),
-      size_(static_cast<uint64_t>(elements) * type_size(type)), data_(allocate_pages(size_)) {
+    : backend_(backend), type_(type), size_(static_cast<uint64_t>(elements) * type_size(type)),
+      data_(allocate_pages(size_)) {
     fill(data_, type, size_);
     winnow_buffer_desc desc{};
     desc.struct_size = sizeof desc;
