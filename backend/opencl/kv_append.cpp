@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kv_append_params.h"
+#include "opencl/view.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -24,13 +25,6 @@ void check_side(const AppendRows& side, const std::string& name) {
         throw Error(WINNOW_ERROR_UNSUPPORTED,
                     name + "_src: more than " + std::to_string(most) + " rows or elements of a row");
     }
-}
-
-tensor_view view(const Tensor& tensor, const Bound& bound) {
-    tensor_view result{};
-    result.offset = bound.offset;
-    std::copy_n(tensor.stride.begin(), 3, result.stride);
-    return result;
 }
 
 struct BoundSide {

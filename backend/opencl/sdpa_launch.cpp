@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "opencl/view.hpp"
 #include "sdpa_params.h"
 
 namespace winnow::opencl {
@@ -14,13 +15,6 @@ constexpr uint32_t key_granularity = 64; // splits begin at multiples, so that o
 constexpr uint64_t group_overhead = 30'000;
 
 uint32_t ceil_divide(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
-
-tensor_view view(const Tensor& tensor, const Bound& bound) {
-    tensor_view result{};
-    result.offset = bound.offset;
-    std::copy_n(tensor.stride.begin(), 3, result.stride);
-    return result;
-}
 
 // Whether every byte between the view's first and last belongs to it.
 Access access_for_output(const Tensor& tensor) {
