@@ -11,6 +11,7 @@
 #include <random>
 #include <stdexcept>
 #include <sys/mman.h>
+#include <thread>
 
 namespace winnow::bench {
 namespace {
@@ -142,6 +143,11 @@ winnow_tensor Memory::tensor(int64_t a, int64_t b, int64_t c, int64_t d) const {
     return tensor;
 }
 
+// A peer's threads may still spin after its turn, waiting for more: who comes next does not pay for that.
+constexpr auto rest_before_a_turn = std::chrono::milliseconds(10);
+constexpr int runs_of_a_turn = 3; // at least: the first one wakes the machine up
+constexpr double seconds_of_a_turn = 0.005;
+
 std::vector<double> take_turns(const std::vector<std::function<void()>>& all, double seconds) {
     using Clock = std::chrono::steady_clock;
     const auto since = [](Clock::time_point start) {
@@ -152,9 +158,13 @@ std::vector<double> take_turns(const std::vector<std::function<void()>>& all, do
     const Clock::time_point begin = Clock::now();
     do {
         for (size_t i = 0; i < all.size(); ++i) {
-            const Clock::time_point start = Clock::now();
-            all[i]();
-            best[i] = std::min(best[i], since(start));
+            std::this_thread::sleep_for(rest_before_a_turn);
+            const Clock::time_point turn = Clock::now();
+            for (int run = 0; run < runs_of_a_turn || since(turn) < seconds_of_a_turn; ++run) {
+                const Clock::time_point start = Clock::now();
+                all[i]();
+                best[i] = std::min(best[i], since(start));
+            }
         }
     } while (since(begin) < seconds);
     return best;

@@ -37,7 +37,7 @@
 
 /* Keys between a use and the prefetches for it, as far as the split reaches. */
 #define NEAR TILE
-#define FAR 128
+#define FAR 64
 
 /* Rows whose sums for four tokens fit the registers together. */
 #define ROWS_AT_ONCE (ROWS <= 6 ? ROWS : 4)
