@@ -28,7 +28,7 @@ extern "C" {
 #define WINNOW_MAKE_VERSION(major, minor) ((((uint32_t)(major)) << 16) | (uint32_t)(minor))
 #define WINNOW_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
 #define WINNOW_VERSION_MINOR(version) ((uint32_t)(version)&0xffffu)
-#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 1)
+#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 2)
 
 /* ---- Status ------------------------------------------------------------------------------------------- */
 
@@ -50,6 +50,34 @@ extern "C" {
 #define WINNOW_TYPE_I32 4
 #define WINNOW_TYPE_I64 5
 #define WINNOW_TYPE_BOOL 6 /* one byte, 0 is false, anything else is true */
+
+/* Packed storage formats, since version 0.2: of k and v of sdpa, of caches, and of kv_requantize and kv_dequantize. A
+ * row (one token of one head) is one run of bytes whose layout is in docs/formats.md; row_bytes gives its size. The
+ * number of elements has to be a multiple of the one in brackets. */
+#define WINNOW_TYPE_Q8_0 16 /* ggml's blocks of 32, bit for bit [32] */
+#define WINNOW_TYPE_Q5_1 17
+#define WINNOW_TYPE_Q5_0 18
+#define WINNOW_TYPE_Q4_1 19
+#define WINNOW_TYPE_Q4_0 20
+#define WINNOW_TYPE_IQ4_NL 21
+#define WINNOW_TYPE_AFFINE8_G32 24 /* groups with scale and bias, numbers as mx.quantize has them [the group] */
+#define WINNOW_TYPE_AFFINE8_G64 25
+#define WINNOW_TYPE_AFFINE8_G128 26
+#define WINNOW_TYPE_AFFINE4_G32 27
+#define WINNOW_TYPE_AFFINE4_G64 28
+#define WINNOW_TYPE_AFFINE4_G128 29
+#define WINNOW_TYPE_TURBO4 32 /* rotated Lloyd-Max codes of 4, 3 or 2 bits and one norm [16] */
+#define WINNOW_TYPE_TURBO3 33
+#define WINNOW_TYPE_TURBO2 34
+#define WINNOW_TYPE_TURBO3_5 35 /* the first half of a row's chunks at one bit more */
+#define WINNOW_TYPE_TURBO2_5 36
+
+/* Which factor a turbo format stores for a row x, y = x rotated, c = the codes' centroids (docs/formats.md). Where the
+ * format has no norm it is ignored. */
+#define WINNOW_NORM_DEFAULT 0    /* WINNOW_NORM_CORRECTED */
+#define WINNOW_NORM_PLAIN 1      /* |x| / sqrt(n): the smallest squared error */
+#define WINNOW_NORM_CORRECTED 2  /* |x| / |c|: the row keeps its norm */
+#define WINNOW_NORM_UNIT_SLOPE 3 /* |x|^2 / (c . y): the inner product with x itself is kept */
 
 /* ---- Devices ------------------------------------------------------------------------------------------ */
 
@@ -81,7 +109,7 @@ typedef struct winnow_device_info {
 /* ---- Extension records -------------------------------------------------------------------------------- */
 
 /* Descriptions carry an optional chain of these. A type the backend does not know is skipped, or refused
- * with WINNOW_ERROR_UNSUPPORTED when WINNOW_EXTENSION_REQUIRED is set. Version 0.1 defines no type. */
+ * with WINNOW_ERROR_UNSUPPORTED when WINNOW_EXTENSION_REQUIRED is set. Version 0.2 defines no type. */
 #define WINNOW_EXTENSION_REQUIRED 0x1u
 
 typedef struct winnow_extension {
@@ -149,7 +177,9 @@ typedef struct winnow_stats {
     uint64_t programs_built;  /* compiled from source */
     uint64_t programs_loaded; /* taken from the disk cache */
     uint64_t host_copies;     /* times that host memory had to be copied because the device cannot reach it */
-} winnow_stats;               /* end of version 0.1 */
+    /* end of version 0.1 */
+    uint64_t rows_requantized; /* rows handed to kv_requantize */
+} winnow_stats;                /* end of version 0.2 */
 
 /* ---- Buffers ------------------------------------------------------------------------------------------ */
 
@@ -171,7 +201,8 @@ typedef struct winnow_buffer_desc {
 
 /* A view of memory with up to four axes, outermost first: element [a][b][c][d] lies at byte
  * offset + a*stride[0] + b*stride[1] + c*stride[2] + d*stride[3]. Strides may be in any order (permuted views) and
- * 0 (broadcast views of inputs). stride[3] must be the element's size (rows are contiguous).
+ * 0 (broadcast views of inputs). stride[3] must be the element's size (rows are contiguous); in a packed format
+ * there are no single elements, stride[3] must be 0, and the other strides are multiples of 2.
  * The memory is a buffer, or (buffer NULL) host memory at `data`; host memory has to stay until the operation
  * is complete, and is borrowed no longer. */
 typedef struct winnow_tensor {
@@ -233,7 +264,15 @@ typedef struct winnow_sdpa_desc {
     int64_t q_offset;     /* position of the first query token; may be negative */
     int64_t window_left;  /* number of keys visible up to and including position p; 0: no limit */
     int64_t window_right; /* number of keys visible after position p; 0: no limit (use is_causal for none) */
-} winnow_sdpa_desc;       /* end of version 0.1 */
+    /* end of version 0.1 */
+    /* Sparse V: a value whose probability in a row is below the threshold need not be read for that row; one at or
+     * above it always is. So out is off by at most threshold * (sum of |v| passed over). 0: every value is read.
+     * scores_out and row_stats do not change. */
+    float v_threshold; /* 0 <= v_threshold < 1 */
+    uint32_t reserved; /* 0 */
+    /* [batch, q_num_heads, q_len, 1] I32 or NULL: how many visible values the row passed over; 0 without threshold. */
+    const winnow_tensor *v_rows_skipped;
+} winnow_sdpa_desc; /* end of version 0.2 */
 
 /* ---- Appending keys and values ------------------------------------------------------------------------ */
 
@@ -252,7 +291,50 @@ typedef struct winnow_kv_append_desc {
     const winnow_tensor *v_cache;       /* [batch, kv_num_heads, v slots, v_head_size] any storage format */
     const winnow_tensor *k_row_indices; /* [ib, ih, 1, tokens] I32 or I64; ib divides batch, ih divides kv_num_heads */
     const winnow_tensor *v_row_indices; /* the same for V; NULL: K's */
-} winnow_kv_append_desc;                /* end of version 0.1 */
+    /* end of version 0.1 */
+    uint32_t k_norm;     /* WINNOW_NORM_*, for turbo caches */
+    uint32_t v_norm;     /* the same for V */
+} winnow_kv_append_desc; /* end of version 0.2 */
+
+/* ---- Rows from format to format ----------------------------------------------------------------------- */
+
+/* Rewrites rows in another format: dst[b, h, r, :] = src[b, h, r, :] for every r of row_indices, rounding once from the
+ * values that src stands for. In place: dst may lie on src's memory if row for row it begins where src's row begins
+ * and is not longer (the same offset and strides); it overlaps src in no other way. An index outside [0, slots) is
+ * skipped; none may occur twice. */
+typedef struct winnow_kv_requantize_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    const winnow_tensor *src;         /* [batch, kv_num_heads, slots, head_size] any storage format */
+    const winnow_tensor *dst;         /* the same shape, any storage format */
+    const winnow_tensor *row_indices; /* [ib, ih, 1, rows] I32 or I64 as in kv_append; NULL: every row */
+    uint32_t norm;                    /* WINNOW_NORM_*, for a turbo dst */
+    uint32_t reserved;                /* 0 */
+} winnow_kv_requantize_desc;          /* end of version 0.2 */
+
+/* Gives dense rows back: dst[b, h, i, :] = src[b, h, row_indices[b % ib, h % ih, i], :]. A row whose index is outside
+ * [0, slots) becomes zeros. */
+typedef struct winnow_kv_dequantize_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    const winnow_tensor *src;         /* [batch, kv_num_heads, slots, head_size] any storage format */
+    const winnow_tensor *dst;         /* [batch, kv_num_heads, rows, head_size] F32, F16 or BF16; overlaps no input */
+    const winnow_tensor *row_indices; /* [ib, ih, 1, rows] I32 or I64; NULL: every row, rows = slots */
+} winnow_kv_dequantize_desc;          /* end of version 0.2 */
+
+/* The rotation of the turbo formats on its own: dst row = R (src row), or R^-1 where inverse is 1. R is orthogonal:
+ * signs, then a Walsh-Hadamard transform of blocks, then a reflection across the blocks (docs/formats.md). */
+typedef struct winnow_hadamard_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    const winnow_tensor *src; /* [a, b, c, n] F32, F16 or BF16, n a multiple of 16 up to 576 */
+    const winnow_tensor *dst; /* the same shape F32, F16 or BF16; src itself (same memory and strides) or apart */
+    uint32_t inverse;         /* 0 or 1 */
+    uint32_t reserved;        /* 0 */
+} winnow_hadamard_desc;       /* end of version 0.2 */
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
@@ -315,6 +397,22 @@ typedef struct winnow_api {
     int32_t (*wait_cl_event)(winnow_context *context, void *cl_event);
     int32_t (*event_get_cl)(winnow_event *event, void **cl_event);
     /* end of version 0.1 */
+
+    /* Bytes of a row of `elements` elements in a type. message may be NULL. */
+    int32_t (*row_bytes)(uint32_t type, int64_t elements, uint64_t *bytes, char *message, size_t message_size);
+
+    /* As supports_sdpa. */
+    int32_t (*supports_kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc, char *message,
+                                      size_t message_size);
+    int32_t (*supports_kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, char *message,
+                                      size_t message_size);
+    int32_t (*supports_hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, char *message,
+                                 size_t message_size);
+    /* As sdpa. */
+    int32_t (*kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc, winnow_event **event);
+    int32_t (*kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, winnow_event **event);
+    int32_t (*hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
+    /* end of version 0.2 */
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 // The C table: validates handles, translates exceptions into statuses and messages, and counts. Nothing else crosses
 // the boundary; every function of the table goes through one of the two guards below.
+#include <cstddef>
 #include <cstdio>
+#include <limits>
 #include <new>
 
 #include "api/handles.hpp"
@@ -185,6 +187,7 @@ int32_t context_stats(winnow_context* context, winnow_stats* stats) {
         value.sdpa_calls = context->sdpa_calls;
         value.kv_append_calls = context->kv_append_calls;
         value.rows_appended = context->rows_appended;
+        value.rows_requantized = context->rows_requantized;
         write_struct(stats, value, "context_stats: stats");
     });
 }
@@ -290,6 +293,21 @@ int32_t supports_kv_append(winnow_context* context, const winnow_kv_append_desc*
     return supports(context, desc, message, message_size, to_kv_append);
 }
 
+int32_t supports_kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* desc, char* message,
+                               size_t message_size) {
+    return supports(context, desc, message, message_size, to_kv_requantize);
+}
+
+int32_t supports_kv_dequantize(winnow_context* context, const winnow_kv_dequantize_desc* desc, char* message,
+                               size_t message_size) {
+    return supports(context, desc, message, message_size, to_kv_dequantize);
+}
+
+int32_t supports_hadamard(winnow_context* context, const winnow_hadamard_desc* desc, char* message,
+                          size_t message_size) {
+    return supports(context, desc, message, message_size, to_hadamard);
+}
+
 int32_t sdpa(winnow_context* context, const winnow_sdpa_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const Sdpa args = to_sdpa(*context, desc, Memory::required);
@@ -305,6 +323,48 @@ int32_t kv_append(winnow_context* context, const winnow_kv_append_desc* desc, wi
         ++context->kv_append_calls;
         const auto rows = [](const AppendRows& side) { return side ? side.src.shape[0] * side.src.shape[2] : 0; };
         context->rows_appended += static_cast<uint64_t>(std::max(rows(args.k), rows(args.v)));
+    });
+}
+
+int32_t kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* desc, winnow_event** event) {
+    return on_context(context, [&] {
+        const KvRequantize args = to_kv_requantize(*context, desc, Memory::required);
+        store_event(*context, context->device->launch(args, event != nullptr), event);
+        const int64_t rows = args.row_indices ? args.row_indices.shape[3] : args.src.shape[2];
+        context->rows_requantized += static_cast<uint64_t>(args.src.shape[0] * args.src.shape[1] * rows);
+    });
+}
+
+int32_t kv_dequantize(winnow_context* context, const winnow_kv_dequantize_desc* desc, winnow_event** event) {
+    return on_context(context, [&] {
+        const KvDequantize args = to_kv_dequantize(*context, desc, Memory::required);
+        store_event(*context, context->device->launch(args, event != nullptr), event);
+    });
+}
+
+int32_t hadamard(winnow_context* context, const winnow_hadamard_desc* desc, winnow_event** event) {
+    return on_context(context, [&] {
+        const Hadamard args = to_hadamard(*context, desc, Memory::required);
+        store_event(*context, context->device->launch(args, event != nullptr), event);
+    });
+}
+
+// ---- Formats ---------------------------------------------------------------------------------------------------
+
+int32_t row_bytes_of(uint32_t type, int64_t elements, uint64_t* bytes, char* message, size_t message_size) {
+    return with_message(message, message_size, [&] {
+        uint64_t& out = checked(bytes, "row_bytes: bytes");
+        const auto wanted = static_cast<Type>(type);
+        const int64_t multiple = row_multiple(wanted);
+        if (alignment(wanted) == 0) {
+            invalid("row_bytes: type is " + std::to_string(type) + ", expected one of WINNOW_TYPE_*");
+        }
+        if (elements < 1 || elements > std::numeric_limits<int32_t>::max() || elements % multiple != 0) {
+            invalid("row_bytes: elements is " + std::to_string(elements) +
+                    ", expected 1 to 2147483647 and a multiple of " + std::to_string(multiple) + " for " +
+                    type_name(wanted));
+        }
+        out = row_bytes(wanted, elements);
     });
 }
 
@@ -348,36 +408,49 @@ int32_t event_get_cl(winnow_event* event, void** cl_event) {
 
 // ---- Negotiation ---------------------------------------------------------------------------------------------------
 
-// One table per version that is spoken; the oldest first.
-const winnow_api tables[] = {{
-    .struct_size = sizeof(winnow_api),
-    .version = WINNOW_MAKE_VERSION(0, 1),
-    .backend_name = backend::name,
-    .backend_version = WINNOW_RELEASE,
-    .status_name = status_name,
-    .device_count = device_count,
-    .device_info = device_info,
-    .context_create = context_create,
-    .context_destroy = context_destroy,
-    .context_message = context_message,
-    .context_info = context_info,
-    .context_stats = context_stats,
-    .buffer_create = buffer_create,
-    .buffer_destroy = buffer_destroy,
-    .buffer_write = buffer_write,
-    .buffer_read = buffer_read,
-    .supports_sdpa = supports_sdpa,
-    .supports_kv_append = supports_kv_append,
-    .sdpa = sdpa,
-    .kv_append = kv_append,
-    .flush = flush,
-    .finish = finish,
-    .event_wait = event_wait,
-    .event_is_complete = event_is_complete,
-    .event_destroy = event_destroy,
-    .wait_cl_event = wait_cl_event,
-    .event_get_cl = event_get_cl,
-}};
+// An older version is the beginning of the table.
+winnow_api table_of(uint32_t version, size_t size) {
+    return {
+        .struct_size = static_cast<uint32_t>(size),
+        .version = version,
+        .backend_name = backend::name,
+        .backend_version = WINNOW_RELEASE,
+        .status_name = status_name,
+        .device_count = device_count,
+        .device_info = device_info,
+        .context_create = context_create,
+        .context_destroy = context_destroy,
+        .context_message = context_message,
+        .context_info = context_info,
+        .context_stats = context_stats,
+        .buffer_create = buffer_create,
+        .buffer_destroy = buffer_destroy,
+        .buffer_write = buffer_write,
+        .buffer_read = buffer_read,
+        .supports_sdpa = supports_sdpa,
+        .supports_kv_append = supports_kv_append,
+        .sdpa = sdpa,
+        .kv_append = kv_append,
+        .flush = flush,
+        .finish = finish,
+        .event_wait = event_wait,
+        .event_is_complete = event_is_complete,
+        .event_destroy = event_destroy,
+        .wait_cl_event = wait_cl_event,
+        .event_get_cl = event_get_cl,
+        .row_bytes = row_bytes_of,
+        .supports_kv_requantize = supports_kv_requantize,
+        .supports_kv_dequantize = supports_kv_dequantize,
+        .supports_hadamard = supports_hadamard,
+        .kv_requantize = kv_requantize,
+        .kv_dequantize = kv_dequantize,
+        .hadamard = hadamard,
+    };
+}
+
+// One per version that is spoken; the oldest first.
+const winnow_api tables[] = {table_of(WINNOW_MAKE_VERSION(0, 1), offsetof(winnow_api, row_bytes)),
+                             table_of(WINNOW_MAKE_VERSION(0, 2), sizeof(winnow_api))};
 
 std::string version_text(uint32_t version) {
     return std::to_string(WINNOW_VERSION_MAJOR(version)) + "." + std::to_string(WINNOW_VERSION_MINOR(version));

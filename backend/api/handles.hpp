@@ -28,4 +28,5 @@ struct winnow_context {
     uint64_t sdpa_calls = 0;
     uint64_t kv_append_calls = 0;
     uint64_t rows_appended = 0;
+    uint64_t rows_requantized = 0;
 };

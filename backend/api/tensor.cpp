@@ -8,32 +8,6 @@
 
 namespace winnow {
 
-const char* type_name(Type type) {
-    switch (type) {
-    case Type::none: return "none";
-    case Type::f32: return "F32";
-    case Type::f16: return "F16";
-    case Type::bf16: return "BF16";
-    case Type::i32: return "I32";
-    case Type::i64: return "I64";
-    case Type::boolean: return "BOOL";
-    }
-    return "unknown";
-}
-
-size_t type_size(Type type) {
-    switch (type) {
-    case Type::none: return 0;
-    case Type::boolean: return 1;
-    case Type::f16:
-    case Type::bf16: return 2;
-    case Type::f32:
-    case Type::i32: return 4;
-    case Type::i64: return 8;
-    }
-    return 0;
-}
-
 namespace api {
 namespace {
 
@@ -48,8 +22,8 @@ Type checked_type(uint32_t given, const TensorRules& rules) {
 }
 
 void check_layout(const Tensor& tensor, const TensorRules& rules) {
-    const auto element = static_cast<int64_t>(type_size(tensor.type));
-    __int128 extent = element;
+    const bool packed = is_packed(tensor.type);
+    const auto unit = static_cast<int64_t>(alignment(tensor.type));
     for (int axis = 0; axis < 4; ++axis) {
         const auto axis_name = [&](const char* field) {
             return std::string(rules.name) + field + std::to_string(axis) + "]";
@@ -61,15 +35,24 @@ void check_layout(const Tensor& tensor, const TensorRules& rules) {
         }
         if (stride < 0) invalid(axis_name(".stride[") + " is " + std::to_string(stride) + ", expected at least 0");
         if (length == 1) continue;
-        if (stride % element != 0) {
+        if (stride % unit != 0) {
             invalid(axis_name(".stride[") + " is " + std::to_string(stride) + ", expected a multiple of " +
-                    std::to_string(element) + ", the size of " + type_name(tensor.type));
+                    std::to_string(unit) + ", the alignment of " + type_name(tensor.type));
         }
-        extent += static_cast<__int128>(length - 1) * stride;
     }
-    if (tensor.shape[3] > 1 && tensor.stride[3] != element) {
+    const int64_t elements = tensor.shape[3];
+    const auto element = static_cast<int64_t>(type_size(tensor.type)); // 0 where packed
+    if (elements > 1 && tensor.stride[3] != element) {
         invalid(std::string(rules.name) + ".stride[3] is " + std::to_string(tensor.stride[3]) + ", expected " +
-                std::to_string(element) + ": rows are contiguous");
+                std::to_string(element) + (packed ? ": the row is packed" : ": rows are contiguous"));
+    }
+    if (elements % row_multiple(tensor.type) != 0) {
+        invalid(std::string(rules.name) + ".shape[3] is " + std::to_string(elements) + ", expected a multiple of " +
+                std::to_string(row_multiple(tensor.type)) + " for " + type_name(tensor.type));
+    }
+    __int128 extent = row_bytes(tensor.type, elements);
+    for (int axis = 0; axis < 3; ++axis) {
+        extent += static_cast<__int128>(tensor.shape[axis] - 1) * tensor.stride[axis];
     }
     if (extent > std::numeric_limits<int64_t>::max()) {
         invalid(std::string(rules.name) + " spans more than 2^63 bytes by its shape and strides");
@@ -78,15 +61,15 @@ void check_layout(const Tensor& tensor, const TensorRules& rules) {
 
 // An element that two indices reach would be written twice, in no order.
 void check_no_self_overlap(const Tensor& tensor, const TensorRules& rules) {
-    std::array<int, 4> axes = {0, 1, 2, 3};
+    std::array<int, 3> axes = {0, 1, 2};
     std::sort(axes.begin(), axes.end(), [&](int a, int b) { return tensor.stride[a] < tensor.stride[b]; });
-    auto reach = static_cast<int64_t>(type_size(tensor.type));
+    auto reach = static_cast<int64_t>(row_bytes(tensor.type, tensor.shape[3]));
     for (const int axis : axes) {
         if (tensor.shape[axis] == 1) continue;
         if (tensor.stride[axis] < reach) {
             invalid(std::string(rules.name) + ".stride[" + std::to_string(axis) + "] is " +
                     std::to_string(tensor.stride[axis]) + ", expected at least " + std::to_string(reach) +
-                    ": elements of an output must not overlap");
+                    ": rows of an output must not overlap");
         }
         reach += (tensor.shape[axis] - 1) * tensor.stride[axis];
     }
@@ -94,7 +77,7 @@ void check_no_self_overlap(const Tensor& tensor, const TensorRules& rules) {
 
 void check_memory(const winnow_context& context, const winnow_tensor& desc, const Tensor& tensor,
                   const TensorRules& rules) {
-    const uint64_t element = type_size(tensor.type);
+    const uint64_t unit = alignment(tensor.type);
     uint64_t first = 0;
     if (desc.buffer != nullptr) {
         if (desc.data != nullptr)
@@ -113,9 +96,9 @@ void check_memory(const winnow_context& context, const winnow_tensor& desc, cons
         if (desc.data == nullptr) invalid(std::string(rules.name) + " has neither a buffer nor data");
         first = reinterpret_cast<uintptr_t>(desc.data) + tensor.offset;
     }
-    if (first % element != 0) {
-        invalid(std::string(rules.name) + " begins at an address that is not a multiple of " + std::to_string(element) +
-                ", the size of " + type_name(tensor.type));
+    if (first % unit != 0) {
+        invalid(std::string(rules.name) + " begins at an address that is not a multiple of " + std::to_string(unit) +
+                ", the alignment of " + type_name(tensor.type));
     }
 }
 
@@ -131,8 +114,8 @@ Range range_of(const Tensor& tensor) {
     const uint64_t begin =
         tensor.buffer != nullptr ? tensor.offset : reinterpret_cast<uintptr_t>(tensor.data) + tensor.offset;
     const uint64_t extent = tensor.extent();
-    uint64_t bytes = type_size(tensor.type);
-    for (int axis = 0; axis < 4; ++axis) {
+    uint64_t bytes = row_bytes(tensor.type, tensor.shape[3]);
+    for (int axis = 0; axis < 3; ++axis) {
         if (tensor.stride[axis] != 0) bytes *= static_cast<uint64_t>(tensor.shape[axis]);
     }
     return {tensor.buffer, begin, begin + extent, bytes == extent};
@@ -179,6 +162,13 @@ bool certainly_overlap(const Tensor& a, const Tensor& b) {
     const Range second = range_of(b);
     return first.memory == second.memory && first.dense && second.dense && first.begin < second.end &&
            second.begin < first.end;
+}
+
+bool certainly_share_a_byte(const Tensor& a, const Tensor& b) {
+    if (!a || !b) return false;
+    const Range first = range_of(a);
+    const Range second = range_of(b);
+    return (first.memory == second.memory && first.begin == second.begin) || certainly_overlap(a, b);
 }
 
 } // namespace api

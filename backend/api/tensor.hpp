@@ -25,5 +25,7 @@ Tensor to_required_tensor(const winnow_context& context, const winnow_tensor* de
 std::string shape_text(const Tensor& tensor);
 // Whether two views, both without gaps, share a byte. Views with gaps may interleave, so nothing is said of them.
 bool certainly_overlap(const Tensor& a, const Tensor& b);
+// Whether they do, beyond doubt, also with gaps: they begin together, or both are without gaps.
+bool certainly_share_a_byte(const Tensor& a, const Tensor& b);
 
 } // namespace winnow::api

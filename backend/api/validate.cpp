@@ -5,40 +5,16 @@
 #include <cmath>
 #include <utility>
 
+#include "api/shapes.hpp"
 #include "api/structs.hpp"
 #include "api/tensor.hpp"
 
 namespace winnow::api {
 namespace {
 
-constexpr auto dense_types = {Type::f32, Type::f16, Type::bf16};
-constexpr auto storage_types = {Type::f32, Type::f16, Type::bf16};
 constexpr auto float_type = {Type::f32};
+constexpr auto count_type = {Type::i32};
 constexpr auto mask_types = {Type::f32, Type::f16, Type::boolean};
-constexpr auto index_types = {Type::i32, Type::i64};
-
-constexpr const char* axis_names[4] = {"batch", "heads", "tokens", "elements"};
-
-// Compares axis by axis; a negative length in expected fits anything.
-void expect_shape(const Tensor& tensor, const char* name, const std::array<int64_t, 4>& expected) {
-    for (int axis = 0; axis < 4; ++axis) {
-        if (expected[axis] < 0 || tensor.shape[axis] == expected[axis]) continue;
-        invalid(std::string(name) + ".shape[" + std::to_string(axis) + "] (" + axis_names[axis] + ") is " +
-                std::to_string(tensor.shape[axis]) + ", expected " + std::to_string(expected[axis]) +
-                "; the shape is " + shape_text(tensor));
-    }
-}
-
-// Broadcasting by modulo or division: tensor.shape[axis] has to divide the number of `of`.
-void expect_divides(int64_t length, const char* tensor, int axis, int64_t number, const char* of) {
-    if (number % length == 0) return;
-    invalid(std::string(tensor) + ".shape[" + std::to_string(axis) + "] is " + std::to_string(length) +
-            ", expected a divisor of " + std::to_string(number) + ", the " + axis_names[axis] + " of " + of);
-}
-
-void expect_flag(uint32_t value, const char* name) {
-    if (value > 1) invalid(std::string(name) + " is " + std::to_string(value) + ", expected 0 or 1");
-}
 
 void expect_not_negative(int64_t value, const char* name) {
     if (value < 0) invalid(std::string(name) + " is " + std::to_string(value) + ", expected at least 0");
@@ -82,12 +58,17 @@ void check_shapes(const Sdpa& args) {
     if (args.row_stats) {
         expect_shape(args.row_stats, "sdpa: row_stats", {args.batch(), args.q_heads(), args.q_len(), 2});
     }
+    if (args.v_rows_skipped) {
+        expect_shape(args.v_rows_skipped, "sdpa: v_rows_skipped", {args.batch(), args.q_heads(), args.q_len(), 1});
+    }
     check_mask(args);
 }
 
 void check_no_overlap(const Sdpa& args) {
-    const std::pair<const Tensor*, const char*> outputs[] = {
-        {&args.out, "out"}, {&args.scores_out, "scores_out"}, {&args.row_stats, "row_stats"}};
+    const std::pair<const Tensor*, const char*> outputs[] = {{&args.out, "out"},
+                                                             {&args.scores_out, "scores_out"},
+                                                             {&args.row_stats, "row_stats"},
+                                                             {&args.v_rows_skipped, "v_rows_skipped"}};
     const std::pair<const Tensor*, const char*> inputs[] = {{&args.q, "q"},
                                                             {&args.k, "k"},
                                                             {&args.v, "v"},
@@ -102,8 +83,8 @@ void check_no_overlap(const Sdpa& args) {
             }
         }
     }
-    for (int a = 0; a < 3; ++a) {
-        for (int b = a + 1; b < 3; ++b) {
+    for (int a = 0; a < 4; ++a) {
+        for (int b = a + 1; b < 4; ++b) {
             if (certainly_overlap(*outputs[a].first, *outputs[b].first)) {
                 invalid(std::string("sdpa: ") + outputs[b].second + " overlaps " + outputs[a].second);
             }
@@ -179,6 +160,7 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     args.head_sink = optional(given.head_sink, "sdpa: head_sink", float_type);
     args.scores_out = optional(given.scores_out, "sdpa: scores_out", float_type, Access::output);
     args.row_stats = optional(given.row_stats, "sdpa: row_stats", float_type, Access::output);
+    args.v_rows_skipped = optional(given.v_rows_skipped, "sdpa: v_rows_skipped", count_type, Access::output);
     if (given.scores_mode > WINNOW_SCORES_PROBS) {
         invalid("sdpa: scores_mode is " + std::to_string(given.scores_mode) + ", expected 0 to 4");
     }
@@ -193,6 +175,11 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     }
     args.scale = given.scale != 0 ? given.scale : 1.0f / std::sqrt(static_cast<float>(args.head_size()));
     args.softcap = given.softcap;
+    if (!(given.v_threshold >= 0 && given.v_threshold < 1)) {
+        invalid("sdpa: v_threshold is " + std::to_string(given.v_threshold) + ", expected at least 0 and below 1");
+    }
+    args.v_threshold = given.v_threshold;
+    check_reserved(given.reserved, "sdpa: desc");
     expect_flag(given.is_causal, "sdpa: is_causal");
     args.is_causal = given.is_causal != 0;
     // Positions are sums of these; keeping them far from overflow here keeps every kernel's comparison plain.
@@ -219,6 +206,8 @@ KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc
     args.k = to_append_rows(context, k_names, given.k_src, given.k_cache, given.k_row_indices, memory);
     args.v = to_append_rows(context, v_side, given.v_src, given.v_cache,
                             given.v_row_indices != nullptr ? given.v_row_indices : given.k_row_indices, memory);
+    args.k.norm = to_norm(given.k_norm, "kv_append: k_norm");
+    args.v.norm = to_norm(given.v_norm, "kv_append: v_norm");
     if (!args.k && !args.v) invalid("kv_append: neither k_src and k_cache nor v_src and v_cache are given");
     if (memory == Memory::required) check_no_overlap(args, v_side);
     return args;

@@ -12,5 +12,8 @@ enum class Memory { required, ignored };
 // Throw Error with a text that names the argument, what it was and what was expected.
 Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory memory);
 KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc* desc, Memory memory);
+KvRequantize to_kv_requantize(const winnow_context& context, const winnow_kv_requantize_desc* desc, Memory memory);
+KvDequantize to_kv_dequantize(const winnow_context& context, const winnow_kv_dequantize_desc* desc, Memory memory);
+Hadamard to_hadamard(const winnow_context& context, const winnow_hadamard_desc* desc, Memory memory);
 
 } // namespace winnow::api

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "device/format.hpp"
 #include "winnow.h"
 
 namespace winnow {
@@ -27,19 +28,6 @@ public:
 private:
     int32_t status_;
 };
-
-enum class Type : uint32_t {
-    none = 0,
-    f32 = WINNOW_TYPE_F32,
-    f16 = WINNOW_TYPE_F16,
-    bf16 = WINNOW_TYPE_BF16,
-    i32 = WINNOW_TYPE_I32,
-    i64 = WINNOW_TYPE_I64,
-    boolean = WINNOW_TYPE_BOOL,
-};
-
-const char* type_name(Type type);
-size_t type_size(Type type); // bytes of one element
 
 // Memory a tensor can lie in. Its size is fixed; reading and writing wait for work enqueued before.
 class Buffer {
@@ -72,8 +60,8 @@ struct Tensor {
     // Bytes from the view's first to one past its last.
     uint64_t extent() const noexcept {
         uint64_t last = 0;
-        for (int axis = 0; axis < 4; ++axis) last += uint64_t(shape[axis] - 1) * uint64_t(stride[axis]);
-        return last + type_size(type);
+        for (int axis = 0; axis < 3; ++axis) last += uint64_t(shape[axis] - 1) * uint64_t(stride[axis]);
+        return last + row_bytes(type, shape[3]);
     }
 };
 
@@ -91,6 +79,8 @@ struct Sdpa {
     int64_t q_offset = 0;
     int64_t window_left = 0;
     int64_t window_right = 0;
+    float v_threshold = 0;
+    Tensor v_rows_skipped;
 
     int64_t batch() const { return q.shape[0]; }
     int64_t q_heads() const { return q.shape[1]; }
@@ -105,11 +95,29 @@ struct Sdpa {
 // One side of winnow_kv_append_desc. Absent when cache is.
 struct AppendRows {
     Tensor src, cache, row_indices;
+    Norm norm = Norm::corrected;
     explicit operator bool() const noexcept { return static_cast<bool>(cache); }
 };
 
 struct KvAppend {
     AppendRows k, v;
+};
+
+// winnow_kv_requantize_desc, checked. Without row_indices every row is meant.
+struct KvRequantize {
+    Tensor src, dst, row_indices;
+    Norm norm = Norm::corrected;
+};
+
+// winnow_kv_dequantize_desc, checked. Without row_indices every row is meant.
+struct KvDequantize {
+    Tensor src, dst, row_indices;
+};
+
+// winnow_hadamard_desc, checked.
+struct Hadamard {
+    Tensor src, dst;
+    bool inverse = false;
 };
 
 using Log = std::function<void(int32_t level, const std::string& text)>;
@@ -141,10 +149,16 @@ public:
     // memory.
     virtual std::string validate(const Sdpa& args) const = 0;
     virtual std::string validate(const KvAppend& args) const = 0;
+    virtual std::string validate(const KvRequantize& args) const = 0;
+    virtual std::string validate(const KvDequantize& args) const = 0;
+    virtual std::string validate(const Hadamard& args) const = 0;
 
     // Enqueue. With want_event the returned event completes with this operation; otherwise it may be null.
     virtual std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) = 0;
     virtual std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) = 0;
+    virtual std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) = 0;
+    virtual std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) = 0;
+    virtual std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) = 0;
 
     virtual void flush() = 0;
     virtual void finish() = 0;

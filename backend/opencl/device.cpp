@@ -38,6 +38,26 @@ public:
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
         return kv_append_.launch(args, want_event);
     }
+    // Not offered yet.
+    std::string validate(const KvRequantize&) const override {
+        throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_requantize");
+    }
+    std::string validate(const KvDequantize&) const override {
+        throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_dequantize");
+    }
+    std::string validate(const Hadamard&) const override { throw Error(WINNOW_ERROR_UNIMPLEMENTED, "hadamard"); }
+    std::unique_ptr<Event> launch(const KvRequantize& args, bool) override {
+        validate(args);
+        return nullptr;
+    }
+    std::unique_ptr<Event> launch(const KvDequantize& args, bool) override {
+        validate(args);
+        return nullptr;
+    }
+    std::unique_ptr<Event> launch(const Hadamard& args, bool) override {
+        validate(args);
+        return nullptr;
+    }
 
     void flush() override { runtime_.flush(); }
     void finish() override { runtime_.finish(); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <limits>
 
@@ -102,15 +103,10 @@ VariantOptions parse_variants(std::string_view text) {
     return options;
 }
 
-std::string_view format_name(Type type) {
-    switch (type) {
-    case Type::f32: return "f32";
-    case Type::f16: return "f16";
-    case Type::bf16: return "bf16";
-    default: return "none";
-    }
+std::string format_name(Type type) {
+    std::string name(type_name(type));
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    return name;
 }
-
-bool is_storage_format(Type type) { return type == Type::f32 || type == Type::f16 || type == Type::bf16; }
 
 } // namespace winnow::opencl

@@ -47,7 +47,6 @@ struct VariantOptions {
 VariantOptions parse_variants(std::string_view text);
 
 // The part of a variant's name, and of a kernel's options, that says how a format stores values: "f16".
-std::string_view format_name(Type type);
-bool is_storage_format(Type type);
+std::string format_name(Type type);
 
 } // namespace winnow::opencl

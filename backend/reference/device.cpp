@@ -116,6 +116,27 @@ std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_e
     return completed(want_event);
 }
 
+// Not offered yet.
+std::string ReferenceDevice::validate(const KvRequantize&) const {
+    throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_requantize");
+}
+std::string ReferenceDevice::validate(const KvDequantize&) const {
+    throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_dequantize");
+}
+std::string ReferenceDevice::validate(const Hadamard&) const { throw Error(WINNOW_ERROR_UNIMPLEMENTED, "hadamard"); }
+std::unique_ptr<Event> ReferenceDevice::launch(const KvRequantize& args, bool) {
+    validate(args);
+    return nullptr;
+}
+std::unique_ptr<Event> ReferenceDevice::launch(const KvDequantize& args, bool) {
+    validate(args);
+    return nullptr;
+}
+std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool) {
+    validate(args);
+    return nullptr;
+}
+
 void ReferenceDevice::wait_cl_event(void*) { no_such_slot("wait_cl_event"); }
 
 std::unique_ptr<Event> ReferenceDevice::completed(bool want_event) {

@@ -20,8 +20,14 @@ public:
 
     std::string validate(const Sdpa& args) const override;
     std::string validate(const KvAppend& args) const override;
+    std::string validate(const KvRequantize& args) const override;
+    std::string validate(const KvDequantize& args) const override;
+    std::string validate(const Hadamard& args) const override;
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override;
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override;
+    std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override;
+    std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override;
+    std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override;
 
     void flush() override {}
     void finish() override {}

@@ -1,0 +1,101 @@
+// Checks of the operations that take rows from one format to another.
+#include "api/shapes.hpp"
+#include "api/structs.hpp"
+#include "api/tensor.hpp"
+#include "api/validate.hpp"
+
+namespace winnow::api {
+namespace {
+
+// rows: how many row indices there have to be; negative: any number.
+Tensor to_row_indices(const winnow_context& context, const winnow_tensor* desc, const char* name, const Tensor& of,
+                      int64_t rows, Memory memory) {
+    Tensor indices = to_tensor(context, desc, {name, index_types}, memory);
+    if (!indices) return indices;
+    expect_shape(indices, name, {-1, -1, 1, rows});
+    expect_divides(indices.shape[0], name, 0, of.shape[0], "dst");
+    expect_divides(indices.shape[1], name, 1, of.shape[1], "dst");
+    return indices;
+}
+
+bool same_place(const Tensor& a, const Tensor& b) {
+    return a.buffer == b.buffer && a.data == b.data && a.offset == b.offset && a.stride[0] == b.stride[0] &&
+           a.stride[1] == b.stride[1] && a.stride[2] == b.stride[2];
+}
+
+// dst lies apart from src, or row for row on its beginning.
+void check_in_place(const Tensor& src, const Tensor& dst, const char* operation) {
+    if (!certainly_share_a_byte(src, dst)) return;
+    const uint64_t from = row_bytes(src.type, src.shape[3]);
+    const uint64_t to = row_bytes(dst.type, dst.shape[3]);
+    if (!same_place(src, dst)) {
+        invalid(std::string(operation) + ": dst overlaps src, expected to lie apart or to have its offset and strides");
+    }
+    if (to > from) {
+        invalid(std::string(operation) + ": dst lies on src with rows of " + std::to_string(to) +
+                " bytes, expected at most src's " + std::to_string(from));
+    }
+}
+
+} // namespace
+
+KvRequantize to_kv_requantize(const winnow_context& context, const winnow_kv_requantize_desc* desc, Memory memory) {
+    const winnow_kv_requantize_desc given = read_struct(desc, "kv_requantize: desc");
+    check_extensions(given.next, "kv_requantize: desc");
+    check_flags(given.flags, "kv_requantize: desc");
+    check_reserved(given.reserved, "kv_requantize: desc");
+    KvRequantize args;
+    args.src = to_required_tensor(context, given.src, {"kv_requantize: src", storage_types}, memory);
+    args.dst = to_required_tensor(context, given.dst, {"kv_requantize: dst", storage_types, Access::output}, memory);
+    expect_shape(args.dst, "kv_requantize: dst", args.src.shape);
+    args.row_indices = to_row_indices(context, given.row_indices, "kv_requantize: row_indices", args.dst, -1, memory);
+    args.norm = to_norm(given.norm, "kv_requantize: norm");
+    if (memory == Memory::required) {
+        check_in_place(args.src, args.dst, "kv_requantize");
+        if (certainly_overlap(args.dst, args.row_indices)) invalid("kv_requantize: dst overlaps row_indices");
+    }
+    return args;
+}
+
+KvDequantize to_kv_dequantize(const winnow_context& context, const winnow_kv_dequantize_desc* desc, Memory memory) {
+    const winnow_kv_dequantize_desc given = read_struct(desc, "kv_dequantize: desc");
+    check_extensions(given.next, "kv_dequantize: desc");
+    check_flags(given.flags, "kv_dequantize: desc");
+    KvDequantize args;
+    args.src = to_required_tensor(context, given.src, {"kv_dequantize: src", storage_types}, memory);
+    args.dst = to_required_tensor(context, given.dst, {"kv_dequantize: dst", dense_types, Access::output}, memory);
+    args.row_indices =
+        to_row_indices(context, given.row_indices, "kv_dequantize: row_indices", args.dst, args.dst.shape[2], memory);
+    const auto& [batch, heads, slots, elements] = args.src.shape;
+    expect_shape(args.dst, "kv_dequantize: dst", {batch, heads, args.row_indices ? -1 : slots, elements});
+    if (memory == Memory::required) {
+        if (certainly_share_a_byte(args.src, args.dst)) invalid("kv_dequantize: dst overlaps src");
+        if (certainly_overlap(args.dst, args.row_indices)) invalid("kv_dequantize: dst overlaps row_indices");
+    }
+    return args;
+}
+
+Hadamard to_hadamard(const winnow_context& context, const winnow_hadamard_desc* desc, Memory memory) {
+    const winnow_hadamard_desc given = read_struct(desc, "hadamard: desc");
+    check_extensions(given.next, "hadamard: desc");
+    check_flags(given.flags, "hadamard: desc");
+    check_reserved(given.reserved, "hadamard: desc");
+    Hadamard args;
+    args.src = to_required_tensor(context, given.src, {"hadamard: src", dense_types}, memory);
+    args.dst = to_required_tensor(context, given.dst, {"hadamard: dst", dense_types, Access::output}, memory);
+    expect_shape(args.dst, "hadamard: dst", args.src.shape);
+    const int64_t multiple = row_multiple(Type::turbo4);
+    if (args.src.shape[3] % multiple != 0) {
+        invalid("hadamard: src.shape[3] is " + std::to_string(args.src.shape[3]) + ", expected a multiple of " +
+                std::to_string(multiple));
+    }
+    expect_flag(given.inverse, "hadamard: inverse");
+    args.inverse = given.inverse != 0;
+    if (memory == Memory::required && certainly_share_a_byte(args.src, args.dst) &&
+        (!same_place(args.src, args.dst) || args.src.type != args.dst.type)) {
+        invalid("hadamard: dst overlaps src, expected to lie apart or to be src itself, in the same type");
+    }
+    return args;
+}
+
+} // namespace winnow::api
