@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include <xxhash.h>
 
@@ -129,15 +131,18 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
                              platform_text(platform, CL_PLATFORM_VERSION)};
     const auto start = std::chrono::steady_clock::now();
     Program program;
-    const std::lock_guard<std::mutex> guard(build_mutex());
+    // The host's log callback may do anything, so it is called without the lock that all contexts share.
+    std::vector<std::pair<int32_t, std::string>> messages;
+    std::unique_lock<std::mutex> lock(build_mutex());
     std::optional<std::vector<std::byte>> binary = cache_.load(key);
     if (binary) {
         cl::Program loaded = load(lanes_.front(), *binary, options);
         if (loaded() != nullptr)
             program.push_back(std::move(loaded));
         else
-            log_(WINNOW_LOG_WARNING, "the driver refuses the cached program of " + std::string(file) +
-                                         "; it is compiled again: " + (cache_.directory() / key.file_name()).string());
+            messages.emplace_back(WINNOW_LOG_WARNING,
+                                  "the driver refuses the cached program of " + std::string(file) +
+                                      "; it is compiled again: " + (cache_.directory() / key.file_name()).string());
     }
     const bool is_loaded = !program.empty();
     if (!is_loaded) {
@@ -151,7 +156,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         }
         if (!failure.empty() && !store_failure_is_known_) {
             store_failure_is_known_ = true; // it would be the same for every program
-            log_(WINNOW_LOG_INFO, "compiled programs are not kept: " + failure);
+            messages.emplace_back(WINNOW_LOG_INFO, "compiled programs are not kept: " + failure);
         }
     }
     ++(is_loaded ? loaded_ : built_);
@@ -161,9 +166,12 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         program.push_back(copy() != nullptr ? std::move(copy) : build(lane, file, source, options));
     }
     const auto spent = std::chrono::steady_clock::now() - start;
-    log_(WINNOW_LOG_DEBUG,
-         std::string(is_loaded ? "loaded " : "compiled ") + std::string(file) + " (" + options + ") in " +
-             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()) + " ms");
+    lock.unlock();
+    messages.emplace_back(
+        WINNOW_LOG_DEBUG,
+        std::string(is_loaded ? "loaded " : "compiled ") + std::string(file) + " (" + options + ") in " +
+            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()) + " ms");
+    for (const auto& [level, text] : messages) log_(level, text);
     return program;
 }
 
