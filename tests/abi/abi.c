@@ -9,11 +9,13 @@
 const abi_check abi_checks[] = {
     {"negotiation", check_negotiation},
     {"refused_hosts", check_refused_hosts},
+    {"first_version", check_first_version},
     {"table", check_table},
     {"status_names", check_status_names},
     {"messages_fit_their_buffer", check_exported_messages},
     {"output_structs", check_output_structs},
     {"input_structs", check_input_structs},
+    {"row_operations", check_row_operations},
     {"extension_chains", check_extension_chains},
     {"null_arguments", check_null_arguments},
     {"contexts", check_contexts},
@@ -55,7 +57,7 @@ winnow_host_info abi_host(uint32_t min_version, uint32_t max_version) {
 
 abi_backend abi_open(abi_run *run) {
     abi_backend backend;
-    winnow_host_info host = abi_host(WINNOW_API_VERSION, WINNOW_API_VERSION);
+    winnow_host_info host = abi_host(ABI_FIRST_VERSION, WINNOW_API_VERSION);
     memset(&backend, 0, sizeof backend);
     backend.object = dlopen(run->path, RTLD_NOW | RTLD_LOCAL);
     if (!EXPECT(backend.object != NULL)) return backend;

@@ -17,6 +17,7 @@ extern "C" {
 typedef struct abi_run {
     const char *path;   /* the backend; nothing else of the process should hold it open */
     const char *device; /* winnow_context_desc.device */
+    int is_complete;    /* the backend has to speak every version of the header and to carry out every operation */
     int expectations;
     int failures;
     char report[8192]; /* a line for each failure, as far as they fit */
@@ -44,7 +45,14 @@ int abi_expect_status(abi_run *run, int32_t got, int32_t want, const char *text,
 #define EXPECT(condition) abi_expect(run, (condition) != 0, #condition, __FILE__, __LINE__)
 #define EXPECT_STATUS(call, want) abi_expect_status(run, (call), (want), #call, __FILE__, __LINE__)
 
-abi_backend abi_open(abi_run *run);         /* with a table */
+/* The first version, of which a backend under test may be, and the sizes of that time's structs that have grown. */
+#define ABI_FIRST_VERSION WINNOW_MAKE_VERSION(0, 1)
+#define ABI_FIRST_API 208
+#define ABI_FIRST_STATS 64
+#define ABI_FIRST_SDPA_DESC 136
+#define ABI_FIRST_KV_APPEND_DESC 64
+
+abi_backend abi_open(abi_run *run);         /* with a table of the highest version from the first to the header's */
 abi_backend abi_open_context(abi_run *run); /* with a table and a context */
 void abi_close(abi_run *run, abi_backend *backend);
 winnow_host_info abi_host(uint32_t min_version, uint32_t max_version);
@@ -67,13 +75,34 @@ void abi_prepare(abi_work *work);       /* work must stay where it is: the views
 int abi_is_untouched(abi_work *work);   /* outputs and canaries are as prepared */
 int abi_is_right(const abi_work *work); /* both results are, and the canaries stand */
 
+/* What follows our version of a struct in a newer host. */
+#define LONGER(type)                                                                                                   \
+    struct {                                                                                                           \
+        type first;                                                                                                    \
+        unsigned char tail[24];                                                                                        \
+    }
+
+/* A struct that a call reads, to be tried in each length. */
+typedef struct abi_read_case {
+    uint32_t *struct_size; /* of the struct that varies */
+    uint32_t least;        /* in the first version */
+    uint32_t size;         /* ours */
+    unsigned char *tail;   /* of the longer one */
+    int32_t (*call)(const abi_backend *backend, void *data);
+    void *data;
+} abi_read_case;
+
+void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_case *what);
+
 void check_negotiation(abi_run *run);
 void check_refused_hosts(abi_run *run);
+void check_first_version(abi_run *run);
 void check_table(abi_run *run);
 void check_status_names(abi_run *run);
 void check_exported_messages(abi_run *run);
 void check_output_structs(abi_run *run);
 void check_input_structs(abi_run *run);
+void check_row_operations(abi_run *run);
 void check_extension_chains(abi_run *run);
 void check_null_arguments(abi_run *run);
 void check_contexts(abi_run *run);

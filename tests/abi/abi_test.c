@@ -16,6 +16,7 @@ int main(int argc, char **argv) {
         memset(&run, 0, sizeof run);
         run.path = argv[1];
         run.device = argc > 2 ? argv[2] : NULL;
+        run.is_complete = 1;
         check->run(&run);
         printf("%-28s %4d expectations, %d failed\n%s", check->name, run.expectations, run.failures, run.report);
         fflush(stdout);

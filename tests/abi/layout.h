@@ -1,8 +1,8 @@
-/* layout.h - the frozen layout of winnow.h 0.1 where pointers have 8 bytes. A line here may be added, never changed:
+/* layout.h - the frozen layout of winnow.h where pointers have 8 bytes. A line here may be added, never changed:
  * hosts that were compiled years ago rely on it. Included by a C and a C++ file, so that both languages agree.
  *
- * LAYOUT_SIZE(type, bytes) states a size, LAYOUT_AT(type, field, bytes) a place. A struct that grows keeps its size
- * here as its first version's, LAYOUT_SIZE becoming LAYOUT_AT of the first appended field.
+ * LAYOUT_SIZE(type, bytes) states a size, LAYOUT_AT(type, field, bytes) a place. When a struct grows, the size of its
+ * last version stays as the place of the first appended field.
  */
 
 LAYOUT_SIZE(winnow_device_info, 576)
@@ -42,6 +42,7 @@ LAYOUT_AT(winnow_context_desc, parallel_for, 80)
 LAYOUT_AT(winnow_context_desc, parallel_user_data, 88)
 
 LAYOUT_AT(winnow_stats, rows_requantized, 64)
+LAYOUT_SIZE(winnow_stats, 72)
 LAYOUT_AT(winnow_stats, struct_size, 0)
 LAYOUT_AT(winnow_stats, reserved, 4)
 LAYOUT_AT(winnow_stats, sdpa_calls, 8)
@@ -107,6 +108,33 @@ LAYOUT_AT(winnow_kv_append_desc, k_cache, 32)
 LAYOUT_AT(winnow_kv_append_desc, v_cache, 40)
 LAYOUT_AT(winnow_kv_append_desc, k_row_indices, 48)
 LAYOUT_AT(winnow_kv_append_desc, v_row_indices, 56)
+
+LAYOUT_SIZE(winnow_kv_requantize_desc, 48)
+LAYOUT_AT(winnow_kv_requantize_desc, struct_size, 0)
+LAYOUT_AT(winnow_kv_requantize_desc, flags, 4)
+LAYOUT_AT(winnow_kv_requantize_desc, next, 8)
+LAYOUT_AT(winnow_kv_requantize_desc, src, 16)
+LAYOUT_AT(winnow_kv_requantize_desc, dst, 24)
+LAYOUT_AT(winnow_kv_requantize_desc, row_indices, 32)
+LAYOUT_AT(winnow_kv_requantize_desc, norm, 40)
+LAYOUT_AT(winnow_kv_requantize_desc, reserved, 44)
+
+LAYOUT_SIZE(winnow_kv_dequantize_desc, 40)
+LAYOUT_AT(winnow_kv_dequantize_desc, struct_size, 0)
+LAYOUT_AT(winnow_kv_dequantize_desc, flags, 4)
+LAYOUT_AT(winnow_kv_dequantize_desc, next, 8)
+LAYOUT_AT(winnow_kv_dequantize_desc, src, 16)
+LAYOUT_AT(winnow_kv_dequantize_desc, dst, 24)
+LAYOUT_AT(winnow_kv_dequantize_desc, row_indices, 32)
+
+LAYOUT_SIZE(winnow_hadamard_desc, 40)
+LAYOUT_AT(winnow_hadamard_desc, struct_size, 0)
+LAYOUT_AT(winnow_hadamard_desc, flags, 4)
+LAYOUT_AT(winnow_hadamard_desc, next, 8)
+LAYOUT_AT(winnow_hadamard_desc, src, 16)
+LAYOUT_AT(winnow_hadamard_desc, dst, 24)
+LAYOUT_AT(winnow_hadamard_desc, inverse, 32)
+LAYOUT_AT(winnow_hadamard_desc, reserved, 36)
 
 LAYOUT_AT(winnow_api, row_bytes, 208)
 LAYOUT_AT(winnow_api, supports_kv_requantize, 216)

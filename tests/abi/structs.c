@@ -19,7 +19,8 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
     return backend->api->context_stats(backend->context, (winnow_stats *)target);
 }
 
-static void check_fill(abi_run *run, const abi_backend *backend, fill_function fill, uint32_t size) {
+/* least: in the first version; size: ours. */
+static void check_fill(abi_run *run, const abi_backend *backend, fill_function fill, uint32_t least, uint32_t size) {
     static const uint32_t offsets[] = {0, 8, 32};
     union {
         uint32_t struct_size;
@@ -29,7 +30,7 @@ static void check_fill(abi_run *run, const abi_backend *backend, fill_function f
     uint32_t given, at;
     size_t which;
     /* Too short: refused and left alone. */
-    for (given = 0; given < size; given += given < 8 ? 4 : 52) {
+    for (given = 0; given < least; given += given < 8 ? 4 : 52) {
         memset(&target, 0xa7, sizeof target);
         target.struct_size = given;
         EXPECT_STATUS(fill(backend, &target), WINNOW_ERROR_INVALID_ARGUMENT);
@@ -37,16 +38,16 @@ static void check_fill(abi_run *run, const abi_backend *backend, fill_function f
             if (target.bytes[at] != 0xa7) break;
         EXPECT(at == sizeof target);
     }
-    /* As long as ours and longer: filled, what is unknown is zero, and nothing beyond is touched. */
-    for (which = 0; which < sizeof offsets / sizeof offsets[0]; ++which) {
-        given = size + offsets[which];
+    /* As long as the first, as ours, and longer: filled, what is unknown is zero, and nothing beyond is touched. */
+    for (which = 0; which <= sizeof offsets / sizeof offsets[0]; ++which) {
+        given = which == 0 ? least : size + offsets[which - 1];
         memset(&target, 0xa7, sizeof target);
         target.struct_size = given;
         EXPECT_STATUS(fill(backend, &target), WINNOW_OK);
         EXPECT(target.struct_size == given);
         for (at = size; at < given; ++at)
             if (target.bytes[at] != 0) break;
-        EXPECT(at == given);
+        EXPECT(at >= given);
         for (at = given; at < sizeof target; ++at)
             if (target.bytes[at] != 0xa7) break;
         EXPECT(at == sizeof target);
@@ -59,9 +60,10 @@ void check_output_structs(abi_run *run) {
     winnow_device_info info;
     if (backend.api) {
         EXPECT_STATUS(backend.api->device_count(&count, NULL, 0), WINNOW_OK);
-        if (count > 0) check_fill(run, &backend, fill_device_info, sizeof(winnow_device_info));
-        check_fill(run, &backend, fill_context_info, sizeof(winnow_device_info));
-        check_fill(run, &backend, fill_stats, sizeof(winnow_stats));
+        if (count > 0)
+            check_fill(run, &backend, fill_device_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
+        check_fill(run, &backend, fill_context_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
+        check_fill(run, &backend, fill_stats, ABI_FIRST_STATS, sizeof(winnow_stats));
         memset(&info, 0xff, sizeof info);
         info.struct_size = sizeof info;
         EXPECT_STATUS(backend.api->context_info(backend.context, &info), WINNOW_OK);
@@ -79,28 +81,19 @@ void check_output_structs(abi_run *run) {
 /* ---- Structs that the backend reads -------------------------------------------------------------------------------
  */
 
-/* What follows our version of a struct in a newer host. */
-#define LONGER(type)                                                                                                   \
-    struct {                                                                                                           \
-        type first;                                                                                                    \
-        unsigned char tail[24];                                                                                        \
-    }
-
-typedef struct read_case {
-    uint32_t *struct_size; /* of the struct that varies */
-    uint32_t size;         /* ours */
-    unsigned char *tail;   /* of the longer one */
-    int32_t (*call)(const abi_backend *backend, void *data);
-    void *data;
-} read_case;
-
 /* Each length in turn; the last call is a good one again. */
-static void check_read(abi_run *run, const abi_backend *backend, const read_case *what) {
+void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_case *what) {
     static const uint32_t short_by[] = {1, 4, 8, 16};
     size_t which;
+    uint32_t size;
     for (which = 0; which < sizeof short_by / sizeof short_by[0]; ++which) {
-        *what->struct_size = what->size - short_by[which];
+        *what->struct_size = what->least - short_by[which];
         EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
+    }
+    /* What hosts between the first version and ours have; a backend of the first version finds zeros behind its own. */
+    for (size = what->least; size < what->size; size += 4) {
+        *what->struct_size = size;
+        EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
     }
     *what->struct_size = 0;
     EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
@@ -167,26 +160,26 @@ void check_input_structs(abi_run *run) {
     LONGER(winnow_context_desc) context;
     LONGER(winnow_buffer_desc) buffer;
     longer_work longer;
-    read_case what;
+    abi_read_case what;
     if (backend.api) {
         memset(&context, 0, sizeof context);
         context.first.device = run->device;
         what.struct_size = &context.first.struct_size;
-        what.size = sizeof context.first;
+        what.size = what.least = sizeof context.first;
         what.tail = context.tail;
         what.call = call_context;
         what.data = &context;
-        check_read(run, &backend, &what);
+        abi_check_read(run, &backend, &what);
 
         memset(&buffer, 0, sizeof buffer);
         buffer.first.kind = WINNOW_BUFFER_ALLOCATE;
         buffer.first.size = 16;
         what.struct_size = &buffer.first.struct_size;
-        what.size = sizeof buffer.first;
+        what.size = what.least = sizeof buffer.first;
         what.tail = buffer.tail;
         what.call = call_buffer;
         what.data = &buffer;
-        check_read(run, &backend, &what);
+        abi_check_read(run, &backend, &what);
 
         memset(&longer, 0, sizeof longer);
         abi_prepare(&longer.work);
@@ -194,27 +187,29 @@ void check_input_structs(abi_run *run) {
         longer.append.first = longer.work.append;
         what.struct_size = &longer.sdpa.first.struct_size;
         what.size = sizeof longer.sdpa.first;
+        what.least = ABI_FIRST_SDPA_DESC;
         what.tail = longer.sdpa.tail;
         what.call = call_sdpa;
         what.data = &longer;
-        check_read(run, &backend, &what);
+        abi_check_read(run, &backend, &what);
         what.struct_size = &longer.append.first.struct_size;
         what.size = sizeof longer.append.first;
+        what.least = ABI_FIRST_KV_APPEND_DESC;
         what.tail = longer.append.tail;
         what.call = call_append;
-        check_read(run, &backend, &what);
+        abi_check_read(run, &backend, &what);
 
         longer.tensor.first = longer.work.q_view;
         longer.sdpa.first.q = &longer.tensor.first;
         what.struct_size = &longer.tensor.first.struct_size;
-        what.size = sizeof longer.tensor.first;
+        what.size = what.least = sizeof longer.tensor.first;
         what.tail = longer.tensor.tail;
         what.call = call_sdpa;
-        check_read(run, &backend, &what);
+        abi_check_read(run, &backend, &what);
         longer.tensor.first = longer.work.cache_view;
         longer.append.first.k_cache = &longer.tensor.first;
         what.call = call_append;
-        check_read(run, &backend, &what);
+        abi_check_read(run, &backend, &what);
     }
     abi_close(run, &backend);
 }
