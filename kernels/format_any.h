@@ -10,9 +10,9 @@ static inline float load_any(const __global uchar* row, uint type, uint index) {
 }
 
 static inline float16 load16_any(const __global uchar* row, uint type, uint first) {
-    return type == TYPE_F32   ? load16_f32(row, first)
-           : type == TYPE_F16 ? load16_f16(row, first)
-                              : load16_bf16(row, first);
+    return type == TYPE_F32   ? load16_f32(row, first, 16)
+           : type == TYPE_F16 ? load16_f16(row, first, 16)
+                              : load16_bf16(row, first, 16);
 }
 
 static inline void store_any(__global uchar* row, uint type, uint index, float x) {

@@ -1,9 +1,14 @@
 /* Storage format bf16: the upper half of a single, two bytes a value. A format offers, for a row at any address that
  * its elements may have: load16 (16 values from element `first`), load (one value), and store16 / store, which round
- * to nearest even. Packed formats join with the same functions. */
+ * to nearest even. Packed formats join with the same functions
+ * (format_packed.h); n, the elements of the row, matters to them alone. */
 #define FORMAT_ELEMENT_BYTES_bf16 2
+#define FORMAT_PACKED_bf16 0
+#define FORMAT_ROTATED_bf16 0
+#define FORMAT_ROW_SCALED_bf16 0
+#define FORMAT_ROW_BYTES_bf16(n) ((n) * 2)
 
-static inline float16 load16_bf16(const __global uchar* row, uint first) {
+static inline float16 load16_bf16(const __global uchar* row, uint first, const uint n) {
     return as_float16(convert_uint16(vload16(0, (const __global ushort*)row + first)) << 16);
 }
 

@@ -1,7 +1,12 @@
 /* Storage format f16: IEEE half precision, two bytes a value. Only loads and stores, so cl_khr_fp16 is not needed. A
  * format offers, for a row at any address that its elements may have: load16 (16 values from element `first`), load
- * (one value), and store16 / store, which round to nearest even. Packed formats join with the same functions. */
+ * (one value), and store16 / store, which round to nearest even. Packed formats join with the same functions
+ * (format_packed.h); n, the elements of the row, matters to them alone. */
 #define FORMAT_ELEMENT_BYTES_f16 2
+#define FORMAT_PACKED_f16 0
+#define FORMAT_ROTATED_f16 0
+#define FORMAT_ROW_SCALED_f16 0
+#define FORMAT_ROW_BYTES_f16(n) ((n) * 2)
 
 /* vload_half16 may be two conversions of eight and an insertion, and a vstore_half16 of constants may be a store
  * that expects an aligned address; these are one instruction that expects nothing. */
@@ -28,7 +33,7 @@ static inline void store16_f16_by_lane(__global half* address, float16 x) {
 #endif
 #endif
 
-static inline float16 load16_f16(const __global uchar* row, uint first) {
+static inline float16 load16_f16(const __global uchar* row, uint first, const uint n) {
     return LOAD16_F16((const __global half*)row + first);
 }
 

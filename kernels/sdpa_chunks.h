@@ -18,7 +18,7 @@ static inline float16 load_key_overlapping(const __global uchar* row, uint chunk
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < HEAD_SIZE ? JOIN(load_, K_FORMAT)(row, lane) : 0.0f;
     return vload16(0, lanes);
 #else
-    return JOIN(load16_, K_FORMAT)(row, CHUNK_START(chunk, HEAD_SIZE));
+    return JOIN(load16_, K_FORMAT)(row, CHUNK_START(chunk, HEAD_SIZE), HEAD_SIZE);
 #endif
 }
 
@@ -51,7 +51,7 @@ static inline float16 load_value(const __global uchar* row, uint chunk) {
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < V_HEAD_SIZE ? JOIN(load_, V_FORMAT)(row, lane) : 0.0f;
     return vload16(0, lanes);
 #else
-    return JOIN(load16_, V_FORMAT)(row, CHUNK_START(chunk, V_HEAD_SIZE));
+    return JOIN(load16_, V_FORMAT)(row, CHUNK_START(chunk, V_HEAD_SIZE), V_HEAD_SIZE);
 #endif
 }
 

@@ -56,7 +56,7 @@ static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint gr
 
 /* Of 16 floats the first `count`; the other lanes are 0, or are left alone. */
 static inline float16 load_part_f32(const __global uchar* row, uint first, uint count) {
-    if (count == 16) return load16_f32(row, first);
+    if (count == 16) return load16_f32(row, first, count);
     float lanes[16];
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < count ? load_f32(row, first + lane) : 0.0f;
     return vload16(0, lanes);
@@ -144,7 +144,7 @@ static inline float16 load16_mask(const sdpa_params* p, const __global uchar* ro
     }
     if (type == TYPE_BOOL)
         return select((float16)(-INFINITY), (float16)(0.0f), convert_int16(vload16(0, row + key)) != 0);
-    return type == TYPE_F32 ? load16_f32(row, key) : load16_f16(row, key);
+    return type == TYPE_F32 ? load16_f32(row, key, count) : load16_f16(row, key, count);
 }
 
 static inline int any_lane(int16 x) {

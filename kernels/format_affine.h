@@ -1,0 +1,80 @@
+/* Storage formats affine8_gG and affine4_gG, G = 32, 64 or 128: groups of G elements with a scale and a bias each; the
+ * numbers are those of mx.quantize. A row of n elements of B bits:
+ *
+ *     | n * B / 8 bytes of codes | n / G f16 scales | n / G f16 biases |        x = scale * code + bias
+ *
+ * The code of element i lies at bit i * B of the codes, taken as one little-endian number. */
+#define AFFINE_ROW_BYTES(bits, group, n) ((n) * (bits) / 8 + (n) / (group) * 4)
+
+/* 16 codes of 8 or 4 bits from a multiple of 16. */
+static inline float16 affine_codes_8(const __global uchar* codes, uint first) {
+    return convert_float16(convert_int16(vload16(0, codes + first)));
+}
+
+static inline float16 affine_codes_4(const __global uchar* codes, uint first) {
+    const __global uchar* at = codes + first / 2;
+#ifdef SHIFT_BYTES
+    const int16 code = SHIFT_BYTES(load_u64(at), 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+#else
+    const uint8 low = (uint8)(load_u32(at)), high = (uint8)(load_u32(at + 4));
+    const int16 code = as_int16((uint16)(low, high) >>
+                                (uint16)(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
+#endif
+    return LOOKUP16(TABLE_OF_INTEGERS(0), code);
+}
+
+#define AFFINE_FORMAT(format, bits, group)                                                                             \
+    static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                      \
+        const __global uchar* scales = row + n * bits / 8;                                                             \
+        const float scale = load_half(scales + first / group * 2);                                                     \
+        const float bias = load_half(scales + n / group * 2 + first / group * 2);                                      \
+        return fma((float16)(scale), affine_codes_##bits(row, first), (float16)(bias));                                \
+    }
+
+#define FORMAT_PACKED_affine8_g32 1
+#define FORMAT_ROTATED_affine8_g32 0
+#define FORMAT_ROW_SCALED_affine8_g32 0
+#define FORMAT_ROW_BYTES_affine8_g32(n) AFFINE_ROW_BYTES(8, 32, n)
+#ifdef USES_affine8_g32
+AFFINE_FORMAT(affine8_g32, 8, 32)
+#endif
+
+#define FORMAT_PACKED_affine8_g64 1
+#define FORMAT_ROTATED_affine8_g64 0
+#define FORMAT_ROW_SCALED_affine8_g64 0
+#define FORMAT_ROW_BYTES_affine8_g64(n) AFFINE_ROW_BYTES(8, 64, n)
+#ifdef USES_affine8_g64
+AFFINE_FORMAT(affine8_g64, 8, 64)
+#endif
+
+#define FORMAT_PACKED_affine8_g128 1
+#define FORMAT_ROTATED_affine8_g128 0
+#define FORMAT_ROW_SCALED_affine8_g128 0
+#define FORMAT_ROW_BYTES_affine8_g128(n) AFFINE_ROW_BYTES(8, 128, n)
+#ifdef USES_affine8_g128
+AFFINE_FORMAT(affine8_g128, 8, 128)
+#endif
+
+#define FORMAT_PACKED_affine4_g32 1
+#define FORMAT_ROTATED_affine4_g32 0
+#define FORMAT_ROW_SCALED_affine4_g32 0
+#define FORMAT_ROW_BYTES_affine4_g32(n) AFFINE_ROW_BYTES(4, 32, n)
+#ifdef USES_affine4_g32
+AFFINE_FORMAT(affine4_g32, 4, 32)
+#endif
+
+#define FORMAT_PACKED_affine4_g64 1
+#define FORMAT_ROTATED_affine4_g64 0
+#define FORMAT_ROW_SCALED_affine4_g64 0
+#define FORMAT_ROW_BYTES_affine4_g64(n) AFFINE_ROW_BYTES(4, 64, n)
+#ifdef USES_affine4_g64
+AFFINE_FORMAT(affine4_g64, 4, 64)
+#endif
+
+#define FORMAT_PACKED_affine4_g128 1
+#define FORMAT_ROTATED_affine4_g128 0
+#define FORMAT_ROW_SCALED_affine4_g128 0
+#define FORMAT_ROW_BYTES_affine4_g128(n) AFFINE_ROW_BYTES(4, 128, n)
+#ifdef USES_affine4_g128
+AFFINE_FORMAT(affine4_g128, 4, 128)
+#endif

@@ -1,0 +1,70 @@
+/* What the packed storage formats share. In a packed format a row has no single elements: it is one run of bytes, laid
+ * out as docs/formats.md says, that begins at an even address. Each format F has a header of its own, whose code is
+ * compiled only where the program has -DUSES_F, and offers
+ *
+ *     FORMAT_PACKED_F, FORMAT_ROTATED_F, FORMAT_ROW_SCALED_F   0 or 1
+ *     FORMAT_ROW_BYTES_F(n)        of n elements
+ *     load16_F(row, first, n)      elements first .. first + 15 of n; of a packed row first is a multiple of 16
+ *     row_scale_F(row, n)          of a row-scaled format: the factor that load16_F leaves out
+ *     store_row_F(row, x, n, norm) quantizes n / 16 private chunks; of a rotated format they are R x (rotation.h)
+ *
+ * and reads nothing outside the row. The dense formats have the first three. */
+
+/* A lookup in a table of 16 uses the low 4 bits of each index. One instruction where the builtin is. */
+#if defined(__AVX512F__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_permvarsf512)
+#define LOOKUP16(table, index) __builtin_ia32_permvarsf512(table, index)
+#endif
+#endif
+#ifndef LOOKUP16
+static inline float16 lookup16(float16 table, int16 index) {
+    float values[16];
+    vstore16(table, 0, values);
+    const int16 i = index & 15;
+    return (float16)(values[i.s0], values[i.s1], values[i.s2], values[i.s3], values[i.s4], values[i.s5], values[i.s6],
+                     values[i.s7], values[i.s8], values[i.s9], values[i.sa], values[i.sb], values[i.sc], values[i.sd],
+                     values[i.se], values[i.sf]);
+}
+#define LOOKUP16(table, index) lookup16(table, index)
+#endif
+
+#define TABLE_OF_INTEGERS(first)                                                                                       \
+    ((float16)((first), (first) + 1, (first) + 2, (first) + 3, (first) + 4, (first) + 5, (first) + 6, (first) + 7,     \
+               (first) + 8, (first) + 9, (first) + 10, (first) + 11, (first) + 12, (first) + 13, (first) + 14,         \
+               (first) + 15))
+
+/* x + step in the lanes whose bit is set, x in the others. */
+#if defined(__AVX512F__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_selectps_512)
+#define ADD_WHERE(bits, x, step) __builtin_ia32_selectps_512((ushort)(bits), (x) + (step), x)
+#endif
+#endif
+#ifndef ADD_WHERE
+#define ADD_WHERE(bits, x, step)                                                                                       \
+    select((x) + (step), x,                                                                                            \
+           ((int16)(bits) & (int16)(0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000,    \
+                                    0x2000, 0x4000, 0x8000)) == 0)
+#endif
+
+/* Little-endian numbers at an even address. */
+static inline uint load_u32(const __global uchar* at) { return as_uint(vload2(0, (const __global ushort*)at)); }
+static inline ulong load_u64(const __global uchar* at) { return as_ulong(vload4(0, (const __global ushort*)at)); }
+
+static inline float load_half(const __global uchar* at) { return vload_half(0, (const __global half*)at); }
+
+/* Lane i is the number shifted right by the i-th amount, of which the low 8 bits count. */
+#if defined(__AVX512VBMI__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_vpmultishiftqb512)
+typedef char char64 __attribute__((ext_vector_type(64)));
+#define SHIFT_BYTES(number, ...)                                                                                       \
+    __builtin_astype(__builtin_ia32_vpmultishiftqb512(__builtin_astype((int16)(__VA_ARGS__), char64),                 \
+                                                      __builtin_astype((ulong8)(number), char64)),                     \
+                     int16)
+#endif
+#endif
+
+/* 16 codes of 4 bits each: the low, or the high, halves of 16 bytes. Upper bits are for the lookup to ignore. */
+static inline int16 low_or_high_nibbles(const __global uchar* at, const uint high) {
+    const int16 bytes = convert_int16(vload16(0, at));
+    return high ? bytes >> 4 : bytes;
+}

@@ -1,0 +1,15 @@
+/* Storage format q5_0: ggml's blocks of 32, {f16 d; uint8 high[4]; uint8 low[16]}, 22 bytes. Byte j of low
+ * holds the lower 4 bits of the codes of elements j (low half) and 16 + j, bit j of high the fifth bit of element j;
+ * x = d * (code - 16). */
+#define FORMAT_PACKED_q5_0 1
+#define FORMAT_ROTATED_q5_0 0
+#define FORMAT_ROW_SCALED_q5_0 0
+#define FORMAT_ROW_BYTES_q5_0(n) ((n) / 32 * 22)
+
+#ifdef USES_q5_0
+static inline float16 load16_q5_0(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 22;
+    const float16 low = LOOKUP16(TABLE_OF_INTEGERS(-16), low_or_high_nibbles(block + 6, first & 16));
+    return load_half(block) * ADD_WHERE(load_u32(block + 2) >> (first & 16), low, 16.0f);
+}
+#endif

@@ -1,0 +1,16 @@
+/* Storage format q5_1: ggml's blocks of 32, {f16 d, m; uint8 high[4]; uint8 low[16]}, 24 bytes. Byte j of low
+ * holds the lower 4 bits of the codes of elements j (low half) and 16 + j, bit j of high the fifth bit of element j;
+ * x = d * code + m. */
+#define FORMAT_PACKED_q5_1 1
+#define FORMAT_ROTATED_q5_1 0
+#define FORMAT_ROW_SCALED_q5_1 0
+#define FORMAT_ROW_BYTES_q5_1(n) ((n) / 32 * 24)
+
+#ifdef USES_q5_1
+static inline float16 load16_q5_1(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 24;
+    const float16 low = LOOKUP16(TABLE_OF_INTEGERS(0), low_or_high_nibbles(block + 8, first & 16));
+    const float16 code = ADD_WHERE(load_u32(block + 4) >> (first & 16), low, 16.0f);
+    return fma((float16)(load_half(block)), code, (float16)(load_half(block + 2)));
+}
+#endif

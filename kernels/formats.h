@@ -1,0 +1,13 @@
+/* Every storage format, one after the other. Of the packed ones a program compiles those for which it has -DUSES_*. */
+#include "format_f32.h"
+#include "format_f16.h"
+#include "format_bf16.h"
+#include "format_packed.h"
+#include "format_q8_0.h"
+#include "format_q5_1.h"
+#include "format_q5_0.h"
+#include "format_q4_1.h"
+#include "format_q4_0.h"
+#include "format_iq4_nl.h"
+#include "format_affine.h"
+#include "format_turbo.h"
