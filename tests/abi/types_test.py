@@ -95,7 +95,8 @@ def convicts_damage(abidiff, compiler, types_c, header):
 def main():
     abidiff, compiler, library, types_c, header = sys.argv[1:]
     convicts_damage(abidiff, compiler, types_c, header)
-    *older, newest = sorted(HERE.glob("winnow_*_*.abi"), key=lambda path: [int(n) for n in re.findall(r"\d+", path.stem)])
+    descriptions = HERE.glob("winnow_*_*.abi")
+    *older, newest = sorted(descriptions, key=lambda path: [int(n) for n in re.findall(r"\d+", path.stem)])
     for description in older:
         found = list(complaints(compare(abidiff, description, library)[0]))
         if found:
@@ -103,7 +104,7 @@ def main():
     report, status = compare(abidiff, newest, library)
     if status != 0:
         sys.exit(f"{newest.name}: the header differs; if that is meant, renew it (README.md):\n{report}")
-    print(f"{len(DAMAGE)} damaged headers convicted; additions only since {[each.stem for each in older]}; as {newest.stem}")
+    print(f"{len(DAMAGE)} damaged headers convicted; only additions since {[each.stem for each in older]}")
 
 
 if __name__ == "__main__":
