@@ -6,12 +6,12 @@
  * The code of element i lies at bit i * B of the codes, taken as one little-endian number. */
 #define AFFINE_ROW_BYTES(bits, group, n) ((n) * (bits) / 8 + (n) / (group) * 4)
 
-/* 16 codes of 8 or 4 bits from a multiple of 16. */
-static inline float16 affine_codes_8(const __global uchar* codes, uint first) {
-    return convert_float16(convert_int16(vload16(0, codes + first)));
+/* Elements first .. first + 15 of a group's scale and bias. */
+static inline float16 affine_load_8(const __global uchar* codes, uint first, float16 scale, float16 bias) {
+    return fma(scale, convert_float16(convert_int16(vload16(0, codes + first))), bias);
 }
 
-static inline float16 affine_codes_4(const __global uchar* codes, uint first) {
+static inline float16 affine_load_4(const __global uchar* codes, uint first, float16 scale, float16 bias) {
     const __global uchar* at = codes + first / 2;
 #ifdef SHIFT_BYTES
     const int16 code = SHIFT_BYTES(load_u64(at), 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
@@ -20,15 +20,15 @@ static inline float16 affine_codes_4(const __global uchar* codes, uint first) {
     const int16 code = as_int16((uint16)(low, high) >>
                                 (uint16)(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
 #endif
-    return LOOKUP16(TABLE_OF_INTEGERS(0), code);
+    return lookup16(fma(scale, TABLE_OF_INTEGERS(0), bias), code);
 }
 
 #define AFFINE_FORMAT(format, bits, group)                                                                             \
-    static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                      \
+    static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                       \
         const __global uchar* scales = row + n * bits / 8;                                                             \
-        const float scale = load_half(scales + first / group * 2);                                                     \
-        const float bias = load_half(scales + n / group * 2 + first / group * 2);                                      \
-        return fma((float16)(scale), affine_codes_##bits(row, first), (float16)(bias));                                \
+        const float16 scale = load_half16(scales + first / group * 2);                                                 \
+        const float16 bias = load_half16(scales + n / group * 2 + first / group * 2);                                  \
+        return affine_load_##bits(row, first, scale, bias);                                                            \
     }
 
 #define FORMAT_PACKED_affine8_g32 1

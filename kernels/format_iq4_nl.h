@@ -10,6 +10,6 @@
 
 static inline float16 load16_iq4_nl(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 18;
-    return load_half(block) * LOOKUP16(IQ4_NL_VALUES, low_or_high_nibbles(block + 2, first & 16));
+    return lookup16(load_half16(block) * IQ4_NL_VALUES, low_or_high_nibbles(block + 2, first & 16));
 }
 #endif

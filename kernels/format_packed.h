@@ -10,23 +10,27 @@
  *
  * and reads nothing outside the row. The dense formats have the first three. */
 
-/* A lookup in a table of 16 uses the low 4 bits of each index. One instruction where the builtin is. */
+/* AVX-512 instructions, where the compiler offers them as builtins. */
 #if defined(__AVX512F__) && defined(__has_builtin)
-#if __has_builtin(__builtin_ia32_permvarsf512)
-#define LOOKUP16(table, index) __builtin_ia32_permvarsf512(table, index)
+#if __has_builtin(__builtin_ia32_permvarsf512) && __has_builtin(__builtin_ia32_selectps_512) && \
+    __has_builtin(__builtin_ia32_vcvtph2ps512_mask)
+#define HAS_AVX512_BUILTINS
 #endif
 #endif
-#ifndef LOOKUP16
+
+/* A lookup in a table of 16, which uses the low 4 bits of each index. */
 static inline float16 lookup16(float16 table, int16 index) {
+#ifdef HAS_AVX512_BUILTINS
+    return __builtin_ia32_permvarsf512(table, index);
+#else
     float values[16];
     vstore16(table, 0, values);
     const int16 i = index & 15;
     return (float16)(values[i.s0], values[i.s1], values[i.s2], values[i.s3], values[i.s4], values[i.s5], values[i.s6],
                      values[i.s7], values[i.s8], values[i.s9], values[i.sa], values[i.sb], values[i.sc], values[i.sd],
                      values[i.se], values[i.sf]);
-}
-#define LOOKUP16(table, index) lookup16(table, index)
 #endif
+}
 
 #define TABLE_OF_INTEGERS(first)                                                                                       \
     ((float16)((first), (first) + 1, (first) + 2, (first) + 3, (first) + 4, (first) + 5, (first) + 6, (first) + 7,     \
@@ -34,23 +38,28 @@ static inline float16 lookup16(float16 table, int16 index) {
                (first) + 15))
 
 /* x + step in the lanes whose bit is set, x in the others. */
-#if defined(__AVX512F__) && defined(__has_builtin)
-#if __has_builtin(__builtin_ia32_selectps_512)
-#define ADD_WHERE(bits, x, step) __builtin_ia32_selectps_512((ushort)(bits), (x) + (step), x)
+static inline float16 add_where(uint bits, float16 x, float step) {
+#ifdef HAS_AVX512_BUILTINS
+    return __builtin_ia32_selectps_512((ushort)bits, x + step, x);
+#else
+    const int16 lanes = (int16)(0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000,
+                                0x4000, 0x8000);
+    return select(x + step, x, ((int16)((int)bits) & lanes) == 0);
 #endif
-#endif
-#ifndef ADD_WHERE
-#define ADD_WHERE(bits, x, step)                                                                                       \
-    select((x) + (step), x,                                                                                            \
-           ((int16)(bits) & (int16)(0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000,    \
-                                    0x2000, 0x4000, 0x8000)) == 0)
-#endif
+}
 
 /* Little-endian numbers at an even address. */
 static inline uint load_u32(const __global uchar* at) { return as_uint(vload2(0, (const __global ushort*)at)); }
 static inline ulong load_u64(const __global uchar* at) { return as_ulong(vload4(0, (const __global ushort*)at)); }
 
-static inline float load_half(const __global uchar* at) { return vload_half(0, (const __global half*)at); }
+/* A half, in every lane. vload_half is a dozen instructions in some implementations. */
+static inline float16 load_half16(const __global uchar* at) {
+#ifdef HAS_AVX512_BUILTINS
+    return __builtin_ia32_vcvtph2ps512_mask((short16)(*(const __global short*)at), (float16)(0.0f), (ushort)-1, 4);
+#else
+    return (float16)(vload_half(0, (const __global half*)at));
+#endif
+}
 
 /* Lane i is the number shifted right by the i-th amount, of which the low 8 bits count. */
 #if defined(__AVX512VBMI__) && defined(__has_builtin)

@@ -8,6 +8,6 @@
 #ifdef USES_q4_0
 static inline float16 load16_q4_0(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 18;
-    return load_half(block) * LOOKUP16(TABLE_OF_INTEGERS(-8), low_or_high_nibbles(block + 2, first & 16));
+    return lookup16(load_half16(block) * TABLE_OF_INTEGERS(-8), low_or_high_nibbles(block + 2, first & 16));
 }
 #endif

@@ -8,7 +8,7 @@
 #ifdef USES_q4_1
 static inline float16 load16_q4_1(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 20;
-    const float16 code = LOOKUP16(TABLE_OF_INTEGERS(0), low_or_high_nibbles(block + 4, first & 16));
-    return fma((float16)(load_half(block)), code, (float16)(load_half(block + 2)));
+    const float16 values = fma(load_half16(block), TABLE_OF_INTEGERS(0), load_half16(block + 2));
+    return lookup16(values, low_or_high_nibbles(block + 4, first & 16));
 }
 #endif

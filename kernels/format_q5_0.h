@@ -9,7 +9,7 @@
 #ifdef USES_q5_0
 static inline float16 load16_q5_0(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 22;
-    const float16 low = LOOKUP16(TABLE_OF_INTEGERS(-16), low_or_high_nibbles(block + 6, first & 16));
-    return load_half(block) * ADD_WHERE(load_u32(block + 2) >> (first & 16), low, 16.0f);
+    const float16 low = lookup16(TABLE_OF_INTEGERS(-16), low_or_high_nibbles(block + 6, first & 16));
+    return load_half16(block) * add_where(load_u32(block + 2) >> (first & 16), low, 16.0f);
 }
 #endif

@@ -9,8 +9,8 @@
 #ifdef USES_q5_1
 static inline float16 load16_q5_1(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 24;
-    const float16 low = LOOKUP16(TABLE_OF_INTEGERS(0), low_or_high_nibbles(block + 8, first & 16));
-    const float16 code = ADD_WHERE(load_u32(block + 4) >> (first & 16), low, 16.0f);
-    return fma((float16)(load_half(block)), code, (float16)(load_half(block + 2)));
+    const float16 low = lookup16(TABLE_OF_INTEGERS(0), low_or_high_nibbles(block + 8, first & 16));
+    const float16 code = add_where(load_u32(block + 4) >> (first & 16), low, 16.0f);
+    return fma(load_half16(block), code, load_half16(block + 2));
 }
 #endif

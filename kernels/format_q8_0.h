@@ -8,6 +8,6 @@
 static inline float16 load16_q8_0(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 34;
     const char16 codes = vload16(0, (const __global char*)block + 2 + first % 32);
-    return load_half(block) * convert_float16(convert_int16(codes));
+    return load_half16(block) * convert_float16(convert_int16(codes));
 }
 #endif

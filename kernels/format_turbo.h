@@ -26,7 +26,7 @@
 static inline float16 turbo_load_2(const __global uchar* chunk) {
     const uint16 codes =
         (uint16)(load_u32(chunk)) >> (uint16)(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
-    return LOOKUP16(TURBO_CENTROIDS_2, as_int16(codes));
+    return lookup16(TURBO_CENTROIDS_2, as_int16(codes));
 }
 
 /* Of the 8 bytes read, 2 lie after the chunk: of the next one, or S. */
@@ -38,23 +38,23 @@ static inline float16 turbo_load_3(const __global uchar* chunk) {
     const int16 codes = as_int16(as_uint16((ulong8)(load_u64(chunk) << 8)) >>
                                  (uint16)(8, 0, 11, 3, 14, 6, 17, 9, 20, 12, 23, 15, 26, 18, 29, 21));
 #endif
-    return LOOKUP16(TURBO_CENTROIDS_3, codes);
+    return lookup16(TURBO_CENTROIDS_3, codes);
 }
 
 static inline float16 turbo_load_4(const __global uchar* chunk) {
     const uint16 codes = as_uint16((ulong8)(load_u64(chunk))) >>
                          (uint16)(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
-    return LOOKUP16(TURBO_CENTROIDS_4, as_int16(codes));
+    return lookup16(TURBO_CENTROIDS_4, as_int16(codes));
 }
 
 #define TURBO_FORMAT(format, high, low)                                                                                \
-    static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                      \
+    static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                       \
         const uint chunk = first / 16;                                                                                 \
         if (high == low || chunk < TURBO_CHUNKS_HIGH(n)) return turbo_load_##high(row + 2 * high * chunk);             \
         return turbo_load_##low(row + 2 * low * chunk + 2 * (high - low) * TURBO_CHUNKS_HIGH(n));                      \
     }                                                                                                                  \
     static inline float row_scale_##format(const __global uchar* row, const uint n) {                                  \
-        return load_half(row + TURBO_SCALE_AT(high, low, n));                                                          \
+        return load_half16(row + TURBO_SCALE_AT(high, low, n)).s0;                                                     \
     }
 
 #define FORMAT_PACKED_turbo4 1
