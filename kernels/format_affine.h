@@ -16,9 +16,8 @@ static inline float16 affine_load_4(const __global uchar* codes, uint first, flo
 #ifdef SHIFT_BYTES
     const int16 code = SHIFT_BYTES(load_u64(at), 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
 #else
-    const uint8 low = (uint8)(load_u32(at)), high = (uint8)(load_u32(at + 4));
-    const int16 code = as_int16((uint16)(low, high) >>
-                                (uint16)(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
+    const uint16 words = choose_where(0xff00u, load_u32(at + 4), load_u32(at));
+    const int16 code = as_int16(words >> (uint16)(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
 #endif
     return lookup16(fma(scale, TABLE_OF_INTEGERS(0), bias), code);
 }

@@ -13,7 +13,7 @@
 /* AVX-512 instructions, where the compiler offers them as builtins. */
 #if defined(__AVX512F__) && defined(__has_builtin)
 #if __has_builtin(__builtin_ia32_permvarsf512) && __has_builtin(__builtin_ia32_selectps_512) && \
-    __has_builtin(__builtin_ia32_vcvtph2ps512_mask)
+    __has_builtin(__builtin_ia32_selectd_512) && __has_builtin(__builtin_ia32_vcvtph2ps512_mask)
 #define HAS_AVX512_BUILTINS
 #endif
 #endif
@@ -37,14 +37,25 @@ static inline float16 lookup16(float16 table, int16 index) {
                (first) + 8, (first) + 9, (first) + 10, (first) + 11, (first) + 12, (first) + 13, (first) + 14,         \
                (first) + 15))
 
+#define LANE_BITS                                                                                                      \
+    ((int16)(0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000, 0x4000, 0x8000))
+
 /* x + step in the lanes whose bit is set, x in the others. */
 static inline float16 add_where(uint bits, float16 x, float step) {
 #ifdef HAS_AVX512_BUILTINS
     return __builtin_ia32_selectps_512((ushort)bits, x + step, x);
 #else
-    const int16 lanes = (int16)(0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000,
-                                0x4000, 0x8000);
-    return select(x + step, x, ((int16)((int)bits) & lanes) == 0);
+    return select(x + step, x, ((int16)((int)bits) & LANE_BITS) == 0);
+#endif
+}
+
+/* `set` in the lanes whose bit is set, `clear` in the others. */
+static inline uint16 choose_where(uint bits, uint set, uint clear) {
+#ifdef HAS_AVX512_BUILTINS
+    const int16 chosen = __builtin_ia32_selectd_512((ushort)bits, (int16)((int)set), (int16)((int)clear));
+    return as_uint16(chosen);
+#else
+    return select((uint16)(set), (uint16)(clear), ((int16)((int)bits) & LANE_BITS) == 0);
 #endif
 }
 

@@ -29,14 +29,13 @@ static inline float16 turbo_load_2(const __global uchar* chunk) {
     return lookup16(TURBO_CENTROIDS_2, as_int16(codes));
 }
 
-/* Of the 8 bytes read, 2 lie after the chunk: of the next one, or S. */
 static inline float16 turbo_load_3(const __global uchar* chunk) {
-#ifdef SHIFT_BYTES
+#ifdef SHIFT_BYTES /* of the 8 bytes read, 2 lie after the chunk: of the next one, or S */
     const int16 codes =
         SHIFT_BYTES(load_u64(chunk), 0, 24, 3, 27, 6, 30, 9, 33, 12, 36, 15, 39, 18, 42, 21, 45);
 #else
-    const int16 codes = as_int16(as_uint16((ulong8)(load_u64(chunk) << 8)) >>
-                                 (uint16)(8, 0, 11, 3, 14, 6, 17, 9, 20, 12, 23, 15, 26, 18, 29, 21));
+    const uint16 words = choose_where(0xaaaau, load_u32(chunk + 2), load_u32(chunk));
+    const int16 codes = as_int16(words >> (uint16)(0, 8, 3, 11, 6, 14, 9, 17, 12, 20, 15, 23, 18, 26, 21, 29));
 #endif
     return lookup16(TURBO_CENTROIDS_3, codes);
 }
