@@ -8,7 +8,10 @@
 #include <cstring>
 #include <new>
 
+#include "reference/hadamard.hpp"
 #include "reference/kv_append.hpp"
+#include "reference/kv_dequantize.hpp"
+#include "reference/kv_requantize.hpp"
 #include "reference/sdpa.hpp"
 #include "reference/view.hpp"
 
@@ -116,25 +119,25 @@ std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_e
     return completed(want_event);
 }
 
-// Not offered yet.
-std::string ReferenceDevice::validate(const KvRequantize&) const {
-    throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_requantize");
+std::string ReferenceDevice::validate(const KvRequantize& args) const { return validate_kv_requantize(args); }
+
+std::unique_ptr<Event> ReferenceDevice::launch(const KvRequantize& args, bool want_event) {
+    kv_requantize(args);
+    return completed(want_event);
 }
-std::string ReferenceDevice::validate(const KvDequantize&) const {
-    throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_dequantize");
+
+std::string ReferenceDevice::validate(const KvDequantize& args) const { return validate_kv_dequantize(args); }
+
+std::unique_ptr<Event> ReferenceDevice::launch(const KvDequantize& args, bool want_event) {
+    kv_dequantize(args);
+    return completed(want_event);
 }
-std::string ReferenceDevice::validate(const Hadamard&) const { throw Error(WINNOW_ERROR_UNIMPLEMENTED, "hadamard"); }
-std::unique_ptr<Event> ReferenceDevice::launch(const KvRequantize& args, bool) {
-    validate(args);
-    return nullptr;
-}
-std::unique_ptr<Event> ReferenceDevice::launch(const KvDequantize& args, bool) {
-    validate(args);
-    return nullptr;
-}
-std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool) {
-    validate(args);
-    return nullptr;
+
+std::string ReferenceDevice::validate(const Hadamard& args) const { return validate_hadamard(args); }
+
+std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool want_event) {
+    hadamard(args);
+    return completed(want_event);
 }
 
 void ReferenceDevice::wait_cl_event(void*) { no_such_slot("wait_cl_event"); }

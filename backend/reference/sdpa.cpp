@@ -2,10 +2,12 @@
 #include "reference/sdpa.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "reference/element.hpp"
+#include "reference/row.hpp"
 #include "reference/view.hpp"
 
 namespace winnow::reference {
@@ -16,20 +18,23 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // One query row: batch entry, query head, query token, and what follows from them.
 struct Row {
     int64_t batch, head, token;
-    int64_t k_batch, v_batch, kv_head;
     int64_t position;
 };
 
-Row row_of(const Sdpa& args, int64_t batch, int64_t head, int64_t token) {
-    Row row;
-    row.batch = batch;
-    row.head = head;
-    row.token = token;
-    row.k_batch = batch / (args.batch() / args.k.shape[0]);
-    row.v_batch = batch / (args.batch() / args.v.shape[0]);
-    row.kv_head = head / args.group();
-    row.position = args.q_offset + token;
-    return row;
+// The keys or values of one head, [kv_len, elements].
+struct Rows {
+    int64_t elements;
+    std::vector<double> values;
+    const double* operator[](int64_t token) const { return values.data() + token * elements; }
+};
+
+Rows decode_head(const Tensor& tensor, int64_t batch, int64_t head) {
+    const int64_t tokens = tensor.shape[2];
+    Rows rows{tensor.shape[3], std::vector<double>(size_t(tokens * tensor.shape[3]))};
+    for (int64_t token = 0; token < tokens; ++token)
+        decode_row(tensor.type, row_address(tensor, batch, head, token), rows.elements,
+                   rows.values.data() + token * rows.elements);
+    return rows;
 }
 
 double per_head(const Tensor& tensor, int64_t head, double absent) {
@@ -54,11 +59,9 @@ bool is_visible(const Sdpa& args, const Row& row, int64_t key) {
     return load(args.mask.type, element) != -infinity;
 }
 
-double raw_score(const Sdpa& args, const Row& row, int64_t key) {
+double raw_score(const Sdpa& args, const std::vector<double>& query, const double* key) {
     double dot = 0;
-    for (int64_t d = 0; d < args.head_size(); ++d)
-        dot += load(args.q.type, address(args.q, row.batch, row.head, row.token, d)) *
-               load(args.k.type, address(args.k, row.k_batch, row.kv_head, key, d));
+    for (size_t d = 0; d < query.size(); ++d) dot += query[d] * key[d];
     return double(args.scale) * dot;
 }
 
@@ -77,13 +80,15 @@ double biased(const Sdpa& args, const Row& row, int64_t key, double score) {
 // A maximum that does not lose NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-void sdpa_row(const Sdpa& args, const Row& row) {
+void sdpa_row(const Sdpa& args, const Row& row, const Rows& keys, const Rows& values) {
+    std::vector<double> query(size_t(args.head_size()));
+    decode_row(args.q.type, row_address(args.q, row.batch, row.head, row.token), args.head_size(), query.data());
     const int64_t kv_len = args.kv_len();
     std::vector<double> logits(static_cast<size_t>(kv_len));
     bool sees_any = false;
     double maximum = -infinity;
     for (int64_t key = 0; key < kv_len; ++key) {
-        const double raw = raw_score(args, row, key);
+        const double raw = raw_score(args, query, keys[key]);
         const double capped = softcapped(args, raw);
         const double logit = biased(args, row, key, capped);
         logits[size_t(key)] = logit;
@@ -109,14 +114,20 @@ void sdpa_row(const Sdpa& args, const Row& row) {
     for (size_t key = 0; key < logits.size(); ++key)
         if (logits[key] != -infinity) probabilities[key] = std::exp(logits[key] - maximum) / sum;
 
-    for (int64_t d = 0; d < args.v_head_size(); ++d) {
-        double value = 0;
-        for (int64_t key = 0; key < kv_len; ++key)
-            if (logits[size_t(key)] != -infinity)
-                value +=
-                    probabilities[size_t(key)] * load(args.v.type, address(args.v, row.v_batch, row.kv_head, key, d));
-        store(args.out.type, address(args.out, row.batch, row.head, row.token, d), value);
+    std::vector<double> out(size_t(args.v_head_size()), 0);
+    int32_t skipped = 0;
+    for (int64_t key = 0; key < kv_len; ++key) {
+        if (logits[size_t(key)] == -infinity) continue;
+        if (probabilities[size_t(key)] < double(args.v_threshold)) {
+            ++skipped;
+            continue;
+        }
+        for (size_t d = 0; d < out.size(); ++d) out[d] += probabilities[size_t(key)] * values[key][d];
     }
+    encode_row(args.out.type, row_address(args.out, row.batch, row.head, row.token), args.v_head_size(), out.data(),
+               Norm::plain);
+    if (args.v_rows_skipped)
+        std::memcpy(row_address(args.v_rows_skipped, row.batch, row.head, row.token), &skipped, sizeof skipped);
     if (args.scores_out && args.scores_mode == Scores::probs)
         for (int64_t key = 0; key < kv_len; ++key)
             store(args.scores_out.type, address(args.scores_out, row.batch, row.head, row.token, key),
@@ -130,15 +141,22 @@ void sdpa_row(const Sdpa& args, const Row& row) {
 } // namespace
 
 std::string validate_sdpa(const Sdpa& args) {
-    for (const Tensor* tensor : {&args.q, &args.k, &args.v, &args.out})
+    for (const Tensor* tensor : {&args.q, &args.out})
         if (!is_floating(tensor->type)) refuse_type(tensor->type);
+    require_rows(args.k, "k");
+    require_rows(args.v, "v");
     return "reference";
 }
 
 void sdpa(const Sdpa& args) {
     for (int64_t batch = 0; batch < args.batch(); ++batch)
-        for (int64_t head = 0; head < args.q_heads(); ++head)
-            for (int64_t token = 0; token < args.q_len(); ++token) sdpa_row(args, row_of(args, batch, head, token));
+        for (int64_t kv_head = 0; kv_head < args.kv_heads(); ++kv_head) {
+            const Rows keys = decode_head(args.k, batch / (args.batch() / args.k.shape[0]), kv_head);
+            const Rows values = decode_head(args.v, batch / (args.batch() / args.v.shape[0]), kv_head);
+            for (int64_t head = kv_head * args.group(); head < (kv_head + 1) * args.group(); ++head)
+                for (int64_t token = 0; token < args.q_len(); ++token)
+                    sdpa_row(args, {batch, head, token, args.q_offset + token}, keys, values);
+        }
 }
 
 } // namespace winnow::reference

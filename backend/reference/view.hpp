@@ -1,6 +1,8 @@
 // Where the elements of a tensor lie in host memory: the only place where the reference turns indices into addresses.
 #pragma once
 
+#include <cstring>
+
 #include "device/device.hpp"
 
 namespace winnow::reference {
@@ -26,6 +28,25 @@ inline std::byte* address(const Tensor& tensor, int64_t a, int64_t b, int64_t c,
     std::byte* base = tensor.buffer ? static_cast<HostBuffer*>(tensor.buffer)->data() : tensor.data;
     return base + tensor.offset + a * tensor.stride[0] + b * tensor.stride[1] + c * tensor.stride[2] +
            d * tensor.stride[3];
+}
+
+// A row of any storage format is one run of bytes.
+inline std::byte* row_address(const Tensor& tensor, int64_t a, int64_t b, int64_t c) {
+    return address(tensor, a, b, c, 0);
+}
+
+// indices[batch % its batch, head % its heads, 0, i]; without indices, i.
+inline int64_t row_index(const Tensor& indices, int64_t batch, int64_t head, int64_t i) {
+    if (!indices) return i;
+    const std::byte* at = address(indices, batch % indices.shape[0], head % indices.shape[1], 0, i);
+    if (indices.type == Type::i32) {
+        int32_t index = 0;
+        std::memcpy(&index, at, sizeof index);
+        return index;
+    }
+    int64_t index = 0;
+    std::memcpy(&index, at, sizeof index);
+    return index;
 }
 
 } // namespace winnow::reference
