@@ -1,10 +1,12 @@
 // Walking a graph: every FLASH_ATTN_EXT is one sdpa, every SET_ROWS (K's and V's together where they follow each other)
-// one kv_append. All is enqueued in order on one context and awaited once, at the end: the scheduler hands the results
-// to other backends without asking.
+// one kv_append, if rows of its type are not converted on the host. All is enqueued in order on one context and awaited
+// once, at the end: the scheduler hands the results to other backends without asking.
 #include "backend.hpp"
 
 #include <exception>
+#include <vector>
 
+#include "foreign.hpp"
 #include "ggml_api.hpp"
 #include "translate.hpp"
 
@@ -28,9 +30,12 @@ private:
     bool attend(const ggml_tensor* node);
     // Carries out `first`, and `second` (may be NULL) with it if that is possible; `merged` tells.
     bool append(const ggml_tensor* first, const ggml_tensor* second, bool& merged);
+    // Rows of a type that Winnow does not store.
+    bool append_foreign(const ggml_tensor* node);
     bool fail(const ggml_tensor* node) const;
 
     SlopeCache slopes_;
+    std::vector<std::vector<float>> converted_; // keys and values of running calls
 };
 
 Instance& of(ggml_backend_t backend) { return *static_cast<Instance*>(backend->context); }
@@ -38,7 +43,7 @@ Instance& of(ggml_backend_t backend) { return *static_cast<Instance*>(backend->c
 // Nodes without this flag only hold shapes for others; views have nothing to compute.
 bool has_work(const ggml_tensor* node) {
     if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE)) return false;
-    return node->op == GGML_OP_FLASH_ATTN_EXT || node->op == GGML_OP_SET_ROWS;
+    return node->op == GGML_OP_FLASH_ATTN_EXT || (node->op == GGML_OP_SET_ROWS && !sets_no_rows(node));
 }
 
 bool Instance::fail(const ggml_tensor* node) const {
@@ -52,8 +57,26 @@ bool Instance::attend(const ggml_tensor* node) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s: an attention that supports_op does not claim", node->name);
         return false;
     }
+    if (sdpa.foreign_keys() || sdpa.foreign_values()) {
+        if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // the rows may just be written
+        if (sdpa.foreign_keys()) {
+            converted_.push_back(foreign_to_f32(sdpa.foreign_keys()));
+            sdpa.give_keys(converted_.back().data());
+        }
+        if (sdpa.foreign_values()) {
+            converted_.push_back(foreign_to_f32(sdpa.foreign_values()));
+            sdpa.give_values(converted_.back().data());
+        }
+    }
     if (context.api().sdpa(context.get(), &sdpa.desc(), nullptr) != WINNOW_OK) return fail(node);
     counters.count_attention(node);
+    return true;
+}
+
+bool Instance::append_foreign(const ggml_tensor* node) {
+    if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // running calls may use the memory
+    set_foreign_rows(node);
+    counters.count_foreign_append();
     return true;
 }
 
@@ -88,6 +111,8 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
         int next = next_work(i + 1);
         if (node->op == GGML_OP_FLASH_ATTN_EXT) {
             done = attend(node);
+        } else if (can_set_foreign_rows(node)) {
+            done = append_foreign(node);
         } else {
             const ggml_tensor* follower = next < count ? ggml().graph_node(graph, next) : nullptr;
             if (follower && follower->op != GGML_OP_SET_ROWS) follower = nullptr;
@@ -102,6 +127,7 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", context.message());
         done = false;
     }
+    converted_.clear();
     return aborted ? GGML_STATUS_ABORTED : done ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
 }
 

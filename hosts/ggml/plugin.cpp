@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "ggml_api.hpp"
@@ -82,9 +83,13 @@ Plugin::Plugin() {
     host.host_name = "ggml";
     winnow_library library{};
     char message[1024] = "";
-    if (winnow_library_open(nullptr, &host, &library, message, sizeof message) != WINNOW_OK) {
-        throw std::runtime_error(message);
+    const int32_t status = winnow_library_open(nullptr, &host, &library, message, sizeof message);
+    if (status == WINNOW_ERROR_VERSION) {
+        throw std::runtime_error(
+            "this host needs a backend of ABI version " + std::to_string(WINNOW_VERSION_MAJOR(host.min_version)) + '.' +
+            std::to_string(WINNOW_VERSION_MINOR(host.min_version)) + ", which has the packed formats: " + message);
     }
+    if (status != WINNOW_OK) throw std::runtime_error(message);
     api_ = library.api;
     path_ = library.path;
     probe_ = std::make_unique<Context>(*api_);

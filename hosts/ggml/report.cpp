@@ -58,9 +58,12 @@ void write_file(const char* path, const std::string& text) {
 } // namespace
 
 LayerCounts& Counters::layer(const ggml_tensor* view) {
-    const char* name = root(view)->name;
-    const auto found = layers_.find(std::string_view(name));
-    return found != layers_.end() ? found->second : layers_[name];
+    const ggml_tensor* tensor = root(view);
+    const auto found = layers_.find(std::string_view(tensor->name));
+    if (found != layers_.end()) return found->second;
+    LayerCounts& made = layers_[tensor->name];
+    made.type = ggml().get_type_traits(tensor->type)->type_name;
+    return made;
 }
 
 void Counters::count_attention(const ggml_tensor* node) {
@@ -78,8 +81,10 @@ void Counters::add(const Counters& other) {
     graphs_ += other.graphs_;
     attention_calls_ += other.attention_calls_;
     append_calls_ += other.append_calls_;
+    foreign_append_calls_ += other.foreign_append_calls_;
     for (const auto& [name, counts] : other.layers_) {
         LayerCounts& mine = layers_[name];
+        mine.type = counts.type;
         mine.attention_calls += counts.attention_calls;
         mine.append_calls += counts.append_calls;
     }
@@ -122,6 +127,7 @@ std::string Report::json_locked() const {
     number("graphs", counters_.graphs());
     number("attention_calls", counters_.attention_calls());
     number("append_calls", counters_.append_calls());
+    number("foreign_append_calls", counters_.foreign_append_calls());
     number("sdpa_calls", stats_.sdpa_calls);
     number("kv_append_calls", stats_.kv_append_calls);
     number("rows_appended", stats_.rows_appended);
@@ -132,8 +138,8 @@ std::string Report::json_locked() const {
     out += "  \"tensors\": {";
     const char* separator = "\n";
     for (const auto& [name, counts] : counters_.layers()) {
-        out += std::string(separator) + "    " + quoted(name.c_str()) +
-               ": {\"attention_calls\": " + std::to_string(counts.attention_calls) +
+        out += std::string(separator) + "    " + quoted(name.c_str()) + ": {\"type\": " + quoted(counts.type) +
+               ", \"attention_calls\": " + std::to_string(counts.attention_calls) +
                ", \"append_calls\": " + std::to_string(counts.append_calls) + "}";
         separator = ",\n";
     }

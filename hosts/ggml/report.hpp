@@ -13,6 +13,7 @@ namespace winnow::ggml {
 
 // Counts of one cache tensor, by its name in the host ("cache_k_l7").
 struct LayerCounts {
+    const char* type = "";        // ggml's name for the type of its elements
     uint64_t attention_calls = 0; // FLASH_ATTN_EXT whose keys lie in this tensor
     uint64_t append_calls = 0;    // launches that stored rows into this tensor
 };
@@ -24,10 +25,13 @@ public:
     void count_attention(const ggml_tensor* node);
     // Once for a launch, even where it carries two nodes; `second` may be NULL.
     void count_append(const ggml_tensor* first, const ggml_tensor* second);
+    // Rows of a type that Winnow does not store, converted on the host.
+    void count_foreign_append() { ++foreign_append_calls_; }
 
     uint64_t graphs() const { return graphs_; }
     uint64_t attention_calls() const { return attention_calls_; }
     uint64_t append_calls() const { return append_calls_; }
+    uint64_t foreign_append_calls() const { return foreign_append_calls_; }
     const std::map<std::string, LayerCounts, std::less<>>& layers() const { return layers_; }
 
     void add(const Counters& other);
@@ -38,6 +42,7 @@ private:
     uint64_t graphs_ = 0;
     uint64_t attention_calls_ = 0;
     uint64_t append_calls_ = 0;
+    uint64_t foreign_append_calls_ = 0;
     std::map<std::string, LayerCounts, std::less<>> layers_;
 };
 

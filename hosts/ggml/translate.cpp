@@ -5,33 +5,66 @@
 #include <cmath>
 #include <cstdint>
 
+#include "foreign.hpp"
+
 namespace winnow::ggml {
 
 namespace {
 
-uint32_t winnow_type(enum ggml_type type) {
+// How Winnow names a ggml type, and how many elements lie in how many bytes; {} for types it does not have.
+struct Storage {
+    uint32_t type = 0;
+    int64_t block_elements = 0;
+    size_t block_bytes = 0;
+    bool packed() const { return block_elements > 1; }
+};
+
+Storage storage_of(enum ggml_type type) {
     switch (type) {
-    case GGML_TYPE_F32: return WINNOW_TYPE_F32;
-    case GGML_TYPE_F16: return WINNOW_TYPE_F16;
-    case GGML_TYPE_BF16: return WINNOW_TYPE_BF16;
-    case GGML_TYPE_I32: return WINNOW_TYPE_I32;
-    case GGML_TYPE_I64: return WINNOW_TYPE_I64;
-    default: return 0;
+    case GGML_TYPE_F32: return {WINNOW_TYPE_F32, 1, 4};
+    case GGML_TYPE_F16: return {WINNOW_TYPE_F16, 1, 2};
+    case GGML_TYPE_BF16: return {WINNOW_TYPE_BF16, 1, 2};
+    case GGML_TYPE_I32: return {WINNOW_TYPE_I32, 1, 4};
+    case GGML_TYPE_I64: return {WINNOW_TYPE_I64, 1, 8};
+    case GGML_TYPE_Q8_0: return {WINNOW_TYPE_Q8_0, 32, 34};
+    case GGML_TYPE_Q5_1: return {WINNOW_TYPE_Q5_1, 32, 24};
+    case GGML_TYPE_Q5_0: return {WINNOW_TYPE_Q5_0, 32, 22};
+    case GGML_TYPE_Q4_1: return {WINNOW_TYPE_Q4_1, 32, 20};
+    case GGML_TYPE_Q4_0: return {WINNOW_TYPE_Q4_0, 32, 18};
+    case GGML_TYPE_IQ4_NL: return {WINNOW_TYPE_IQ4_NL, 32, 18};
+    default: return {};
     }
 }
 
-// A tensor whose axes are the node's in reverse: [ne3, ne2, ne1, ne0].
+// A tensor whose axes are the node's in reverse: [ne3, ne2, ne1, ne0]. A packed row is one run of bytes, without a
+// stride inside.
 bool describe(const ggml_tensor* from, winnow_tensor& to) {
-    const uint32_t type = winnow_type(from->type);
-    const size_t element = type == WINNOW_TYPE_I64 ? 8 : type == WINNOW_TYPE_F32 || type == WINNOW_TYPE_I32 ? 4 : 2;
-    if (type == 0 || from->nb[0] != element) return false;
+    const Storage storage = storage_of(from->type);
+    if (storage.type == 0 || from->nb[0] != storage.block_bytes) return false;
     to = winnow_tensor{};
     to.struct_size = sizeof to;
-    to.type = type;
+    to.type = storage.type;
     to.data = from->data;
     for (int axis = 0; axis < 4; ++axis) {
         to.shape[3 - axis] = from->ne[axis];
         to.stride[3 - axis] = int64_t(from->nb[axis]);
+        if (from->ne[axis] < 1) return false;
+    }
+    if (storage.packed()) to.stride[3] = 0;
+    return true;
+}
+
+// Keys or values of a type that Winnow does not have: what they are once they are converted.
+bool describe_converted(const ggml_tensor* from, winnow_tensor& to) {
+    if (!is_foreign(from->type)) return false;
+    to = winnow_tensor{};
+    to.struct_size = sizeof to;
+    to.type = WINNOW_TYPE_F32;
+    int64_t stride = sizeof(float);
+    for (int axis = 0; axis < 4; ++axis) {
+        to.shape[3 - axis] = from->ne[axis];
+        to.stride[3 - axis] = stride;
+        stride *= from->ne[axis];
         if (from->ne[axis] < 1) return false;
     }
     return true;
@@ -40,11 +73,13 @@ bool describe(const ggml_tensor* from, winnow_tensor& to) {
 // The fields are in op_params in this order: scale, max_bias, logit_softcap.
 float parameter(const ggml_tensor* node, int index) { return reinterpret_cast<const float*>(node->op_params)[index]; }
 
+// From a tensor's first byte to one past its last.
 struct Range {
     uintptr_t begin, end;
-    explicit Range(const winnow_tensor& tensor) : begin(reinterpret_cast<uintptr_t>(tensor.data)), end(begin) {
-        for (int axis = 0; axis < 4; ++axis) end += uintptr_t(tensor.shape[axis] - 1) * uintptr_t(tensor.stride[axis]);
-        end += uintptr_t(tensor.stride[3]);
+    explicit Range(const ggml_tensor* tensor) : begin(reinterpret_cast<uintptr_t>(tensor->data)), end(begin) {
+        const Storage storage = storage_of(tensor->type);
+        for (int axis = 1; axis < 4; ++axis) end += uintptr_t(tensor->ne[axis] - 1) * uintptr_t(tensor->nb[axis]);
+        end += uintptr_t(tensor->ne[0] / storage.block_elements) * storage.block_bytes;
     }
     bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
@@ -59,7 +94,11 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
     const ggml_tensor* sink = node->src[4];
     desc_ = winnow_sdpa_desc{};
     desc_.struct_size = sizeof desc_;
-    if (!describe(q, q_) || !describe(k, k_) || !describe(v, v_) || !describe(node, out_)) return false;
+    foreign_keys_ = storage_of(k->type).type == 0 ? k : nullptr;
+    foreign_values_ = storage_of(v->type).type == 0 ? v : nullptr;
+    if (!describe(q, q_) || !describe(node, out_)) return false;
+    if (!(foreign_keys_ ? describe_converted(k, k_) : describe(k, k_))) return false;
+    if (!(foreign_values_ ? describe_converted(v, v_) : describe(v, v_))) return false;
     // The result is stored token by token, [batch][token][head][element]; Winnow's axes are (batch, head, token,
     // element).
     std::swap(out_.shape[1], out_.shape[2]);
@@ -93,6 +132,11 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
     desc_.softcap = parameter(node, 2);
     // A scale of 0 is Winnow's default and not a factor.
     return desc_.scale != 0.0f;
+}
+
+bool sets_no_rows(const ggml_tensor* node) {
+    const ggml_tensor* rows = node->src[0];
+    return rows->ne[1] == 0 && (storage_of(node->type).type != 0 || is_foreign(node->type));
 }
 
 bool AppendNode::Side::translate(const ggml_tensor* node) {
@@ -129,9 +173,10 @@ bool AppendNode::translate(const ggml_tensor* first, const ggml_tensor* second) 
         if (k_.indices.shape[axis] != v_.indices.shape[axis]) return false;
     }
     if (k_.indices.type != v_.indices.type || k_.src.type != v_.src.type) return false;
-    const Range k_cache(k_.cache), v_cache(v_.cache);
-    return !k_cache.overlaps(v_cache) && !k_cache.overlaps(Range(v_.src)) && !k_cache.overlaps(Range(v_.indices)) &&
-           !v_cache.overlaps(Range(k_.src)) && !v_cache.overlaps(Range(k_.indices));
+    const Range k_cache(first), v_cache(second);
+    return !k_cache.overlaps(v_cache) && !k_cache.overlaps(Range(second->src[0])) &&
+           !k_cache.overlaps(Range(second->src[1])) && !v_cache.overlaps(Range(first->src[0])) &&
+           !v_cache.overlaps(Range(first->src[1]));
 }
 
 const float* SlopeCache::get(const ggml_tensor* node) {
