@@ -9,10 +9,12 @@
 #include <cstring>
 #include <limits>
 
+#include "formats.hpp"
 #include "winnow.h"
 
 namespace winnow::conformance {
 
+// Of one element; a packed format has none.
 inline size_t element_size(uint32_t type) {
     switch (type) {
     case WINNOW_TYPE_F32:
@@ -24,16 +26,8 @@ inline size_t element_size(uint32_t type) {
     }
 }
 
-inline const char* type_name(uint32_t type) {
-    switch (type) {
-    case WINNOW_TYPE_F32: return "f32";
-    case WINNOW_TYPE_F16: return "f16";
-    case WINNOW_TYPE_BF16: return "bf16";
-    case WINNOW_TYPE_I32: return "i32";
-    case WINNOW_TYPE_I64: return "i64";
-    case WINNOW_TYPE_BOOL: return "bool";
-    default: return "none";
-    }
+inline size_t row_size(uint32_t type, int64_t elements) {
+    return is_packed(type) ? size_t(packed_row_size(type, elements)) : size_t(elements) * element_size(type);
 }
 
 // A floating-point format of 16 bits: bits of the significand after the point, and the smallest normal exponent.
@@ -140,6 +134,15 @@ inline double rounding_error(uint32_t type, double value) {
     case WINNOW_TYPE_BF16: return std::max(std::ldexp(magnitude, -8), std::ldexp(1.0, -134));
     default: return std::ldexp(magnitude, -24);
     }
+}
+
+// Whether a number is the one that is wanted, within bound: NaN has to meet NaN, infinity infinity, and beyond the
+// type's largest number the result may overflow.
+inline bool agrees(double got, double want, double bound, double largest_finite) {
+    if (std::isnan(want)) return std::isnan(got);
+    if (std::isinf(want)) return got == want;
+    if (std::isinf(got)) return std::fabs(want) + bound > largest_finite && std::signbit(got) == std::signbit(want);
+    return std::fabs(got - want) <= bound;
 }
 
 // The largest finite number of a type.

@@ -58,6 +58,8 @@ enum class Content {
     nan_query,      // NaN in one query row
     inf_value,      // +inf in one value
     garbage_unseen, // NaN and inf in every key and value from `kv_len / 2` on; to be used where those are hidden
+    one_huge,       // one element of each key and value is 3000 times the others
+    zeros,          // every key and value is 0 or -0
 };
 
 enum class Sink { none, random, equal, huge, minus_infinity };
@@ -85,6 +87,9 @@ struct SdpaCase {
     bool alibi = false, mask_slopes = false;
     uint32_t scores_mode = WINNOW_SCORES_NONE;
     bool row_stats = false;
+    uint32_t norm = WINNOW_NORM_DEFAULT; // of packed keys and values, where their format has one
+    float v_threshold = 0;
+    bool count_skipped = false; // v_rows_skipped is given
 };
 
 // Builds the table: each row changes one or a few things of the one it is derived from.

@@ -15,8 +15,16 @@
 //
 // with dp[j] = p[j] * (exp(delta[j]) - 1) and tolerance 1e-5. So a result of ordinary size is held to 1e-5, and
 // huge logits are granted just what single precision costs them. NaN has to meet NaN, infinity infinity.
+//
+// Packed keys and values are the same bytes on both sides, so nothing is granted for packing. Where V is held rotated,
+// the sum over keys is taken of R v[j] and turned back; R is orthogonal, so the error keeps its length and spreads over
+// the row: in the first line |v[j]| of an element is then at least the row's root mean square.
+//
+// With a threshold t, values whose p[j] is below it (the logits' error aside) may be passed over: out may be off by the
+// sum of their p[j] |v[j]|, of as many of them as v_rows_skipped says, and it may not say more than there are.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <sstream>
 #include <vector>
 
@@ -48,16 +56,10 @@ private:
     int count_ = 0;
 };
 
-bool agrees(double got, double want, double bound, double largest_finite) {
-    if (std::isnan(want)) return std::isnan(got);
-    if (std::isinf(want)) return got == want;
-    if (std::isinf(got)) return std::fabs(want) + bound > largest_finite && std::signbit(got) == std::signbit(want);
-    return std::fabs(got - want) <= bound;
-}
-
-double norm_of_row(const TestTensor& tensor, Index at) {
+template <typename Element>
+double norm_of_row(Index at, int64_t size, const Element& element) {
     double sum = 0;
-    for (at[3] = 0; at[3] < tensor.shape()[3]; ++at[3]) sum += tensor.get(at) * tensor.get(at);
+    for (at[3] = 0; at[3] < size; ++at[3]) sum += element(at) * element(at);
     return std::sqrt(sum);
 }
 
@@ -69,8 +71,12 @@ public:
         for (int64_t b = 0; b < c_.kv_batch; ++b)
             for (int64_t g = 0; g < c_.kv_heads; ++g)
                 for (int64_t j = 0; j < c_.kv_len; ++j) {
-                    key_norms_.push_back(norm_of_row(got.k, {b, g, j, 0}));
-                    for (int64_t d = 0; d < c_.v_head_size; ++d) values_.push_back(std::fabs(got.v.get({b, g, j, d})));
+                    const Index row = {b, g, j, 0};
+                    key_norms_.push_back(norm_of_row(row, c_.head_size, [&](const Index& at) { return got.key(at); }));
+                    for (int64_t d = 0; d < c_.v_head_size; ++d) values_.push_back(std::fabs(got.value({b, g, j, d})));
+                    const double norm =
+                        norm_of_row(row, c_.v_head_size, [&](const Index& at) { return got.value(at); });
+                    value_sizes_.push_back(is_turbo(c_.v_type) ? norm / std::sqrt(double(c_.v_head_size)) : 0);
                 }
         scale_ = c_.scale != 0 ? std::fabs(double(c_.scale)) : 1 / std::sqrt(double(c_.head_size));
     }
@@ -86,7 +92,7 @@ private:
     void row(int64_t b, int64_t h, int64_t i) {
         const size_t keys = size_t(c_.kv_len);
         const size_t first_key = size_t((b / k_batches_ * c_.kv_heads + h / group_) * c_.kv_len);
-        const double q_norm = norm_of_row(got_.q, {b, h, i, 0});
+        const double q_norm = norm_of_row({b, h, i, 0}, c_.head_size, [&](const Index& at) { return got_.q.get(at); });
         const double maximum = biased_.row_stats.get({b, h, i, 0});
         const double sum = biased_.row_stats.get({b, h, i, 1});
         std::vector<double> dot_error(keys), delta(keys), p(keys, 0), dp(keys, 0);
@@ -134,18 +140,50 @@ private:
         for (size_t j = 0; j < p.size(); ++j) {
             if (p[j] == 0) continue;
             const double* value = &values_[(first_key + j) * size];
+            const double least = value_sizes_[first_key + j];
             for (size_t d = 0; d < size; ++d) {
-                weighted[d] += p[j] * value[d];
+                weighted[d] += p[j] * std::max(value[d], least);
                 spread[d] += dp[j] * value[d];
             }
         }
+        const std::vector<double> passed_over = skipped(b, h, i, first_key, p, dp);
         for (size_t d = 0; d < size; ++d) {
             const Index at = {b, h, i, int64_t(d)};
             const double want = want_.out.get(at);
-            const double bound =
-                (tolerance + sum_error) * weighted[d] + spread[d] + rounding_error(c_.out_type, want) + smallest;
+            const double bound = (tolerance + sum_error) * weighted[d] + spread[d] + passed_over[d] +
+                                 rounding_error(c_.out_type, want) + smallest;
             check("out", got_.out, at, want, bound);
         }
+    }
+
+    // What each element of a row may miss for the values passed over. Also judges their count.
+    std::vector<double> skipped(int64_t b, int64_t h, int64_t i, size_t first_key, const std::vector<double>& p,
+                                const std::vector<double>& dp) {
+        const size_t size = size_t(c_.v_head_size);
+        std::vector<double> missed(size, 0);
+        std::vector<size_t> candidates;
+        const double threshold = c_.v_threshold;
+        for (size_t j = 0; j < p.size(); ++j) {
+            // A visible key whose probability vanishes counts as well.
+            const bool is_visible = !std::isinf(biased_.scores_out.get({b, h, i, int64_t(j)}));
+            if (threshold > 0 && is_visible && p[j] * (1 - tolerance) - dp[j] < threshold) candidates.push_back(j);
+        }
+        size_t most = candidates.size();
+        if (got_.v_rows_skipped) {
+            const double count = got_.v_rows_skipped.get({b, h, i, 0});
+            if (!(count >= 0 && count <= double(most)))
+                complaints_.add("v_rows_skipped", {b, h, i, 0}, count, double(most), 0);
+            most = size_t(std::clamp(count, 0.0, double(most)));
+        }
+        if (threshold == 0) return missed;
+        std::vector<double> parts(candidates.size());
+        for (size_t d = 0; d < size; ++d) {
+            for (size_t at = 0; at < parts.size(); ++at)
+                parts[at] = p[candidates[at]] * values_[(first_key + candidates[at]) * size + d];
+            std::partial_sort(parts.begin(), parts.begin() + std::ptrdiff_t(most), parts.end(), std::greater<>());
+            for (size_t at = 0; at < most; ++at) missed[d] += parts[at];
+        }
+        return missed;
     }
 
     void scores(int64_t b, int64_t h, int64_t i, const std::vector<double>& p, const std::vector<double>& dp,
@@ -177,6 +215,7 @@ private:
     int64_t k_batches_, group_;
     double scale_ = 1;
     std::vector<double> key_norms_, values_;
+    std::vector<double> value_sizes_; // of a rotated row's elements; 0 where V is not rotated
     Complaints complaints_;
 };
 
@@ -210,7 +249,8 @@ std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusa
     if (status == WINNOW_ERROR_UNSUPPORTED) {
         *refusal = before.message;
         subject().note_unsupported("sdpa", before.message);
-        for (const TestTensor* output : {&problem.out, &problem.scores_out, &problem.row_stats})
+        for (const TestTensor* output :
+             {&problem.out, &problem.scores_out, &problem.row_stats, &problem.v_rows_skipped})
             if (const std::string change = output->change(); !change.empty())
                 return "refused, but an output: " + change;
         return problem.damage();

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "numbers.hpp"
+#include "packing.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -50,19 +51,54 @@ double smallest_denormals(uint32_t type, Source& source) {
     return unit * std::floor(source.uniform() * 60) * (source.one_in(2) ? 1 : -1);
 }
 
-void fill_keys_or_values(TestTensor& tensor, const SdpaCase& c, bool is_key, Source& source) {
-    const double size = is_key && c.content == Content::huge_logits ? 100 : 1;
-    tensor.each([&](const Index& at) {
-        double value = size * source.normal();
-        if (c.content == Content::denormal) value = smallest_denormals(tensor.type(), source);
-        if (c.content == Content::garbage_unseen && at[2] >= c.kv_len / 2)
-            value = source.one_in(2) ? not_a_number : source.one_in(2) ? infinity : -infinity;
-        tensor.set(at, value);
-    });
+double key_or_value(const Index& at, uint32_t type, const SdpaCase& c, bool is_key, Source& source) {
+    const double number = (is_key && c.content == Content::huge_logits ? 100 : 1) * source.normal();
+    switch (c.content) {
+    case Content::denormal: return smallest_denormals(type, source);
+    case Content::garbage_unseen:
+        if (at[2] < c.kv_len / 2) return number;
+        return source.one_in(2) ? not_a_number : source.one_in(2) ? infinity : -infinity;
+    case Content::one_huge: return at[3] == (is_key ? 5 : 3) ? 3000 * number : number;
+    case Content::zeros: return source.one_in(2) ? 0.0 : -0.0;
+    default: return number;
+    }
+}
+
+void fill_numbers(TestTensor& tensor, uint32_t type, const SdpaCase& c, bool is_key, Source& source) {
+    tensor.each([&](const Index& at) { tensor.set(at, key_or_value(at, type, c, is_key, source)); });
     const int64_t middle = c.kv_len / 2;
     const bool is_nan = c.content == (is_key ? Content::nan_key : Content::nan_value);
     if (is_nan) tensor.set({0, 0, middle, tensor.shape()[3] - 1}, not_a_number);
     if (!is_key && c.content == Content::inf_value) tensor.set({0, 0, middle, 0}, infinity);
+}
+
+// Bytes that no append leaves behind: scales that are NaN or infinite, codes of every kind.
+void fill_with_garbage(TestTensor& tensor, const Index& row, Source& source) {
+    const unsigned pattern = unsigned(4 * source.uniform());
+    for (size_t at = 0; at < tensor.row_size(); ++at) {
+        const unsigned byte = pattern == 0   ? 0xff
+                              : pattern == 1 ? 0x7c // 0x7c7c is a NaN in half precision
+                              : pattern == 2 ? (at % 2 ? 0x7c : 0x00)
+                                             : unsigned(256 * source.uniform());
+        tensor.element(row)[at] = std::byte(byte);
+    }
+    if (pattern == 3) std::fill_n(tensor.element(row) + tensor.row_size() - 2, 2, std::byte{0xfe});
+}
+
+// Returns what packed rows stand for.
+TestTensor fill_keys_or_values(TestTensor& tensor, const SdpaCase& c, bool is_key, Source& source) {
+    if (!is_packed(tensor.type())) {
+        fill_numbers(tensor, tensor.type(), c, is_key, source);
+        return {};
+    }
+    TestTensor numbers(WINNOW_TYPE_F32, tensor.shape());
+    fill_numbers(numbers, WINNOW_TYPE_F16, c, is_key, source);
+    pack(numbers, tensor, c.norm);
+    if (c.content == Content::garbage_unseen)
+        tensor.each_row([&](const Index& row) {
+            if (row[2] >= c.kv_len / 2) fill_with_garbage(tensor, row, source);
+        });
+    return unpack(tensor);
 }
 
 void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
@@ -99,7 +135,7 @@ double first_logit(const SdpaProblem& problem, int64_t head) {
     const SdpaCase& c = problem.shape;
     double dot = 0;
     for (int64_t d = 0; d < c.head_size; ++d)
-        dot += problem.q.get({0, head, 0, d}) * problem.k.get({0, head / (c.q_heads / c.kv_heads), 0, d});
+        dot += problem.q.get({0, head, 0, d}) * problem.key({0, head / (c.q_heads / c.kv_heads), 0, d});
     return dot * (c.scale != 0 ? double(c.scale) : 1 / std::sqrt(double(c.head_size)));
 }
 
@@ -119,6 +155,8 @@ SdpaProblem::SdpaProblem(const SdpaCase& what, uint64_t seed) : shape(what) {
     if (c.scores_mode != WINNOW_SCORES_NONE)
         scores_out = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, c.kv_len}, c.out_layout, c.memory);
     if (c.row_stats) row_stats = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, 2}, c.out_layout, c.memory);
+    if (c.count_skipped)
+        v_rows_skipped = TestTensor(WINNOW_TYPE_I32, {c.batch, c.q_heads, c.q_len, 1}, c.out_layout, c.memory);
     fill(seed);
 }
 
@@ -128,8 +166,8 @@ void SdpaProblem::fill(uint64_t seed) {
     const double size = c.content == Content::huge_logits ? 100 : 1;
     q.each([&](const Index& at) { q.set(at, size * source.normal()); });
     if (c.content == Content::nan_query) q.set({0, 0, 0, c.head_size / 2}, not_a_number);
-    fill_keys_or_values(k, c, true, source);
-    fill_keys_or_values(v, c, false, source);
+    k_numbers = fill_keys_or_values(k, c, true, source);
+    v_numbers = fill_keys_or_values(v, c, false, source);
     if (mask) fill_mask(mask, c, source);
     for (int64_t head = 0; head < c.q_heads; ++head) {
         if (mask_slopes) mask_slopes.set({0, 0, 0, head}, std::ldexp(1, -int(head % 8)));
@@ -147,6 +185,7 @@ SdpaProblem SdpaProblem::for_reference(uint32_t scores_mode) const {
     SdpaProblem copy;
     copy.shape = shape;
     copy.shape.scores_mode = scores_mode;
+    copy.shape.v_threshold = 0; // what is judged against passes over nothing
     copy.q = q.packed_copy();
     copy.k = k.packed_copy();
     copy.v = v.packed_copy();
@@ -180,19 +219,21 @@ winnow_sdpa_desc SdpaProblem::desc() const {
     d.q_offset = shape.q_offset;
     d.window_left = shape.window_left;
     d.window_right = shape.window_right;
+    d.v_threshold = shape.v_threshold;
+    d.v_rows_skipped = v_rows_skipped.view();
     return d;
 }
 
+std::vector<TestTensor*> SdpaProblem::tensors() {
+    return {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats, &v_rows_skipped};
+}
+
 void SdpaProblem::bind(Session& session) {
-    for (TestTensor* tensor :
-         {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
-        tensor->bind(session);
+    for (TestTensor* tensor : tensors()) tensor->bind(session);
 }
 
 void SdpaProblem::fetch() {
-    for (TestTensor* tensor :
-         {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats})
-        tensor->fetch();
+    for (TestTensor* tensor : tensors()) tensor->fetch();
 }
 
 std::string SdpaProblem::damage() const {
@@ -206,7 +247,7 @@ std::string SdpaProblem::damage() const {
     for (const auto& [name, tensor] : inputs)
         if (const std::string text = tensor->change(); !text.empty()) return std::string(name) + ", an input: " + text;
     const std::pair<const char*, const TestTensor*> outputs[] = {
-        {"out", &out}, {"scores_out", &scores_out}, {"row_stats", &row_stats}};
+        {"out", &out}, {"scores_out", &scores_out}, {"row_stats", &row_stats}, {"v_rows_skipped", &v_rows_skipped}};
     for (const auto& [name, tensor] : outputs)
         if (const std::string text = tensor->damage(); !text.empty())
             return std::string("beside ") + name + ": " + text;
@@ -227,8 +268,8 @@ std::string describe(const SdpaCase& c) {
     if (c.is_causal) text << ", causal";
     text << ", q_offset " << c.q_offset << ", window " << c.window_left << "/" << c.window_right << ", sink "
          << int(c.sink) << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
-         << (c.mask_slopes ? ", mask_slopes" : "") << ", scores " << c.scores_mode
-         << (c.row_stats ? ", row_stats" : "");
+         << (c.mask_slopes ? ", mask_slopes" : "") << ", scores " << c.scores_mode << (c.row_stats ? ", row_stats" : "")
+         << ", norm " << c.norm << ", v_threshold " << c.v_threshold;
     return text.str();
 }
 

@@ -13,7 +13,8 @@ struct SdpaProblem {
     SdpaCase shape;
     TestTensor q, k, v, out;
     TestTensor mask, mask_slopes, alibi_slopes, head_sink;
-    TestTensor scores_out, row_stats;
+    TestTensor scores_out, row_stats, v_rows_skipped;
+    TestTensor k_numbers, v_numbers; // what packed keys and values stand for; absent where k or v is dense
 
     SdpaProblem() = default;
     SdpaProblem(const SdpaCase& shape, uint64_t seed);
@@ -25,9 +26,12 @@ struct SdpaProblem {
     void fetch(); // outputs
     // "" when nothing was written but the outputs' elements.
     std::string damage() const;
+    double key(const Index& at) const { return k_numbers ? k_numbers.get(at) : k.get(at); }
+    double value(const Index& at) const { return v_numbers ? v_numbers.get(at) : v.get(at); }
 
 private:
     void fill(uint64_t seed);
+    std::vector<TestTensor*> tensors();
 };
 
 // A case drawn at random: the same for the same pair, on every machine.

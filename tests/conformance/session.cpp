@@ -11,7 +11,9 @@ void Session::open(const std::string& backend, const std::string& device, const 
     std::string name = backend;
     if (name.find('/') == std::string::npos && std::filesystem::is_regular_file(name)) name = "./" + name;
     char message[4096] = "";
-    if (winnow_library_open(name.c_str(), nullptr, &library_, message, sizeof message) != WINNOW_OK)
+    // Backends of every version are judged, each by what its version has.
+    const winnow_host_info host = {sizeof host, WINNOW_MAKE_VERSION(0, 1), WINNOW_API_VERSION, 0, "winnow-conformance"};
+    if (winnow_library_open(name.c_str(), &host, &library_, message, sizeof message) != WINNOW_OK)
         throw std::runtime_error("cannot open the backend \"" + backend + "\": " + message);
     path_ = library_.path;
     device_ = device;
@@ -51,16 +53,31 @@ winnow_stats Session::stats() const {
     return stats;
 }
 
-Session::Answer Session::supports(const winnow_sdpa_desc& desc) const {
+namespace {
+
+template <typename Supports, typename Desc>
+Session::Answer ask(Supports supports, winnow_context* context, const Desc& desc) {
     char message[1024] = "";
-    const int32_t status = api().supports_sdpa(context_, &desc, message, sizeof message);
+    const int32_t status = supports(context, &desc, message, sizeof message);
     return {status, message};
 }
 
+} // namespace
+
+Session::Answer Session::supports(const winnow_sdpa_desc& desc) const {
+    return ask(api().supports_sdpa, context_, desc);
+}
 Session::Answer Session::supports(const winnow_kv_append_desc& desc) const {
-    char message[1024] = "";
-    const int32_t status = api().supports_kv_append(context_, &desc, message, sizeof message);
-    return {status, message};
+    return ask(api().supports_kv_append, context_, desc);
+}
+Session::Answer Session::supports(const winnow_kv_requantize_desc& desc) const {
+    return ask(api().supports_kv_requantize, context_, desc);
+}
+Session::Answer Session::supports(const winnow_kv_dequantize_desc& desc) const {
+    return ask(api().supports_kv_dequantize, context_, desc);
+}
+Session::Answer Session::supports(const winnow_hadamard_desc& desc) const {
+    return ask(api().supports_hadamard, context_, desc);
 }
 
 int32_t Session::run(const winnow_sdpa_desc& desc, winnow_event** event) {
@@ -72,6 +89,24 @@ int32_t Session::run(const winnow_sdpa_desc& desc, winnow_event** event) {
 int32_t Session::run(const winnow_kv_append_desc& desc, winnow_event** event) {
     const int32_t status = api().kv_append(context_, &desc, event);
     kv_append_calls_ += status == WINNOW_OK;
+    return status;
+}
+
+int32_t Session::run(const winnow_kv_requantize_desc& desc, winnow_event** event) {
+    const int32_t status = api().kv_requantize(context_, &desc, event);
+    row_calls_ += status == WINNOW_OK;
+    return status;
+}
+
+int32_t Session::run(const winnow_kv_dequantize_desc& desc, winnow_event** event) {
+    const int32_t status = api().kv_dequantize(context_, &desc, event);
+    row_calls_ += status == WINNOW_OK;
+    return status;
+}
+
+int32_t Session::run(const winnow_hadamard_desc& desc, winnow_event** event) {
+    const int32_t status = api().hadamard(context_, &desc, event);
+    row_calls_ += status == WINNOW_OK;
     return status;
 }
 

@@ -46,23 +46,36 @@ public:
     };
     Answer supports(const winnow_sdpa_desc& desc) const;
     Answer supports(const winnow_kv_append_desc& desc) const;
+    Answer supports(const winnow_kv_requantize_desc& desc) const;
+    Answer supports(const winnow_kv_dequantize_desc& desc) const;
+    Answer supports(const winnow_hadamard_desc& desc) const;
     // Executes on the session's context and counts.
     int32_t run(const winnow_sdpa_desc& desc, winnow_event** event = nullptr);
     int32_t run(const winnow_kv_append_desc& desc, winnow_event** event = nullptr);
+    int32_t run(const winnow_kv_requantize_desc& desc, winnow_event** event = nullptr);
+    int32_t run(const winnow_kv_dequantize_desc& desc, winnow_event** event = nullptr);
+    int32_t run(const winnow_hadamard_desc& desc, winnow_event** event = nullptr);
 
     // A case that the backend refuses as UNSUPPORTED, under its reason.
     void note_unsupported(const std::string& what, const std::string& reason) { ++unsupported_[what + ": " + reason]; }
 
+    // Whether the table is of a version with packed formats and the operations on rows.
+    bool offers_formats() const { return api().version >= WINNOW_MAKE_VERSION(0, 2); }
+    // A test that asks for something of a later version than the backend's, or for a slot that it leaves out.
+    void note_not_offered(const std::string& what) { ++not_offered_[what]; }
+
     uint64_t sdpa_calls() const { return sdpa_calls_; }
     uint64_t kv_append_calls() const { return kv_append_calls_; }
+    uint64_t row_calls() const { return row_calls_; } // kv_requantize, kv_dequantize and hadamard
     const std::map<std::string, int>& unsupported() const { return unsupported_; }
+    const std::map<std::string, int>& not_offered() const { return not_offered_; }
 
 private:
     winnow_library library_{};
     winnow_context* context_ = nullptr;
     std::string path_, device_, variants_;
-    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0;
-    std::map<std::string, int> unsupported_;
+    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0, row_calls_ = 0;
+    std::map<std::string, int> unsupported_, not_offered_;
 };
 
 // Set up by main before any test runs.

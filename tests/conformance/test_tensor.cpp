@@ -17,7 +17,7 @@ std::string changed_at(size_t at, size_t lead) {
 } // namespace
 
 TestTensor::TestTensor(uint32_t type, Shape shape, Layout layout, Memory memory) : memory_(memory) {
-    const int64_t element = int64_t(element_size(type));
+    const int64_t element = is_packed(type) ? 2 : int64_t(element_size(type)); // what gaps are made of
     const bool is_padded = layout == Layout::padded || layout == Layout::permuted_padded;
     std::array<int, 3> outer_to_inner = {0, 1, 2};
     if (layout == Layout::permuted || layout == Layout::permuted_padded) outer_to_inner = {0, 2, 1};
@@ -25,8 +25,8 @@ TestTensor::TestTensor(uint32_t type, Shape shape, Layout layout, Memory memory)
 
     view_.struct_size = sizeof view_;
     view_.type = type;
-    view_.stride[3] = element;
-    int64_t step = (shape[3] + (is_padded ? 3 : 0)) * element;
+    view_.stride[3] = is_packed(type) ? 0 : element;
+    int64_t step = int64_t(conformance::row_size(type, shape[3])) + (is_padded ? 3 : 0) * element;
     for (int place = 2; place >= 0; --place) {
         const int axis = outer_to_inner[size_t(place)];
         const bool is_repeated =
@@ -64,11 +64,18 @@ void TestTensor::each(const std::function<void(const Index&)>& f) const {
                 for (int64_t d = 0; d < view_.shape[3]; ++d) f({a, b, c, d});
 }
 
+void TestTensor::each_row(const std::function<void(const Index&)>& f) const {
+    for (int64_t a = 0; a < view_.shape[0]; ++a)
+        for (int64_t b = 0; b < view_.shape[1]; ++b)
+            for (int64_t c = 0; c < view_.shape[2]; ++c) f({a, b, c, 0});
+}
+
+size_t TestTensor::row_size() const { return conformance::row_size(view_.type, view_.shape[3]); }
+
 TestTensor TestTensor::packed_copy() const {
     if (!*this) return {};
     TestTensor copy(type(), shape());
-    const size_t size = element_size(type());
-    each([&](const Index& index) { std::memcpy(copy.element(index), element(index), size); });
+    each_row([&](const Index& row) { std::memcpy(copy.element(row), element(row), row_size()); });
     return copy;
 }
 
@@ -107,13 +114,8 @@ void TestTensor::fetch() {
 std::string TestTensor::damage() const {
     if (!*this) return "";
     std::vector<bool> is_ours(arena_.size(), false);
-    const size_t row_size = size_t(view_.shape[3]) * element_size(view_.type);
-    for (int64_t a = 0; a < view_.shape[0]; ++a)
-        for (int64_t b = 0; b < view_.shape[1]; ++b)
-            for (int64_t c = 0; c < view_.shape[2]; ++c) {
-                const size_t row = offset_of({a, b, c, 0});
-                std::fill_n(is_ours.begin() + std::ptrdiff_t(row), row_size, true);
-            }
+    each_row(
+        [&](const Index& row) { std::fill_n(is_ours.begin() + std::ptrdiff_t(offset_of(row)), row_size(), true); });
     for (size_t at = 0; at < arena_.size(); ++at)
         if (!is_ours[at] && arena_[at] != before_[at]) return changed_at(at, lead_);
     return "";

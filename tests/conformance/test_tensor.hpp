@@ -33,9 +33,12 @@ public:
     void set(Index index, double value);
     const std::byte* element(Index index) const { return &arena_[offset_of(index)]; }
     std::byte* element(Index index) { return &arena_[offset_of(index)]; }
-    // Calls f with every index, in order.
+    // Calls f with every index, in order. Not for packed formats, whose rows have no single elements.
     void each(const std::function<void(const Index&)>& f) const;
-    // A packed tensor in host memory with the same elements, bit for bit.
+    // Calls f with every row's first index, in order.
+    void each_row(const std::function<void(const Index&)>& f) const;
+    size_t row_size() const;
+    // A tensor without gaps in host memory with the same rows, bit for bit.
     TestTensor packed_copy() const;
 
     // Hands the arena to a backend: makes the buffer that the placement asks for. Once per tensor.
