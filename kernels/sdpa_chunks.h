@@ -1,8 +1,22 @@
 /* How the attention kernels load and store rows of Q, K, V and out: in chunks of 16 elements, converted to floats.
- * Needs before it: the formats, format_any.h, float16_math.h, and K_FORMAT, V_FORMAT, HEAD_SIZE and V_HEAD_SIZE. */
+ * Needs before it: the formats, format_any.h, rotation.h, float16_math.h, and K_FORMAT, V_FORMAT, HEAD_SIZE and
+ * V_HEAD_SIZE. */
+
+/* What the formats of K and V are: dense ones have elements, packed ones have rows only. Keys of a rotated format meet
+ * a rotated query, and sums of its values are rotated back, once. A row-scaled one gives values without the row's
+ * factor, which is applied to a logit or a weight instead; the row ends with it, as f16. */
+#define K_PACKED JOIN(FORMAT_PACKED_, K_FORMAT)
+#define V_PACKED JOIN(FORMAT_PACKED_, V_FORMAT)
+#define K_ROTATED JOIN(FORMAT_ROTATED_, K_FORMAT)
+#define V_ROTATED JOIN(FORMAT_ROTATED_, V_FORMAT)
+#define K_ROW_SCALED JOIN(FORMAT_ROW_SCALED_, K_FORMAT)
+#define V_ROW_SCALED JOIN(FORMAT_ROW_SCALED_, V_FORMAT)
+#define K_ROW_BYTES JOIN(FORMAT_ROW_BYTES_, K_FORMAT)(HEAD_SIZE)
+#define V_ROW_BYTES JOIN(FORMAT_ROW_BYTES_, V_FORMAT)(V_HEAD_SIZE)
 
 /* Rows of elements are taken in chunks of 16. The last one is moved back so that it ends with the row, and overlaps
- * the one before; a row shorter than 16 has one chunk, of which the first V_HEAD_SIZE lanes count. */
+ * the one before; a row shorter than 16 has one chunk, of which the first V_HEAD_SIZE lanes count. Packed rows are
+ * whole chunks. */
 #define CHUNKS(size) (((size) + 15) / 16)
 #define V_CHUNKS CHUNKS(V_HEAD_SIZE)
 #define CHUNK_START(chunk, size) ((size) <= 16 ? 0u : (uint)((chunk) * 16 < (size) - 16 ? (chunk) * 16 : (size) - 16))
@@ -10,6 +24,10 @@
 #define K_CHUNKS CHUNKS(HEAD_SIZE)
 #define K_TAIL (HEAD_SIZE % 16)
 #define LANE_INDEX ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+
+#if (K_PACKED && K_TAIL) || (V_PACKED && V_HEAD_SIZE % 16)
+#error "rows of packed formats are whole chunks of 16 elements"
+#endif
 
 /* Chunk c of a key; where chunks overlap, elements come twice. Lanes past a short row's end are 0. */
 static inline float16 load_key_overlapping(const __global uchar* row, uint chunk) {
@@ -32,7 +50,7 @@ static inline float16 load_key(const __global uchar* row, uint chunk) {
 #endif
 }
 
-static inline float16 load_query(const __global uchar* row, uint type, uint chunk) {
+static inline float16 load_query_chunk(const __global uchar* row, uint type, uint chunk) {
 #if HEAD_SIZE < 16
     float lanes[16];
     for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < HEAD_SIZE ? load_any(row, type, lane) : 0.0f;
@@ -42,6 +60,14 @@ static inline float16 load_query(const __global uchar* row, uint type, uint chun
     return chunk < K_CHUNKS - 1 ? x : select((float16)(0.0f), x, LANE_INDEX >= 16 - K_TAIL);
 #else
     return load16_any(row, type, chunk * 16);
+#endif
+}
+
+/* A row of Q as K's format wants to meet it. q: [K_CHUNKS], lanes that overlap are 0. */
+static inline void load_query(const __global uchar* row, uint type, float16* q) {
+    for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) q[chunk] = load_query_chunk(row, type, chunk);
+#if K_ROTATED
+    rotate(q, HEAD_SIZE);
 #endif
 }
 
@@ -55,17 +81,30 @@ static inline float16 load_value(const __global uchar* row, uint chunk) {
 #endif
 }
 
-/* Asks for the cache line in which 16 elements begin, once for each line: soon needed (near), or needed later (far).
- * The hardware alone does not keep up with a walk over two streams. Such a request never faults. Only where pointers
- * are the machine's own addresses; elsewhere nothing. */
+/* The factors of the 16 rows from `row`, of a row-scaled format; later ones than number `last` repeat it. Collected as
+ * bits, because one conversion of 16 takes less than 16 of one. */
+static inline float16 load_factors(const __global uchar* rows, long stride, uint last, uint row_bytes) {
+    ushort bits[16];
+    for (uint i = 0; i < 16; ++i)
+        bits[i] = *(const __global ushort*)(rows + (long)min(i, last) * stride + row_bytes - 2);
+    return vload_half16(0, (const half*)bits);
+}
+
+/* Asks for a cache line's worth of a row at a time, on the way over its chunks: soon needed (near), or needed later
+ * (far). The hardware alone does not keep up with a walk over two streams. Such a request never faults. A packed row's
+ * borders are not those of lines, so a line may be asked for twice. Only where pointers are the machine's own
+ * addresses; elsewhere nothing. */
 #if defined(__x86_64__) || defined(__aarch64__)
-#define PREFETCH_CHUNK(row, chunk, bytes, near, far)                                                                   \
-    if ((chunk) * 16 * (bytes) % 64 == 0) {                                                                            \
-        __builtin_prefetch((const void*)(ulong)((row) + (near) + (chunk) * 16 * (bytes)), 0, 3);                      \
-        __builtin_prefetch((const void*)(ulong)((row) + (far) + (chunk) * 16 * (bytes)), 0, 2);                       \
+#define PREFETCH_CHUNK(row, chunk, row_bytes, chunks, near, far)                                                       \
+    if ((chunk) % CHUNKS_OF_A_LINE(row_bytes, chunks) == 0) {                                                          \
+        __builtin_prefetch((const void*)(ulong)((row) + (near) + (chunk) * ((row_bytes) / (chunks))), 0, 3);           \
+        __builtin_prefetch((const void*)(ulong)((row) + (far) + (chunk) * ((row_bytes) / (chunks))), 0, 2);            \
     }
 #else
-#define PREFETCH_CHUNK(row, chunk, bytes, near, far)
+#define PREFETCH_CHUNK(row, chunk, row_bytes, chunks, near, far)
 #endif
-#define K_ELEMENT_BYTES JOIN(FORMAT_ELEMENT_BYTES_, K_FORMAT)
-#define V_ELEMENT_BYTES JOIN(FORMAT_ELEMENT_BYTES_, V_FORMAT)
+#define CHUNKS_OF_A_LINE(row_bytes, chunks)                                                                            \
+    ((row_bytes) <= 8 * (chunks)    ? 8                                                                                \
+     : (row_bytes) <= 16 * (chunks) ? 4                                                                                \
+     : (row_bytes) <= 32 * (chunks) ? 2                                                                                \
+                                    : 1)

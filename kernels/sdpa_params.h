@@ -14,7 +14,7 @@
  *
  *     scratch: uint counter[SDPA_MAX_UNITS_SPLIT]    groups of the unit that are done; zero before and after a launch
  *              float partial[units][splits][partial_floats]
- *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]
+ *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]; uint skipped[ROWS]
  */
 #pragma once
 
@@ -35,6 +35,7 @@ typedef struct sdpa_params {
     tensor_view mask;   /* a stride is 0 where the mask is broadcast */
     tensor_view scores; /* scores_out */
     tensor_view stats;  /* row_stats */
+    tensor_view skipped; /* v_rows_skipped */
     winnow_u64 slopes_offset, alibi_offset, sinks_offset; /* float[q_heads] each */
     winnow_i64 q_offset;
     winnow_i64 window_left, window_right; /* 0: no limit */
@@ -44,16 +45,17 @@ typedef struct sdpa_params {
     winnow_u32 key_begin, key_end;     /* keys outside are seen by no row, and no scores are wanted of them */
     winnow_u32 row_blocks, splits, split_keys, partial_floats;
     winnow_f32 scale, softcap;
+    winnow_f32 v_threshold; /* 0: every value is read */
     winnow_u32 q_type, out_type;   /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
     winnow_u32 mask_type;          /* TYPE_NONE, TYPE_F32, TYPE_F16 or TYPE_BOOL */
     winnow_u32 mask_key_broadcast; /* 1: the mask has one element for all keys */
-    winnow_u32 has_slopes, has_alibi, has_sinks, has_stats;
+    winnow_u32 has_slopes, has_alibi, has_sinks, has_stats, has_skipped;
     winnow_u32 is_causal;
     winnow_u32 scores_mode;
     winnow_u32 reserved;
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE 384
+#define SDPA_PARAMS_SIZE 424
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

@@ -10,7 +10,7 @@
  * by a micro-kernel of 4 rows x 64 elements.
  *
  * Layouts: sdpa_params.h. Needs -D:
- *     K_FORMAT, V_FORMAT       f32, f16 or bf16
+ *     K_FORMAT, V_FORMAT       a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     a multiple of 16
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
@@ -22,11 +22,10 @@
 #error "sdpa_prefill.cl needs -D K_FORMAT, V_FORMAT, HEAD_SIZE, V_HEAD_SIZE, ROWS and SINGLE_LAUNCH"
 #endif
 
-#include "format_f32.h"
-#include "format_f16.h"
-#include "format_bf16.h"
+#include "formats.h"
 #include "format_any.h"
 #include "float16_math.h"
+#include "rotation.h"
 #include "sdpa_chunks.h"
 #include "sdpa_rows.h"
 
@@ -54,8 +53,13 @@ static inline void load_keys_transposed(float16* kt, const __global uchar* k, lo
         for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
             float16 x[16];
 #pragma unroll
-            for (uint t = 0; t < 16; ++t)
-                x[t] = load_key_overlapping(k + (long)min(key + i * 16 + t, last) * stride, chunk);
+            for (uint t = 0; t < 16; ++t) {
+                const __global uchar* row = k + (long)min(key + i * 16 + t, last) * stride;
+                x[t] = load_key_overlapping(row, chunk);
+#if K_ROW_SCALED
+                x[t] *= JOIN(row_scale_, K_FORMAT)(row, HEAD_SIZE);
+#endif
+            }
             transpose16(x);
 #pragma unroll
             for (uint d = 0; d < 16; ++d) kt[(CHUNK_START(chunk, HEAD_SIZE) + d) * KEY_VECTORS + i] = x[d];
@@ -131,13 +135,21 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     int seen[ROWS * KEYS];
     float16 accumulator[ROWS * V_CHUNKS];
     float maximum[ROWS], new_maximum[ROWS], rescale[ROWS], sum[ROWS];
+    uint skipped[ROWS]; /* every value is read: the rows of a block seldom agree on one to pass over */
     for (uint r = 0; r < ROWS; ++r) {
         maximum[r] = new_maximum[r] = NO_MAXIMUM;
         sum[r] = 0.0f;
+        skipped[r] = 0;
     }
     for (uint r = 0; r < rows; ++r) {
         const __global uchar* row = q_row(p, memory, &unit, r);
+#if K_ROTATED
+        float16 rotated[K_CHUNKS];
+        load_query(row, p->q_type, rotated);
+        for (uint c = 0; c < K_CHUNKS; ++c) vstore16(rotated[c], 0, q + r * HEAD_SIZE + c * 16);
+#else
         for (uint d = 0; d < HEAD_SIZE; ++d) q[r * HEAD_SIZE + d] = load_any(row, p->q_type, d);
+#endif
     }
     for (uint i = 0; i < ROWS * V_CHUNKS; ++i) accumulator[i] = (float16)(0.0f);
 
@@ -216,12 +228,17 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
 
         /* Values. */
         int16 special = 0;
-        for (uint t = 0; t < used; ++t)
+        for (uint t = 0; t < used; ++t) {
+            const __global uchar* row = v + (long)(key + t) * p->v.stride[2];
             for (uint c = 0; c < V_CHUNKS; ++c) {
-                const float16 x = load_value(v + (long)(key + t) * p->v.stride[2], c);
+                float16 x = load_value(row, c);
+#if V_ROW_SCALED
+                x *= JOIN(row_scale_, V_FORMAT)(row, V_HEAD_SIZE);
+#endif
                 values[t * V_CHUNKS + c] = x;
                 special |= (as_int16(x) & 0x7f800000) == 0x7f800000;
             }
+        }
         const float* weights = (const float*)s;
         if (all || !any_lane(special)) {
             for (uint r = 0; r < rows; r += 4) {
@@ -239,7 +256,8 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
                                 used);
         }
     }
-    sdpa_leave_result(p, memory, &unit, accumulator, maximum, sum);
+    const sdpa_result result = {accumulator, maximum, sum, skipped};
+    sdpa_leave_result(p, memory, &unit, &result);
 }
 
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
@@ -247,10 +265,10 @@ sdpa_prefill(const sdpa_params p, const __global uchar* q_memory, const __global
              const __global uchar* v_memory, __global uchar* out_memory, const __global uchar* mask_memory,
              const __global uchar* slopes_memory, const __global uchar* alibi_memory,
              const __global uchar* sinks_memory, __global uchar* scores_memory, __global uchar* stats_memory,
-             __global uchar* scratch_memory, uint group_base) {
+             __global uchar* skipped_memory, __global uchar* scratch_memory, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
-    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
-                                sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
+    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory,  alibi_memory,
+                                sinks_memory, out_memory, scores_memory, stats_memory, skipped_memory, scratch_memory};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 

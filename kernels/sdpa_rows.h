@@ -9,7 +9,7 @@
 /* The memory arguments of a launch; each may be NULL where the parameters say that there is none. */
 typedef struct sdpa_memory {
     const __global uchar *q, *k, *v, *mask, *slopes, *alibi, *sinks;
-    __global uchar *out, *scores, *stats, *scratch;
+    __global uchar *out, *scores, *stats, *skipped, *scratch;
 } sdpa_memory;
 
 /* What one work-group works on. */
@@ -218,10 +218,10 @@ static inline void sdpa_normalise(const sdpa_params* p, __global uchar* row, flo
     }
 }
 
-/* Everything a row has after its last key: the sink joins, statistics and probabilities are stored. Returns the
- * factor that the accumulated values still need; 0 for a row that saw no key. */
+/* Everything a row has after its last key: the sink joins; statistics, probabilities and the count of values passed
+ * over are stored. Returns the factor that the accumulated values still need; 0 for a row that saw no key. */
 static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r,
-                                    float maximum, float sum) {
+                                    float maximum, float sum, uint skipped) {
     float scale = 1.0f;
     const bool saw_nothing = sum == 0.0f;
     if (saw_nothing) {
@@ -240,30 +240,46 @@ static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* mem
         store_f32(row, 0, maximum);
         store_f32(row, 1, sum);
     }
+    if (p->has_skipped) {
+        __global uchar* row = memory->skipped + p->skipped.offset + unit->batch * p->skipped.stride[0] +
+                              unit->head[r] * p->skipped.stride[1] + unit->token[r] * p->skipped.stride[2];
+        *(__global uint*)row = skipped;
+    }
     if (p->scores_mode == SDPA_SCORES_PROBS)
         sdpa_normalise(p, scores_row(p, memory, unit, r), saw_nothing ? 0.0f : maximum, inverse);
     return scale * inverse;
 }
 
-/* One chunk of a row of out. */
-static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, uint chunk, float16 x) {
+/* A row of out from its accumulator, which is used up. accumulator: [V_CHUNKS]. */
+static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, float16* accumulator, float factor) {
+    for (uint chunk = 0; chunk < V_CHUNKS; ++chunk) accumulator[chunk] *= factor;
+#if V_ROTATED
+    rotate_back(accumulator, V_HEAD_SIZE);
+#endif
 #if V_HEAD_SIZE < 16
     float lanes[16];
-    vstore16(x, 0, lanes);
+    vstore16(accumulator[0], 0, lanes);
     for (uint lane = 0; lane < V_HEAD_SIZE; ++lane) store_any(row, p->out_type, lane, lanes[lane]);
 #else
-    store16_any(row, p->out_type, CHUNK_START(chunk, V_HEAD_SIZE), x);
+    for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
+        store16_any(row, p->out_type, CHUNK_START(chunk, V_HEAD_SIZE), accumulator[chunk]);
 #endif
 }
 
-/* The result of a unit that was not split. accumulator: [ROWS][V_CHUNKS]. */
+/* What a group has when it has seen its keys. Rows past unit.rows are there, and mean nothing. */
+typedef struct sdpa_result {
+    float16* accumulator;       /* [ROWS][V_CHUNKS], used up */
+    const float *maximum, *sum; /* [ROWS] */
+    const uint* skipped;        /* [ROWS] */
+} sdpa_result;
+
+/* The result of a unit that was not split. */
 static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
-                                     const float16* accumulator, const float* maximum, const float* sum) {
+                                     const sdpa_result* result) {
     for (uint r = 0; r < unit->rows; ++r) {
-        const float factor = sdpa_finish_row(p, memory, unit, r, maximum[r], sum[r]);
-        __global uchar* row = out_row(p, memory, unit, r);
-        for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
-            sdpa_store_out(p, row, chunk, accumulator[r * V_CHUNKS + chunk] * factor);
+        const float factor =
+            sdpa_finish_row(p, memory, unit, r, result->maximum[r], result->sum[r], result->skipped[r]);
+        sdpa_store_out(p, out_row(p, memory, unit, r), result->accumulator + r * V_CHUNKS, factor);
     }
 }
 
@@ -274,13 +290,14 @@ static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memo
 
 /* The result of one split, for sdpa_combine_unit. */
 static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
-                                      const float16* accumulator, const float* maximum, const float* sum) {
+                                      const sdpa_result* result) {
     __global float* partial = sdpa_partial(p, memory, unit->unit, unit->split);
-    for (uint i = 0; i < ROWS * V_CHUNKS; ++i) vstore16(accumulator[i], i, partial);
+    for (uint i = 0; i < ROWS * V_CHUNKS; ++i) vstore16(result->accumulator[i], i, partial);
     partial += ROWS * V_CHUNKS * 16;
     for (uint r = 0; r < ROWS; ++r) {
-        partial[r] = maximum[r];
-        partial[ROWS + r] = sum[r];
+        partial[r] = result->maximum[r];
+        partial[ROWS + r] = result->sum[r];
+        partial[2 * ROWS + r] = as_float(result->skipped[r]);
     }
 }
 
@@ -292,31 +309,31 @@ static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* me
             maximum = other > maximum ? other : maximum;
         }
         float sum = 0.0f;
+        uint skipped = 0;
         float16 accumulator[V_CHUNKS];
         for (uint chunk = 0; chunk < V_CHUNKS; ++chunk) accumulator[chunk] = (float16)(0.0f);
         for (uint split = 0; split < p->splits; ++split) {
             const __global float* partial = sdpa_partial(p, memory, unit->unit, split);
             const float factor = exp1(partial[ROWS * V_CHUNKS * 16 + r] - maximum);
             sum = fma(partial[ROWS * V_CHUNKS * 16 + ROWS + r], factor, sum);
+            skipped += as_uint(partial[ROWS * V_CHUNKS * 16 + 2 * ROWS + r]);
             for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
                 accumulator[chunk] = fma(vload16(r * V_CHUNKS + chunk, partial), (float16)(factor), accumulator[chunk]);
         }
-        const float factor = sdpa_finish_row(p, memory, unit, r, maximum, sum);
-        __global uchar* row = out_row(p, memory, unit, r);
-        for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
-            sdpa_store_out(p, row, chunk, accumulator[chunk] * factor);
+        const float factor = sdpa_finish_row(p, memory, unit, r, maximum, sum, skipped);
+        sdpa_store_out(p, out_row(p, memory, unit, r), accumulator, factor);
     }
 }
 
 /* Where a group leaves its result. With SINGLE_LAUNCH the last group of a unit to get here combines; otherwise
  * sdpa_combine, launched after, does. */
 static inline void sdpa_leave_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
-                                     const float16* accumulator, const float* maximum, const float* sum) {
+                                     const sdpa_result* result) {
     if (p->splits == 1) {
-        sdpa_store_result(p, memory, unit, accumulator, maximum, sum);
+        sdpa_store_result(p, memory, unit, result);
         return;
     }
-    sdpa_store_partial(p, memory, unit, accumulator, maximum, sum);
+    sdpa_store_partial(p, memory, unit, result);
 #if SINGLE_LAUNCH
     volatile __global atomic_uint* counter = (volatile __global atomic_uint*)memory->scratch + unit->unit;
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);

@@ -7,10 +7,10 @@
  *
  * A group walks over its keys in tiles of TILE. Per tile: ROWS x TILE logits, each K vector loaded once for all
  * rows; the transforms, only where the tile needs them; softmax over the tile; then the values, in slices of a row
- * so that the sums stay in registers.
+ * so that the sums stay in registers. Under a threshold only the runs of values whose weights matter to some row.
  *
  * Layouts: sdpa_params.h. Needs -D:
- *     K_FORMAT, V_FORMAT       f32, f16 or bf16
+ *     K_FORMAT, V_FORMAT       a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
@@ -22,11 +22,10 @@
 #error "sdpa_vector.cl needs -D K_FORMAT, V_FORMAT, HEAD_SIZE, V_HEAD_SIZE, ROWS and SINGLE_LAUNCH"
 #endif
 
-#include "format_f32.h"
-#include "format_f16.h"
-#include "format_bf16.h"
+#include "formats.h"
 #include "format_any.h"
 #include "float16_math.h"
+#include "rotation.h"
 #include "sdpa_chunks.h"
 #include "sdpa_rows.h"
 
@@ -34,6 +33,9 @@
 #define TILE 32
 #endif
 #define TILE_VECTORS (TILE / 16)
+
+/* A limit is this much lower, so that rounding does not pass over a weight at the threshold. */
+#define BELOW_ROUNDING 0.99999f
 
 /* Keys between a use and the prefetches for it, as far as the split reaches. */
 #define NEAR TILE
@@ -46,6 +48,9 @@
 #ifndef SLICE
 #define SLICE (ROWS == 1 ? 8 : ROWS <= 5 ? 4 : ROWS <= 6 ? 3 : 2)
 #endif
+
+/* Chunks of a key that the loop over them takes at once: with packed ones, where they lie should be a constant. */
+#define CHUNKS_AT_ONCE (K_PACKED ? 8 : 2)
 
 /* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may
  * be read: later ones repeat it. */
@@ -61,13 +66,13 @@ static inline void dot16(const float16* q, const __global uchar* k, long stride,
             float16 sum[ROWS_AT_ONCE][4];
 #pragma unroll
             for (uint r = 0; r < ROWS_AT_ONCE; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = (float16)(0.0f);
-#pragma unroll 2
+#pragma unroll CHUNKS_AT_ONCE
             for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
                 if (first == 0) {
-                    PREFETCH_CHUNK(k0, chunk, K_ELEMENT_BYTES, near, far);
-                    PREFETCH_CHUNK(k1, chunk, K_ELEMENT_BYTES, near, far);
-                    PREFETCH_CHUNK(k2, chunk, K_ELEMENT_BYTES, near, far);
-                    PREFETCH_CHUNK(k3, chunk, K_ELEMENT_BYTES, near, far);
+                    PREFETCH_CHUNK(k0, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
+                    PREFETCH_CHUNK(k1, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
+                    PREFETCH_CHUNK(k2, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
+                    PREFETCH_CHUNK(k3, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
                 }
                 const float16 x0 = load_key(k0, chunk);
                 const float16 x1 = load_key(k1, chunk);
@@ -87,8 +92,12 @@ static inline void dot16(const float16* q, const __global uchar* k, long stride,
                 sums[(first + r) * 4 + four] = sum_lanes_of_4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
         }
     }
+    float16 factors = (float16)(scale);
+#if K_ROW_SCALED
+    factors *= load_factors(k + (long)key * stride, stride, last - key, K_ROW_BYTES);
+#endif
     for (uint r = 0; r < ROWS; ++r)
-        s[r * s_step] = scale * sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
+        s[r * s_step] = factors * sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
 }
 
 /* Adds weight x value of `count` keys to `size` chunks of the accumulator, after scaling it. weights: [ROWS][TILE]. */
@@ -103,7 +112,7 @@ static inline void add_values(float16* accumulator, const float* rescale, const 
         const __global uchar* row = v + (long)t * stride;
 #pragma unroll
         for (uint c = 0; c < size; ++c) {
-            PREFETCH_CHUNK(row + chunk * 16 * V_ELEMENT_BYTES, c, V_ELEMENT_BYTES, near, far);
+            PREFETCH_CHUNK(row + chunk * (V_ROW_BYTES / V_CHUNKS), c, V_ROW_BYTES, V_CHUNKS, near, far);
             const float16 x = load_value(row, chunk + c);
 #pragma unroll
             for (uint r = 0; r < ROWS; ++r) sum[r][c] = fma((float16)(weights[r * TILE + t]), x, sum[r][c]);
@@ -130,14 +139,61 @@ static inline void add_seen_values(float16* accumulator, const float* rescale, c
         }
 }
 
-/* Whether `count` rows of values hold neither infinity nor NaN. */
+/* Whether `count` rows of values hold neither infinity nor NaN. Where the row's factor is apart the rest is finite. */
 static inline int values_are_finite(const __global uchar* v, long stride, uint count) {
+#if V_ROW_SCALED
+    return 1;
+#else
     int16 special = 0;
     for (uint t = 0; t < count; ++t)
         for (uint c = 0; c < V_CHUNKS; ++c)
             special |= (as_int16(load_value(v + (long)t * stride, c)) & 0x7f800000) == 0x7f800000;
     return !any_lane(special);
+#endif
 }
+
+/* Which of a tile's values may be passed over: -1 in passed, [TILE], where the weight is below the limit in every row.
+ * Counts for each row, lane by lane, the ones it sees of them. weights, seen: [ROWS][TILE]; seen where `hide`. */
+static inline void find_passed(const float16* weights, const float* limits, const int* seen, int hide, int* passed,
+                               int16* skipped) {
+    for (uint i = 0; i < TILE_VECTORS; ++i) {
+        int16 below = (int16)(-1);
+        for (uint r = 0; r < ROWS; ++r) {
+            int16 low = weights[r * TILE_VECTORS + i] < limits[r];
+            if (hide) low |= ~vload16(r * TILE_VECTORS + i, seen);
+            below &= low;
+        }
+        vstore16(below, i, passed);
+        for (uint r = 0; r < ROWS; ++r) skipped[r] -= hide ? below & vload16(r * TILE_VECTORS + i, seen) : below;
+    }
+}
+
+/* The first of passed[from .. end) that is not `value`; end if there is none. */
+static inline uint end_of_run(const int* passed, int value, uint from, uint end) {
+    while (from < end && passed[from] == value) ++from;
+    return from;
+}
+
+/* Brings the factors of the values' rows into the weights; what a row does not see stays 0. Rows of values that are
+ * passed over are not touched. weights, seen: [ROWS][TILE]; passed: [TILE] or NULL. */
+#if V_ROW_SCALED
+static inline void scale_weights(float16* weights, const int* seen, int hide, const int* passed,
+                                 const __global uchar* v, long stride, uint count) {
+    float lanes[TILE];
+    for (uint t = 0; passed && t < TILE; ++t)
+        lanes[t] = t < count && !passed[t] ? JOIN(row_scale_, V_FORMAT)(v + (long)t * stride, V_HEAD_SIZE) : 0.0f;
+    for (uint i = 0; i * 16 < count; ++i) {
+        const float16 factors = passed ? vload16(i, lanes)
+                                       : load_factors(v + (long)(i * 16) * stride, stride, count - 1 - i * 16,
+                                                      V_ROW_BYTES);
+        for (uint r = 0; r < ROWS; ++r) {
+            float16 weight = weights[r * TILE_VECTORS + i] * factors;
+            if (hide) weight = select((float16)(0.0f), weight, vload16(r * TILE_VECTORS + i, seen));
+            weights[r * TILE_VECTORS + i] = weight;
+        }
+    }
+}
+#endif
 
 /* What one group does. A function of its own, because PoCL compiles the body of a kernel three times. */
 __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
@@ -147,12 +203,14 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     float16 q[ROWS * K_CHUNKS];
     float16 accumulator[ROWS * V_CHUNKS];
     float16 sum[ROWS]; /* lane by lane: added up at the end */
+    int16 skipped[ROWS]; /* the same */
     float maximum[16], rescale[16];
     for (uint r = 0; r < ROWS; ++r) {
         const __global uchar* row = q_row(p, memory, &unit, r);
-        for (uint c = 0; c < K_CHUNKS; ++c) q[r * K_CHUNKS + c] = load_query(row, p->q_type, c);
+        load_query(row, p->q_type, q + r * K_CHUNKS);
         for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] = (float16)(0.0f);
         sum[r] = (float16)(0.0f);
+        skipped[r] = (int16)(0);
     }
     for (uint r = 0; r < 16; ++r) maximum[r] = NO_MAXIMUM;
 
@@ -164,6 +222,9 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     float16 s[ROWS * TILE_VECTORS];
     float16 bias[ROWS * TILE_VECTORS];
     int seen[ROWS * TILE];
+    const int sparse = p->v_threshold != 0.0f;
+    int passed[TILE];
+    uint read = TILE; /* values of the tile before */
     for (uint key = unit.key_begin; key < unit.key_end; key += TILE) {
         const uint count = min((uint)TILE, unit.key_end - key);
 
@@ -241,35 +302,65 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
             }
         }
 
-        /* Values. */
-        const __global uchar* rows = v + (long)key * p->v.stride[2];
-        if (all || values_are_finite(rows, p->v.stride[2], used)) {
-            for (uint c = 0; c + SLICE <= V_CHUNKS; c += SLICE)
-                add_values(accumulator, rescale, (const float*)s, rows, p->v.stride[2], used,
-                           near * p->v.stride[2], far * p->v.stride[2], c, SLICE);
-#if V_CHUNKS % SLICE
-            add_values(accumulator, rescale, (const float*)s, rows, p->v.stride[2], used,
-                       near * p->v.stride[2], far * p->v.stride[2], V_CHUNKS / SLICE * SLICE, V_CHUNKS % SLICE);
-#endif
-        } else {
-            add_seen_values(accumulator, rescale, (const float*)s, seen, rows, p->v.stride[2], used);
+        /* Under a threshold: a weight below the threshold's share of the sum so far is below that of the whole. */
+        if (sparse) {
+            float limits[ROWS];
+            for (uint r = 0; r < ROWS; ++r) limits[r] = p->v_threshold * BELOW_ROUNDING * sum_of_lanes(sum[r]);
+            find_passed(s, limits, seen, hide, passed, skipped);
         }
+
+        /* Values, in runs of keys that are not passed over: one run unless there is a threshold. */
+        const long v_stride = p->v.stride[2];
+        const __global uchar* rows = v + (long)key * v_stride;
+        const long v_near = read * 2 > TILE ? near * v_stride : 0;
+        const long v_far = read * 2 > TILE ? far * v_stride : 0;
+#if V_ROW_SCALED
+        scale_weights(s, seen, hide, sparse ? passed : 0, rows, v_stride, count);
+#endif
+        uint begin = sparse ? end_of_run(passed, -1, 0, used) : 0;
+        read = 0;
+        do {
+            const uint end = sparse ? end_of_run(passed, 0, begin, used) : used;
+            const __global uchar* run = rows + (long)begin * v_stride;
+            const float* weights = (const float*)s + begin;
+            if (all || values_are_finite(run, v_stride, end - begin)) {
+                for (uint c = 0; c + SLICE <= V_CHUNKS; c += SLICE)
+                    add_values(accumulator, rescale, weights, run, v_stride, end - begin, v_near, v_far, c, SLICE);
+#if V_CHUNKS % SLICE
+                add_values(accumulator, rescale, weights, run, v_stride, end - begin, v_near, v_far,
+                           V_CHUNKS / SLICE * SLICE, V_CHUNKS % SLICE);
+#endif
+            } else {
+                add_seen_values(accumulator, rescale, weights, seen + begin, run, v_stride, end - begin);
+            }
+            vstore16((float16)(1.0f), 0, rescale);
+            read += end - begin;
+            begin = sparse ? end_of_run(passed, -1, end, used) : used;
+        } while (begin < used);
     }
 
     float total[ROWS];
-    for (uint r = 0; r < ROWS; ++r) total[r] = sum_of_lanes(sum[r]);
-    sdpa_leave_result(p, memory, &unit, accumulator, maximum, total);
+    uint total_skipped[ROWS];
+    for (uint r = 0; r < ROWS; ++r) {
+        total[r] = sum_of_lanes(sum[r]);
+        int lanes[16];
+        vstore16(skipped[r], 0, lanes);
+        total_skipped[r] = 0;
+        for (uint lane = 0; lane < 16; ++lane) total_skipped[r] += (uint)lanes[lane];
+    }
+    const sdpa_result result = {accumulator, maximum, total, total_skipped};
+    sdpa_leave_result(p, memory, &unit, &result);
 }
 
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
 sdpa_vector(const sdpa_params p, const __global uchar* q_memory, const __global uchar* k_memory,
             const __global uchar* v_memory, __global uchar* out_memory, const __global uchar* mask_memory,
             const __global uchar* slopes_memory, const __global uchar* alibi_memory, const __global uchar* sinks_memory,
-            __global uchar* scores_memory, __global uchar* stats_memory, __global uchar* scratch_memory,
-            uint group_base) {
+            __global uchar* scores_memory, __global uchar* stats_memory, __global uchar* skipped_memory,
+            __global uchar* scratch_memory, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
-    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory, alibi_memory,
-                                sinks_memory, out_memory, scores_memory, stats_memory, scratch_memory};
+    const sdpa_memory memory = {q_memory,     k_memory,   v_memory,      mask_memory,  slopes_memory,  alibi_memory,
+                                sinks_memory, out_memory, scores_memory, stats_memory, skipped_memory, scratch_memory};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 

@@ -56,9 +56,10 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
     params.row_blocks = division.row_blocks;
     params.splits = division.splits;
     params.split_keys = division.split_keys;
-    params.partial_floats = kernel.rows * (ceil_divide(kernel.v_head_size, 16) * 16 + 2);
+    params.partial_floats = kernel.rows * (ceil_divide(kernel.v_head_size, 16) * 16 + 3);
     params.scale = args.scale;
     params.softcap = args.softcap;
+    params.v_threshold = args.v_threshold;
     params.q_type = static_cast<uint32_t>(args.q.type);
     params.out_type = static_cast<uint32_t>(args.out.type);
     params.mask_type = static_cast<uint32_t>(args.mask.type);
@@ -66,6 +67,7 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
     params.has_alibi = bool(args.alibi_slopes);
     params.has_sinks = bool(args.head_sink);
     params.has_stats = bool(args.row_stats);
+    params.has_skipped = bool(args.v_rows_skipped);
     params.is_causal = args.is_causal;
     params.scores_mode = static_cast<uint32_t>(args.scores_mode);
     return params;
@@ -75,6 +77,7 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
 
 std::string SdpaKernel::name() const {
     std::string name(variant->entry_point);
+    if (is_packed(k) || is_packed(v)) name += "_quantized";
     name.append("_").append(variant->shape).append("_");
     name += format_name(k);
     name += '_';
@@ -91,6 +94,8 @@ std::string SdpaKernel::options() const {
     options += format_name(k);
     options += " -DV_FORMAT=";
     options += format_name(v);
+    options += " -DUSES_" + format_name(k);
+    if (v != k) options += " -DUSES_" + format_name(v);
     options += " -DHEAD_SIZE=" + std::to_string(head_size);
     options += " -DV_HEAD_SIZE=" + std::to_string(v_head_size);
     options += " -DROWS=" + std::to_string(rows);
@@ -188,9 +193,10 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const Bound alibi = operation.bind(args.alibi_slopes, Access::read);
     const Bound sinks = operation.bind(args.head_sink, Access::read);
     const Bound out = operation.bind(args.out, access_for_output(args.out));
-    Bound scores, stats;
+    Bound scores, stats, skipped;
     if (args.scores_mode != Scores::none) scores = operation.bind(args.scores_out, access_for_output(args.scores_out));
     if (args.row_stats) stats = operation.bind(args.row_stats, access_for_output(args.row_stats));
+    if (args.v_rows_skipped) skipped = operation.bind(args.v_rows_skipped, access_for_output(args.v_rows_skipped));
 
     params.q = view(args.q, q);
     params.k = view(args.k, k);
@@ -209,6 +215,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     params.sinks_offset = sinks.offset;
     if (args.scores_mode != Scores::none) params.scores = view(args.scores_out, scores);
     if (args.row_stats) params.stats = view(args.row_stats, stats);
+    if (args.v_rows_skipped) params.skipped = view(args.v_rows_skipped, skipped);
 
     const Memory* scratch = nullptr;
     if (division.splits > 1) {
@@ -218,11 +225,12 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     Grid grid{.groups = {static_cast<size_t>(division.units * division.splits), 1, 1}, .work = division.work};
     operation.launch(*pair.attend, params,
                      {q.memory, k.memory, v.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory,
-                      scores.memory, stats.memory, scratch},
+                      scores.memory, stats.memory, skipped.memory, scratch},
                      grid);
     if (pair.combine != nullptr && division.splits > 1) {
         grid = {.groups = {static_cast<size_t>(division.units), 1, 1}};
-        operation.launch(*pair.combine, params, {sinks.memory, out.memory, scores.memory, stats.memory, scratch}, grid);
+        operation.launch(*pair.combine, params,
+                         {sinks.memory, out.memory, scores.memory, stats.memory, skipped.memory, scratch}, grid);
     }
     return operation.complete(want_event);
 }
