@@ -43,8 +43,8 @@ struct Layout {
           biases(scales + 2 * groups) {}
 };
 
-// Both edges of the range are met but for rounding: the one that is farther from zero exactly, zero too if it lies in
-// the range.
+// The edge of the range that is farther from zero is met, and zero if it lies in the range; the other edge to within
+// half a step.
 Group quantize(const std::vector<float>& x, int bits) {
     Group to;
     to.codes.resize(x.size());
