@@ -185,7 +185,8 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
     add("NULL", "v", [](C& c) { c.desc.v = nullptr; });
     add("NULL", "out", [](C& c) { c.desc.out = nullptr; });
     add("struct_size 0", "desc", [](C& c) { c.desc.struct_size = 0; });
-    add("struct_size too small", "desc", [](C& c) { c.desc.struct_size = offsetof(winnow_sdpa_desc, v_threshold) - 8; });
+    add("struct_size too small", "desc",
+        [](C& c) { c.desc.struct_size = offsetof(winnow_sdpa_desc, v_threshold) - 8; });
     add(
         "unknown flag", "flags", [](C& c) { c.desc.flags = 0x80; }, WINNOW_ERROR_UNSUPPORTED);
     add("batch not a multiple of k's", "k", [](C& c) { c.k.shape[0] = c.v.shape[0] = 3; });

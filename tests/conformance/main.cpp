@@ -25,7 +25,7 @@ constexpr const char* usage =
     "  --device STRING   as winnow_context_desc.device: gpu, cpu, a number, a part of a name\n"
     "  --variants STRING as winnow_context_desc.variants: forces kernel variants\n"
     "  --filter STRING   run the tests whose name contains it; a pattern of GoogleTest's where it has * ? : or -\n"
-    "                    levels: abi buffers sdpa kv_append sync\n"
+    "                    levels: abi buffers sdpa kv_append sync Formats\n"
     "  --seed N          seed of the random cases (default 1)\n"
     "  --cases N         random cases per operation (default 200)\n"
     "  --list            print the names of the tests and end\n"
@@ -119,6 +119,27 @@ bool was_really_called(const char* operation, uint64_t counted, uint64_t called,
     return true;
 }
 
+// The level Formats asks every operation, and has no count of calls for the later ones: that one was carried out is
+// known here, what it did by its results.
+bool formats_were_really_called() {
+    const int tests = ran("Formats/");
+    if (tests == 0) return true;
+    const uint64_t calls = the_subject.sdpa_calls() + the_subject.kv_append_calls() + the_subject.row_calls();
+    std::printf("  %-10s %llu calls of every operation, %llu of them on rows, %d tests\n", "Formats",
+                static_cast<unsigned long long>(calls), static_cast<unsigned long long>(the_subject.row_calls()),
+                tests);
+    if (calls > 0 || !the_subject.offers_formats()) return true;
+    std::printf("FAILED: tests of Formats were selected, but the backend never carried one out\n");
+    return false;
+}
+
+void list(const char* what, const std::map<std::string, int>& reasons) {
+    int cases = 0;
+    for (const auto& [reason, count] : reasons) cases += count;
+    std::printf("  %s: %d cases%s\n", what, cases, cases ? ", by reason:" : "");
+    for (const auto& [reason, count] : reasons) std::printf("    %5d  %s\n", count, reason.c_str());
+}
+
 bool summarize() {
     const testing::UnitTest& all = *testing::UnitTest::GetInstance();
     const winnow_device_info info = the_subject.info();
@@ -129,10 +150,9 @@ bool summarize() {
     bool is_well = was_really_called("sdpa", stats.sdpa_calls, the_subject.sdpa_calls(), ran("sdpa"));
     is_well = was_really_called("kv_append", stats.kv_append_calls, the_subject.kv_append_calls(), ran("kv_append")) &&
               is_well;
-    int refused = 0;
-    for (const auto& [reason, count] : the_subject.unsupported()) refused += count;
-    std::printf("  UNSUPPORTED: %d cases%s\n", refused, refused ? ", by reason:" : "");
-    for (const auto& [reason, count] : the_subject.unsupported()) std::printf("    %5d  %s\n", count, reason.c_str());
+    is_well = formats_were_really_called() && is_well;
+    list("UNSUPPORTED", the_subject.unsupported());
+    if (!the_subject.not_offered().empty()) list("NOT OFFERED", the_subject.not_offered());
     is_well = is_well && all.Passed();
     std::printf("  %d passed, %d skipped, %d failed: %s\n", all.successful_test_count(), all.skipped_test_count(),
                 all.failed_test_count(), is_well ? "CONFORMS" : "DOES NOT CONFORM");
@@ -157,6 +177,9 @@ int main(int argc, char** argv) {
     register_sdpa_vector_cases();
     register_sdpa_prefill_cases();
     register_kv_append_cases();
+    register_format_attention();
+    register_format_appends();
+    register_format_rows();
     if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
     try {
         the_subject.open(the_options.backend, the_options.device, the_options.variants);

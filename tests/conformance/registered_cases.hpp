@@ -28,5 +28,8 @@ void register_abi_checks();
 void register_sdpa_vector_cases();
 void register_sdpa_prefill_cases();
 void register_kv_append_cases();
+void register_format_attention();
+void register_format_appends();
+void register_format_rows();
 
 } // namespace winnow::conformance

@@ -273,17 +273,51 @@ std::string describe(const SdpaCase& c) {
     return text.str();
 }
 
-SdpaCase random_sdpa_case(uint64_t seed, int index) {
-    std::mt19937_64 engine(seed * 1000003 + uint64_t(index));
-    auto pick = [&](auto... choices) {
-        const std::common_type_t<decltype(choices)...> list[] = {choices...};
-        return list[engine() % sizeof...(choices)];
-    };
+template <typename... Choices>
+std::common_type_t<Choices...> pick(std::mt19937_64& engine, Choices... choices) {
+    const std::common_type_t<Choices...> list[] = {choices...};
+    return list[engine() % sizeof...(choices)];
+}
+
+void draw_options(SdpaCase& c, std::mt19937_64& engine) {
     auto one_in = [&](int n) { return engine() % uint64_t(n) == 0; };
     auto layout = [&] {
-        return pick(Layout::packed, Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded,
+        return pick(engine, Layout::packed, Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded,
                     Layout::permuted_padded);
     };
+    c.q_type = pick(engine, WINNOW_TYPE_F32, WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16);
+    c.out_type = pick(engine, WINNOW_TYPE_F32, WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16);
+    c.q_layout = layout();
+    c.k_layout = one_in(8) ? Layout::one_head : layout();
+    c.v_layout = one_in(8) ? Layout::one_batch : layout();
+    c.out_layout = layout();
+    c.memory = pick(engine, Memory::host, Memory::allocated, Memory::imported);
+    c.content = one_in(6) ? pick(engine, Content::huge_logits, Content::nan_key, Content::nan_value, Content::nan_query)
+                          : Content::normal;
+    if (one_in(2)) {
+        c.mask_shape = pick(engine, MaskShape::full, MaskShape::per_batch, MaskShape::per_head, MaskShape::shared,
+                            MaskShape::one_row, MaskShape::one_key, MaskShape::one_value, MaskShape::larger);
+        c.mask_type = pick(engine, WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BOOL);
+        c.mask_content = pick(engine, MaskContent::random, MaskContent::minus_infinity, MaskContent::some_rows,
+                              MaskContent::everything);
+        if (c.mask_type != WINNOW_TYPE_BOOL && one_in(3)) c.mask_content = MaskContent::huge_finite;
+        c.mask_layout = one_in(3) ? layout() : Layout::packed;
+        c.mask_slopes = c.mask_type != WINNOW_TYPE_BOOL && one_in(3);
+    }
+    c.is_causal = one_in(2);
+    c.q_offset = one_in(4) ? int64_t(engine() % 3000) - 1500 : c.kv_len - c.q_len;
+    if (one_in(4)) c.window_left = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
+    if (one_in(6)) c.window_right = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
+    c.sink = one_in(3) ? pick(engine, Sink::random, Sink::equal, Sink::huge, Sink::minus_infinity) : Sink::none;
+    if (one_in(4)) c.softcap = pick(engine, 1.0f, 20.0f, 50.0f);
+    if (one_in(4)) c.scale = pick(engine, 1.0f, 0.05f, -0.3f);
+    c.alibi = one_in(5);
+    c.scores_mode = one_in(2) ? uint32_t(1 + engine() % 4) : WINNOW_SCORES_NONE;
+    c.row_stats = one_in(2);
+}
+
+SdpaCase random_sdpa_case(uint64_t seed, int index) {
+    std::mt19937_64 engine(seed * 1000003 + uint64_t(index));
     // Few combinations of formats and sizes, since each is a program to compile, and many of everything else.
     const struct {
         uint32_t k_type, v_type;
@@ -296,45 +330,17 @@ SdpaCase random_sdpa_case(uint64_t seed, int index) {
 
     SdpaCase c;
     c.name = "random_" + std::to_string(seed) + "_" + std::to_string(index);
-    c.kv_heads = pick(1, 2, 3);
-    c.q_heads = c.kv_heads * pick(1, 2, 3, 4, 7, 8, 16);
-    c.kv_batch = pick(1, 1, 2);
-    c.batch = c.kv_batch * pick(1, 1, 3);
-    c.q_len = pick(1, 1, 2, 4, 5, 7, 8, 9, 33, 64);
-    c.kv_len = pick(1, 2, 15, 16, 17, 31, 64, 65, 257, 1000);
+    c.kv_heads = pick(engine, 1, 2, 3);
+    c.q_heads = c.kv_heads * pick(engine, 1, 2, 3, 4, 7, 8, 16);
+    c.kv_batch = pick(engine, 1, 1, 2);
+    c.batch = c.kv_batch * pick(engine, 1, 1, 3);
+    c.q_len = pick(engine, 1, 1, 2, 4, 5, 7, 8, 9, 33, 64);
+    c.kv_len = pick(engine, 1, 2, 15, 16, 17, 31, 64, 65, 257, 1000);
     c.head_size = kind.head_size;
     c.v_head_size = kind.v_head_size;
     c.k_type = kind.k_type;
     c.v_type = kind.v_type;
-    c.q_type = pick(WINNOW_TYPE_F32, WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16);
-    c.out_type = pick(WINNOW_TYPE_F32, WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16);
-    c.q_layout = layout();
-    c.k_layout = one_in(8) ? Layout::one_head : layout();
-    c.v_layout = one_in(8) ? Layout::one_batch : layout();
-    c.out_layout = layout();
-    c.memory = pick(Memory::host, Memory::allocated, Memory::imported);
-    c.content = one_in(6) ? pick(Content::huge_logits, Content::nan_key, Content::nan_value, Content::nan_query)
-                          : Content::normal;
-    if (one_in(2)) {
-        c.mask_shape = pick(MaskShape::full, MaskShape::per_batch, MaskShape::per_head, MaskShape::shared,
-                            MaskShape::one_row, MaskShape::one_key, MaskShape::one_value, MaskShape::larger);
-        c.mask_type = pick(WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BOOL);
-        c.mask_content =
-            pick(MaskContent::random, MaskContent::minus_infinity, MaskContent::some_rows, MaskContent::everything);
-        if (c.mask_type != WINNOW_TYPE_BOOL && one_in(3)) c.mask_content = MaskContent::huge_finite;
-        c.mask_layout = one_in(3) ? layout() : Layout::packed;
-        c.mask_slopes = c.mask_type != WINNOW_TYPE_BOOL && one_in(3);
-    }
-    c.is_causal = one_in(2);
-    c.q_offset = one_in(4) ? int64_t(engine() % 3000) - 1500 : c.kv_len - c.q_len;
-    if (one_in(4)) c.window_left = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
-    if (one_in(6)) c.window_right = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
-    c.sink = one_in(3) ? pick(Sink::random, Sink::equal, Sink::huge, Sink::minus_infinity) : Sink::none;
-    if (one_in(4)) c.softcap = pick(1.0f, 20.0f, 50.0f);
-    if (one_in(4)) c.scale = pick(1.0f, 0.05f, -0.3f);
-    c.alibi = one_in(5);
-    c.scores_mode = one_in(2) ? uint32_t(1 + engine() % 4) : WINNOW_SCORES_NONE;
-    c.row_stats = one_in(2);
+    draw_options(c, engine);
     return c;
 }
 

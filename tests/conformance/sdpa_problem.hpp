@@ -1,7 +1,9 @@
 // An attention case filled with data, the runs of it, and the judgement of a result.
 #pragma once
 
+#include <random>
 #include <string>
+#include <vector>
 
 #include "sdpa_cases.hpp"
 #include "session.hpp"
@@ -34,6 +36,8 @@ private:
     std::vector<TestTensor*> tensors();
 };
 
+// Draws everything that needs no other program: layouts, memory, contents, masks, positions, logits, outputs.
+void draw_options(SdpaCase& shape, std::mt19937_64& engine);
 // A case drawn at random: the same for the same pair, on every machine.
 SdpaCase random_sdpa_case(uint64_t seed, int index);
 

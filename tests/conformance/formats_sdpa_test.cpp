@@ -1,0 +1,225 @@
+// Attention over packed keys and values: every format of K with every format of V, every option, many head sizes,
+// values passed over. Programs are few and cases many: a program of sdpa_vector or sdpa_prefill is one pair of formats
+// and head sizes, and one number of rows.
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <random>
+
+#include "formats_registration.hpp"
+#include "sdpa_problem.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+void run_cases(const std::vector<std::pair<SdpaCase, uint64_t>>& cases) {
+    int refused = 0;
+    std::string refusal;
+    for (const auto& [shape, seed] : cases) {
+        SCOPED_TRACE(shape.name + ": " + describe(shape));
+        std::string reason;
+        const std::string wrong = judge_sdpa(shape, seed, &reason);
+        EXPECT_EQ(wrong, "");
+        if (!reason.empty()) ++refused, refusal = reason;
+    }
+    if (refused > 0) GTEST_SKIP() << "UNSUPPORTED: " << refusal;
+}
+
+// ---- Pairs ---------------------------------------------------------------------------------------------------------
+
+int64_t draw_size(const Format& format, std::mt19937_64& engine) {
+    const int64_t sizes[] = {32, 48, 64, 64, 80, 96, 112, 128};
+    for (;;)
+        if (const int64_t size = sizes[engine() % std::size(sizes)]; fits(format, size)) return size;
+}
+
+// The formats, head sizes and rows of a pair: what its program depends on. The same whatever the seed.
+SdpaCase shape_of_pair(size_t k, size_t v) {
+    std::mt19937_64 engine(k * formats().size() + v + 1);
+    const struct {
+        int64_t group, q_len;
+    } rows[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {2, 2}, {12, 1}, {1, 33}, {2, 20}, {9, 17}};
+    SdpaCase c;
+    c.k_type = formats()[k].type;
+    c.v_type = formats()[v].type;
+    c.head_size = draw_size(formats()[k], engine);
+    c.v_head_size = fits(formats()[v], c.head_size) && engine() % 2 ? c.head_size : draw_size(formats()[v], engine);
+    const auto [group, q_len] = rows[engine() % std::size(rows)];
+    c.kv_heads = q_len > 1 ? 1 : 2;
+    c.q_heads = c.kv_heads * group;
+    c.q_len = q_len;
+    return c;
+}
+
+// The same program, with everything else drawn.
+SdpaCase drawn(SdpaCase c, std::mt19937_64& engine) {
+    const int64_t lengths[] = {1, 3, 15, 16, 17, 37, 64, 65, 130, 201};
+    c.kv_len = lengths[engine() % std::size(lengths)];
+    c.kv_batch = 1 + int64_t(engine() % 2);
+    c.batch = c.kv_batch * (1 + int64_t(engine() % 3 == 0));
+    c.norm = uint32_t(engine() % 4);
+    draw_options(c, engine);
+    return c;
+}
+
+// Rows that nobody sees hold bytes that are no numbers.
+SdpaCase with_garbage(SdpaCase c, std::mt19937_64& engine) {
+    c.kv_len = 90 + int64_t(engine() % 20);
+    c.content = Content::garbage_unseen;
+    c.row_stats = true;
+    c.scores_mode = engine() % 2 ? WINNOW_SCORES_PROBS : WINNOW_SCORES_NONE;
+    c.k_layout = c.v_layout = engine() % 2 ? Layout::permuted_padded : Layout::packed;
+    if (engine() % 2) {
+        c.mask_shape = MaskShape::shared;
+        c.mask_type = engine() % 2 ? WINNOW_TYPE_BOOL : WINNOW_TYPE_F16;
+        c.mask_content = MaskContent::minus_infinity;
+    } else {
+        c.is_causal = true;
+        c.q_offset = c.kv_len / 2 - c.q_len;
+    }
+    return c;
+}
+
+SdpaCase hostile(SdpaCase c, size_t which, std::mt19937_64& engine) {
+    const Content contents[] = {Content::one_huge, Content::nan_key,   Content::nan_value,   Content::zeros,
+                                Content::denormal, Content::inf_value, Content::huge_logits, Content::nan_query};
+    c.kv_len = 40 + int64_t(engine() % 50);
+    c.content = contents[which % std::size(contents)];
+    c.is_causal = c.content != Content::denormal; // so that some rows see the bad row and some do not
+    c.q_offset = c.kv_len / 2 - 1;
+    c.row_stats = true;
+    c.scores_mode = uint32_t(engine() % 5);
+    return c;
+}
+
+void register_pairs() {
+    for (size_t k = 0; k < formats().size(); ++k)
+        for (size_t v = 0; v < formats().size(); ++v) {
+            const std::string name = std::string("k_") + formats()[k].name + "_v_" + formats()[v].name;
+            register_format_test("pairs", name, __FILE__, __LINE__, [=] {
+                const uint64_t seed = options().seed * 1000 + k * formats().size() + v;
+                std::mt19937_64 engine(seed);
+                const SdpaCase pair = shape_of_pair(k, v);
+                run_cases({{drawn(pair, engine), seed},
+                           {with_garbage(pair, engine), seed},
+                           {hostile(pair, k + v, engine), seed}});
+            });
+        }
+}
+
+void register_random() {
+    for (int index = 0; index < options().cases; ++index)
+        register_format_test("random", std::to_string(options().seed) + "_" + std::to_string(index), __FILE__, __LINE__,
+                             [=] {
+                                 const uint64_t seed = options().seed * 7919 + uint64_t(index);
+                                 std::mt19937_64 engine(seed);
+                                 const size_t k = engine() % formats().size(), v = engine() % formats().size();
+                                 run_cases({{drawn(shape_of_pair(k, v), engine), seed}});
+                             });
+}
+
+// ---- Options -------------------------------------------------------------------------------------------------------
+
+// The table of the dense cases, each row with one of a few pairs of formats.
+void register_options() {
+    const uint32_t pairs[][2] = {{WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_0},
+                                 {WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3_5},
+                                 {WINNOW_TYPE_AFFINE8_G64, WINNOW_TYPE_TURBO2}};
+    size_t at = 0;
+    for (SdpaCase shape : sdpa_cases()) {
+        const bool has_its_own_formats = shape.k_type != WINNOW_TYPE_F16 || shape.v_type != WINNOW_TYPE_F16;
+        if (has_its_own_formats || shape.head_size != 64 || shape.v_head_size != 64) continue;
+        const auto& [k, v] = pairs[at++ % std::size(pairs)];
+        shape.k_type = k;
+        shape.v_type = v;
+        shape.name += std::string("_k_") + find_format(k)->name + "_v_" + find_format(v)->name;
+        const uint64_t seed = options().seed + at;
+        register_format_test("options", shape.name, __FILE__, __LINE__, [=] { run_cases({{shape, seed}}); });
+    }
+}
+
+// ---- Head sizes ----------------------------------------------------------------------------------------------------
+
+void register_sizes() {
+    // Each packed format meets its sizes as K, and as V those of the format after the next.
+    std::vector<const Format*> packed;
+    for (const Format& format : formats())
+        if (format.family != Family::dense) packed.push_back(&format);
+    const int64_t by_16[] = {16, 80, 112, 208, 576};
+    const int64_t by_32[] = {32, 96, 160, 576};
+    auto size_of = [&](const Format& format, size_t which) {
+        if (format.multiple == 16) return by_16[which % std::size(by_16)];
+        if (format.multiple == 32) return by_32[which % std::size(by_32)];
+        return format.multiple * (format.multiple == 64 ? 3 : 2) * int64_t(1 + which % 2);
+    };
+    for (size_t at = 0; at < packed.size(); ++at)
+        for (size_t which = at % 2; which < 4; which += 2) {
+            SdpaCase c;
+            const Format& k = *packed[at];
+            const Format& v = *packed[(at + 2) % packed.size()];
+            c.k_type = k.type;
+            c.v_type = v.type;
+            c.head_size = size_of(k, at + which);
+            c.v_head_size = size_of(v, at + which + 1);
+            c.q_heads = 2;
+            c.kv_heads = 2;
+            c.kv_len = 70;
+            c.q_len = at % 8 == 0 ? 20 : 1;
+            c.row_stats = true;
+            c.name = std::string("k_") + k.name + "_" + std::to_string(c.head_size) + "_v_" + v.name + "_" +
+                     std::to_string(c.v_head_size);
+            register_format_test("sizes", c.name, __FILE__, __LINE__, [=] { run_cases({{c, options().seed + at}}); });
+        }
+}
+
+// ---- Values passed over --------------------------------------------------------------------------------------------
+
+void register_sparse_v() {
+    const uint32_t pairs[][2] = {{WINNOW_TYPE_F16, WINNOW_TYPE_F16},
+                                 {WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_0},
+                                 {WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3_5},
+                                 {WINNOW_TYPE_AFFINE8_G64, WINNOW_TYPE_TURBO2}};
+    for (const auto& pair : pairs)
+        for (int64_t q_len : {1, 20})
+            for (int how = 0; how < 6; ++how) {
+                SdpaCase c;
+                c.k_type = pair[0];
+                c.v_type = pair[1];
+                c.q_len = q_len;
+                c.kv_len = how == 5 ? 1000 : 150;
+                c.scale = 0.5f; // sharper than by default: many weights are small
+                c.count_skipped = how != 1;
+                c.row_stats = true;
+                const float thresholds[] = {0, 1e-3f, 1e-6f, 0.02f, 0.4f, 1e-3f};
+                c.v_threshold = thresholds[how];
+                if (how == 3) {
+                    c.is_causal = true;
+                    c.q_offset = 100;
+                    c.sink = Sink::random;
+                    c.out_layout = Layout::padded;
+                    c.memory = Memory::allocated;
+                }
+                if (how == 4) {
+                    c.mask_shape = MaskShape::shared;
+                    c.mask_content = MaskContent::some_rows;
+                    c.scores_mode = WINNOW_SCORES_PROBS;
+                }
+                c.name = type_name(pair[0]) + "_" + type_name(pair[1]) + "_q_len_" + std::to_string(q_len) + "_case_" +
+                         std::to_string(how);
+                register_format_test("sparse_v", c.name, __FILE__, __LINE__, [=] {
+                    run_cases({{c, options().seed + uint64_t(how)}});
+                });
+            }
+}
+
+} // namespace
+
+void register_format_attention() {
+    register_pairs();
+    register_options();
+    register_sizes();
+    register_sparse_v();
+    register_random();
+}
+
+} // namespace winnow::conformance
