@@ -22,12 +22,57 @@ static inline float16 affine_load_4(const __global uchar* codes, uint first, flo
     return lookup16(fma(scale, TABLE_OF_INTEGERS(0), bias), code);
 }
 
+static inline void affine_store_8(__global uchar* codes, uint first, int16 code) {
+    vstore16(convert_uchar16(code), 0, codes + first);
+}
+
+static inline void affine_store_4(__global uchar* codes, uint first, int16 code) {
+    vstore8(convert_uchar8(code.even | code.odd << 4), 0, codes + first / 2);
+}
+
+/* What mx.quantize finds for a group: a scale of either sign, so that the end of the range that is farther from 0 is
+ * met exactly. Codes are made with these numbers before they are rounded to f16. NaN where the group holds infinity
+ * or NaN. */
+static inline float2 affine_scale_and_bias(const float16* x, const uint chunks, const uint most) {
+#pragma OPENCL FP_CONTRACT OFF
+    int16 lowest = ordered(x[0]), highest = lowest;
+    for (uint c = 1; c < chunks; ++c) {
+        lowest = min(lowest, ordered(x[c]));
+        highest = max(highest, ordered(x[c]));
+    }
+    const int low_order = smallest_of_lanes(lowest), high_order = largest_of_lanes(highest);
+    if (low_order < LEAST_FINITE || high_order > GREATEST_FINITE) return (float2)(NAN);
+    const float low = from_ordered(low_order), high = from_ordered(high_order);
+    const int low_is_farther = fabs(low) > fabs(high);
+    const float step = fmax((high - low) / (float)most, 1e-7f);
+    const float scale = low_is_farther ? step : -step;
+    const float edge = low_is_farther ? low : high;
+    const float code_of_0 = rint(edge / scale);
+    return code_of_0 == 0.0f ? (float2)(scale, 0.0f) : (float2)(edge / code_of_0, edge);
+}
+
+static inline int16 affine_codes(float16 x, float2 scale_and_bias, const uint most) {
+#pragma OPENCL FP_CONTRACT OFF
+    const float16 code = rint((x - scale_and_bias.y) / scale_and_bias.x);
+    return convert_int16(fmin(fmax(code, 0.0f), (float)most)); /* of NaN 0 */
+}
+
 #define AFFINE_FORMAT(format, bits, group)                                                                             \
     static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                       \
         const __global uchar* scales = row + n * bits / 8;                                                             \
         const float16 scale = load_half16(scales + first / group * 2);                                                 \
         const float16 bias = load_half16(scales + n / group * 2 + first / group * 2);                                  \
         return affine_load_##bits(row, first, scale, bias);                                                            \
+    }                                                                                                                  \
+    static inline void store_row_##format(__global uchar* row, const float16* x, const uint n, const uint norm) {      \
+        __global uchar* scales = row + n * bits / 8;                                                                   \
+        for (uint g = 0; g < n / group; ++g) {                                                                         \
+            const float2 numbers = affine_scale_and_bias(x + g * (group / 16), group / 16, (1 << bits) - 1);           \
+            store_half(scales + g * 2, numbers.x);                                                                     \
+            store_half(scales + n / group * 2 + g * 2, numbers.y);                                                     \
+            for (uint c = g * (group / 16); c < (g + 1) * (group / 16); ++c)                                           \
+                affine_store_##bits(row, c * 16, affine_codes(x[c], numbers, (1 << bits) - 1));                        \
+        }                                                                                                              \
     }
 
 #define FORMAT_PACKED_affine8_g32 1

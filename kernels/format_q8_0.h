@@ -10,4 +10,27 @@ static inline float16 load16_q8_0(const __global uchar* row, uint first, const u
     const char16 codes = vload16(0, (const __global char*)block + 2 + first % 32);
     return load_half16(block) * convert_float16(convert_int16(codes));
 }
+
+/* Halves away from 0, as C's roundf: just less than a half is added, so that nothing below one gets there. */
+static inline int16 round_away(float16 x) {
+    const float16 sum = x + copysign((float16)(0.49999997f), x);
+    return select((int16)(0), convert_int16(sum), fabs(sum) < 2147483648.0f);
+}
+
+static inline void store_block_q8_0(__global uchar* block, float16 a, float16 b) {
+#pragma OPENCL FP_CONTRACT OFF
+    const float magnitude = block_magnitude(a, b);
+    const int is_finite = isfinite(magnitude);
+    const float d = magnitude / 127.0f;
+    const float inverse = is_finite ? inverse_or_0(d) : 0.0f;
+    const int16 low = is_finite ? round_away(a * inverse) : (int16)(0);
+    const int16 high = is_finite ? round_away(b * inverse) : (int16)(0);
+    store_half(block, is_finite ? d : NAN);
+    vstore16(convert_char16(low), 0, (__global char*)block + 2);
+    vstore16(convert_char16(high), 1, (__global char*)block + 2);
+}
+
+static inline void store_row_q8_0(__global uchar* row, const float16* x, const uint n, const uint norm) {
+    for (uint i = 0; i < n / 32; ++i) store_block_q8_0(row + i * 34, x[2 * i], x[2 * i + 1]);
+}
 #endif

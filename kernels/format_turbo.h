@@ -11,6 +11,10 @@
 #define TURBO_CHUNKS_LOW(n) ((n) / 16 / 2)
 #define TURBO_SCALE_AT(high, low, n) (2 * (high) * TURBO_CHUNKS_HIGH(n) + 2 * (low) * TURBO_CHUNKS_LOW(n))
 
+/* The numbers of WINNOW_NORM_*. */
+#define TURBO_NORM_PLAIN 1
+#define TURBO_NORM_CORRECTED 2
+
 /* Centroids of the Lloyd-Max quantizer of a normal distribution of variance 1. */
 #define TURBO_CENTROIDS_2                                                                                              \
     ((float16)(-1.510418f, -0.452780f, 0.452780f, 1.510418f, -1.510418f, -0.452780f, 0.452780f, 1.510418f, -1.510418f, \
@@ -46,6 +50,60 @@ static inline float16 turbo_load_4(const __global uchar* chunk) {
     return lookup16(TURBO_CENTROIDS_4, as_int16(codes));
 }
 
+/* Codes of 16 numbers, and their centroids: as many midpoints between neighbours as lie below a number. */
+static inline int16 turbo_codes_2(float16 z) {
+    return -((z > -0.981599f) + (z > 0.0f) + (z > 0.981599f));
+}
+
+static inline int16 turbo_codes_3(float16 z) {
+    return -((z > -1.7479275f) + (z > -1.049957f) + (z > -0.5005495f) + (z > 0.0f) + (z > 0.5005495f) +
+             (z > 1.049957f) + (z > 1.7479275f));
+}
+
+static inline int16 turbo_codes_4(float16 z) {
+    return -((z > -2.4008035f) + (z > -1.8435315f) + (z > -1.4371385f) + (z > -1.0992855f) + (z > -0.7995495f) +
+             (z > -0.5224035f) + (z > -0.2582215f) + (z > 0.0f) + (z > 0.2582215f) + (z > 0.5224035f) +
+             (z > 0.7995495f) + (z > 1.0992855f) + (z > 1.4371385f) + (z > 1.8435315f) + (z > 2.4008035f));
+}
+
+/* Brings the codes of a chunk together: the even elements in x, the odd ones in y. */
+static inline uint2 turbo_join(int16 code, const uint bits) {
+    const uint16 moved = as_uint16(code) << (uint16)(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7) * bits;
+    const uint8 x8 = moved.lo | moved.hi;
+    const uint4 x4 = x8.lo | x8.hi;
+    return x4.lo | x4.hi;
+}
+
+static inline void turbo_store_2(__global uchar* chunk, int16 code) {
+    vstore2(convert_ushort2(turbo_join(code, 2)), 0, (__global ushort*)chunk);
+}
+
+static inline void turbo_store_3(__global uchar* chunk, int16 code) {
+    const uint2 joined = turbo_join(code, 3);
+    const ulong bits = joined.x | (ulong)joined.y << 24;
+    vstore3((ushort3)(bits, bits >> 16, bits >> 32), 0, (__global ushort*)chunk);
+}
+
+static inline void turbo_store_4(__global uchar* chunk, int16 code) {
+    vstore4(as_ushort4(turbo_join(code, 4)), 0, (__global ushort*)chunk);
+}
+
+static inline float turbo_sum(float16 x) {
+    const float8 x8 = x.lo + x.hi;
+    const float4 x4 = x8.lo + x8.hi;
+    const float2 x2 = x4.lo + x4.hi;
+    return x2.x + x2.y;
+}
+
+/* The factor of a row: square is |y|^2, c its centroids. */
+static inline float turbo_factor(float square, float c_square, float c_y, const uint n, const uint norm) {
+    if (square == 0.0f) return 0.0f;
+    const float factor = norm == TURBO_NORM_PLAIN       ? sqrt(square / (float)n)
+                         : norm == TURBO_NORM_CORRECTED ? sqrt(square / c_square)
+                                                        : square / c_y;
+    return fmin(factor, 65504.0f);
+}
+
 #define TURBO_FORMAT(format, high, low)                                                                                \
     static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                       \
         const uint chunk = first / 16;                                                                                 \
@@ -54,6 +112,26 @@ static inline float16 turbo_load_4(const __global uchar* chunk) {
     }                                                                                                                  \
     static inline float row_scale_##format(const __global uchar* row, const uint n) {                                  \
         return load_half16(row + TURBO_SCALE_AT(high, low, n)).s0;                                                     \
+    }                                                                                                                  \
+    static inline void store_row_##format(__global uchar* row, const float16* x, const uint n, const uint norm) {      \
+        float16 squares = x[0] * x[0];                                                                                 \
+        for (uint c = 1; c < n / 16; ++c) squares = fma(x[c], x[c], squares);                                          \
+        const float square = turbo_sum(squares);                                                                       \
+        const float inverse = square > 0.0f ? sqrt((float)n / square) : 0.0f; /* of NaN 0, too */                      \
+        float16 c_squares = (float16)(0.0f), c_y = (float16)(0.0f);                                                    \
+        for (uint c = 0; c < n / 16; ++c) {                                                                            \
+            const int is_high = high == low || c < TURBO_CHUNKS_HIGH(n);                                               \
+            const float16 z = inverse == 0.0f ? (float16)(0.0f) : x[c] * inverse;                                      \
+            const int16 code = is_high ? turbo_codes_##high(z) : turbo_codes_##low(z);                                 \
+            const float16 centroids =                                                                                  \
+                is_high ? lookup16(TURBO_CENTROIDS_##high, code) : lookup16(TURBO_CENTROIDS_##low, code);              \
+            c_squares = fma(centroids, centroids, c_squares);                                                          \
+            c_y = fma(centroids, x[c], c_y);                                                                           \
+            if (is_high) turbo_store_##high(row + 2 * high * c, code);                                                 \
+            else turbo_store_##low(row + 2 * low * c + 2 * (high - low) * TURBO_CHUNKS_HIGH(n), code);                 \
+        }                                                                                                              \
+        const float factor = turbo_factor(square, turbo_sum(c_squares), turbo_sum(c_y), n, norm);                      \
+        store_half(row + TURBO_SCALE_AT(high, low, n), isnan(square) ? NAN : factor);                                  \
     }
 
 #define FORMAT_PACKED_turbo4 1

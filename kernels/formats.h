@@ -3,6 +3,7 @@
 #include "format_f16.h"
 #include "format_bf16.h"
 #include "format_packed.h"
+#include "format_ggml.h"
 #include "format_q8_0.h"
 #include "format_q5_1.h"
 #include "format_q5_0.h"

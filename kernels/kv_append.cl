@@ -3,8 +3,13 @@
  *
  *     groups   | K rows 0 .. n-1 | n .. 2n-1 | ... | V rows 0 .. n-1 | ...
  *
+ * A row for a packed format is quantized as a whole: it is loaded, rotated if the format wants that, and from there
+ * scales, codes and bytes are made, all in registers and private memory.
+ *
  * Layouts: kv_append_params.h. Needs -D:
- *     K_FORMAT, V_FORMAT   of the caches: f32, f16 or bf16
+ *     K_FORMAT, V_FORMAT   of the caches
+ *     USES_F               of each packed format F of the two
+ *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is packed
  */
 #include "kv_append_params.h"
 
@@ -12,26 +17,47 @@
 #error "kv_append.cl needs -D K_FORMAT and V_FORMAT"
 #endif
 
-#include "format_f32.h"
-#include "format_f16.h"
-#include "format_bf16.h"
+#include "float16_math.h"
+#include "formats.h"
 #include "format_any.h"
+#include "rotation.h"
+#include "kv_rows.h"
 
-/* The number of the row where token's row goes, or what is outside the cache. */
-static inline long row_index(const kv_append_side* side, const __global uchar* memory, uint batch, uint head,
-                             uint token) {
-    const __global uchar* indices = memory + side->row_indices.offset +
-                                    (batch % side->index_batch) * side->row_indices.stride[0] +
-                                    (head % side->index_heads) * side->row_indices.stride[1];
-    return side->index_type == TYPE_I64 ? ((const __global long*)indices)[token]
-                                        : ((const __global int*)indices)[token];
-}
+#define ROTATE_0(x, size)
+#define ROTATE_1(x, size) rotate_to_store(x, size)
 
-/* One side with the stores of its format. */
-#define APPEND_ROWS(FORMAT)                                                                                            \
-    static inline void JOIN(append_rows_, FORMAT)(const kv_append_side* side, const __global uchar* src_memory,        \
-                                                  __global uchar* cache_memory, const __global uchar* index_memory,    \
-                                                  uint group_number) {                                                 \
+#define STORE_PACKED_ROW(name, FORMAT, SIZE)                                                                           \
+    __attribute__((noinline)) static void name(__global uchar* to, const __global uchar* from, uint type, uint size,   \
+                                               uint norm) {                                                            \
+        float16 x[SIZE / 16];                                                                                          \
+        for (uint c = 0; c < SIZE / 16; ++c) x[c] = load16_any(from, type, c * 16);                                    \
+        JOIN(ROTATE_, JOIN(FORMAT_ROTATED_, FORMAT))(x, SIZE);                                                         \
+        JOIN(store_row_, FORMAT)(to, x, SIZE, norm);                                                                   \
+    }
+
+#define STORE_DENSE_ROW(name, FORMAT)                                                                                  \
+    static inline void name(__global uchar* to, const __global uchar* from, uint type, uint size, uint norm) {         \
+        uint i = 0;                                                                                                    \
+        for (; i + 16 <= size; i += 16) JOIN(store16_, FORMAT)(to, i, load16_any(from, type, i));                      \
+        for (; i < size; ++i) JOIN(store_, FORMAT)(to, i, load_any(from, type, i));                                    \
+    }
+
+#if JOIN(FORMAT_PACKED_, K_FORMAT)
+STORE_PACKED_ROW(store_k_row, K_FORMAT, K_SIZE)
+#else
+STORE_DENSE_ROW(store_k_row, K_FORMAT)
+#endif
+
+#if JOIN(FORMAT_PACKED_, V_FORMAT)
+STORE_PACKED_ROW(store_v_row, V_FORMAT, V_SIZE)
+#else
+STORE_DENSE_ROW(store_v_row, V_FORMAT)
+#endif
+
+/* One group's rows of a side. */
+#define APPEND_ROWS(name, store_row)                                                                                   \
+    static inline void name(const kv_append_side* side, const __global uchar* src, __global uchar* cache,              \
+                            const __global uchar* indices, uint group_number) {                                        \
         const ulong rows = (ulong)side->batch * side->heads * side->tokens;                                            \
         const ulong first = (ulong)group_number * side->rows_per_group;                                                \
         const ulong end = min(first + side->rows_per_group, rows);                                                     \
@@ -39,21 +65,16 @@ static inline long row_index(const kv_append_side* side, const __global uchar* m
             const uint token = number % side->tokens;                                                                  \
             const uint head = number / side->tokens % side->heads;                                                     \
             const uint batch = number / side->tokens / side->heads;                                                    \
-            const long index = row_index(side, index_memory, batch, head, token);                                      \
+            const long index = row_index(indices, &side->row_indices, side->index_type, batch % side->index_batch,     \
+                                         head % side->index_heads, token);                                             \
             if (index < 0 || index >= side->slots) continue;                                                           \
-            const __global uchar* from = src_memory + side->src.offset + batch * side->src.stride[0] +                 \
-                                         head * side->src.stride[1] + token * side->src.stride[2];                     \
-            __global uchar* to = cache_memory + side->cache.offset + batch * side->cache.stride[0] +                   \
-                                 head * side->cache.stride[1] + index * side->cache.stride[2];                         \
-            uint i = 0;                                                                                                \
-            for (; i + 16 <= side->size; i += 16) JOIN(store16_, FORMAT)(to, i, load16_any(from, side->src_type, i));  \
-            for (; i < side->size; ++i) JOIN(store_, FORMAT)(to, i, load_any(from, side->src_type, i));                \
+            store_row(cache + row_offset(&side->cache, batch, head, index),                                            \
+                      src + row_offset(&side->src, batch, head, token), side->src_type, side->size, side->norm);       \
         }                                                                                                              \
     }
 
-APPEND_ROWS(f32)
-APPEND_ROWS(f16)
-APPEND_ROWS(bf16)
+APPEND_ROWS(append_k_rows, store_k_row)
+APPEND_ROWS(append_v_rows, store_v_row)
 
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
 kv_append(const kv_append_params p, const __global uchar* k_src, __global uchar* k_cache,
@@ -61,8 +82,6 @@ kv_append(const kv_append_params p, const __global uchar* k_src, __global uchar*
           const __global uchar* v_row_indices, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
     const uint group_number = (uint)get_group_id(0) + group_base;
-    if (group_number < p.k.groups)
-        JOIN(append_rows_, K_FORMAT)(&p.k, k_src, k_cache, k_row_indices, group_number);
-    else
-        JOIN(append_rows_, V_FORMAT)(&p.v, v_src, v_cache, v_row_indices, group_number - p.k.groups);
+    if (group_number < p.k.groups) append_k_rows(&p.k, k_src, k_cache, k_row_indices, group_number);
+    else append_v_rows(&p.v, v_src, v_cache, v_row_indices, group_number - p.k.groups);
 }

@@ -19,13 +19,15 @@ typedef struct kv_append_side {
     winnow_u32 index_type; /* TYPE_I32 or TYPE_I64 */
     winnow_u32 groups;     /* 0: the side is absent */
     winnow_u32 rows_per_group;
+    winnow_u32 norm;       /* WINNOW_NORM_*, for a turbo cache */
+    winnow_u32 reserved;
 } kv_append_side;
 
 typedef struct kv_append_params {
     kv_append_side k, v;
 } kv_append_params;
 
-#define KV_APPEND_PARAMS_SIZE 288
+#define KV_APPEND_PARAMS_SIZE 304
 #ifdef __OPENCL_VERSION__
 typedef char kv_append_params_size_differs_from_the_host[sizeof(kv_append_params) == KV_APPEND_PARAMS_SIZE ? 1 : -1];
 #else

@@ -3,7 +3,10 @@
 
 #include <cstdio>
 
+#include "opencl/hadamard.hpp"
 #include "opencl/kv_append.hpp"
+#include "opencl/kv_dequantize.hpp"
+#include "opencl/kv_requantize.hpp"
 #include "opencl/platform.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/sdpa.hpp"
@@ -17,7 +20,7 @@ class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)), runtime_(request), sdpa_(runtime_, options_),
-          kv_append_(runtime_) {}
+          kv_append_(runtime_), kv_requantize_(runtime_), kv_dequantize_(runtime_), hadamard_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);
@@ -38,25 +41,17 @@ public:
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
         return kv_append_.launch(args, want_event);
     }
-    // Not offered yet.
-    std::string validate(const KvRequantize&) const override {
-        throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_requantize");
+    std::string validate(const KvRequantize& args) const override { return kv_requantize_.validate(args); }
+    std::string validate(const KvDequantize& args) const override { return kv_dequantize_.validate(args); }
+    std::string validate(const Hadamard& args) const override { return hadamard_.validate(args); }
+    std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override {
+        return kv_requantize_.launch(args, want_event);
     }
-    std::string validate(const KvDequantize&) const override {
-        throw Error(WINNOW_ERROR_UNIMPLEMENTED, "kv_dequantize");
+    std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
+        return kv_dequantize_.launch(args, want_event);
     }
-    std::string validate(const Hadamard&) const override { throw Error(WINNOW_ERROR_UNIMPLEMENTED, "hadamard"); }
-    std::unique_ptr<Event> launch(const KvRequantize& args, bool) override {
-        validate(args);
-        return nullptr;
-    }
-    std::unique_ptr<Event> launch(const KvDequantize& args, bool) override {
-        validate(args);
-        return nullptr;
-    }
-    std::unique_ptr<Event> launch(const Hadamard& args, bool) override {
-        validate(args);
-        return nullptr;
+    std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
+        return hadamard_.launch(args, want_event);
     }
 
     void flush() override { runtime_.flush(); }
@@ -68,6 +63,9 @@ private:
     Runtime runtime_;
     SdpaLauncher sdpa_;
     KvAppendLauncher kv_append_;
+    KvRequantizeLauncher kv_requantize_;
+    KvDequantizeLauncher kv_dequantize_;
+    HadamardLauncher hadamard_;
 };
 
 } // namespace

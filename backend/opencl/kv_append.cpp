@@ -1,30 +1,39 @@
 // From winnow::KvAppend to a launch of kv_append.
 #include "opencl/kv_append.hpp"
 
-#include <algorithm>
-#include <limits>
-
 #include "kv_append_params.h"
+#include "opencl/kv_rows.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
 namespace {
 
-// An absent side takes the format of the other one: its code is not reached.
-Type format_of(const AppendRows& side, const AppendRows& other) { return side ? side.cache.type : other.cache.type; }
+// A side's cache; an absent side stands in with that of the other one, its code is not reached.
+const Tensor& cache_of(const AppendRows& side, const AppendRows& other) { return side ? side.cache : other.cache; }
 
 void check_side(const AppendRows& side, const std::string& name) {
     if (!side) return;
-    if (!is_storage_format(side.cache.type)) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED,
-                    name + "_cache: no kernel writes the format " + type_name(side.cache.type));
+    check_row(side.cache, name + "_cache");
+    check_row_count(side.src.shape, name + "_src");
+}
+
+// "_d128", or "_d128v64" where the sides' rows differ; only packed formats make a program for one size.
+std::string sizes_of(const Tensor& k, const Tensor& v) {
+    std::string text;
+    if (is_packed(k.type)) text += "_d" + std::to_string(k.shape[3]);
+    if (is_packed(v.type) && (text.empty() || v.shape[3] != k.shape[3])) {
+        text.append(text.empty() ? "_v" : "v").append(std::to_string(v.shape[3]));
     }
-    const auto& shape = side.src.shape;
-    constexpr int64_t most = std::numeric_limits<int32_t>::max();
-    if (shape[2] > most || shape[1] > most / shape[2] || shape[0] > most / (shape[1] * shape[2]) || shape[3] > most) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED,
-                    name + "_src: more than " + std::to_string(most) + " rows or elements of a row");
-    }
+    return text;
+}
+
+std::string options_of(const Tensor& k, const Tensor& v) {
+    std::string options = uses_option(k.type);
+    if (v.type != k.type) options += uses_option(v.type);
+    if (is_packed(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
+    if (is_packed(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
+    options.append("-DK_FORMAT=").append(format_name(k.type));
+    return options.append(" -DV_FORMAT=").append(format_name(v.type));
 }
 
 struct BoundSide {
@@ -53,11 +62,9 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
     result.index_heads = static_cast<uint32_t>(side.row_indices.shape[1]);
     result.src_type = static_cast<uint32_t>(side.src.type);
     result.index_type = static_cast<uint32_t>(side.row_indices.type);
-    // A handful of groups for each unit of the device, but none with less work than its start costs.
+    result.norm = static_cast<uint32_t>(side.norm);
     const uint32_t rows = result.batch * result.heads * result.tokens;
-    const uint32_t elements_of_a_group = 8192;
-    const uint32_t smallest = std::max(1u, elements_of_a_group / result.size);
-    result.rows_per_group = std::max(smallest, rows / (8 * compute_units) + 1);
+    result.rows_per_group = rows_per_group(rows, result.size, compute_units);
     result.groups = (rows + result.rows_per_group - 1) / result.rows_per_group;
     return result;
 }
@@ -72,19 +79,18 @@ std::string KvAppendLauncher::validate(const KvAppend& args) const {
     check_side(args.k, "k");
     check_side(args.v, "v");
     const Variant& variant = choose();
+    const Tensor& k = cache_of(args.k, args.v);
+    const Tensor& v = cache_of(args.v, args.k);
     std::string name(variant.entry_point);
-    name.append("_").append(variant.shape).append("_").append(format_name(format_of(args.k, args.v)));
-    return name.append("_").append(format_name(format_of(args.v, args.k)));
+    name.append("_").append(variant.shape).append("_").append(format_name(k.type));
+    return name.append("_").append(format_name(v.type)).append(sizes_of(k, v));
 }
 
 std::unique_ptr<Event> KvAppendLauncher::launch(const KvAppend& args, bool want_event) {
     check_side(args.k, "k");
     check_side(args.v, "v");
     const Variant& variant = choose();
-    std::string options = "-DK_FORMAT=";
-    options += format_name(format_of(args.k, args.v));
-    options += " -DV_FORMAT=";
-    options += format_name(format_of(args.v, args.k));
+    const std::string options = options_of(cache_of(args.k, args.v), cache_of(args.v, args.k));
     Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, options);
 
     Operation operation(runtime_);

@@ -46,7 +46,7 @@ struct Operation::Staged {
     void copy_out(RuntimeState& state) const {
         std::vector<std::byte> bytes(tensor.extent());
         copy_from_device(state, *memory, 0, bytes.data(), bytes.size());
-        const auto row_size = static_cast<size_t>(tensor.shape[3]) * type_size(tensor.type);
+        const uint64_t row_size = row_bytes(tensor.type, tensor.shape[3]);
         for (int64_t a = 0; a < tensor.shape[0]; ++a)
             for (int64_t b = 0; b < tensor.shape[1]; ++b)
                 for (int64_t c = 0; c < tensor.shape[2]; ++c) {

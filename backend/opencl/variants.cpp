@@ -18,7 +18,7 @@ bool every_device(const Capabilities&) { return true; }
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
-constexpr std::array<Variant, 3> list{{
+constexpr std::array<Variant, 6> list{{
     // All rows of a KV head in one pass over K and V. From 17 rows on the transposition that sdpa_prefill makes first
     // pays.
     {"sdpa", "vector", "sdpa_vector.cl", "sdpa_vector", "cpu", every_device, 8, 16, sdpa_vector_rows},
@@ -26,6 +26,10 @@ constexpr std::array<Variant, 3> list{{
     {"sdpa", "prefill", "sdpa_prefill.cl", "sdpa_prefill", "cpu", every_device, any, any, sdpa_prefill_rows},
     // Rows of K and V in one launch.
     {"kv_append", "", "kv_append.cl", "kv_append", "cpu", every_device, any, any, nullptr},
+    // Rows from format to format, and the rotation alone.
+    {"kv_requantize", "", "kv_requantize.cl", "kv_requantize", "cpu", every_device, any, any, nullptr},
+    {"kv_dequantize", "", "kv_dequantize.cl", "kv_dequantize", "cpu", every_device, any, any, nullptr},
+    {"hadamard", "", "hadamard.cl", "hadamard", "cpu", every_device, any, any, nullptr},
 }};
 
 bool can_be_forced(std::string_view kernel) {

@@ -15,7 +15,7 @@ struct Capabilities;
 
 // One kernel variant: what dispatch knows about it.
 struct Variant {
-    std::string_view operation;             // "sdpa" or "kv_append"
+    std::string_view operation;             // "sdpa", "kv_append", ...
     std::string_view forced_as;             // its value of kernel=; empty where the operation has one kernel
     std::string_view file;                  // of the embedded ones
     std::string_view entry_point;           // begins the variant's name, too

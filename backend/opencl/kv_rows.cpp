@@ -1,0 +1,105 @@
+// Checks, division and launch of the operations on rows.
+#include "opencl/kv_rows.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "kv_rows_params.h"
+#include "opencl/view.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+const Variant& check(const Runtime& runtime, const std::string& operation, const RowsMoved& args) {
+    check_row(args.src, operation + ": src");
+    check_row(args.dst, operation + ": dst");
+    const auto& shape = args.dst.shape;
+    check_row_count({shape[0], shape[1], args.rows, shape[3]}, operation + ": dst");
+    return choose_variant(operation, runtime.capabilities(), {}, 0, 0);
+}
+
+bool is_sized(const RowsMoved& args) { return is_packed(args.src.type) || is_packed(args.dst.type); }
+
+kv_rows_params make_params(const RowsMoved& args, uint32_t compute_units) {
+    kv_rows_params params{};
+    params.slots = args.src.shape[2];
+    params.batch = static_cast<uint32_t>(args.dst.shape[0]);
+    params.heads = static_cast<uint32_t>(args.dst.shape[1]);
+    params.rows = static_cast<uint32_t>(args.rows);
+    params.size = static_cast<uint32_t>(args.dst.shape[3]);
+    params.index_batch = params.index_heads = 1;
+    if (args.row_indices) {
+        params.index_batch = static_cast<uint32_t>(args.row_indices.shape[0]);
+        params.index_heads = static_cast<uint32_t>(args.row_indices.shape[1]);
+    }
+    params.index_type = static_cast<uint32_t>(args.row_indices.type);
+    params.norm = static_cast<uint32_t>(args.norm);
+    const uint64_t rows = uint64_t{params.batch} * params.heads * params.rows;
+    params.rows_per_group = rows_per_group(rows, params.size, compute_units);
+    return params;
+}
+
+} // namespace
+
+void check_row(const Tensor& tensor, const std::string& name) {
+    if (!is_storage_format(tensor.type)) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED, name + ": no kernel takes the format " + type_name(tensor.type));
+    }
+    if (is_packed(tensor.type) && tensor.shape[3] > largest_packed_row) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    name + ": rows of " + type_name(tensor.type) + " of up to " + std::to_string(largest_packed_row) +
+                        " elements are supported, given are " + std::to_string(tensor.shape[3]));
+    }
+}
+
+void check_row_count(const std::array<int64_t, 4>& rows, const std::string& name) {
+    constexpr int64_t most = std::numeric_limits<int32_t>::max();
+    if (rows[2] > most || rows[1] > most / rows[2] || rows[0] > most / (rows[1] * rows[2]) || rows[3] > most) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    name + ": more than " + std::to_string(most) + " rows or elements of a row");
+    }
+}
+
+uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units) {
+    constexpr int64_t elements_of_a_group = 8192;
+    const auto smallest = static_cast<uint64_t>(std::max<int64_t>(1, elements_of_a_group / elements));
+    return static_cast<uint32_t>(std::max(smallest, rows / (8 * compute_units) + 1));
+}
+
+std::string uses_option(Type type) { return is_packed(type) ? "-DUSES_" + format_name(type) + " " : ""; }
+
+std::string validate_rows(const Runtime& runtime, const std::string& operation, const RowsMoved& args) {
+    const Variant& variant = check(runtime, operation, args);
+    std::string name(variant.entry_point);
+    name.append("_").append(variant.shape).append("_").append(format_name(args.src.type));
+    name.append("_").append(format_name(args.dst.type));
+    if (is_sized(args)) name += "_d" + std::to_string(args.dst.shape[3]);
+    return name;
+}
+
+std::unique_ptr<Event> launch_rows(Runtime& runtime, const std::string& operation, const RowsMoved& args,
+                                   bool want_event) {
+    const Variant& variant = check(runtime, operation, args);
+    std::string options = uses_option(args.src.type);
+    if (args.dst.type != args.src.type) options += uses_option(args.dst.type);
+    if (is_sized(args)) options += "-DSIZE=" + std::to_string(args.dst.shape[3]) + " ";
+    options.append("-DSRC_FORMAT=").append(format_name(args.src.type));
+    options.append(" -DDST_FORMAT=").append(format_name(args.dst.type));
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, options);
+
+    Operation bound(runtime);
+    const Bound src = bound.bind(args.src, Access::read);
+    const Bound dst = bound.bind(args.dst, args.access);
+    const Bound row_indices = bound.bind(args.row_indices, Access::read);
+    kv_rows_params params = make_params(args, runtime.capabilities().compute_units);
+    params.src = view(args.src, src);
+    params.dst = view(args.dst, dst);
+    if (args.row_indices) params.row_indices = view(args.row_indices, row_indices);
+    const uint64_t rows = uint64_t{params.batch} * params.heads * params.rows;
+    const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
+    bound.launch(kernel, params, {src.memory, dst.memory, row_indices.memory},
+                 Grid{.groups = {static_cast<size_t>(groups), 1, 1}, .work = rows * params.size});
+    return bound.complete(want_event);
+}
+
+} // namespace winnow::opencl

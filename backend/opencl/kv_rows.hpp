@@ -1,0 +1,43 @@
+// What the launchers of the operations on rows share: which rows their kernels take, how the rows are divided, and the
+// launch of those that take rows from one tensor to another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "device/device.hpp"
+#include "opencl/runtime.hpp"
+#include "opencl/variants.hpp"
+
+namespace winnow::opencl {
+
+// A row of a packed format is taken as a whole, in private memory.
+constexpr int64_t largest_packed_row = 576;
+
+// Throw UNSUPPORTED with the reason. name: of the tensor, in messages.
+void check_row(const Tensor& tensor, const std::string& name);
+void check_row_count(const std::array<int64_t, 4>& rows, const std::string& name); // [a, b, rows, elements]
+
+// A handful of groups for each unit of the device, but none with less work than its start costs.
+uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units);
+
+// "-DUSES_q4_0 " for a packed format: the program compiles its code.
+std::string uses_option(Type type);
+
+// Rows of src to rows of dst, for kv_requantize and kv_dequantize: one specialisation for each pair of formats and, if
+// one is packed, size of a row.
+struct RowsMoved {
+    const Tensor& src;
+    const Tensor& dst;
+    const Tensor& row_indices; // absent: row i is row i
+    int64_t rows;              // of each head
+    Norm norm = Norm::corrected;
+    Access access; // to dst
+};
+
+std::string validate_rows(const Runtime& runtime, const std::string& operation, const RowsMoved& args);
+std::unique_ptr<Event> launch_rows(Runtime& runtime, const std::string& operation, const RowsMoved& args,
+                                   bool want_event);
+
+} // namespace winnow::opencl

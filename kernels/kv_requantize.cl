@@ -1,0 +1,42 @@
+/* kv_requantize: rewrites rows of a cache in another format, apart or in place. "cpu" shape: one work-item per
+ * work-group, which takes some rows one after another.
+ *
+ *     src  | row 0       | row 1       | ...        in place a row of dst begins where src's begins
+ *     dst  | row 0 |     | row 1 |     | ...
+ *
+ * Layouts: kv_rows_params.h. Needs -D:
+ *     SRC_FORMAT, DST_FORMAT
+ *     USES_F   of each packed format F of the two
+ *     SIZE     elements of a row, up to 576, where one of the formats is packed
+ */
+#include "kv_rows_params.h"
+
+#if !defined(SRC_FORMAT) || !defined(DST_FORMAT)
+#error "kv_requantize.cl needs -D SRC_FORMAT and DST_FORMAT"
+#endif
+
+#include "float16_math.h"
+#include "formats.h"
+#include "format_any.h"
+#include "rotation.h"
+#include "kv_rows.h"
+#include "kv_move_row.h"
+
+__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+kv_requantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
+              const __global uchar* row_indices, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+    const ulong first = ((ulong)get_group_id(0) + group_base) * p.rows_per_group;
+    const ulong end = min(first + p.rows_per_group, (ulong)p.batch * p.heads * p.rows);
+    for (ulong number = first; number < end; ++number) {
+        const uint head = number / p.rows % p.heads;
+        const uint batch = number / p.rows / p.heads;
+        long row = number % p.rows;
+        if (p.index_type != TYPE_NONE)
+            row = row_index(row_indices, &p.row_indices, p.index_type, batch % p.index_batch, head % p.index_heads,
+                            (uint)row);
+        if (row < 0 || row >= p.slots) continue;
+        move_row(dst + row_offset(&p.dst, batch, head, row), src + row_offset(&p.src, batch, head, row), p.size,
+                 p.norm);
+    }
+}

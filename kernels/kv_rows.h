@@ -1,0 +1,13 @@
+/* Where the rows of a cache lie. Needs before it: tensor_view.h. */
+
+/* What a tensor of row indices says of a row. */
+static inline long row_index(const __global uchar* memory, const tensor_view* view, uint type, uint batch, uint head,
+                             uint row) {
+    const __global uchar* indices =
+        memory + view->offset + (long)batch * view->stride[0] + (long)head * view->stride[1];
+    return type == TYPE_I64 ? ((const __global long*)indices)[row] : ((const __global int*)indices)[row];
+}
+
+static inline ulong row_offset(const tensor_view* view, uint batch, uint head, long row) {
+    return view->offset + batch * view->stride[0] + head * view->stride[1] + row * view->stride[2];
+}
