@@ -23,12 +23,10 @@ static inline float16 lookup16(float16 table, int16 index) {
 #ifdef HAS_AVX512_BUILTINS
     return __builtin_ia32_permvarsf512(table, index);
 #else
-    float values[16];
-    vstore16(table, 0, values);
-    const int16 i = index & 15;
-    return (float16)(values[i.s0], values[i.s1], values[i.s2], values[i.s3], values[i.s4], values[i.s5], values[i.s6],
-                     values[i.s7], values[i.s8], values[i.s9], values[i.sa], values[i.sb], values[i.sc], values[i.sd],
-                     values[i.se], values[i.sf]);
+    const int16 i = index & 15; /* the compiler makes one permutation of this, where there is one */
+    return (float16)(table[i.s0], table[i.s1], table[i.s2], table[i.s3], table[i.s4], table[i.s5], table[i.s6],
+                     table[i.s7], table[i.s8], table[i.s9], table[i.sa], table[i.sb], table[i.sc], table[i.sd],
+                     table[i.se], table[i.sf]);
 #endif
 }
 
