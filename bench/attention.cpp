@@ -5,8 +5,8 @@ namespace winnow::bench {
 
 Attention::Attention(Backend& backend, const AttentionSizes& sizes)
     : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.q_len * sizes.head_size),
-      k_(backend, sizes.type, sizes.kv_heads * sizes.kv_len * sizes.head_size),
-      v_(backend, sizes.type, sizes.kv_heads * sizes.kv_len * sizes.head_size),
+      k_(backend, sizes.k_type, sizes.kv_heads * sizes.kv_len, sizes.head_size),
+      v_(backend, sizes.v_type, sizes.kv_heads * sizes.kv_len, sizes.head_size),
       out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.q_len * sizes.head_size),
       scores_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.q_len * sizes.kv_len),
       q_tensor_(q_.tensor(1, sizes.q_heads(), sizes.q_len, sizes.head_size)),
@@ -27,6 +27,20 @@ winnow_sdpa_desc Attention::with(uint32_t scores_mode) const {
     desc.scores_mode = scores_mode;
     desc.scores_out = scores_mode == WINNOW_SCORES_NONE ? nullptr : &scores_tensor_;
     return desc;
+}
+
+winnow_kv_dequantize_desc Attention::rows_to(const Attention& dense, bool keys) const {
+    winnow_kv_dequantize_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.src = keys ? &k_tensor_ : &v_tensor_;
+    desc.dst = keys ? &dense.k_tensor_ : &dense.v_tensor_;
+    return desc;
+}
+
+void Attention::run_old_way(Attention& dense) {
+    backend_.enqueue(rows_to(dense, true));
+    backend_.enqueue(rows_to(dense, false));
+    dense.run();
 }
 
 } // namespace winnow::bench

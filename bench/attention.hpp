@@ -7,7 +7,7 @@ namespace winnow::bench {
 
 struct AttentionSizes {
     int64_t kv_heads, group, q_len, kv_len, head_size;
-    uint32_t type;
+    uint32_t k_type, v_type;
 
     int64_t q_heads() const { return kv_heads * group; }
 };
@@ -19,6 +19,10 @@ public:
     void set_causal() { desc_.is_causal = 1; }
     void run() { backend_.run(with(WINNOW_SCORES_NONE)); }
     void run_with_scores() { backend_.run(with(WINNOW_SCORES_BIASED)); }
+    // The way without fused kernels: all of K and V made dense, in `dense`, and attention of that. is_possible: whether
+    // the backend makes rows dense.
+    bool old_way_is_possible(const Attention& dense) { return backend_.can(rows_to(dense, true)); }
+    void run_old_way(Attention& dense);
     std::string variant() { return backend_.variant(with(WINNOW_SCORES_NONE)); }
 
     const AttentionSizes& sizes() const { return sizes_; }
@@ -28,6 +32,7 @@ public:
 
 private:
     winnow_sdpa_desc with(uint32_t scores_mode) const;
+    winnow_kv_dequantize_desc rows_to(const Attention& dense, bool keys) const;
 
     Backend& backend_;
     AttentionSizes sizes_;
@@ -49,11 +54,11 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// The same problem for ggml's flash attention on the CPU. is_available() is false where the program was built without
-// ggml.
+// The same problem for ggml's flash attention on the CPU. reads() is false where ggml has no such formats or
+// the program was built without it.
 class GgmlAttention {
 public:
-    static bool is_available();
+    static bool reads(uint32_t k_type, uint32_t v_type);
     GgmlAttention(const Attention& problem, bool is_causal, uint32_t threads);
     ~GgmlAttention();
     void run();

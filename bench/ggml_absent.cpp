@@ -7,7 +7,7 @@ namespace winnow::bench {
 
 struct GgmlAttention::State {};
 
-bool GgmlAttention::is_available() { return false; }
+bool GgmlAttention::reads(uint32_t, uint32_t) { return false; }
 
 GgmlAttention::GgmlAttention(const Attention&, bool, uint32_t) { throw std::logic_error("built without ggml"); }
 

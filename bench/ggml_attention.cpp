@@ -10,8 +10,20 @@
 namespace winnow::bench {
 namespace {
 
+// GGML_TYPE_COUNT where ggml has no such format.
 ggml_type ggml_type_of(uint32_t type) {
-    return type == WINNOW_TYPE_F32 ? GGML_TYPE_F32 : type == WINNOW_TYPE_BF16 ? GGML_TYPE_BF16 : GGML_TYPE_F16;
+    switch (type) {
+    case WINNOW_TYPE_F32: return GGML_TYPE_F32;
+    case WINNOW_TYPE_F16: return GGML_TYPE_F16;
+    case WINNOW_TYPE_BF16: return GGML_TYPE_BF16;
+    case WINNOW_TYPE_Q8_0: return GGML_TYPE_Q8_0;
+    case WINNOW_TYPE_Q5_1: return GGML_TYPE_Q5_1;
+    case WINNOW_TYPE_Q5_0: return GGML_TYPE_Q5_0;
+    case WINNOW_TYPE_Q4_1: return GGML_TYPE_Q4_1;
+    case WINNOW_TYPE_Q4_0: return GGML_TYPE_Q4_0;
+    case WINNOW_TYPE_IQ4_NL: return GGML_TYPE_IQ4_NL;
+    default: return GGML_TYPE_COUNT;
+    }
 }
 
 } // namespace
@@ -27,7 +39,9 @@ struct GgmlAttention::State {
     }
 };
 
-bool GgmlAttention::is_available() { return true; }
+bool GgmlAttention::reads(uint32_t k_type, uint32_t v_type) {
+    return ggml_type_of(k_type) != GGML_TYPE_COUNT && ggml_type_of(v_type) != GGML_TYPE_COUNT;
+}
 
 GgmlAttention::GgmlAttention(const Attention& problem, bool is_causal, uint32_t threads)
     : state_(std::make_unique<State>()) {
@@ -50,8 +64,8 @@ GgmlAttention::GgmlAttention(const Attention& problem, bool is_causal, uint32_t 
         return made;
     };
     ggml_tensor* q = tensor(GGML_TYPE_F32, sizes.q_len, sizes.q_heads(), problem.q());
-    ggml_tensor* k = tensor(ggml_type_of(sizes.type), sizes.kv_len, sizes.kv_heads, problem.k());
-    ggml_tensor* v = tensor(ggml_type_of(sizes.type), sizes.kv_len, sizes.kv_heads, problem.v());
+    ggml_tensor* k = tensor(ggml_type_of(sizes.k_type), sizes.kv_len, sizes.kv_heads, problem.k());
+    ggml_tensor* v = tensor(ggml_type_of(sizes.v_type), sizes.kv_len, sizes.kv_heads, problem.v());
     ggml_tensor* mask = nullptr;
     if (is_causal) {
         mask = ggml_new_tensor_4d(context, GGML_TYPE_F16, sizes.kv_len, sizes.q_len, 1, 1);

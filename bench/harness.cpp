@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <sys/mman.h>
@@ -56,15 +57,6 @@ void* allocate_pages(uint64_t size) {
 
 } // namespace
 
-uint64_t type_size(uint32_t type) { return type == WINNOW_TYPE_F32 || type == WINNOW_TYPE_I32 ? 4 : 2; }
-
-const char* type_name(uint32_t type) {
-    return type == WINNOW_TYPE_F32    ? "f32"
-           : type == WINNOW_TYPE_F16  ? "f16"
-           : type == WINNOW_TYPE_BF16 ? "bf16"
-                                      : "i32";
-}
-
 Backend::Backend(const Options& options) {
     char message[1024] = "";
     if (winnow_library_open(options.backend.empty() ? nullptr : options.backend.c_str(), nullptr, &library_, message,
@@ -109,10 +101,38 @@ void Backend::run(const winnow_kv_append_desc& desc) {
     check(library_.api->finish(context_));
 }
 
+bool Backend::can(const winnow_kv_dequantize_desc& desc) {
+    return library_.api->supports_kv_dequantize(context_, &desc, nullptr, 0) == WINNOW_OK;
+}
+
+void Backend::enqueue(const winnow_kv_dequantize_desc& desc) {
+    check(library_.api->kv_dequantize(context_, &desc, nullptr));
+}
+
+uint64_t Backend::row_bytes(uint32_t type, int64_t elements) {
+    uint64_t bytes = 0;
+    char message[256] = "";
+    if (library_.api->row_bytes(type, elements, &bytes, message, sizeof message) != WINNOW_OK)
+        throw std::runtime_error(message);
+    return bytes;
+}
+
 Memory::Memory(Backend& backend, uint32_t type, int64_t elements)
     : backend_(backend), type_(type), size_(static_cast<uint64_t>(elements) * type_size(type)),
       data_(allocate_pages(size_)) {
     fill(data_, type, size_);
+    import();
+}
+
+Memory::Memory(Backend& backend, uint32_t type, int64_t rows, int64_t elements_of_a_row)
+    : backend_(backend), type_(type), size_(static_cast<uint64_t>(rows) * backend.row_bytes(type, elements_of_a_row)),
+      data_(allocate_pages(size_)) {
+    if (!is_packed(type)) fill(data_, type, size_);
+    import();
+    if (is_packed(type)) fill_packed(rows, elements_of_a_row);
+}
+
+void Memory::import() {
     winnow_buffer_desc desc{};
     desc.struct_size = sizeof desc;
     desc.kind = WINNOW_BUFFER_IMPORT_HOST;
@@ -121,6 +141,27 @@ Memory::Memory(Backend& backend, uint32_t type, int64_t elements)
     const int32_t status = backend_.library_.api->buffer_create(backend_.context_, &desc, &buffer_);
     if (status != WINNOW_OK) std::free(data_);
     backend_.check(status);
+}
+
+// Appends the same block of random rows again and again.
+void Memory::fill_packed(int64_t rows, int64_t elements_of_a_row) {
+    const int64_t block = std::min<int64_t>(rows, 4096);
+    const Memory source(backend_, WINNOW_TYPE_F32, block * elements_of_a_row);
+    const Memory indices(backend_, WINNOW_TYPE_I32, block);
+    const winnow_tensor from = source.tensor(1, 1, block, elements_of_a_row);
+    const winnow_tensor to = tensor(1, 1, rows, elements_of_a_row);
+    const winnow_tensor index = indices.tensor(1, 1, 1, block);
+    winnow_kv_append_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.k_src = &from;
+    desc.k_cache = &to;
+    desc.k_row_indices = &index;
+    for (int64_t first = 0; first < rows; first += block) {
+        // An index past the last row is padding.
+        std::iota(static_cast<int32_t*>(indices.data()), static_cast<int32_t*>(indices.data()) + block,
+                  static_cast<int32_t>(first));
+        backend_.run(desc);
+    }
 }
 
 Memory::~Memory() {
@@ -134,9 +175,10 @@ winnow_tensor Memory::tensor(int64_t a, int64_t b, int64_t c, int64_t d) const {
     tensor.type = type_;
     tensor.buffer = buffer_;
     const int64_t shape[4] = {a, b, c, d};
-    int64_t stride = static_cast<int64_t>(type_size(type_));
-    for (int axis = 3; axis >= 0; --axis) {
-        tensor.shape[axis] = shape[axis];
+    std::copy_n(shape, 4, tensor.shape);
+    tensor.stride[3] = static_cast<int64_t>(type_size(type_)); // 0 of a packed row
+    int64_t stride = static_cast<int64_t>(backend_.row_bytes(type_, d));
+    for (int axis = 2; axis >= 0; --axis) {
         tensor.stride[axis] = stride;
         stride *= shape[axis];
     }
@@ -171,7 +213,7 @@ std::vector<double> take_turns(const std::vector<std::function<void()>>& all, do
 }
 
 void print_row(const std::vector<std::string>& cells) {
-    for (size_t i = 0; i < cells.size(); ++i) std::printf(i == 0 ? "%-34s" : "%12s", cells[i].c_str());
+    for (size_t i = 0; i < cells.size(); ++i) std::printf(i == 0 ? "%-38s" : "%12s", cells[i].c_str());
     std::printf("\n");
     std::fflush(stdout);
 }

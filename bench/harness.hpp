@@ -10,16 +10,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include "types.hpp"
 #include "winnow_loader.h"
 
 namespace winnow::bench {
 
 struct Options {
-    std::string backend;  // a name or path for winnow_library_open
-    std::string device;   // winnow_context_desc.device
-    std::string variants; // winnow_context_desc.variants
-    std::string filter;   // of the benchmarks' names
-    uint32_t type = WINNOW_TYPE_F16;
+    std::string backend;             // a name or path for winnow_library_open
+    std::string device;              // winnow_context_desc.device
+    std::string variants;            // winnow_context_desc.variants
+    std::string filter;              // of the benchmarks' names
+    uint32_t type = WINNOW_TYPE_F16; // of K
+    uint32_t v_type = WINNOW_TYPE_F16;
     std::vector<int64_t> groups{1, 4, 8};
     std::vector<int64_t> head_sizes{64, 128};
     std::vector<int64_t> key_counts{512, 2048, 8192, 32768};
@@ -40,6 +42,9 @@ public:
     std::string variant(const winnow_sdpa_desc& desc);
     void run(const winnow_sdpa_desc& desc);      // and waits
     void run(const winnow_kv_append_desc& desc); // and waits
+    bool can(const winnow_kv_dequantize_desc& desc);
+    void enqueue(const winnow_kv_dequantize_desc& desc);
+    uint64_t row_bytes(uint32_t type, int64_t elements);
 
 private:
     friend class Memory;
@@ -50,20 +55,26 @@ private:
     winnow_device_info info_{};
 };
 
-// Host memory on pages of its own, filled with small random numbers of a type, and imported as a buffer.
+// Host memory on pages of its own, filled with small random numbers of a type, and imported as a buffer. Packed rows
+// are appended by the backend, so that they are what the format makes of random numbers.
 class Memory {
 public:
-    Memory(Backend& backend, uint32_t type, int64_t elements);
+    Memory(Backend& backend, uint32_t type, int64_t elements); // dense
+    Memory(Backend& backend, uint32_t type, int64_t rows, int64_t elements_of_a_row);
     ~Memory();
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
+    uint32_t type() const { return type_; }
     void* data() const { return data_; }
     uint64_t size() const { return size_; }
     // Dense view of the beginning.
     winnow_tensor tensor(int64_t a, int64_t b, int64_t c, int64_t d) const;
 
 private:
+    void fill_packed(int64_t rows, int64_t elements_of_a_row);
+    void import();
+
     Backend& backend_;
     uint32_t type_;
     uint64_t size_;
@@ -71,18 +82,16 @@ private:
     winnow_buffer* buffer_ = nullptr;
 };
 
-uint64_t type_size(uint32_t type);
-const char* type_name(uint32_t type);
-
 // Runs all in turn, again and again for `seconds`, and gives the shortest time of each, in seconds.
 std::vector<double> take_turns(const std::vector<std::function<void()>>& all, double seconds);
 
-// One line to stdout, columns 12 wide after a first one of 34.
+// One line to stdout, columns 12 wide after a first one of 38.
 void print_row(const std::vector<std::string>& cells);
 std::string fixed(double value, int digits);
 
 // The benchmarks. Each prints a table and returns its rows.
 nlohmann::json bench_sdpa_vector(const Options& options, Backend& backend);
+nlohmann::json bench_sparse_v(const Options& options, Backend& backend);
 nlohmann::json bench_sdpa_prefill(const Options& options, Backend& backend);
 nlohmann::json bench_kv_append(const Options& options, Backend& backend);
 

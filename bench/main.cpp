@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
-#include <map>
 
 #include <CLI/CLI.hpp>
 
@@ -27,20 +26,23 @@ int run(int argc, char** argv) {
     app.add_option("--kv-heads", options.kv_heads, "KV heads of the decode step")->check(CLI::PositiveNumber);
     app.add_option("--seconds", options.seconds, "time for each row")->check(CLI::PositiveNumber);
     app.add_option("--threads", options.threads, "threads of ggml")->check(CLI::PositiveNumber);
-    const std::map<std::string, uint32_t> types{
-        {"f32", WINNOW_TYPE_F32}, {"f16", WINNOW_TYPE_F16}, {"bf16", WINNOW_TYPE_BF16}};
-    app.add_option("--type", options.type, "storage of K and V: f32, f16 or bf16")
-        ->transform(CLI::CheckedTransformer(types));
+    const CLI::CheckedTransformer formats(storage_formats());
+    auto* type = app.add_option("--type", options.type, "storage format of K, and of V unless --v-type says otherwise")
+                     ->transform(formats);
+    const auto* v_type = app.add_option("--v-type", options.v_type, "storage format of V")->transform(formats);
     app.add_option("--json", json_file, "file for the results");
     CLI11_PARSE(app, argc, argv);
+    if (*type && !*v_type) options.v_type = options.type;
 
     Backend backend(options);
     std::printf("device: %s (%s), kernel shape %s\n", backend.info().name, backend.info().platform,
                 backend.info().kernel_shape);
     nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}};
     using Bench = nlohmann::json (*)(const Options&, Backend&);
-    const std::pair<const char*, Bench> benches[] = {
-        {"sdpa_vector", bench_sdpa_vector}, {"sdpa_prefill", bench_sdpa_prefill}, {"kv_append", bench_kv_append}};
+    const std::pair<const char*, Bench> benches[] = {{"sdpa_vector", bench_sdpa_vector},
+                                                     {"sparse_v", bench_sparse_v},
+                                                     {"sdpa_prefill", bench_sdpa_prefill},
+                                                     {"kv_append", bench_kv_append}};
     for (const auto& [name, bench] : benches) {
         if (std::string(name).find(options.filter) != std::string::npos) report[name] = bench(options, backend);
     }

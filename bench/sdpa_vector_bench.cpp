@@ -1,45 +1,76 @@
-// The decode step: one query token against a long cache.
-#include <limits>
+// The decode step: one query token against a long cache. Beside it: a plain read of the same bytes, ggml, the same
+// attention over an f16 cache, and the way without fused kernels, which makes the whole cache dense first.
 #include <optional>
 
 #include "attention.hpp"
 
 namespace winnow::bench {
+namespace {
+
+nlohmann::json measure(const Options& options, Backend& backend, const AttentionSizes& sizes) {
+    Attention problem(backend, sizes);
+    AttentionSizes f16_sizes = sizes;
+    f16_sizes.k_type = f16_sizes.v_type = WINNOW_TYPE_F16;
+    const bool is_f16 = sizes.k_type == WINNOW_TYPE_F16 && sizes.v_type == WINNOW_TYPE_F16;
+    ReadLimit limit(backend.info(), {&problem.k(), &problem.v()});
+
+    std::vector<std::function<void()>> turns{[&] { problem.run(); }, [&] { limit.run(); },
+                                             [&] { problem.run_with_scores(); }};
+    // Each has its place among the turns, or none.
+    std::optional<GgmlAttention> ggml;
+    std::optional<Attention> f16;
+    std::optional<size_t> ggml_turn, f16_turn, old_turn;
+    const auto add = [&](std::function<void()> turn) {
+        turns.push_back(std::move(turn));
+        return turns.size() - 1;
+    };
+    if (GgmlAttention::reads(sizes.k_type, sizes.v_type)) {
+        ggml.emplace(problem, false, options.threads);
+        ggml_turn = add([&] { ggml->run(); });
+    }
+    if (!is_f16) {
+        f16.emplace(backend, f16_sizes);
+        f16_turn = add([&] { f16->run(); });
+        if (problem.old_way_is_possible(*f16)) old_turn = add([&] { problem.run_old_way(*f16); });
+    }
+
+    const std::vector<double> seconds = take_turns(turns, options.seconds);
+    const auto times = [&](std::optional<size_t> turn) { return turn ? seconds[*turn] / seconds[0] : 0.0; };
+    const auto cell = [&](std::optional<size_t> turn) { return turn ? fixed(times(turn), 2) : std::string("-"); };
+    const double bytes = static_cast<double>(problem.k().size() + problem.v().size());
+    const double of_read = seconds[1] / seconds[0];
+    const double scores_cost = seconds[2] / seconds[0] - 1;
+    print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
+                   " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
+               fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1), fixed(of_read * 100, 1), cell(ggml_turn),
+               cell(f16_turn), cell(old_turn), fixed(scores_cost * 100, 1)});
+    nlohmann::json row{{"variant", problem.variant()},
+                       {"kv_heads", sizes.kv_heads},
+                       {"group", sizes.group},
+                       {"head_size", sizes.head_size},
+                       {"keys", sizes.kv_len},
+                       {"seconds", seconds[0]},
+                       {"read_seconds", seconds[1]},
+                       {"fraction_of_read", of_read},
+                       {"scores_cost", scores_cost},
+                       {"k_type", type_name(sizes.k_type)},
+                       {"v_type", type_name(sizes.v_type)}};
+    if (ggml_turn) row["times_ggml"] = times(ggml_turn);
+    if (f16_turn) row["times_f16"] = times(f16_turn);
+    if (old_turn) row["times_dequantize_first"] = times(old_turn);
+    return row;
+}
+
+} // namespace
 
 nlohmann::json bench_sdpa_vector(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    print_row({"sdpa_vector: one query token", "ms", "GB/s", "% of read", "x ggml", "scores +%"});
+    print_row({"sdpa_vector: one query token", "ms", "GB/s", "% of read", "x ggml", "x f16", "x old way", "scores +%"});
     for (const int64_t head_size : options.head_sizes) {
         for (const int64_t group : options.groups) {
             for (const int64_t keys : options.key_counts) {
-                Attention problem(backend, {options.kv_heads, group, 1, keys, head_size, options.type});
-                ReadLimit limit(backend.info(), {&problem.k(), &problem.v()});
-                std::optional<GgmlAttention> ggml;
-                std::vector<std::function<void()>> turns{[&] { problem.run(); }, [&] { limit.run(); },
-                                                         [&] { problem.run_with_scores(); }};
-                if (GgmlAttention::is_available()) {
-                    ggml.emplace(problem, false, options.threads);
-                    turns.push_back([&] { ggml->run(); });
-                }
-                const std::vector<double> seconds = take_turns(turns, options.seconds);
-                const double bytes = static_cast<double>(problem.k().size() + problem.v().size());
-                const double of_read = seconds[1] / seconds[0];
-                const double scores_cost = seconds[2] / seconds[0] - 1;
-                const double to_ggml = ggml ? seconds[3] / seconds[0] : std::numeric_limits<double>::quiet_NaN();
-                print_row({std::string(type_name(options.type)) + " G=" + std::to_string(group) +
-                               " D=" + std::to_string(head_size) + " keys=" + std::to_string(keys),
-                           fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1), fixed(of_read * 100, 1),
-                           ggml ? fixed(to_ggml, 2) : "-", fixed(scores_cost * 100, 1)});
-                rows.push_back({{"variant", problem.variant()},
-                                {"kv_heads", options.kv_heads},
-                                {"group", group},
-                                {"head_size", head_size},
-                                {"keys", keys},
-                                {"seconds", seconds[0]},
-                                {"read_seconds", seconds[1]},
-                                {"fraction_of_read", of_read},
-                                {"scores_cost", scores_cost},
-                                {"times_ggml", to_ggml}});
+                rows.push_back(measure(options, backend,
+                                       {options.kv_heads, group, 1, keys, head_size, options.type, options.v_type}));
             }
         }
     }
