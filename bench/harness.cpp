@@ -101,6 +101,21 @@ void Backend::run(const winnow_kv_append_desc& desc) {
     check(library_.api->finish(context_));
 }
 
+void Backend::run(const winnow_kv_requantize_desc& desc) {
+    check(library_.api->kv_requantize(context_, &desc, nullptr));
+    check(library_.api->finish(context_));
+}
+
+void Backend::run(const winnow_kv_dequantize_desc& desc) {
+    enqueue(desc);
+    check(library_.api->finish(context_));
+}
+
+void Backend::run(const winnow_hadamard_desc& desc) {
+    check(library_.api->hadamard(context_, &desc, nullptr));
+    check(library_.api->finish(context_));
+}
+
 bool Backend::can(const winnow_kv_dequantize_desc& desc) {
     return library_.api->supports_kv_dequantize(context_, &desc, nullptr, 0) == WINNOW_OK;
 }

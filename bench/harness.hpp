@@ -42,6 +42,9 @@ public:
     std::string variant(const winnow_sdpa_desc& desc);
     void run(const winnow_sdpa_desc& desc);      // and waits
     void run(const winnow_kv_append_desc& desc); // and waits
+    void run(const winnow_kv_requantize_desc& desc);
+    void run(const winnow_kv_dequantize_desc& desc);
+    void run(const winnow_hadamard_desc& desc);
     bool can(const winnow_kv_dequantize_desc& desc);
     void enqueue(const winnow_kv_dequantize_desc& desc);
     uint64_t row_bytes(uint32_t type, int64_t elements);
