@@ -30,6 +30,7 @@ PINS = {
     "tcmlib": ("1.6.0", "46c2491988bfd18c4733eeb08aca6a386706a497b92cc51d155f37ddea003c14"),
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
+MLX = "0.32.4"
 INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf")
 # Without AMX: GCC 12 drops stores to the tile configuration that ggml loads, and its programs then die on such CPUs.
 LLAMA_CPP_OPTIONS = ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_SERVER=OFF",
@@ -96,6 +97,19 @@ def pip():
         venv.create(folder, clear=True, with_pip=True)
         (folder / ".done").touch()
     return [folder / "bin" / "python", "-m", "pip"]
+
+
+def mlx_python():
+    """A Python that can import MLX, whose quantizer the affine formats follow."""
+    folder = CACHE / f"mlx-{MLX}"  # not renamed into place, as for pip
+    with locked():
+        if not (folder / ".done").exists():
+            say(f"installing mlx {MLX}")
+            venv.create(folder, clear=True, with_pip=True)
+            run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", f"mlx[cpu]=={MLX}", "numpy"],
+                log=CACHE / "logs" / "mlx.log")
+            (folder / ".done").touch()
+    return folder / "bin" / "python"
 
 
 def download(name, folder):

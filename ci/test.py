@@ -40,6 +40,7 @@ def build(options):
         "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
         "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,
         "WINNOW_MODEL": parts.model(),
+        "WINNOW_MLX_PYTHON": parts.mlx_python(),
         "WINNOW_INTEL_ICD_DIR": icd,
         "WINNOW_INTEL_LIB_DIR": libraries,
     }
