@@ -51,10 +51,13 @@ static inline float2 affine_scale_and_bias(const float16* x, const uint chunks, 
     return code_of_0 == 0.0f ? (float2)(scale, 0.0f) : (float2)(edge / code_of_0, edge);
 }
 
+/* The nearest codes, ties to even: adding 1.5 * 2^23 leaves the nearest integer in the low bits. */
 static inline int16 affine_codes(float16 x, float2 scale_and_bias, const uint most) {
 #pragma OPENCL FP_CONTRACT OFF
-    const float16 code = rint((x - scale_and_bias.y) / scale_and_bias.x);
-    return convert_int16(fmin(fmax(code, 0.0f), (float)most)); /* of NaN 0 */
+    const float16 code = (x - scale_and_bias.y) / scale_and_bias.x;
+    const float16 positive = select((float16)(0.0f), code, code > 0.0f); /* of NaN 0 */
+    const float16 bounded = select((float16)((float)most), positive, positive < (float)most);
+    return as_int16(bounded + 12582912.0f) - 0x4b400000;
 }
 
 #define AFFINE_FORMAT(format, bits, group)                                                                             \

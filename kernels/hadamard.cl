@@ -30,9 +30,9 @@ __attribute__((noinline)) static void rotate_row(const hadamard_params* p, __glo
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
 hadamard(const hadamard_params p, const __global uchar* src, __global uchar* dst, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
-    const ulong first = ((ulong)get_group_id(0) + group_base) * p.rows_per_group;
-    const ulong end = min(first + p.rows_per_group, (ulong)p.planes * p.heads * p.rows);
-    for (ulong number = first; number < end; ++number) {
+    const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
+    const uint end = min(first + p.rows_per_group, p.planes * p.heads * p.rows);
+    for (uint number = first; number < end; ++number) {
         const uint row = number % p.rows;
         const uint head = number / p.rows % p.heads;
         const uint plane = number / p.rows / p.heads;

@@ -58,10 +58,10 @@ STORE_DENSE_ROW(store_v_row, V_FORMAT)
 #define APPEND_ROWS(name, store_row)                                                                                   \
     static inline void name(const kv_append_side* side, const __global uchar* src, __global uchar* cache,              \
                             const __global uchar* indices, uint group_number) {                                        \
-        const ulong rows = (ulong)side->batch * side->heads * side->tokens;                                            \
-        const ulong first = (ulong)group_number * side->rows_per_group;                                                \
-        const ulong end = min(first + side->rows_per_group, rows);                                                     \
-        for (ulong number = first; number < end; ++number) {                                                           \
+        const uint rows = side->batch * side->heads * side->tokens;                                                    \
+        const uint first = group_number * side->rows_per_group;                                                        \
+        const uint end = min(first + side->rows_per_group, rows);                                                      \
+        for (uint number = first; number < end; ++number) {                                                            \
             const uint token = number % side->tokens;                                                                  \
             const uint head = number / side->tokens % side->heads;                                                     \
             const uint batch = number / side->tokens / side->heads;                                                    \
