@@ -28,7 +28,8 @@ void run_cases(const std::vector<std::pair<SdpaCase, uint64_t>>& cases) {
 // ---- Pairs ---------------------------------------------------------------------------------------------------------
 
 int64_t draw_size(const Format& format, std::mt19937_64& engine) {
-    const int64_t sizes[] = {32, 48, 64, 64, 80, 96, 112, 128};
+    const int64_t sizes[] = {16, 32, 32,
+                             48, 64, 128}; // small ones, for the compiler's sake; register_sizes has the rest
     for (;;)
         if (const int64_t size = sizes[engine() % std::size(sizes)]; fits(format, size)) return size;
 }
@@ -36,9 +37,7 @@ int64_t draw_size(const Format& format, std::mt19937_64& engine) {
 // The formats, head sizes and rows of a pair: what its program depends on. The same whatever the seed.
 SdpaCase shape_of_pair(size_t k, size_t v) {
     std::mt19937_64 engine(k * formats().size() + v + 1);
-    const struct {
-        int64_t group, q_len;
-    } rows[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {2, 2}, {12, 1}, {1, 33}, {2, 20}, {9, 17}};
+    const struct { int64_t group, q_len; } rows[] = {{1, 1}, {2, 1}, {1, 1}, {1, 2}, {9, 1}, {4, 1}, {1, 20}, {2, 33}};
     SdpaCase c;
     c.k_type = formats()[k].type;
     c.v_type = formats()[v].type;

@@ -104,7 +104,7 @@ private:
             if (std::isinf(logit) || sum == 0) continue;
             delta[j] += unit * 4 * std::fabs(logit);
             p[j] = std::exp(logit - maximum) / sum;
-            dp[j] = std::exp(logit - maximum + delta[j]) / sum - p[j];
+            dp[j] = std::exp(logit - maximum + std::min(delta[j], 60.0)) / sum - p[j]; // finite: values may be 0
             if (p[j] > 1e-9) worst_delta = std::max(worst_delta, delta[j]);
             sum_error += dp[j];
         }
