@@ -5,13 +5,15 @@
  *
  * The code of element i lies at bit i * B of the codes, taken as one little-endian number. */
 #define AFFINE_ROW_BYTES(bits, group, n) ((n) * (bits) / 8 + (n) / (group) * 4)
+#define AFFINE_SCALE_AT(bits, n, i) ((n) * (bits) / 8 + (i) * 2)
+#define AFFINE_BIAS_AT(bits, group, n, i) ((n) * (bits) / 8 + ((n) / (group) + (i)) * 2)
 
-/* Elements first .. first + 15 of a group's scale and bias. */
-static inline float16 affine_load_8(const __global uchar* codes, uint first, float16 scale, float16 bias) {
-    return fma(scale, convert_float16(convert_int16(vload16(0, codes + first))), bias);
+/* The codes of elements first .. first + 15, looked up in a table where they have 4 bits. */
+static inline float16 affine_codes_8(const __global uchar* codes, uint first) {
+    return convert_float16(convert_int16(vload16(0, codes + first)));
 }
 
-static inline float16 affine_load_4(const __global uchar* codes, uint first, float16 scale, float16 bias) {
+static inline float16 affine_lookup_4(const __global uchar* codes, uint first, float16 table) {
     const __global uchar* at = codes + first / 2;
 #ifdef SHIFT_BYTES
     const int16 code = SHIFT_BYTES(load_u64(at), 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
@@ -19,7 +21,19 @@ static inline float16 affine_load_4(const __global uchar* codes, uint first, flo
     const uint16 words = choose_where(0xff00u, load_u32(at + 4), load_u32(at));
     const int16 code = as_int16(words >> (uint16)(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
 #endif
-    return lookup16(fma(scale, TABLE_OF_INTEGERS(0), bias), code);
+    return lookup16(table, code);
+}
+
+static inline float16 affine_codes_4(const __global uchar* codes, uint first) {
+    return affine_lookup_4(codes, first, TABLE_OF_INTEGERS(0));
+}
+
+static inline float16 affine_load_8(const __global uchar* codes, uint first, float16 scale, float16 bias) {
+    return fma(scale, affine_codes_8(codes, first), bias);
+}
+
+static inline float16 affine_load_4(const __global uchar* codes, uint first, float16 scale, float16 bias) {
+    return affine_lookup_4(codes, first, fma(scale, TABLE_OF_INTEGERS(0), bias));
 }
 
 static inline void affine_store_8(__global uchar* codes, uint first, int16 code) {
@@ -52,7 +66,7 @@ static inline float2 affine_scale_and_bias(const float16* x, const uint chunks, 
 }
 
 /* The nearest codes, ties to even: adding 1.5 * 2^23 leaves the nearest integer in the low bits. */
-static inline int16 affine_codes(float16 x, float2 scale_and_bias, const uint most) {
+static inline int16 affine_quantize(float16 x, float2 scale_and_bias, const uint most) {
 #pragma OPENCL FP_CONTRACT OFF
     const float16 code = (x - scale_and_bias.y) / scale_and_bias.x;
     const float16 positive = select((float16)(0.0f), code, code > 0.0f); /* of NaN 0 */
@@ -61,6 +75,9 @@ static inline int16 affine_codes(float16 x, float2 scale_and_bias, const uint mo
 }
 
 #define AFFINE_FORMAT(format, bits, group)                                                                             \
+    static inline float16 codes16_##format(const __global uchar* row, uint first, const uint n) {                      \
+        return affine_codes_##bits(row, first);                                                                        \
+    }                                                                                                                  \
     static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                       \
         const __global uchar* scales = row + n * bits / 8;                                                             \
         const float16 scale = load_half16(scales + first / group * 2);                                                 \
@@ -74,13 +91,17 @@ static inline int16 affine_codes(float16 x, float2 scale_and_bias, const uint mo
             store_half(scales + g * 2, numbers.x);                                                                     \
             store_half(scales + n / group * 2 + g * 2, numbers.y);                                                     \
             for (uint c = g * (group / 16); c < (g + 1) * (group / 16); ++c)                                           \
-                affine_store_##bits(row, c * 16, affine_codes(x[c], numbers, (1 << bits) - 1));                        \
+                affine_store_##bits(row, c * 16, affine_quantize(x[c], numbers, (1 << bits) - 1));                     \
         }                                                                                                              \
     }
 
 #define FORMAT_PACKED_affine8_g32 1
 #define FORMAT_ROTATED_affine8_g32 0
 #define FORMAT_ROW_SCALED_affine8_g32 0
+#define FORMAT_BIASED_affine8_g32 1
+#define FORMAT_GROUP_affine8_g32(n) 32
+#define FORMAT_FACTOR_AT_affine8_g32(n, group) AFFINE_SCALE_AT(8, n, group)
+#define FORMAT_BIAS_AT_affine8_g32(n, group) AFFINE_BIAS_AT(8, 32, n, group)
 #define FORMAT_ROW_BYTES_affine8_g32(n) AFFINE_ROW_BYTES(8, 32, n)
 #ifdef USES_affine8_g32
 AFFINE_FORMAT(affine8_g32, 8, 32)
@@ -89,6 +110,10 @@ AFFINE_FORMAT(affine8_g32, 8, 32)
 #define FORMAT_PACKED_affine8_g64 1
 #define FORMAT_ROTATED_affine8_g64 0
 #define FORMAT_ROW_SCALED_affine8_g64 0
+#define FORMAT_BIASED_affine8_g64 1
+#define FORMAT_GROUP_affine8_g64(n) 64
+#define FORMAT_FACTOR_AT_affine8_g64(n, group) AFFINE_SCALE_AT(8, n, group)
+#define FORMAT_BIAS_AT_affine8_g64(n, group) AFFINE_BIAS_AT(8, 64, n, group)
 #define FORMAT_ROW_BYTES_affine8_g64(n) AFFINE_ROW_BYTES(8, 64, n)
 #ifdef USES_affine8_g64
 AFFINE_FORMAT(affine8_g64, 8, 64)
@@ -97,6 +122,10 @@ AFFINE_FORMAT(affine8_g64, 8, 64)
 #define FORMAT_PACKED_affine8_g128 1
 #define FORMAT_ROTATED_affine8_g128 0
 #define FORMAT_ROW_SCALED_affine8_g128 0
+#define FORMAT_BIASED_affine8_g128 1
+#define FORMAT_GROUP_affine8_g128(n) 128
+#define FORMAT_FACTOR_AT_affine8_g128(n, group) AFFINE_SCALE_AT(8, n, group)
+#define FORMAT_BIAS_AT_affine8_g128(n, group) AFFINE_BIAS_AT(8, 128, n, group)
 #define FORMAT_ROW_BYTES_affine8_g128(n) AFFINE_ROW_BYTES(8, 128, n)
 #ifdef USES_affine8_g128
 AFFINE_FORMAT(affine8_g128, 8, 128)
@@ -105,6 +134,10 @@ AFFINE_FORMAT(affine8_g128, 8, 128)
 #define FORMAT_PACKED_affine4_g32 1
 #define FORMAT_ROTATED_affine4_g32 0
 #define FORMAT_ROW_SCALED_affine4_g32 0
+#define FORMAT_BIASED_affine4_g32 1
+#define FORMAT_GROUP_affine4_g32(n) 32
+#define FORMAT_FACTOR_AT_affine4_g32(n, group) AFFINE_SCALE_AT(4, n, group)
+#define FORMAT_BIAS_AT_affine4_g32(n, group) AFFINE_BIAS_AT(4, 32, n, group)
 #define FORMAT_ROW_BYTES_affine4_g32(n) AFFINE_ROW_BYTES(4, 32, n)
 #ifdef USES_affine4_g32
 AFFINE_FORMAT(affine4_g32, 4, 32)
@@ -113,6 +146,10 @@ AFFINE_FORMAT(affine4_g32, 4, 32)
 #define FORMAT_PACKED_affine4_g64 1
 #define FORMAT_ROTATED_affine4_g64 0
 #define FORMAT_ROW_SCALED_affine4_g64 0
+#define FORMAT_BIASED_affine4_g64 1
+#define FORMAT_GROUP_affine4_g64(n) 64
+#define FORMAT_FACTOR_AT_affine4_g64(n, group) AFFINE_SCALE_AT(4, n, group)
+#define FORMAT_BIAS_AT_affine4_g64(n, group) AFFINE_BIAS_AT(4, 64, n, group)
 #define FORMAT_ROW_BYTES_affine4_g64(n) AFFINE_ROW_BYTES(4, 64, n)
 #ifdef USES_affine4_g64
 AFFINE_FORMAT(affine4_g64, 4, 64)
@@ -121,6 +158,10 @@ AFFINE_FORMAT(affine4_g64, 4, 64)
 #define FORMAT_PACKED_affine4_g128 1
 #define FORMAT_ROTATED_affine4_g128 0
 #define FORMAT_ROW_SCALED_affine4_g128 0
+#define FORMAT_BIASED_affine4_g128 1
+#define FORMAT_GROUP_affine4_g128(n) 128
+#define FORMAT_FACTOR_AT_affine4_g128(n, group) AFFINE_SCALE_AT(4, n, group)
+#define FORMAT_BIAS_AT_affine4_g128(n, group) AFFINE_BIAS_AT(4, 128, n, group)
 #define FORMAT_ROW_BYTES_affine4_g128(n) AFFINE_ROW_BYTES(4, 128, n)
 #ifdef USES_affine4_g128
 AFFINE_FORMAT(affine4_g128, 4, 128)

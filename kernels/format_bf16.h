@@ -6,6 +6,8 @@
 #define FORMAT_PACKED_bf16 0
 #define FORMAT_ROTATED_bf16 0
 #define FORMAT_ROW_SCALED_bf16 0
+#define FORMAT_BIASED_bf16 0
+#define FORMAT_GROUP_bf16(n) (n)
 #define FORMAT_ROW_BYTES_bf16(n) ((n) * 2)
 
 static inline float16 load16_bf16(const __global uchar* row, uint first, const uint n) {

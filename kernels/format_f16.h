@@ -6,6 +6,8 @@
 #define FORMAT_PACKED_f16 0
 #define FORMAT_ROTATED_f16 0
 #define FORMAT_ROW_SCALED_f16 0
+#define FORMAT_BIASED_f16 0
+#define FORMAT_GROUP_f16(n) (n)
 #define FORMAT_ROW_BYTES_f16(n) ((n) * 2)
 
 /* vload_half16 may be two conversions of eight and an insertion, and a vstore_half16 of constants may be a store

@@ -3,10 +3,18 @@
 #define FORMAT_PACKED_iq4_nl 1
 #define FORMAT_ROTATED_iq4_nl 0
 #define FORMAT_ROW_SCALED_iq4_nl 0
+#define FORMAT_BIASED_iq4_nl 0
+#define FORMAT_GROUP_iq4_nl(n) 32
+#define FORMAT_FACTOR_AT_iq4_nl(n, group) ((group) * 18)
 #define FORMAT_ROW_BYTES_iq4_nl(n) ((n) / 32 * 18)
 
 #ifdef USES_iq4_nl
 #define IQ4_NL_VALUES ((float16)(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113))
+
+static inline float16 codes16_iq4_nl(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 18;
+    return lookup16(IQ4_NL_VALUES, low_or_high_nibbles(block + 2, first & 16));
+}
 
 static inline float16 load16_iq4_nl(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 18;

@@ -8,7 +8,15 @@
  *     row_scale_F(row, n)          of a row-scaled format: the factor that load16_F leaves out
  *     store_row_F(row, x, n, norm) quantizes n / 16 private chunks; of a rotated format they are R x (rotation.h)
  *
- * and reads nothing outside the row. The dense formats have the first three. */
+ * and, for who applies factors apart from codes, x = factor * code (+ bias):
+ *
+ *     FORMAT_BIASED_F              0 or 1
+ *     FORMAT_GROUP_F(n)            elements that share a factor and a bias
+ *     FORMAT_FACTOR_AT_F(n, group) byte of the row where the group's factor lies, an f16
+ *     FORMAT_BIAS_AT_F(n, group)   the same for the bias
+ *     codes16_F(row, first, n)     as load16_F, without factor and bias; always finite
+ *
+ * Nothing outside the row is read. Of the dense formats there are the macros that ask for no group. */
 
 /* AVX-512 instructions, where the compiler offers them as builtins. */
 #if defined(__AVX512F__) && defined(__has_builtin)

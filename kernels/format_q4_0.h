@@ -3,9 +3,17 @@
 #define FORMAT_PACKED_q4_0 1
 #define FORMAT_ROTATED_q4_0 0
 #define FORMAT_ROW_SCALED_q4_0 0
+#define FORMAT_BIASED_q4_0 0
+#define FORMAT_GROUP_q4_0(n) 32
+#define FORMAT_FACTOR_AT_q4_0(n, group) ((group) * 18)
 #define FORMAT_ROW_BYTES_q4_0(n) ((n) / 32 * 18)
 
 #ifdef USES_q4_0
+static inline float16 codes16_q4_0(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 18;
+    return lookup16(TABLE_OF_INTEGERS(-8), low_or_high_nibbles(block + 2, first & 16));
+}
+
 static inline float16 load16_q4_0(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 18;
     return lookup16(load_half16(block) * TABLE_OF_INTEGERS(-8), low_or_high_nibbles(block + 2, first & 16));

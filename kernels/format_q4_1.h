@@ -3,9 +3,18 @@
 #define FORMAT_PACKED_q4_1 1
 #define FORMAT_ROTATED_q4_1 0
 #define FORMAT_ROW_SCALED_q4_1 0
+#define FORMAT_BIASED_q4_1 1
+#define FORMAT_GROUP_q4_1(n) 32
+#define FORMAT_FACTOR_AT_q4_1(n, group) ((group) * 20)
+#define FORMAT_BIAS_AT_q4_1(n, group) ((group) * 20 + 2)
 #define FORMAT_ROW_BYTES_q4_1(n) ((n) / 32 * 20)
 
 #ifdef USES_q4_1
+static inline float16 codes16_q4_1(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 20;
+    return lookup16(TABLE_OF_INTEGERS(0), low_or_high_nibbles(block + 4, first & 16));
+}
+
 static inline float16 load16_q4_1(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 20;
     const float16 values = fma(load_half16(block), TABLE_OF_INTEGERS(0), load_half16(block + 2));

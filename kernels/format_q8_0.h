@@ -2,13 +2,19 @@
 #define FORMAT_PACKED_q8_0 1
 #define FORMAT_ROTATED_q8_0 0
 #define FORMAT_ROW_SCALED_q8_0 0
+#define FORMAT_BIASED_q8_0 0
+#define FORMAT_GROUP_q8_0(n) 32
+#define FORMAT_FACTOR_AT_q8_0(n, group) ((group) * 34)
 #define FORMAT_ROW_BYTES_q8_0(n) ((n) / 32 * 34)
 
 #ifdef USES_q8_0
-static inline float16 load16_q8_0(const __global uchar* row, uint first, const uint n) {
+static inline float16 codes16_q8_0(const __global uchar* row, uint first, const uint n) {
     const __global uchar* block = row + first / 32 * 34;
-    const char16 codes = vload16(0, (const __global char*)block + 2 + first % 32);
-    return load_half16(block) * convert_float16(convert_int16(codes));
+    return convert_float16(convert_int16(vload16(0, (const __global char*)block + 2 + first % 32)));
+}
+
+static inline float16 load16_q8_0(const __global uchar* row, uint first, const uint n) {
+    return load_half16(row + first / 32 * 34) * codes16_q8_0(row, first, n);
 }
 
 /* Halves away from 0, as C's roundf: just less than a half is added, so that nothing below one gets there. */

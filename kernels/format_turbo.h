@@ -110,6 +110,9 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
         if (high == low || chunk < TURBO_CHUNKS_HIGH(n)) return turbo_load_##high(row + 2 * high * chunk);             \
         return turbo_load_##low(row + 2 * low * chunk + 2 * (high - low) * TURBO_CHUNKS_HIGH(n));                      \
     }                                                                                                                  \
+    static inline float16 codes16_##format(const __global uchar* row, uint first, const uint n) {                      \
+        return load16_##format(row, first, n);                                                                         \
+    }                                                                                                                  \
     static inline float row_scale_##format(const __global uchar* row, const uint n) {                                  \
         return load_half16(row + TURBO_SCALE_AT(high, low, n)).s0;                                                     \
     }                                                                                                                  \
@@ -137,6 +140,9 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
 #define FORMAT_PACKED_turbo4 1
 #define FORMAT_ROTATED_turbo4 1
 #define FORMAT_ROW_SCALED_turbo4 1
+#define FORMAT_BIASED_turbo4 0
+#define FORMAT_GROUP_turbo4(n) (n)
+#define FORMAT_FACTOR_AT_turbo4(n, group) TURBO_SCALE_AT(4, 4, n)
 #define FORMAT_ROW_BYTES_turbo4(n) (TURBO_SCALE_AT(4, 4, n) + 2)
 #ifdef USES_turbo4
 TURBO_FORMAT(turbo4, 4, 4)
@@ -145,6 +151,9 @@ TURBO_FORMAT(turbo4, 4, 4)
 #define FORMAT_PACKED_turbo3 1
 #define FORMAT_ROTATED_turbo3 1
 #define FORMAT_ROW_SCALED_turbo3 1
+#define FORMAT_BIASED_turbo3 0
+#define FORMAT_GROUP_turbo3(n) (n)
+#define FORMAT_FACTOR_AT_turbo3(n, group) TURBO_SCALE_AT(3, 3, n)
 #define FORMAT_ROW_BYTES_turbo3(n) (TURBO_SCALE_AT(3, 3, n) + 2)
 #ifdef USES_turbo3
 TURBO_FORMAT(turbo3, 3, 3)
@@ -153,6 +162,9 @@ TURBO_FORMAT(turbo3, 3, 3)
 #define FORMAT_PACKED_turbo2 1
 #define FORMAT_ROTATED_turbo2 1
 #define FORMAT_ROW_SCALED_turbo2 1
+#define FORMAT_BIASED_turbo2 0
+#define FORMAT_GROUP_turbo2(n) (n)
+#define FORMAT_FACTOR_AT_turbo2(n, group) TURBO_SCALE_AT(2, 2, n)
 #define FORMAT_ROW_BYTES_turbo2(n) (TURBO_SCALE_AT(2, 2, n) + 2)
 #ifdef USES_turbo2
 TURBO_FORMAT(turbo2, 2, 2)
@@ -161,6 +173,9 @@ TURBO_FORMAT(turbo2, 2, 2)
 #define FORMAT_PACKED_turbo3_5 1
 #define FORMAT_ROTATED_turbo3_5 1
 #define FORMAT_ROW_SCALED_turbo3_5 1
+#define FORMAT_BIASED_turbo3_5 0
+#define FORMAT_GROUP_turbo3_5(n) (n)
+#define FORMAT_FACTOR_AT_turbo3_5(n, group) TURBO_SCALE_AT(4, 3, n)
 #define FORMAT_ROW_BYTES_turbo3_5(n) (TURBO_SCALE_AT(4, 3, n) + 2)
 #ifdef USES_turbo3_5
 TURBO_FORMAT(turbo3_5, 4, 3)
@@ -169,6 +184,9 @@ TURBO_FORMAT(turbo3_5, 4, 3)
 #define FORMAT_PACKED_turbo2_5 1
 #define FORMAT_ROTATED_turbo2_5 1
 #define FORMAT_ROW_SCALED_turbo2_5 1
+#define FORMAT_BIASED_turbo2_5 0
+#define FORMAT_GROUP_turbo2_5(n) (n)
+#define FORMAT_FACTOR_AT_turbo2_5(n, group) TURBO_SCALE_AT(3, 2, n)
 #define FORMAT_ROW_BYTES_turbo2_5(n) (TURBO_SCALE_AT(3, 2, n) + 2)
 #ifdef USES_turbo2_5
 TURBO_FORMAT(turbo2_5, 3, 2)
