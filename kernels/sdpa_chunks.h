@@ -3,14 +3,18 @@
  * V_HEAD_SIZE. */
 
 /* What the formats of K and V are: dense ones have elements, packed ones have rows only. Keys of a rotated format meet
- * a rotated query, and sums of its values are rotated back, once. A row-scaled one gives values without the row's
- * factor, which is applied to a logit or a weight instead; the row ends with it, as f16. */
+ * a rotated query, and sums of its values are rotated back, once. The values of a packed row are codes times a factor,
+ * and plus a bias in a biased format, which a group of elements or the whole row shares. */
 #define K_PACKED JOIN(FORMAT_PACKED_, K_FORMAT)
 #define V_PACKED JOIN(FORMAT_PACKED_, V_FORMAT)
 #define K_ROTATED JOIN(FORMAT_ROTATED_, K_FORMAT)
 #define V_ROTATED JOIN(FORMAT_ROTATED_, V_FORMAT)
 #define K_ROW_SCALED JOIN(FORMAT_ROW_SCALED_, K_FORMAT)
 #define V_ROW_SCALED JOIN(FORMAT_ROW_SCALED_, V_FORMAT)
+#define K_BIASED JOIN(FORMAT_BIASED_, K_FORMAT)
+#define V_BIASED JOIN(FORMAT_BIASED_, V_FORMAT)
+#define K_GROUP JOIN(FORMAT_GROUP_, K_FORMAT)(HEAD_SIZE)
+#define V_GROUP JOIN(FORMAT_GROUP_, V_FORMAT)(V_HEAD_SIZE)
 #define K_ROW_BYTES JOIN(FORMAT_ROW_BYTES_, K_FORMAT)(HEAD_SIZE)
 #define V_ROW_BYTES JOIN(FORMAT_ROW_BYTES_, V_FORMAT)(V_HEAD_SIZE)
 
@@ -81,13 +85,11 @@ static inline float16 load_value(const __global uchar* row, uint chunk) {
 #endif
 }
 
-/* The factors of the 16 rows from `row`, of a row-scaled format; later ones than number `last` repeat it. Collected as
- * bits, because one conversion of 16 takes less than 16 of one. */
-static inline float16 load_factors(const __global uchar* rows, long stride, uint last, uint row_bytes) {
+/* The halves at byte `at` of the 16 rows from `rows`; rows after number `last` repeat it. */
+static inline float16 load_of_16_rows(const __global uchar* rows, long stride, uint last, uint at) {
     ushort bits[16];
-    for (uint i = 0; i < 16; ++i)
-        bits[i] = *(const __global ushort*)(rows + (long)min(i, last) * stride + row_bytes - 2);
-    return vload_half16(0, (const half*)bits);
+    for (uint i = 0; i < 16; ++i) bits[i] = *(const __global ushort*)(rows + (long)min(i, last) * stride + at);
+    return vload_half16(0, (const half*)bits); /* one conversion of 16 takes less than 16 of one */
 }
 
 /* Asks for a cache line's worth of a row at a time, on the way over its chunks: soon needed (near), or needed later
@@ -105,6 +107,6 @@ static inline float16 load_factors(const __global uchar* rows, long stride, uint
 #endif
 #define CHUNKS_OF_A_LINE(row_bytes, chunks)                                                                            \
     ((row_bytes) <= 8 * (chunks)    ? 8                                                                                \
-     : (row_bytes) <= 16 * (chunks) ? 4                                                                                \
-     : (row_bytes) <= 32 * (chunks) ? 2                                                                                \
+     : (row_bytes) <= 18 * (chunks) ? 4                                                                                \
+     : (row_bytes) <= 36 * (chunks) ? 2                                                                                \
                                     : 1)

@@ -46,17 +46,57 @@
 
 /* Chunks of V whose sums for all rows fit the registers together. */
 #ifndef SLICE
-#define SLICE (ROWS == 1 ? 8 : ROWS <= 5 ? 4 : ROWS <= 6 ? 3 : 2)
+#define SLICE (ROWS == 1 ? 8 : ROWS <= 5 ? 4 : ROWS <= 6 && !V_PACKED ? 3 : 2)
 #endif
 
 /* Chunks of a key that the loop over them takes at once: with packed ones, where they lie should be a constant. */
 #define CHUNKS_AT_ONCE (K_PACKED ? 8 : 2)
 
+/* Groups of a packed row whose elements share a factor. */
+#if K_PACKED
+#define K_GROUPS (HEAD_SIZE / K_GROUP)
+#endif
+#if V_PACKED
+#define V_GROUPS (V_HEAD_SIZE / V_GROUP)
+#else
+#define V_GROUPS 1
+#endif
+
+/* A chunk of a key: of a packed one the codes, times their factors, which are given as [K_GROUPS][16], unless they all
+ * have the same. */
+static inline float16 load_key_of_16(const __global uchar* row, uint chunk, const float* factors, uint key) {
+#if !K_PACKED
+    return load_key(row, chunk);
+#elif K_GROUP == HEAD_SIZE
+    return JOIN(codes16_, K_FORMAT)(row, chunk * 16, HEAD_SIZE);
+#else
+    return JOIN(codes16_, K_FORMAT)(row, chunk * 16, HEAD_SIZE) * factors[chunk * 16 / K_GROUP * 16 + key];
+#endif
+}
+
+/* A chunk of a value; of a packed one the codes. */
+static inline float16 load_value_codes(const __global uchar* row, uint chunk) {
+#if V_PACKED
+    return JOIN(codes16_, V_FORMAT)(row, chunk * 16, V_HEAD_SIZE);
+#else
+    return load_value(row, chunk);
+#endif
+}
+
 /* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may
- * be read: later ones repeat it. */
-static inline void dot16(const float16* q, const __global uchar* k, long stride, uint key, uint last, long near,
-                         long far, float scale, float16* s, uint s_step) {
+ * be read: later ones repeat it. q_sums: [ROWS][K_GROUPS], of the elements of q, where keys have biases. */
+static inline void dot16(const float16* q, const float* q_sums, const __global uchar* k, long stride, uint key,
+                         uint last, long near, long far, float scale, float16* s, uint s_step) {
     float16 sums[ROWS * 4];
+#if K_PACKED
+    const __global uchar* rows = k + (long)key * stride;
+    float factors[K_GROUPS * 16];
+    for (uint g = 0; g < K_GROUPS; ++g)
+        vstore16(load_of_16_rows(rows, stride, last - key, JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, g)), g,
+                 factors);
+#else
+    const float* factors = 0;
+#endif
     for (uint four = 0; four < 4; ++four) {
         const __global uchar* k0 = k + (long)min(key + four * 4 + 0, last) * stride;
         const __global uchar* k1 = k + (long)min(key + four * 4 + 1, last) * stride;
@@ -74,10 +114,10 @@ static inline void dot16(const float16* q, const __global uchar* k, long stride,
                     PREFETCH_CHUNK(k2, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
                     PREFETCH_CHUNK(k3, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
                 }
-                const float16 x0 = load_key(k0, chunk);
-                const float16 x1 = load_key(k1, chunk);
-                const float16 x2 = load_key(k2, chunk);
-                const float16 x3 = load_key(k3, chunk);
+                const float16 x0 = load_key_of_16(k0, chunk, factors, four * 4 + 0);
+                const float16 x1 = load_key_of_16(k1, chunk, factors, four * 4 + 1);
+                const float16 x2 = load_key_of_16(k2, chunk, factors, four * 4 + 2);
+                const float16 x3 = load_key_of_16(k3, chunk, factors, four * 4 + 3);
 #pragma unroll
                 for (uint r = 0; r < ROWS_AT_ONCE; ++r) {
                     const float16 y = q[(first + r) * K_CHUNKS + chunk];
@@ -92,30 +132,53 @@ static inline void dot16(const float16* q, const __global uchar* k, long stride,
                 sums[(first + r) * 4 + four] = sum_lanes_of_4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
         }
     }
-    float16 factors = (float16)(scale);
-#if K_ROW_SCALED
-    factors *= load_factors(k + (long)key * stride, stride, last - key, K_ROW_BYTES);
+    for (uint r = 0; r < ROWS; ++r) {
+        float16 dot = sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
+#if K_PACKED && K_GROUP == HEAD_SIZE
+        dot *= vload16(0, factors);
 #endif
-    for (uint r = 0; r < ROWS; ++r)
-        s[r * s_step] = factors * sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
+        s[r * s_step] = dot;
+    }
+#if K_BIASED
+    for (uint g = 0; g < K_GROUPS; ++g) {
+        const float16 bias = load_of_16_rows(rows, stride, last - key, JOIN(FORMAT_BIAS_AT_, K_FORMAT)(HEAD_SIZE, g));
+        for (uint r = 0; r < ROWS; ++r) s[r * s_step] = fma(bias, (float16)(q_sums[r * K_GROUPS + g]), s[r * s_step]);
+    }
+#endif
+    for (uint r = 0; r < ROWS; ++r) s[r * s_step] *= scale;
 }
 
-/* Adds weight x value of `count` keys to `size` chunks of the accumulator, after scaling it. weights: [ROWS][TILE]. */
-static inline void add_values(float16* accumulator, const float* rescale, const float* weights, const __global uchar* v,
+#if V_PACKED
+#define GROUP_OF_CHUNK(chunk) ((chunk) * 16 / V_GROUP)
+#else
+#define GROUP_OF_CHUNK(chunk) 0
+#endif
+
+/* Adds weight x value of `count` keys to `size` chunks of the accumulator, after scaling it. weights:
+ * [V_GROUPS][ROWS][TILE], with the factors of packed values in them; biases: [V_GROUPS][ROWS], what all elements of a
+ * group get. */
+static inline void add_values(float16* accumulator, const float* rescale, const float* weights, const float* biases,
+                              const __global uchar* v,
                               long stride, uint count, long near, long far, uint chunk, const uint size) {
     float16 sum[ROWS][SLICE];
 #pragma unroll
     for (uint r = 0; r < ROWS; ++r)
 #pragma unroll
-        for (uint c = 0; c < size; ++c) sum[r][c] = accumulator[r * V_CHUNKS + chunk + c] * rescale[r];
+        for (uint c = 0; c < size; ++c) {
+            sum[r][c] = accumulator[r * V_CHUNKS + chunk + c] * rescale[r];
+#if V_BIASED
+            sum[r][c] += biases[GROUP_OF_CHUNK(chunk + c) * ROWS + r];
+#endif
+        }
     for (uint t = 0; t < count; ++t) {
         const __global uchar* row = v + (long)t * stride;
 #pragma unroll
         for (uint c = 0; c < size; ++c) {
             PREFETCH_CHUNK(row + chunk * (V_ROW_BYTES / V_CHUNKS), c, V_ROW_BYTES, V_CHUNKS, near, far);
-            const float16 x = load_value(row, chunk + c);
+            const float16 x = load_value_codes(row, chunk + c);
 #pragma unroll
-            for (uint r = 0; r < ROWS; ++r) sum[r][c] = fma((float16)(weights[r * TILE + t]), x, sum[r][c]);
+            for (uint r = 0; r < ROWS; ++r)
+                sum[r][c] = fma((float16)(weights[(GROUP_OF_CHUNK(chunk + c) * ROWS + r) * TILE + t]), x, sum[r][c]);
         }
     }
 #pragma unroll
@@ -124,6 +187,7 @@ static inline void add_values(float16* accumulator, const float* rescale, const 
         for (uint c = 0; c < size; ++c) accumulator[r * V_CHUNKS + chunk + c] = sum[r][c];
 }
 
+#if !V_PACKED
 /* The same where some rows see keys that others do not, and values are not all finite: what a row does not see must not
  * reach it, not even as 0 x NaN. seen: [ROWS][TILE], all bits or none. */
 static inline void add_seen_values(float16* accumulator, const float* rescale, const float* weights, const int* seen,
@@ -139,18 +203,15 @@ static inline void add_seen_values(float16* accumulator, const float* rescale, c
         }
 }
 
-/* Whether `count` rows of values hold neither infinity nor NaN. Where the row's factor is apart the rest is finite. */
+/* Whether `count` rows of values hold neither infinity nor NaN. */
 static inline int values_are_finite(const __global uchar* v, long stride, uint count) {
-#if V_ROW_SCALED
-    return 1;
-#else
     int16 special = 0;
     for (uint t = 0; t < count; ++t)
         for (uint c = 0; c < V_CHUNKS; ++c)
             special |= (as_int16(load_value(v + (long)t * stride, c)) & 0x7f800000) == 0x7f800000;
     return !any_lane(special);
-#endif
 }
+#endif
 
 /* Which of a tile's values may be passed over: -1 in passed, [TILE], where the weight is below the limit in every row.
  * Counts for each row, lane by lane, the ones it sees of them. weights, seen: [ROWS][TILE]; seen where `hide`. */
@@ -174,23 +235,45 @@ static inline uint end_of_run(const int* passed, int value, uint from, uint end)
     return from;
 }
 
-/* Brings the factors of the values' rows into the weights; what a row does not see stays 0. Rows of values that are
- * passed over are not touched. weights, seen: [ROWS][TILE]; passed: [TILE] or NULL. */
-#if V_ROW_SCALED
-static inline void scale_weights(float16* weights, const int* seen, int hide, const int* passed,
-                                 const __global uchar* v, long stride, uint count) {
-    float lanes[TILE];
+#if V_PACKED
+/* The halves at byte `at` of `count` rows; 0 for those that are passed over, which are not touched. passed: [TILE] or
+ * NULL. */
+static inline void load_of_rows(float* numbers, const int* passed, const __global uchar* v, long stride, uint count,
+                                uint at) {
     for (uint t = 0; passed && t < TILE; ++t)
-        lanes[t] = t < count && !passed[t] ? JOIN(row_scale_, V_FORMAT)(v + (long)t * stride, V_HEAD_SIZE) : 0.0f;
-    for (uint i = 0; i * 16 < count; ++i) {
-        const float16 factors = passed ? vload16(i, lanes)
-                                       : load_factors(v + (long)(i * 16) * stride, stride, count - 1 - i * 16,
-                                                      V_ROW_BYTES);
+        numbers[t] = t < count && !passed[t] ? vload_half(0, (const __global half*)(v + (long)t * stride + at)) : 0.0f;
+    for (uint i = 0; !passed && i < TILE_VECTORS; ++i) {
+        const uint first = min(i * 16, count - 1);
+        vstore16(load_of_16_rows(v + (long)first * stride, stride, count - 1 - first, at), i, numbers);
+    }
+}
+
+/* Makes of the weights, [ROWS][TILE], those of the values' codes in each group, [V_GROUPS][ROWS][TILE], and the sums of
+ * weight x bias, [V_GROUPS][ROWS]. A row gets nothing of what it does not see, whatever the factor. seen: [ROWS][TILE],
+ * counts where `hide`. */
+static inline void weigh_codes(float* of_codes, float* biases, const float16* weights, const int* seen, int hide,
+                               const int* passed, const __global uchar* v, long stride, uint count) {
+    float numbers[TILE];
+    for (uint g = 0; g < V_GROUPS; ++g) {
+        load_of_rows(numbers, passed, v, stride, count, JOIN(FORMAT_FACTOR_AT_, V_FORMAT)(V_HEAD_SIZE, g));
+        for (uint r = 0; r < ROWS; ++r)
+            for (uint i = 0; i < TILE_VECTORS; ++i) {
+                float16 weight = weights[r * TILE_VECTORS + i] * vload16(i, numbers);
+                if (hide) weight = select((float16)(0.0f), weight, vload16(r * TILE_VECTORS + i, seen));
+                vstore16(weight, (g * ROWS + r) * TILE_VECTORS + i, of_codes);
+            }
+#if V_BIASED
+        load_of_rows(numbers, passed, v, stride, count, JOIN(FORMAT_BIAS_AT_, V_FORMAT)(V_HEAD_SIZE, g));
         for (uint r = 0; r < ROWS; ++r) {
-            float16 weight = weights[r * TILE_VECTORS + i] * factors;
-            if (hide) weight = select((float16)(0.0f), weight, vload16(r * TILE_VECTORS + i, seen));
-            weights[r * TILE_VECTORS + i] = weight;
+            float16 sum = (float16)(0.0f);
+            for (uint i = 0; i < TILE_VECTORS; ++i) {
+                float16 part = weights[r * TILE_VECTORS + i] * vload16(i, numbers);
+                if (hide) part = select((float16)(0.0f), part, vload16(r * TILE_VECTORS + i, seen));
+                sum += part;
+            }
+            biases[g * ROWS + r] = sum_of_lanes(sum);
         }
+#endif
     }
 }
 #endif
@@ -201,6 +284,11 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     sdpa_unit_init(&unit, p, group_number, p->splits);
 
     float16 q[ROWS * K_CHUNKS];
+#if K_BIASED
+    float q_sums[ROWS * K_GROUPS];
+#else
+    const float* q_sums = 0;
+#endif
     float16 accumulator[ROWS * V_CHUNKS];
     float16 sum[ROWS]; /* lane by lane: added up at the end */
     int16 skipped[ROWS]; /* the same */
@@ -208,6 +296,13 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     for (uint r = 0; r < ROWS; ++r) {
         const __global uchar* row = q_row(p, memory, &unit, r);
         load_query(row, p->q_type, q + r * K_CHUNKS);
+#if K_BIASED
+        for (uint g = 0; g < K_GROUPS; ++g) {
+            float16 of_group = (float16)(0.0f);
+            for (uint c = g * K_GROUP / 16; c < (g + 1) * K_GROUP / 16; ++c) of_group += q[r * K_CHUNKS + c];
+            q_sums[r * K_GROUPS + g] = sum_of_lanes(of_group);
+        }
+#endif
         for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] = (float16)(0.0f);
         sum[r] = (float16)(0.0f);
         skipped[r] = (int16)(0);
@@ -257,8 +352,8 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
         const long near = key + TILE + NEAR <= unit.key_end ? NEAR : 0;
         const long far = key + TILE + FAR <= unit.key_end ? FAR : near;
         for (uint i = 0; i * 16 < count; ++i)
-            dot16(q, k, p->k.stride[2], key + i * 16, unit.key_end - 1, near * p->k.stride[2], far * p->k.stride[2],
-                  p->scale, s + i, TILE_VECTORS);
+            dot16(q, q_sums, k, p->k.stride[2], key + i * 16, unit.key_end - 1, near * p->k.stride[2],
+                  far * p->k.stride[2], p->scale, s + i, TILE_VECTORS);
         int hide = !all || count < TILE;
         uint used = count; /* keys after the last one that a row sees have no weight */
         if (has_transform || hide) {
@@ -314,26 +409,38 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
         const __global uchar* rows = v + (long)key * v_stride;
         const long v_near = read * 2 > TILE ? near * v_stride : 0;
         const long v_far = read * 2 > TILE ? far * v_stride : 0;
-#if V_ROW_SCALED
-        scale_weights(s, seen, hide, sparse ? passed : 0, rows, v_stride, count);
+#if V_PACKED
+        float of_codes[V_GROUPS * ROWS * TILE];
+        float biases[V_GROUPS * ROWS];
+        weigh_codes(of_codes, biases, s, seen, hide, sparse ? passed : 0, rows, v_stride, count);
+#else
+        const float* of_codes = (const float*)s;
+        const float* biases = 0;
 #endif
         uint begin = sparse ? end_of_run(passed, -1, 0, used) : 0;
         read = 0;
         do {
             const uint end = sparse ? end_of_run(passed, 0, begin, used) : used;
             const __global uchar* run = rows + (long)begin * v_stride;
-            const float* weights = (const float*)s + begin;
-            if (all || values_are_finite(run, v_stride, end - begin)) {
-                for (uint c = 0; c + SLICE <= V_CHUNKS; c += SLICE)
-                    add_values(accumulator, rescale, weights, run, v_stride, end - begin, v_near, v_far, c, SLICE);
+#if V_PACKED
+            const int is_finite = 1; /* codes are */
+#else
+            const int is_finite = all || values_are_finite(run, v_stride, end - begin);
+            if (!is_finite)
+                add_seen_values(accumulator, rescale, of_codes + begin, seen + begin, run, v_stride, end - begin);
+#endif
+            for (uint slice = 0; is_finite && slice < V_CHUNKS / SLICE; ++slice)
+                add_values(accumulator, rescale, of_codes + begin, biases, run, v_stride, end - begin, v_near, v_far,
+                           slice * SLICE, SLICE);
 #if V_CHUNKS % SLICE
-                add_values(accumulator, rescale, weights, run, v_stride, end - begin, v_near, v_far,
+            if (is_finite)
+                add_values(accumulator, rescale, of_codes + begin, biases, run, v_stride, end - begin, v_near, v_far,
                            V_CHUNKS / SLICE * SLICE, V_CHUNKS % SLICE);
 #endif
-            } else {
-                add_seen_values(accumulator, rescale, weights, seen + begin, run, v_stride, end - begin);
-            }
-            vstore16((float16)(1.0f), 0, rescale);
+            vstore16((float16)(1.0f), 0, rescale); /* what was done for the first run is done */
+#if V_BIASED
+            for (uint i = 0; i < V_GROUPS * ROWS; ++i) biases[i] = 0.0f;
+#endif
             read += end - begin;
             begin = sparse ? end_of_run(passed, -1, end, used) : used;
         } while (begin < used);
