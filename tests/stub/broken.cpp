@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "defects.hpp"
 #include "reference/device.hpp"
 #include "reference/element.hpp"
 #include "reference/view.hpp"
@@ -27,14 +28,6 @@ void each_element(const Tensor& tensor, const std::function<void(std::byte*)>& f
             for (int64_t c = 0; c < tensor.shape[2]; ++c)
                 for (int64_t d = 0; d < tensor.shape[3]; ++d) f(address(tensor, a, b, c, d));
 }
-
-// What a defect does to the arguments before the reference sees them, or to the results after.
-struct Defect {
-    std::function<void(Sdpa&)> before_sdpa = {};
-    std::function<void(const Sdpa&)> after_sdpa = {};
-    std::function<void(KvAppend&)> before_append = {};
-    std::function<void(const KvAppend&)> after_append = {};
-};
 
 void forget_last_key(Sdpa& args) {
     if (args.kv_len() < 2) return;
@@ -80,8 +73,8 @@ void wrap_negative_rows(const KvAppend& args) {
             });
 }
 
-const std::map<std::string, Defect>& defects() {
-    static const std::map<std::string, Defect> all = {
+std::map<std::string, Defect> dense_defects() {
+    return {
         {"causal_off_by_one", {.before_sdpa = [](Sdpa& a) { a.q_offset += a.is_causal; }}},
         {"window_off_by_one", {.before_sdpa = [](Sdpa& a) { a.window_left += a.window_left != 0; }}},
         {"right_window_off_by_one", {.before_sdpa = [](Sdpa& a) { a.window_right += a.window_right != 0; }}},
@@ -159,6 +152,14 @@ const std::map<std::string, Defect>& defects() {
         {"everything_unsupported", {}},
         {"none", {}},
     };
+}
+
+const std::map<std::string, Defect>& defects() {
+    static const std::map<std::string, Defect> all = [] {
+        std::map<std::string, Defect> list = dense_defects();
+        list.merge(format_defects());
+        return list;
+    }();
     return all;
 }
 
@@ -172,6 +173,18 @@ public:
         return ReferenceDevice::validate(args);
     }
     std::string validate(const KvAppend& args) const override {
+        refuse_everything();
+        return ReferenceDevice::validate(args);
+    }
+    std::string validate(const KvRequantize& args) const override {
+        refuse_everything();
+        return ReferenceDevice::validate(args);
+    }
+    std::string validate(const KvDequantize& args) const override {
+        refuse_everything();
+        return ReferenceDevice::validate(args);
+    }
+    std::string validate(const Hadamard& args) const override {
         refuse_everything();
         return ReferenceDevice::validate(args);
     }
@@ -192,6 +205,28 @@ public:
         if (defect_.before_append) defect_.before_append(args);
         std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
         if (defect_.after_append) defect_.after_append(args);
+        return event;
+    }
+    std::unique_ptr<Event> launch(const KvRequantize& given, bool want_event) override {
+        refuse_everything();
+        KvRequantize args = given;
+        if (defect_.before_requantize) defect_.before_requantize(args);
+        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
+        if (defect_.after_requantize) defect_.after_requantize(args);
+        return event;
+    }
+    std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
+        refuse_everything();
+        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
+        if (defect_.after_dequantize) defect_.after_dequantize(args);
+        return event;
+    }
+    std::unique_ptr<Event> launch(const Hadamard& given, bool want_event) override {
+        refuse_everything();
+        Hadamard args = given;
+        if (defect_.before_hadamard) defect_.before_hadamard(args);
+        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
+        if (defect_.after_hadamard) defect_.after_hadamard(args);
         return event;
     }
 
