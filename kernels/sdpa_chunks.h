@@ -85,13 +85,6 @@ static inline float16 load_value(const __global uchar* row, uint chunk) {
 #endif
 }
 
-/* The halves at byte `at` of the 16 rows from `rows`; rows after number `last` repeat it. */
-static inline float16 load_of_16_rows(const __global uchar* rows, long stride, uint last, uint at) {
-    ushort bits[16];
-    for (uint i = 0; i < 16; ++i) bits[i] = *(const __global ushort*)(rows + (long)min(i, last) * stride + at);
-    return vload_half16(0, (const half*)bits); /* one conversion of 16 takes less than 16 of one */
-}
-
 /* Asks for a cache line's worth of a row at a time, on the way over its chunks: soon needed (near), or needed later
  * (far). The hardware alone does not keep up with a walk over two streams. Such a request never faults. A packed row's
  * borders are not those of lines, so a line may be asked for twice. Only where pointers are the machine's own

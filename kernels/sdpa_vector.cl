@@ -52,25 +52,51 @@
 /* Chunks of a key that the loop over them takes at once: with packed ones, where they lie should be a constant. */
 #define CHUNKS_AT_ONCE (K_PACKED ? 8 : 2)
 
-/* Groups of a packed row whose elements share a factor. */
-#if K_PACKED
+/* Groups of a packed row whose elements share a factor; a dense row counts as one. */
 #define K_GROUPS (HEAD_SIZE / K_GROUP)
-#endif
-#if V_PACKED
 #define V_GROUPS (V_HEAD_SIZE / V_GROUP)
-#else
-#define V_GROUPS 1
-#endif
 
-/* A chunk of a key: of a packed one the codes, times their factors, which are given as [K_GROUPS][16], unless they all
- * have the same. */
+/* The factors, or biases, of a tile's packed rows as floats: numbers [groups][TILE]. The first one of a row lies at
+ * byte `at`, the others `step` bytes apart. Rows that are passed over are not touched, and have 0. passed: [TILE] or
+ * NULL. Bits are collected first, because one conversion of 16 takes less than 16 of one. */
+#define HALVES_OF_A_TILE ((K_GROUPS > V_GROUPS ? K_GROUPS : V_GROUPS) * TILE)
+static inline void stage_halves(float* numbers, const uint groups, const __global uchar* rows, long stride, uint count,
+                                const int* passed, const uint at, const uint step) {
+    ushort bits[HALVES_OF_A_TILE];
+#pragma unroll 1
+    for (uint t = 0; t < count; ++t) {
+        const __global uchar* row = rows + (long)t * stride + at;
+        const ushort kept = passed && passed[t] ? 0 : 0xffff;
+        if (kept)
+#pragma unroll
+            for (uint g = 0; g < groups; ++g) bits[g * TILE + t] = *(const __global ushort*)(row + g * step);
+        else
+            for (uint g = 0; g < groups; ++g) bits[g * TILE + t] = 0;
+    }
+    for (uint i = 0; i < groups * TILE_VECTORS; ++i) {
+#ifdef HAS_AVX512_BUILTINS
+        const float16 x = __builtin_ia32_vcvtph2ps512_mask(vload16(i, (const short*)bits), (float16)(0.0f),
+                                                           (ushort)-1, 4);
+#else
+        const float16 x = vload_half16(i, (const half*)bits);
+#endif
+        vstore16(x, i, numbers);
+    }
+}
+
+#define STAGE(numbers, format, what, n, groups, rows, stride, count, passed)                                           \
+    stage_halves(numbers, groups, rows, stride, count, passed, JOIN(what, format)(n, 0),                               \
+                 JOIN(what, format)(n, 1) - JOIN(what, format)(n, 0))
+
+/* A chunk of a key: of a packed one the codes, times their factors, which are given as [K_GROUPS][TILE], unless they
+ * all have the same. */
 static inline float16 load_key_of_16(const __global uchar* row, uint chunk, const float* factors, uint key) {
 #if !K_PACKED
     return load_key(row, chunk);
 #elif K_GROUP == HEAD_SIZE
     return JOIN(codes16_, K_FORMAT)(row, chunk * 16, HEAD_SIZE);
 #else
-    return JOIN(codes16_, K_FORMAT)(row, chunk * 16, HEAD_SIZE) * factors[chunk * 16 / K_GROUP * 16 + key];
+    return JOIN(codes16_, K_FORMAT)(row, chunk * 16, HEAD_SIZE) * factors[chunk * 16 / K_GROUP * TILE + key];
 #endif
 }
 
@@ -84,19 +110,12 @@ static inline float16 load_value_codes(const __global uchar* row, uint chunk) {
 }
 
 /* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may
- * be read: later ones repeat it. q_sums: [ROWS][K_GROUPS], of the elements of q, where keys have biases. */
-static inline void dot16(const float16* q, const float* q_sums, const __global uchar* k, long stride, uint key,
-                         uint last, long near, long far, float scale, float16* s, uint s_step) {
+ * be read: later ones repeat it. Of packed keys: factors and biases are
+ * [K_GROUPS][TILE], and q_sums, [ROWS][K_GROUPS], are those of the elements of q. */
+static inline void dot16(const float16* q, const float* q_sums, const __global uchar* k, const float* factors,
+                         const float* biases, long stride, uint key, uint last, long near, long far, float scale,
+                         float16* s, uint s_step) {
     float16 sums[ROWS * 4];
-#if K_PACKED
-    const __global uchar* rows = k + (long)key * stride;
-    float factors[K_GROUPS * 16];
-    for (uint g = 0; g < K_GROUPS; ++g)
-        vstore16(load_of_16_rows(rows, stride, last - key, JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, g)), g,
-                 factors);
-#else
-    const float* factors = 0;
-#endif
     for (uint four = 0; four < 4; ++four) {
         const __global uchar* k0 = k + (long)min(key + four * 4 + 0, last) * stride;
         const __global uchar* k1 = k + (long)min(key + four * 4 + 1, last) * stride;
@@ -141,7 +160,7 @@ static inline void dot16(const float16* q, const float* q_sums, const __global u
     }
 #if K_BIASED
     for (uint g = 0; g < K_GROUPS; ++g) {
-        const float16 bias = load_of_16_rows(rows, stride, last - key, JOIN(FORMAT_BIAS_AT_, K_FORMAT)(HEAD_SIZE, g));
+        const float16 bias = vload16(0, biases + g * TILE);
         for (uint r = 0; r < ROWS; ++r) s[r * s_step] = fma(bias, (float16)(q_sums[r * K_GROUPS + g]), s[r * s_step]);
     }
 #endif
@@ -236,38 +255,29 @@ static inline uint end_of_run(const int* passed, int value, uint from, uint end)
 }
 
 #if V_PACKED
-/* The halves at byte `at` of `count` rows; 0 for those that are passed over, which are not touched. passed: [TILE] or
- * NULL. */
-static inline void load_of_rows(float* numbers, const int* passed, const __global uchar* v, long stride, uint count,
-                                uint at) {
-    for (uint t = 0; passed && t < TILE; ++t)
-        numbers[t] = t < count && !passed[t] ? vload_half(0, (const __global half*)(v + (long)t * stride + at)) : 0.0f;
-    for (uint i = 0; !passed && i < TILE_VECTORS; ++i) {
-        const uint first = min(i * 16, count - 1);
-        vstore16(load_of_16_rows(v + (long)first * stride, stride, count - 1 - first, at), i, numbers);
-    }
-}
-
 /* Makes of the weights, [ROWS][TILE], those of the values' codes in each group, [V_GROUPS][ROWS][TILE], and the sums of
  * weight x bias, [V_GROUPS][ROWS]. A row gets nothing of what it does not see, whatever the factor. seen: [ROWS][TILE],
  * counts where `hide`. */
 static inline void weigh_codes(float* of_codes, float* biases, const float16* weights, const int* seen, int hide,
                                const int* passed, const __global uchar* v, long stride, uint count) {
-    float numbers[TILE];
+    float factors[V_GROUPS * TILE];
+    STAGE(factors, V_FORMAT, FORMAT_FACTOR_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, count, passed);
+#if V_BIASED
+    float numbers[V_GROUPS * TILE];
+    STAGE(numbers, V_FORMAT, FORMAT_BIAS_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, count, passed);
+#endif
     for (uint g = 0; g < V_GROUPS; ++g) {
-        load_of_rows(numbers, passed, v, stride, count, JOIN(FORMAT_FACTOR_AT_, V_FORMAT)(V_HEAD_SIZE, g));
         for (uint r = 0; r < ROWS; ++r)
             for (uint i = 0; i < TILE_VECTORS; ++i) {
-                float16 weight = weights[r * TILE_VECTORS + i] * vload16(i, numbers);
+                float16 weight = weights[r * TILE_VECTORS + i] * vload16(g * TILE_VECTORS + i, factors);
                 if (hide) weight = select((float16)(0.0f), weight, vload16(r * TILE_VECTORS + i, seen));
                 vstore16(weight, (g * ROWS + r) * TILE_VECTORS + i, of_codes);
             }
 #if V_BIASED
-        load_of_rows(numbers, passed, v, stride, count, JOIN(FORMAT_BIAS_AT_, V_FORMAT)(V_HEAD_SIZE, g));
         for (uint r = 0; r < ROWS; ++r) {
             float16 sum = (float16)(0.0f);
             for (uint i = 0; i < TILE_VECTORS; ++i) {
-                float16 part = weights[r * TILE_VECTORS + i] * vload16(i, numbers);
+                float16 part = weights[r * TILE_VECTORS + i] * vload16(g * TILE_VECTORS + i, numbers);
                 if (hide) part = select((float16)(0.0f), part, vload16(r * TILE_VECTORS + i, seen));
                 sum += part;
             }
@@ -351,9 +361,22 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
         /* Logits. */
         const long near = key + TILE + NEAR <= unit.key_end ? NEAR : 0;
         const long far = key + TILE + FAR <= unit.key_end ? FAR : near;
+#if K_PACKED
+        const __global uchar* keys = k + (long)key * p->k.stride[2];
+        float factors[K_GROUPS * TILE];
+        STAGE(factors, K_FORMAT, FORMAT_FACTOR_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], count, 0);
+#else
+        const float* factors = 0;
+#endif
+#if K_BIASED
+        float key_biases[K_GROUPS * TILE];
+        STAGE(key_biases, K_FORMAT, FORMAT_BIAS_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], count, 0);
+#else
+        const float* key_biases = 0;
+#endif
         for (uint i = 0; i * 16 < count; ++i)
-            dot16(q, q_sums, k, p->k.stride[2], key + i * 16, unit.key_end - 1, near * p->k.stride[2],
-                  far * p->k.stride[2], p->scale, s + i, TILE_VECTORS);
+            dot16(q, q_sums, k, factors + i * 16, key_biases + i * 16, p->k.stride[2], key + i * 16, unit.key_end - 1,
+                  near * p->k.stride[2], far * p->k.stride[2], p->scale, s + i, TILE_VECTORS);
         int hide = !all || count < TILE;
         uint used = count; /* keys after the last one that a row sees have no weight */
         if (has_transform || hide) {
@@ -428,6 +451,9 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
             const int is_finite = all || values_are_finite(run, v_stride, end - begin);
             if (!is_finite)
                 add_seen_values(accumulator, rescale, of_codes + begin, seen + begin, run, v_stride, end - begin);
+#endif
+#if V_CHUNKS <= 16
+#pragma unroll
 #endif
             for (uint slice = 0; is_finite && slice < V_CHUNKS / SLICE; ++slice)
                 add_values(accumulator, rescale, of_codes + begin, biases, run, v_stride, end - begin, v_near, v_far,
