@@ -21,7 +21,8 @@ def arguments():
     introduction, details = __doc__.split("\n\n")
     parser = argparse.ArgumentParser(prog="ci/test", description=introduction, epilog=details)
     parser.add_argument("--full", action="store_true",
-                        help="all of the conformance suite under sanitizers, not a sample")
+                        help="all cases where otherwise a sample is taken: of ggml's suite, and of the conformance suite "
+                             "under sanitizers; for a run a day")
     parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
     parser.add_argument("--exclude", metavar="REGEX", help="not the tests whose name matches, as ctest -E")
     return parser.parse_args()
@@ -36,6 +37,7 @@ def build(options):
         "WINNOW_BUILD_TESTS": "ON",
         "WINNOW_BUILD_BENCH": "ON",
         "WINNOW_SYSTEM_TESTS": "ON",
+        "WINNOW_FULL_SWEEPS": "ON" if options.full else "OFF",
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
         "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
         "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,

@@ -1,16 +1,20 @@
-"""llama.cpp generates the same text on ggml's CPU backend and on Winnow: for each type of cache, with one sequence and
-with several, and as llama-bench measures it.
+"""llama.cpp generates the same text on ggml's CPU backend and on Winnow, for each type of cache; with quantized caches the
+text begins the same. llama-bench measures it.
 """
 
 import json
+import os
 
 import llama_cpp
 from llama_cpp import expect
 
 PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
 TOKENS = 32
+SAME_WORDS = 2  # of a text from quantized caches
 # Types of keys and values. llama.cpp hands f32 caches to attention as an f16 copy; the appends stay in f32.
 CACHES = (("f16", "f16"), ("bf16", "bf16"), ("f32", "f32"), ("f16", "bf16"))
+# Here ggml's CPU backend rounds the queries to 8 bits too, so after some words the texts may part.
+PACKED_CACHES = (("q8_0", "q8_0"), ("q4_0", "q4_0"), ("q8_0", "q4_0"))
 
 
 def generate(host, options, types, winnow):
@@ -27,9 +31,16 @@ def compare_text(host, options, types):
     expected, _ = generate(host, options, types, winnow=False)
     text, report = generate(host, options, types, winnow=True)
     layers, attention, appends = llama_cpp.calls_per_layer(report)
+    stored = {name[:len("cache_k")]: counts["type"] for name, counts in report["tensors"].items()}
+    expect(stored == {"cache_k": types[0], "cache_v": types[1]}, f"the caches are {stored}, wanted are {types}")
     print(f"cache {types[0]}/{types[1]}: {layers} layers, {attention} attention and {appends} append calls each: "
           f"{json.dumps(text)}")
-    expect(text == expected, f"the texts differ\nCPU:    {expected}\nWinnow: {text}")
+    if types in PACKED_CACHES:
+        same = os.path.commonprefix([expected.split(), text.split()])
+        print(f"the first {len(same)} words are the CPU backend's, whose text is {json.dumps(expected)}")
+        expect(len(same) >= SAME_WORDS, f"the texts differ\nCPU:    {expected}\nWinnow: {text}")
+    else:
+        expect(text == expected, f"the texts differ\nCPU:    {expected}\nWinnow: {text}")
     # The prompt is one batch, and every token but the last is decoded.
     expect(attention == TOKENS and appends == TOKENS, f"expected {TOKENS} calls of each kind per layer")
 
@@ -50,7 +61,7 @@ def test():
     parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
-    for types in CACHES:
+    for types in CACHES + PACKED_CACHES:
         compare_text(host, options, types)
     compare_bench(host, options)
 
