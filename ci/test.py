@@ -21,8 +21,8 @@ def arguments():
     introduction, details = __doc__.split("\n\n")
     parser = argparse.ArgumentParser(prog="ci/test", description=introduction, epilog=details)
     parser.add_argument("--full", action="store_true",
-                        help="all cases where otherwise a sample is taken: of ggml's suite, and of the conformance suite "
-                             "under sanitizers; for a run a day")
+                        help="all cases where otherwise a sample is taken, of ggml's suite and of the conformance "
+                             "suite under sanitizers; for a run a day")
     parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
     parser.add_argument("--exclude", metavar="REGEX", help="not the tests whose name matches, as ctest -E")
     return parser.parse_args()

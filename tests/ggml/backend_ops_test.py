@@ -76,8 +76,8 @@ def sample(cases, fewest):
         chosen = {case for order in orders for case in order[:each]}
         if len(chosen) >= fewest:
             break
-    print(f"sample: the first {each} by hash of each of {len(orders)} combinations of {', '.join(STRATUM)}, of the cases "
-          f"with at most {MOST_MULTIPLICATIONS:.0e} multiplications")
+    print(f"sample: the first {each} by hash of each of {len(orders)} combinations of {', '.join(STRATUM)}, of the "
+          f"cases with at most {MOST_MULTIPLICATIONS:.0e} multiplications")
     for name in STRATUM:
         values = Counter(parameters(case)[name] for case in chosen)
         print(f"sample: {name} " + ", ".join(f"{value} {count}" for value, count in values.most_common()))
@@ -117,7 +117,8 @@ def expression(cases):
             by_rest[joined(rest) if any(rest) else ""].append(re.escape(head).replace("\\-", "-"))
         options = []
         for rest, heads in sorted(by_rest.items()):
-            options.append((heads[0] if len(heads) == 1 else f"({'|'.join(sorted(heads))})") + ("," + rest if rest else ""))
+            head = heads[0] if len(heads) == 1 else f"({'|'.join(sorted(heads))})"
+            options.append(f"{head},{rest}" if rest else head)
         return options[0] if len(options) == 1 else f"({'|'.join(options)})"
 
     return f"^{joined({tuple(ASSIGNMENT.findall(case)) for case in cases})}$"

@@ -1,5 +1,5 @@
-"""llama.cpp generates the same text on ggml's CPU backend and on Winnow, for each type of cache; with quantized caches the
-text begins the same. llama-bench measures it.
+"""llama.cpp generates the same text on ggml's CPU backend and on Winnow, for each type of cache; with quantized caches
+the text begins the same. llama-bench measures it.
 """
 
 import json
