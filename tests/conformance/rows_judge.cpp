@@ -133,7 +133,7 @@ std::string judge_inexact(uint32_t type, const std::vector<double>& x, const std
     }
     const double got_error = distance(x, [&](size_t at) { return got[at]; });
     const double want_error = distance(x, [&](size_t at) { return want[at]; });
-    if (got_error <= want_error + 1e-3 * norm || (std::isnan(got_error) && std::isnan(want_error))) return "";
+    if (got_error <= 1.25 * want_error + 1e-3 * norm || (std::isnan(got_error) && std::isnan(want_error))) return "";
     text << "the row is off by " << got_error << ", the reference's by " << want_error;
     return text.str();
 }
