@@ -180,6 +180,7 @@ int main(int argc, char** argv) {
     register_format_attention();
     register_format_appends();
     register_format_rows();
+    register_format_bad_input();
     if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
     try {
         the_subject.open(the_options.backend, the_options.device, the_options.variants);

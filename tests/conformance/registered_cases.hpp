@@ -31,5 +31,6 @@ void register_kv_append_cases();
 void register_format_attention();
 void register_format_appends();
 void register_format_rows();
+void register_format_bad_input();
 
 } // namespace winnow::conformance
