@@ -21,44 +21,60 @@ static inline float16 load16_iq4_nl(const __global uchar* row, uint first, const
     return lookup16(load_half16(block) * IQ4_NL_VALUES, low_or_high_nibbles(block + 2, first & 16));
 }
 
-/* The index of the value nearest to x, of two the upper one. */
+/* The index of the value nearest to x, of two the upper one: by halves among the numbers half way between values. */
 static inline int16 iq4_nl_nearest(float16 x) {
-    int16 code = (int16)(0);
-    const float halfway[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
-                               7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
+    const float16 halfway = (float16)(-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f, 7.0f, 19.0f,
+                                      31.5f, 45.5f, 61.0f, 79.0f, 101.0f, INFINITY);
+    int16 code = (x >= -4.5f) & 8;
 #pragma unroll
-    for (uint i = 0; i < 15; ++i) code -= x >= halfway[i];
+    for (int step = 4; step > 0; step /= 2) code += (x >= lookup16(halfway, code + (step - 1))) & step;
     return code;
 }
 
-static inline void store_block_iq4_nl(__global uchar* block, float16 a, float16 b) {
+/* Stores the codes of a block; its d is the sum of products by the sum of squares. The largest element becomes the
+ * largest value; then d is fitted to the codes by least squares, weighted by x^2. */
+static inline void store_codes_iq4_nl(__global uchar* block, float16 a, float16 b, float16* products,
+                                      float16* squares) {
 #pragma OPENCL FP_CONTRACT OFF
     const float magnitude = block_magnitude(a, b);
     if (!isfinite(magnitude) || magnitude < 1e-15f) {
-        store_half(block, magnitude < 1e-15f ? 0.0f : NAN);
-        vstore16((uchar16)(magnitude < 1e-15f ? 0x88 : 0), 0, block + 2);
+        const int is_finite = isfinite(magnitude); /* d = 0, or NaN */
+        products[0] = products[1] = (float16)(is_finite ? 0.0f : NAN);
+        squares[0] = squares[1] = (float16)(1.0f);
+        vstore16((uchar16)(is_finite ? 0x88 : 0), 0, block + 2);
         return;
     }
-    /* The largest element becomes the largest value; then d is fitted to the codes by least squares, weighted by
-     * x^2. The sums go from the first element to the last, because rounding depends on it. */
     const float inverse = 1.0f / (first_of_magnitude(a, b, magnitude) / -127.0f);
     const int16 low = iq4_nl_nearest(inverse * a), high = iq4_nl_nearest(inverse * b);
-    float products[2][16], squares[2][16];
     const float16 values_a = lookup16(IQ4_NL_VALUES, low), values_b = lookup16(IQ4_NL_VALUES, high);
-    vstore16(a * a * values_a * a, 0, products[0]);
-    vstore16(b * b * values_b * b, 0, products[1]);
-    vstore16(a * a * values_a * values_a, 0, squares[0]);
-    vstore16(b * b * values_b * values_b, 0, squares[1]);
-    float sum_of_products = 0.0f, sum_of_squares = 0.0f;
-    for (uint i = 0; i < 32; ++i) {
-        sum_of_products += products[i / 16][i % 16];
-        sum_of_squares += squares[i / 16][i % 16];
-    }
-    store_half(block, sum_of_squares > 0.0f ? sum_of_products / sum_of_squares : 0.0f);
+    products[0] = a * a * values_a * a;
+    products[1] = b * b * values_b * b;
+    squares[0] = a * a * values_a * values_a;
+    squares[1] = b * b * values_b * values_b;
     store_nibbles(block + 2, low, high);
 }
 
+/* The sums go from a block's first element to its last, because rounding depends on it; so those of 4 blocks go side
+ * by side. */
 static inline void store_row_iq4_nl(__global uchar* row, const float16* x, const uint n, const uint norm) {
-    for (uint i = 0; i < n / 32; ++i) store_block_iq4_nl(row + i * 18, x[2 * i], x[2 * i + 1]);
+#pragma OPENCL FP_CONTRACT OFF
+    for (uint first = 0; first < n / 32; first += 4) {
+        float16 products[4][2], squares[4][2];
+        const uint count = min(n / 32 - first, 4u);
+        for (uint i = 0; i < count; ++i)
+            store_codes_iq4_nl(row + (first + i) * 18, x[2 * (first + i)], x[2 * (first + i) + 1], products[i],
+                               squares[i]);
+        const float* p = (const float*)products;
+        const float* s = (const float*)squares;
+        float4 sum_of_products = (float4)(0.0f), sum_of_squares = (float4)(0.0f);
+#pragma unroll 8
+        for (uint j = 0; j < 32; ++j) {
+            sum_of_products += (float4)(p[j], p[32 + j], p[64 + j], p[96 + j]);
+            sum_of_squares += (float4)(s[j], s[32 + j], s[64 + j], s[96 + j]);
+        }
+        float d[4];
+        vstore4(select((float4)(0.0f), sum_of_products / sum_of_squares, sum_of_squares > 0.0f), 0, d);
+        for (uint i = 0; i < count; ++i) store_half(row + (first + i) * 18, d[i]);
+    }
 }
 #endif
