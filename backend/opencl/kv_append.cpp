@@ -99,14 +99,15 @@ std::unique_ptr<Event> KvAppendLauncher::launch(const KvAppend& args, bool want_
     kv_append_params params{};
     params.k = make_side(args.k, k, runtime_.capabilities().compute_units);
     params.v = make_side(args.v, v, runtime_.capabilities().compute_units);
-    uint64_t elements = 0;
-    for (const kv_append_side& side : {params.k, params.v}) {
-        elements += uint64_t{side.batch} * side.heads * side.tokens * side.size;
-    }
+    const auto work_of = [](const AppendRows& side, const kv_append_side& rows) {
+        const uint64_t elements = uint64_t{rows.batch} * rows.heads * rows.tokens * rows.size;
+        return elements * work_of_element(side.src.type, side.cache.type);
+    };
     operation.launch(
         kernel, params,
         {k.src.memory, k.cache.memory, k.row_indices.memory, v.src.memory, v.cache.memory, v.row_indices.memory},
-        Grid{.groups = {params.k.groups + params.v.groups, 1, 1}, .work = elements});
+        Grid{.groups = {params.k.groups + params.v.groups, 1, 1},
+             .work = work_of(args.k, params.k) + work_of(args.v, params.v)});
     return operation.complete(want_event);
 }
 

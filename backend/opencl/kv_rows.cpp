@@ -66,6 +66,8 @@ uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units)
     return static_cast<uint32_t>(std::max(smallest, rows / (8 * compute_units) + 1));
 }
 
+uint64_t work_of_element(Type src, Type dst) { return is_packed(src) || is_packed(dst) ? 30 : 1; }
+
 std::string uses_option(Type type) { return is_packed(type) ? "-DUSES_" + format_name(type) + " " : ""; }
 
 std::string validate_rows(const Runtime& runtime, const std::string& operation, const RowsMoved& args) {
@@ -98,7 +100,8 @@ std::unique_ptr<Event> launch_rows(Runtime& runtime, const std::string& operatio
     const uint64_t rows = uint64_t{params.batch} * params.heads * params.rows;
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     bound.launch(kernel, params, {src.memory, dst.memory, row_indices.memory},
-                 Grid{.groups = {static_cast<size_t>(groups), 1, 1}, .work = rows * params.size});
+                 Grid{.groups = {static_cast<size_t>(groups), 1, 1},
+                      .work = rows * params.size * work_of_element(args.src.type, args.dst.type)});
     return bound.complete(want_event);
 }
 

@@ -22,6 +22,9 @@ void check_row_count(const std::array<int64_t, 4>& rows, const std::string& name
 // A handful of groups for each unit of the device, but none with less work than its start costs.
 uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units);
 
+// About how many multiply-adds an element of a row costs.
+uint64_t work_of_element(Type src, Type dst);
+
 // "-DUSES_q4_0 " for a packed format: the program compiles its code.
 std::string uses_option(Type type);
 
