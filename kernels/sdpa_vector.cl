@@ -56,22 +56,37 @@
 #define K_GROUPS (HEAD_SIZE / K_GROUP)
 #define V_GROUPS (V_HEAD_SIZE / V_GROUP)
 
+/* All, or the first `count`, keys of a tile as bits. */
+#define BITS_OF_TILE(count) ((count) == 32 ? 0xffffffffu : (1u << (count)) - 1)
+
+static inline uint bits_of_lanes(int16 all_or_none) {
+    const int16 x = all_or_none & LANE_BITS;
+    const int8 x8 = x.lo | x.hi;
+    const int4 x4 = x8.lo | x8.hi;
+    return (uint)(x4.x | x4.y | x4.z | x4.w);
+}
+
 /* The factors, or biases, of a tile's packed rows as floats: numbers [groups][TILE]. The first one of a row lies at
- * byte `at`, the others `step` bytes apart. Rows that are passed over are not touched, and have 0. passed: [TILE] or
- * NULL. Bits are collected first, because one conversion of 16 takes less than 16 of one. */
+ * byte `at`, the others `step` bytes apart. Of `read` keys, a bit each; others are not touched, and have 0. Bits are
+ * collected first, because one conversion of 16 takes less than 16 of one. */
 #define HALVES_OF_A_TILE ((K_GROUPS > V_GROUPS ? K_GROUPS : V_GROUPS) * TILE)
-static inline void stage_halves(float* numbers, const uint groups, const __global uchar* rows, long stride, uint count,
-                                const int* passed, const uint at, const uint step) {
+static inline void stage_halves(float* numbers, const uint groups, const __global uchar* rows, long stride, uint read,
+                                const uint at, const uint step) {
     ushort bits[HALVES_OF_A_TILE];
+    if (read == BITS_OF_TILE(TILE)) {
 #pragma unroll 1
-    for (uint t = 0; t < count; ++t) {
-        const __global uchar* row = rows + (long)t * stride + at;
-        const ushort kept = passed && passed[t] ? 0 : 0xffff;
-        if (kept)
+        for (uint t = 0; t < TILE; ++t)
 #pragma unroll
-            for (uint g = 0; g < groups; ++g) bits[g * TILE + t] = *(const __global ushort*)(row + g * step);
-        else
-            for (uint g = 0; g < groups; ++g) bits[g * TILE + t] = 0;
+            for (uint g = 0; g < groups; ++g)
+                bits[g * TILE + t] = *(const __global ushort*)(rows + (long)t * stride + at + g * step);
+    } else {
+        for (uint i = 0; i < groups * TILE_VECTORS; ++i) vstore16((ushort16)(0), i, bits);
+        for (uint left = read; left; left &= left - 1) {
+            const uint t = ctz(left);
+#pragma unroll
+            for (uint g = 0; g < groups; ++g)
+                bits[g * TILE + t] = *(const __global ushort*)(rows + (long)t * stride + at + g * step);
+        }
     }
     for (uint i = 0; i < groups * TILE_VECTORS; ++i) {
 #ifdef HAS_AVX512_BUILTINS
@@ -84,8 +99,8 @@ static inline void stage_halves(float* numbers, const uint groups, const __globa
     }
 }
 
-#define STAGE(numbers, format, what, n, groups, rows, stride, count, passed)                                           \
-    stage_halves(numbers, groups, rows, stride, count, passed, JOIN(what, format)(n, 0),                               \
+#define STAGE(numbers, format, what, n, groups, rows, stride, read)                                                    \
+    stage_halves(numbers, groups, rows, stride, read, JOIN(what, format)(n, 0),                                        \
                  JOIN(what, format)(n, 1) - JOIN(what, format)(n, 0))
 
 /* A chunk of a key: of a packed one the codes, times their factors, which are given as [K_GROUPS][TILE], unless they
@@ -232,26 +247,32 @@ static inline int values_are_finite(const __global uchar* v, long stride, uint c
 }
 #endif
 
-/* Which of a tile's values may be passed over: -1 in passed, [TILE], where the weight is below the limit in every row.
- * Counts for each row, lane by lane, the ones it sees of them. weights, seen: [ROWS][TILE]; seen where `hide`. */
-static inline void find_passed(const float16* weights, const float* limits, const int* seen, int hide, int* passed,
-                               int16* skipped) {
+/* Of the values in `used`, a bit each, those that are read: where the weight is not below the limit in every row, and
+ * single ones between two of these, because a run of its own costs more. Counts for each row the ones that it sees and
+ * that are not read. weights, seen: [ROWS][TILE]; seen counts where `hide`. */
+static inline uint find_read(uint used, const float16* weights, const float* limits, const int* seen, int hide,
+                             uint* skipped) {
+    uint read = 0, visible[ROWS];
+    for (uint r = 0; r < ROWS; ++r) visible[r] = 0;
     for (uint i = 0; i < TILE_VECTORS; ++i) {
-        int16 below = (int16)(-1);
+        int16 above = (int16)(0);
         for (uint r = 0; r < ROWS; ++r) {
-            int16 low = weights[r * TILE_VECTORS + i] < limits[r];
-            if (hide) low |= ~vload16(r * TILE_VECTORS + i, seen);
-            below &= low;
+            const int16 shown = hide ? vload16(r * TILE_VECTORS + i, seen) : (int16)(-1);
+            above |= ~(weights[r * TILE_VECTORS + i] < limits[r]) & shown;
+            if (hide) visible[r] |= bits_of_lanes(shown) << i * 16;
         }
-        vstore16(below, i, passed);
-        for (uint r = 0; r < ROWS; ++r) skipped[r] -= hide ? below & vload16(r * TILE_VECTORS + i, seen) : below;
+        read |= bits_of_lanes(above) << i * 16;
     }
+    read = (read | read << 1 & read >> 1) & used;
+    for (uint r = 0; r < ROWS; ++r) skipped[r] += popcount((hide ? visible[r] : used) & ~read);
+    return read;
 }
 
-/* The first of passed[from .. end) that is not `value`; end if there is none. */
-static inline uint end_of_run(const int* passed, int value, uint from, uint end) {
-    while (from < end && passed[from] == value) ++from;
-    return from;
+/* Asks for the rows of values that are read, which lie apart, before the first one is needed. */
+static inline void prefetch_read(uint read, const __global uchar* v, long stride) {
+    for (; read; read &= read - 1)
+        for (uint c = 0; c < V_CHUNKS; ++c)
+            PREFETCH_CHUNK(v + (long)ctz(read) * stride, c, V_ROW_BYTES, V_CHUNKS, 0, 0);
 }
 
 #if V_PACKED
@@ -259,12 +280,12 @@ static inline uint end_of_run(const int* passed, int value, uint from, uint end)
  * weight x bias, [V_GROUPS][ROWS]. A row gets nothing of what it does not see, whatever the factor. seen: [ROWS][TILE],
  * counts where `hide`. */
 static inline void weigh_codes(float* of_codes, float* biases, const float16* weights, const int* seen, int hide,
-                               const int* passed, const __global uchar* v, long stride, uint count) {
+                               uint read, const __global uchar* v, long stride) {
     float factors[V_GROUPS * TILE];
-    STAGE(factors, V_FORMAT, FORMAT_FACTOR_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, count, passed);
+    STAGE(factors, V_FORMAT, FORMAT_FACTOR_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, read);
 #if V_BIASED
     float numbers[V_GROUPS * TILE];
-    STAGE(numbers, V_FORMAT, FORMAT_BIAS_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, count, passed);
+    STAGE(numbers, V_FORMAT, FORMAT_BIAS_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, read);
 #endif
     for (uint g = 0; g < V_GROUPS; ++g) {
         for (uint r = 0; r < ROWS; ++r)
@@ -301,7 +322,7 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
 #endif
     float16 accumulator[ROWS * V_CHUNKS];
     float16 sum[ROWS]; /* lane by lane: added up at the end */
-    int16 skipped[ROWS]; /* the same */
+    uint skipped[ROWS];
     float maximum[16], rescale[16];
     for (uint r = 0; r < ROWS; ++r) {
         const __global uchar* row = q_row(p, memory, &unit, r);
@@ -315,7 +336,7 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
 #endif
         for (uint c = 0; c < V_CHUNKS; ++c) accumulator[r * V_CHUNKS + c] = (float16)(0.0f);
         sum[r] = (float16)(0.0f);
-        skipped[r] = (int16)(0);
+        skipped[r] = 0;
     }
     for (uint r = 0; r < 16; ++r) maximum[r] = NO_MAXIMUM;
 
@@ -328,8 +349,7 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     float16 bias[ROWS * TILE_VECTORS];
     int seen[ROWS * TILE];
     const int sparse = p->v_threshold != 0.0f;
-    int passed[TILE];
-    uint read = TILE; /* values of the tile before */
+    int read_few = 0; /* values of the last tile */
     for (uint key = unit.key_begin; key < unit.key_end; key += TILE) {
         const uint count = min((uint)TILE, unit.key_end - key);
 
@@ -364,13 +384,13 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
 #if K_PACKED
         const __global uchar* keys = k + (long)key * p->k.stride[2];
         float factors[K_GROUPS * TILE];
-        STAGE(factors, K_FORMAT, FORMAT_FACTOR_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], count, 0);
+        STAGE(factors, K_FORMAT, FORMAT_FACTOR_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], BITS_OF_TILE(count));
 #else
         const float* factors = 0;
 #endif
 #if K_BIASED
         float key_biases[K_GROUPS * TILE];
-        STAGE(key_biases, K_FORMAT, FORMAT_BIAS_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], count, 0);
+        STAGE(key_biases, K_FORMAT, FORMAT_BIAS_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], BITS_OF_TILE(count));
 #else
         const float* key_biases = 0;
 #endif
@@ -421,67 +441,62 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
         }
 
         /* Under a threshold: a weight below the threshold's share of the sum so far is below that of the whole. */
+        uint read = BITS_OF_TILE(used);
+        const long v_stride = p->v.stride[2];
+        const __global uchar* rows = v + (long)key * v_stride;
         if (sparse) {
             float limits[ROWS];
             for (uint r = 0; r < ROWS; ++r) limits[r] = p->v_threshold * BELOW_ROUNDING * sum_of_lanes(sum[r]);
-            find_passed(s, limits, seen, hide, passed, skipped);
+            read = find_read(read, s, limits, seen, hide, skipped);
+            if (read_few) prefetch_read(read, rows, v_stride);
+            read_few = popcount(read) * 2 <= TILE;
         }
 
-        /* Values, in runs of keys that are not passed over: one run unless there is a threshold. */
-        const long v_stride = p->v.stride[2];
-        const __global uchar* rows = v + (long)key * v_stride;
-        const long v_near = read * 2 > TILE ? near * v_stride : 0;
-        const long v_far = read * 2 > TILE ? far * v_stride : 0;
+        /* Values, in runs of keys that are read: one run unless there is a threshold. */
+        const long v_near = read_few ? 0 : near * v_stride;
+        const long v_far = read_few ? 0 : far * v_stride;
 #if V_PACKED
         float of_codes[V_GROUPS * ROWS * TILE];
         float biases[V_GROUPS * ROWS];
-        weigh_codes(of_codes, biases, s, seen, hide, sparse ? passed : 0, rows, v_stride, count);
+        weigh_codes(of_codes, biases, s, seen, hide, read, rows, v_stride);
 #else
         const float* of_codes = (const float*)s;
         const float* biases = 0;
 #endif
-        uint begin = sparse ? end_of_run(passed, -1, 0, used) : 0;
-        read = 0;
         do {
-            const uint end = sparse ? end_of_run(passed, 0, begin, used) : used;
+            const uint begin = read ? ctz(read) : 0;
+            const uint after = ~(read >> begin);
+            const uint length = !sparse ? used : after ? ctz(after) : TILE;
             const __global uchar* run = rows + (long)begin * v_stride;
 #if V_PACKED
             const int is_finite = 1; /* codes are */
 #else
-            const int is_finite = all || values_are_finite(run, v_stride, end - begin);
+            const int is_finite = all || values_are_finite(run, v_stride, length);
             if (!is_finite)
-                add_seen_values(accumulator, rescale, of_codes + begin, seen + begin, run, v_stride, end - begin);
+                add_seen_values(accumulator, rescale, of_codes + begin, seen + begin, run, v_stride, length);
 #endif
 #if V_CHUNKS <= 16
 #pragma unroll
 #endif
             for (uint slice = 0; is_finite && slice < V_CHUNKS / SLICE; ++slice)
-                add_values(accumulator, rescale, of_codes + begin, biases, run, v_stride, end - begin, v_near, v_far,
+                add_values(accumulator, rescale, of_codes + begin, biases, run, v_stride, length, v_near, v_far,
                            slice * SLICE, SLICE);
 #if V_CHUNKS % SLICE
             if (is_finite)
-                add_values(accumulator, rescale, of_codes + begin, biases, run, v_stride, end - begin, v_near, v_far,
+                add_values(accumulator, rescale, of_codes + begin, biases, run, v_stride, length, v_near, v_far,
                            V_CHUNKS / SLICE * SLICE, V_CHUNKS % SLICE);
 #endif
             vstore16((float16)(1.0f), 0, rescale); /* what was done for the first run is done */
 #if V_BIASED
             for (uint i = 0; i < V_GROUPS * ROWS; ++i) biases[i] = 0.0f;
 #endif
-            read += end - begin;
-            begin = sparse ? end_of_run(passed, -1, end, used) : used;
-        } while (begin < used);
+            read &= read + (1u << begin); /* clears the run */
+        } while (read);
     }
 
     float total[ROWS];
-    uint total_skipped[ROWS];
-    for (uint r = 0; r < ROWS; ++r) {
-        total[r] = sum_of_lanes(sum[r]);
-        int lanes[16];
-        vstore16(skipped[r], 0, lanes);
-        total_skipped[r] = 0;
-        for (uint lane = 0; lane < 16; ++lane) total_skipped[r] += (uint)lanes[lane];
-    }
-    const sdpa_result result = {accumulator, maximum, total, total_skipped};
+    for (uint r = 0; r < ROWS; ++r) total[r] = sum_of_lanes(sum[r]);
+    const sdpa_result result = {accumulator, maximum, total, skipped};
     sdpa_leave_result(p, memory, &unit, &result);
 }
 
