@@ -13,10 +13,9 @@ from llama_cpp import expect
 
 TOLERANCE = 0.003  # relative; rounding in another order gives less than a tenth of it
 CONTEXT = 512
-# Relative, by which a quantized cache may be worse than with ggml's CPU backend: over so few tokens 8 bits are not told
-# from 16, and either may be the lower by chance.
-CHANCE = 0.001
-PACKED_CACHES = ("q8_0", "q4_0")
+# Types of caches, and by how much, relative, the perplexity may be above the CPU backend's by chance: codes that flip
+# with the last bit of a key make two exact orders of arithmetic differ by .03% and .6% over these tokens.
+PACKED_CACHES = {"q8_0": 0.001, "q4_0": 0.005}
 PACKED_CHUNKS = 4
 FEWEST_SCORED = 4000  # tokens; over fewer, the text would say little about the model
 
@@ -65,14 +64,14 @@ def compare(host, options, batch, chunks, fewest_scored):
     expect(difference <= TOLERANCE, f"perplexity differs by {100 * difference:.3f}%")
 
 
-def compare_packed(host, options, cache):
+def compare_packed(host, options, cache, chance):
     expected, _, _, _ = perplexity(host, options, CONTEXT, PACKED_CHUNKS, winnow=False, cache=cache)
     value, chunks, layers, report = perplexity(host, options, CONTEXT, PACKED_CHUNKS, winnow=True, cache=cache)
     attention, appends = expect_calls(report, layers, chunks, CONTEXT, cache)
     print(f"{cache} caches: {chunks} chunks of {CONTEXT} tokens, CPU {expected:.4f}, Winnow on {report['device']} "
           f"({report['platform']}) {value:.4f}, {100 * (value - expected) / expected:+.4f}%; {layers} layers, "
           f"{attention} attention and {appends} append calls each")
-    expect(value <= expected * (1 + CHANCE),
+    expect(value <= expected * (1 + chance),
            f"perplexity with {cache} caches is {value}, ggml's CPU backend's {expected}")
 
 
@@ -88,8 +87,8 @@ def test():
     options.text.write_text(f"{prose}\n\n{prose}", encoding="utf-8")
     host = llama_cpp.Host(options)
     if options.packed:
-        for cache in PACKED_CACHES:
-            compare_packed(host, options, cache)
+        for cache, chance in PACKED_CACHES.items():
+            compare_packed(host, options, cache, chance)
         return
     compare(host, options, batch=256, chunks=None, fewest_scored=FEWEST_SCORED)
     compare(host, options, batch=4, chunks=1, fewest_scored=1)
