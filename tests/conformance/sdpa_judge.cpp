@@ -77,6 +77,8 @@ public:
                     const double norm =
                         norm_of_row(row, c_.v_head_size, [&](const Index& at) { return got.value(at); });
                     value_sizes_.push_back(is_turbo(c_.v_type) ? norm / std::sqrt(double(c_.v_head_size)) : 0);
+                    const auto row_begin = values_.end() - c_.v_head_size;
+                    bias_sizes_.push_back(has_bias(c_.v_type) ? *std::max_element(row_begin, values_.end()) : 0);
                 }
         scale_ = c_.scale != 0 ? std::fabs(double(c_.scale)) : 1 / std::sqrt(double(c_.head_size));
     }
@@ -137,10 +139,12 @@ private:
                  const std::vector<double>& dp, double sum_error) {
         const size_t size = size_t(c_.v_head_size);
         std::vector<double> weighted(size, 0), spread(size, 0);
+        double apart = 0;
         for (size_t j = 0; j < p.size(); ++j) {
             if (p[j] == 0) continue;
             const double* value = &values_[(first_key + j) * size];
             const double least = value_sizes_[first_key + j];
+            apart += 8 * unit * p[j] * bias_sizes_[first_key + j];
             for (size_t d = 0; d < size; ++d) {
                 weighted[d] += p[j] * std::max(value[d], least);
                 spread[d] += dp[j] * value[d];
@@ -150,7 +154,7 @@ private:
         for (size_t d = 0; d < size; ++d) {
             const Index at = {b, h, i, int64_t(d)};
             const double want = want_.out.get(at);
-            const double bound = (tolerance + sum_error) * weighted[d] + spread[d] + passed_over[d] +
+            const double bound = (tolerance + sum_error) * weighted[d] + spread[d] + apart + passed_over[d] +
                                  rounding_error(c_.out_type, want) + smallest;
             check("out", got_.out, at, want, bound);
         }
@@ -215,6 +219,7 @@ private:
     int64_t k_batches_, group_;
     double scale_ = 1;
     std::vector<double> key_norms_, values_;
+    std::vector<double> bias_sizes_;  // a row's largest value; 0 where V has no bias
     std::vector<double> value_sizes_; // of a rotated row's elements; 0 where V is not rotated
     Complaints complaints_;
 };

@@ -19,7 +19,7 @@ struct SdpaProblem {
     TestTensor k_numbers, v_numbers; // what packed keys and values stand for; absent where k or v is dense
 
     SdpaProblem() = default;
-    SdpaProblem(const SdpaCase& shape, uint64_t seed);
+    SdpaProblem(const SdpaCase& what, uint64_t seed);
 
     // The same numbers, packed in host memory, with F32 outputs: what the reference is given.
     SdpaProblem for_reference(uint32_t scores_mode) const;
@@ -37,11 +37,11 @@ private:
 };
 
 // Draws everything that needs no other program: layouts, memory, contents, masks, positions, logits, outputs.
-void draw_options(SdpaCase& shape, std::mt19937_64& engine);
+void draw_options(SdpaCase& c, std::mt19937_64& engine);
 // A case drawn at random: the same for the same pair, on every machine.
 SdpaCase random_sdpa_case(uint64_t seed, int index);
 
-std::string describe(const SdpaCase& shape);
+std::string describe(const SdpaCase& c);
 
 // Executes on the subject and on the reference and compares. "" when all is well, else what is not, first things first.
 // A refusal as UNSUPPORTED is counted and put into *refusal.

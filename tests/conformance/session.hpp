@@ -18,6 +18,7 @@ struct Options {
     std::string variants;
     uint64_t seed = 1;
     int cases = 200; // random cases per operation
+    bool all_pairs = false;
 };
 
 class Session {
