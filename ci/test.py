@@ -58,7 +58,8 @@ def main():
     parts.setup("test")
     build(options)
     say("testing")
-    command = ["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error"]
+    # Two at a time: compilers of kernels use one core each.
+    command = ["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", "--parallel", "2"]
     if options.filter:
         command += ["-R", options.filter]
     if options.exclude:
