@@ -1,0 +1,202 @@
+"""llama.cpp's programs: where they are, running them with a configuration, and what the plugin reported about it."""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from winnow_eval import Failure, store
+
+# What of the caller's environment would change a run behind our back.
+STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DEVICE", "WINNOW_KV", "WINNOW_REPORT")
+LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished process."""
+
+    stdout: str
+    stderr: str
+    report: dict | None  # what the plugin wrote; None if it was not loaded
+    seconds: float
+    peak_rss: int  # bytes
+
+
+def _wait(process):
+    """(exit status, peak resident bytes) of a process that is ending."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    # The kernel counts from the fork on, so this is at least what this Python holds; models are larger.
+    return process.returncode, usage.ru_maxrss * 1024
+
+
+def find_programs(folder):
+    """The folder of llama.cpp's programs: --llama-cpp, $WINNOW_LLAMA_CPP_BIN, or where PATH has llama-perplexity."""
+    said = "--llama-cpp" if folder else "WINNOW_LLAMA_CPP_BIN"
+    folder = folder or os.environ.get("WINNOW_LLAMA_CPP_BIN")
+    if folder:
+        if not (Path(folder) / "llama-perplexity").is_file():
+            raise Failure(f"{said}: no llama-perplexity in {folder}; expected the folder of llama.cpp's programs, "
+                          "bin/ of its build tree")
+        return Path(folder).resolve()
+    found = shutil.which("llama-perplexity")
+    if not found:
+        raise Failure("llama-perplexity was not found; build llama.cpp's targets llama-perplexity, llama-completion "
+                      "and llama-bench and give their folder as --llama-cpp or WINNOW_LLAMA_CPP_BIN, or run ci/eval, "
+                      "which builds them")
+    return Path(found).resolve().parent
+
+
+def find_plugin(path, beside=None):
+    """libwinnow_ggml.so: --plugin, $GGML_BACKEND_PATH, or the library folder of this installation."""
+    said = "--plugin" if path else "GGML_BACKEND_PATH"
+    path = path or os.environ.get("GGML_BACKEND_PATH")
+    if path:
+        if not Path(path).is_file():
+            raise Failure(f"{said}: no file {path}; expected libwinnow_ggml.so")
+        return Path(path).resolve()
+    for folder in beside or ():
+        if (Path(folder) / "libwinnow_ggml.so").is_file():
+            return (Path(folder) / "libwinnow_ggml.so").resolve()
+    raise Failure("libwinnow_ggml.so was not found; build Winnow with -DWINNOW_LLAMA_CPP_DIR=<source of llama.cpp> "
+                  "and give it as --plugin or GGML_BACKEND_PATH, or run ci/eval, which builds it")
+
+
+class Host:
+    """llama.cpp with one model and one set of sizes; a configuration comes with each run."""
+
+    def __init__(self, programs, plugin, model, batch=512, ubatch=512, threads=2, device=None):
+        self.programs = Path(programs)
+        self.plugin = Path(plugin)
+        self.model = Path(model)
+        self.batch, self.ubatch, self.threads = batch, ubatch, threads
+        self.device = device or os.environ.get("WINNOW_DEVICE")
+        self.environment = {key: value for key, value in os.environ.items()
+                            if key not in STRIPPED and not key.startswith("LLAMA_ARG_")}
+
+    def settings(self, config):
+        """(arguments, environment) that make llama.cpp run a configuration."""
+        arguments = ["-m", self.model, "-b", self.batch, "-ub", self.ubatch, "-t", self.threads, "-fa", "on",
+                     "-ctk", config.k, "-ctv", config.v]
+        environment = dict(self.environment)
+        if not config.rotate:
+            environment["LLAMA_ATTN_ROT_DISABLE"] = "1"
+        if config.backend == "winnow":
+            # A llama.cpp with a static registry of backends looks for the plugin only when a device is named.
+            arguments += ["-dev", "Winnow"]
+            environment["GGML_BACKEND_PATH"] = str(self.plugin)
+            if self.device:
+                environment["WINNOW_DEVICE"] = self.device
+            if config.kv:
+                environment["WINNOW_KV"] = config.kv
+        return [*arguments, *config.arguments], environment | dict(config.environment)
+
+    def run_program(self, program, arguments, config, on_line=None):
+        """Runs programs/<program> in a process of its own with the settings of a configuration and these arguments.
+
+        on_line is called with each line of stdout as it comes. Any other end than exit status 0 is a Failure.
+        """
+        settings, environment = self.settings(config)
+        command = [str(part) for part in (self.programs / program, *settings, *arguments)]
+        with tempfile.TemporaryDirectory(prefix="winnow-eval-") as folder:
+            report_path = Path(folder) / "report.json"
+            if config.backend == "winnow":
+                environment["WINNOW_REPORT"] = str(report_path)
+            with open(Path(folder) / "stderr", "w+", errors="replace") as errors:
+                begin = time.monotonic()
+                try:
+                    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                               stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace")
+                except OSError as error:
+                    raise Failure(f"cannot run {command[0]}: {error.strerror}") from error
+                lines = []
+                try:
+                    for line in process.stdout:
+                        lines.append(line)
+                        if on_line:
+                            on_line(line)
+                    status, peak_rss = _wait(process)
+                except BaseException:
+                    process.kill()
+                    process.wait()
+                    raise
+                finally:
+                    process.stdout.close()
+                seconds = time.monotonic() - begin
+                errors.seek(0)
+                stderr = errors.read()
+            stdout = "".join(lines)
+            if status != 0:
+                raise Failure(self._complaint(program, config, status, stdout, stderr))
+            report = json.loads(report_path.read_text()) if report_path.exists() else None
+        return Run(stdout, stderr, report, seconds, peak_rss)
+
+    def _complaint(self, program, config, status, stdout, stderr):
+        end = "\n".join((stdout + stderr).splitlines()[-12:])
+        if "failed to load model" in stderr or "unable to load model" in stderr:
+            return f"llama.cpp cannot load {self.model}:\n{end}"
+        return f"{program} with {config} ended with status {status}:\n{end}"
+
+    @functools.cached_property
+    def version(self):
+        """What llama.cpp calls itself."""
+        run = subprocess.run([self.programs / "llama-perplexity", "--version"], capture_output=True, text=True,
+                             env=self.environment, stdin=subprocess.DEVNULL)
+        for line in (run.stdout + run.stderr).splitlines():
+            if line.startswith("version:"):
+                return line.removeprefix("version:").strip()
+        raise Failure(f"{self.programs / 'llama-perplexity'} --version says no version:\n{run.stdout}{run.stderr}")
+
+    @functools.cached_property
+    def _programs_sha256(self):
+        files = [path for path in sorted(self.programs.iterdir()) if path.is_file() and not path.is_symlink()]
+        return store.sha256_of(*[path for path in files if path.name.startswith(("lib", "llama-"))])
+
+    @functools.cached_property
+    def model_sha256(self):
+        return store.sha256_of(self.model)
+
+    @functools.cached_property
+    def _plugin_sha256(self):
+        """Of the plugin and of the backends beside it, which do the computing."""
+        return store.sha256_of(*sorted(self.plugin.parent.glob("libwinnow_*.so")), self.plugin)
+
+    def identity(self, config):
+        """All that determines a result of this host with a configuration, apart from what it is given to do."""
+        made = {"model": self.model_sha256, "llama_cpp": [self.version, self._programs_sha256], "batch": self.batch,
+                "ubatch": self.ubatch, "threads": self.threads, "config": config.settings()}
+        if config.backend == "winnow":
+            made |= {"plugin": self._plugin_sha256, "device": self.device,
+                     "backend": os.environ.get("WINNOW_BACKEND", "")}
+        return made
+
+
+def calls_per_layer(run, config, layers=None):
+    """Attention calls of each layer; fails unless Winnow computed all layers, alike, on caches of the wanted types.
+
+    0 for a configuration without Winnow. layers: how many the model has, if known.
+    """
+    if config.backend != "winnow":
+        return 0
+    report = run.report
+    if report is None:
+        raise Failure(f"{config}: llama.cpp did not load the plugin, or the plugin refused; the end of its log:\n"
+                      + "\n".join(run.stderr.splitlines()[-12:]))
+    seen = {name: counts for name, counts in report["tensors"].items() if name.startswith(LAYER_PREFIX)}
+    if not seen or (layers is not None and len(seen) != layers):
+        raise Failure(f"{config}: Winnow computed the attention of {len(seen)} layers, expected {layers or 'some'}")
+    calls = {counts["attention_calls"] for counts in seen.values()}
+    if len(calls) != 1 or report["attention_calls"] != len(seen) * min(calls):
+        raise Failure(f"{config}: the layers differ in their attention calls: {seen}")
+    if report["sdpa_calls"] != report["attention_calls"]:
+        raise Failure(f"{config}: {report['attention_calls']} attentions, but {report['sdpa_calls']} calls of Winnow")
+    types = {name[:len("cache_k")]: counts["type"] for name, counts in report["tensors"].items()}
+    if not config.kv and types != {"cache_k": config.k, "cache_v": config.v}:
+        raise Failure(f"{config}: the caches are of {types}, expected {config.k} and {config.v}")
+    return calls.pop()

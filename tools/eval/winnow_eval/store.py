@@ -1,0 +1,88 @@
+"""Results that are finished, one file each, so that an interruption loses only the run in progress.
+
+A result is found again by what determines it, its identity: a dictionary that can be written as JSON.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from winnow_eval import Failure
+
+FORMAT = 1
+
+
+def write_atomically(path, text):
+    """Readers see the old file or the new one, also after a crash."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def write_json(path, value):
+    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def sha256_of(*paths):
+    """The digest of a file, or of the digests of several."""
+    digests = []
+    for path in paths:
+        with open(path, "rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256"))
+    return digests[0].hexdigest() if len(digests) == 1 else hashlib.sha256(b"".join(
+        digest.digest() for digest in digests)).hexdigest()
+
+
+class Store:
+    """The folder of one `--out`: runs/ holds finished results, base/ what is needed only while measuring."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.runs = self.folder / "runs"
+        self.base = self.folder / "base"
+        self.kept = 0  # how many results were found instead of made
+
+    @contextlib.contextmanager
+    def locked(self):
+        """One process at a time works on a folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Failure(f"another winnow eval is writing to {self.folder}; wait for it or choose another --out")
+            yield self
+
+    def _path(self, kind, identity):
+        text = json.dumps({"format": FORMAT, "kind": kind, "identity": identity}, sort_keys=True)
+        return self.runs / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+
+    def get(self, kind, identity):
+        """The result that was put under this identity, or None."""
+        path = self._path(kind, identity)
+        if not path.exists():
+            return None
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))["result"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise Failure(f"{path} is damaged ({error}); delete it, and that run is made again") from error
+        self.kept += 1
+        return result
+
+    def put(self, kind, identity, result):
+        """Keeps a result; the file says as well what it belongs to."""
+        write_json(self._path(kind, identity), {"format": FORMAT, "kind": kind, "identity": identity,
+                                                "result": result})
+
+    def forget(self):
+        """Deletes all finished results."""
+        for path in self.runs.glob("*.json"):
+            path.unlink()
