@@ -1,0 +1,85 @@
+"""A made-up results.json with every kind of row, for tests of what reads one and for looking at the pictures."""
+
+import math
+import random
+
+FORMATS = {"f16": (2.0, 2e-6), "q8_0": (1.0625, 0.0004), "q5_1": (0.75, 0.009), "q4_0": (0.5625, 0.041)}
+VALUES_PER_TOKEN = 30 * 2 * 3 * 64  # layers, K and V, heads, head size
+POLICIES = {"h2o:budget=1/4,k=turbo4,v=turbo3": (0.12, 0.3), "stream:budget=1/4": (0.5, 0.17),
+            "winnow:budget=1/8,k=turbo4,v=turbo3,dense=32,sinks=4": (0.25, 0.055)}
+
+
+def config(backend, k="f16", v="f16", rotate=True, kv=""):
+    return {"backend": backend, "k": k, "v": v, "rotate": rotate, "kv": kv, "arguments": [], "environment": {}}
+
+
+def made_configs():
+    """(name, role, config, bytes of a value, KLD that it shall have)"""
+    yield "cpu:k=f16,v=f16", "null", config("cpu"), 2.0, 2e-6
+    for backend, string in (("cpu", "cpu"), ("winnow", "inplace")):
+        for name, (size, kld) in FORMATS.items():
+            for rotate in (True, False):
+                if name == "f16" and (backend == "cpu" or not rotate):
+                    continue
+                loss = kld * (1 if rotate else 3 if name == "q4_0" else 1.6) * (1 if backend == "winnow" else 1.12)
+                yield (f"{string}:k={name},v={name}" + ("" if rotate else ",rotate=off"), "row",
+                       config(backend, name, name, rotate), size, loss)
+    yield "inplace:k=q8_0,v=q4_0", "row", config("winnow", "q8_0", "q4_0"), (1.0625 + 0.5625) / 2, 0.0068
+    for kv, (size, kld) in POLICIES.items():
+        yield kv, "row", config("winnow", kv=kv), size, kld
+
+
+def spread(values):
+    """(mean, its standard error)"""
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def made_row(name, role, settings, size, kld, context, count):
+    generator = random.Random(f"{name} {context}")
+    kld *= 1 if role == "null" else (context / 2048) ** 0.2
+    klds = [kld * generator.uniform(0.5, 1.5) for _ in range(count)]
+    ratios = [1.2 * kld + generator.gauss(0, 0.02) * math.sqrt(kld) for _ in range(count)]
+    same = [100 - 60 * math.sqrt(value) for value in klds]
+    (increase, increase_se), (mean, mean_se), (top, top_se) = spread(ratios), spread(klds), spread(same)
+    base = 20.468 if context == 2048 else 24.9
+    winnow = settings["backend"] == "winnow"
+    return {"name": name, "role": role, "config": settings, "context": context, "contexts": count,
+            "scored_tokens": count * (context - context // 2 - 1), "kv_bytes_per_token": size * VALUES_PER_TOKEN,
+            "kv_bytes": round(size * VALUES_PER_TOKEN * context), "ppl": base * math.exp(increase), "ppl_base": base,
+            "ppl_increase_percent": 100 * math.expm1(increase),
+            "ppl_increase_se": None if increase_se is None else 100 * increase_se,
+            "kld": mean, "kld_se": mean_se, "kld_p99": 9 * kld, "same_top_percent": top, "same_top_se": top_se,
+            "prompt_tokens_per_second": generator.uniform(150, 250),
+            "generation_tokens_per_second": generator.uniform(50, 100) if role == "row" else None,
+            "peak_rss_bytes": round(9e8 + size * 1e6), "attention_calls": context * count // 512 if winnow else 0,
+            "per_context": {"ln_ratio": ratios, "kld": klds, "same_top": same}}
+
+
+def made_needle(contexts=(512, 1024, 2048), depths=(0, 0.25, 0.5, 0.75, 1), number=3):
+    trials = [{"id": f"{context}-{round(100 * depth)}-{n}", "context": context, "depth": depth,
+               "question": "The pass number of Oskar is", "answer": str(4800 + n), "full_cache_answers": n < number}
+              for context in contexts for depth in depths for n in range(number + (depth == 0.5))]
+    counted = [trial for trial in trials if trial["full_cache_answers"]]
+    results = []
+    for name, _, settings, _, kld in made_configs():
+        generator = random.Random(f"needle {name}")
+        right = {trial["id"]: generator.random() > 4 * kld * (1.2 - trial["depth"]) for trial in counted}
+        answers = {trial["id"]: {"text": f"{trial['answer'] if right[trial['id']] else 1234}. The", "correct":
+                                 right[trial["id"]]} for trial in counted}
+        results.append({"name": name, "config": settings, "retrieved": sum(right.values()), "trials": len(counted),
+                        "answers": answers})
+    return {"contexts": list(contexts), "depths": list(depths), "trials": trials, "results": results}
+
+
+def made_results(contexts=(512, 2048), count=16, needle=True):
+    rows = [made_row(*made, context, count) for context in contexts for made in made_configs()]
+    return {"format": 1, "command": ["winnow", "eval", "--model", "made-up.gguf", "--text", "made-up.txt", "--contexts",
+                                     ",".join(map(str, contexts)), "inplace:k=q8_0,v=q4_0"],
+            "model": {"file": "made-up.gguf", "sha256": "0" * 64, "weights": "f32"},
+            "text": {"file": "made-up.txt", "sha256": "1" * 64, "part": "second"},
+            "host": {"version": "1 (made up)", "batch": 512, "ubatch": 512, "threads": 2},
+            "device": {"device": "a device", "platform": "a platform", "driver_version": "3.1"},
+            "base": "inplace:k=f16,v=f16", "rows": rows, "needle": made_needle() if needle else None}

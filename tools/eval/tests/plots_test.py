@@ -1,0 +1,125 @@
+"""The pictures of made-up results: all of them are drawn, the same each time, and no label covers another.
+
+    plots_test.py        needs matplotlib
+"""
+
+import random
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from matplotlib.text import Text  # noqa: E402
+
+from made_results import made_configs, made_results  # noqa: E402
+from winnow_eval import labels, plots  # noqa: E402
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def few(results):
+    """The same with few configurations, which are faster to draw."""
+    wanted = [name for name, *_ in made_configs()][::6]
+    results["rows"] = [row for row in results["rows"] if row["name"] in wanted]
+    if results["needle"]:
+        results["needle"]["results"] = [one for one in results["needle"]["results"] if one["name"] in wanted]
+    return results
+
+
+def texts_of(figure):
+    """(text, box in pixels) of all that is written inside the axes or beside them."""
+    renderer = figure.canvas.get_renderer()
+    figure.draw(renderer)
+    # Text's own extent: that of an annotation would hold its line as well.
+    return [(text.get_text(), Text.get_window_extent(text, renderer)) for axes in figure.axes for text in axes.texts
+            if text.get_text() and axes.get_visible()]
+
+
+def markers_of(figure):
+    """The points that are drawn with a marker, in pixels."""
+    return [tuple(point) for axes in figure.axes for line in axes.lines if line.get_marker() not in ("None", None)
+            for point in axes.transData.transform(line.get_xydata())]
+
+
+class Front(unittest.TestCase):
+    def test_no_point_of_the_front_is_beaten(self):
+        points = [(1, 9), (2, 4), (2, 3), (3, 3), (4, 5), (5, 1), (6, 1)]
+        self.assertEqual(plots.pareto(points), [(1, 9), (2, 3), (5, 1)])
+
+    def test_against_the_definition(self):
+        numbers = random.Random(1)
+        points = [(numbers.randrange(30), numbers.randrange(30)) for _ in range(100)]
+        front = plots.pareto(points)
+        for size, loss in points:
+            beaten = any(other[0] <= size and other[1] <= loss and other != (size, loss) for other in points)
+            self.assertEqual((size, loss) in front, not beaten)
+
+
+class Labels(unittest.TestCase):
+    def test_long_names_are_broken_at_commas(self):
+        self.assertEqual(labels.wrapped("a:b=1,c=2,d=3", 8), "a:b=1,\nc=2,d=3")
+        self.assertEqual(labels.wrapped("a:b=1", 2), "a:b=1")
+
+    def test_spread_keeps_order_and_distance(self):
+        moved = labels.spread([5, 1, 1.5, 100, 5.2], 3)
+        self.assertEqual(sorted(range(5), key=moved.__getitem__), [1, 2, 0, 4, 3])
+        ordered = sorted(moved)
+        self.assertTrue(all(high - low >= 3 - 1e-9 for low, high in zip(ordered, ordered[1:])))
+        self.assertEqual(moved[3], 100)
+
+    def test_spread_leaves_what_has_room(self):
+        self.assertEqual(labels.spread([30, 10, 20], 5), [30, 10, 20])
+
+
+class Pictures(unittest.TestCase):
+    def test_every_picture_in_both_kinds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = plots.draw(few(made_results(contexts=(256, 512))), folder, prefix="made_")
+            names = sorted(path.name for path in paths)
+            self.assertEqual(names, sorted(f"made_{name}.{kind}" for kind in ("png", "svg")
+                                           for name in ("bytes_256", "bytes_512", "contexts", "needle")))
+            for path in paths:
+                if path.suffix == ".png":
+                    self.assertTrue(path.read_bytes().startswith(PNG))
+                else:
+                    self.assertRegex(path.read_text(), r"(?s)^<\?xml.*</svg>\s*$")
+
+    def test_the_same_results_give_the_same_svg_without_a_date(self):
+        results = few(made_results(contexts=(512,)))
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+            for first, second in zip(plots.draw(results, one, formats=("svg",)),
+                                     plots.draw(results, other, formats=("svg",))):
+                self.assertEqual(first.read_bytes(), second.read_bytes())
+                self.assertIsNone(re.search("dc:date|Matplotlib v", first.read_text()))
+
+    def test_no_label_covers_another(self):
+        results = made_results()
+        with plots.matplotlib.rc_context(plots.STYLE):
+            for name, make in plots.figures(results):
+                figure = make()
+                written = texts_of(figure)
+                self.assertGreater(len(written), 10, name)
+                for index, (text, box) in enumerate(written):
+                    for other, other_box in written[index + 1:]:
+                        self.assertEqual(labels.overlap(box, other_box), 0, f"{name}: {text} covers {other}")
+                    for point in markers_of(figure):
+                        self.assertFalse(box.contains(*point), f"{name}: {text} covers a marker")
+                plots.pyplot.close(figure)
+
+    def test_few_and_odd_results(self):
+        only_null = made_results(contexts=(512,), needle=False)
+        only_null["rows"] = [row for row in only_null["rows"] if row["role"] == "null"]
+        single = made_results(contexts=(512,), count=1, needle=False)
+        exact = made_results(contexts=(512,), needle=False)
+        for row in exact["rows"]:
+            row |= {"kld": -1e-7, "kld_se": 1e-7, "ppl_increase_percent": -0.3}
+        with tempfile.TemporaryDirectory() as folder:
+            for results in (only_null, single, exact):
+                self.assertEqual(len(plots.draw(results, folder, formats=("svg",))), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

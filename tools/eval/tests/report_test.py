@@ -1,0 +1,115 @@
+"""Tables and CSV from made-up results: the null row first, no number lost, what is missing shown as missing.
+
+    report_test.py        needs the standard library alone
+"""
+
+import csv
+import io
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from made_results import made_configs, made_results  # noqa: E402
+from winnow_eval import report  # noqa: E402
+
+
+def cells(table):
+    """The cells of a Markdown table without its ruler."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return [lines[0], *lines[2:]]
+
+
+class Numbers(unittest.TestCase):
+    def test_decimals_follow_the_error(self):
+        self.assertEqual(report.measured(5.4321, 0.312, 2, 4, "+"), "+5.43 ± 0.31")
+        self.assertEqual(report.measured(0.04123, 0.00084, 4, 6), "0.04123 ± 0.00084")
+        self.assertEqual(report.measured(-0.89, 0.3, 2, 4, "+"), "-0.89 ± 0.30")
+
+    def test_decimals_are_bounded(self):
+        self.assertEqual(report.measured(0.5, 1e-9, 2, 4), "0.5000 ± 0.0000")
+        self.assertEqual(report.measured(120.0, 35.0, 2, 4), "120.00 ± 35.00")
+
+    def test_what_was_not_measured_is_a_dash(self):
+        self.assertEqual(report.measured(1.5, None, 2, 3), "1.500 ± -")
+        self.assertEqual(report.number(None, 1), "-")
+
+
+class Tables(unittest.TestCase):
+    def setUp(self):
+        self.results = made_results()
+
+    def test_the_null_row_comes_first(self):
+        self.results["rows"].reverse()
+        for context in report.contexts_of(self.results):
+            for table in (report.quality_table, report.cost_table):
+                lines = cells(table(self.results, context))
+                self.assertEqual(lines[1][0], "null: `cpu:k=f16,v=f16`")
+                self.assertEqual(len(lines), 1 + len(list(made_configs())))
+                self.assertEqual({len(line) for line in lines}, {len(lines[0])})
+
+    def test_a_row_says_what_was_measured(self):
+        row = next(row for row in self.results["rows"]
+                   if row["name"] == "inplace:k=q4_0,v=q4_0" and row["context"] == 2048)
+        row |= {"kld": 0.0412, "kld_se": 0.0008, "ppl_increase_percent": 5.41, "ppl_increase_se": 0.31, "ppl": 21.575,
+                "same_top_percent": 87.61, "same_top_se": 0.42, "kld_p99": 0.5}
+        self.assertIn("| `inplace:k=q4_0,v=q4_0` | 6,480 | 0.281 | 12.7 | 21.575 | +5.41 ± 0.31 | 0.04120 ± 0.00080 | "
+                      "0.5000 | 87.61 ± 0.42 |", report.quality_table(self.results, 2048))
+
+    def test_one_context_has_no_errors(self):
+        table = report.quality_table(made_results(count=1), 512)
+        self.assertIn("± -", table)
+
+    def test_needles_add_up(self):
+        results = {"rows": [], "needle": {
+            "contexts": [256, 512], "depths": [0, 1],
+            "trials": [{"id": "a", "context": 256, "depth": 0, "full_cache_answers": True},
+                       {"id": "b", "context": 512, "depth": 0, "full_cache_answers": False},
+                       {"id": "c", "context": 512, "depth": 1, "full_cache_answers": True}],
+            "results": [{"name": "x", "retrieved": 1, "trials": 2,
+                         "answers": {"a": {"text": "1", "correct": False}, "c": {"text": "2", "correct": True}}}]}}
+        self.assertEqual(cells(report.needle_table(results))[1], ["`x`", "1/2", "0/1", "1/1"])
+        self.assertIn("1 of 1 at 256 tokens, 1 of 2 at 512 tokens", report.full_cache(results))
+
+    def test_everything_in_one_text(self):
+        text = report.markdown(self.results)
+        self.assertIn("| null: `cpu:k=f16,v=f16` | 45/45 | 15/15 |", text)
+        for needed in ("    winnow eval --model made-up.gguf", "weights dequantized to F32", "its second half",
+                       "Context 512:", "Context 2048:", "Planted facts:", "inplace:k=f16,v=f16"):
+            self.assertIn(needed, text)
+        self.assertNotIn("Planted facts", report.markdown(made_results(needle=False)))
+
+    def test_a_long_command_is_broken(self):
+        self.results["command"] += [f"inplace:k=q8_0,v={name}" for name in ("f16", "q8_0", "q5_1", "q4_0", "iq4_nl")]
+        lines = report.command(self.results).splitlines()
+        self.assertGreater(len(lines), 1)
+        self.assertTrue(all(line.endswith(" \\") for line in lines[:-1]) and not lines[-1].endswith("\\"))
+        self.assertLessEqual(max(map(len, lines)), 120)
+        self.assertEqual(" ".join(line.strip().removesuffix(" \\") for line in lines), " ".join(
+            self.results["command"]))
+
+
+class Csv(unittest.TestCase):
+    def test_every_row_with_its_numbers(self):
+        results = made_results()
+        with tempfile.TemporaryDirectory() as folder:
+            paths = report.write(results, folder)
+            self.assertEqual(sorted(path.name for path in paths), ["results.csv", "results.md"])
+            text = (Path(folder) / "results.csv").read_text()
+        lines = list(csv.DictReader(io.StringIO(text)))
+        self.assertEqual(len(lines), len(results["rows"]))
+        byname = {(line["name"], line["role"], int(line["context"])): line for line in lines}
+        for row in results["rows"]:
+            line = byname[row["name"], row["role"], row["context"]]
+            for key in ("ppl", "kld", "kld_se", "kv_bytes_per_token", "same_top_percent", "attention_calls"):
+                self.assertEqual(float(line[key]), row[key])
+            self.assertEqual(line["k"], row["config"]["k"])
+        policy = byname["stream:budget=1/4", "row", 512]
+        self.assertEqual((policy["kv"], policy["needle_trials"]), ("stream:budget=1/4", "45"))
+        self.assertEqual(byname["cpu:k=f16,v=f16", "null", 512]["generation_tokens_per_second"], "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,298 @@
+"""The pictures of a results.json: loss over bytes with the Pareto front, loss over context length, needles found.
+
+Each is written as PNG and as SVG; the same results give the same SVG.
+"""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
+from matplotlib.lines import Line2D  # noqa: E402
+from PIL import Image  # noqa: E402
+
+from winnow_eval import labels, report  # noqa: E402
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
+KLD_FLOOR = 1e-6  # below it there is only the rounding of the logits that llama.cpp keeps
+STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
+         "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
+         "legend.frameon": False, "legend.fontsize": 8, "savefig.facecolor": "white"}
+INCREASE = ("ppl_increase_percent", "ppl_increase_se", "perplexity increase (%)")
+KLD = ("kld", "kld_se", "mean KL divergence (nats)")
+
+
+def group(row):
+    """What a colour stands for: the format or policy, whichever backend computes it; what has more settings, itself."""
+    config = row["config"]
+    if config["arguments"] or config["environment"]:
+        return row["name"]
+    if config["kv"]:
+        return config["kv"]
+    return config["k"] if config["k"] == config["v"] else f"{config['k']}/{config['v']}"
+
+
+def colours(rows):
+    """{group: colour}, in the order of the rows."""
+    groups = dict.fromkeys(group(row) for row in rows)
+    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(groups)}
+
+
+def marker(row):
+    return "o" if row["config"]["backend"] == "winnow" else "s"
+
+
+def filled(row):
+    return row["config"]["rotate"]
+
+
+def pareto(points):
+    """Of points (bytes, loss), those that no other beats or equals with as few bytes; by growing bytes."""
+    front = []
+    for size, loss in sorted(points):
+        if not front or loss < front[-1][1]:
+            front.append((size, loss))
+    return front
+
+
+def shown(quantity, value):
+    """The value as drawn: KLD has a logarithmic axis, which ends at the floor."""
+    return max(value, KLD_FLOOR) if quantity is KLD else value
+
+
+def _scale(axes, quantity, values):
+    key, _, label = quantity
+    axes.set_ylabel(label)
+    if key == "kld":
+        axes.set_yscale("log")
+        axes.set_ylim(min(values) / 3, max(values) * 6)
+        return
+    # Differences below 1% are drawn to scale, those above it logarithmically.
+    axes.set_yscale("symlog", linthresh=1, linscale=1)
+    low, high = min(values), max(values)
+    axes.set_ylim(min(-0.6, low * 1.8 if low < 0 else low - 0.5), max(1.2, high * 3.5))
+    axes.yaxis.set_major_locator(ticker.FixedLocator(
+        [sign * number for sign in (-1, 1) for number in (0.5, 1, 3, 10, 30, 100, 300, 1000, 10000)] + [0]))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.axhline(0, color="#888888", linewidth=0.8, zorder=1)
+
+
+def _error_bar(axes, quantity, x, y, error, colour):
+    """A bar of one standard error each way, as the two ends of a line in data coordinates."""
+    if not error:
+        return []
+    low, high = shown(quantity, y - error), shown(quantity, y + error)
+    axes.plot([x, x], [low, high], color=colour, linewidth=1, zorder=2)
+    return [[(x, low), (x, high)]]
+
+
+def _draw_front(axes, quantity, rows, right):
+    """The steps of the Pareto front: the least loss that so many bytes buy."""
+    front = pareto([(row["kv_bytes_per_token"], shown(quantity, row[quantity[0]])) for row in rows])
+    line = []
+    for size, loss in front:
+        if line:
+            line.append((size, line[-1][1]))
+        line.append((size, loss))
+    line.append((right, line[-1][1]))
+    axes.plot(*zip(*line), color="#555555", linewidth=1.2, zorder=1.5)
+    return line
+
+
+def _bytes_panel(axes, rows, quantity, palette):
+    key, error_key, _ = quantity
+    sizes = [row["kv_bytes_per_token"] for row in rows]
+    axes.set_xscale("log")
+    axes.set_xlim(min(sizes) / 1.35, max(sizes) * 1.35)
+    axes.set_xlabel("KV cache (bytes per token)")
+    axes.xaxis.set_major_locator(ticker.LogLocator(base=2, numticks=12))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    values = [shown(quantity, row[key]) for row in rows]
+    _scale(axes, quantity, values)
+    lines, points, best = [], [], {}
+    for row, size, value in zip(rows, sizes, values):
+        null = row["role"] == "null"
+        colour = "#888888" if null else palette[group(row)]
+        lines += _error_bar(axes, quantity, size, value, row[error_key], colour)
+        axes.plot([size], [value], "D" if null else marker(row), color=colour, markersize=6, zorder=3,
+                  markerfacecolor=colour if filled(row) and not null else "white")
+        points.append((size, value))
+        if not null and (group(row) not in best or value < best[group(row)][1]):
+            best[group(row)] = (size, value)
+    candidates = [row for row in rows if row["role"] != "null"]
+    if candidates:
+        lines.append(_draw_front(axes, quantity, candidates, axes.get_xlim()[1]))
+    null = next((row for row in rows if row["role"] == "null"), None)
+    if null is not None and quantity is KLD:
+        level = shown(quantity, null[key])
+        axes.axhline(level, color="#888888", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+        lines.append([(limit, level) for limit in axes.get_xlim()])
+    named = [(labels.wrapped(name, 26), *point, palette[name]) for name, point in best.items()]
+    labels.place(axes, named, points, lines)
+
+
+def _legend(figure, rows, front):
+    """The meaning of the markers that occur."""
+    kinds = {}
+    for row in rows:
+        if row["role"] == "null":
+            kinds["null row: the base against itself on the CPU backend"] = ("D", False, "#888888")
+        else:
+            text = "Winnow" if row["config"]["backend"] == "winnow" else "llama.cpp's CPU backend"
+            text += "" if filled(row) else ", without llama.cpp's rotation"
+            kinds[text] = (marker(row), filled(row), "black")
+    handles = [Line2D([], [], linestyle="none", marker=shape, color=colour, markersize=6, label=text,
+                      markerfacecolor=colour if full else "white") for text, (shape, full, colour) in kinds.items()]
+    if front:
+        handles.append(Line2D([], [], color="#555555", linewidth=1.2, label="Pareto front"))
+    figure.legend(handles=handles, loc="lower center", ncols=3)
+
+
+def title(results, context=None):
+    """What was measured, in a line."""
+    model, text = results["model"], results["text"]
+    weights = {"f32": ", weights in F32"}.get(model["weights"], "")
+    part = "" if text["part"] == "all" else f", {text['part']} half"
+    return f"{model['file']}{weights}; {text['file']}{part}" + (f"; context {context}" if context else "")
+
+
+def over_bytes(results, context):
+    rows = [row for row in results["rows"] if row["context"] == context]
+    figure, panels = pyplot.subplots(1, 2, figsize=(10, 5.2))
+    figure.suptitle(f"{title(results, context)} ({rows[0]['contexts']} contexts, bars: one standard error)",
+                    fontsize=9)
+    figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.22, wspace=0.18)
+    palette = colours([row for row in results["rows"] if row["role"] != "null"])
+    for axes, quantity in zip(panels, (INCREASE, KLD)):
+        _bytes_panel(axes, rows, quantity, palette)
+    _legend(figure, rows, front=any(row["role"] != "null" for row in rows))
+    return figure
+
+
+def _contexts_panel(axes, rows, quantity, palette):
+    key, error_key, _ = quantity
+    contexts = sorted({row["context"] for row in rows})
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(contexts[0] / 1.15, contexts[-1] * 1.15)
+    axes.set_xticks(contexts, [f"{context:,}" for context in contexts])
+    axes.set_xlabel("context (tokens)")
+    _scale(axes, quantity, [shown(quantity, row[key]) for row in rows])
+    ends = []
+    for role, name in dict.fromkeys((row["role"], row["name"]) for row in rows):
+        own = sorted((row for row in rows if (row["role"], row["name"]) == (role, name)),
+                     key=lambda row: row["context"])
+        null = role == "null"
+        colour = "#888888" if null else palette[group(own[0])]
+        values = [shown(quantity, row[key]) for row in own]
+        for row, value in zip(own, values):
+            _error_bar(axes, quantity, row["context"], value, row[error_key], colour)
+        axes.plot([row["context"] for row in own], values, color=colour, linewidth=1.1, zorder=3,
+                  linestyle="-" if filled(own[0]) and not null else (0, (4, 2)), marker="D" if null else marker(own[0]),
+                  markersize=5, markerfacecolor=colour if filled(own[0]) and not null else "white")
+        ends.append((f"null: {name}" if null else name, own[-1]["context"], values[-1], colour))
+    _end_labels(axes, ends)
+
+
+def _end_labels(axes, ends):
+    """Names to the right of the axes, at the height of the lines' ends as far as they have room."""
+    height = 8 * 1.35 * axes.figure.dpi / 72
+    frame = axes.get_window_extent()
+    wanted = [axes.transData.transform((x, y))[1] for _, x, y, _ in ends]
+    moved = labels.spread(wanted, height)
+    shift = min(0, frame.y1 - max(moved)) or max(0, frame.y0 - min(moved))
+    for (text, x, y, colour), pixel in zip(ends, moved):
+        level = (pixel + shift - frame.y0) / frame.height
+        axes.annotate(text, (x, y), (1.05, level), textcoords="axes fraction", fontsize=8, color=colour, va="center",
+                      arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkB": 5,
+                                  "shrinkA": 1, "relpos": (0, 0.5)})
+
+
+def over_contexts(results):
+    rows = results["rows"]
+    names = len({(row["role"], row["name"]) for row in rows})
+    figure, panels = pyplot.subplots(2, 1, figsize=(8, 2 * max(3.2, 0.7 + 0.17 * names)))
+    figure.suptitle(f"{title(results)} (bars: one standard error)", fontsize=9)
+    figure.subplots_adjust(left=0.09, right=0.64, top=0.95, bottom=0.07, hspace=0.2)
+    palette = colours([row for row in rows if row["role"] != "null"])
+    for axes, quantity in zip(panels, (INCREASE, KLD)):
+        _contexts_panel(axes, rows, quantity, palette)
+    return figure
+
+
+def needles(results):
+    """One heat map for each configuration: depth of the fact over length of the context."""
+    needle = results["needle"]
+    contexts, depths, kinds = needle["contexts"], needle["depths"], needle["results"]
+    columns = min(4, len(kinds))
+    lines = -(-len(kinds) // columns)
+    cell = max(0.62, 1.9 / len(contexts))
+    title_lines = 1 + max(labels.wrapped(result["name"], 32).count("\n") + 1 for result in kinds)
+    above = 0.35 + 0.14 * title_lines  # inches over each map: its title and the lengths of the map above
+    width, height = 0.9 + columns * (0.35 + cell * len(contexts)), 0.85 + lines * (above + 0.3 * len(depths))
+    figure, panels = pyplot.subplots(lines, columns, figsize=(width, height), squeeze=False, sharex=True, sharey=True)
+    figure.suptitle(f"{results['model']['file']}: planted facts retrieved, of those that the full cache retrieves",
+                    fontsize=9, y=1 - 0.12 / height)
+    figure.subplots_adjust(left=0.8 / width, right=1 - 0.1 / width, top=1 - (above + 0.1) / height,
+                           bottom=0.5 / height, wspace=0.14, hspace=above / (0.3 * len(depths)))
+    for axes, result in zip(panels.flat, kinds):
+        axes.grid(False)
+        shares = [[report.found(needle, result, context=context, depth=depth) for context in contexts]
+                  for depth in depths]
+        axes.imshow([[right / trials if trials else float("nan") for right, trials in line] for line in shares],
+                    cmap="Blues", vmin=-0.1, vmax=1.25, aspect="auto")
+        for y, line in enumerate(shares):
+            for x, (right, trials) in enumerate(line):
+                dark = trials and right / trials > 0.6
+                axes.text(x, y, f"{right}/{trials}" if trials else "none", ha="center", va="center", fontsize=8,
+                          color="white" if dark else "black")
+        name = report.titled_needle(results, result).replace("`", "")
+        axes.set_title(f"{labels.wrapped(name, 32)}\nretrieved {result['retrieved']}/{result['trials']}", fontsize=8)
+        axes.set_xticks(range(len(contexts)), [f"{context:,}" for context in contexts])
+        axes.set_yticks(range(len(depths)), [f"{100 * depth:.0f}%" for depth in depths])
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    for index, axes in enumerate(panels.flat):
+        axes.set_visible(index < len(kinds))
+        axes.tick_params(labelbottom=index + columns >= len(kinds))  # nothing stands below it
+    figure.supxlabel("context (tokens)", fontsize=9, y=0.1 / height)
+    figure.supylabel("depth of the fact (0%: the beginning)", fontsize=9, x=0.1 / width)
+    return figure
+
+
+def figures(results):
+    """(name, function that draws it) of each picture that these results give."""
+    for context in sorted({row["context"] for row in results["rows"]}):
+        yield f"bytes_{context}", lambda context=context: over_bytes(results, context)
+    if results["rows"]:
+        yield "contexts", lambda: over_contexts(results)
+    if results["needle"] and results["needle"]["results"]:
+        yield "needle", lambda: needles(results)
+
+
+def _shrink(path):
+    """Few colours are enough for lines on white, and make a third of the size."""
+    Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def draw(results, folder, prefix="", formats=("png", "svg")):
+    """Writes the pictures into a folder, and gives their paths."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with matplotlib.rc_context(STYLE):
+        for name, make in figures(results):
+            figure = make()
+            for kind in formats:
+                written.append(folder / f"{prefix}{name}.{kind}")
+                # Without date and program: the same results shall give the same file.
+                metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+                figure.savefig(written[-1], dpi=150, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
+                if kind == "png":
+                    _shrink(written[-1])
+            pyplot.close(figure)
+    return written

@@ -1,0 +1,174 @@
+"""Kept results as CSV and as Markdown tables. The standard library only, so that documents can be checked anywhere."""
+
+import csv
+import io
+import math
+import shlex
+import textwrap
+from pathlib import Path
+
+MIB = 1024 * 1024
+COMMAND_COLUMNS = 100
+CSV_COLUMNS = ("name", "role", "backend", "k", "v", "rotate", "kv", "context", "contexts", "scored_tokens",
+               "kv_bytes_per_token", "kv_bytes", "ppl", "ppl_base", "ppl_increase_percent", "ppl_increase_se", "kld",
+               "kld_se", "kld_p99", "same_top_percent", "same_top_se", "prompt_tokens_per_second",
+               "generation_tokens_per_second", "peak_rss_bytes", "attention_calls", "needle_retrieved",
+               "needle_trials")
+
+
+def number(value, decimals, sign=""):
+    """A number with so many decimals, or a dash for one that was not measured."""
+    return "-" if value is None else f"{value:{sign},.{decimals}f}"
+
+
+def measured(value, error, fewest, most, sign=""):
+    """value ± error, with as many decimals as show two digits of the error."""
+    decimals = most
+    if error is not None and error > 0:
+        decimals = min(most, max(fewest, 1 - math.floor(math.log10(error))))
+    return f"{number(value, decimals, sign)} ± {number(error, decimals)}"
+
+
+def table(head, lines):
+    """A Markdown table: the first column is words, the others are numbers."""
+    rows = [head, ["---", *["---:"] * (len(head) - 1)], *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def contexts_of(results):
+    return sorted({row["context"] for row in results["rows"]})
+
+
+def rows_of(results, context):
+    """The rows of a context length, the null row first."""
+    return sorted((row for row in results["rows"] if row["context"] == context), key=lambda row: row["role"] != "null")
+
+
+def titled(row):
+    return f"null: `{row['name']}`" if row["role"] == "null" else f"`{row['name']}`"
+
+
+def titled_needle(results, result):
+    """The name of a configuration of the needle test, marked if it is that of the null row."""
+    nulls = {row["name"] for row in results["rows"] if row["role"] == "null"}
+    return titled({"name": result["name"], "role": "null" if result["name"] in nulls else "row"})
+
+
+def full_bytes(results, context):
+    """Bytes of a token in the f16 cache of the base, which the null row has as well."""
+    return next((row["kv_bytes_per_token"] for row in rows_of(results, context) if row["role"] == "null"), None)
+
+
+def quality_table(results, context):
+    """What each configuration loses, and the bytes that it takes."""
+    full = full_bytes(results, context)
+    lines = [[titled(row), number(row["kv_bytes_per_token"], 0),
+              number(None if full is None else row["kv_bytes_per_token"] / full, 3), number(row["kv_bytes"] / MIB, 1),
+              number(row["ppl"], 3), measured(row["ppl_increase_percent"], row["ppl_increase_se"], 2, 4, "+"),
+              measured(row["kld"], row["kld_se"], 4, 6), number(row["kld_p99"], 4),
+              measured(row["same_top_percent"], row["same_top_se"], 1, 2)] for row in rows_of(results, context)]
+    return table(["configuration", "bytes/token", "share", "MiB in all", "perplexity", "increase, %", "mean KLD",
+                  "99% KLD", "same top, %"], lines)
+
+
+def cost_table(results, context):
+    """What the same runs took of time and memory."""
+    lines = [[titled(row), number(row["prompt_tokens_per_second"], 1),
+              number(row["generation_tokens_per_second"], 1), number(row["peak_rss_bytes"] / MIB, 0),
+              str(row["attention_calls"]) if row["attention_calls"] else "-"] for row in rows_of(results, context)]
+    return table(["configuration", "prompt, tokens/s", "generation, tokens/s", "peak memory, MiB",
+                  "Winnow's calls per layer"], lines)
+
+
+def found(needle, result, **cell):
+    """(right answers, trials that count) of one configuration where the trial has these values."""
+    right = [result["answers"][trial["id"]]["correct"] for trial in needle["trials"]
+             if trial["full_cache_answers"] and all(trial[key] == value for key, value in cell.items())]
+    return sum(right), len(right)
+
+
+def needle_table(results):
+    """Planted facts retrieved, in all and for each context length."""
+    needle = results["needle"]
+    lines = []
+    for result in needle["results"]:
+        cells = [found(needle, result, context=context) for context in needle["contexts"]]
+        lines.append([titled_needle(results, result), f"{result['retrieved']}/{result['trials']}",
+                      *[f"{right}/{trials}" for right, trials in cells]])
+    return table(["configuration", "retrieved", *[f"context {context}" for context in needle["contexts"]]], lines)
+
+
+def full_cache(results):
+    """How many of the questions that were asked the full cache answers: the others say nothing about a cache."""
+    needle = results["needle"]
+    shares = []
+    for context in needle["contexts"]:
+        answered = [trial["full_cache_answers"] for trial in needle["trials"] if trial["context"] == context]
+        shares.append(f"{sum(answered)} of {len(answered)} at {context} tokens")
+    text = f"The full cache answered {', '.join(shares)}. Only what it answered counts."
+    return textwrap.fill(text, 120) + "\n"
+
+
+def setting(results):
+    """What was measured, with what."""
+    model, text, host, device = (results[key] for key in ("model", "text", "host", "device"))
+    weights = "dequantized to F32" if model["weights"] == "f32" else "as they are in the file"
+    part = "all of it" if text["part"] == "all" else f"its {text['part']} half"
+    counts = sorted({(row["context"], row["contexts"], row["scored_tokens"]) for row in results["rows"]})
+    sizes = [f"- {contexts} contexts of {context} tokens, {scored:,} tokens scored"
+             for context, contexts, scored in counts]
+    lines = [f"- model: {model['file']} (sha256 {model['sha256'][:16]}), weights {weights}",
+             f"- text: {text['file']} (sha256 {text['sha256'][:16]}), {part}", *sizes,
+             f"- llama.cpp {host['version']}, batches of {host['batch']}, micro-batches of {host['ubatch']}, "
+             f"{host['threads']} threads"]
+    if device:
+        lines.append(f"- Winnow on {device['device']} ({device['platform']}, driver {device['driver_version']})")
+    lines.append(f"- base: `{results['base']}`; ± is one standard error over contexts, paired with the base")
+    return "\n".join(lines) + "\n"
+
+
+def command(results):
+    """The command that made these results, in lines that a page can hold."""
+    lines, line = [], ""
+    for word in map(shlex.quote, results["command"]):
+        if line and len(line) + len(word) + 3 > COMMAND_COLUMNS:
+            lines.append(f"{line} \\")
+            line = f"    {word}"
+        else:
+            line = f"{line} {word}" if line else word
+    return "\n".join(f"    {one}" for one in [*lines, line]) + "\n"
+
+
+def markdown(results):
+    """All tables of the results, as one text."""
+    parts = [command(results), setting(results)]
+    for context in contexts_of(results):
+        parts += [f"Context {context}:\n", quality_table(results, context), cost_table(results, context)]
+    if results["needle"]:
+        parts += ["Planted facts:\n", full_cache(results), needle_table(results)]
+    return "\n".join(parts)
+
+
+def csv_text(results):
+    """One line for each configuration and context length; what the needle test found is a matter of the former."""
+    needles = {result["name"]: result for result in (results["needle"] or {"results": []})["results"]}
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for context in contexts_of(results):
+        for row in rows_of(results, context):
+            needle = needles.get(row["name"], {})
+            values = row["config"] | row | {"needle_retrieved": needle.get("retrieved"),
+                                            "needle_trials": needle.get("trials")}
+            writer.writerow(["" if values[key] is None else values[key] for key in CSV_COLUMNS])
+    return output.getvalue()
+
+
+def write(results, folder):
+    """Writes results.csv and results.md into a folder, and gives their paths."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {folder / "results.csv": csv_text(results), folder / "results.md": markdown(results)}
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
+    return list(written)
