@@ -1,0 +1,161 @@
+"""The needle test: whether a fact planted in a long text is still found through a configuration of the cache.
+
+Only questions that the full cache answers count: what a small model cannot do says nothing about its cache. Each
+answer is kept by itself, so that a further configuration asks only for its own.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+
+from winnow_eval import Failure, haystack
+from winnow_eval.configs import Config
+from winnow_eval.host import calls_per_layer
+
+DEPTHS = 5
+LEAST_CONTEXT = 128
+CANDIDATES = 4  # questions that are tried for each one wanted, before a cell is left with fewer
+GENERATED = 12  # tokens: the answer and what shows that it has ended
+ROOM = 64  # tokens that the context has beyond the text
+CALIBRATION = 4000  # characters
+START_UNITS = 200  # starting a process and generating take about as long as so many tokens of a prompt
+
+
+def plan(contexts, trials):
+    """(depths, trials of each cell): depths times contexts times trials of a cell are at least `trials`."""
+    for context in contexts:
+        if context < LEAST_CONTEXT:
+            raise Failure(f"needle contexts: {context} tokens, expected at least {LEAST_CONTEXT}")
+    if trials < 1:
+        raise Failure(f"needle trials: {trials}, expected at least 1")
+    count = min(DEPTHS, max(1, trials // len(contexts)))
+    depths = [number / (count - 1) for number in range(count)] if count > 1 else [0.5]
+    return depths, -(-trials // (len(contexts) * count))
+
+
+def _units(context, trials):
+    return trials * (context + START_UNITS)
+
+
+def units(contexts, trials, configs):
+    """About how much work so many configurations and the full cache are, in tokens of a prompt."""
+    depths, number = plan(contexts, trials)
+    return (configs + 1) * sum(_units(context, len(depths) * number) for context in contexts)
+
+
+def complete(host, config, prompt, size, generated, *arguments):
+    """A greedy continuation of a text by llama-completion."""
+    with tempfile.TemporaryDirectory(prefix="winnow-needle-") as folder:
+        path = Path(folder) / "prompt.txt"
+        path.write_text(prompt, encoding="utf-8")
+        return host.run_program("llama-completion", [
+            "-f", path, "-n", generated, "-c", size, "--temp", 0, "--seed", 1, "-no-cnv", "--no-display-prompt",
+            "--no-warmup", "--perf", *arguments], config)
+
+
+def characters_per_token(host, store):
+    """How long a token of the filler is for this model; asked without evaluating anything."""
+    config = Config("cpu", "cpu")
+    identity = {"model": host.model_sha256, "host": host.version, "characters": CALIBRATION}
+    kept = store.get("tokens", identity)
+    if kept is None:
+        text = " ".join(haystack.filler(haystack.generator("calibration"), CALIBRATION))
+        run = complete(host, config, text, CALIBRATION + ROOM, 0, "--verbose-prompt")
+        match = re.search(r"number of tokens in prompt = (\d+)", run.stdout + run.stderr)
+        if match is None:
+            raise Failure("llama-completion did not say how many tokens a text has; it printed:\n"
+                          + run.stderr[-1000:])
+        kept = {"characters": len(text), "tokens": int(match[1])}
+        store.put("tokens", identity, kept)
+    return kept["characters"] / kept["tokens"]
+
+
+def first_number(text):
+    match = re.search(r"\d+", text)
+    return match[0] if match else None
+
+
+def evaluations(host, run):
+    """(tokens of the prompt, micro-batches that llama.cpp evaluated in all), from its log."""
+    prompt = re.search(r"prompt eval time = +[\d.]+ ms / +(\d+) tokens", run.stderr)
+    single = re.search(r" eval time = +[\d.]+ ms / +(\d+) runs", run.stderr)
+    if prompt is None or single is None:
+        raise Failure(f"llama-completion gave no times; it printed:\n{run.stderr[-1000:]}")
+    tokens = int(prompt[1])
+    whole, rest = divmod(tokens, host.batch)
+    batches = whole * -(-host.batch // host.ubatch) + -(-rest // host.ubatch)
+    return tokens, batches + int(single[1])
+
+
+def ask(host, store, config, trial):
+    """What a configuration answers: {"text", "correct", "tokens"}."""
+    identity = host.identity(config) | {"trial": trial.id, "prompt": trial.prompt, "generated": GENERATED}
+    kept = store.get("needle", identity)
+    if kept is None:
+        run = complete(host, config, trial.prompt, trial.context + ROOM, GENERATED)
+        tokens, expected = evaluations(host, run)
+        calls = calls_per_layer(run, config)
+        if config.backend == "winnow" and calls != expected:
+            raise Failure(f"{config}: Winnow attended {calls} times in each layer, expected {expected}")
+        text = run.stdout.strip()
+        kept = {"text": text, "correct": first_number(text) == trial.answer, "tokens": tokens}
+        store.put("needle", identity, kept)
+    return kept
+
+
+def _cell(host, store, base, context, depth, number, length):
+    """[(trial, the full cache's answer)] until so many are right, or the candidates are used up."""
+    asked = []
+    for candidate in range(CANDIDATES * number):
+        trial = haystack.trial(context, depth, candidate, length)
+        asked.append((trial, ask(host, store, base, trial)))
+        if sum(answer["correct"] for _, answer in asked) == number:
+            break
+    return asked
+
+
+def _full_cache(host, store, base, context, depths, number, length, progress):
+    """[(trial, the full cache's answer)] of one context length."""
+    asked, short = [], []
+    with progress.step(f"needle, full cache, context {context}", _units(context, len(depths) * number)) as advance:
+        for done, depth in enumerate(depths, start=1):
+            cell = _cell(host, store, base, context, depth, number, length)
+            right = sum(answer["correct"] for _, answer in cell)
+            if right < number:
+                short.append(f"needle: at depth {100 * depth:.0f}% of {context} tokens the full cache answers "
+                             f"{right} of {len(cell)} questions; {number} were wanted")
+            asked += cell
+            advance(done / len(depths))
+    for line in short:
+        progress.say(line)
+    return asked
+
+
+def _answers(host, store, config, trials, progress):
+    """{id: {"text", "correct"}} of one configuration."""
+    answers = {}
+    work = sum(_units(trial.context, 1) for trial in trials)
+    with progress.step(f"needle, {config}", work) as advance:
+        for done, trial in enumerate(trials, start=1):
+            answer = ask(host, store, config, trial)
+            answers[trial.id] = {"text": answer["text"], "correct": answer["correct"]}
+            advance(done / len(trials))
+    return answers
+
+
+def run(host, store, configs, base, contexts, trials, progress):
+    """Asks all configurations what the full cache (`base`) answers; gives the "needle" of a results.json."""
+    depths, number = plan(contexts, trials)
+    length = characters_per_token(host, store)
+    asked = [pair for context in contexts
+             for pair in _full_cache(host, store, base, context, depths, number, length, progress)]
+    counted = [trial for trial, answer in asked if answer["correct"]]
+    results = []
+    for config in configs:
+        answers = _answers(host, store, config, counted, progress)
+        results.append({"name": config.name, "config": config.settings(), "trials": len(counted),
+                        "retrieved": sum(answer["correct"] for answer in answers.values()), "answers": answers})
+    return {"contexts": list(contexts), "depths": depths, "results": results,
+            "trials": [{"id": trial.id, "context": trial.context, "depth": trial.depth, "question": trial.question,
+                        "answer": trial.answer, "tokens": answer["tokens"], "full_cache_answers": answer["correct"]}
+                       for trial, answer in asked]}
