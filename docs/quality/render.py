@@ -1,0 +1,114 @@
+"""Fills docs/quality.md from the kept results beside this file, and draws their pictures.
+
+    render.py            writes the tables between the markers of quality.md, and the pictures (needs matplotlib)
+    render.py --check    only says whether the tables are what the results give (needs Python alone)
+
+A marker is a pair of lines, and what stands between them is this script's:
+
+    <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length
+    <!-- end -->
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent.parent / "tools" / "eval"))
+
+from winnow_eval import report  # noqa: E402  after its path
+
+MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S)
+# What may stand between two markers; {} is a context length.
+PIECES = {"command": report.command, "setting": report.setting, "full cache": report.full_cache,
+          "needle": report.needle_table, "quality {}": report.quality_table, "cost {}": report.cost_table}
+PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle"}
+DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
+                "contexts": "Loss over context length", "needle": "Planted facts retrieved, by depth and context"}
+
+
+class Failure(Exception):
+    """Something to be said without a traceback."""
+
+
+def piece(name, results, words):
+    """The text of one marker."""
+    context = next((int(word) for word in words.split() if word.isdigit()), None)
+    pattern = " ".join("{}" if word.isdigit() else word for word in words.split())
+    if context is not None and context not in report.contexts_of(results):
+        raise Failure(f"{name}.json has no context {context}; it has {report.contexts_of(results)}")
+    if pattern in ("needle", "full cache", "picture needle") and not results["needle"]:
+        raise Failure(f"{name}.json has no needle test")
+    if pattern in PICTURES:
+        picture = PICTURES[pattern]
+        return f"![{DESCRIPTIONS[picture].format(context)}](quality/{name}_{picture.format(context)}.png)\n"
+    if pattern not in PIECES:
+        raise Failure(f"quality.md: unknown piece {words!r}; there are {', '.join([*PIECES, *PICTURES])}")
+    return PIECES[pattern](results) if context is None else PIECES[pattern](results, context)
+
+
+def filled(page, kept):
+    """The page with its tables; every kept result has to appear on it."""
+    used = set()
+
+    def fill(match):
+        name, words, _ = match.groups()
+        if name not in kept:
+            raise Failure(f"quality.md names {name}, but quality/{name}.json is not there")
+        used.add(name)
+        return f"<!-- begin {name} {words} -->\n\n{piece(name, kept[name], words)}\n<!-- end -->\n"
+
+    text = MARKED.sub(fill, page)
+    if page.count("<!-- begin") != len(MARKED.findall(page)) or page.count("<!-- end -->") != len(MARKED.findall(page)):
+        raise Failure("quality.md: a marker without its other half")
+    if set(kept) - used:
+        raise Failure(f"quality.md shows nothing of {', '.join(sorted(set(kept) - used))}")
+    return text
+
+
+def kept_results(folder):
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def differences(page, text, folder):
+    """What is out of date, in lines."""
+    for number, (now, wanted) in enumerate(zip(page.splitlines(), text.splitlines()), start=1):
+        if now != wanted:
+            yield f"quality.md, line {number}: {now!r}, the results give {wanted!r}"
+            break
+    else:
+        if page != text:
+            yield "quality.md is shorter or longer than what the results give"
+    for picture in re.findall(r"\]\(quality/(\w+\.png)\)", text):
+        if not (folder / picture).is_file():
+            yield f"quality/{picture} is not there"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="render.py", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if something is out of date")
+    parser.add_argument("--page", type=Path, default=FOLDER.parent / "quality.md", help="default: docs/quality.md")
+    parser.add_argument("--results", type=Path, default=FOLDER, metavar="FOLDER", help="default: docs/quality")
+    options = parser.parse_args()
+    page = options.page.read_text(encoding="utf-8")
+    kept = kept_results(options.results)
+    text = filled(page, kept)
+    if not options.check:
+        from winnow_eval import plots  # only here: --check runs without matplotlib
+        options.page.write_text(text, encoding="utf-8")
+        for name, results in kept.items():
+            plots.draw(results, options.results, prefix=f"{name}_", formats=("png",))
+        page = text
+    complaints = list(differences(page, text, options.results))
+    if complaints:
+        raise Failure("\n".join(complaints) + "\nrun docs/quality/render.py")
+    print(f"{options.page.name} agrees with {', '.join(kept)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"render.py: {failure}")

@@ -1,0 +1,127 @@
+"""docs/quality/render.py fills a page from kept results, notices what is out of date, and accepts the real page.
+
+    render_test.py [--no-pictures]        --no-pictures: without matplotlib, checks tables alone
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from made_results import made_results  # noqa: E402
+from winnow_eval import report  # noqa: E402
+
+SCRIPT = Path(__file__).resolve().parents[3] / "docs" / "quality" / "render.py"
+PAGE = """# Made up
+
+<!-- begin made command -->
+<!-- end -->
+
+Words in between.
+
+<!-- begin made setting -->
+<!-- end -->
+<!-- begin made quality 512 -->
+<!-- end -->
+<!-- begin made cost 512 -->
+<!-- end -->
+<!-- begin made full cache -->
+<!-- end -->
+<!-- begin made needle -->
+something old
+<!-- end -->
+"""
+PICTURES = """<!-- begin made picture bytes 512 -->
+<!-- end -->
+<!-- begin made picture contexts -->
+<!-- end -->
+<!-- begin made picture needle -->
+<!-- end -->
+"""
+
+
+class Render(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.page, self.results = Path(folder.name) / "quality.md", Path(folder.name) / "quality"
+        self.results.mkdir()
+        self.made = made_results(contexts=(512,))
+        self.keep(self.made)
+        self.page.write_text(PAGE)
+
+    def keep(self, results, name="made"):
+        (self.results / f"{name}.json").write_text(json.dumps(results))
+
+    def render(self, *arguments, status=0):
+        """What it prints; fails at another status."""
+        run = subprocess.run([sys.executable, "-B", str(SCRIPT), "--page", str(self.page), "--results",
+                              str(self.results), *arguments], capture_output=True, text=True)
+        self.assertEqual(run.returncode, status, run.stdout + run.stderr)
+        return run.stdout + run.stderr
+
+    def fill(self):
+        """Fills the page without drawing."""
+        sys.path.insert(0, str(SCRIPT.parent))
+        import render
+        self.page.write_text(render.filled(self.page.read_text(), {"made": self.made}))
+
+    def test_a_filled_page_is_accepted_and_has_the_tables(self):
+        self.assertIn("line 4", self.render("--check", status=1))
+        self.fill()
+        text = self.page.read_text()
+        for table in (report.quality_table(self.made, 512), report.cost_table(self.made, 512),
+                      report.needle_table(self.made), report.command(self.made)):
+            self.assertIn(table, text)
+        self.assertIn("Words in between.", text)
+        self.assertNotIn("something old", text)
+        self.assertIn("agrees with made", self.render("--check"))
+        self.fill()
+        self.assertEqual(self.page.read_text(), text)
+
+    def test_a_changed_number_is_noticed_on_either_side(self):
+        self.fill()
+        text = self.page.read_text()
+        self.page.write_text(text.replace("12,240", "12,241", 1))
+        self.assertIn("12,241", self.render("--check", status=1))
+        self.page.write_text(text)
+        row = self.made["rows"][3]
+        row["kld"] += 0.01
+        self.keep(self.made)
+        self.assertIn(row["name"], self.render("--check", status=1))
+
+    def test_faults_are_named(self):
+        for page, words in ((PAGE.replace("made needle", "other needle"), "quality/other.json is not there"),
+                            (PAGE.replace("cost 512", "cost 1024"), "made.json has no context 1024"),
+                            (PAGE.replace("made setting", "made weather"), "unknown piece 'weather'"),
+                            (PAGE.replace("<!-- end -->", "", 1), "a marker without its other half"),
+                            ("# Nothing\n", "shows nothing of made")):
+            self.page.write_text(page)
+            self.assertIn(words, self.render("--check", status=1))
+
+    def test_a_missing_picture_is_noticed(self):
+        self.page.write_text(PAGE + PICTURES)
+        self.fill()
+        self.assertIn("made_bytes_512.png is not there", self.render("--check", status=1))
+
+    @unittest.skipIf("--no-pictures" in sys.argv, "no matplotlib here")
+    def test_pictures_are_drawn(self):
+        self.made["rows"], self.made["needle"]["results"] = self.made["rows"][:3], self.made["needle"]["results"][:2]
+        self.keep(self.made)
+        self.page.write_text(PAGE + PICTURES)
+        self.render()
+        self.render("--check")
+        names = sorted(path.name for path in self.results.glob("*.png"))
+        self.assertEqual(names, ["made_bytes_512.png", "made_contexts.png", "made_needle.png"])
+
+    def test_the_page_of_the_tree_agrees_with_its_results(self):
+        run = subprocess.run([sys.executable, "-B", str(SCRIPT), "--check"], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--no-pictures"], verbosity=2)
