@@ -78,8 +78,8 @@ static inline float16 load_value_codes(const __global uchar* row, uint chunk) {
 /* Inner products of all rows with 16 keys, asking for what comes later on the way. `last` is the last key that may
  * be read: later ones repeat it. Of packed keys: factors and biases are
  * [K_GROUPS][TILE], and q_sums, [ROWS][K_GROUPS], are those of the elements of q. */
-static inline void dot16(const float16* q, const float* q_sums, const __global uchar* k, const float* factors,
-                         const float* biases, long stride, uint key, uint last, long near, long far, float scale,
+static inline void dot16(const float16* q, const float* q_sums, const __global uchar* k, const float16* factors,
+                         const float16* biases, long stride, uint key, uint last, long near, long far, float scale,
                          float16* s, uint s_step) {
     float16 sums[ROWS * 4];
     for (uint four = 0; four < 4; ++four) {
@@ -99,10 +99,10 @@ static inline void dot16(const float16* q, const float* q_sums, const __global u
                     PREFETCH_CHUNK(k2, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
                     PREFETCH_CHUNK(k3, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
                 }
-                const float16 x0 = load_key_of_16(k0, chunk, factors, four * 4 + 0);
-                const float16 x1 = load_key_of_16(k1, chunk, factors, four * 4 + 1);
-                const float16 x2 = load_key_of_16(k2, chunk, factors, four * 4 + 2);
-                const float16 x3 = load_key_of_16(k3, chunk, factors, four * 4 + 3);
+                const float16 x0 = load_key_of_16(k0, chunk, (const float*)factors, four * 4 + 0);
+                const float16 x1 = load_key_of_16(k1, chunk, (const float*)factors, four * 4 + 1);
+                const float16 x2 = load_key_of_16(k2, chunk, (const float*)factors, four * 4 + 2);
+                const float16 x3 = load_key_of_16(k3, chunk, (const float*)factors, four * 4 + 3);
 #pragma unroll
                 for (uint r = 0; r < ROWS_AT_ONCE; ++r) {
                     const float16 y = q[(first + r) * K_CHUNKS + chunk];
@@ -120,13 +120,13 @@ static inline void dot16(const float16* q, const float* q_sums, const __global u
     for (uint r = 0; r < ROWS; ++r) {
         float16 dot = sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
 #if K_PACKED && K_GROUP == HEAD_SIZE
-        dot *= vload16(0, factors);
+        dot *= factors[0];
 #endif
         s[r * s_step] = dot;
     }
 #if K_BIASED
     for (uint g = 0; g < K_GROUPS; ++g) {
-        const float16 bias = vload16(0, biases + g * TILE);
+        const float16 bias = biases[g * TILE_VECTORS];
         for (uint r = 0; r < ROWS; ++r) s[r * s_step] = fma(bias, (float16)(q_sums[r * K_GROUPS + g]), s[r * s_step]);
     }
 #endif
@@ -226,40 +226,6 @@ static inline void prefetch_read(uint read, const __global uchar* v, long stride
             PREFETCH_CHUNK(v + (long)ctz(read) * stride, c, V_ROW_BYTES, V_CHUNKS, 0, 0);
 }
 
-#if V_PACKED
-/* Makes of the weights, [ROWS][TILE], those of the values' codes in each group, [V_GROUPS][ROWS][TILE], and the sums of
- * weight x bias, [V_GROUPS][ROWS]. A row gets nothing of what it does not see, whatever the factor. seen: [ROWS][TILE],
- * counts where `hide`. */
-static inline void weigh_codes(float* of_codes, float* biases, const float16* weights, const int* seen, int hide,
-                               uint read, const __global uchar* v, long stride) {
-    float factors[V_GROUPS * TILE];
-    STAGE(factors, V_FORMAT, FORMAT_FACTOR_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, read);
-#if V_BIASED
-    float numbers[V_GROUPS * TILE];
-    STAGE(numbers, V_FORMAT, FORMAT_BIAS_AT_, V_HEAD_SIZE, V_GROUPS, v, stride, read);
-#endif
-    for (uint g = 0; g < V_GROUPS; ++g) {
-        for (uint r = 0; r < ROWS; ++r)
-            for (uint i = 0; i < TILE_VECTORS; ++i) {
-                float16 weight = weights[r * TILE_VECTORS + i] * vload16(g * TILE_VECTORS + i, factors);
-                if (hide) weight = select((float16)(0.0f), weight, vload16(r * TILE_VECTORS + i, seen));
-                vstore16(weight, (g * ROWS + r) * TILE_VECTORS + i, of_codes);
-            }
-#if V_BIASED
-        for (uint r = 0; r < ROWS; ++r) {
-            float16 sum = (float16)(0.0f);
-            for (uint i = 0; i < TILE_VECTORS; ++i) {
-                float16 part = weights[r * TILE_VECTORS + i] * vload16(g * TILE_VECTORS + i, numbers);
-                if (hide) part = select((float16)(0.0f), part, vload16(r * TILE_VECTORS + i, seen));
-                sum += part;
-            }
-            biases[g * ROWS + r] = sum_of_lanes(sum);
-        }
-#endif
-    }
-}
-#endif
-
 /* What one group does. A function of its own, because PoCL compiles the body of a kernel three times. */
 __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
     sdpa_unit unit;
@@ -334,20 +300,25 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
         const long far = key + TILE + FAR <= unit.key_end ? FAR : near;
 #if K_PACKED
         const __global uchar* keys = k + (long)key * p->k.stride[2];
-        float factors[K_GROUPS * TILE];
+        float16 factors[K_GROUPS * TILE_VECTORS];
         STAGE(factors, K_FORMAT, FORMAT_FACTOR_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], BITS_OF_TILE(count));
 #else
-        const float* factors = 0;
+        const float16* factors = 0;
 #endif
 #if K_BIASED
-        float key_biases[K_GROUPS * TILE];
+        float16 key_biases[K_GROUPS * TILE_VECTORS];
         STAGE(key_biases, K_FORMAT, FORMAT_BIAS_AT_, HEAD_SIZE, K_GROUPS, keys, p->k.stride[2], BITS_OF_TILE(count));
+        const int is_finite_tile = are_finite(factors, key_biases);
 #else
-        const float* key_biases = 0;
+        const float16* key_biases = 0;
+        const int is_finite_tile = 1;
 #endif
-        for (uint i = 0; i * 16 < count; ++i)
-            dot16(q, q_sums, k, factors + i * 16, key_biases + i * 16, p->k.stride[2], key + i * 16, unit.key_end - 1,
+        for (uint i = 0; is_finite_tile && i * 16 < count; ++i)
+            dot16(q, q_sums, k, factors + i, key_biases + i, p->k.stride[2], key + i * 16, unit.key_end - 1,
                   near * p->k.stride[2], far * p->k.stride[2], p->scale, s + i, TILE_VECTORS);
+#if K_BIASED
+        if (!is_finite_tile) dot_elements(q, keys, p->k.stride[2], count, p->scale, (float*)s);
+#endif
         int hide = !all || count < TILE;
         uint used = count; /* keys after the last one that a row sees have no weight */
         if (has_transform || hide) {
@@ -407,9 +378,10 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
         const long v_near = read_few ? 0 : near * v_stride;
         const long v_far = read_few ? 0 : far * v_stride;
 #if V_PACKED
-        float of_codes[V_GROUPS * ROWS * TILE];
+        float16 weights_of_codes[V_GROUPS * ROWS * TILE_VECTORS];
+        const float* of_codes = (const float*)weights_of_codes;
         float biases[V_GROUPS * ROWS];
-        weigh_codes(of_codes, biases, s, seen, hide, read, rows, v_stride);
+        weigh_codes(weights_of_codes, biases, s, seen, hide, read, rows, v_stride);
 #else
         const float* of_codes = (const float*)s;
         const float* biases = 0;
