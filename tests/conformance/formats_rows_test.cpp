@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <vector>
 
 #include "formats_registration.hpp"
 #include "numbers.hpp"
@@ -126,8 +127,13 @@ void register_requantize() {
     size_t at = 0;
     for (const Format& from : formats()) {
         // The ways that caches take, and one format of any kind.
-        const uint32_t targets[] = {WINNOW_TYPE_TURBO2, WINNOW_TYPE_AFFINE4_G32,
-                                    formats()[(7 * at + 3) % formats().size()].type};
+        std::vector<uint32_t> targets = {WINNOW_TYPE_TURBO2, WINNOW_TYPE_AFFINE4_G32,
+                                         formats()[(7 * at + 3) % formats().size()].type};
+        // A rotated row is turned back by each backend in its own way before it is quantized: every format that may be.
+        if (from.type == WINNOW_TYPE_TURBO4) targets.insert(targets.end(), {WINNOW_TYPE_Q8_0, WINNOW_TYPE_AFFINE8_G64});
+        if (from.type == WINNOW_TYPE_TURBO3_5) targets.insert(targets.end(), {WINNOW_TYPE_Q5_0, WINNOW_TYPE_Q4_1});
+        if (from.type == WINNOW_TYPE_TURBO3) targets.insert(targets.end(), {WINNOW_TYPE_Q4_0, WINNOW_TYPE_AFFINE4_G128});
+        if (from.type == WINNOW_TYPE_TURBO2) targets.insert(targets.end(), {WINNOW_TYPE_Q5_1, WINNOW_TYPE_F16});
         ++at;
         for (uint32_t target : targets) {
             const Format& to = *find_format(target);

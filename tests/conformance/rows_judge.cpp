@@ -4,12 +4,12 @@
 //   ggml     nothing: the blocks are ggml's bit for bit
 //   affine   nothing: the numbers are mx.quantize's
 //   turbo    a code where y = R x lies within 1e-4 of the midpoint between two centroids (in units of |y| / sqrt(n)),
-//   which
-//            then may be either; the factor by one unit in its last place; and in sum the row may be off from x by
-//            1e-6 |x| and that unit more than the reference's is. Where the factor is 0 nothing is read from the codes.
+//            which then may be either; the factor by one unit in its last place; and in sum the row may be off from x
+//            by 1e-6 |x| and that unit more than the reference's is. Where the factor is 0 nothing is read from the
+//            codes.
 //
-// Where the numbers themselves carry the rounding of a rotation, ggml's and affine rows may differ by what a step of
-// their scale makes.
+// Where the numbers themselves carry the rounding of a rotation, dense rows may differ by it, and quantized_judge.cpp
+// says what ggml's and affine rows may hold. A row that is not finite has to be the reference's whatever it came from.
 #include "rows_judge.hpp"
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 
 #include "numbers.hpp"
 #include "packing.hpp"
+#include "quantized_judge.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -116,26 +117,18 @@ std::string judge_turbo(uint32_t type, const std::byte* got_row, const std::byte
     return "";
 }
 
-// Rows whose numbers the two backends know to the rounding of single precision only.
-std::string judge_inexact(uint32_t type, const std::vector<double>& x, const std::vector<double>& got,
-                          const std::vector<double>& want) {
+// Dense rows whose numbers the two backends know to the rounding of single precision only.
+std::string judge_inexact_dense(const TestTensor& got, const TestTensor& want, Index at, const std::vector<double>& x) {
     const double norm = distance(x, [](size_t) { return 0.0; });
-    std::ostringstream text;
-    if (find_format(type)->family == Family::dense) {
-        for (size_t at = 0; at < x.size(); ++at) {
-            // Rounding may go the other way: the one bound, and the other's neighbour.
-            const double bound = 1e-6 * norm + 2 * rounding_error(type, want[at]);
-            if (agrees(got[at], want[at], bound, largest(type))) continue;
-            text << "element " << at << " is " << got[at] << ", the reference says " << want[at];
-            return text.str();
-        }
-        return "";
+    for (; at[3] < got.shape()[3]; ++at[3]) {
+        // Rounding may go the other way: the one bound, and the other's neighbour.
+        const double bound = 1e-6 * norm + 2 * rounding_error(got.type(), want.get(at));
+        if (agrees(got.get(at), want.get(at), bound, largest(got.type()))) continue;
+        std::ostringstream text;
+        text << "element " << at[3] << " is " << got.get(at) << ", the reference says " << want.get(at);
+        return text.str();
     }
-    const double got_error = distance(x, [&](size_t at) { return got[at]; });
-    const double want_error = distance(x, [&](size_t at) { return want[at]; });
-    if (got_error <= 1.25 * want_error + 1e-3 * norm || (std::isnan(got_error) && std::isnan(want_error))) return "";
-    text << "the row is off by " << got_error << ", the reference's by " << want_error;
-    return text.str();
+    return "";
 }
 
 std::string judge_dense(const TestTensor& got, const TestTensor& want, Index at) {
@@ -157,13 +150,23 @@ std::string first_byte(const TestTensor& got, const TestTensor& want, const Inde
            std::to_string(int(want.element(row)[at]));
 }
 
+// The same for packed rows.
+std::string judge_inexact_packed(const TestTensor& got, const TestTensor& want, const Index& row,
+                                 const std::vector<double>& x) {
+    if (!std::all_of(x.begin(), x.end(), [](double value) { return std::isfinite(value); }))
+        return "the row is not finite, and " + first_byte(got, want, row);
+    if (const std::string wrong = judge_quantized(want.type(), want.element(row), x); !wrong.empty())
+        return "the judge does not understand the reference: " + wrong;
+    return judge_quantized(got.type(), got.element(row), x);
+}
+
 } // namespace
 
 std::string judge_rows(const RowsToJudge& rows) {
     const uint32_t type = rows.got.type();
     std::ostringstream text;
     int count = 0;
-    TestTensor rotated, got_numbers, want_numbers; // made when the first row differs
+    TestTensor rotated; // made when the first row differs
     rows.got.each_row([&](const Index& row) {
         if (std::memcmp(rows.got.element(row), rows.want.element(row), rows.got.row_size()) == 0) return;
         const Origin origin = rows.origin(row);
@@ -174,9 +177,9 @@ std::string judge_rows(const RowsToJudge& rows) {
             if (!rotated) rotated = rotate(rows.numbers, false);
             wrong = judge_turbo(type, rows.got.element(row), rows.want.element(row), row_of(rotated, origin.row));
         } else if (!rows.is_exact) {
-            if (!got_numbers) got_numbers = unpack(rows.got), want_numbers = unpack(rows.want);
-            wrong = judge_inexact(type, row_of(rows.numbers, origin.row), row_of(got_numbers, row),
-                                  row_of(want_numbers, row));
+            const std::vector<double> x = row_of(rows.numbers, origin.row);
+            wrong = is_packed(type) ? judge_inexact_packed(rows.got, rows.want, row, x)
+                                    : judge_inexact_dense(rows.got, rows.want, row, x);
         } else {
             wrong = is_packed(type) ? first_byte(rows.got, rows.want, row) : judge_dense(rows.got, rows.want, row);
         }

@@ -231,6 +231,70 @@ void undo_the_reflection(const Hadamard& args) {
         for (int64_t b = 0; b < block; ++b) {
             double sum = 0;
             for (int64_t a = 0; a < blocks; ++a) sum += u[size_t(a * block + b)];
+// Calls f with every row of a requantization of all rows into another place, and with the numbers it stands for.
+void each_requantized_row(const KvRequantize& args,
+                          const std::function<void(const std::vector<double>& x, std::byte* row)>& f) {
+    if (args.row_indices) return;
+    std::vector<double> x(size_t(args.src.shape[3]));
+    each_row(args.dst, [&](int64_t batch, int64_t head, int64_t row) {
+        const std::byte* const from = row_address(args.src, batch, head, row);
+        std::byte* const to = row_address(args.dst, batch, head, row);
+        if (from == to) return;
+        decode_row(args.src.type, from, args.src.shape[3], x.data());
+        f(x, to);
+    });
+}
+
+// Makes the codes of what comes from a rotated format anew, with the scales that were stored. Of each family the format
+// whose codes are simple.
+void recode_from_rotated(const KvRequantize& args, double (*round)(double)) {
+    if (!is_rotated(args.src.type)) return;
+    const int64_t n = args.src.shape[3];
+    if (args.dst.type == Type::q8_0)
+        each_requantized_row(args, [&](const std::vector<double>& x, std::byte* row) {
+            for (int64_t at = 0; at < n; ++at) {
+                const double d = double(half_at(row + at / 32 * 34));
+                const double code = std::clamp(round(x[size_t(at)] / d), -127.0, 127.0);
+                if (d > 0) row[at / 32 * 34 + 2 + at % 32] = static_cast<std::byte>(int(code));
+            }
+        });
+    if (args.dst.type == Type::affine4_g32)
+        each_requantized_row(args, [&](const std::vector<double>& x, std::byte* row) {
+            for (int64_t at = 0; at < n; ++at) {
+                const double scale = double(half_at(row + n / 2 + at / 32 * 2));
+                const double bias = double(half_at(row + n / 2 + n / 32 * 2 + at / 32 * 2));
+                const double code = round((x[size_t(at)] - bias) / scale);
+                if (!(code >= 0 && code <= 15)) continue;
+                const auto kept = std::byte(at % 2 ? 0x0f : 0xf0);
+                row[at / 2] = (row[at / 2] & kept) | std::byte(unsigned(code) << at % 2 * 4);
+            }
+        });
+}
+
+// The largest half instead of infinity.
+void saturate_biases(const KvRequantize& args) {
+    if (args.dst.type != Type::affine4_g32 || !is_rotated(args.src.type)) return;
+    const int64_t n = args.src.shape[3];
+    each_requantized_row(args, [&](const std::vector<double>&, std::byte* row) {
+        for (int64_t group = 0; group < n / 32; ++group) {
+            std::byte* const bias = row + n / 2 + n / 32 * 2 + 2 * group;
+            const double value = load(Type::f16, bias);
+            if (std::isinf(value)) store(Type::f16, bias, std::copysign(65504.0, value));
+        }
+    });
+}
+
+// A NaN in its own group instead of the row that it was a part of.
+void keep_one_group_of_nan(const KvRequantize& args) {
+    if (args.dst.type != Type::affine4_g32 || !is_rotated(args.src.type)) return;
+    const int64_t n = args.src.shape[3];
+    each_requantized_row(args, [&](const std::vector<double>& x, std::byte* row) {
+        if (!std::isnan(x[0])) return;
+        store(Type::f16, row + n / 2, 0.0);
+        store(Type::f16, row + n / 2 + n / 32 * 2, 0.0);
+    });
+}
+
             for (int64_t a = 0; a < blocks; ++a) u[size_t(a * block + b)] -= 2.0 / double(blocks) * sum;
         }
         encode_row(args.dst.type, row, n, u.data(), Norm::plain);
@@ -264,3 +328,9 @@ std::map<std::string, Defect> format_defects() {
 }
 
 } // namespace winnow
+        {"requantize_from_turbo_truncates",
+         {.after_requantize = [](const KvRequantize& a) { recode_from_rotated(a, std::trunc); }}},
+        {"requantize_from_turbo_of_the_rounded_scale",
+         {.after_requantize = [](const KvRequantize& a) { recode_from_rotated(a, std::nearbyint); }}},
+        {"requantize_from_turbo_saturates", {.after_requantize = saturate_biases}},
+        {"requantize_from_turbo_keeps_one_nan", {.after_requantize = keep_one_group_of_nan}},
