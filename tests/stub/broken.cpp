@@ -189,48 +189,36 @@ public:
         return ReferenceDevice::validate(args);
     }
     std::unique_ptr<Event> launch(const Sdpa& given, bool want_event) override {
-        refuse_everything();
         if (name_ == "supports_too_much" && given.head_size() > 256)
             throw Error(WINNOW_ERROR_UNSUPPORTED, "head_size is above 256");
-        Sdpa args = given;
         if (name_ == "sdpa_does_nothing") return ReferenceDevice::launch(KvAppend{}, want_event);
-        if (defect_.before_sdpa) defect_.before_sdpa(args);
-        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
-        if (defect_.after_sdpa) defect_.after_sdpa(args);
-        return event;
+        return launch_with(defect_.before_sdpa, defect_.after_sdpa, given, want_event);
     }
     std::unique_ptr<Event> launch(const KvAppend& given, bool want_event) override {
-        refuse_everything();
-        KvAppend args = given;
-        if (defect_.before_append) defect_.before_append(args);
-        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
-        if (defect_.after_append) defect_.after_append(args);
-        return event;
+        return launch_with(defect_.before_append, defect_.after_append, given, want_event);
     }
     std::unique_ptr<Event> launch(const KvRequantize& given, bool want_event) override {
-        refuse_everything();
-        KvRequantize args = given;
-        if (defect_.before_requantize) defect_.before_requantize(args);
-        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
-        if (defect_.after_requantize) defect_.after_requantize(args);
-        return event;
+        return launch_with(defect_.before_requantize, defect_.after_requantize, given, want_event);
     }
-    std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
-        refuse_everything();
-        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
-        if (defect_.after_dequantize) defect_.after_dequantize(args);
-        return event;
+    std::unique_ptr<Event> launch(const KvDequantize& given, bool want_event) override {
+        return launch_with<KvDequantize>({}, defect_.after_dequantize, given, want_event);
     }
     std::unique_ptr<Event> launch(const Hadamard& given, bool want_event) override {
-        refuse_everything();
-        Hadamard args = given;
-        if (defect_.before_hadamard) defect_.before_hadamard(args);
-        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
-        if (defect_.after_hadamard) defect_.after_hadamard(args);
-        return event;
+        return launch_with(defect_.before_hadamard, defect_.after_hadamard, given, want_event);
     }
 
 private:
+    template <typename Args>
+    std::unique_ptr<Event> launch_with(const std::function<void(Args&)>& before,
+                                       const std::function<void(const Args&)>& after, const Args& given,
+                                       bool want_event) {
+        refuse_everything();
+        Args args = given;
+        if (before) before(args);
+        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
+        if (after) after(args);
+        return event;
+    }
     void refuse_everything() const {
         if (name_ == "everything_unsupported") throw Error(WINNOW_ERROR_UNSUPPORTED, "not today");
     }
