@@ -1,6 +1,6 @@
 """docs/quality/render.py fills a page from kept results, notices what is out of date, and accepts the real page.
 
-    render_test.py [--no-pictures]        --no-pictures: without matplotlib, checks tables alone
+    render_test.py        needs matplotlib
 """
 
 import json
@@ -108,7 +108,6 @@ class Render(unittest.TestCase):
         self.fill()
         self.assertIn("made_bytes_512.png is not there", self.render("--check", status=1))
 
-    @unittest.skipIf("--no-pictures" in sys.argv, "no matplotlib here")
     def test_pictures_are_drawn(self):
         self.made["rows"], self.made["needle"]["results"] = self.made["rows"][:3], self.made["needle"]["results"][:2]
         self.keep(self.made)
@@ -124,4 +123,4 @@ class Render(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[word for word in sys.argv if word != "--no-pictures"], verbosity=2)
+    unittest.main()
