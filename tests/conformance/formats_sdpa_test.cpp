@@ -184,6 +184,19 @@ void register_sizes() {
 
 // ---- Values passed over --------------------------------------------------------------------------------------------
 
+    // A huge element is the business of its own group.
+    for (const uint32_t type : {WINNOW_TYPE_AFFINE4_G32, WINNOW_TYPE_AFFINE8_G64, WINNOW_TYPE_Q5_1})
+        for (const int64_t q_len : {1, 20}) {
+            SdpaCase c;
+            c.k_type = WINNOW_TYPE_Q8_0;
+            c.v_type = type;
+            c.v_head_size = 128;
+            c.kv_len = 70;
+            c.q_len = q_len;
+            c.content = Content::one_huge;
+            c.name = std::string("one_huge_v_") + type_name(type) + "_q_len_" + std::to_string(q_len);
+            register_format_test("sizes", c.name, __FILE__, __LINE__, [=] { run_cases({{c, options().seed}}); });
+        }
 void register_sparse_v() {
     const uint32_t pairs[][2] = {{WINNOW_TYPE_F16, WINNOW_TYPE_F16},
                                  {WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_0},
@@ -191,7 +204,7 @@ void register_sparse_v() {
                                  {WINNOW_TYPE_AFFINE8_G64, WINNOW_TYPE_TURBO2}};
     for (const auto& pair : pairs)
         for (int64_t q_len : {1, 20})
-            for (int how = 0; how < 6; ++how) {
+            for (int how = 0; how < 9; ++how) {
                 SdpaCase c;
                 c.k_type = pair[0];
                 c.v_type = pair[1];
@@ -200,7 +213,7 @@ void register_sparse_v() {
                 c.scale = 0.5f; // sharper than by default: many weights are small
                 c.count_skipped = how != 1;
                 c.row_stats = true;
-                const float thresholds[] = {0, 1e-3f, 1e-6f, 0.02f, 0.4f, 1e-3f};
+                const float thresholds[] = {0, 1e-3f, 1e-6f, 0.02f, 0.4f, 1e-3f, 0.2f, 0.2f, 1e-30f};
                 c.v_threshold = thresholds[how];
                 if (how == 3) {
                     c.is_causal = true;
@@ -218,6 +231,9 @@ void register_sparse_v() {
                          std::to_string(how);
                 register_format_test("sparse_v", c.name, __FILE__, __LINE__, [=] {
                     run_cases({{c, options().seed + uint64_t(how)}});
+                // A value that is no number: passed over it may be, or not; with a threshold below all it has to be
+                // read.
+                if (how >= 6) c.content = how == 7 ? Content::inf_value : Content::nan_value;
                 });
             }
 }

@@ -9,6 +9,7 @@
 //
 //   |out - reference| <= tolerance * sum_j p[j] |v[j]|                              exp, and the sums over keys
 //                        + sum_j dp[j] * (|v[j]| + sum_i p[i] |v[i]|)               the logits' error, first order
+//                        + 8 u sum_j p[j] B[j]                                      where V's values have a bias
 //                        + half a unit in the last place of out's type              rounding once
 //                        + 2^-120                                                   a device may flush denormals, and
 //                        what ends near them
@@ -16,12 +17,20 @@
 // with dp[j] = p[j] * (exp(delta[j]) - 1) and tolerance 1e-5. So a result of ordinary size is held to 1e-5, and
 // huge logits are granted just what single precision costs them. NaN has to meet NaN, infinity infinity.
 //
-// Packed keys and values are the same bytes on both sides, so nothing is granted for packing. Where V is held rotated,
-// the sum over keys is taken of R v[j] and turned back; R is orthogonal, so the error keeps its length and spreads over
-// the row: in the first line |v[j]| of an element is then at least the row's root mean square.
+// Packed keys and values are the same bytes on both sides, so what packing lost is not in question; a value is computed
+// as well from a packed row as from a dense one, but for two things. Where V is held rotated, the sum over keys is
+// taken of R v[j] and turned back; R is orthogonal, so the error keeps its length and spreads over the row: in the
+// first line |v[j]| of an element is then at least the row's root mean square.
+//
+// Where v = f * code + b, the sums of p f code and of p b may be taken apart and cancel. B is the largest |v| of the
+// element's group. The quantizers give some element the code 0, so |b| <= B, and |f code| = |v - b| <= 2 B. Rounding
+// p * f, and its product with the code, costs 2 u * 2 B; p * b costs u B; joining the two, of up to 2 B and B, 3 u B.
+// What the sums gather over the keys is in the tolerance, as it is for other formats.
 //
 // With a threshold t, values whose p[j] is below it (the logits' error aside) may be passed over: out may be off by the
-// sum of their p[j] |v[j]|, of as many of them as v_rows_skipped says, and it may not say more than there are.
+// sum of their p[j] |v[j]|, of as many of them as v_rows_skipped says, and it may not say more than there are. Whether
+// NaN and infinity in such values reach out is free: an element that they alone make so is the reference's, or what it
+// is without them.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -63,22 +72,29 @@ double norm_of_row(Index at, int64_t size, const Element& element) {
     return std::sqrt(sum);
 }
 
+template <typename Iterator>
+double largest_magnitude(Iterator begin, Iterator end) {
+    return std::fabs(*std::max_element(begin, end, [](double a, double b) { return std::fabs(a) < std::fabs(b); }));
+}
+
 class Judge {
 public:
     Judge(const SdpaProblem& got, const SdpaProblem& want, const SdpaProblem& biased)
         : c_(got.shape), got_(got), want_(want), biased_(biased), k_batches_(c_.batch / c_.kv_batch),
-          group_(c_.q_heads / c_.kv_heads) {
+          group_(c_.q_heads / c_.kv_heads), v_group_(has_bias(c_.v_type) ? find_format(c_.v_type)->multiple : 1),
+          v_groups_(has_bias(c_.v_type) ? c_.v_head_size / v_group_ : 0) {
         for (int64_t b = 0; b < c_.kv_batch; ++b)
             for (int64_t g = 0; g < c_.kv_heads; ++g)
                 for (int64_t j = 0; j < c_.kv_len; ++j) {
                     const Index row = {b, g, j, 0};
                     key_norms_.push_back(norm_of_row(row, c_.head_size, [&](const Index& at) { return got.key(at); }));
-                    for (int64_t d = 0; d < c_.v_head_size; ++d) values_.push_back(std::fabs(got.value({b, g, j, d})));
-                    const double norm =
-                        norm_of_row(row, c_.v_head_size, [&](const Index& at) { return got.value(at); });
-                    value_sizes_.push_back(is_turbo(c_.v_type) ? norm / std::sqrt(double(c_.v_head_size)) : 0);
-                    const auto row_begin = values_.end() - c_.v_head_size;
-                    bias_sizes_.push_back(has_bias(c_.v_type) ? *std::max_element(row_begin, values_.end()) : 0);
+                    for (int64_t d = 0; d < c_.v_head_size; ++d) values_.push_back(got.value({b, g, j, d}));
+                    if (is_turbo(c_.v_type))
+                        value_sizes_.push_back(
+                            norm_of_row(row, c_.v_head_size, [&](const Index& at) { return got.value(at); }) /
+                            std::sqrt(double(c_.v_head_size)));
+                    for (auto at = values_.end() - v_group_ * v_groups_; at != values_.end(); at += v_group_)
+                        group_sizes_.push_back(largest_magnitude(at, at + v_group_));
                 }
         scale_ = c_.scale != 0 ? std::fabs(double(c_.scale)) : 1 / std::sqrt(double(c_.head_size));
     }
@@ -137,53 +153,72 @@ private:
 
     void outputs(int64_t b, int64_t h, int64_t i, size_t first_key, const std::vector<double>& p,
                  const std::vector<double>& dp, double sum_error) {
-        const size_t size = size_t(c_.v_head_size);
-        std::vector<double> weighted(size, 0), spread(size, 0);
-        double apart = 0;
+        const size_t size = size_t(c_.v_head_size), groups = size_t(v_groups_);
+        const std::vector<size_t> passable = passable_keys(b, h, i, p, dp);
+        std::vector<bool> may_pass(p.size(), false);
+        for (const size_t j : passable) may_pass[j] = true;
+        // Of the values that are finite; the others are demanded, or free.
+        std::vector<double> finite(size, 0), weighted(size, 0), spread(size, 0), apart(groups, 0);
+        std::vector<bool> is_demanded(size, false), is_free(size, false);
         for (size_t j = 0; j < p.size(); ++j) {
-            if (p[j] == 0) continue;
+            if (p[j] == 0 && !may_pass[j]) continue;
             const double* value = &values_[(first_key + j) * size];
-            const double least = value_sizes_[first_key + j];
-            apart += 8 * unit * p[j] * bias_sizes_[first_key + j];
+            const double least = value_sizes_.empty() ? 0 : value_sizes_[first_key + j];
+            for (size_t g = 0; g < groups; ++g)
+                if (const double most = group_sizes_[(first_key + j) * groups + g]; std::isfinite(most))
+                    apart[g] += 8 * unit * p[j] * most;
             for (size_t d = 0; d < size; ++d) {
-                weighted[d] += p[j] * std::max(value[d], least);
-                spread[d] += dp[j] * value[d];
+                if (!std::isfinite(value[d])) {
+                    (may_pass[j] ? is_free : is_demanded)[d] = true;
+                    continue;
+                }
+                finite[d] += p[j] * value[d];
+                weighted[d] += p[j] * std::max(std::fabs(value[d]), least);
+                spread[d] += dp[j] * std::fabs(value[d]);
             }
         }
-        const std::vector<double> passed_over = skipped(b, h, i, first_key, p, dp);
+        const std::vector<double> passed_over = passed_over_by(b, h, i, first_key, p, passable);
         for (size_t d = 0; d < size; ++d) {
             const Index at = {b, h, i, int64_t(d)};
-            const double want = want_.out.get(at);
-            const double bound = (tolerance + sum_error) * weighted[d] + spread[d] + apart + passed_over[d] +
+            const bool is_choice = is_free[d] && !is_demanded[d];
+            if (is_choice && !std::isfinite(got_.out.get(at))) continue;
+            const double want = is_choice ? finite[d] : want_.out.get(at);
+            const double bound = (tolerance + sum_error) * weighted[d] + spread[d] +
+                                 (groups ? apart[d / size_t(v_group_)] : 0) + passed_over[d] +
                                  rounding_error(c_.out_type, want) + smallest;
             check("out", got_.out, at, want, bound);
         }
     }
 
-    // What each element of a row may miss for the values passed over. Also judges their count.
-    std::vector<double> skipped(int64_t b, int64_t h, int64_t i, size_t first_key, const std::vector<double>& p,
-                                const std::vector<double>& dp) {
-        const size_t size = size_t(c_.v_head_size);
-        std::vector<double> missed(size, 0);
-        std::vector<size_t> candidates;
-        const double threshold = c_.v_threshold;
+    // The keys whose values may be passed over. Also judges how many are said to have been.
+    std::vector<size_t> passable_keys(int64_t b, int64_t h, int64_t i, const std::vector<double>& p,
+                                      const std::vector<double>& dp) {
+        std::vector<size_t> keys;
         for (size_t j = 0; j < p.size(); ++j) {
             // A visible key whose probability vanishes counts as well.
             const bool is_visible = !std::isinf(biased_.scores_out.get({b, h, i, int64_t(j)}));
-            if (threshold > 0 && is_visible && p[j] * (1 - tolerance) - dp[j] < threshold) candidates.push_back(j);
+            if (c_.v_threshold > 0 && is_visible && p[j] * (1 - tolerance) - dp[j] < double(c_.v_threshold))
+                keys.push_back(j);
         }
-        size_t most = candidates.size();
-        if (got_.v_rows_skipped) {
-            const double count = got_.v_rows_skipped.get({b, h, i, 0});
-            if (!(count >= 0 && count <= double(most)))
-                complaints_.add("v_rows_skipped", {b, h, i, 0}, count, double(most), 0);
-            most = size_t(std::clamp(count, 0.0, double(most)));
-        }
-        if (threshold == 0) return missed;
-        std::vector<double> parts(candidates.size());
-        for (size_t d = 0; d < size; ++d) {
-            for (size_t at = 0; at < parts.size(); ++at)
-                parts[at] = p[candidates[at]] * values_[(first_key + candidates[at]) * size + d];
+        if (!got_.v_rows_skipped) return keys;
+        const double count = got_.v_rows_skipped.get({b, h, i, 0});
+        if (!(count >= 0 && count <= double(keys.size())))
+            complaints_.add("v_rows_skipped", {b, h, i, 0}, count, double(keys.size()), 0);
+        return keys;
+    }
+
+    // What each element of a row may miss for the values passed over: as many as are said to have been.
+    std::vector<double> passed_over_by(int64_t b, int64_t h, int64_t i, size_t first_key, const std::vector<double>& p,
+                                       const std::vector<size_t>& passable) const {
+        const size_t size = size_t(c_.v_head_size);
+        size_t most = passable.size();
+        if (got_.v_rows_skipped) most = size_t(std::clamp(got_.v_rows_skipped.get({b, h, i, 0}), 0.0, double(most)));
+        std::vector<double> missed(size, 0), parts(passable.size());
+        for (size_t d = 0; d < size && most > 0; ++d) {
+            for (size_t at = 0; at < parts.size(); ++at) {
+                const double value = std::fabs(values_[(first_key + passable[at]) * size + d]);
+                parts[at] = std::isfinite(value) ? p[passable[at]] * value : 0;
+            }
             std::partial_sort(parts.begin(), parts.begin() + std::ptrdiff_t(most), parts.end(), std::greater<>());
             for (size_t at = 0; at < most; ++at) missed[d] += parts[at];
         }
@@ -217,10 +252,11 @@ private:
     const SdpaCase& c_;
     const SdpaProblem &got_, &want_, &biased_;
     int64_t k_batches_, group_;
+    int64_t v_group_, v_groups_; // elements, and groups of a row, that share a bias; no groups where V has none
     double scale_ = 1;
     std::vector<double> key_norms_, values_;
-    std::vector<double> bias_sizes_;  // a row's largest value; 0 where V has no bias
-    std::vector<double> value_sizes_; // of a rotated row's elements; 0 where V is not rotated
+    std::vector<double> group_sizes_; // of each row and group the largest value
+    std::vector<double> value_sizes_; // of a rotated row's elements; empty where V is not rotated
     Complaints complaints_;
 };
 

@@ -190,6 +190,35 @@ void count_one_more(const Sdpa& args) {
     });
 }
 
+// Adds the bias that another group's elements have, and takes it away again.
+void join_biases(const Sdpa& args) {
+    if (!is_storage_format(args.v.type) || is_rotated(args.v.type) || group_elements(args.v.type) < 32) return;
+    each_row(args.out, [&](int64_t batch, int64_t head, int64_t token) {
+        std::byte* const row = row_address(args.out, batch, head, token);
+        const auto size = static_cast<int64_t>(type_size(args.out.type));
+        float largest = 0;
+        for (int64_t d = 0; d < args.v_head_size(); ++d)
+            largest = std::max(largest, std::fabs(float(load(args.out.type, row + d * size))));
+        for (int64_t d = 0; d < args.v_head_size(); ++d) {
+            const float joined = float(load(args.out.type, row + d * size)) + largest;
+            store(args.out.type, row + d * size, double(joined - largest));
+        }
+    });
+}
+
+// Passes over a value that is no number whatever its probability.
+void pass_over_nan(const Sdpa& args) {
+    if (args.v_threshold == 0) return;
+    std::vector<double> row(static_cast<size_t>(args.v_head_size()));
+    each_row(args.out, [&](int64_t batch, int64_t head, int64_t token) {
+        std::byte* const at = row_address(args.out, batch, head, token);
+        decode_row(args.out.type, at, args.v_head_size(), row.data());
+        for (double& x : row)
+            if (std::isnan(x)) x = 0;
+        encode_row(args.out.type, at, args.v_head_size(), row.data(), Norm::plain);
+    });
+}
+
 // ---- Rows ----------------------------------------------------------------------------------------------------------
 
 void forget_the_last_row(KvRequantize& args) {
@@ -202,35 +231,6 @@ void write_behind_the_shorter_row(const KvRequantize& args) {
     if (dst == row_address(args.src, 0, 0, 3) && to < from) dst[to] ^= std::byte{1};
 }
 
-void leave_rows_outside(const KvDequantize& args) {
-    each_row(args.dst, [&](int64_t batch, int64_t head, int64_t i) {
-        const int64_t slot = row_index(args.row_indices, batch, head, i);
-        if (slot < 0 || slot >= args.src.shape[2]) store(args.dst.type, row_address(args.dst, batch, head, i), 7.0);
-    });
-}
-
-void read_the_bias_as_zero(const KvDequantize& args) {
-    if (args.src.type != Type::q5_1) return;
-    each_row(args.dst, [&](int64_t batch, int64_t head, int64_t i) {
-        const int64_t slot = row_index(args.row_indices, batch, head, i);
-        if (slot < 0 || slot >= args.src.shape[2]) return;
-        std::byte* const first = row_address(args.dst, batch, head, i);
-        const double m = load(Type::f16, row_address(args.src, batch, head, slot) + 2);
-        store(args.dst.type, first, load(args.dst.type, first) - m);
-    });
-}
-
-// The last step of the rotation, where the length is no power of two.
-void undo_the_reflection(const Hadamard& args) {
-    const int64_t n = args.dst.shape[3], block = n & -n, blocks = n / block;
-    if (blocks == 1 || args.inverse) return;
-    std::vector<double> u(static_cast<size_t>(n));
-    each_row(args.dst, [&](int64_t batch, int64_t head, int64_t i) {
-        std::byte* const row = row_address(args.dst, batch, head, i);
-        decode_row(args.dst.type, row, n, u.data());
-        for (int64_t b = 0; b < block; ++b) {
-            double sum = 0;
-            for (int64_t a = 0; a < blocks; ++a) sum += u[size_t(a * block + b)];
 // Calls f with every row of a requantization of all rows into another place, and with the numbers it stands for.
 void each_requantized_row(const KvRequantize& args,
                           const std::function<void(const std::vector<double>& x, std::byte* row)>& f) {
@@ -295,6 +295,35 @@ void keep_one_group_of_nan(const KvRequantize& args) {
     });
 }
 
+void leave_rows_outside(const KvDequantize& args) {
+    each_row(args.dst, [&](int64_t batch, int64_t head, int64_t i) {
+        const int64_t slot = row_index(args.row_indices, batch, head, i);
+        if (slot < 0 || slot >= args.src.shape[2]) store(args.dst.type, row_address(args.dst, batch, head, i), 7.0);
+    });
+}
+
+void read_the_bias_as_zero(const KvDequantize& args) {
+    if (args.src.type != Type::q5_1) return;
+    each_row(args.dst, [&](int64_t batch, int64_t head, int64_t i) {
+        const int64_t slot = row_index(args.row_indices, batch, head, i);
+        if (slot < 0 || slot >= args.src.shape[2]) return;
+        std::byte* const first = row_address(args.dst, batch, head, i);
+        const double m = load(Type::f16, row_address(args.src, batch, head, slot) + 2);
+        store(args.dst.type, first, load(args.dst.type, first) - m);
+    });
+}
+
+// The last step of the rotation, where the length is no power of two.
+void undo_the_reflection(const Hadamard& args) {
+    const int64_t n = args.dst.shape[3], block = n & -n, blocks = n / block;
+    if (blocks == 1 || args.inverse) return;
+    std::vector<double> u(static_cast<size_t>(n));
+    each_row(args.dst, [&](int64_t batch, int64_t head, int64_t i) {
+        std::byte* const row = row_address(args.dst, batch, head, i);
+        decode_row(args.dst.type, row, n, u.data());
+        for (int64_t b = 0; b < block; ++b) {
+            double sum = 0;
+            for (int64_t a = 0; a < blocks; ++a) sum += u[size_t(a * block + b)];
             for (int64_t a = 0; a < blocks; ++a) u[size_t(a * block + b)] -= 2.0 / double(blocks) * sum;
         }
         encode_row(args.dst.type, row, n, u.data(), Norm::plain);
@@ -317,9 +346,17 @@ std::map<std::string, Defect> format_defects() {
         {"hidden_factors_leak", {.after_sdpa = leak_hidden_factors}},
         {"threshold_too_high", {.before_sdpa = [](Sdpa& a) { a.v_threshold *= 2; }}},
         {"skipped_count_off_by_one", {.after_sdpa = count_one_more}},
+        {"biases_joined_across_groups", {.after_sdpa = join_biases}},
+        {"threshold_swallows_nan", {.after_sdpa = pass_over_nan}},
         {"requantize_forgets_a_row", {.before_requantize = forget_the_last_row}},
         {"requantize_ignores_the_norm", {.before_requantize = [](KvRequantize& a) { a.norm = Norm::corrected; }}},
         {"requantize_writes_behind_the_row", {.after_requantize = write_behind_the_shorter_row}},
+        {"requantize_from_turbo_truncates",
+         {.after_requantize = [](const KvRequantize& a) { recode_from_rotated(a, std::trunc); }}},
+        {"requantize_from_turbo_of_the_rounded_scale",
+         {.after_requantize = [](const KvRequantize& a) { recode_from_rotated(a, std::nearbyint); }}},
+        {"requantize_from_turbo_saturates", {.after_requantize = saturate_biases}},
+        {"requantize_from_turbo_keeps_one_nan", {.after_requantize = keep_one_group_of_nan}},
         {"dequantize_leaves_rows_outside", {.after_dequantize = leave_rows_outside}},
         {"dequantize_without_bias", {.after_dequantize = read_the_bias_as_zero}},
         {"hadamard_never_inverse", {.before_hadamard = [](Hadamard& a) { a.inverse = false; }}},
@@ -328,9 +365,3 @@ std::map<std::string, Defect> format_defects() {
 }
 
 } // namespace winnow
-        {"requantize_from_turbo_truncates",
-         {.after_requantize = [](const KvRequantize& a) { recode_from_rotated(a, std::trunc); }}},
-        {"requantize_from_turbo_of_the_rounded_scale",
-         {.after_requantize = [](const KvRequantize& a) { recode_from_rotated(a, std::nearbyint); }}},
-        {"requantize_from_turbo_saturates", {.after_requantize = saturate_biases}},
-        {"requantize_from_turbo_keeps_one_nan", {.after_requantize = keep_one_group_of_nan}},
