@@ -180,10 +180,6 @@ void register_sizes() {
                      std::to_string(c.v_head_size);
             register_format_test("sizes", c.name, __FILE__, __LINE__, [=] { run_cases({{c, options().seed + at}}); });
         }
-}
-
-// ---- Values passed over --------------------------------------------------------------------------------------------
-
     // A huge element is the business of its own group.
     for (const uint32_t type : {WINNOW_TYPE_AFFINE4_G32, WINNOW_TYPE_AFFINE8_G64, WINNOW_TYPE_Q5_1})
         for (const int64_t q_len : {1, 20}) {
@@ -197,6 +193,10 @@ void register_sizes() {
             c.name = std::string("one_huge_v_") + type_name(type) + "_q_len_" + std::to_string(q_len);
             register_format_test("sizes", c.name, __FILE__, __LINE__, [=] { run_cases({{c, options().seed}}); });
         }
+}
+
+// ---- Values passed over --------------------------------------------------------------------------------------------
+
 void register_sparse_v() {
     const uint32_t pairs[][2] = {{WINNOW_TYPE_F16, WINNOW_TYPE_F16},
                                  {WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_0},
@@ -227,13 +227,13 @@ void register_sparse_v() {
                     c.mask_content = MaskContent::some_rows;
                     c.scores_mode = WINNOW_SCORES_PROBS;
                 }
+                // A value that is no number: passed over it may be, or not; with a threshold below all it has to be
+                // read.
+                if (how >= 6) c.content = how == 7 ? Content::inf_value : Content::nan_value;
                 c.name = type_name(pair[0]) + "_" + type_name(pair[1]) + "_q_len_" + std::to_string(q_len) + "_case_" +
                          std::to_string(how);
                 register_format_test("sparse_v", c.name, __FILE__, __LINE__, [=] {
                     run_cases({{c, options().seed + uint64_t(how)}});
-                // A value that is no number: passed over it may be, or not; with a threshold below all it has to be
-                // read.
-                if (how >= 6) c.content = how == 7 ? Content::inf_value : Content::nan_value;
                 });
             }
 }
