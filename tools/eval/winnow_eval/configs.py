@@ -1,13 +1,43 @@
 """Configurations of the KV cache are data: a string of the command line, or a table of a TOML file."""
 
-from dataclasses import dataclass
+import re
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from winnow_eval import Failure
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+BACKENDS = {"cpu": "cpu", "inplace": "winnow"}
+SWITCH = {"on": True, "off": False}
+TOML_KEYS = {"name": str, "backend": str, "k": str, "v": str, "rotate": bool, "kv": str, "arguments": list,
+             "environment": dict}
+DEFAULTS_FILE = Path(__file__).parent.parent / "configs" / "baselines.toml"
+GRAMMAR = f"""\
+A configuration is one string:
+
+  cpu[:key=value,...]      llama.cpp's own cache and attention, on its CPU backend
+  inplace[:key=value,...]  the same cache, with Winnow's attention over it, in place
+  POLICY[:...]             a policy of Winnow's, handed to the plugin as WINNOW_KV; it has to be able to carry it out
+
+  keys: k, v    types of keys and of values: {", ".join(CACHE_TYPES)} (default f16)
+        rotate  on or off: llama.cpp's own rotation around quantized caches (default on, as in llama.cpp)
+
+or a table of a TOML file given with --configs:
+
+  [[config]]
+  name = "..."                # optional
+  backend = "cpu"             # or "winnow"
+  k = "q8_0"                  # optional, as above; v and rotate (true, false) as well
+  kv = "..."                  # optional: WINNOW_KV, a policy
+  arguments = ["..."]         # optional: more arguments of llama.cpp's programs
+  environment = {{ X = "1" }}   # optional: more variables for them
+"""
 
 
 @dataclass(frozen=True)
 class Config:
-    """How llama.cpp is to hold and to compute the cache. str() gives the string that names it."""
+    """How llama.cpp is to hold and to compute the cache. str() gives what it is called."""
 
     name: str
     backend: str  # "cpu": ggml's own; "winnow"
@@ -25,3 +55,99 @@ class Config:
         """All but the name: what determines a result."""
         return {"backend": self.backend, "k": self.k, "v": self.v, "rotate": self.rotate, "kv": self.kv,
                 "arguments": list(self.arguments), "environment": dict(self.environment)}
+
+
+def named(config):
+    """The configuration called by its string, where it has no name of its own."""
+    if config.name:
+        return config
+    if config.kv:
+        return replace(config, name=config.kv)
+    backend = next(word for word, value in BACKENDS.items() if value == config.backend)
+    more = "" if config.rotate else ",rotate=off"
+    return replace(config, name=f"{backend}:k={config.k},v={config.v}{more}")
+
+
+def _one_of(what, value, known):
+    if value not in known:
+        raise Failure(f"{what}: unknown \"{value}\"; there are {', '.join(known)}")
+    return value
+
+
+def parse(text):
+    """The Config that a string of the command line stands for."""
+    head, colon, rest = text.partition(":")
+    if head not in BACKENDS:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", head):
+            raise Failure(f"configuration \"{text}\": begins with \"{head}\", expected "
+                          f"{', '.join(BACKENDS)} or the name of a policy")
+        return named(Config("", "winnow", kv=text))
+    if colon and not rest:
+        raise Failure(f"configuration \"{text}\": nothing after \":\", expected key=value,...")
+    found = {}
+    for part in rest.split(",") if rest else []:
+        key, equals, value = part.partition("=")
+        what = f"configuration \"{text}\", {key or 'nothing'}"
+        if not equals:
+            raise Failure(f"configuration \"{text}\": \"{part}\", expected key=value")
+        _one_of(f"configuration \"{text}\", key", key, ("k", "v", "rotate"))
+        if key in found:
+            raise Failure(f"{what}: given twice")
+        found[key] = SWITCH[_one_of(what, value, SWITCH)] if key == "rotate" else _one_of(what, value, CACHE_TYPES)
+    return named(Config("", BACKENDS[head], **found))
+
+
+def _from_table(table, where):
+    for key, value in table.items():
+        _one_of(f"{where}, key", key, TOML_KEYS)
+        if not isinstance(value, TOML_KEYS[key]):
+            raise Failure(f"{where}, {key}: {value!r}, expected a {TOML_KEYS[key].__name__}")
+    if "backend" not in table:
+        raise Failure(f"{where}: no backend, expected cpu or winnow")
+    _one_of(f"{where}, backend", table["backend"], BACKENDS.values())
+    for key in ("k", "v"):
+        _one_of(f"{where}, {key}", table.get(key, "f16"), CACHE_TYPES)
+    if table.get("kv") and table["backend"] != "winnow":
+        raise Failure(f"{where}, kv: a policy needs backend = \"winnow\"")
+    arguments, environment = table.get("arguments", []), table.get("environment", {})
+    if not all(isinstance(item, str) for item in [*arguments, *environment.values()]):
+        raise Failure(f"{where}: arguments and the values of environment have to be strings")
+    plain = {key: value for key, value in table.items() if key not in ("arguments", "environment", "name")}
+    return named(Config(table.get("name", ""), arguments=tuple(arguments),
+                        environment=tuple(sorted(environment.items())), **plain))
+
+
+def load(path):
+    """The configurations of a TOML file."""
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise Failure(f"--configs: cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Failure(f"--configs: {path}: {error}") from error
+    for key in content:
+        _one_of(f"{path}, table", key, ("config",))
+    tables = content.get("config", [])
+    if not isinstance(tables, list) or not tables:
+        raise Failure(f"{path}: no [[config]]")
+    return [_from_table(table, f"{path}, [[config]] {number}") for number, table in enumerate(tables, start=1)]
+
+
+BASE = parse("inplace:k=f16,v=f16")  # what all others are compared with
+NULL = parse("cpu:k=f16,v=f16")  # as exact as the base, on another way: how far apart two exact caches are
+
+
+def gather(strings, files):
+    """All that was asked for, without the null row, which is always measured; the baselines if nothing was."""
+    found = [config for path in files for config in load(path)] + [parse(text) for text in strings]
+    if not found:
+        found = load(DEFAULTS_FILE)
+    found = [config for config in found if config.settings() != NULL.settings()]
+    seen = {("name", NULL.name): NULL.name}
+    for config in found:
+        for what, key in (("settings", repr(config.settings())), ("name", config.name)):
+            if (what, key) in seen:
+                raise Failure(f"two configurations have the same {what}: {seen[what, key]} and {config}")
+            seen[what, key] = config.name
+    return found

@@ -28,7 +28,7 @@ class Progress:
         self.console = console
         self.total = self.done = 0.0
         self.bar = self.task = None
-        self.begin = time.monotonic()
+        self.begin = None  # of the first step
 
     def __enter__(self):
         if self.console.is_terminal:
@@ -50,7 +50,7 @@ class Progress:
 
     def left(self):
         """In words, from the speed so far."""
-        elapsed = time.monotonic() - self.begin
+        elapsed = time.monotonic() - self.begin if self.begin else 0.0
         if self.done <= 0 or elapsed < 1:
             return ""
         return f"about {duration(elapsed / self.done * max(0.0, self.total - self.done))} left"
@@ -67,6 +67,7 @@ class Progress:
     def step(self, label, units):
         """One piece of the work, counted when it is over; yields a function that takes the share of it done."""
         begin, before = time.monotonic(), self.done
+        self.begin = self.begin or begin
         self._show(label)
 
         def advance(share):

@@ -1,0 +1,120 @@
+"""Configurations from strings and from TOML files: what they stand for, and what is refused, with a reason.
+
+    configs_test.py
+"""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from winnow_eval import Failure, configs  # noqa: E402
+from winnow_eval.configs import Config  # noqa: E402
+from winnow_eval.host import Host  # noqa: E402
+
+
+class Strings(unittest.TestCase):
+    def test_what_they_stand_for(self):
+        for text, expected in {
+                "cpu": Config("cpu:k=f16,v=f16", "cpu"),
+                "inplace:k=q8_0,v=q4_0": Config("inplace:k=q8_0,v=q4_0", "winnow", "q8_0", "q4_0"),
+                "cpu:v=q5_1": Config("cpu:k=f16,v=q5_1", "cpu", "f16", "q5_1"),
+                "cpu:rotate=off,k=q4_0,v=q4_0": Config("cpu:k=q4_0,v=q4_0,rotate=off", "cpu", "q4_0", "q4_0", False),
+                "h2o:budget=1/4,k=turbo4": Config("h2o:budget=1/4,k=turbo4", "winnow", kv="h2o:budget=1/4,k=turbo4"),
+        }.items():
+            self.assertEqual(configs.parse(text), expected, text)
+
+    def test_a_name_stands_for_itself(self):
+        for config in configs.load(configs.DEFAULTS_FILE):
+            self.assertEqual(configs.parse(config.name), config)
+
+    def test_what_is_refused_names_what_there_is(self):
+        for text, *wanted in (("cpu:k=q9", "q9", "q8_0"), ("cpu:key=f16", "key", "rotate"), ("cpu:k", "\"k\""),
+                              ("cpu:k=f16,k=f16", "twice"), ("cpu:rotate=maybe", "maybe", "off"), ("cpu:", "key=value"),
+                              ("", "cpu"), ("CPU:k=f16", "CPU", "inplace"), ("cpu:k=f16,", "key=value")):
+            with self.assertRaises(Failure, msg=text) as raised:
+                configs.parse(text)
+            for word in wanted:
+                self.assertIn(word, str(raised.exception), text)
+
+
+class Tables(unittest.TestCase):
+    def load(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "some.toml"
+            path.write_text(text)
+            return configs.load(path)
+
+    def test_all_keys(self):
+        (config,) = self.load('[[config]]\nname = "mine"\nbackend = "winnow"\nk = "q8_0"\nv = "q4_0"\nrotate = false\n'
+                              'kv = "h2o"\narguments = ["--swa-full"]\nenvironment = {B = "2", A = "1"}\n')
+        self.assertEqual(config, Config("mine", "winnow", "q8_0", "q4_0", False, "h2o", ("--swa-full",),
+                                        (("A", "1"), ("B", "2"))))
+
+    def test_the_baselines_are_what_has_to_be_beaten(self):
+        found = {(config.backend, config.k, config.rotate) for config in configs.load(configs.DEFAULTS_FILE)}
+        quantized = {(backend, cache, rotate) for backend in ("cpu", "winnow") for cache in ("q8_0", "q5_1", "q4_0")
+                     for rotate in (True, False)}
+        self.assertEqual(found, quantized | {("cpu", "f16", True), ("winnow", "f16", True)})
+
+    def test_what_is_refused(self):
+        row = '[[config]]\nbackend = "cpu"\n'
+        for text, *wanted in (("", "[[config]]"), ("[[config", "some.toml"), ("[[other]]\na = 1", "other", "config"),
+                              ("[[config]]\nk = \"f16\"", "backend"), ('[[config]]\nbackend = "gpu"', "gpu", "winnow"),
+                              (row + 'K = "f16"', "K", "rotate"), (row + "rotate = \"on\"", "rotate", "bool"),
+                              (row + 'v = "q9"', "q9", "iq4_nl"), (row + 'kv = "h2o"', "kv", "winnow"),
+                              (row + "arguments = [1]", "strings"), (row + "environment = {A = 1}", "strings")):
+            with self.assertRaises(Failure, msg=text) as raised:
+                self.load(text)
+            for word in wanted:
+                self.assertIn(word, str(raised.exception), text)
+
+    def test_a_missing_file(self):
+        with self.assertRaisesRegex(Failure, "nonesuch.toml"):
+            configs.load(Path("nonesuch.toml"))
+
+
+class Gathering(unittest.TestCase):
+    def test_nothing_asked_for_is_the_baselines_without_the_null_row(self):
+        names = [config.name for config in configs.gather([], [])]
+        self.assertEqual(len(names), 13)
+        self.assertNotIn(configs.NULL.name, names)
+
+    def test_the_null_row_is_not_measured_twice(self):
+        self.assertEqual([config.name for config in configs.gather(["cpu", "cpu:k=q8_0"], [])], ["cpu:k=q8_0,v=f16"])
+
+    def test_duplicates(self):
+        with self.assertRaisesRegex(Failure, "same"):
+            configs.gather(["cpu:k=q8_0", "cpu:v=f16,k=q8_0"], [])
+
+
+class Settings(unittest.TestCase):
+    """What llama.cpp is started with."""
+
+    def settings(self, text, program="llama-perplexity"):
+        arguments, environment = Host("bin", "plugin.so", "model.gguf", device="some").settings(
+            program, configs.parse(text))
+        return " ".join(map(str, arguments)), environment
+
+    def test_cpu(self):
+        arguments, environment = self.settings("cpu:k=q8_0,v=q4_0,rotate=off")
+        self.assertIn("-ctk q8_0 -ctv q4_0", arguments)
+        self.assertIn("-dev none", arguments)
+        self.assertEqual(environment["LLAMA_ATTN_ROT_DISABLE"], "1")
+        self.assertNotIn("GGML_BACKEND_PATH", environment)
+
+    def test_in_place(self):
+        arguments, environment = self.settings("inplace:k=q8_0")
+        self.assertIn("-dev Winnow", arguments)
+        self.assertEqual(environment["GGML_BACKEND_PATH"], "plugin.so")
+        self.assertEqual(environment["WINNOW_DEVICE"], "some")
+        self.assertNotIn("LLAMA_ATTN_ROT_DISABLE", environment)
+        self.assertNotIn("WINNOW_KV", environment)
+
+    def test_policy(self):
+        self.assertEqual(self.settings("h2o:budget=1/4")[1]["WINNOW_KV"], "h2o:budget=1/4")
+
+
+unittest.main()

@@ -1,0 +1,99 @@
+"""What is finished is found again, by what determines it, and a crash while writing damages nothing.
+
+    store_test.py
+"""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from winnow_eval import Failure, store  # noqa: E402
+from winnow_eval.configs import parse  # noqa: E402
+from winnow_eval.host import Host  # noqa: E402
+
+
+class Kept(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.store = store.Store(self.folder / "out")
+
+    def test_found_by_identity(self):
+        self.store.put("kld", {"a": 1, "b": [2]}, {"value": 3.5})
+        again = store.Store(self.folder / "out")
+        self.assertEqual(again.get("kld", {"b": [2], "a": 1}), {"value": 3.5})
+        self.assertIsNone(again.get("kld", {"a": 1, "b": [3]}))
+        self.assertIsNone(again.get("needle", {"a": 1, "b": [2]}))
+        self.assertEqual(again.kept, 1)
+        again.forget()
+        self.assertIsNone(again.get("kld", {"a": 1, "b": [2]}))
+
+    def test_a_crash_while_writing_leaves_the_old_one(self):
+        self.store.put("kld", {"a": 1}, {"value": 1})
+        with mock.patch("os.fsync", side_effect=OSError("no space")), self.assertRaises(OSError):
+            self.store.put("kld", {"a": 1}, {"value": 2})
+        self.assertEqual(self.store.get("kld", {"a": 1}), {"value": 1})
+
+    def test_damage_is_said_and_not_passed_over(self):
+        self.store.put("kld", {"a": 1}, {"value": 1})
+        (path,) = self.store.runs.glob("*.json")
+        path.write_text(path.read_text()[:20])
+        with self.assertRaisesRegex(Failure, path.name):
+            self.store.get("kld", {"a": 1})
+
+    def test_one_process_at_a_time(self):
+        with self.store.locked(), self.assertRaisesRegex(Failure, "another"), store.Store(self.folder / "out").locked():
+            pass
+        with self.store.locked():
+            pass
+
+
+class Identity(unittest.TestCase):
+    """All that determines a result changes its identity."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        for name, content in {"bin/llama-perplexity": "#!/bin/sh\necho version: 1.2.3 >&2\n", "bin/libllama.so": "a",
+                              "lib/libwinnow_ggml.so": "a", "lib/libwinnow_opencl.so": "a", "model.gguf": "a"}.items():
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content)
+            path.chmod(0o755)
+
+    def identity(self, text="inplace", **settings):
+        host = Host(self.folder / "bin", self.folder / "lib" / "libwinnow_ggml.so", self.folder / "model.gguf",
+                    **settings)
+        host.found_device = {"device": "some"}
+        return host.identity(parse(text))
+
+    def test_the_same(self):
+        self.assertEqual(self.identity(), self.identity())
+        self.assertIn("1.2.3", str(self.identity()))
+
+    def test_sizes_and_configurations(self):
+        different = [self.identity(), self.identity(batch=256), self.identity(ubatch=256), self.identity(threads=3),
+                     self.identity("cpu"), self.identity("inplace:k=q8_0"), self.identity("inplace:rotate=off")]
+        self.assertEqual(len({str(identity) for identity in different}), len(different))
+
+    def test_files(self):
+        seen = {str(self.identity())}
+        for count, name in enumerate(("bin/libllama.so", "lib/libwinnow_ggml.so", "lib/libwinnow_opencl.so",
+                                      "model.gguf"), start=2):
+            (self.folder / name).write_text("b")
+            seen.add(str(self.identity()))
+            self.assertEqual(len(seen), count, name)
+
+    def test_the_plugin_is_nothing_to_the_cpu(self):
+        before = self.identity("cpu")
+        (self.folder / "lib" / "libwinnow_opencl.so").write_text("b")
+        self.assertEqual(before, self.identity("cpu"))
+
+
+unittest.main()

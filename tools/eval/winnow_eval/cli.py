@@ -1,0 +1,144 @@
+"""The command line of `winnow eval`."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from winnow_eval import Failure, configs, text
+from winnow_eval.evaluate import FORMAT, Options, evaluate
+
+WIDE = 200  # columns of tables that do not go to a terminal
+
+HELP = """What a configuration of the KV cache costs in quality, measured on a model through llama.cpp's own programs.
+
+Each CONFIGURATION is compared with the full f16 cache by KL divergence and perplexity, in a process of its own.
+Finished runs are kept in --out, and the same command goes on where it was interrupted. Without configurations the
+baselines are measured: llama.cpp's own f16, q8_0, q5_1 and q4_0 caches."""
+
+
+def numbers(option, given):
+    """The positive numbers of a list like 512,2048."""
+    parts = [part.strip() for part in given.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise Failure(f"{option}: \"{given}\", expected token counts like 512,2048")
+    if len(set(parts)) != len(parts):
+        raise Failure(f"{option}: \"{given}\" has a number twice")
+    return [int(part) for part in parts]
+
+
+def one_of(option, given, known):
+    if given not in known:
+        raise Failure(f"{option}: \"{given}\", expected {', '.join(known)}")
+    return given
+
+
+def read_results(path):
+    """A results.json, or the one of a folder."""
+    path = path / "results.json" if path.is_dir() else path
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failure(f"--from: cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise Failure(f"--from: {path} is not JSON: {error}") from error
+    if not isinstance(results, dict) or results.get("format") != FORMAT:
+        raise Failure(f"--from: {path} is not a results.json of format {FORMAT}")
+    return results
+
+
+def render(results, folder, console):
+    """The tables on the terminal, and the files: CSV, Markdown, pictures."""
+    from winnow_eval import plots, report, table  # matplotlib takes a second to load
+
+    table.show(results, console)
+    for path in [*report.write(results, folder), *plots.draw(results, folder)]:
+        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def measure(
+    strings: Annotated[list[str] | None, typer.Argument(metavar="CONFIGURATION...", help="see --list-configs")] = None,
+    model: Annotated[Path | None, typer.Option(metavar="FILE.gguf", help="the model")] = None,
+    text_file: Annotated[Path | None, typer.Option("--text", metavar="FILE",
+                                                           help="the text to measure on, UTF-8")] = None,
+    files: Annotated[list[Path] | None, typer.Option("--configs", metavar="FILE.toml",
+                                                     help="configurations; may be repeated")] = None,
+    contexts: Annotated[str, typer.Option(metavar="N,...", help="context lengths in tokens")] = "512,2048",
+    count: Annotated[int, typer.Option(metavar="N", help="contexts of each length")] = 16,
+    part: Annotated[str, typer.Option(metavar="all|first|second", help="all of the text or a half, so that "
+                                      "choosing and judging use different contexts")] = "all",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of results; finished runs in it are kept "
+                                             "(default winnow-eval; with --from, that folder)")] = None,
+    weights: Annotated[str, typer.Option(metavar="f32|as-is", help="f32: dequantized, so that the rounding of "
+                                         "activations does not hide what a cache costs")] = "f32",
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a batch, llama.cpp's -b")] = 512,
+    ubatch: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a micro-batch, llama.cpp's -ub")] = 512,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N",
+                                                help="llama.cpp's -t; by default all processors")] = None,
+    llama_cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs; otherwise "
+                                                   "$WINNOW_LLAMA_CPP_BIN, PATH")] = None,
+    plugin: Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_ggml.so; otherwise "
+                                                "$GGML_BACKEND_PATH, this installation")] = None,
+    device: Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")] = None,
+    with_needle: Annotated[bool, typer.Option("--needle/--no-needle", help="ask for planted facts")] = True,
+    needle_contexts: Annotated[str, typer.Option(metavar="N,...", help="their context lengths")] = "512,1024,2048",
+    needle_trials: Annotated[int, typer.Option(min=1, metavar="N", help="how many, over all lengths and depths")] = 45,
+    generation: Annotated[bool, typer.Option(help="measure the speed of generation")] = True,
+    fresh: Annotated[bool, typer.Option("--fresh", help="forget the runs that --out keeps")] = False,
+    from_results: Annotated[Path | None, typer.Option("--from", metavar="DIR", help="only show kept results again: a "
+                                                      "folder or a results.json")] = None,
+    list_configs: Annotated[bool, typer.Option("--list-configs", help="how configurations are written, and the "
+                                               "baselines")] = False,
+):
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    if list_configs:
+        names = [f"  {config}" for config in (configs.NULL, *configs.load(configs.DEFAULTS_FILE)[1:])]
+        print("\n".join([configs.GRAMMAR, "The baselines:", "", *names]))
+        return
+    if from_results is not None:
+        if model or text_file or strings or files:
+            raise Failure("--from: shows kept results, and takes no --model, --text or configurations")
+        folder = from_results if from_results.is_dir() else from_results.parent
+        render(read_results(from_results), out or folder, console)
+        return
+    out = out or Path("winnow-eval")
+    for option, given in (("--model", model), ("--text", text_file)):
+        if given is None:
+            raise Failure(f"{option}: missing; expected a file (see winnow eval --help)")
+        if not given.is_file():
+            raise Failure(f"{option}: no file {given}")
+    if batch < ubatch:
+        raise Failure(f"--ubatch: {ubatch}, expected at most --batch, which is {batch}")
+    options = Options(
+        model=model, text=text_file, strings=strings or [], files=files or [],
+        contexts=numbers("--contexts", contexts), count=count, part=one_of("--part", part, text.PARTS), out=out,
+        weights=one_of("--weights", weights, ("f32", "as-is")), batch=batch, ubatch=ubatch,
+        threads=threads or len(os.sched_getaffinity(0)), programs=llama_cpp, plugin=plugin,
+        plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],
+        device=device, needle=with_needle, needle_contexts=numbers("--needle-contexts", needle_contexts),
+        needle_trials=needle_trials, generation=generation, fresh=fresh)
+    try:
+        render(evaluate(options, console), out, console)
+    except KeyboardInterrupt:
+        print(f"winnow eval: interrupted; finished runs are kept in {out}, the same command goes on", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def main():
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGINT, interrupt)  # also where a shell started this in the background
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(help=HELP)(measure)
+    try:
+        app(prog_name="winnow eval")
+    except Failure as failure:
+        sys.exit(f"winnow eval: {failure}")

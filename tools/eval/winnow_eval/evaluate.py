@@ -1,0 +1,140 @@
+"""One evaluation from checked options to a results.json: probes, then what is missing, then all together."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from winnow_eval import Failure, configs, needle, perplexity, store, text, weights
+from winnow_eval.host import Host, find_plugin, find_programs
+from winnow_eval.progress import Progress
+
+FORMAT = 1
+
+
+@dataclass
+class Options:
+    """The command line, as given."""
+
+    model: Path
+    text: Path
+    strings: list
+    files: list
+    contexts: list
+    count: int
+    part: str
+    out: Path
+    weights: str
+    batch: int
+    ubatch: int
+    threads: int
+    programs: Path | None
+    plugin: Path | None
+    plugin_folders: list
+    device: str | None
+    needle: bool
+    needle_contexts: list
+    needle_trials: int
+    generation: bool
+    fresh: bool
+
+    def command(self):
+        """This command for a reader: files by their names alone."""
+        made = ["winnow", "eval", "--model", self.model.name, "--text", self.text.name,
+                "--contexts", ",".join(map(str, self.contexts)), "--count", str(self.count), "--part", self.part]
+        made += [word for path in self.files for word in ("--configs", path.name)]
+        made += ["--weights", self.weights, "--batch", str(self.batch), "--ubatch", str(self.ubatch),
+                 "--threads", str(self.threads)]
+        if self.needle:
+            made += ["--needle-contexts", ",".join(map(str, self.needle_contexts)),
+                     "--needle-trials", str(self.needle_trials)]
+        else:
+            made += ["--no-needle"]
+        return made + ([] if self.generation else ["--no-generation"]) + self.strings
+
+
+def _field(reader, name):
+    field = reader.get_field(name)
+    return None if field is None else field.contents()
+
+
+def _model_facts(path):
+    """(size of the vocabulary, context that the model was trained on or None)"""
+    reader = weights.read(path)
+    tokens = reader.get_field("tokenizer.ggml.tokens")
+    if tokens is None:
+        raise Failure(f"--model: {path} has no tokenizer: not a language model")
+    return len(tokens.data), _field(reader, f"{_field(reader, 'general.architecture')}.context_length")
+
+
+def _make_host(options):
+    programs = find_programs(options.programs)
+    wanted = ["llama-perplexity", *(["llama-completion"] if options.needle else []),
+              *(["llama-bench"] if options.generation else [])]
+    missing = [name for name in wanted if not (programs / name).is_file()]
+    if missing:
+        raise Failure(f"no {', '.join(missing)} in {programs}; build these targets of llama.cpp"
+                      ", or leave out what needs them with --no-needle or --no-generation")
+    return Host(programs, find_plugin(options.plugin, options.plugin_folders), options.model, options.batch,
+                options.ubatch, options.threads, options.device)
+
+
+def _probe_device(made):
+    report = perplexity.probe(made, configs.BASE)
+    made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
+
+
+def _use_weights(made, options, kept, progress):
+    """Lets the host run the model with the wanted weights; the copy lies in the store until all is done."""
+    if options.weights == "as-is":
+        return
+    copy = kept.base / f"{made.model_sha256[:20]}-f32.gguf"
+    if not copy.exists():
+        progress.say(f"writing {options.model.name} with its weights in F32")
+        weights.write_f32(options.model, copy)
+    made.model = copy
+
+
+def evaluate(options, console):
+    """Measures what is missing, keeps it, and gives results.json's content."""
+    rows = configs.gather(options.strings, options.files)
+    vocabulary, trained = _model_facts(options.model)
+    made = _make_host(options)
+    made.weights = options.weights
+    kept = store.Store(options.out)
+    with kept.locked(), Progress(console) as progress:
+        if options.fresh:
+            kept.forget()
+        kept.base.mkdir(exist_ok=True)
+        for leftover in kept.base.glob("*.part"):
+            leftover.unlink()
+        for remark in perplexity.check_sizes(options.contexts, options.count, vocabulary, trained, options.out):
+            progress.say(f"note: {remark}")
+        part, identity = text.prepare(options.text, options.part, kept.base)
+        _probe_device(made)
+        plan = perplexity.Plan(perplexity.Task(made, kept, part, identity, options.count), rows, options.contexts,
+                               options.generation)
+        if plan.configurations():
+            perplexity.check_length(made, part, options.contexts, options.count)
+        for config in plan.configurations():
+            perplexity.probe(made, config)
+        if kept.kept:
+            progress.say(f"{kept.kept} finished runs are kept from before")
+        progress.expect(plan.units())
+        if options.needle:
+            progress.expect(needle.units(options.needle_contexts, options.needle_trials, 1 + len(rows)))
+        if options.needle or plan.configurations():
+            _use_weights(made, options, kept, progress)
+        plan.run(progress)
+        found = None
+        if options.needle:
+            found = needle.run(made, kept, [configs.NULL, *rows], configs.BASE, options.needle_contexts,
+                               options.needle_trials, progress)
+        results = {"format": FORMAT, "command": options.command(),
+                   "model": {"file": options.model.name, "sha256": made.model_sha256, "weights": options.weights},
+                   "text": {"file": options.text.name, **identity},
+                   "host": {"version": made.version, "batch": options.batch, "ubatch": options.ubatch,
+                            "threads": options.threads},
+                   "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "needle": found}
+        store.write_json(kept.folder / "results.json", results)
+        shutil.rmtree(kept.base, ignore_errors=True)
+    return results

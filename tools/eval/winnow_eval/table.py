@@ -1,0 +1,45 @@
+"""The results as tables on the terminal."""
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from winnow_eval.report import contexts_of, measured, number, rows_of
+
+MIB = 2**20
+HEADS = ("configuration", "KV bytes/token", "KV MiB", "perplexity", "increase %", "KL divergence", "99% KLD",
+         "same top %", "prompt t/s", "gen. t/s", "peak MiB", "calls")
+
+
+def _cells(row):
+    null = row["role"] == "null"
+    return [f"null: {row['name']}" if null else row["name"], number(row["kv_bytes_per_token"], 0),
+            number(row["kv_bytes"] / MIB, 2), number(row["ppl"], 3),
+            measured(row["ppl_increase_percent"], row["ppl_increase_se"], 2, 4, "+"),
+            measured(row["kld"], row["kld_se"], 4, 6), number(row["kld_p99"], 4),
+            measured(row["same_top_percent"], row["same_top_se"], 1, 2), number(row["prompt_tokens_per_second"], 1),
+            number(row["generation_tokens_per_second"], 1), number(row["peak_rss_bytes"] / MIB, 0),
+            number(row["attention_calls"], 0)]
+
+
+def _table(title, heads):
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, head in enumerate(heads):
+        made.add_column(head, justify="right" if index else "left", no_wrap=index > 0, overflow="fold")
+    return made
+
+
+def show(results, console):
+    """Prints a table for each context length, the null row first, and one of what was retrieved."""
+    for context in contexts_of(results):
+        rows = rows_of(results, context)
+        made = _table(f"context {context}: {rows[0]['contexts']} contexts, {rows[0]['scored_tokens']} tokens scored, "
+                      f"against {results['base']}", HEADS)
+        for row in rows:
+            made.add_row(*map(escape, _cells(row)), style="dim" if row["role"] == "null" else "")
+        console.print(made)
+    if results["needle"]:
+        made = _table("planted facts, of those that the full cache finds", ("configuration", "retrieved"))
+        for result in results["needle"]["results"]:
+            made.add_row(escape(result["name"]), f"{result['retrieved']}/{result['trials']}")
+        console.print(made)
