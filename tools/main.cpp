@@ -1,9 +1,11 @@
 // The `winnow` command: parses the command line and calls the subcommand.
 #include <exception>
 #include <iostream>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
+#include "eval.hpp"
 #include "info.hpp"
 
 int main(int argc, char** argv) {
@@ -20,8 +22,12 @@ int main(int argc, char** argv) {
     info_command->add_option("--variants", info.variants, "Forces kernel variants, key=value,...; key=help lists them");
     info_command->add_flag("--json", info.json, "Print JSON");
 
-    CLI11_PARSE(app, argc, argv);
+    // Its command line, --help included, is parsed by the program that it is.
+    app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality, through llama.cpp");
+
     try {
+        if (argc > 1 && std::string_view(argv[1]) == "eval") winnow::tools::run_eval(argc - 2, argv + 2);
+        CLI11_PARSE(app, argc, argv);
         if (*info_command) return winnow::tools::run_info(info, std::cout, std::cerr);
     } catch (const std::exception& error) {
         std::cerr << "winnow: " << error.what() << '\n';

@@ -1,0 +1,34 @@
+// Starting `winnow eval`, whose files are found relative to this executable, in a build tree as after an install.
+#include "eval.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace winnow::tools {
+
+namespace fs = std::filesystem;
+
+void run_eval(int argc, char** argv) {
+    const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+    const fs::path launcher = (here / WINNOW_EVAL_FOLDER / "launch.py").lexically_normal();
+    if (!fs::exists(launcher)) throw std::runtime_error("eval: no file " + launcher.string());
+    // Where the plugin for llama.cpp is looked for if the command line names none: of an install, of a build tree.
+    const std::string libraries = (here / WINNOW_LIBRARY_FOLDER).lexically_normal().string() + ':' +
+                                  (here / "../lib").lexically_normal().string();
+    setenv("WINNOW_EVAL_LIBRARIES", libraries.c_str(), 1);
+
+    std::string python = "python3", script = launcher.string();
+    std::vector<char*> command{python.data(), script.data()};
+    command.insert(command.end(), argv, argv + argc);
+    command.push_back(nullptr);
+    execvp(command[0], command.data());
+    throw std::runtime_error("eval: cannot start python3, which it needs: " + std::string(std::strerror(errno)));
+}
+
+} // namespace winnow::tools

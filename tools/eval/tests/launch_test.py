@@ -1,0 +1,89 @@
+"""The start of `winnow eval`: its virtual environment, and what it says where something is missing.
+
+    launch_test.py WINNOW_PROGRAM
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import launch  # noqa: E402
+
+PROGRAM = sys.argv.pop(1)
+
+
+class Environment(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.requirements = self.folder / "requirements.txt"
+        self.requirements.write_text("# nothing is needed\n")
+        for patch in (mock.patch.object(launch, "HERE", self.folder),
+                      mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.folder / "cache")})):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_made_once_and_again_if_half_made(self):
+        python = launch.python()
+        self.assertEqual(subprocess.run([python, "-c", ""]).returncode, 0)
+        mark = python.parent / "mark"
+        mark.touch()
+        self.assertEqual(launch.python(), python)
+        self.assertTrue(mark.exists())
+        (python.parent.parent / ".done").unlink()
+        self.assertEqual(launch.python(), python)
+        self.assertFalse(mark.exists())
+
+    def test_each_list_has_its_own(self):
+        before = launch.environment_folder()
+        self.requirements.write_text("# nothing is needed now\n")
+        self.assertNotEqual(before, launch.environment_folder())
+
+    def test_pip_says_what_it_could_not_install(self):
+        self.requirements.write_text("./nonesuch\n")
+        with self.assertRaises(SystemExit) as raised:
+            launch.python()
+        self.assertIn("nonesuch", str(raised.exception))
+        self.assertFalse((launch.environment_folder() / ".done").exists())
+
+
+class Program(unittest.TestCase):
+    def winnow(self, program, *arguments, **environment):
+        done = subprocess.run([program, "eval", *arguments], capture_output=True, text=True,
+                              env=os.environ | environment)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_help_is_that_of_eval(self):
+        status, out, err = self.winnow(PROGRAM, "--help")
+        self.assertEqual(status, 0, err)
+        self.assertIn("--contexts", out)
+
+    def test_another_folder_does_not_matter(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "rich.py").write_text("raise SystemExit('the wrong one')\n")
+            done = subprocess.run([Path(PROGRAM).resolve(), "eval", "--list-configs"], capture_output=True, text=True,
+                                  cwd=folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_without_its_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copy(PROGRAM, Path(folder) / "winnow")
+            status, _, err = self.winnow(copy, "--help")
+        self.assertEqual(status, 1)
+        self.assertIn("launch.py", err)
+
+    def test_without_python(self):
+        status, _, err = self.winnow(PROGRAM, "--help", PATH=str(Path(__file__).parent))
+        self.assertEqual(status, 1)
+        self.assertIn("python3", err)
+
+
+unittest.main()
