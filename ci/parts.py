@@ -1,7 +1,8 @@
-"""The parts of other projects that quickstart and the tests need: downloaded, checked, built, and kept.
+"""The parts that quickstart, eval and the tests need: of other projects, and Winnow built for llama.cpp.
 
-Everything lives outside the source tree, in ${XDG_CACHE_HOME:-~/.cache}/winnow-dev/<name>-<version>/. A folder is
-complete when its .done marker exists; a half-made one is made again. Builds resume where they stopped.
+What is of other projects is downloaded, checked, built and kept outside the source tree, in
+${XDG_CACHE_HOME:-~/.cache}/winnow-dev/<name>-<version>/. A folder is complete when its .done marker exists; a half-made
+one is made again. Builds resume where they stopped.
 """
 
 import contextlib
@@ -176,6 +177,18 @@ def llama_cpp_build(*targets):
             run(["cmake", "--build", folder, "--target", *missing], log=logs / "llama-cpp-build.log")
             for target in missing:
                 (folder / f".done-{target}").touch()
+    return folder
+
+
+def winnow_build(*targets):
+    """The build tree of Winnow for llama.cpp, without tests, with these targets built."""
+    folder = SOURCE / "build" / "quickstart"
+    say("building Winnow")
+    logs = CACHE / "logs"
+    run(["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DWINNOW_BUILD_TESTS=OFF",
+         "-DWINNOW_BUILD_BENCH=OFF", f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp_source()}"],
+        log=logs / "winnow-configure.log")
+    run(["cmake", "--build", folder, "--target", *targets], log=logs / "winnow-build.log")
     return folder
 
 

@@ -17,7 +17,6 @@ import parts
 from parts import Failure, say
 
 DEFAULT_PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
-BUILD = parts.SOURCE / "build" / "quickstart"
 
 
 def arguments():
@@ -44,18 +43,6 @@ def arguments():
             if file.read(4) != b"GGUF":
                 parser.error(f"--model: {options.model} is not a GGUF file")
     return options
-
-
-def build(llama_cpp):
-    """Builds the plugin for llama.cpp and the OpenCL backend, without tests."""
-    say("building Winnow")
-    logs = parts.CACHE / "logs"
-    parts.run(["cmake", "-S", parts.SOURCE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-               "-DWINNOW_BUILD_TESTS=OFF", "-DWINNOW_BUILD_BENCH=OFF", f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp}"],
-              log=logs / "quickstart-configure.log")
-    parts.run(["cmake", "--build", BUILD, "--target", "winnow_ggml", "winnow_opencl"],
-              log=logs / "quickstart-build.log")
-    return BUILD / "lib" / "libwinnow_ggml.so"
 
 
 def generate(program, options, model, plugin=None, report=None):
@@ -124,9 +111,8 @@ def main():
     options = arguments()
     parts.setup("quickstart")
     model = options.model or parts.model()
-    source = parts.llama_cpp_source()
     program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
-    plugin = build(source)
+    plugin = parts.winnow_build("winnow_ggml", "winnow_opencl") / "lib" / "libwinnow_ggml.so"
     plain, winnow = [], []
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
