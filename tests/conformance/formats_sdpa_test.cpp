@@ -79,11 +79,9 @@ SdpaCase with_garbage(SdpaCase c, std::mt19937_64& engine) {
     return c;
 }
 
-SdpaCase hostile(SdpaCase c, size_t which, std::mt19937_64& engine) {
-    const Content contents[] = {Content::one_huge, Content::nan_key,   Content::nan_value,   Content::zeros,
-                                Content::denormal, Content::inf_value, Content::huge_logits, Content::nan_query};
+SdpaCase hostile(SdpaCase c, Content content, std::mt19937_64& engine) {
     c.kv_len = 40 + int64_t(engine() % 50);
-    c.content = contents[which % std::size(contents)];
+    c.content = content;
     c.is_causal = c.content != Content::denormal; // so that some rows see the bad row and some do not
     c.q_offset = c.kv_len / 2 - 1;
     c.row_stats = true;
@@ -106,9 +104,15 @@ void register_pairs() {
                 const uint64_t seed = options().seed * 1000 + k * formats().size() + v;
                 std::mt19937_64 engine(seed);
                 const SdpaCase pair = shape_of_pair(k, v);
-                run_cases({{drawn(pair, engine), seed},
-                           {with_garbage(pair, engine), seed},
-                           {hostile(pair, k + v, engine), seed}});
+                const Content contents[] = {Content::one_huge,  Content::nan_key,    Content::nan_value,
+                                            Content::zeros,     Content::denormal,   Content::inf_value,
+                                            Content::nan_query, Content::huge_logits};
+                std::vector<std::pair<SdpaCase, uint64_t>> cases{
+                    {drawn(pair, engine), seed},
+                    {with_garbage(pair, engine), seed},
+                    {hostile(pair, contents[(k + v) % std::size(contents)], engine), seed}};
+                if (has_bias(pair.k_type)) cases.push_back({hostile(pair, Content::beyond_half, engine), seed});
+                run_cases(cases);
             });
         }
 }

@@ -60,6 +60,7 @@ enum class Content {
     garbage_unseen, // NaN and inf in every key and value from `kv_len / 2` on; to be used where those are hidden
     one_huge,       // one element of each key and value is 3000 times the others
     zeros,          // every key and value is 0 or -0
+    beyond_half,    // one key's numbers are finite, and too large for half precision
 };
 
 enum class Sink { none, random, equal, huge, minus_infinity };

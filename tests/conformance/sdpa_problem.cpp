@@ -60,6 +60,7 @@ double key_or_value(const Index& at, uint32_t type, const SdpaCase& c, bool is_k
         return source.one_in(2) ? not_a_number : source.one_in(2) ? infinity : -infinity;
     case Content::one_huge: return at[3] == (is_key ? 5 : 3) ? 3000 * number : number;
     case Content::zeros: return source.one_in(2) ? 0.0 : -0.0;
+    case Content::beyond_half: return is_key && at[2] == c.kv_len / 2 ? 2e5 + 1e4 * number : number;
     default: return number;
     }
 }
