@@ -69,6 +69,42 @@ static inline int16 truncated(float16 x, int most) {
     return min(select((int16)(0), convert_int16(x), fabs(x) < 2147483648.0f), most);
 }
 
+/* What is stored of a block, for codes of 4 or 5 bits. */
+typedef struct block_codes {
+    float d, m;      /* NaN where the codes are 0 because the block is not finite */
+    int16 low, high; /* of a and of b */
+} block_codes;
+
+/* x is about d * (code - middle); the first element of the largest magnitude has code 0. */
+static inline block_codes codes_around_0(float16 a, float16 b, const int middle) {
+#pragma OPENCL FP_CONTRACT OFF
+    const float magnitude = block_magnitude(a, b);
+    const int is_finite = isfinite(magnitude);
+    const float d = (magnitude == 0.0f ? 0.0f : first_of_magnitude(a, b, magnitude)) / -(float)middle;
+    const float inverse = is_finite ? inverse_or_0(d) : 0.0f;
+    const float half_up = (float)middle + 0.5f;
+    block_codes codes;
+    codes.d = is_finite ? d : NAN;
+    codes.m = 0.0f;
+    codes.low = is_finite ? truncated(a * inverse + half_up, 2 * middle - 1) : (int16)(0);
+    codes.high = is_finite ? truncated(b * inverse + half_up, 2 * middle - 1) : (int16)(0);
+    return codes;
+}
+
+/* x is about d * code + m; the smallest element has code 0, the largest has `most`. */
+static inline block_codes codes_from_lowest(float16 a, float16 b, const int most) {
+#pragma OPENCL FP_CONTRACT OFF
+    const block_range range = block_range_of(a, b);
+    const float d = (range.high - range.low) / (float)most;
+    const float inverse = inverse_or_0(d);
+    block_codes codes;
+    codes.d = range.is_finite ? d : NAN;
+    codes.m = range.is_finite ? range.low : NAN;
+    codes.low = range.is_finite ? truncated((a - range.low) * inverse + 0.5f, most) : (int16)(0);
+    codes.high = range.is_finite ? truncated((b - range.low) * inverse + 0.5f, most) : (int16)(0);
+    return codes;
+}
+
 static inline void store_nibbles(__global uchar* at, int16 low, int16 high) {
     vstore16(convert_uchar16((low & 15) | (high & 15) << 4), 0, at);
 }

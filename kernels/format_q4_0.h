@@ -20,15 +20,9 @@ static inline float16 load16_q4_0(const __global uchar* row, uint first, const u
 }
 
 static inline void store_block_q4_0(__global uchar* block, float16 a, float16 b) {
-#pragma OPENCL FP_CONTRACT OFF
-    const float magnitude = block_magnitude(a, b);
-    const int is_finite = isfinite(magnitude);
-    const float d = (magnitude == 0.0f ? 0.0f : first_of_magnitude(a, b, magnitude)) / -8.0f;
-    const float inverse = is_finite ? inverse_or_0(d) : 0.0f;
-    const int16 low = is_finite ? truncated(a * inverse + 8.5f, 15) : (int16)(0);
-    const int16 high = is_finite ? truncated(b * inverse + 8.5f, 15) : (int16)(0);
-    store_half(block, is_finite ? d : NAN);
-    store_nibbles(block + 2, low, high);
+    const block_codes codes = codes_around_0(a, b, 8);
+    store_half(block, codes.d);
+    store_nibbles(block + 2, codes.low, codes.high);
 }
 
 static inline void store_row_q4_0(__global uchar* row, const float16* x, const uint n, const uint norm) {

@@ -23,16 +23,11 @@ static inline float16 load16_q5_1(const __global uchar* row, uint first, const u
 }
 
 static inline void store_block_q5_1(__global uchar* block, float16 a, float16 b) {
-#pragma OPENCL FP_CONTRACT OFF
-    const block_range range = block_range_of(a, b);
-    const float d = (range.high - range.low) / 31.0f;
-    const float inverse = inverse_or_0(d);
-    const int16 low = range.is_finite ? truncated((a - range.low) * inverse + 0.5f, 31) : (int16)(0);
-    const int16 high = range.is_finite ? truncated((b - range.low) * inverse + 0.5f, 31) : (int16)(0);
-    store_half(block, range.is_finite ? d : NAN);
-    store_half(block + 2, range.is_finite ? range.low : NAN);
-    store_fifth_bits(block + 4, low, high);
-    store_nibbles(block + 8, low, high);
+    const block_codes codes = codes_from_lowest(a, b, 31);
+    store_half(block, codes.d);
+    store_half(block + 2, codes.m);
+    store_fifth_bits(block + 4, codes.low, codes.high);
+    store_nibbles(block + 8, codes.low, codes.high);
 }
 
 static inline void store_row_q5_1(__global uchar* row, const float16* x, const uint n, const uint norm) {
