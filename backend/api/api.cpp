@@ -149,9 +149,7 @@ DeviceRequest to_request(const winnow_context_desc& desc) {
 int32_t context_create(const winnow_context_desc* desc, winnow_context** context, char* message, size_t message_size) {
     return with_message(message, message_size, [&] {
         winnow_context*& out = checked(context, "context_create: context");
-        const winnow_context_desc given = read_struct(desc, "context_create: desc");
-        check_extensions(given.next, "context_create: desc");
-        check_flags(given.flags, "context_create: desc");
+        const winnow_context_desc given = read_desc(desc, "context_create: desc");
         DeviceRequest request = to_request(given);
         auto handle = std::make_unique<winnow_context>();
         handle->log = request.log;

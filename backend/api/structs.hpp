@@ -92,4 +92,13 @@ inline void check_flags(uint32_t flags, const char* name) {
     }
 }
 
+// A description that has flags and extensions: read, and neither of them asks for anything.
+template <class T>
+T read_desc(const T* desc, const char* name) {
+    const T given = read_struct(desc, name);
+    check_extensions(given.next, name);
+    check_flags(given.flags, name);
+    return given;
+}
+
 } // namespace winnow::api

@@ -138,9 +138,7 @@ void check_no_overlap(const KvAppend& args, const AppendNames& v_side) {
 } // namespace
 
 Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory memory) {
-    const winnow_sdpa_desc given = read_struct(desc, "sdpa: desc");
-    check_extensions(given.next, "sdpa: desc");
-    check_flags(given.flags, "sdpa: desc");
+    const winnow_sdpa_desc given = read_desc(desc, "sdpa: desc");
     const auto optional = [&](const winnow_tensor* tensor, const char* name, std::initializer_list<Type> types,
                               Access access = Access::input) {
         return to_tensor(context, tensor, {name, types, access}, memory);
@@ -198,9 +196,7 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
 }
 
 KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc* desc, Memory memory) {
-    const winnow_kv_append_desc given = read_struct(desc, "kv_append: desc");
-    check_extensions(given.next, "kv_append: desc");
-    check_flags(given.flags, "kv_append: desc");
+    const winnow_kv_append_desc given = read_desc(desc, "kv_append: desc");
     const AppendNames& v_side = given.v_row_indices != nullptr ? v_names : v_names_k_indices;
     KvAppend args;
     args.k = to_append_rows(context, k_names, given.k_src, given.k_cache, given.k_row_indices, memory);

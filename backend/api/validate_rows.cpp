@@ -40,9 +40,7 @@ void check_in_place(const Tensor& src, const Tensor& dst, const char* operation)
 } // namespace
 
 KvRequantize to_kv_requantize(const winnow_context& context, const winnow_kv_requantize_desc* desc, Memory memory) {
-    const winnow_kv_requantize_desc given = read_struct(desc, "kv_requantize: desc");
-    check_extensions(given.next, "kv_requantize: desc");
-    check_flags(given.flags, "kv_requantize: desc");
+    const winnow_kv_requantize_desc given = read_desc(desc, "kv_requantize: desc");
     check_reserved(given.reserved, "kv_requantize: desc");
     KvRequantize args;
     args.src = to_required_tensor(context, given.src, {"kv_requantize: src", storage_types}, memory);
@@ -58,9 +56,7 @@ KvRequantize to_kv_requantize(const winnow_context& context, const winnow_kv_req
 }
 
 KvDequantize to_kv_dequantize(const winnow_context& context, const winnow_kv_dequantize_desc* desc, Memory memory) {
-    const winnow_kv_dequantize_desc given = read_struct(desc, "kv_dequantize: desc");
-    check_extensions(given.next, "kv_dequantize: desc");
-    check_flags(given.flags, "kv_dequantize: desc");
+    const winnow_kv_dequantize_desc given = read_desc(desc, "kv_dequantize: desc");
     KvDequantize args;
     args.src = to_required_tensor(context, given.src, {"kv_dequantize: src", storage_types}, memory);
     args.dst = to_required_tensor(context, given.dst, {"kv_dequantize: dst", dense_types, Access::output}, memory);
@@ -76,9 +72,7 @@ KvDequantize to_kv_dequantize(const winnow_context& context, const winnow_kv_deq
 }
 
 Hadamard to_hadamard(const winnow_context& context, const winnow_hadamard_desc* desc, Memory memory) {
-    const winnow_hadamard_desc given = read_struct(desc, "hadamard: desc");
-    check_extensions(given.next, "hadamard: desc");
-    check_flags(given.flags, "hadamard: desc");
+    const winnow_hadamard_desc given = read_desc(desc, "hadamard: desc");
     check_reserved(given.reserved, "hadamard: desc");
     Hadamard args;
     args.src = to_required_tensor(context, given.src, {"hadamard: src", dense_types}, memory);
