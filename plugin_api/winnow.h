@@ -66,7 +66,7 @@ extern "C" {
 #define WINNOW_TYPE_AFFINE4_G32 27
 #define WINNOW_TYPE_AFFINE4_G64 28
 #define WINNOW_TYPE_AFFINE4_G128 29
-#define WINNOW_TYPE_TURBO4 32 /* rotated Lloyd-Max codes of 4, 3 or 2 bits and one norm [16] */
+#define WINNOW_TYPE_TURBO4 32 /* rotated Lloyd-Max codes of 4, 3 or 2 bits and one norm [16], up to 576 elements */
 #define WINNOW_TYPE_TURBO3 33
 #define WINNOW_TYPE_TURBO2 34
 #define WINNOW_TYPE_TURBO3_5 35 /* the first half of a row's chunks at one bit more */
@@ -300,8 +300,8 @@ typedef struct winnow_kv_append_desc {
 
 /* Rewrites rows in another format: dst[b, h, r, :] = src[b, h, r, :] for every r of row_indices, rounding once from the
  * values that src stands for. In place: dst may lie on src's memory if row for row it begins where src's row begins
- * and is not longer (the same offset and strides); it overlaps src in no other way. An index outside [0, slots) is
- * skipped; none may occur twice. */
+ * and is not longer (the same first byte and strides), and src's rows do not overlap; it overlaps src in no other way.
+ * An index outside [0, slots) is skipped; none may occur twice. */
 typedef struct winnow_kv_requantize_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */

@@ -59,22 +59,6 @@ void check_layout(const Tensor& tensor, const TensorRules& rules) {
     }
 }
 
-// An element that two indices reach would be written twice, in no order.
-void check_no_self_overlap(const Tensor& tensor, const TensorRules& rules) {
-    std::array<int, 3> axes = {0, 1, 2};
-    std::sort(axes.begin(), axes.end(), [&](int a, int b) { return tensor.stride[a] < tensor.stride[b]; });
-    auto reach = static_cast<int64_t>(row_bytes(tensor.type, tensor.shape[3]));
-    for (const int axis : axes) {
-        if (tensor.shape[axis] == 1) continue;
-        if (tensor.stride[axis] < reach) {
-            invalid(std::string(rules.name) + ".stride[" + std::to_string(axis) + "] is " +
-                    std::to_string(tensor.stride[axis]) + ", expected at least " + std::to_string(reach) +
-                    ": rows of an output must not overlap");
-        }
-        reach += (tensor.shape[axis] - 1) * tensor.stride[axis];
-    }
-}
-
 void check_memory(const winnow_context& context, const winnow_tensor& desc, const Tensor& tensor,
                   const TensorRules& rules) {
     const uint64_t unit = alignment(tensor.type);
@@ -123,6 +107,22 @@ Range range_of(const Tensor& tensor) {
 
 } // namespace
 
+// An element that two indices reach would be written twice, in no order.
+void check_no_self_overlap(const Tensor& tensor, const char* name, const char* rows) {
+    std::array<int, 3> axes = {0, 1, 2};
+    std::sort(axes.begin(), axes.end(), [&](int a, int b) { return tensor.stride[a] < tensor.stride[b]; });
+    auto reach = static_cast<int64_t>(row_bytes(tensor.type, tensor.shape[3]));
+    for (const int axis : axes) {
+        if (tensor.shape[axis] == 1) continue;
+        if (tensor.stride[axis] < reach) {
+            invalid(std::string(name) + ".stride[" + std::to_string(axis) + "] is " +
+                    std::to_string(tensor.stride[axis]) + ", expected at least " + std::to_string(reach) + ": " + rows +
+                    " must not overlap");
+        }
+        reach += (tensor.shape[axis] - 1) * tensor.stride[axis];
+    }
+}
+
 Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules, Memory memory) {
     if (desc == nullptr) return {};
     const winnow_tensor given = read_struct(desc, rules.name);
@@ -136,7 +136,7 @@ Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const
     for (int axis = 0; axis < 4; ++axis) {
         if (tensor.shape[axis] == 1) tensor.stride[axis] = 0;
     }
-    if (rules.access == Access::output) check_no_self_overlap(tensor, rules);
+    if (rules.access == Access::output) check_no_self_overlap(tensor, rules.name, "rows of an output");
     if (memory == Memory::ignored) return tensor;
     if (given.buffer != nullptr && context.buffers.contains(given.buffer)) tensor.buffer = given.buffer->buffer.get();
     tensor.data = static_cast<std::byte*>(given.data);
@@ -164,11 +164,15 @@ bool certainly_overlap(const Tensor& a, const Tensor& b) {
            second.begin < first.end;
 }
 
-bool certainly_share_a_byte(const Tensor& a, const Tensor& b) {
-    if (!a || !b) return false;
+bool begin_together(const Tensor& a, const Tensor& b) {
     const Range first = range_of(a);
     const Range second = range_of(b);
-    return (first.memory == second.memory && first.begin == second.begin) || certainly_overlap(a, b);
+    return first.memory == second.memory && first.begin == second.begin;
+}
+
+bool certainly_share_a_byte(const Tensor& a, const Tensor& b) {
+    if (!a || !b) return false;
+    return begin_together(a, b) || certainly_overlap(a, b);
 }
 
 } // namespace api

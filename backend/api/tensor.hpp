@@ -22,9 +22,14 @@ Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const
 Tensor to_required_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules,
                           Memory memory);
 
+// Refuses strides by which rows share bytes. rows: which ones must not, in the message.
+void check_no_self_overlap(const Tensor& tensor, const char* name, const char* rows);
+
 std::string shape_text(const Tensor& tensor);
 // Whether two views, both without gaps, share a byte. Views with gaps may interleave, so nothing is said of them.
 bool certainly_overlap(const Tensor& a, const Tensor& b);
+// Whether their first bytes are the same.
+bool begin_together(const Tensor& a, const Tensor& b);
 // Whether they do, beyond doubt, also with gaps: they begin together, or both are without gaps.
 bool certainly_share_a_byte(const Tensor& a, const Tensor& b);
 

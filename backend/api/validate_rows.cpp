@@ -1,4 +1,6 @@
 // Checks of the operations that take rows from one format to another.
+#include <algorithm>
+
 #include "api/shapes.hpp"
 #include "api/structs.hpp"
 #include "api/tensor.hpp"
@@ -19,22 +21,22 @@ Tensor to_row_indices(const winnow_context& context, const winnow_tensor* desc, 
 }
 
 bool same_place(const Tensor& a, const Tensor& b) {
-    return a.buffer == b.buffer && a.data == b.data && a.offset == b.offset && a.stride[0] == b.stride[0] &&
-           a.stride[1] == b.stride[1] && a.stride[2] == b.stride[2];
+    return begin_together(a, b) && std::equal(a.stride.begin(), a.stride.begin() + 3, b.stride.begin());
 }
 
-// dst lies apart from src, or row for row on its beginning.
-void check_in_place(const Tensor& src, const Tensor& dst, const char* operation) {
+// dst lies apart from src, or row for row on its beginning; a row of src reaches into no other one then.
+void check_in_place(const Tensor& src, const Tensor& dst) {
     if (!certainly_share_a_byte(src, dst)) return;
+    if (!same_place(src, dst)) {
+        invalid("kv_requantize: dst overlaps src, expected to lie apart or to have its offset and strides");
+    }
     const uint64_t from = row_bytes(src.type, src.shape[3]);
     const uint64_t to = row_bytes(dst.type, dst.shape[3]);
-    if (!same_place(src, dst)) {
-        invalid(std::string(operation) + ": dst overlaps src, expected to lie apart or to have its offset and strides");
-    }
     if (to > from) {
-        invalid(std::string(operation) + ": dst lies on src with rows of " + std::to_string(to) +
+        invalid("kv_requantize: dst lies on src with rows of " + std::to_string(to) +
                 " bytes, expected at most src's " + std::to_string(from));
     }
+    check_no_self_overlap(src, "kv_requantize: src", "rows that are rewritten in place");
 }
 
 } // namespace
@@ -49,7 +51,7 @@ KvRequantize to_kv_requantize(const winnow_context& context, const winnow_kv_req
     args.row_indices = to_row_indices(context, given.row_indices, "kv_requantize: row_indices", args.dst, -1, memory);
     args.norm = to_norm(given.norm, "kv_requantize: norm");
     if (memory == Memory::required) {
-        check_in_place(args.src, args.dst, "kv_requantize");
+        check_in_place(args.src, args.dst);
         if (certainly_overlap(args.dst, args.row_indices)) invalid("kv_requantize: dst overlaps row_indices");
     }
     return args;

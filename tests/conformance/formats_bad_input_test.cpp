@@ -161,6 +161,15 @@ std::vector<Fault> faults() {
              c.dst.offset = c.src.offset;
          },
          true},
+        {"in_place_on_rows_that_overlap", requantize, "src",
+         [](Calls& c) {
+             c.dst = c.src;
+             c.src.type = WINNOW_TYPE_F16;
+             c.src.stride[3] = 2;
+             c.src.shape[2] = c.dst.shape[2] = 4;
+             c.row_indices.shape[3] = 4;
+         },
+         true},
         {"packed_target", dequantize, "dst", [](Calls& c) { c.dequantize.dst = &c.dst; }},
         {"fewer_rows_than_indices", dequantize, "row_indices", [](Calls& c) { c.row_indices.shape[3] = 3; }},
         {"all_rows_into_fewer", dequantize, "dst", [](Calls& c) { c.dequantize.row_indices = nullptr; }},

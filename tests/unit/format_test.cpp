@@ -223,7 +223,23 @@ TEST(packed_tensors, a_requantized_row_may_lie_on_its_source) {
         std::copy(c.src.stride, c.src.stride + 3, c.dst.stride);
     };
     EXPECT_EQ(refusal(Of::requantize, in_place), "");
+    // In host memory, data and offset say together where a tensor begins.
+    EXPECT_EQ(refusal(Of::requantize,
+                      [&](Calls& c) {
+                          in_place(c);
+                          c.dst.data = c.source.data() + 144;
+                          c.src.offset = 144;
+                      }),
+              "");
     expect_refused({
+        // A row of src reaches into the next one, which is rewritten before or after it, in no order.
+        {Of::requantize,
+         {"kv_requantize: src.stride[2]", "is 72", "at least 128", "in place"},
+         [&](Calls& c) {
+             c.dst = c.src;
+             c.src.type = WINNOW_TYPE_F16;
+             c.src.stride[3] = 2;
+         }},
         // Longer rows would write over the next one before it is read.
         {Of::requantize,
          {"dst", "rows of 72", "at most", "40"},
@@ -251,6 +267,12 @@ TEST(packed_tensors, a_requantized_row_may_lie_on_its_source) {
 TEST(packed_tensors, a_rotated_row_may_lie_on_its_source) {
     const auto in_place = [](Calls& c) { c.turned_to.data = c.turned.data; };
     EXPECT_EQ(refusal(Of::hadamard, in_place), "");
+    EXPECT_EQ(refusal(Of::hadamard,
+                      [&](Calls& c) {
+                          c.turned_to.data = c.source.data() + 64;
+                          c.turned.offset = 64;
+                      }),
+              "");
     expect_refused({
         {Of::hadamard,
          {"dst overlaps src", "same type"},
