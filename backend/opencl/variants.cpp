@@ -64,18 +64,22 @@ std::span<const Variant> variants() { return list; }
 
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities, std::string_view forced,
                               int64_t tokens, int64_t rows) {
-    std::string reason = "no kernel of " + std::string(operation) + " runs on this device";
+    const Variant* too_small = nullptr;
     for (const Variant& row : list) {
         if (row.operation != operation || !row.runs_on(capabilities)) continue;
         if (!forced.empty() && row.forced_as != forced) continue;
         if (tokens > row.most_tokens) {
-            reason = std::string(row.entry_point) + " takes up to " + std::to_string(row.most_tokens) +
-                     " query tokens, given are " + std::to_string(tokens);
+            too_small = &row;
             continue;
         }
         if (!forced.empty() || rows <= row.most_rows) return row;
     }
-    throw Error(WINNOW_ERROR_UNSUPPORTED, reason);
+    if (too_small == nullptr) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "no kernel of " + std::string(operation) + " runs on this device");
+    }
+    throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(too_small->entry_point) + " takes up to " +
+                                              std::to_string(too_small->most_tokens) + " query tokens, given are " +
+                                              std::to_string(tokens));
 }
 
 std::string_view kernel_shape(const Capabilities& capabilities) {
