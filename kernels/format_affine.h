@@ -4,9 +4,9 @@
  *     | n * B / 8 bytes of codes | n / G f16 scales | n / G f16 biases |        x = scale * code + bias
  *
  * The code of element i lies at bit i * B of the codes, taken as one little-endian number. */
-#define AFFINE_ROW_BYTES(bits, group, n) ((n) * (bits) / 8 + (n) / (group) * 4)
-#define AFFINE_SCALE_AT(bits, n, i) ((n) * (bits) / 8 + (i) * 2)
-#define AFFINE_BIAS_AT(bits, group, n, i) ((n) * (bits) / 8 + ((n) / (group) + (i)) * 2)
+#define AFFINE_ROW_BYTES(bits, group, n) ((n) / 8 * (bits) + (n) / (group) * 4)
+#define AFFINE_SCALE_AT(bits, n, i) ((n) / 8 * (bits) + (i) * 2)
+#define AFFINE_BIAS_AT(bits, group, n, i) ((n) / 8 * (bits) + ((n) / (group) + (i)) * 2)
 
 /* The codes of elements first .. first + 15, looked up in a table where they have 4 bits. */
 static inline float16 affine_codes_8(const __global uchar* codes, uint first) {
@@ -79,24 +79,26 @@ static inline int16 affine_quantize(float16 x, float2 scale_and_bias, const uint
         return affine_codes_##bits(row, first);                                                                        \
     }                                                                                                                  \
     static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                       \
-        const __global uchar* scales = row + n * bits / 8;                                                             \
+        const __global uchar* scales = row + n / 8 * bits;                                                             \
         const float16 scale = load_half16(scales + first / group * 2);                                                 \
         const float16 bias = load_half16(scales + n / group * 2 + first / group * 2);                                  \
         return affine_load_##bits(row, first, scale, bias);                                                            \
     }                                                                                                                  \
-    static inline void store_row_##format(__global uchar* row, const float16* x, const uint n, const uint norm) {      \
-        __global uchar* scales = row + n * bits / 8;                                                                   \
-        for (uint g = 0; g < n / group; ++g) {                                                                         \
+    static inline void store_piece_##format(__global uchar* row, const float16* x, uint first, uint size,              \
+                                            const uint n, const uint norm) {                                           \
+        __global uchar* scales = row + n / 8 * bits + first / group * 2;                                               \
+        for (uint g = 0; g < size / group; ++g) {                                                                      \
             const float2 numbers = affine_scale_and_bias(x + g * (group / 16), group / 16, (1 << bits) - 1);           \
             store_half(scales + g * 2, numbers.x);                                                                     \
             store_half(scales + n / group * 2 + g * 2, numbers.y);                                                     \
             for (uint c = g * (group / 16); c < (g + 1) * (group / 16); ++c)                                           \
-                affine_store_##bits(row, c * 16, affine_quantize(x[c], numbers, (1 << bits) - 1));                     \
+                affine_store_##bits(row, first + c * 16, affine_quantize(x[c], numbers, (1 << bits) - 1));             \
         }                                                                                                              \
     }
 
 #define FORMAT_PACKED_affine8_g32 1
 #define FORMAT_ROTATED_affine8_g32 0
+#define FORMAT_IN_ORDER_affine8_g32 0
 #define FORMAT_ROW_SCALED_affine8_g32 0
 #define FORMAT_BIASED_affine8_g32 1
 #define FORMAT_GROUP_affine8_g32(n) 32
@@ -109,6 +111,7 @@ AFFINE_FORMAT(affine8_g32, 8, 32)
 
 #define FORMAT_PACKED_affine8_g64 1
 #define FORMAT_ROTATED_affine8_g64 0
+#define FORMAT_IN_ORDER_affine8_g64 0
 #define FORMAT_ROW_SCALED_affine8_g64 0
 #define FORMAT_BIASED_affine8_g64 1
 #define FORMAT_GROUP_affine8_g64(n) 64
@@ -121,6 +124,7 @@ AFFINE_FORMAT(affine8_g64, 8, 64)
 
 #define FORMAT_PACKED_affine8_g128 1
 #define FORMAT_ROTATED_affine8_g128 0
+#define FORMAT_IN_ORDER_affine8_g128 0
 #define FORMAT_ROW_SCALED_affine8_g128 0
 #define FORMAT_BIASED_affine8_g128 1
 #define FORMAT_GROUP_affine8_g128(n) 128
@@ -133,6 +137,7 @@ AFFINE_FORMAT(affine8_g128, 8, 128)
 
 #define FORMAT_PACKED_affine4_g32 1
 #define FORMAT_ROTATED_affine4_g32 0
+#define FORMAT_IN_ORDER_affine4_g32 0
 #define FORMAT_ROW_SCALED_affine4_g32 0
 #define FORMAT_BIASED_affine4_g32 1
 #define FORMAT_GROUP_affine4_g32(n) 32
@@ -145,6 +150,7 @@ AFFINE_FORMAT(affine4_g32, 4, 32)
 
 #define FORMAT_PACKED_affine4_g64 1
 #define FORMAT_ROTATED_affine4_g64 0
+#define FORMAT_IN_ORDER_affine4_g64 0
 #define FORMAT_ROW_SCALED_affine4_g64 0
 #define FORMAT_BIASED_affine4_g64 1
 #define FORMAT_GROUP_affine4_g64(n) 64
@@ -157,6 +163,7 @@ AFFINE_FORMAT(affine4_g64, 4, 64)
 
 #define FORMAT_PACKED_affine4_g128 1
 #define FORMAT_ROTATED_affine4_g128 0
+#define FORMAT_IN_ORDER_affine4_g128 0
 #define FORMAT_ROW_SCALED_affine4_g128 0
 #define FORMAT_BIASED_affine4_g128 1
 #define FORMAT_GROUP_affine4_g128(n) 128

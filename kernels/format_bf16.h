@@ -5,6 +5,7 @@
 #define FORMAT_ELEMENT_BYTES_bf16 2
 #define FORMAT_PACKED_bf16 0
 #define FORMAT_ROTATED_bf16 0
+#define FORMAT_IN_ORDER_bf16 1
 #define FORMAT_ROW_SCALED_bf16 0
 #define FORMAT_BIASED_bf16 0
 #define FORMAT_GROUP_bf16(n) (n)

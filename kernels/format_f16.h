@@ -5,6 +5,7 @@
 #define FORMAT_ELEMENT_BYTES_f16 2
 #define FORMAT_PACKED_f16 0
 #define FORMAT_ROTATED_f16 0
+#define FORMAT_IN_ORDER_f16 1
 #define FORMAT_ROW_SCALED_f16 0
 #define FORMAT_BIASED_f16 0
 #define FORMAT_GROUP_f16(n) (n)

@@ -5,6 +5,7 @@
 #define FORMAT_ELEMENT_BYTES_f32 4
 #define FORMAT_PACKED_f32 0
 #define FORMAT_ROTATED_f32 0
+#define FORMAT_IN_ORDER_f32 1
 #define FORMAT_ROW_SCALED_f32 0
 #define FORMAT_BIASED_f32 0
 #define FORMAT_GROUP_f32(n) (n)

@@ -2,6 +2,7 @@
  * elements j (low half) and 16 + j; x = d * IQ4_NL_VALUES[code]. */
 #define FORMAT_PACKED_iq4_nl 1
 #define FORMAT_ROTATED_iq4_nl 0
+#define FORMAT_IN_ORDER_iq4_nl 1
 #define FORMAT_ROW_SCALED_iq4_nl 0
 #define FORMAT_BIASED_iq4_nl 0
 #define FORMAT_GROUP_iq4_nl(n) 32
@@ -56,13 +57,15 @@ static inline void store_codes_iq4_nl(__global uchar* block, float16 a, float16 
 
 /* The sums go from a block's first element to its last, because rounding depends on it; so those of 4 blocks go side
  * by side. */
-static inline void store_row_iq4_nl(__global uchar* row, const float16* x, const uint n, const uint norm) {
+static inline void store_piece_iq4_nl(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                      const uint norm) {
 #pragma OPENCL FP_CONTRACT OFF
-    for (uint first = 0; first < n / 32; first += 4) {
+    __global uchar* blocks = row + first / 32 * 18;
+    for (uint next = 0; next < size / 32; next += 4) {
         float16 products[4][2], squares[4][2];
-        const uint count = min(n / 32 - first, 4u);
+        const uint count = min(size / 32 - next, 4u);
         for (uint i = 0; i < count; ++i)
-            store_codes_iq4_nl(row + (first + i) * 18, x[2 * (first + i)], x[2 * (first + i) + 1], products[i],
+            store_codes_iq4_nl(blocks + (next + i) * 18, x[2 * (next + i)], x[2 * (next + i) + 1], products[i],
                                squares[i]);
         const float* p = (const float*)products;
         const float* s = (const float*)squares;
@@ -74,7 +77,7 @@ static inline void store_row_iq4_nl(__global uchar* row, const float16* x, const
         }
         float d[4];
         vstore4(select((float4)(0.0f), sum_of_products / sum_of_squares, sum_of_squares > 0.0f), 0, d);
-        for (uint i = 0; i < count; ++i) store_half(row + (first + i) * 18, d[i]);
+        for (uint i = 0; i < count; ++i) store_half(blocks + (next + i) * 18, d[i]);
     }
 }
 #endif

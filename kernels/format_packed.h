@@ -3,10 +3,13 @@
  * compiled only where the program has -DUSES_F, and offers
  *
  *     FORMAT_PACKED_F, FORMAT_ROTATED_F, FORMAT_ROW_SCALED_F   0 or 1
+ *     FORMAT_IN_ORDER_F            1: what belongs to an element lies behind all that belongs to earlier groups
  *     FORMAT_ROW_BYTES_F(n)        of n elements
  *     load16_F(row, first, n)      elements first .. first + 15 of n; of a packed row first is a multiple of 16
  *     row_scale_F(row, n)          of a row-scaled format: the factor that load16_F leaves out
- *     store_row_F(row, x, n, norm) quantizes n / 16 private chunks; of a rotated format they are R x (rotation.h)
+ *     store_piece_F(row, x, first, size, n, norm)
+ *                                  quantizes elements first .. first + size - 1 of n, whole groups, from private
+ *                                  chunks; a rotated format takes all n at once, which are R x (rotation.h)
  *
  * and, for who applies factors apart from codes, x = factor * code (+ bias):
  *

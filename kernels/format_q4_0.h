@@ -2,6 +2,7 @@
  * elements j (low half) and 16 + j; x = d * (code - 8). */
 #define FORMAT_PACKED_q4_0 1
 #define FORMAT_ROTATED_q4_0 0
+#define FORMAT_IN_ORDER_q4_0 1
 #define FORMAT_ROW_SCALED_q4_0 0
 #define FORMAT_BIASED_q4_0 0
 #define FORMAT_GROUP_q4_0(n) 32
@@ -25,7 +26,9 @@ static inline void store_block_q4_0(__global uchar* block, float16 a, float16 b)
     store_nibbles(block + 2, codes.low, codes.high);
 }
 
-static inline void store_row_q4_0(__global uchar* row, const float16* x, const uint n, const uint norm) {
-    for (uint i = 0; i < n / 32; ++i) store_block_q4_0(row + i * 18, x[2 * i], x[2 * i + 1]);
+static inline void store_piece_q4_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                    const uint norm) {
+    __global uchar* blocks = row + first / 32 * 18;
+    for (uint i = 0; i < size / 32; ++i) store_block_q4_0(blocks + i * 18, x[2 * i], x[2 * i + 1]);
 }
 #endif

@@ -2,6 +2,7 @@
  * elements j (low half) and 16 + j; x = d * code + m. */
 #define FORMAT_PACKED_q4_1 1
 #define FORMAT_ROTATED_q4_1 0
+#define FORMAT_IN_ORDER_q4_1 1
 #define FORMAT_ROW_SCALED_q4_1 0
 #define FORMAT_BIASED_q4_1 1
 #define FORMAT_GROUP_q4_1(n) 32
@@ -28,7 +29,9 @@ static inline void store_block_q4_1(__global uchar* block, float16 a, float16 b)
     store_nibbles(block + 4, codes.low, codes.high);
 }
 
-static inline void store_row_q4_1(__global uchar* row, const float16* x, const uint n, const uint norm) {
-    for (uint i = 0; i < n / 32; ++i) store_block_q4_1(row + i * 20, x[2 * i], x[2 * i + 1]);
+static inline void store_piece_q4_1(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                    const uint norm) {
+    __global uchar* blocks = row + first / 32 * 20;
+    for (uint i = 0; i < size / 32; ++i) store_block_q4_1(blocks + i * 20, x[2 * i], x[2 * i + 1]);
 }
 #endif

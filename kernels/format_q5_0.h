@@ -3,6 +3,7 @@
  * x = d * (code - 16). */
 #define FORMAT_PACKED_q5_0 1
 #define FORMAT_ROTATED_q5_0 0
+#define FORMAT_IN_ORDER_q5_0 1
 #define FORMAT_ROW_SCALED_q5_0 0
 #define FORMAT_BIASED_q5_0 0
 #define FORMAT_GROUP_q5_0(n) 32
@@ -27,7 +28,9 @@ static inline void store_block_q5_0(__global uchar* block, float16 a, float16 b)
     store_nibbles(block + 6, codes.low, codes.high);
 }
 
-static inline void store_row_q5_0(__global uchar* row, const float16* x, const uint n, const uint norm) {
-    for (uint i = 0; i < n / 32; ++i) store_block_q5_0(row + i * 22, x[2 * i], x[2 * i + 1]);
+static inline void store_piece_q5_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                    const uint norm) {
+    __global uchar* blocks = row + first / 32 * 22;
+    for (uint i = 0; i < size / 32; ++i) store_block_q5_0(blocks + i * 22, x[2 * i], x[2 * i + 1]);
 }
 #endif

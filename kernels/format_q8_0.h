@@ -1,6 +1,7 @@
 /* Storage format q8_0: ggml's blocks of 32, {f16 d; int8 codes[32]}, 34 bytes; x = d * code. */
 #define FORMAT_PACKED_q8_0 1
 #define FORMAT_ROTATED_q8_0 0
+#define FORMAT_IN_ORDER_q8_0 1
 #define FORMAT_ROW_SCALED_q8_0 0
 #define FORMAT_BIASED_q8_0 0
 #define FORMAT_GROUP_q8_0(n) 32
@@ -36,7 +37,9 @@ static inline void store_block_q8_0(__global uchar* block, float16 a, float16 b)
     vstore16(convert_char16(high), 1, (__global char*)block + 2);
 }
 
-static inline void store_row_q8_0(__global uchar* row, const float16* x, const uint n, const uint norm) {
-    for (uint i = 0; i < n / 32; ++i) store_block_q8_0(row + i * 34, x[2 * i], x[2 * i + 1]);
+static inline void store_piece_q8_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                    const uint norm) {
+    __global uchar* blocks = row + first / 32 * 34;
+    for (uint i = 0; i < size / 32; ++i) store_block_q8_0(blocks + i * 34, x[2 * i], x[2 * i + 1]);
 }
 #endif

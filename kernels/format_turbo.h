@@ -118,7 +118,8 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
     static inline float row_scale_##format(const __global uchar* row, const uint n) {                                  \
         return load_half16(row + TURBO_SCALE_AT(high, low, n)).s0;                                                     \
     }                                                                                                                  \
-    static inline void store_row_##format(__global uchar* row, const float16* x, const uint n, const uint norm) {      \
+    static inline void store_piece_##format(__global uchar* row, const float16* x, uint first, uint size,              \
+                                            const uint n, const uint norm) {                                           \
         float16 squares = x[0] * x[0];                                                                                 \
         for (uint c = 1; c < n / 16; ++c) squares = fma(x[c], x[c], squares);                                          \
         const float square = turbo_sum(squares);                                                                       \
@@ -141,6 +142,7 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
 
 #define FORMAT_PACKED_turbo4 1
 #define FORMAT_ROTATED_turbo4 1
+#define FORMAT_IN_ORDER_turbo4 0
 #define FORMAT_ROW_SCALED_turbo4 1
 #define FORMAT_BIASED_turbo4 0
 #define FORMAT_GROUP_turbo4(n) (n)
@@ -152,6 +154,7 @@ TURBO_FORMAT(turbo4, 4, 4)
 
 #define FORMAT_PACKED_turbo3 1
 #define FORMAT_ROTATED_turbo3 1
+#define FORMAT_IN_ORDER_turbo3 0
 #define FORMAT_ROW_SCALED_turbo3 1
 #define FORMAT_BIASED_turbo3 0
 #define FORMAT_GROUP_turbo3(n) (n)
@@ -163,6 +166,7 @@ TURBO_FORMAT(turbo3, 3, 3)
 
 #define FORMAT_PACKED_turbo2 1
 #define FORMAT_ROTATED_turbo2 1
+#define FORMAT_IN_ORDER_turbo2 0
 #define FORMAT_ROW_SCALED_turbo2 1
 #define FORMAT_BIASED_turbo2 0
 #define FORMAT_GROUP_turbo2(n) (n)
@@ -174,6 +178,7 @@ TURBO_FORMAT(turbo2, 2, 2)
 
 #define FORMAT_PACKED_turbo3_5 1
 #define FORMAT_ROTATED_turbo3_5 1
+#define FORMAT_IN_ORDER_turbo3_5 0
 #define FORMAT_ROW_SCALED_turbo3_5 1
 #define FORMAT_BIASED_turbo3_5 0
 #define FORMAT_GROUP_turbo3_5(n) (n)
@@ -185,6 +190,7 @@ TURBO_FORMAT(turbo3_5, 4, 3)
 
 #define FORMAT_PACKED_turbo2_5 1
 #define FORMAT_ROTATED_turbo2_5 1
+#define FORMAT_IN_ORDER_turbo2_5 0
 #define FORMAT_ROW_SCALED_turbo2_5 1
 #define FORMAT_BIASED_turbo2_5 0
 #define FORMAT_GROUP_turbo2_5(n) (n)

@@ -5,7 +5,7 @@
  *     SRC_FORMAT   of the cache
  *     DST_FORMAT   f32, f16 or bf16
  *     USES_F       of src's format F, where it is packed
- *     SIZE         elements of a row, up to 576, where src's format is packed
+ *     SIZE         elements of a row, up to 576, where src's format is rotated
  */
 #include "kv_rows_params.h"
 
@@ -18,6 +18,7 @@
 #include "format_any.h"
 #include "rotation.h"
 #include "kv_rows.h"
+#define MAY_BE_IN_PLACE 0
 #include "kv_move_row.h"
 
 static inline void zero_row(__global uchar* row, uint size) {

@@ -7,7 +7,8 @@
  * Layouts: kv_rows_params.h. Needs -D:
  *     SRC_FORMAT, DST_FORMAT
  *     USES_F   of each packed format F of the two
- *     SIZE     elements of a row, up to 576, where one of the formats is packed
+ *     SIZE     elements of a row, up to 576 where one of the formats is rotated, up to 4096 where one has its scales
+ *              behind its codes (FORMAT_IN_ORDER_F is 0), which the row in place would be written over
  */
 #include "kv_rows_params.h"
 
@@ -20,6 +21,7 @@
 #include "format_any.h"
 #include "rotation.h"
 #include "kv_rows.h"
+#define MAY_BE_IN_PLACE 1
 #include "kv_move_row.h"
 
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void

@@ -76,6 +76,8 @@ bool is_storage_format(Type type) {
 
 bool is_rotated(Type type) { return is_packed(type) && row_multiple(type) == chunk; }
 
+bool is_in_order(Type type) { return !is_rotated(type) && (type < Type::affine8_g32 || type > Type::affine4_g128); }
+
 int64_t row_multiple(Type type) {
     const Facts* const found = find(type);
     return found ? found->multiple : 1;

@@ -49,6 +49,10 @@ bool is_packed(Type type);
 bool is_storage_format(Type type); // packed, f32, f16 or bf16
 bool is_rotated(Type type);        // holds R x instead of x
 
+// Whether what belongs to an element lies behind all that belongs to earlier groups, so that a row may be rewritten in
+// place from its beginning to its end. Not where scales lie behind all codes.
+bool is_in_order(Type type);
+
 // The number of which a row's elements have to be a multiple; 1 where any number fits.
 int64_t row_multiple(Type type);
 // Elements that share a scale (ggml's blocks, affine's groups); 0 where the whole row or nothing does.

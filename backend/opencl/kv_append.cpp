@@ -11,17 +11,26 @@ namespace {
 // A side's cache; an absent side stands in with that of the other one, its code is not reached.
 const Tensor& cache_of(const AppendRows& side, const AppendRows& other) { return side ? side.cache : other.cache; }
 
-void check_side(const AppendRows& side, const std::string& name) {
+// How messages call the tensors of a side.
+struct SideNames {
+    const char* src;
+    const char* cache;
+};
+
+constexpr SideNames k_names = {"kv_append: k_src", "kv_append: k_cache"};
+constexpr SideNames v_names = {"kv_append: v_src", "kv_append: v_cache"};
+
+void check_side(const AppendRows& side, const SideNames& names) {
     if (!side) return;
-    check_row(side.cache, name + "_cache");
-    check_row_count(side.src.shape, name + "_src");
+    check_row(side.cache, names.cache);
+    check_row_count(side.src.shape, names.src);
 }
 
-// "_d128", or "_d128v64" where the sides' rows differ; only packed formats make a program for one size.
+// "_d128", or "_d128v64" where the sides' rows differ; only rotated formats make a program for one size.
 std::string sizes_of(const Tensor& k, const Tensor& v) {
     std::string text;
-    if (is_packed(k.type)) text += "_d" + std::to_string(k.shape[3]);
-    if (is_packed(v.type) && (text.empty() || v.shape[3] != k.shape[3])) {
+    if (is_rotated(k.type)) text += "_d" + std::to_string(k.shape[3]);
+    if (is_rotated(v.type) && (text.empty() || v.shape[3] != k.shape[3])) {
         text.append(text.empty() ? "_v" : "v").append(std::to_string(v.shape[3]));
     }
     return text;
@@ -30,8 +39,8 @@ std::string sizes_of(const Tensor& k, const Tensor& v) {
 std::string options_of(const Tensor& k, const Tensor& v) {
     std::string options = uses_option(k.type);
     if (v.type != k.type) options += uses_option(v.type);
-    if (is_packed(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
-    if (is_packed(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
+    if (is_rotated(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
+    if (is_rotated(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
     options.append("-DK_FORMAT=").append(format_name(k.type));
     return options.append(" -DV_FORMAT=").append(format_name(v.type));
 }
@@ -71,14 +80,14 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
 
 } // namespace
 
-const Variant& KvAppendLauncher::choose() const {
+const Variant& KvAppendLauncher::check(const KvAppend& args) const {
+    check_side(args.k, k_names);
+    check_side(args.v, v_names);
     return choose_variant("kv_append", runtime_.capabilities(), {}, 0, 0);
 }
 
 std::string KvAppendLauncher::validate(const KvAppend& args) const {
-    check_side(args.k, "k");
-    check_side(args.v, "v");
-    const Variant& variant = choose();
+    const Variant& variant = check(args);
     const Tensor& k = cache_of(args.k, args.v);
     const Tensor& v = cache_of(args.v, args.k);
     std::string name(variant.entry_point);
@@ -87,9 +96,7 @@ std::string KvAppendLauncher::validate(const KvAppend& args) const {
 }
 
 std::unique_ptr<Event> KvAppendLauncher::launch(const KvAppend& args, bool want_event) {
-    check_side(args.k, "k");
-    check_side(args.v, "v");
-    const Variant& variant = choose();
+    const Variant& variant = check(args);
     const std::string options = options_of(cache_of(args.k, args.v), cache_of(args.v, args.k));
     Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, options);
 

@@ -19,7 +19,7 @@ public:
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event);
 
 private:
-    const Variant& choose() const;
+    const Variant& check(const KvAppend& args) const;
 
     Runtime& runtime_;
 };

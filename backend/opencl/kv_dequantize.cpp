@@ -7,18 +7,25 @@ namespace winnow::opencl {
 namespace {
 
 RowsMoved rows_of(const KvDequantize& args) {
-    const int64_t rows = args.dst.shape[2];
-    return {args.src, args.dst, args.row_indices, rows, Norm::corrected, Access::write};
+    return {.operation = "kv_dequantize",
+            .src_name = "kv_dequantize: src",
+            .dst_name = "kv_dequantize: dst",
+            .src = args.src,
+            .dst = args.dst,
+            .row_indices = args.row_indices,
+            .rows = args.dst.shape[2],
+            .access = Access::write,
+            .may_be_in_place = false};
 }
 
 } // namespace
 
 std::string KvDequantizeLauncher::validate(const KvDequantize& args) const {
-    return validate_rows(runtime_, "kv_dequantize", rows_of(args));
+    return validate_rows(runtime_, rows_of(args));
 }
 
 std::unique_ptr<Event> KvDequantizeLauncher::launch(const KvDequantize& args, bool want_event) {
-    return launch_rows(runtime_, "kv_dequantize", rows_of(args), want_event);
+    return launch_rows(runtime_, rows_of(args), want_event);
 }
 
 } // namespace winnow::opencl

@@ -8,17 +8,26 @@ namespace {
 
 RowsMoved rows_of(const KvRequantize& args) {
     const int64_t rows = args.row_indices ? args.row_indices.shape[3] : args.src.shape[2];
-    return {args.src, args.dst, args.row_indices, rows, args.norm, Access::read_write};
+    return {.operation = "kv_requantize",
+            .src_name = "kv_requantize: src",
+            .dst_name = "kv_requantize: dst",
+            .src = args.src,
+            .dst = args.dst,
+            .row_indices = args.row_indices,
+            .rows = rows,
+            .norm = args.norm,
+            .access = Access::read_write,
+            .may_be_in_place = true};
 }
 
 } // namespace
 
 std::string KvRequantizeLauncher::validate(const KvRequantize& args) const {
-    return validate_rows(runtime_, "kv_requantize", rows_of(args));
+    return validate_rows(runtime_, rows_of(args));
 }
 
 std::unique_ptr<Event> KvRequantizeLauncher::launch(const KvRequantize& args, bool want_event) {
-    return launch_rows(runtime_, "kv_requantize", rows_of(args), want_event);
+    return launch_rows(runtime_, rows_of(args), want_event);
 }
 
 } // namespace winnow::opencl

@@ -10,15 +10,19 @@
 namespace winnow::opencl {
 namespace {
 
-const Variant& check(const Runtime& runtime, const std::string& operation, const RowsMoved& args) {
-    check_row(args.src, operation + ": src");
-    check_row(args.dst, operation + ": dst");
-    const auto& shape = args.dst.shape;
-    check_row_count({shape[0], shape[1], args.rows, shape[3]}, operation + ": dst");
-    return choose_variant(operation, runtime.capabilities(), {}, 0, 0);
+// Whether the kernel has to have a row in private memory before it writes any of it (kv_move_row.h).
+bool is_whole(const RowsMoved& args) {
+    const Type src = args.src.type, dst = args.dst.type;
+    return is_rotated(src) || is_rotated(dst) || (args.may_be_in_place && !(is_in_order(src) && is_in_order(dst)));
 }
 
-bool is_sized(const RowsMoved& args) { return is_packed(args.src.type) || is_packed(args.dst.type); }
+const Variant& check(const Runtime& runtime, const RowsMoved& args) {
+    check_row(args.src, args.src_name, is_whole(args));
+    check_row(args.dst, args.dst_name, is_whole(args));
+    const auto& shape = args.dst.shape;
+    check_row_count({shape[0], shape[1], args.rows, shape[3]}, args.dst_name);
+    return choose_variant(args.operation, runtime.capabilities(), {}, 0, 0);
+}
 
 kv_rows_params make_params(const RowsMoved& args, uint32_t compute_units) {
     kv_rows_params params{};
@@ -41,22 +45,29 @@ kv_rows_params make_params(const RowsMoved& args, uint32_t compute_units) {
 
 } // namespace
 
-void check_row(const Tensor& tensor, const std::string& name) {
+void check_row(const Tensor& tensor, const char* name, bool is_whole) {
     if (!is_storage_format(tensor.type)) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED, name + ": no kernel takes the format " + type_name(tensor.type));
-    }
-    if (is_packed(tensor.type) && tensor.shape[3] > largest_packed_row) {
         throw Error(WINNOW_ERROR_UNSUPPORTED,
-                    name + ": rows of " + type_name(tensor.type) + " of up to " + std::to_string(largest_packed_row) +
-                        " elements are supported, given are " + std::to_string(tensor.shape[3]));
+                    std::string(name) + ": no kernel takes the format " + type_name(tensor.type));
+    }
+    if (is_in_order(tensor.type)) return; // if anything limits its rows, the other tensor does
+    int64_t most = std::numeric_limits<int64_t>::max();
+    if (is_rotated(tensor.type))
+        most = largest_rotated_row;
+    else if (is_whole)
+        most = largest_whole_row;
+    if (tensor.shape[3] > most) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ": rows of " + type_name(tensor.type) + " of up to " +
+                                                  std::to_string(most) + " elements are supported, given are " +
+                                                  std::to_string(tensor.shape[3]));
     }
 }
 
-void check_row_count(const std::array<int64_t, 4>& rows, const std::string& name) {
+void check_row_count(const std::array<int64_t, 4>& rows, const char* name) {
     constexpr int64_t most = std::numeric_limits<int32_t>::max();
     if (rows[2] > most || rows[1] > most / rows[2] || rows[0] > most / (rows[1] * rows[2]) || rows[3] > most) {
         throw Error(WINNOW_ERROR_UNSUPPORTED,
-                    name + ": more than " + std::to_string(most) + " rows or elements of a row");
+                    std::string(name) + ": more than " + std::to_string(most) + " rows or elements of a row");
     }
 }
 
@@ -70,21 +81,20 @@ uint64_t work_of_element(Type src, Type dst) { return is_packed(src) || is_packe
 
 std::string uses_option(Type type) { return is_packed(type) ? "-DUSES_" + format_name(type) + " " : ""; }
 
-std::string validate_rows(const Runtime& runtime, const std::string& operation, const RowsMoved& args) {
-    const Variant& variant = check(runtime, operation, args);
+std::string validate_rows(const Runtime& runtime, const RowsMoved& args) {
+    const Variant& variant = check(runtime, args);
     std::string name(variant.entry_point);
     name.append("_").append(variant.shape).append("_").append(format_name(args.src.type));
     name.append("_").append(format_name(args.dst.type));
-    if (is_sized(args)) name += "_d" + std::to_string(args.dst.shape[3]);
+    if (is_whole(args)) name += "_d" + std::to_string(args.dst.shape[3]);
     return name;
 }
 
-std::unique_ptr<Event> launch_rows(Runtime& runtime, const std::string& operation, const RowsMoved& args,
-                                   bool want_event) {
-    const Variant& variant = check(runtime, operation, args);
+std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool want_event) {
+    const Variant& variant = check(runtime, args);
     std::string options = uses_option(args.src.type);
     if (args.dst.type != args.src.type) options += uses_option(args.dst.type);
-    if (is_sized(args)) options += "-DSIZE=" + std::to_string(args.dst.shape[3]) + " ";
+    if (is_whole(args)) options += "-DSIZE=" + std::to_string(args.dst.shape[3]) + " ";
     options.append("-DSRC_FORMAT=").append(format_name(args.src.type));
     options.append(" -DDST_FORMAT=").append(format_name(args.dst.type));
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, options);

@@ -12,12 +12,14 @@
 
 namespace winnow::opencl {
 
-// A row of a packed format is taken as a whole, in private memory.
-constexpr int64_t largest_packed_row = 576;
+// Elements of rows that are taken as a whole, in private memory: by a rotation, and in place where scales lie behind
+// the codes. All other rows are taken in pieces, however long they are.
+constexpr int64_t largest_rotated_row = 576;
+constexpr int64_t largest_whole_row = 4096;
 
 // Throw UNSUPPORTED with the reason. name: of the tensor, in messages.
-void check_row(const Tensor& tensor, const std::string& name);
-void check_row_count(const std::array<int64_t, 4>& rows, const std::string& name); // [a, b, rows, elements]
+void check_row(const Tensor& tensor, const char* name, bool is_whole = false);
+void check_row_count(const std::array<int64_t, 4>& rows, const char* name); // [a, b, rows, elements]
 
 // A handful of groups for each unit of the device, but none with less work than its start costs.
 uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units);
@@ -28,19 +30,22 @@ uint64_t work_of_element(Type src, Type dst);
 // "-DUSES_q4_0 " for a packed format: the program compiles its code.
 std::string uses_option(Type type);
 
-// Rows of src to rows of dst, for kv_requantize and kv_dequantize: one specialisation for each pair of formats and, if
-// one is packed, size of a row.
+// Rows of src to rows of dst, for kv_requantize and kv_dequantize: one specialisation for each pair of formats and,
+// where rows are taken as a whole, size of a row.
 struct RowsMoved {
+    const char* operation;
+    const char* src_name; // in messages
+    const char* dst_name;
     const Tensor& src;
     const Tensor& dst;
     const Tensor& row_indices; // absent: row i is row i
     int64_t rows;              // of each head
     Norm norm = Norm::corrected;
     Access access; // to dst
+    bool may_be_in_place;
 };
 
-std::string validate_rows(const Runtime& runtime, const std::string& operation, const RowsMoved& args);
-std::unique_ptr<Event> launch_rows(Runtime& runtime, const std::string& operation, const RowsMoved& args,
-                                   bool want_event);
+std::string validate_rows(const Runtime& runtime, const RowsMoved& args);
+std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool want_event);
 
 } // namespace winnow::opencl

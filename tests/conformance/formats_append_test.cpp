@@ -173,6 +173,35 @@ void register_sizes() {
     }
 }
 
+// Rows in which all heads of a token lie side by side, as some hosts store them: far longer than any head.
+void register_merged_heads() {
+    const struct {
+        uint32_t k_type;
+        int64_t k_size;
+        uint32_t v_type;
+        int64_t v_size;
+    } rows[] = {{WINNOW_TYPE_Q8_0, 1024, WINNOW_TYPE_Q4_0, 4096},
+                {WINNOW_TYPE_Q5_1, 1056, WINNOW_TYPE_IQ4_NL, 1120},
+                {WINNOW_TYPE_Q5_0, 4096, WINNOW_TYPE_Q4_1, 1024},
+                {WINNOW_TYPE_IQ4_NL, 65536, WINNOW_TYPE_BF16, 65536},
+                {WINNOW_TYPE_AFFINE8_G64, 1088, WINNOW_TYPE_AFFINE4_G128, 1152},
+                {WINNOW_TYPE_AFFINE4_G32, 4096, WINNOW_TYPE_AFFINE8_G32, 608}};
+    for (const auto& [k_type, k_size, v_type, v_size] : rows) {
+        FormatAppend c;
+        c.k_type = k_type;
+        c.v_type = v_type;
+        c.k_size = k_size;
+        c.v_size = v_size;
+        c.heads = 1;
+        c.slots = number_kinds + 2;
+        c.src_type = k_size % 3 == 1 ? WINNOW_TYPE_F32 : WINNOW_TYPE_F16;
+        c.cache_layout = k_size % 64 ? Layout::padded : Layout::packed;
+        add("merged_heads_" + type_name(k_type) + "_" + std::to_string(k_size) + "_" + type_name(v_type) + "_" +
+                std::to_string(v_size),
+            c, uint64_t(k_size));
+    }
+}
+
 } // namespace
 
 void register_format_appends() {
@@ -195,6 +224,7 @@ void register_format_appends() {
         }
     }
     register_sizes();
+    register_merged_heads();
     for (int index = 0; index < options().cases; ++index) {
         std::mt19937_64 engine(options().seed * 7919 + uint64_t(index));
         FormatAppend c = pair_of(engine());

@@ -166,11 +166,21 @@ void register_requantize() {
                  {WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0, 256},
                  {WINNOW_TYPE_TURBO3_5, WINNOW_TYPE_TURBO2_5, 144},
                  {WINNOW_TYPE_AFFINE8_G128, WINNOW_TYPE_TURBO3, 384},
-                 {WINNOW_TYPE_F32, WINNOW_TYPE_BF16, 7}};
+                 {WINNOW_TYPE_F32, WINNOW_TYPE_BF16, 7},
+                 // Rows of merged heads.
+                 {WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0, 1024},
+                 {WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_0, 4096},
+                 {WINNOW_TYPE_F32, WINNOW_TYPE_IQ4_NL, 1056},
+                 {WINNOW_TYPE_Q5_1, WINNOW_TYPE_Q5_0, 1120},
+                 {WINNOW_TYPE_Q4_1, WINNOW_TYPE_F16, 4096},
+                 {WINNOW_TYPE_IQ4_NL, WINNOW_TYPE_Q8_0, 65536},
+                 {WINNOW_TYPE_AFFINE8_G32, WINNOW_TYPE_AFFINE4_G32, 1024},
+                 {WINNOW_TYPE_AFFINE8_G32, WINNOW_TYPE_Q8_0, 1056},
+                 {WINNOW_TYPE_F16, WINNOW_TYPE_AFFINE8_G128, 4096}};
     for (const auto& [from, to, size] : sizes) {
         Requantize c{from, to};
         c.size = size;
-        c.in_place = true;
+        c.in_place = row_size(to, size) <= row_size(from, size);
         register_format_test("requantize", type_name(from) + "_to_" + type_name(to) + "_size_" + std::to_string(size),
                              __FILE__, __LINE__, [c] { run_requantize(c, options().seed + 5); });
     }
@@ -237,8 +247,8 @@ void run_dequantize(const Dequantize& c, uint64_t seed) {
 void register_dequantize() {
     const uint32_t floating[] = {WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16};
     for (const Format& format : formats())
-        for (int64_t size : {64, 96, 256, 576}) {
-            if (!fits(format, size)) continue;
+        for (int64_t size : {64, 96, 256, 576, 1056, 4096}) {
+            if (!fits(format, size) || (is_turbo(format.type) && size > largest_turbo_row)) continue;
             register_format_test("dequantize", std::string(format.name) + "_" + std::to_string(size), __FILE__,
                                  __LINE__, [=] {
                                      for (int which = 0; which < 3; ++which) {

@@ -1,0 +1,121 @@
+// What is refused for its size, tensor by tensor: supports_* says it before there is any memory, with the tensor's
+// name, what was given and the limit.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "device/device.hpp"
+#include "opencl/platform.hpp"
+#include "pocl_required.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+Tensor tensor(Type type, std::array<int64_t, 4> shape) {
+    Tensor result;
+    result.type = type;
+    result.shape = shape;
+    result.stride[3] = static_cast<int64_t>(type_size(type));
+    auto step = static_cast<int64_t>(row_bytes(type, shape[3]));
+    for (size_t axis = 3; axis-- > 0; step *= shape[axis]) result.stride[axis] = step;
+    return result;
+}
+
+KvAppend kv_append() {
+    AppendRows side;
+    side.src = tensor(Type::f32, {2, 2, 3, 64});
+    side.cache = tensor(Type::q4_0, {2, 2, 20, 64});
+    side.row_indices = tensor(Type::i32, {2, 1, 1, 3});
+    return {side, side};
+}
+
+KvRequantize kv_requantize(Type from, Type to, int64_t elements) {
+    KvRequantize args;
+    args.src = tensor(from, {2, 2, 20, elements});
+    args.dst = tensor(to, {2, 2, 20, elements});
+    args.row_indices = tensor(Type::i64, {2, 1, 1, 3});
+    return args;
+}
+
+KvDequantize kv_dequantize(Type from, int64_t elements) {
+    KvDequantize args;
+    args.src = tensor(from, {2, 2, 20, elements});
+    args.dst = tensor(Type::f16, {2, 2, 3, elements});
+    args.row_indices = tensor(Type::i32, {2, 1, 1, 3});
+    return args;
+}
+
+Hadamard hadamard(int64_t elements) {
+    Hadamard args;
+    args.src = args.dst = tensor(Type::f32, {2, 1, 3, elements});
+    return args;
+}
+
+class LimitsTest : public testing::Test {
+protected:
+    void SetUp() override {
+        if (list_devices().empty()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
+        DeviceRequest request;
+        request.device = "cpu";
+        request.log = [](int32_t, const std::string&) {};
+        device_ = backend::create(request);
+    }
+
+    // The reason, "" where the call is taken.
+    template <typename Args>
+    std::string refusal(const Args& args) const {
+        try {
+            EXPECT_NE(device_->validate(args), "");
+            return "";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), WINNOW_ERROR_UNSUPPORTED) << error.what();
+            return error.what();
+        }
+    }
+
+    template <typename Args>
+    void expect_refused(const Args& args, std::initializer_list<std::string> parts) const {
+        const std::string text = refusal(args);
+        for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << ": " << text;
+        // The call itself says the same.
+        EXPECT_THROW(device_->launch(args, false), Error);
+    }
+
+    std::unique_ptr<Device> device_;
+};
+
+TEST_F(LimitsTest, OnlyRowsThatAreTakenAsAWholeHaveALimit) {
+    KvAppend append = kv_append();
+    const auto set_rows = [&](Type type, int64_t elements) {
+        append.v.src = tensor(Type::f32, {2, 2, 3, elements});
+        append.v.cache = tensor(type, {2, 2, 20, elements});
+    };
+    for (const Type type : {Type::f16, Type::q8_0, Type::q4_0, Type::iq4_nl, Type::affine8_g32, Type::affine4_g128}) {
+        set_rows(type, 1 << 20);
+        EXPECT_EQ(refusal(append), "");
+        EXPECT_EQ(refusal(kv_dequantize(type, 1 << 20)), "");
+    }
+    EXPECT_EQ(refusal(kv_requantize(Type::f16, Type::q8_0, 1 << 20)), "");
+    EXPECT_EQ(refusal(kv_requantize(Type::q5_1, Type::q4_0, 1 << 20)), "");
+
+    set_rows(Type::turbo3, 576);
+    EXPECT_EQ(refusal(append), "");
+    set_rows(Type::turbo3, 592);
+    expect_refused(append, {"kv_append: v_cache", "TURBO3", "576", "592"});
+    EXPECT_EQ(refusal(kv_dequantize(Type::turbo2, 576)), "");
+    expect_refused(kv_dequantize(Type::turbo2, 592), {"kv_dequantize: src", "TURBO2", "576", "592"});
+    expect_refused(kv_requantize(Type::turbo4, Type::f16, 592), {"kv_requantize: src", "TURBO4", "576", "592"});
+    expect_refused(kv_requantize(Type::q8_0, Type::turbo4, 608), {"kv_requantize: dst", "TURBO4", "576", "608"});
+    expect_refused(hadamard(592), {"hadamard: src", "576", "592"});
+    EXPECT_EQ(refusal(hadamard(576)), "");
+    // Scales and biases lie behind all codes of a row, where a row in place still has what is to be read.
+    EXPECT_EQ(refusal(kv_requantize(Type::f16, Type::affine4_g32, 4096)), "");
+    expect_refused(kv_requantize(Type::f16, Type::affine4_g32, 4128),
+                   {"kv_requantize: dst", "AFFINE4_G32", "4096", "4128"});
+    expect_refused(kv_requantize(Type::affine8_g64, Type::q4_0, 4160),
+                   {"kv_requantize: src", "AFFINE8_G64", "4096", "4160"});
+}
+
+} // namespace
+} // namespace winnow::opencl
