@@ -18,6 +18,8 @@ const Variant& check(const Runtime& runtime, const Hadamard& args) {
                                                   " elements are supported, given are " + std::to_string(size));
     }
     check_row_count(args.src.shape, "hadamard: src");
+    runtime.check_extent(args.src, "hadamard: src");
+    runtime.check_extent(args.dst, "hadamard: dst");
     return choose_variant("hadamard", runtime.capabilities(), {}, 0, 0);
 }
 

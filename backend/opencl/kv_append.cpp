@@ -15,15 +15,19 @@ const Tensor& cache_of(const AppendRows& side, const AppendRows& other) { return
 struct SideNames {
     const char* src;
     const char* cache;
+    const char* row_indices;
 };
 
-constexpr SideNames k_names = {"kv_append: k_src", "kv_append: k_cache"};
-constexpr SideNames v_names = {"kv_append: v_src", "kv_append: v_cache"};
+constexpr SideNames k_names = {"kv_append: k_src", "kv_append: k_cache", "kv_append: row indices of k"};
+constexpr SideNames v_names = {"kv_append: v_src", "kv_append: v_cache", "kv_append: row indices of v"};
 
-void check_side(const AppendRows& side, const SideNames& names) {
+void check_side(const Runtime& runtime, const AppendRows& side, const SideNames& names) {
     if (!side) return;
     check_row(side.cache, names.cache);
     check_row_count(side.src.shape, names.src);
+    runtime.check_extent(side.src, names.src);
+    runtime.check_extent(side.cache, names.cache);
+    runtime.check_extent(side.row_indices, names.row_indices);
 }
 
 // "_d128", or "_d128v64" where the sides' rows differ; only rotated formats make a program for one size.
@@ -81,8 +85,8 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
 } // namespace
 
 const Variant& KvAppendLauncher::check(const KvAppend& args) const {
-    check_side(args.k, k_names);
-    check_side(args.v, v_names);
+    check_side(runtime_, args.k, k_names);
+    check_side(runtime_, args.v, v_names);
     return choose_variant("kv_append", runtime_.capabilities(), {}, 0, 0);
 }
 

@@ -10,6 +10,7 @@ RowsMoved rows_of(const KvDequantize& args) {
     return {.operation = "kv_dequantize",
             .src_name = "kv_dequantize: src",
             .dst_name = "kv_dequantize: dst",
+            .indices_name = "kv_dequantize: row_indices",
             .src = args.src,
             .dst = args.dst,
             .row_indices = args.row_indices,

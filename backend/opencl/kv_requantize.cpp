@@ -11,6 +11,7 @@ RowsMoved rows_of(const KvRequantize& args) {
     return {.operation = "kv_requantize",
             .src_name = "kv_requantize: src",
             .dst_name = "kv_requantize: dst",
+            .indices_name = "kv_requantize: row_indices",
             .src = args.src,
             .dst = args.dst,
             .row_indices = args.row_indices,

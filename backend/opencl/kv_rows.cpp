@@ -21,6 +21,9 @@ const Variant& check(const Runtime& runtime, const RowsMoved& args) {
     check_row(args.dst, args.dst_name, is_whole(args));
     const auto& shape = args.dst.shape;
     check_row_count({shape[0], shape[1], args.rows, shape[3]}, args.dst_name);
+    runtime.check_extent(args.src, args.src_name);
+    runtime.check_extent(args.dst, args.dst_name);
+    runtime.check_extent(args.row_indices, args.indices_name);
     return choose_variant(args.operation, runtime.capabilities(), {}, 0, 0);
 }
 

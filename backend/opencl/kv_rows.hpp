@@ -36,6 +36,7 @@ struct RowsMoved {
     const char* operation;
     const char* src_name; // in messages
     const char* dst_name;
+    const char* indices_name;
     const Tensor& src;
     const Tensor& dst;
     const Tensor& row_indices; // absent: row i is row i

@@ -17,12 +17,12 @@ cl::Memory create_buffer(const Lane& lane, cl_mem_flags flags, uint64_t size, vo
     return cl::Memory(memory, false);
 }
 
-uintptr_t page_size() {
-    static const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+} // namespace
+
+uint64_t page_size() {
+    static const auto size = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     return size;
 }
-
-} // namespace
 
 Memory::Memory(Lanes& lanes, void* host, uint64_t size)
     : lanes_(lanes), host_(host), size_(size), objects_(lanes.all.size()) {

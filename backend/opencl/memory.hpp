@@ -50,12 +50,15 @@ private:
     uint64_t size_ = 0;
 };
 
+uint64_t page_size();
+
 // The pages that [data, data + size) touches.
 struct PageRange {
     uintptr_t begin = 0;
     uintptr_t end = 0;
     PageRange(const void* data, uint64_t size);
     uint64_t size() const { return end - begin; }
+    bool covers(const PageRange& other) const { return begin <= other.begin && other.end <= end; }
     void* data() const { return reinterpret_cast<void*>(begin); }
 };
 

@@ -43,6 +43,18 @@ Runtime::~Runtime() = default;
 const Capabilities& Runtime::capabilities() const { return state_->capabilities; }
 const Log& Runtime::log() const { return state_->log; }
 
+void Runtime::check_extent(const Tensor& tensor, const char* name) const {
+    if (!tensor) return;
+    const uint64_t limit = state_->capabilities.max_allocation_size;
+    const uint64_t extent = tensor.extent();
+    const uint64_t around = 2 * page_size(); // host memory is imported from a page's beginning to a page's end
+    if (extent <= limit && around <= limit - extent) return;
+    throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + " spans " + std::to_string(extent) +
+                                              " bytes; the device's limit for one buffer is " + std::to_string(limit) +
+                                              ", of which an import may take " + std::to_string(around) +
+                                              " for what shares its pages");
+}
+
 void Runtime::info(winnow_device_info& out) const {
     const uint32_t struct_size = out.struct_size;
     out = state_->lanes.entry.info;

@@ -111,6 +111,9 @@ public:
     Runtime& operator=(const Runtime&) = delete;
 
     const Capabilities& capabilities() const;
+    // Throws UNSUPPORTED where no memory object of the device can hold the tensor, wherever it lies. Nothing is said of
+    // an absent one. name: of the tensor, in the message.
+    void check_extent(const Tensor& tensor, const char* name) const;
     void info(winnow_device_info& out) const; // all but struct_size and kernel_shape
     void stats(winnow_stats& out) const;      // launches, programs, copies
     const Log& log() const;

@@ -1,6 +1,8 @@
 // The choice among the attention kernels.
 #include "opencl/sdpa.hpp"
 
+#include <utility>
+
 namespace winnow::opencl {
 
 SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
@@ -11,6 +13,18 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
     }
     const bool single_launch = can_combine && options_.launches != 2;
     check_sdpa(args);
+    const std::pair<const Tensor*, const char*> tensors[] = {{&args.q, "sdpa: q"},
+                                                             {&args.k, "sdpa: k"},
+                                                             {&args.v, "sdpa: v"},
+                                                             {&args.out, "sdpa: out"},
+                                                             {&args.mask, "sdpa: attn_mask"},
+                                                             {&args.mask_slopes, "sdpa: mask_slopes"},
+                                                             {&args.alibi_slopes, "sdpa: alibi_slopes"},
+                                                             {&args.head_sink, "sdpa: head_sink"},
+                                                             {&args.scores_out, "sdpa: scores_out"},
+                                                             {&args.row_stats, "sdpa: row_stats"},
+                                                             {&args.v_rows_skipped, "sdpa: v_rows_skipped"}};
+    for (const auto& [tensor, name] : tensors) runtime_.check_extent(*tensor, name);
     const Variant& variant =
         choose_variant("sdpa", runtime_.capabilities(), options_.kernel, args.q_len(), args.group() * args.q_len());
     SdpaKernel kernel;

@@ -1,7 +1,10 @@
 // Buffers: allocated memory is zeroed and keeps what is written, imported memory is the host's own, ranges are checked.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -144,6 +147,68 @@ TEST_F(buffers, more_than_any_memory_is_refused) {
     const int32_t status = api.buffer_create(context, &desc, &buffer);
     EXPECT_EQ(status, WINNOW_ERROR_OUT_OF_MEMORY) << subject().message();
     EXPECT_EQ(buffer, nullptr);
+}
+
+// Host memory of which only the pages that are touched are there.
+class SparseMemory {
+public:
+    explicit SparseMemory(uint64_t size)
+        : size_(size),
+          data_(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+    ~SparseMemory() {
+        if (*this) ::munmap(data_, size_);
+    }
+    SparseMemory(const SparseMemory&) = delete;
+    SparseMemory& operator=(const SparseMemory&) = delete;
+    explicit operator bool() const { return data_ != MAP_FAILED; }
+    void* data() const { return data_; }
+
+private:
+    uint64_t size_;
+    void* data_;
+};
+
+winnow_tensor rows_of_floats(void* data, int64_t rows, int64_t elements, uint64_t stride) {
+    winnow_tensor tensor{};
+    tensor.struct_size = sizeof tensor;
+    tensor.type = WINNOW_TYPE_F32;
+    tensor.data = data;
+    const int64_t shape[] = {1, 1, rows, elements};
+    std::copy_n(shape, 4, tensor.shape);
+    tensor.stride[2] = int64_t(stride);
+    tensor.stride[3] = 4;
+    return tensor;
+}
+
+// A tensor in host memory that may be larger than any buffer of the device. What supports_* says of it without memory,
+// the call has to keep; and where it is taken, offsets have more than 32 bits.
+TEST_F(buffers, a_tensor_of_gigabytes_is_taken_or_refused_beforehand) {
+    const uint64_t stride = std::min<uint64_t>(subject().info().max_allocation_size, uint64_t{5} << 30) & ~uint64_t{63};
+    const SparseMemory memory(stride + 4096);
+    if (!memory) GTEST_SKIP() << "the system does not give " << stride << " bytes of address space";
+    float source[2][16];
+    std::iota(&source[0][0], &source[0][0] + 32, 1.0f);
+    int32_t slots[2] = {1, 0};
+    const winnow_tensor src = rows_of_floats(source, 2, 16, sizeof source[0]);
+    winnow_tensor cache = rows_of_floats(nullptr, 2, 16, stride);
+    winnow_tensor indices = rows_of_floats(slots, 1, 2, 8);
+    indices.type = WINNOW_TYPE_I32;
+    winnow_kv_append_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.k_src = &src;
+    desc.k_cache = &cache;
+    desc.k_row_indices = &indices;
+    const Session::Answer before = subject().supports(desc);
+    EXPECT_TRUE(before.status == WINNOW_OK || before.status == WINNOW_ERROR_UNSUPPORTED) << before.message;
+    cache.data = memory.data();
+    EXPECT_EQ(subject().supports(desc).status, before.status);
+    EXPECT_EQ(subject().run(desc), before.status)
+        << "supports says: " << before.message << "; the call: " << subject().message();
+    EXPECT_EQ(api.finish(context), WINNOW_OK) << subject().message();
+    const auto* const first = static_cast<const std::byte*>(memory.data());
+    if (before.status != WINNOW_OK) std::fill_n(&source[0][0], 32, 0.0f); // nothing was written
+    EXPECT_EQ(std::memcmp(first, source[1], sizeof source[1]), 0);
+    EXPECT_EQ(std::memcmp(first + stride, source[0], sizeof source[0]), 0);
 }
 
 TEST_F(buffers, many_come_and_go) {

@@ -2,10 +2,15 @@
 // name, what was given and the limit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "device/device.hpp"
+#include "opencl/memory.hpp"
 #include "opencl/platform.hpp"
 #include "pocl_required.hpp"
 
@@ -20,6 +25,20 @@ Tensor tensor(Type type, std::array<int64_t, 4> shape) {
     auto step = static_cast<int64_t>(row_bytes(type, shape[3]));
     for (size_t axis = 3; axis-- > 0; step *= shape[axis]) result.stride[axis] = step;
     return result;
+}
+
+Sdpa sdpa() {
+    Sdpa args;
+    args.q = args.out = tensor(Type::f32, {2, 4, 3, 64});
+    args.k = args.v = tensor(Type::q8_0, {2, 2, 20, 64});
+    args.mask = tensor(Type::f16, {2, 1, 3, 20});
+    args.mask_slopes = args.alibi_slopes = args.head_sink = tensor(Type::f32, {1, 1, 1, 4});
+    args.scores_out = tensor(Type::f32, {2, 4, 3, 20});
+    args.scores_mode = Scores::probs;
+    args.row_stats = tensor(Type::f32, {2, 4, 3, 2});
+    args.v_rows_skipped = tensor(Type::i32, {2, 4, 3, 1});
+    args.scale = 1;
+    return args;
 }
 
 KvAppend kv_append() {
@@ -60,6 +79,9 @@ protected:
         request.device = "cpu";
         request.log = [](int32_t, const std::string&) {};
         device_ = backend::create(request);
+        winnow_device_info info{};
+        device_->info(info);
+        limit_ = info.max_allocation_size;
     }
 
     // The reason, "" where the call is taken.
@@ -82,8 +104,67 @@ protected:
         EXPECT_THROW(device_->launch(args, false), Error);
     }
 
+    // Each tensor in turn reaches a byte beyond what one buffer of the device can hold, or just not.
+    template <typename Args>
+    void expect_extents_limited(const Args& good,
+                                const std::vector<std::pair<std::string, std::function<Tensor&(Args&)>>>& tensors) {
+        const uint64_t pages = 2 * page_size(); // an import begins and ends with a page
+        EXPECT_EQ(refusal(good), "");
+        for (const auto& [name, of] : tensors) {
+            SCOPED_TRACE(name);
+            Args args = good;
+            Tensor& one = of(args);
+            one.stride[0] = 0;
+            const auto room = static_cast<int64_t>(limit_ - pages - one.extent());
+            one.stride[0] = room;
+            EXPECT_EQ(refusal(args), "");
+            one.stride[0] = room + 2;
+            expect_refused(args, {name + " ", std::to_string(one.extent()) + " bytes", std::to_string(limit_)});
+        }
+    }
+
     std::unique_ptr<Device> device_;
+    uint64_t limit_ = 0;
 };
+
+TEST_F(LimitsTest, ATensorOfAttentionIsNotLargerThanABuffer) {
+    expect_extents_limited<Sdpa>(sdpa(),
+                                 {{"sdpa: q", [](Sdpa& a) -> Tensor& { return a.q; }},
+                                  {"sdpa: k", [](Sdpa& a) -> Tensor& { return a.k; }},
+                                  {"sdpa: v", [](Sdpa& a) -> Tensor& { return a.v; }},
+                                  {"sdpa: out", [](Sdpa& a) -> Tensor& { return a.out; }},
+                                  {"sdpa: attn_mask", [](Sdpa& a) -> Tensor& { return a.mask; }},
+                                  {"sdpa: scores_out", [](Sdpa& a) -> Tensor& { return a.scores_out; }},
+                                  {"sdpa: row_stats", [](Sdpa& a) -> Tensor& { return a.row_stats; }},
+                                  {"sdpa: v_rows_skipped", [](Sdpa& a) -> Tensor& { return a.v_rows_skipped; }}});
+}
+
+TEST_F(LimitsTest, ATensorOfAnAppendIsNotLargerThanABuffer) {
+    using Of = Tensor& (*)(KvAppend&);
+    const std::vector<std::pair<std::string, std::function<Tensor&(KvAppend&)>>> tensors = {
+        {"kv_append: k_src", Of([](KvAppend& a) -> Tensor& { return a.k.src; })},
+        {"kv_append: k_cache", Of([](KvAppend& a) -> Tensor& { return a.k.cache; })},
+        {"kv_append: row indices of k", Of([](KvAppend& a) -> Tensor& { return a.k.row_indices; })},
+        {"kv_append: v_src", Of([](KvAppend& a) -> Tensor& { return a.v.src; })},
+        {"kv_append: v_cache", Of([](KvAppend& a) -> Tensor& { return a.v.cache; })},
+        {"kv_append: row indices of v", Of([](KvAppend& a) -> Tensor& { return a.v.row_indices; })}};
+    expect_extents_limited<KvAppend>(kv_append(), tensors);
+}
+
+TEST_F(LimitsTest, ATensorOfTheOperationsOnRowsIsNotLargerThanABuffer) {
+    expect_extents_limited<KvRequantize>(
+        kv_requantize(Type::q8_0, Type::q4_0, 64),
+        {{"kv_requantize: src", [](KvRequantize& a) -> Tensor& { return a.src; }},
+         {"kv_requantize: dst", [](KvRequantize& a) -> Tensor& { return a.dst; }},
+         {"kv_requantize: row_indices", [](KvRequantize& a) -> Tensor& { return a.row_indices; }}});
+    expect_extents_limited<KvDequantize>(
+        kv_dequantize(Type::q8_0, 64),
+        {{"kv_dequantize: src", [](KvDequantize& a) -> Tensor& { return a.src; }},
+         {"kv_dequantize: dst", [](KvDequantize& a) -> Tensor& { return a.dst; }},
+         {"kv_dequantize: row_indices", [](KvDequantize& a) -> Tensor& { return a.row_indices; }}});
+    expect_extents_limited<Hadamard>(hadamard(64), {{"hadamard: src", [](Hadamard& a) -> Tensor& { return a.src; }},
+                                                    {"hadamard: dst", [](Hadamard& a) -> Tensor& { return a.dst; }}});
+}
 
 TEST_F(LimitsTest, OnlyRowsThatAreTakenAsAWholeHaveALimit) {
     KvAppend append = kv_append();
