@@ -38,6 +38,7 @@ private:
 // The device's copy of host memory, or its import, for the time of one operation.
 struct Operation::Staged {
     Tensor tensor;
+    PageRange pages; // of an import
     std::unique_ptr<Memory> memory;
     bool is_copy;
     bool is_written;
@@ -77,10 +78,15 @@ Bound Operation::bind(const Tensor& tensor, Access access) {
     const auto offset = static_cast<uint64_t>(first - static_cast<std::byte*>(range.data()));
     if (state_.is_host_memory()) return {&state_.imports.get(range), offset};
     if (state_.capabilities.zero_copy) {
-        staged_.push_back({tensor, std::make_unique<Memory>(state_.lanes, range.data(), range.size()), false, false});
+        // What two memory objects over the same host memory do is undefined, and in place dst lies in src.
+        for (const Staged& staged : staged_) {
+            if (staged.pages.covers(range)) return {staged.memory.get(), offset + (range.begin - staged.pages.begin)};
+        }
+        staged_.push_back(
+            {tensor, range, std::make_unique<Memory>(state_.lanes, range.data(), range.size()), false, false});
         return {staged_.back().memory.get(), offset};
     }
-    staged_.push_back({tensor, std::make_unique<Memory>(state_.lanes, size), true, access != Access::read});
+    staged_.push_back({tensor, range, std::make_unique<Memory>(state_.lanes, size), true, access != Access::read});
     if (access != Access::write) {
         copy_to_device(state_, *staged_.back().memory, 0, first, size);
         ++state_.host_copies;

@@ -101,6 +101,30 @@ TEST_F(CopiesTest, AnImportedBufferMeetsTheHostWhereItIsWrittenAndRead) {
     EXPECT_EQ(output, (std::vector<uint32_t>{20, 4, 6, 8}));
 }
 
+// Two cl_mem objects over the same host memory would be undefined; so an operation in place has one.
+TEST_F(CopiesTest, MemoryThatADeviceReachesIsImportedOnceForAnOperation) {
+    state_->capabilities.zero_copy = true;
+    state_->capabilities.type = WINNOW_DEVICE_GPU; // whose imports are not kept
+    std::vector<uint32_t> values{1, 2, 3, 4};
+    std::vector<uint32_t> elsewhere(1 << 16, 0); // pages of its own
+    const Tensor all = tensor(bytes(values), 1, 4, 16);
+    {
+        Operation operation(*state_);
+        const Bound first = operation.bind(all, Access::read);
+        const Bound again = operation.bind(all, Access::write);
+        const Bound part = operation.bind(tensor(bytes(values) + 8, 1, 2, 8), Access::read);
+        const Bound other = operation.bind(tensor(bytes(elsewhere) + (1 << 17), 1, 4, 16), Access::read);
+        EXPECT_EQ(again.memory, first.memory);
+        EXPECT_EQ(again.offset, first.offset);
+        EXPECT_EQ(part.memory, first.memory);
+        EXPECT_EQ(part.offset, first.offset + 8);
+        EXPECT_NE(other.memory, first.memory);
+    }
+    twice(all, all, Access::write, 4);
+    EXPECT_EQ(values, (std::vector<uint32_t>{2, 4, 6, 8}));
+    EXPECT_EQ(state_->host_copies, 0u);
+}
+
 TEST_F(CopiesTest, AllocatedBuffersAreZeroedAndHoldWhatIsWritten) {
     const auto buffer = ClBuffer::allocate(*state_, 1000);
     std::vector<uint32_t> values(250, 5);
