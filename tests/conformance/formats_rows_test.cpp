@@ -132,7 +132,8 @@ void register_requantize() {
         // A rotated row is turned back by each backend in its own way before it is quantized: every format that may be.
         if (from.type == WINNOW_TYPE_TURBO4) targets.insert(targets.end(), {WINNOW_TYPE_Q8_0, WINNOW_TYPE_AFFINE8_G64});
         if (from.type == WINNOW_TYPE_TURBO3_5) targets.insert(targets.end(), {WINNOW_TYPE_Q5_0, WINNOW_TYPE_Q4_1});
-        if (from.type == WINNOW_TYPE_TURBO3) targets.insert(targets.end(), {WINNOW_TYPE_Q4_0, WINNOW_TYPE_AFFINE4_G128});
+        if (from.type == WINNOW_TYPE_TURBO3)
+            targets.insert(targets.end(), {WINNOW_TYPE_Q4_0, WINNOW_TYPE_AFFINE4_G128});
         if (from.type == WINNOW_TYPE_TURBO2) targets.insert(targets.end(), {WINNOW_TYPE_Q5_1, WINNOW_TYPE_F16});
         ++at;
         for (uint32_t target : targets) {
