@@ -29,12 +29,12 @@ def main():
     else:
         parts.setup("quickstart")
         if not given("--model", arguments):
-            arguments = ["--model", parts.model(), *arguments]
+            arguments = ["--model", str(parts.model()), *arguments]
         if not given("--llama-cpp", arguments):
-            arguments = ["--llama-cpp", parts.llama_cpp_build(*PROGRAMS) / "bin", *arguments]
+            arguments = ["--llama-cpp", str(parts.llama_cpp_build(*PROGRAMS) / "bin"), *arguments]
         build = parts.winnow_build("winnow", "winnow_ggml", "winnow_opencl")
         if not given("--plugin", arguments):
-            arguments = ["--plugin", build / "lib" / "libwinnow_ggml.so", *arguments]
+            arguments = ["--plugin", str(build / "lib" / "libwinnow_ggml.so"), *arguments]
         command = [build / "bin" / "winnow", "eval", *arguments]
     os.environ.setdefault("WINNOW_DEVICE", "Portable Computing Language")
     sys.stdout.flush()
