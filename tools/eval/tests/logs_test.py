@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import made_log  # noqa: E402
 from winnow_eval import Failure, configs, logs, perplexity, text  # noqa: E402
 from winnow_eval.host import Host, Run, calls_per_layer, essence  # noqa: E402
 
@@ -19,24 +20,8 @@ KLD = [0.04653, 0.03053, 0.05386, 0.04041]
 SAME_TOP = [80.952, 92.064, 85.714, 90.476]
 
 
-def means(values):
-    return [statistics.fmean(values[:count]) for count in range(1, len(values) + 1)]
-
-
 def printed():
-    """As llama-perplexity prints it: after each context the means over all so far."""
-    lines = ["", "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              Δp RMS"]
-    rows = zip(means(LN_RATIO), means(KLD), means(SAME_TOP))
-    lines += [f"{number:4d}      56.6171 ±   23.0275    {ratio:10.5f} ±    0.04560    {kld:10.5f} ±    0.00739     "
-              f"3.316 ±  0.763 %    {top:6.3f} ±  4.987 %" for number, (ratio, kld, top) in enumerate(rows, start=1)]
-    return "\n".join([*lines, "", "====== Perplexity statistics ======",
-                      "Mean PPL(Q)                   :  53.474489 ±  10.713501",
-                      "Mean PPL(base)                :  51.710000 ±  10.100938",
-                      f"Mean ln(PPL(Q)/PPL(base))     : {statistics.fmean(LN_RATIO):10.6f} ±   0.019732",
-                      "Mean PPL(Q)/PPL(base)         :   1.057183 ±   0.020861", "",
-                      f"Mean    KLD: {statistics.fmean(KLD):10.6f} ±   0.004225", "Maximum KLD:   0.538167",
-                      "99.9%   KLD:   0.536355", "99.0%   KLD:   0.399526", "Minimum KLD:   0.000226", "",
-                      f"Same top p: {statistics.fmean(SAME_TOP):6.3f} ± 2.102 %", ""])
+    return made_log.divergence(LN_RATIO, KLD, SAME_TOP)
 
 
 class Divergence(unittest.TestCase):
@@ -137,8 +122,9 @@ class Text(unittest.TestCase):
         first, second = text.part_of(whole, "first"), text.part_of(whole, "second")
         self.assertEqual((first + second, second[:4]), (whole, b"four"))
         self.assertEqual(text.part_of(whole, "all"), whole)
-        with self.assertRaisesRegex(Failure, "blank line"):
-            text.part_of(b"one line", "first")
+        self.assertEqual(text.part_of(b"one\r\ntwo\r\nthree\n", "second"), b"three\n")
+        with self.assertRaisesRegex(Failure, "one line"):
+            text.part_of(b"one line\n", "first")
 
 
 unittest.main()

@@ -27,6 +27,8 @@ class Eval:
         self.environment = {key: value for key, value in os.environ.items()
                             if key not in ("GGML_BACKEND_PATH", "WINNOW_LLAMA_CPP_BIN")}
         self.environment.setdefault("WINNOW_DEVICE", "Portable Computing Language")
+        # Threads that wait busily for each other take many times as long where something else runs.
+        self.environment.setdefault("OMP_WAIT_POLICY", "passive")
 
     def command(self, *arguments, **other):
         settings = {"model": self.options.model, "text": self.options.text, "llama-cpp": self.options.llama_cpp,

@@ -139,7 +139,6 @@ def _generation_identity(task, context, config):
 def write_base(task, context, path, advance):
     """Writes the logits of the base to a file."""
     temporary = path.with_suffix(".part")
-
     try:
         arguments = ["-f", task.text, "-c", context, "--chunks", task.count, "--kl-divergence-base", temporary, *COMMON]
         run = task.host.run_program("llama-perplexity", arguments, BASE,
@@ -197,9 +196,10 @@ class Plan:
                 kept = task.store.get("kld", _row_identity(task, context, config))
                 if kept is not None:
                     self.results[context, config.name] = kept
-                kept = task.store.get("generation", _generation_identity(task, context, config))
-                if kept is not None and with_generation:
-                    self.speeds[context, config.name] = kept
+                if with_generation:
+                    kept = task.store.get("generation", _generation_identity(task, context, config))
+                    if kept is not None:
+                        self.speeds[context, config.name] = kept
 
     def missing(self, context):
         return [config for config in self.rows if (context, config.name) not in self.results]

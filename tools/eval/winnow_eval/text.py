@@ -12,9 +12,11 @@ def part_of(text, part):
     """A half of some bytes, cut at the end of the paragraph that ends nearest to the middle; or all."""
     if part == "all":
         return text
-    cuts = [match.end() for match in re.finditer(rb"\n[ \t\r]*\n", text)]
+    # Paragraphs end at blank lines; in a text without any, each line is one.
+    cuts = next((found for pattern in (rb"\n[ \t\r]*\n", rb"\n(?=.)")
+                 if (found := [match.end() for match in re.finditer(pattern, text)])), None)
     if not cuts:
-        raise Failure(f"--part {part}: the text has no blank line, at which it could be cut")
+        raise Failure(f"--part {part}: the text is one line and cannot be cut")
     cut = min(cuts, key=lambda position: abs(2 * position - len(text)))
     return text[:cut] if part == "first" else text[cut:]
 

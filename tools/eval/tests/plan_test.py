@@ -1,0 +1,171 @@
+"""What is measured, what is kept and what is refused, with a made-up llama.cpp that answers at once.
+
+    plan_test.py
+"""
+
+import contextlib
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import made_log  # noqa: E402
+from winnow_eval import Failure, configs, perplexity, store  # noqa: E402
+from winnow_eval.host import Host, Run  # noqa: E402
+
+LAYERS = 2
+CELLS = 4096
+COUNT = 3
+POLICY = "h2o:budget=1/4"
+BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
+
+
+class MadeHost(Host):
+    """Answers as llama.cpp and the plugin would, and notes what was asked."""
+
+    def __init__(self, folder):
+        super().__init__(folder, folder / "plugin.so", folder / "model.gguf", batch=64, ubatch=32)
+        self.asked = []
+        self.fails = None  # the name of a configuration whose runs fail
+        self.short_calls = 0  # attention calls that are missing
+        self.policies = []  # that the plugin carries out
+        self.plugin_version = 1
+
+    def identity(self, config):
+        return {"config": config.settings(), "plugin": self.plugin_version if config.backend == "winnow" else None}
+
+    def run_program(self, program, arguments, config, on_output=None, batch=None):
+        arguments = list(map(str, arguments))
+        context = int(arguments[arguments.index("-c") + 1]) if "-c" in arguments else None
+        if program == "llama-bench":
+            self.asked.append(f"speed {config}")
+            report = self.report(config, 1 + 2 * perplexity.GENERATED)
+            return Run(json.dumps([{"avg_ts": 12.5}]), "", report, 1.0, 1)
+        if "--kl-divergence" in arguments:
+            self.asked.append(f"{config} {context}")
+            contexts = COUNT
+            assert Path(arguments[-4]).exists(), "no logits of the base"
+        elif "--kl-divergence-base" in arguments:
+            self.asked.append(f"base {context}")
+            contexts = COUNT
+            Path(arguments[arguments.index("--kl-divergence-base") + 1]).touch()
+        else:
+            self.asked.append(f"probe {config}")
+            contexts = 1
+        if config.name == self.fails:
+            raise Failure(f"made-up failure of {config}")
+        calls = contexts * perplexity.micro_batches(self, context) - self.short_calls
+        out = made_log.divergence([0.01, 0.03, 0.02], [0.004, 0.005, 0.006], [90.0, 91.0, 92.0])
+        return Run(out, made_log.log(CELLS, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
+                   self.report(config, calls), 1.0, 7 * 2**20)
+
+    def report(self, config, calls):
+        if config.backend != "winnow":
+            return None
+        tensors = {f"cache_{name}_l{layer}": {"type": kind, "attention_calls": calls}
+                   for layer in range(LAYERS) for name, kind in (("k", config.k), ("v", config.v))}
+        made = {"attention_calls": LAYERS * calls, "sdpa_calls": LAYERS * calls, "tensors": tensors}
+        return made | ({"kv": config.kv} if config.kv in self.policies else {})
+
+
+class Progress:
+    @contextlib.contextmanager
+    def step(self, *_):
+        yield lambda share: None
+
+
+class Plan(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.host = MadeHost(self.folder)
+        self.store = store.Store(self.folder / "out")
+        self.store.base.mkdir(parents=True)
+
+    def plan(self, *strings, contexts=(128,), generation=False):
+        task = perplexity.Task(self.host, self.store, self.folder / "text", {"sha256": "1", "part": "all"}, COUNT)
+        return perplexity.Plan(task, [configs.parse(text) for text in strings], list(contexts), generation)
+
+    def run_plan(self, *strings, **options):
+        """(rows, what llama.cpp was asked)"""
+        self.host.asked.clear()
+        plan = self.plan(*strings, **options)
+        plan.run(Progress())
+        self.assertEqual(plan.units(), 0)
+        return plan.finished(), list(self.host.asked)
+
+    def test_rows(self):
+        rows, asked = self.run_plan("inplace:k=q8_0,v=q4_0", contexts=(128, 256), generation=True)
+        self.assertEqual([(row["name"], row["role"], row["context"]) for row in rows],
+                         [("cpu:k=f16,v=f16", "null", 128), ("inplace:k=q8_0,v=q4_0", "row", 128),
+                          ("cpu:k=f16,v=f16", "null", 256), ("inplace:k=q8_0,v=q4_0", "row", 256)])
+        row = rows[1]
+        bytes_per_token = LAYERS * (BYTES["q8_0"] + BYTES["q4_0"])
+        self.assertEqual((row["kv_bytes_per_token"], row["kv_bytes"]), (bytes_per_token, CELLS * bytes_per_token))
+        self.assertEqual((row["attention_calls"], rows[0]["attention_calls"]), (COUNT * 4, 0))
+        self.assertEqual(row["scored_tokens"], COUNT * 63)
+        self.assertEqual((row["generation_tokens_per_second"], row["prompt_tokens_per_second"]), (12.5, 64))
+        speeds = ["speed cpu:k=f16,v=f16", "speed inplace:k=q8_0,v=q4_0"]
+        self.assertEqual(asked, ["base 128", "cpu:k=f16,v=f16 128", "inplace:k=q8_0,v=q4_0 128", *speeds,
+                                 "base 256", "cpu:k=f16,v=f16 256", "inplace:k=q8_0,v=q4_0 256", *speeds])
+        self.assertEqual(list(self.store.base.iterdir()), [])
+
+    def test_a_failure_loses_only_its_run(self):
+        self.host.fails = "cpu:k=q4_0,v=f16"
+        with self.assertRaisesRegex(Failure, "made-up"):
+            self.run_plan("cpu:k=q8_0", "cpu:k=q4_0")
+        self.host.fails = None
+        _, asked = self.run_plan("cpu:k=q8_0", "cpu:k=q4_0")
+        self.assertEqual(asked, ["cpu:k=q4_0,v=f16 128"])  # the base's logits were kept as well
+        self.assertEqual(list(self.store.base.iterdir()), [])
+
+    def test_a_further_configuration_costs_itself_and_the_base(self):
+        self.run_plan("cpu:k=q8_0")
+        _, asked = self.run_plan("cpu:k=q8_0", "inplace:k=q8_0")
+        self.assertEqual(asked, ["base 128", "inplace:k=q8_0,v=f16 128"])
+        self.assertEqual(self.run_plan("inplace:k=q8_0")[1], [])
+
+    def test_another_plugin_means_another_base_for_all(self):
+        self.host.fails = "cpu:k=q8_0,v=f16"
+        with self.assertRaises(Failure):
+            self.run_plan("cpu:k=q8_0")
+        self.host.fails, self.host.plugin_version = None, 2
+        self.assertEqual(self.run_plan("cpu:k=q8_0")[1], ["base 128", "cpu:k=f16,v=f16 128", "cpu:k=q8_0,v=f16 128"])
+
+    def test_what_was_not_winnow_alone_is_not_kept(self):
+        self.host.short_calls = 1
+        with self.assertRaisesRegex(Failure, "refused"):
+            self.run_plan("inplace:k=q8_0")
+        self.assertEqual(list(self.store.base.iterdir()), [])
+        self.host.short_calls = 0
+        self.run_plan()
+        self.host.short_calls = 1
+        self.assertRaisesRegex(Failure, "refused", perplexity.compare, self.plan().task, 128, configs.parse("inplace"),
+                               self.store.base, lambda share: None)
+
+    def test_a_policy_is_measured_if_the_plugin_says_that_it_carries_it_out(self):
+        policy = configs.parse(POLICY)
+        with self.assertRaisesRegex(Failure, "does not carry out"):
+            perplexity.probe(self.host, policy)
+        self.host.policies = ["h2o:budget=1/8"]
+        with self.assertRaisesRegex(Failure, "does not carry out"):
+            perplexity.probe(self.host, policy)
+        self.host.policies = [POLICY]
+        perplexity.probe(self.host, policy)
+        rows, _ = self.run_plan(POLICY)
+        self.assertEqual(rows[1]["config"]["kv"], POLICY)
+
+    def test_sizes(self):
+        for contexts, count, words in (([128], 1, "--count"), ([64], 3, "scored"), ([16], 99, "--contexts")):
+            with self.assertRaisesRegex(Failure, words):
+                perplexity.check_sizes(contexts, count, 100, 2048, self.folder)
+        with self.assertRaisesRegex(Failure, "no room"):
+            perplexity.check_sizes([2048], 10**9, 50000, 2048, self.folder)
+        self.assertEqual(len(perplexity.check_sizes([128, 4096], 4, 100, 2048, self.folder)), 1)
+
+
+unittest.main()
