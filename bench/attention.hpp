@@ -23,15 +23,17 @@ public:
     // the backend makes rows dense.
     bool old_way_is_possible(const Attention& dense) { return backend_.can(rows_to(dense, true)); }
     void run_old_way(Attention& dense);
+    winnow_sdpa_desc with(uint32_t scores_mode) const;
     std::string variant() { return backend_.variant(with(WINNOW_SCORES_NONE)); }
 
     const AttentionSizes& sizes() const { return sizes_; }
     const Memory& q() const { return q_; }
     const Memory& k() const { return k_; }
     const Memory& v() const { return v_; }
+    const Memory& out() const { return out_; }
+    const Memory& scores() const { return scores_; }
 
 private:
-    winnow_sdpa_desc with(uint32_t scores_mode) const;
     winnow_kv_dequantize_desc rows_to(const Attention& dense, bool keys) const;
 
     Backend& backend_;

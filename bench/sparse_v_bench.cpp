@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "harness.hpp"
+#include "attention.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -20,11 +20,6 @@ constexpr int64_t sinks = 4;
 constexpr float recent_logit = 4.0f;
 constexpr float recent_half_life = 64.0f;
 
-struct Sizes {
-    int64_t kv_heads, group, keys, head_size;
-    int64_t q_heads() const { return kv_heads * group; }
-};
-
 std::vector<float> normal_numbers(std::minstd_rand& random, int64_t count) {
     std::normal_distribution<float> distribution;
     std::vector<float> numbers(static_cast<size_t>(count));
@@ -32,8 +27,8 @@ std::vector<float> normal_numbers(std::minstd_rand& random, int64_t count) {
     return numbers;
 }
 
-// q: [q_heads][head_size], k: [kv_heads][keys][head_size]
-void make_peaked(const Sizes& sizes, float* q, float* k) {
+// q: [q_heads][head_size], k: [kv_heads][kv_len][head_size]
+void make_peaked(const AttentionSizes& sizes, float* q, float* k) {
     std::minstd_rand random(1);
     const int64_t n = sizes.head_size;
     for (int64_t head = 0; head < sizes.kv_heads; ++head) {
@@ -45,9 +40,9 @@ void make_peaked(const Sizes& sizes, float* q, float* k) {
         }
         // A key moved by this much along the shared direction has a logit higher by 1.
         const float one = std::sqrt(static_cast<float>(n)) / (spread * std::sqrt(0.5f) * square);
-        for (int64_t key = 0; key < sizes.keys; ++key) {
+        for (int64_t key = 0; key < sizes.kv_len; ++key) {
             const std::vector<float> row = normal_numbers(random, n);
-            const float age = static_cast<float>(sizes.keys - 1 - key);
+            const float age = static_cast<float>(sizes.kv_len - 1 - key);
             const float logit = key < sinks ? sink_logit : recent_logit * std::exp2(-age / recent_half_life);
             for (int64_t i = 0; i < n; ++i) *k++ = row[i] + logit * one * shared[i];
         }
@@ -75,79 +70,59 @@ double relative_error(const std::vector<float>& out, const std::vector<float>& e
 
 class PeakedAttention {
 public:
-    PeakedAttention(const Options& options, Backend& backend, const Sizes& sizes)
-        : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size),
-          k_(backend, options.type, sizes.kv_heads * sizes.keys, sizes.head_size),
-          v_(backend, options.v_type, sizes.kv_heads * sizes.keys, sizes.head_size),
-          out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size),
-          skipped_(backend, WINNOW_TYPE_I32, sizes.q_heads()),
-          q_tensor_(q_.tensor(1, sizes.q_heads(), 1, sizes.head_size)),
-          k_tensor_(k_.tensor(1, sizes.kv_heads, sizes.keys, sizes.head_size)),
-          v_tensor_(v_.tensor(1, sizes.kv_heads, sizes.keys, sizes.head_size)),
-          out_tensor_(out_.tensor(1, sizes.q_heads(), 1, sizes.head_size)),
+    PeakedAttention(Backend& backend, const AttentionSizes& sizes)
+        : backend_(backend), problem_(backend, sizes), skipped_(backend, WINNOW_TYPE_I32, sizes.q_heads()),
           skipped_tensor_(skipped_.tensor(1, sizes.q_heads(), 1, 1)) {
-        Memory rows(backend, WINNOW_TYPE_F32, sizes.kv_heads * sizes.keys * sizes.head_size);
-        make_peaked(sizes, static_cast<float*>(q_.data()), static_cast<float*>(rows.data()));
-        Memory indices(backend, WINNOW_TYPE_I32, sizes.keys);
-        std::iota(static_cast<int32_t*>(indices.data()), static_cast<int32_t*>(indices.data()) + sizes.keys, 0);
-        const winnow_tensor source = rows.tensor(1, sizes.kv_heads, sizes.keys, sizes.head_size);
-        const winnow_tensor index = indices.tensor(1, 1, 1, sizes.keys);
+        Memory rows(backend, WINNOW_TYPE_F32, sizes.kv_heads * sizes.kv_len * sizes.head_size);
+        make_peaked(sizes, static_cast<float*>(problem_.q().data()), static_cast<float*>(rows.data()));
+        Memory indices(backend, WINNOW_TYPE_I32, sizes.kv_len);
+        std::iota(static_cast<int32_t*>(indices.data()), static_cast<int32_t*>(indices.data()) + sizes.kv_len, 0);
+        const winnow_tensor source = rows.tensor(1, sizes.kv_heads, sizes.kv_len, sizes.head_size);
+        const winnow_tensor index = indices.tensor(1, 1, 1, sizes.kv_len);
         winnow_kv_append_desc append{};
         append.struct_size = sizeof append;
         append.k_src = &source;
-        append.k_cache = &k_tensor_;
+        append.k_cache = problem_.with(WINNOW_SCORES_NONE).k;
         append.k_row_indices = &index;
         backend.run(append);
     }
 
     void run(float threshold) {
-        winnow_sdpa_desc desc = description();
+        winnow_sdpa_desc desc = problem_.with(WINNOW_SCORES_NONE);
         desc.v_threshold = threshold;
         desc.v_rows_skipped = &skipped_tensor_;
         backend_.run(desc);
     }
 
     double effective_keys() {
-        Memory scores(backend_, WINNOW_TYPE_F32, sizes_.q_heads() * sizes_.keys);
-        const winnow_tensor scores_tensor = scores.tensor(1, sizes_.q_heads(), 1, sizes_.keys);
-        winnow_sdpa_desc desc = description();
-        desc.scores_mode = WINNOW_SCORES_PROBS;
-        desc.scores_out = &scores_tensor;
-        backend_.run(desc);
-        return bench::effective_keys(static_cast<const float*>(scores.data()), sizes_.q_heads(), sizes_.keys);
+        backend_.run(problem_.with(WINNOW_SCORES_PROBS));
+        return bench::effective_keys(static_cast<const float*>(problem_.scores().data()), sizes().q_heads(),
+                                     sizes().kv_len);
     }
 
     std::vector<float> out() const {
-        const float* begin = static_cast<const float*>(out_.data());
-        return {begin, begin + sizes_.q_heads() * sizes_.head_size};
+        const float* begin = static_cast<const float*>(problem_.out().data());
+        return {begin, begin + sizes().q_heads() * sizes().head_size};
     }
 
     double skipped_share() const {
         const int32_t* begin = static_cast<const int32_t*>(skipped_.data());
-        const int64_t sum = std::accumulate(begin, begin + sizes_.q_heads(), int64_t{0});
-        return static_cast<double>(sum) / static_cast<double>(sizes_.q_heads() * sizes_.keys);
+        const int64_t sum = std::accumulate(begin, begin + sizes().q_heads(), int64_t{0});
+        return static_cast<double>(sum) / static_cast<double>(sizes().q_heads() * sizes().kv_len);
     }
 
 private:
-    winnow_sdpa_desc description() const {
-        winnow_sdpa_desc desc{};
-        desc.struct_size = sizeof desc;
-        desc.q = &q_tensor_;
-        desc.k = &k_tensor_;
-        desc.v = &v_tensor_;
-        desc.out = &out_tensor_;
-        return desc;
-    }
+    const AttentionSizes& sizes() const { return problem_.sizes(); }
 
     Backend& backend_;
-    Sizes sizes_;
-    Memory q_, k_, v_, out_, skipped_;
-    winnow_tensor q_tensor_, k_tensor_, v_tensor_, out_tensor_, skipped_tensor_;
+    Attention problem_;
+    Memory skipped_;
+    winnow_tensor skipped_tensor_;
 };
 
-nlohmann::json measure(const Options& options, Backend& backend, const Sizes& sizes) {
+nlohmann::json measure(const Options& options, Backend& backend, const AttentionSizes& sizes) {
     const std::vector<float> thresholds{0, 1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f};
-    PeakedAttention problem(options, backend, sizes);
+    PeakedAttention problem(backend, sizes);
     const double effective = problem.effective_keys();
     std::vector<std::function<void()>> turns;
     turns.reserve(thresholds.size());
@@ -166,15 +141,15 @@ nlohmann::json measure(const Options& options, Backend& backend, const Sizes& si
         std::snprintf(threshold, sizeof threshold, "%g", static_cast<double>(thresholds[i]));
         char error_text[16];
         std::snprintf(error_text, sizeof error_text, "%.1e", error);
-        print_row({type_names(options.type, options.v_type) + " G=" + std::to_string(sizes.group) +
-                       " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.keys),
+        print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
+                       " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
                    threshold, fixed(effective, 0), fixed(share * 100, 1), fixed(seconds[0] / seconds[i], 2),
                    error_text});
-        rows.push_back({{"k_type", type_name(options.type)},
-                        {"v_type", type_name(options.v_type)},
+        rows.push_back({{"k_type", type_name(sizes.k_type)},
+                        {"v_type", type_name(sizes.v_type)},
                         {"group", sizes.group},
                         {"head_size", sizes.head_size},
-                        {"keys", sizes.keys},
+                        {"keys", sizes.kv_len},
                         {"threshold", thresholds[i]},
                         {"effective_keys", effective},
                         {"skipped_share", share},
@@ -193,8 +168,8 @@ nlohmann::json bench_sparse_v(const Options& options, Backend& backend) {
     for (const int64_t head_size : options.head_sizes) {
         for (const int64_t group : options.groups) {
             for (const int64_t keys : options.key_counts) {
-                for (const nlohmann::json& row : measure(options, backend, {options.kv_heads, group, keys, head_size}))
-                    rows.push_back(row);
+                const AttentionSizes sizes{options.kv_heads, group, 1, keys, head_size, options.type, options.v_type};
+                for (const nlohmann::json& row : measure(options, backend, sizes)) rows.push_back(row);
             }
         }
     }
