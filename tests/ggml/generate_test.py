@@ -12,8 +12,8 @@ PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
 TOKENS = 32
 # Types of keys and values. llama.cpp hands f32 caches to attention as an f16 copy; the appends stay in f32.
 CACHES = (("f16", "f16"), ("bf16", "bf16"), ("f32", "f32"), ("f16", "bf16"))
-# Here ggml's CPU backend rounds the queries to 8 bits too, so the texts part: after how many words at the earliest. With
-# 4 bits it may be at once, so that there is nothing to compare; how good they are is the perplexity's to say.
+# Here ggml's CPU backend rounds the queries to 8 bits too, so the texts part: after how many words at the earliest.
+# With 4 bits it may be at once, so that there is nothing to compare; how good they are is the perplexity's to say.
 PACKED_CACHES = {("q8_0", "q8_0"): 2}
 UNCOMPARED_CACHES = (("q4_0", "q4_0"), ("q8_0", "q4_0"))
 FEWEST_WORDS = 10
