@@ -104,7 +104,7 @@ def main():
     complaints = list(differences(page, text, options.results))
     if complaints:
         raise Failure("\n".join(complaints) + "\nrun docs/quality/render.py")
-    print(f"{options.page.name} agrees with {', '.join(kept)}")
+    print(f"{options.page.name} agrees with {', '.join(kept) or 'no results, there are none yet'}")
 
 
 if __name__ == "__main__":
