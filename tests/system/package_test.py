@@ -30,7 +30,8 @@ def main():
         run("cmake", "--install", build, "--prefix", prefix)
         installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file()}
         for needed in ("include/winnow/winnow.h", "include/winnow/winnow_loader.h", "bin/winnow",
-                       "bin/winnow-conformance"):
+                       "bin/winnow-conformance", "share/winnow/eval/launch.py",
+                       "share/winnow/eval/configs/baselines.toml", "share/winnow/eval/winnow_eval/cli.py"):
             assert needed in installed, f"{needed} was not installed"
 
         run("cmake", "-S", CONSUMER, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
@@ -42,6 +43,9 @@ def main():
 
         # Installed programs find the installed backends by themselves.
         assert run(prefix / "bin" / "winnow", "info").strip(), "winnow info printed nothing"
+        assert "inplace:k=q8_0" in run(prefix / "bin" / "winnow", "eval", "--list-configs"), "winnow eval is not whole"
+        leftovers = [path for path in installed if "share/winnow/eval" in path and ("test" in path or ".pyc" in path)]
+        assert not leftovers, f"installed without need: {leftovers}"
 
 
 main()

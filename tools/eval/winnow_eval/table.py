@@ -22,8 +22,8 @@ def _cells(row):
             number(row["attention_calls"], 0)]
 
 
-def _table(title, heads):
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+def _table(heads):
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, head in enumerate(heads):
         made.add_column(head, justify="right" if index else "left", no_wrap=index > 0, overflow="fold")
     return made
@@ -33,13 +33,15 @@ def show(results, console):
     """Prints a table for each context length, the null row first, and one of what was retrieved."""
     for context in contexts_of(results):
         rows = rows_of(results, context)
-        made = _table(f"context {context}: {rows[0]['contexts']} contexts, {rows[0]['scored_tokens']} tokens scored, "
-                      f"against {results['base']}", HEADS)
+        console.print(f"context {context}: {rows[0]['contexts']} contexts, {rows[0]['scored_tokens']} tokens scored, "
+                      f"against {results['base']}", style="bold", highlight=False, markup=False)
+        made = _table(HEADS)
         for row in rows:
             made.add_row(*map(escape, _cells(row)), style="dim" if row["role"] == "null" else "")
         console.print(made)
     if results["needle"]:
-        made = _table("planted facts, of those that the full cache finds", ("configuration", "retrieved"))
+        console.print("planted facts, of those that the full cache finds", style="bold")
+        made = _table(("configuration", "retrieved"))
         for result in results["needle"]["results"]:
             made.add_row(escape(result["name"]), f"{result['retrieved']}/{result['trials']}")
         console.print(made)
