@@ -1,0 +1,108 @@
+// Budgets per layer from a profile of the model's attention; another policy judges within them. Layers whose attention
+// is spread out (high entropy, low concentration) or moves (high variance) get more. After AtomGradient's H2OAttnScore,
+// which found no gain in it.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "cache/kinds.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array keys = {
+    Key{"judge", Kind::word, "h2o", "the policy that judges, with its own defaults",
+        "winnow|window|h2o|scissorhands|random"},
+    Key{"profile_file", Kind::text, "", "the file with the profile, which whoever makes the cache reads"},
+    Key{"least", Kind::share, "1/2", "share of the flat budget that every layer gets"},
+    Key{"entropy", Kind::number, "1", "weight of high entropy", "", 0, 1000},
+    Key{"concentration", Kind::number, "1", "weight of low concentration", "", 0, 1000},
+    Key{"variance", Kind::number, "1", "weight of high variance", "", 0, 1000},
+};
+
+// Moves the numbers to 0..1; all alike are all a half.
+std::vector<double> relative(std::span<const LayerProfile> profile, double LayerProfile::*member) {
+    std::vector<double> values;
+    for (const LayerProfile& each : profile) values.push_back(each.*member);
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    const double least = *low / 2, range = *high / 2 - least; // halves: no difference overflows
+    for (double& value : values) value = range > 0 ? (value / 2 - least) / range : .5;
+    return values;
+}
+
+// Divides `tokens` in proportion to the weights: rounded down, and one more for the largest remainders (the earlier
+// layer where they tie).
+std::vector<int64_t> apportion(int64_t tokens, const std::vector<double>& weights) {
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    std::vector<int64_t> given;
+    std::vector<double> remainders;
+    int64_t left = tokens;
+    for (const double weight : weights) {
+        const double exact = static_cast<double>(tokens) * (weight / sum);
+        given.push_back(std::min(static_cast<int64_t>(exact), left));
+        left -= given.back();
+        remainders.push_back(exact - std::floor(exact));
+    }
+    std::vector<size_t> order(weights.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
+    for (size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++given[order[i]];
+    return given;
+}
+
+class AdaptiveBudget : public Policy {
+public:
+    explicit AdaptiveBudget(Config config)
+        : config_(std::move(config)), judge_(make_policy(with_policy(config_, config_.word("judge")))) {
+        if (config_.number("entropy") + config_.number("concentration") + config_.number("variance") == 0)
+            refuse("adaptive_budget: entropy, concentration and variance all weigh 0");
+    }
+
+    Description describe(const LayerContext& context) const override { return judge_->describe(context); }
+    bool keeps_importance() const override { return judge_->keeps_importance(); }
+
+    std::vector<int64_t> budgets(int64_t layers, int64_t tokens, int64_t least,
+                                 std::span<const LayerProfile> profile) const override {
+        check(profile, layers);
+        const double weights[] = {config_.number("entropy"), config_.number("concentration"),
+                                  config_.number("variance")};
+        const std::vector<double> entropy = relative(profile, &LayerProfile::entropy),
+                                  concentration = relative(profile, &LayerProfile::concentration),
+                                  variance = relative(profile, &LayerProfile::variance);
+        std::vector<double> need;
+        for (size_t i = 0; i < profile.size(); ++i)
+            need.push_back(weights[0] * entropy[i] + weights[1] * (1 - concentration[i]) + weights[2] * variance[i]);
+        const int64_t floor = std::max(least, floor_of(config_.amount("least").share, tokens));
+        std::vector<int64_t> budgets = apportion((tokens - floor) * layers, need);
+        for (int64_t& budget : budgets) budget += floor;
+        return budgets;
+    }
+
+private:
+    static void check(std::span<const LayerProfile> profile, int64_t layers) {
+        if (static_cast<int64_t>(profile.size()) != layers)
+            refuse("adaptive_budget: the profile has " + std::to_string(profile.size()) + " layers, expected " +
+                   std::to_string(layers));
+        for (size_t i = 0; i < profile.size(); ++i)
+            for (const double value : {profile[i].entropy, profile[i].concentration, profile[i].variance})
+                if (!std::isfinite(value))
+                    refuse("adaptive_budget: the profile of layer " + std::to_string(i) + " holds " +
+                           std::to_string(value) + ", expected finite numbers");
+    }
+
+    Config config_;
+    std::unique_ptr<Policy> judge_;
+};
+
+} // namespace
+
+constinit const PolicyKind adaptive_budget_policy = {
+    "adaptive_budget",
+    "budgets per layer from a profile of its attention",
+    "AtomGradient's H2OAttnScore",
+    true,
+    keys,
+    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<AdaptiveBudget>(config); }};
+
+} // namespace winnow::cache

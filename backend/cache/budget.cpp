@@ -1,0 +1,177 @@
+// Bytes and tokens of configurations.
+#include "cache/budget.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "device/device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr uint64_t slot_bytes = 4, importance_bytes = 4, mean_bytes = 4;
+constexpr int64_t most_context = std::numeric_limits<int32_t>::max(); // positions are i32
+constexpr int64_t most_rotated = 576;                                 // elements of a turbo row
+
+uint64_t times(uint64_t a, uint64_t b) {
+    uint64_t product = 0;
+    if (__builtin_mul_overflow(a, b, &product)) refuse("the cache would have more than 2^64 bytes");
+    return product;
+}
+
+Bytes operator*(const Bytes& bytes, uint64_t n) {
+    times(bytes.total(), n);
+    return {bytes.k * n,        bytes.v * n,          bytes.dense_k * n, bytes.dense_v * n,
+            bytes.slot_map * n, bytes.importance * n, bytes.means * n};
+}
+
+void add(Bytes& sum, const Bytes& bytes) {
+    uint64_t total = 0;
+    if (__builtin_add_overflow(sum.total(), bytes.total(), &total)) refuse("the cache would have more than 2^64 bytes");
+    sum.k += bytes.k;
+    sum.v += bytes.v;
+    sum.dense_k += bytes.dense_k;
+    sum.dense_v += bytes.dense_v;
+    sum.slot_map += bytes.slot_map;
+    sum.importance += bytes.importance;
+    sum.means += bytes.means;
+}
+
+void check_length(const char* name, int64_t value, int64_t most) {
+    if (value < 1 || value > most)
+        refuse(std::string(name) + " is " + std::to_string(value) + ", expected 1 to " + std::to_string(most));
+}
+
+void check_format(const char* key, Type format, const char* name, int64_t elements) {
+    const std::string given =
+        std::string(key) + "=" + format_name(format) + " with " + name + " " + std::to_string(elements) + ": expected ";
+    if (elements % row_multiple(format) != 0) refuse(given + "a multiple of " + std::to_string(row_multiple(format)));
+    if (is_rotated(format) && elements > most_rotated) refuse(given + "at most " + std::to_string(most_rotated));
+}
+
+void check(const Config& config, const Shape& shape) {
+    check_length("layers", shape.layers, 1 << 16);
+    check_length("kv_heads", shape.kv_heads, 1 << 16);
+    check_length("head_size", shape.head_size, 1 << 16);
+    check_length("v_head_size", shape.v_head_size, 1 << 16);
+    check_length("context", shape.context, most_context);
+    check_format("k", config.k(), "head_size", shape.head_size);
+    check_format("v", config.v(), "v_head_size", shape.v_head_size);
+}
+
+Layout layout_of(const Config& config, const Policy& policy, const Shape& shape, int64_t ring) {
+    return {config.k(),        config.v(),           shape.head_size,
+            shape.v_head_size, config.sink() + ring, policy.keeps_importance(),
+            config.center()};
+}
+
+int64_t budget_tokens(const Amount& budget, const Layout& layout, const Shape& shape) {
+    if (budget.unit == Amount::Unit::bytes)
+        return tokens_in(layout, static_cast<uint64_t>(budget.count / (shape.layers * shape.kv_heads)), shape.context);
+    return std::min(tokens_of(budget, shape.context), shape.context);
+}
+
+std::string what_holds(const Config& config, int64_t tokens) {
+    const std::string budget = config.has("budget") ? "budget=" + spell(config.at("budget")) : "the context";
+    return config.policy().name + (": " + budget) + " is " + std::to_string(tokens) + " tokens of a KV head";
+}
+
+// The ring that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
+int64_t ring_of(const Config& config, const Policy& policy, const Shape& shape) {
+    const auto tokens_with = [&](int64_t ring) {
+        return budget_tokens(config.budget(), layout_of(config, policy, shape, ring), shape);
+    };
+    if (config.ring()) {
+        const int64_t tokens = tokens_with(*config.ring());
+        if (config.sink() + *config.ring() >= tokens)
+            refuse(what_holds(config, tokens) + ", expected more than sink=" + std::to_string(config.sink()) +
+                   " and ring=" + std::to_string(*config.ring()));
+        return *config.ring();
+    }
+    for (const int64_t ring : {48, 32}) {
+        const Layout layout = layout_of(config, policy, shape, ring);
+        const int64_t tokens = tokens_with(ring);
+        const Bytes bytes = bytes_of(layout, tokens);
+        if (tokens > layout.dense_rows && 2 * (bytes.dense_k + bytes.dense_v) <= bytes.total()) return ring;
+    }
+    return 0;
+}
+
+int64_t cadence_of(const Config& config, int64_t ring, int64_t tokens) {
+    if (config.cadence()) {
+        if (ring > 0 && *config.cadence() > ring)
+            refuse(std::string(config.policy().name) + ": cadence=" + std::to_string(*config.cadence()) +
+                   " is more than the ring of " + std::to_string(ring) + " holds");
+        return *config.cadence();
+    }
+    const int64_t flushed = ring > 0 ? 2 * ring / 3 : 32; // 16 of 48 stay dense
+    return std::max<int64_t>(std::min({int64_t{32}, flushed, tokens / 8}), 1);
+}
+
+// A full head has to have as many tokens to give up as come until the next judgement.
+void check_room(const Config& config, const Description& description, int64_t layer) {
+    const int64_t kept = description.sink + std::max(description.recent, description.grace);
+    if (kept + description.cadence <= description.budget) return;
+    refuse(what_holds(config, description.budget) + " in layer " + std::to_string(layer) + ", expected at least " +
+           std::to_string(kept + description.cadence) + ": " + std::to_string(description.sink) + " sinks, " +
+           std::to_string(kept - description.sink) +
+           " newest that stay, and cadence=" + std::to_string(description.cadence));
+}
+
+} // namespace
+
+Type dense_format(Type format) { return is_packed(format) ? Type::f16 : format; }
+
+Bytes bytes_of(const Layout& layout, int64_t tokens) {
+    const auto all = static_cast<uint64_t>(tokens);
+    const auto dense = static_cast<uint64_t>(std::min(tokens, layout.dense_rows));
+    Bytes bytes;
+    bytes.k = (all - dense) * row_bytes(layout.k, layout.head_size);
+    bytes.v = (all - dense) * row_bytes(layout.v, layout.v_head_size);
+    bytes.dense_k = dense * row_bytes(dense_format(layout.k), layout.head_size);
+    bytes.dense_v = dense * row_bytes(dense_format(layout.v), layout.v_head_size);
+    bytes.slot_map = all * slot_bytes;
+    bytes.importance = layout.importance ? all * importance_bytes : 0;
+    bytes.means = layout.center ? static_cast<uint64_t>(layout.head_size + layout.v_head_size) * mean_bytes : 0;
+    return bytes;
+}
+
+int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
+    int64_t fits = 0, too_many = limit + 1; // bytes_of grows with the tokens
+    while (too_many - fits > 1) {
+        const int64_t middle = fits + (too_many - fits) / 2;
+        (bytes_of(layout, middle).total() <= bytes ? fits : too_many) = middle;
+    }
+    return fits;
+}
+
+Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile) {
+    check(config, shape);
+    const std::unique_ptr<Policy> policy = make_policy(config);
+    Plan made;
+    made.sink = config.sink();
+    made.ring = ring_of(config, *policy, shape);
+    const Layout layout = layout_of(config, *policy, shape, made.ring);
+    made.tokens = budget_tokens(config.budget(), layout, shape);
+    if (made.tokens <= layout.dense_rows)
+        refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
+    made.cadence = cadence_of(config, made.ring, made.tokens);
+    const int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
+    made.layer_tokens = policy->budgets(shape.layers, made.tokens, least, profile);
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+        check_room(config, policy->describe(context_of(made, shape, layer)), layer);
+        const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
+        add(made.bytes, bytes_of(layout, tokens) * static_cast<uint64_t>(shape.kv_heads));
+    }
+    const uint64_t row = 2 * static_cast<uint64_t>(shape.head_size + shape.v_head_size);
+    made.full_bytes =
+        times(times(row, static_cast<uint64_t>(shape.context)), static_cast<uint64_t>(shape.layers * shape.kv_heads));
+    return made;
+}
+
+LayerContext context_of(const Plan& plan, const Shape& shape, int64_t layer, double pressure) {
+    return {layer,     shape.layers, shape.context, plan.layer_tokens[static_cast<size_t>(layer)],
+            plan.ring, plan.cadence, pressure};
+}
+
+} // namespace winnow::cache

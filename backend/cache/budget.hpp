@@ -1,0 +1,66 @@
+// What a configuration costs and holds, in exact integers: bytes of so many tokens, tokens of so many bytes, and the
+// sizes of a cache that follow from a configuration and a model's shape.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/config.hpp"
+
+namespace winnow::cache {
+
+struct Shape {
+    int64_t layers = 1;
+    int64_t kv_heads = 1;
+    int64_t head_size = 1;   // of keys
+    int64_t v_head_size = 1; // of values
+    int64_t context = 1;     // tokens
+};
+
+// How one KV head of one layer stores its tokens.
+struct Layout {
+    Type k = Type::f16, v = Type::f16;
+    int64_t head_size = 1, v_head_size = 1;
+    int64_t dense_rows = 0;  // sinks and ring
+    bool importance = false; // one f32 for each slot
+    bool center = false;     // means of K and V in f32
+};
+
+Type dense_format(Type format); // of the dense rows beside it: f16, or what is not packed itself
+
+// Bytes by part. Rows include all scales and norms.
+struct Bytes {
+    uint64_t k = 0, v = 0;             // the body
+    uint64_t dense_k = 0, dense_v = 0; // sinks and ring, all of their rows
+    uint64_t slot_map = 0;             // an i32 for each slot: its position
+    uint64_t importance = 0;
+    uint64_t means = 0;
+    uint64_t total() const { return k + v + dense_k + dense_v + slot_map + importance + means; }
+    friend bool operator==(const Bytes&, const Bytes&) = default;
+};
+
+// Of one KV head of one layer that holds up to `tokens` tokens.
+Bytes bytes_of(const Layout& layout, int64_t tokens);
+// The most tokens, at most `limit`, whose bytes_of is not more than `bytes`; 0 where not even one fits.
+int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit);
+
+// The sizes of a cache.
+struct Plan {
+    int64_t tokens = 0;                // of each KV head, on average over the layers
+    std::vector<int64_t> layer_tokens; // of each KV head of each layer
+    int64_t sink = 0;
+    int64_t ring = 0;
+    int64_t cadence = 0;
+    Bytes bytes;             // of the whole cache
+    uint64_t full_bytes = 0; // K and V of the whole context in f16, nothing else
+};
+
+// Throws Error (invalid argument) where the configuration does not fit the shape: a format the head size, the ring or
+// what the policy protects the budget, a profile the layers.
+Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile = {});
+
+// What a policy is told of a layer of that plan.
+LayerContext context_of(const Plan& plan, const Shape& shape, int64_t layer, double pressure = 0);
+
+} // namespace winnow::cache

@@ -1,0 +1,162 @@
+// The grammar of configurations, and the keys that all policies share.
+#include "cache/config.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "device/device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr Key budget_key = {"budget", Kind::budget, "1/4",
+                            "of each KV head: share of the context or tokens; or bytes of the whole cache"};
+
+constexpr std::array storage_keys = {
+    Key{"k", Kind::format, "f16", "storage format of keys"},
+    Key{"v", Kind::format, "f16", "storage format of values"},
+    Key{"ring", Kind::count, "", "newest tokens held dense; 48, or 32 or 0 where it would take half of the bytes", "",
+        0, 1 << 16},
+    Key{"sink", Kind::count, "4", "first tokens, held dense and never given up", "", 0, 1 << 16},
+    Key{"cadence", Kind::count, "", "tokens between judgements; 32, or less where ring or budget are small", "", 1,
+        1 << 16},
+    Key{"center", Kind::word, "off", "subtract the means of K and V per head before packing", "off|on"},
+    Key{"k_norm", Kind::word, "corrected", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
+    Key{"v_norm", Kind::word, "corrected", "the norm that turbo formats store for values",
+        "plain|corrected|unit_slope"},
+};
+
+Norm norm_of(std::string_view word) {
+    return word == "plain" ? Norm::plain : word == "corrected" ? Norm::corrected : Norm::unit_slope;
+}
+
+std::string names_of(const std::vector<Key>& keys) {
+    std::vector<std::string> names;
+    names.reserve(keys.size());
+    for (const Key& key : keys) names.emplace_back(key.name);
+    return join(names);
+}
+
+// Reads "key=value" into given; keys that are said twice, by whatever name, are refused.
+void read_pair(std::string_view policy, const std::vector<Key>& keys, std::string_view pair,
+               std::map<std::string, Value, std::less<>>& given) {
+    const std::string where = std::string(policy) + ": ";
+    const size_t equals = pair.find('=');
+    if (equals == std::string_view::npos) refuse(where + quote(pair) + " is not key=value");
+    const std::string_view name = pair.substr(0, equals);
+    const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key& each) { return each.name == name; });
+    if (key == keys.end()) refuse(where + "no key " + quote(name) + "; there are " + names_of(keys));
+    const char* const canonical = key->stands_for != nullptr ? key->stands_for : key->name;
+    Value value;
+    try {
+        value = parse_value(*key, pair.substr(equals + 1));
+    } catch (const Error& error) {
+        refuse(where + error.what());
+    }
+    if (!given.emplace(canonical, std::move(value)).second)
+        refuse(where + quote(name) + " is given twice" +
+               (canonical == name ? "" : ", as it is another name of " + std::string(canonical)));
+}
+
+} // namespace
+
+std::vector<Key> keys_of(const PolicyKind& kind) {
+    std::vector<Key> keys;
+    if (kind.evicts) keys.push_back(budget_key);
+    keys.insert(keys.end(), storage_keys.begin(), storage_keys.end());
+    for (const Key& own : kind.keys) {
+        const auto common = std::find_if(keys.begin(), keys.end(),
+                                         [&](const Key& each) { return std::string_view(each.name) == own.name; });
+        if (common != keys.end())
+            *common = own;
+        else
+            keys.push_back(own);
+    }
+    return keys;
+}
+
+Config::Config(const PolicyKind& policy) : policy_(&policy) {
+    for (const Key& key : keys_of(policy))
+        if (*key.fallback != 0) defaults_.emplace(key.name, parse_value(key, key.fallback));
+}
+
+const Value& Config::at(std::string_view key) const {
+    const auto found = given_.find(key);
+    if (found != given_.end()) return found->second;
+    const auto otherwise = defaults_.find(key);
+    if (otherwise == defaults_.end())
+        throw Error(WINNOW_ERROR_INTERNAL,
+                    std::string(policy_->name) + " has no value for its key " + std::string(key));
+    return otherwise->second;
+}
+
+bool Config::has(std::string_view key) const { return given_.contains(key) || defaults_.contains(key); }
+
+Norm Config::k_norm() const { return norm_of(word("k_norm")); }
+
+Norm Config::v_norm() const { return norm_of(word("v_norm")); }
+
+std::optional<int64_t> Config::ring() const { return has("ring") ? std::optional(count("ring")) : std::nullopt; }
+
+std::optional<int64_t> Config::cadence() const {
+    return has("cadence") ? std::optional(count("cadence")) : std::nullopt;
+}
+
+Amount Config::budget() const { return has("budget") ? amount("budget") : Amount{Amount::Unit::share, 0, {1, 1}}; }
+
+Config parse(std::string_view text) {
+    const size_t colon = text.find(':');
+    const std::string_view name = text.substr(0, colon);
+    const PolicyKind* const kind = find_policy(name);
+    if (kind == nullptr) {
+        std::vector<std::string> names;
+        for (const PolicyKind* each : policies()) names.emplace_back(each->name);
+        refuse("no policy " + quote(name) + "; there are " + join(names));
+    }
+    Config config(*kind);
+    const std::vector<Key> keys = keys_of(*kind);
+    for (size_t begin = colon; begin < text.size();) {
+        const size_t end = std::min(text.find(',', begin + 1), text.size());
+        read_pair(name, keys, text.substr(begin + 1, end - begin - 1), config.given_);
+        begin = end;
+    }
+    std::erase_if(config.given_, [&](const auto& pair) {
+        const auto otherwise = config.defaults_.find(pair.first);
+        return otherwise != config.defaults_.end() && otherwise->second == pair.second;
+    });
+    const Amount budget = config.budget();
+    const std::optional<int64_t> ring = config.ring(), cadence = config.cadence();
+    if (budget.unit == Amount::Unit::tokens && config.sink() + ring.value_or(0) >= budget.count)
+        refuse(std::string(name) + ": sink=" + std::to_string(config.sink()) + " and ring=" +
+               std::to_string(ring.value_or(0)) + " leave nothing of budget=" + std::to_string(budget.count));
+    if (ring && *ring > 0 && cadence && *cadence > *ring)
+        refuse(std::string(name) + ": cadence=" + std::to_string(*cadence) +
+               " is more than ring=" + std::to_string(*ring) + " holds");
+    make_policy(config); // refuses what contradicts itself
+    return config;
+}
+
+std::string to_string(const Config& config) {
+    std::string text = config.policy_->name;
+    char separator = ':';
+    for (const Key& key : keys_of(*config.policy_)) {
+        const auto given = config.given_.find(key.name);
+        if (given == config.given_.end()) continue;
+        text.append(1, separator).append(key.name).append("=").append(spell(given->second));
+        separator = ',';
+    }
+    return text;
+}
+
+Config with_policy(const Config& config, std::string_view policy) {
+    const PolicyKind* const kind = find_policy(policy);
+    if (kind == nullptr) throw Error(WINNOW_ERROR_INTERNAL, "no policy " + quote(policy));
+    Config other(*kind);
+    std::vector<const char*> common{budget_key.name};
+    for (const Key& key : storage_keys) common.push_back(key.name);
+    for (const char* name : common)
+        if (config.has(name)) other.given_.insert_or_assign(name, config.at(name));
+    return other;
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,56 @@
+// One string chooses a policy, its budget and the formats: policy[:key=value,...]. docs/policies.md lists the keys.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/policy.hpp"
+
+namespace winnow::cache {
+
+class Config {
+public:
+    const PolicyKind& policy() const { return *policy_; }
+
+    // The value of a key, given or default. The key has to be one of the policy's, of that kind, and to have a value.
+    const Value& at(std::string_view key) const;
+    bool has(std::string_view key) const; // whether there is a value: not where it was left to depend on others
+    Amount amount(std::string_view key) const { return std::get<Amount>(at(key)); }
+    int64_t count(std::string_view key) const { return amount(key).count; }
+    double number(std::string_view key) const { return std::get<double>(at(key)); }
+    const std::string& word(std::string_view key) const { return std::get<std::string>(at(key)); }
+
+    // The common keys.
+    Type k() const { return format_of(word("k")); }
+    Type v() const { return format_of(word("v")); }
+    Norm k_norm() const;
+    Norm v_norm() const;
+    bool center() const { return word("center") == "on"; }
+    int64_t sink() const { return count("sink"); }
+    std::optional<int64_t> ring() const;    // none: as large as the budget allows
+    std::optional<int64_t> cadence() const; // none: as the ring allows
+    Amount budget() const;                  // of a policy that gives up nothing: the whole context
+
+    friend bool operator==(const Config& a, const Config& b) { return a.policy_ == b.policy_ && a.given_ == b.given_; }
+
+private:
+    friend Config parse(std::string_view text);
+    friend std::string to_string(const Config& config);
+    friend Config with_policy(const Config& config, std::string_view policy);
+    explicit Config(const PolicyKind& policy);
+
+    const PolicyKind* policy_;
+    std::map<std::string, Value, std::less<>> defaults_;
+    std::map<std::string, Value, std::less<>> given_; // only what differs from the default
+};
+
+// Throws Error (invalid argument) that quotes what is wrong and names what there is instead.
+Config parse(std::string_view text);
+// The canonical string, which parse takes back: what differs from the defaults, in the order of keys_of.
+std::string to_string(const Config& config);
+// Another policy with its own defaults and this configuration's values of the common keys.
+Config with_policy(const Config& config, std::string_view policy);
+
+} // namespace winnow::cache

@@ -1,0 +1,35 @@
+// The policies there are, one per file, and what they share.
+#pragma once
+
+#include "cache/config.hpp"
+#include "cache/policy.hpp"
+
+namespace winnow::cache {
+
+extern const PolicyKind none_policy;
+extern const PolicyKind window_policy;
+extern const PolicyKind random_policy;
+extern const PolicyKind scissorhands_policy;
+extern const PolicyKind h2o_policy;
+extern const PolicyKind hierarchical_policy;
+extern const PolicyKind adaptive_budget_policy;
+extern const PolicyKind winnow_policy;
+
+// Keys that several policies have, with one meaning.
+inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries that a token sees before it is judged",
+                                  "",      0,           1024};
+inline constexpr Key group_key = {"group", Kind::word, "mean", "how the query heads of a KV head become one",
+                                  "mean|maximum"};
+inline constexpr const char* statistic_choices = "score_magnitude|probability|probability_squared";
+
+Statistic statistic_of(std::string_view word);
+Group group_of(std::string_view word);
+
+// What all descriptions begin with: the sinks, the budget, and as recent what the ring holds dense at any time.
+Description basic(const Config& config, const LayerContext& context);
+
+// Protects the newest `tokens`, counted when the cache is fullest: a judgement protects fewer by those that come before
+// the next one.
+void protect_recent(Description& description, int64_t tokens);
+
+} // namespace winnow::cache

@@ -1,0 +1,64 @@
+// The list of policies, and what they share.
+#include "cache/policy.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cache/kinds.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array all = {&winnow_policy,       &window_policy,          &h2o_policy,    &scissorhands_policy,
+                            &hierarchical_policy, &adaptive_budget_policy, &random_policy, &none_policy};
+
+} // namespace
+
+std::span<const PolicyKind* const> policies() { return all; }
+
+const PolicyKind* find_policy(std::string_view name) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const PolicyKind* each) { return each->name == name; });
+    return found == all.end() ? nullptr : *found;
+}
+
+std::unique_ptr<Policy> make_policy(const Config& config) { return config.policy().make(config); }
+
+std::vector<int64_t> Policy::budgets(int64_t layers, int64_t tokens, int64_t, std::span<const LayerProfile>) const {
+    return std::vector<int64_t>(static_cast<size_t>(layers), tokens);
+}
+
+int64_t random_rank(uint64_t seed, int64_t head, int64_t position) {
+    // splitmix64's finaliser, once for each of the three numbers.
+    uint64_t bits = seed;
+    for (const int64_t each : {head, position, int64_t{0}}) {
+        bits = (bits ^ static_cast<uint64_t>(each)) + 0x9e3779b97f4a7c15u;
+        bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
+        bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
+        bits ^= bits >> 31;
+    }
+    return static_cast<int64_t>(bits >> 40);
+}
+
+Statistic statistic_of(std::string_view word) {
+    return word == "score_magnitude" ? Statistic::score_magnitude
+           : word == "probability"   ? Statistic::probability
+                                     : Statistic::probability_squared;
+}
+
+Group group_of(std::string_view word) { return word == "mean" ? Group::mean : Group::maximum; }
+
+Description basic(const Config& config, const LayerContext& context) {
+    Description description;
+    description.sink = config.sink();
+    description.budget = context.budget;
+    description.cadence = context.cadence;
+    description.target = context.budget;
+    description.recent = std::max<int64_t>(context.ring - context.cadence, 0);
+    return description;
+}
+
+void protect_recent(Description& description, int64_t tokens) {
+    description.recent = std::max(description.recent, tokens - description.cadence);
+}
+
+} // namespace winnow::cache

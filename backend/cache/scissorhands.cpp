@@ -1,0 +1,52 @@
+// Scissorhands (Liu et al., 2023): a token that was above the mean before will be again. Counts, over a history window,
+// how often a token had at least the mean probability; when the budget is full, half of it goes at once.
+// The paper keeps the last queries' weights; a decayed sum of the same mass takes their place: one number a token.
+#include <algorithm>
+#include <array>
+
+#include "cache/kinds.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array keys = {
+    Key{"history", Kind::count, "400", "queries that the count remembers", "", 1, 1 << 20},
+    Key{"recent", Kind::amount, "10", "newest tokens that stay: tokens or a share of the budget"},
+    Key{"drop", Kind::share, "1/2", "share of the budget that a judgement gives up once it is full"},
+    group_key,
+    grace_key,
+};
+
+class Scissorhands : public Policy {
+public:
+    explicit Scissorhands(Config config) : config_(std::move(config)) {}
+
+    Description describe(const LayerContext& context) const override {
+        Description description = basic(config_, context);
+        const double history = static_cast<double>(config_.count("history"));
+        description.importance = {Statistic::above_mean, Accumulation::decayed_sum, group_of(config_.word("group")),
+                                  1 - 1 / history};
+        description.ranking = Ranking::importance;
+        description.grace = config_.count("grace");
+        description.target = context.budget - floor_of(config_.amount("drop").share, context.budget);
+        description.recent = std::max(description.recent, tokens_of(config_.amount("recent"), context.budget));
+        return description;
+    }
+
+    bool keeps_importance() const override { return true; }
+
+private:
+    Config config_;
+};
+
+} // namespace
+
+constinit const PolicyKind scissorhands_policy = {
+    "scissorhands",
+    "tokens that were often above the mean, the sinks and the newest",
+    "Liu et al. 2023",
+    true,
+    keys,
+    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Scissorhands>(config); }};
+
+} // namespace winnow::cache

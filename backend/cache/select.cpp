@@ -1,0 +1,115 @@
+// The definition of a judgement.
+#include "cache/select.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+namespace winnow::cache {
+namespace {
+
+constexpr double least = -std::numeric_limits<double>::infinity();
+
+double importance_of(const Slot& slot) { return std::isnan(slot.importance) ? least : slot.importance; }
+
+double rank_of(const Description& description, const Slot& slot, int64_t head) {
+    const double importance = importance_of(slot);
+    double rank = importance;
+    switch (description.ranking) {
+    case Ranking::age: return static_cast<double>(slot.position);
+    case Ranking::random: return static_cast<double>(random_rank(description.seed, head, slot.position));
+    case Ranking::importance: return importance;
+    case Ranking::importance_per_query:
+        rank = importance / static_cast<double>(std::max<int64_t>(slot.queries_seen, 1));
+        break;
+    case Ranking::importance_value_distance: rank = importance * slot.value_distance; break;
+    case Ranking::importance_value_norm: rank = importance * slot.value_norm; break;
+    }
+    return std::isnan(rank) ? least : rank;
+}
+
+bool is_eligible(const Description& description, const Slot& slot, int64_t seen) {
+    return slot.position >= ceil_of(description.eligible_from, seen) &&
+           slot.position < ceil_of(description.eligible_until, seen) && slot.position >= description.eligible_first &&
+           slot.position < seen - description.eligible_last;
+}
+
+// The smallest importance that at least `quantile` of the head's tokens do not exceed.
+double quantile_of(const Description& description, std::span<const Slot> slots) {
+    std::vector<double> importances;
+    for (const Slot& slot : slots)
+        if (slot.alive) importances.push_back(importance_of(slot));
+    if (importances.empty()) return least;
+    std::sort(importances.begin(), importances.end());
+    const double rank = std::ceil(description.quantile * static_cast<double>(importances.size()));
+    return importances[static_cast<size_t>(std::max(rank, 1.0)) - 1];
+}
+
+struct Candidate {
+    double rank;
+    int64_t position;
+    size_t index;
+    friend bool operator<(const Candidate& a, const Candidate& b) {
+        return std::tie(a.rank, a.position, a.index) < std::tie(b.rank, b.position, b.index);
+    }
+};
+
+// Moves the smallest to the victims until there are `most` of them.
+void take(std::vector<Candidate>& candidates, int64_t most, std::vector<size_t>& victims) {
+    std::sort(candidates.begin(), candidates.end());
+    for (const Candidate& candidate : candidates) {
+        if (static_cast<int64_t>(victims.size()) >= most) return;
+        victims.push_back(candidate.index);
+    }
+}
+
+} // namespace
+
+Demand demand(const Description& description, int64_t occupied, int64_t incoming) {
+    Demand wanted;
+    wanted.must = std::max<int64_t>(occupied + incoming - description.budget, 0);
+    const Share& trigger = description.trigger;
+    if ((occupied + incoming) * trigger.whole <= description.budget * trigger.part) {
+        wanted.may = wanted.must;
+        return wanted;
+    }
+    int64_t surplus = occupied - description.target;
+    if (description.most > 0) surplus = std::min(surplus, description.most);
+    surplus = std::min(surplus, floor_of(description.most_share, occupied));
+    wanted.may = std::max(wanted.must, surplus);
+    return wanted;
+}
+
+bool is_protected(const Description& description, const Slot& slot, int64_t seen) {
+    return slot.anchor || slot.position < description.sink || slot.position >= seen - description.recent ||
+           slot.queries_seen < description.grace;
+}
+
+Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
+                 const Demand& wanted) {
+    const double quantile = description.threshold > 0 ? quantile_of(description, slots) : 0;
+    const double threshold = description.threshold * quantile;
+    std::vector<Candidate> dead, willing, others;
+    for (size_t i = 0; i < slots.size(); ++i) {
+        const Slot& slot = slots[i];
+        if (!slot.alive) {
+            dead.push_back({0, slot.position, i});
+            continue;
+        }
+        if (is_protected(description, slot, seen)) continue;
+        const bool below =
+            description.threshold == 0 || importance_of(slot) < threshold || importance_of(slot) == least;
+        std::vector<Candidate>& group = below && is_eligible(description, slot, seen) ? willing : others;
+        group.push_back({rank_of(description, slot, head), slot.position, i});
+    }
+    Selection selection;
+    const int64_t until = std::max(wanted.must, wanted.may);
+    take(dead, until, selection.victims);
+    take(willing, until, selection.victims);
+    take(others, wanted.must, selection.victims);
+    selection.missing = std::max<int64_t>(wanted.must - static_cast<int64_t>(selection.victims.size()), 0);
+    return selection;
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,49 @@
+// Who goes: the definition that select kernels are held to, in plain loops over one KV head's slots.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/policy.hpp"
+
+namespace winnow::cache {
+
+struct Slot {
+    int64_t position = 0;
+    float importance = 0;
+    int64_t queries_seen = 0;
+    float value_norm = 0;     // |v|
+    float value_distance = 0; // |v - mean output|
+    bool anchor = false;      // named by the host
+    bool alive = true;        // false: its token is gone, the slot only has to be overwritten
+};
+
+// What a judgement has to free, and up to how much it may.
+struct Demand {
+    int64_t must = 0;
+    int64_t may = 0;
+    friend bool operator==(const Demand&, const Demand&) = default;
+};
+
+// For a head with `occupied` slots, dead ones among them, and `incoming` tokens until the next judgement.
+Demand demand(const Description& description, int64_t occupied, int64_t incoming);
+
+struct Selection {
+    std::vector<size_t> victims; // indices of slots, in the order in which they go
+    int64_t missing = 0;         // how many of `must` could not be given up: the rest is protected
+};
+
+// Of tokens of one sequence of length `seen` (no position is that large), in KV head `head`:
+//  1. dead slots;
+//  2. tokens that are not protected, within the eligible positions, and below the threshold, until `may` is reached;
+//  3. if that is less than `must`, any others that are not protected.
+// Each of them by the ranking, the smallest first; ties by position, the older first, then by the slot's index. An
+// importance or a rank that is NaN is the least there is. A protected token never goes.
+Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
+                 const Demand& wanted);
+
+bool is_protected(const Description& description, const Slot& slot, int64_t seen);
+
+} // namespace winnow::cache

@@ -1,0 +1,27 @@
+// The sinks and the newest tokens: MLX's RotatingKVCache, StreamingLLM (Xiao et al., 2023).
+#include "cache/kinds.hpp"
+
+namespace winnow::cache {
+namespace {
+
+class Window : public Policy {
+public:
+    explicit Window(Config config) : config_(std::move(config)) {}
+    Description describe(const LayerContext& context) const override { return basic(config_, context); }
+    bool keeps_importance() const override { return false; }
+
+private:
+    Config config_;
+};
+
+} // namespace
+
+constinit const PolicyKind window_policy = {
+    "window",
+    "the sinks and the newest tokens",
+    "RotatingKVCache of MLX; Xiao et al. 2023 (StreamingLLM)",
+    true,
+    {},
+    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Window>(config); }};
+
+} // namespace winnow::cache

@@ -1,0 +1,60 @@
+// The default: how much of the output a token carries. Decayed sum of squared probabilities times the distance of the
+// token's value from the mean output; a quarter of the budget is recent. Where half of the context or more fits, a
+// window lost less when it was measured.
+#include <array>
+
+#include "cache/kinds.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array keys = {
+    Key{"budget", Kind::budget, "1/1", "of each KV head: share of the context or tokens; or bytes of the whole cache"},
+    Key{"k", Kind::format, "turbo4", "storage format of keys"},
+    Key{"v", Kind::format, "turbo3", "storage format of values"},
+    Key{"k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
+    Key{"recent", Kind::amount, "1/4", "newest tokens that stay: tokens or a share of the budget"},
+    Key{"decay", Kind::number, "0.998", "what a query token leaves of the importance before it", "", 0, 1},
+    Key{"statistic", Kind::word, "probability_squared", "what is observed", statistic_choices},
+    Key{"value", Kind::word, "distance", "importance times the norm of v - mean output, that of v, or alone",
+        "distance|norm|none"},
+    Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
+    group_key,
+    grace_key,
+};
+
+class Winnow : public Policy {
+public:
+    explicit Winnow(Config config) : config_(std::move(config)) {}
+
+    Description describe(const LayerContext& context) const override {
+        Description description = basic(config_, context);
+        if (context.budget >= ceil_of(config_.amount("window_from").share, context.context)) return description;
+        description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
+                                  group_of(config_.word("group")), config_.number("decay")};
+        const std::string& value = config_.word("value");
+        description.ranking = value == "distance" ? Ranking::importance_value_distance
+                              : value == "norm"   ? Ranking::importance_value_norm
+                                                  : Ranking::importance;
+        description.grace = config_.count("grace");
+        protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
+        return description;
+    }
+
+    bool keeps_importance() const override { return true; }
+
+private:
+    Config config_;
+};
+
+} // namespace
+
+constinit const PolicyKind winnow_policy = {
+    "winnow",
+    "tokens that carry much of the output, the sinks and the newest",
+    "measured on SmolLM2-135M",
+    true,
+    keys,
+    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Winnow>(config); }};
+
+} // namespace winnow::cache

@@ -1,0 +1,193 @@
+// Bytes and tokens of configurations, against figures worked out by hand, and as exact inverses of each other.
+#include "cache/budget.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "device/device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+const Shape smollm = {30, 3, 64, 64, 2048}; // SmolLM2-135M
+
+TEST(cache_budget, bytes_are_the_ones_worked_out) {
+    // turbo4 34 and turbo3 26 bytes a row of 64, f16 128.
+    const Bytes bytes = bytes_of({Type::turbo4, Type::turbo3, 64, 64, 52, true, true}, 512);
+    EXPECT_EQ(bytes.k, 460u * 34);
+    EXPECT_EQ(bytes.v, 460u * 26);
+    EXPECT_EQ(bytes.dense_k, 52u * 128);
+    EXPECT_EQ(bytes.dense_v, 52u * 128);
+    EXPECT_EQ(bytes.slot_map, 512u * 4);
+    EXPECT_EQ(bytes.importance, 512u * 4);
+    EXPECT_EQ(bytes.means, 512u);
+    EXPECT_EQ(bytes.total(), 460u * 60 + 52 * 256 + 512 * 8 + 512);
+    // Formats that are not packed are their own dense format; sizes of K and V differ.
+    EXPECT_EQ(bytes_of({Type::f32, Type::bf16, 80, 128, 10, false, false}, 30),
+              (Bytes{20 * 320, 20 * 256, 10 * 320, 10 * 256, 120, 0, 0}));
+    // Fewer tokens than dense rows.
+    EXPECT_EQ(bytes_of({Type::q8_0, Type::q8_0, 64, 64, 52, false, false}, 3), (Bytes{0, 0, 384, 384, 12, 0, 0}));
+}
+
+// docs/policies.md: bytes of K and V for a token, layer and head of 64, and the tokens of a share of 2048 in f16, with
+// 4 sinks and 32 newest dense, as the prototype counted them.
+TEST(cache_budget, agrees_with_the_prototypes_arithmetic) {
+    const auto per_token = [](Type k, Type v) {
+        const Bytes bytes = bytes_of({k, v, 64, 64, 0, false, false}, 1);
+        return bytes.k + bytes.v;
+    };
+    EXPECT_EQ(per_token(Type::f16, Type::f16), 256u);
+    EXPECT_EQ(per_token(Type::q8_0, Type::q8_0), 136u);
+    EXPECT_EQ(per_token(Type::turbo4, Type::turbo4), 68u);
+    EXPECT_EQ(per_token(Type::turbo4, Type::turbo3), 60u);
+    const auto rows = [](Type v, int64_t tokens) {
+        const Bytes bytes = bytes_of({Type::turbo4, v, 64, 64, 36, false, false}, tokens);
+        return bytes.k + bytes.v + bytes.dense_k + bytes.dense_v;
+    };
+    const uint64_t eighth = 2048 * 256 / 8, sixteenth = eighth / 2;
+    EXPECT_LE(rows(Type::turbo3, 974), eighth);
+    EXPECT_GT(rows(Type::turbo3, 975), eighth);
+    EXPECT_LE(rows(Type::turbo4, 864), eighth);
+    EXPECT_GT(rows(Type::turbo4, 865), eighth);
+    EXPECT_LE(rows(Type::turbo3, 428), sixteenth);
+    EXPECT_GT(rows(Type::turbo3, 429), sixteenth);
+}
+
+TEST(cache_budget, tokens_are_as_many_as_fit) {
+    std::mt19937_64 random(21);
+    const std::vector<std::string> formats = format_names();
+    for (int round = 0; round < 5000; ++round) {
+        const auto any = [&] { return format_of(formats[random() % formats.size()]); };
+        const Layout layout{any(),
+                            any(),
+                            static_cast<int64_t>(128 * (1 + random() % 4)),
+                            static_cast<int64_t>(128 * (1 + random() % 4)),
+                            static_cast<int64_t>(random() % 60),
+                            random() % 2 != 0,
+                            random() % 2 != 0};
+        const uint64_t bytes = random() % (uint64_t{1} << (10 + random() % 30));
+        const int64_t limit = static_cast<int64_t>(random() % 100000);
+        const int64_t tokens = tokens_in(layout, bytes, limit);
+        ASSERT_GE(tokens, 0);
+        ASSERT_LE(tokens, limit);
+        if (tokens > 0) {
+            ASSERT_LE(bytes_of(layout, tokens).total(), bytes);
+        }
+        if (tokens < limit) {
+            ASSERT_GT(bytes_of(layout, tokens + 1).total(), bytes);
+        }
+    }
+}
+
+TEST(cache_budget, a_plan_in_tokens_and_shares) {
+    const Plan quarter = plan(parse("h2o:budget=1/4"), smollm);
+    EXPECT_EQ(quarter.tokens, 512);
+    EXPECT_EQ(quarter.layer_tokens, std::vector<int64_t>(30, 512));
+    EXPECT_EQ(quarter.sink, 4);
+    EXPECT_EQ(quarter.ring, 48);
+    EXPECT_EQ(quarter.cadence, 32);
+    EXPECT_EQ(quarter.full_bytes, 90u * 2048 * 256);
+    EXPECT_EQ(quarter.bytes.total(), 90u * 512 * 264);
+    EXPECT_EQ(plan(parse("h2o:budget=512"), smollm).bytes, quarter.bytes);
+    EXPECT_EQ(plan(parse("h2o:budget=9999"), smollm).tokens, 2048); // the context is enough
+    EXPECT_EQ(plan(parse("none:k=q8_0,v=q8_0"), smollm).tokens, 2048);
+    EXPECT_EQ(plan(parse("window:budget=1/4"), smollm).bytes.importance, 0u);
+    EXPECT_EQ(plan(parse("window:center=on"), smollm).bytes.means, 90u * 512);
+}
+
+TEST(cache_budget, a_plan_in_bytes_is_as_large_as_fits) {
+    for (const char* options : {"winnow:", "window:k=q8_0,v=q4_0,", "h2o:ring=0,", "hierarchical:center=on,",
+                                "scissorhands:k=turbo2,v=turbo2,ring=20,"})
+        for (const uint64_t bytes : {3u << 20, 5000000u, 12345678u, 40u << 20}) {
+            const Config config = parse(std::string(options) + "budget=" + std::to_string(bytes) + "B");
+            const Plan made = plan(config, smollm);
+            const Layout layout{
+                config.k(),     config.v(), 64, 64, made.sink + made.ring, make_policy(config)->keeps_importance(),
+                config.center()};
+            EXPECT_EQ(made.bytes.total(), 90 * bytes_of(layout, made.tokens).total());
+            EXPECT_LE(made.bytes.total(), bytes) << options;
+            if (made.tokens < smollm.context) {
+                EXPECT_GT(90 * bytes_of(layout, made.tokens + 1).total(), bytes) << options;
+            }
+        }
+}
+
+TEST(cache_budget, the_ring_shrinks_where_it_would_take_half) {
+    const auto ring_and_cadence = [](const std::string& config) {
+        const Plan made = plan(parse(config), smollm);
+        return std::pair(made.ring, made.cadence);
+    };
+    using Pair = std::pair<int64_t, int64_t>;
+    // A sixteenth and a thirty-second of the f16 cache's bytes, as in the prototype: the latter without a ring.
+    EXPECT_EQ(ring_and_cadence("winnow:budget=2880K"), Pair(48, 32));
+    EXPECT_EQ(ring_and_cadence("winnow:budget=1440K").first, 0);
+    EXPECT_EQ(ring_and_cadence("window:budget=512"), Pair(48, 32));
+    EXPECT_EQ(ring_and_cadence("window:budget=104"), Pair(48, 13));
+    EXPECT_EQ(ring_and_cadence("window:budget=80"), Pair(32, 10));
+    EXPECT_EQ(ring_and_cadence("window:budget=64"), Pair(0, 8));
+    EXPECT_EQ(ring_and_cadence("window:budget=6"), Pair(0, 1));
+    EXPECT_EQ(ring_and_cadence("window:budget=64,ring=48,cadence=12"), Pair(48, 12)); // what is said is done
+    EXPECT_EQ(ring_and_cadence("window:budget=512,ring=30"), Pair(30, 20));
+    EXPECT_EQ(ring_and_cadence("window:budget=512,ring=0,cadence=100"), Pair(0, 100));
+}
+
+TEST(cache_budget, layers_of_a_plan_add_up) {
+    std::vector<LayerProfile> profile(30);
+    for (size_t i = 0; i < profile.size(); ++i) profile[i].entropy = static_cast<double>(i * i);
+    for (const char* text : {"adaptive_budget:budget=1/4", "adaptive_budget:budget=6M,k=turbo4,v=turbo3"}) {
+        const Config config = parse(text);
+        const Plan made = plan(config, smollm, profile);
+        EXPECT_EQ(std::accumulate(made.layer_tokens.begin(), made.layer_tokens.end(), int64_t{0}), 30 * made.tokens);
+        EXPECT_LT(made.layer_tokens.front(), made.layer_tokens.back());
+        // Rows cost the same in every layer, so that the whole costs as much as a flat one.
+        const std::vector<LayerProfile> flat(30);
+        EXPECT_EQ(made.bytes, plan(config, smollm, flat).bytes);
+        EXPECT_EQ(context_of(made, smollm, 29, .5).budget, made.layer_tokens[29]);
+        EXPECT_EQ(context_of(made, smollm, 29, .5).pressure, .5);
+    }
+}
+
+TEST(cache_budget, refuses_what_does_not_fit) {
+    const auto refusal = [](const std::string& config, const Shape& shape) -> std::string {
+        try {
+            plan(parse(config), shape);
+            return {};
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
+            return error.what();
+        }
+    };
+    const struct {
+        const char* config;
+        Shape shape;
+        const char* part;
+    } rows[] = {
+        {"none:k=q8_0", {1, 1, 80, 64, 100}, "k=q8_0 with head_size 80: expected a multiple of 32"},
+        {"none:v=affine4_g128", {1, 1, 64, 64, 100}, "v=affine4_g128 with v_head_size 64: expected a multiple of 128"},
+        {"none:k=turbo4", {1, 1, 592, 64, 100}, "k=turbo4 with head_size 592: expected at most 576"},
+        {"none", {0, 1, 64, 64, 100}, "layers is 0, expected 1 to 65536"},
+        {"none", {1, -1, 64, 64, 100}, "kv_heads is -1"},
+        {"none", {1, 1, 64, 64, int64_t{1} << 31}, "context is 2147483648, expected 1 to 2147483647"},
+        {"none", {65536, 65536, 65536, 65536, 2147483647}, "more than 2^64 bytes"},
+        {"window:budget=1/4,ring=48", {1, 1, 64, 64, 100}, "budget=1/4 is 25 tokens of a KV head, expected more than"},
+        {"window:budget=1K", {30, 3, 64, 64, 100}, "window: budget=1K is 0 tokens of a KV head"},
+        {"none", {1, 1, 64, 64, 4}, "none: the context is 4 tokens of a KV head, expected more than sink=4"},
+        {"winnow:budget=1/4,recent=1/1",
+         {1, 1, 64, 64, 2048},
+         "winnow: budget=1/4 is 512 tokens of a KV head in layer 0"},
+        {"hierarchical:budget=256,recent_deep=250",
+         {30, 3, 64, 64, 2048},
+         "is 256 tokens of a KV head in layer 20, expected at least 286: 4 sinks, 250 newest that stay, and "
+         "cadence=32"},
+        {"h2o:budget=64,grace=60", smollm, "expected at least 72: 4 sinks, 60 newest that stay, and cadence=8"},
+        {"window:budget=1/4,cadence=49", smollm, "cadence=49 is more than the ring of 48"},
+        {"adaptive_budget", smollm, "the profile has 0 layers, expected 30"},
+    };
+    for (const auto& [config, shape, part] : rows)
+        EXPECT_NE(refusal(config, shape).find(part), std::string::npos) << config << "\n" << refusal(config, shape);
+}
+
+} // namespace
+} // namespace winnow::cache

@@ -1,0 +1,334 @@
+// Judgements: whom select gives up, against a definition written another way, over random and hostile slots.
+#include "cache/select.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+
+namespace winnow::cache {
+namespace {
+
+using Random = std::mt19937;
+
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinite = std::numeric_limits<float>::infinity();
+
+int64_t below(Random& random, int64_t end) { return std::uniform_int_distribution<int64_t>(0, end - 1)(random); }
+
+Share random_share(Random& random) {
+    const int64_t whole = 1 + below(random, 8);
+    return {below(random, whole + 1), whole};
+}
+
+Description random_description(Random& random) {
+    Description description;
+    description.ranking = static_cast<Ranking>(below(random, 6));
+    description.seed = random();
+    description.sink = below(random, 6);
+    description.recent = below(random, 20);
+    description.grace = below(random, 4);
+    description.budget = 20 + below(random, 60);
+    description.trigger = random_share(random);
+    description.target = below(random, description.budget + 1);
+    description.most = below(random, 2) * below(random, 20);
+    if (below(random, 2) != 0) description.most_share = random_share(random);
+    if (below(random, 2) != 0) description.eligible_from = random_share(random);
+    if (below(random, 2) != 0) description.eligible_until = random_share(random);
+    description.eligible_first = below(random, 2) * below(random, 30);
+    description.eligible_last = below(random, 2) * below(random, 30);
+    const double thresholds[] = {0, 0, .1, .5, 1, 2};
+    description.threshold = thresholds[below(random, 6)];
+    const double quantiles[] = {0, .5, .99, 1};
+    description.quantile = quantiles[below(random, 4)];
+    return description;
+}
+
+std::vector<Slot> random_slots(Random& random, int64_t seen) {
+    const float hostile[] = {0, -0.0f, nan_value, infinite, 1, 1, 1e-40f, 3e38f};
+    const auto number = [&] {
+        return below(random, 3) == 0 ? hostile[below(random, 8)] : std::uniform_real_distribution<float>(0, 4)(random);
+    };
+    std::vector<Slot> slots;
+    for (int64_t i = below(random, 80); i > 0; --i)
+        slots.push_back({below(random, seen), number(), below(random, 20), number(), number(), below(random, 12) == 0,
+                         below(random, 8) != 0});
+    return slots;
+}
+
+// ---- The definition, once more -------------------------------------------------------------------------------------
+
+bool stays(const Description& d, const Slot& slot, int64_t seen) {
+    if (slot.anchor) return true;
+    if (slot.position < d.sink) return true;
+    if (slot.position + d.recent >= seen) return true;
+    return slot.queries_seen < d.grace;
+}
+
+// In long double, NaN as the least. Exact for products of two floats.
+long double rank(const Description& d, const Slot& slot, int64_t head) {
+    const long double nothing = -std::numeric_limits<long double>::infinity();
+    const long double importance = std::isnan(slot.importance) ? nothing : slot.importance;
+    long double value = importance;
+    if (d.ranking == Ranking::age) value = slot.position;
+    if (d.ranking == Ranking::random) value = random_rank(d.seed, head, slot.position);
+    if (d.ranking == Ranking::importance_per_query)
+        value = static_cast<double>(importance) / static_cast<double>(std::max<int64_t>(1, slot.queries_seen));
+    if (d.ranking == Ranking::importance_value_distance) value = importance * slot.value_distance;
+    if (d.ranking == Ranking::importance_value_norm) value = importance * slot.value_norm;
+    return std::isnan(value) ? nothing : value;
+}
+
+bool within(const Description& d, const Slot& slot, int64_t seen) {
+    const auto p = static_cast<double>(slot.position), n = static_cast<double>(seen);
+    const auto share = [](const Share& s) { return static_cast<double>(s.part) / static_cast<double>(s.whole); };
+    // Halves of tokens: positions are whole, so a little less or more than the bound makes no difference.
+    return p > n * share(d.eligible_from) - 1e-6 && p < n * share(d.eligible_until) - 1e-6 &&
+           slot.position >= d.eligible_first && slot.position + d.eligible_last < seen;
+}
+
+bool is_below(const Description& d, const std::vector<Slot>& slots, const Slot& slot) {
+    if (d.threshold == 0 || std::isnan(slot.importance)) return true;
+    // The quantile by counting: the smallest importance that enough others do not exceed.
+    double quantile = infinite;
+    int64_t alive = 0;
+    for (const Slot& each : slots) alive += each.alive ? 1 : 0;
+    for (const Slot& candidate : slots) {
+        if (!candidate.alive) continue;
+        const double bound = std::isnan(candidate.importance) ? -infinite : candidate.importance;
+        int64_t reached = 0;
+        for (const Slot& each : slots)
+            if (each.alive && (std::isnan(each.importance) || each.importance <= bound)) ++reached;
+        if (static_cast<double>(reached) >= d.quantile * static_cast<double>(alive))
+            quantile = std::min(quantile, bound);
+    }
+    return slot.importance < d.threshold * quantile;
+}
+
+// Whom a slot goes with: 0 the dead, 1 those below the threshold at eligible positions, 2 others, 3 nobody.
+std::vector<int> grades(const Description& d, const std::vector<Slot>& slots, int64_t seen) {
+    std::vector<int> all;
+    for (const Slot& slot : slots)
+        all.push_back(!slot.alive                                         ? 0
+                      : stays(d, slot, seen)                              ? 3
+                      : is_below(d, slots, slot) && within(d, slot, seen) ? 1
+                                                                          : 2);
+    return all;
+}
+
+// The one that goes next: by grade, rank, position, index; none is left at size().
+size_t next(const Description& d, const std::vector<Slot>& slots, const std::vector<int>& grade, int64_t head,
+            const std::set<size_t>& gone, bool forced) {
+    size_t best = slots.size();
+    for (size_t i = 0; i < slots.size(); ++i) {
+        if (gone.contains(i)) continue;
+        const int own = grade[i];
+        if (own == 3 || (own == 2 && !forced)) continue;
+        if (best == slots.size()) {
+            best = i;
+            continue;
+        }
+        const int other = grade[best];
+        const long double mine = own == 0 ? 0 : rank(d, slots[i], head),
+                          theirs = other == 0 ? 0 : rank(d, slots[best], head);
+        if (own < other ||
+            (own == other && (mine < theirs || (mine == theirs && slots[i].position < slots[best].position))))
+            best = i;
+    }
+    return best;
+}
+
+TEST(cache_select, takes_the_smallest_by_another_definition) {
+    Random random(11);
+    int64_t victims = 0, missing = 0, limited = 0;
+    for (int round = 0; round < 2000; ++round) {
+        const int64_t seen = 1 + below(random, 120), head = below(random, 4);
+        const Description d = random_description(random);
+        const std::vector<Slot> slots = random_slots(random, seen);
+        const Demand wanted = {below(random, 40), below(random, 40)};
+        const Selection selection = select(d, slots, seen, head, wanted);
+        const std::vector<int> grade = grades(d, slots, seen);
+        std::set<size_t> gone;
+        for (const size_t victim : selection.victims) {
+            const bool forced = static_cast<int64_t>(gone.size()) < wanted.must;
+            ASSERT_EQ(victim, next(d, slots, grade, head, gone, forced)) << "round " << round;
+            gone.insert(victim);
+        }
+        const auto count = static_cast<int64_t>(gone.size());
+        const int64_t until = std::max(wanted.must, wanted.may);
+        ASSERT_LE(count, until);
+        // It stops only where nobody is left who may go.
+        if (count < until) {
+            ASSERT_EQ(next(d, slots, grade, head, gone, count < wanted.must), slots.size());
+        }
+        ASSERT_EQ(selection.missing, std::max<int64_t>(wanted.must - count, 0));
+        victims += count;
+        missing += selection.missing;
+        limited += count < until ? 1 : 0;
+    }
+    EXPECT_GT(victims, 10000);
+    EXPECT_GT(missing, 500);
+    EXPECT_GT(limited, 200);
+}
+
+TEST(cache_select, never_gives_up_a_protected_token) {
+    Random random(12);
+    for (int round = 0; round < 2000; ++round) {
+        const int64_t seen = 1 + below(random, 120);
+        const Description d = random_description(random);
+        const std::vector<Slot> slots = random_slots(random, seen);
+        for (const size_t victim : select(d, slots, seen, 0, {1000, 1000}).victims)
+            ASSERT_FALSE(slots[victim].alive && stays(d, slots[victim], seen));
+        for (const Slot& slot : slots) ASSERT_EQ(is_protected(d, slot, seen), stays(d, slot, seen));
+    }
+}
+
+TEST(cache_select, does_not_depend_on_where_slots_lie) {
+    Random random(13);
+    for (int round = 0; round < 500; ++round) {
+        const int64_t seen = 100;
+        const Description d = random_description(random);
+        std::vector<Slot> slots = random_slots(random, seen);
+        for (size_t i = 0; i < slots.size(); ++i) slots[i].position = static_cast<int64_t>(i); // each but once
+        const auto positions = [&](const Selection& selection) {
+            std::vector<int64_t> all;
+            for (const size_t victim : selection.victims) all.push_back(slots[victim].position);
+            return all;
+        };
+        const Demand wanted = {below(random, 40), below(random, 40)};
+        const std::vector<int64_t> before = positions(select(d, slots, seen, 1, wanted));
+        EXPECT_EQ(positions(select(d, slots, seen, 1, wanted)), before);
+        std::shuffle(slots.begin(), slots.end(), random);
+        EXPECT_EQ(positions(select(d, slots, seen, 1, wanted)), before);
+    }
+}
+
+std::vector<Slot> tokens(const std::vector<float>& importances) {
+    std::vector<Slot> slots;
+    for (const float importance : importances)
+        slots.push_back({static_cast<int64_t>(slots.size()), importance, 100, 1, 1, false, true});
+    return slots;
+}
+
+using Victims = std::vector<size_t>;
+
+TEST(cache_select, older_goes_first_where_they_tie) {
+    Description d;
+    d.ranking = Ranking::importance;
+    std::vector<Slot> slots = tokens({1, 0, -0.0f, 0, 1});
+    EXPECT_EQ(select(d, slots, 5, 0, {4, 0}).victims, (Victims{1, 2, 3, 0}));
+    std::swap(slots[1].position, slots[3].position);
+    EXPECT_EQ(select(d, slots, 5, 0, {3, 0}).victims, (Victims{3, 2, 1}));
+    slots = tokens({2, 2});
+    slots[0].position = slots[1].position = 0; // as of two sequences: the slot's number decides
+    EXPECT_EQ(select(d, slots, 5, 0, {2, 0}).victims, (Victims{0, 1}));
+}
+
+TEST(cache_select, nan_is_the_least_and_infinity_the_most) {
+    Description d;
+    d.ranking = Ranking::importance;
+    EXPECT_EQ(select(d, tokens({infinite, 0, nan_value, 1, -1}), 5, 0, {5, 0}).victims, (Victims{2, 4, 1, 3, 0}));
+    d.ranking = Ranking::importance_value_distance;
+    std::vector<Slot> slots = tokens({3, 2, 1});
+    slots[0].value_distance = nan_value;
+    slots[1].value_distance = infinite;
+    EXPECT_EQ(select(d, slots, 3, 0, {3, 0}).victims, (Victims{0, 2, 1}));
+}
+
+TEST(cache_select, dead_slots_are_the_first_and_need_no_permission) {
+    Description d;
+    d.sink = 2;
+    d.recent = 2;
+    d.threshold = 1;
+    std::vector<Slot> slots = tokens({9, 9, 9, 9, 9, 9});
+    slots[5].alive = slots[0].alive = false; // would be protected
+    EXPECT_EQ(select(d, slots, 6, 0, {1, 0}).victims, (Victims{0}));
+    EXPECT_EQ(select(d, slots, 6, 0, {0, 6}).victims, (Victims{0, 5}));
+    const Selection all = select(d, slots, 6, 0, {6, 0});
+    EXPECT_EQ(all.victims, (Victims{0, 5, 2, 3}));
+    EXPECT_EQ(all.missing, 2);
+}
+
+TEST(cache_select, says_when_everything_is_protected) {
+    Description d;
+    d.recent = 10;
+    const Selection selection = select(d, tokens({1, 2, 3}), 3, 0, {2, 3});
+    EXPECT_TRUE(selection.victims.empty());
+    EXPECT_EQ(selection.missing, 2);
+}
+
+TEST(cache_select, threshold_is_relative_to_the_quantile) {
+    Description d;
+    d.ranking = Ranking::importance;
+    d.threshold = .5;
+    d.quantile = .99;
+    std::vector<float> importances(100, 10.0f); // the 99% quantile: one larger does not move it
+    importances[7] = 1000;
+    importances[3] = 4.9f;
+    importances[4] = 5; // not below
+    importances[5] = 4;
+    EXPECT_EQ(select(d, tokens(importances), 100, 0, {0, 50}).victims, (Victims{5, 3}));
+    EXPECT_EQ(select(d, tokens(importances), 100, 0, {3, 50}).victims, (Victims{5, 3, 4})); // the budget demands it
+    d.quantile = 1;
+    EXPECT_EQ(select(d, tokens(importances), 100, 0, {0, 50}).victims.size(), 50u);
+}
+
+TEST(cache_select, eligible_positions_are_exact) {
+    Description d;
+    d.eligible_from = {1, 4};
+    d.eligible_until = {3, 4};
+    const auto range = [&](int64_t seen) {
+        std::vector<float> importances(static_cast<size_t>(seen), 1.0f);
+        const Victims victims = select(d, tokens(importances), seen, 0, {0, seen}).victims;
+        return victims.empty() ? std::pair<size_t, size_t>(0, 0) : std::pair(victims.front(), victims.back());
+    };
+    EXPECT_EQ(range(100), (std::pair<size_t, size_t>(25, 74)));
+    EXPECT_EQ(range(101), (std::pair<size_t, size_t>(26, 75))); // 25.25 .. 75.75
+    d.eligible_first = 30;
+    d.eligible_last = 40;
+    EXPECT_EQ(range(100), (std::pair<size_t, size_t>(30, 59)));
+}
+
+TEST(cache_select, demand_counts_what_comes) {
+    Description d;
+    d.budget = d.target = 100;
+    EXPECT_EQ(demand(d, 68, 32), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 90, 32), (Demand{22, 22}));
+    EXPECT_EQ(demand(d, 100, 32), (Demand{32, 32}));
+    d.target = 50; // half of it goes at once
+    EXPECT_EQ(demand(d, 68, 32), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 100, 32), (Demand{32, 50}));
+    d.trigger = {7, 10};
+    d.target = 0;
+    EXPECT_EQ(demand(d, 38, 32), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 39, 32), (Demand{0, 39}));
+    d.most = 16;
+    EXPECT_EQ(demand(d, 39, 32), (Demand{0, 16}));
+    EXPECT_EQ(demand(d, 99, 32), (Demand{31, 31}));
+    d.most = 0;
+    d.most_share = {1, 10};
+    EXPECT_EQ(demand(d, 59, 32), (Demand{0, 5}));
+    d.trigger = {0, 1};
+    EXPECT_EQ(demand(d, 10, 1), (Demand{0, 1}));
+}
+
+TEST(cache_select, random_ranks_are_even_and_differ_between_seeds_and_heads) {
+    std::vector<int> counts(8);
+    int64_t same = 0;
+    for (int64_t position = 0; position < 8000; ++position) {
+        const int64_t rank_here = random_rank(5, 1, position);
+        ASSERT_GE(rank_here, 0);
+        ASSERT_LT(rank_here, 1 << 24);
+        ++counts[static_cast<size_t>(rank_here >> 21)];
+        same += rank_here == random_rank(6, 1, position) || rank_here == random_rank(5, 2, position) ? 1 : 0;
+    }
+    for (const int count : counts) EXPECT_NEAR(count, 1000, 150); // five standard deviations
+    EXPECT_LT(same, 5);
+    EXPECT_EQ(random_rank(1, 2, 3), random_rank(1, 2, 3));
+}
+
+} // namespace
+} // namespace winnow::cache
