@@ -1,10 +1,15 @@
 """llama-perplexity gives the same number on ggml's CPU backend and on Winnow, and Winnow computed every layer.
 
 Once in batches as prompts are taken, two sequences at a time, and, over fewer tokens, in steps of a few tokens as
-generation takes them. With quantized caches the number is at least as good as the CPU backend's: that one rounds
-queries to 8 bits as well, Winnow does not.
+generation takes them.
+
+A quantized cache moves the probabilities of the next token. By how much is measured as their mean divergence
+(Kullback's and Leibler's) from those over an f16 cache, which Winnow must not make larger than ggml's CPU backend does:
+that one rounds queries to 8 bits as well, Winnow does not. Perplexity tells less: codes flip with the last bit of a
+key, and two exact orders of arithmetic differ in it by as much as a cache of 8 bits costs.
 """
 
+import math
 import re
 from pathlib import Path
 
@@ -13,28 +18,46 @@ from llama_cpp import expect
 
 TOLERANCE = 0.003  # relative; rounding in another order gives less than a tenth of it
 CONTEXT = 512
-# Types of caches, and by how much, relative, the perplexity may be above the CPU backend's by chance: codes that flip
-# with the last bit of a key make two exact orders of arithmetic differ by .03% and .6% over these tokens.
-PACKED_CACHES = {"q8_0": 0.001, "q4_0": 0.005}
-PACKED_CHUNKS = 4
+PACKED_CACHES = ("q8_0", "q4_0")
+PACKED_CHUNKS = 8
+# How many standard errors the two mean divergences may be apart by chance. Theirs, over tokens, are added as squares;
+# since both means are over the same tokens, that is more than the error of the difference.
+CHANCE = 3
+RESOLUTION = 0.25  # there have to be so many tokens that chance is less than this of the divergence
 FEWEST_SCORED = 4000  # tokens; over fewer, the text would say little about the model
 
 
-def perplexity(host, options, batch, chunks, winnow, cache="f16"):
-    """(perplexity, chunks, layers, report)"""
+def run(host, options, *arguments, batch, chunks, winnow, cache="f16"):
+    """(output, chunks, layers, report)"""
     arguments = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", 2 * CONTEXT, "-ub", batch, "-fa", "on",
-                 "-t", 2, "--no-warmup", "-lv", 4, "-ctk", cache, "-ctv", cache]
+                 "-t", 2, "--no-warmup", "-lv", 4, "-ctk", cache, "-ctv", cache, *arguments]
     if chunks:
         arguments += ["--chunks", chunks]
     if winnow:
         arguments += ["-dev", "Winnow"]
     out, err, report = host.run("llama-perplexity", *arguments, winnow=winnow)
     text = out + err
-    number = re.search(r"Final estimate: PPL = ([\d.]+)", text)
-    counted = re.search(r"calculating perplexity over (\d+) chunks", text)
+    counted = re.search(r"(?:computing|calculating perplexity) over (\d+) chunks", text)
     layers = re.search(r"n_layer += (\d+)", text)
-    expect(number and counted and layers, f"llama-perplexity gave no result:\n{text[-2000:]}")
-    return float(number[1]), int(counted[1]), int(layers[1]), report
+    expect(counted and layers, f"llama-perplexity gave no result:\n{text[-2000:]}")
+    return text, int(counted[1]), int(layers[1]), report
+
+
+def perplexity(host, options, batch, chunks, winnow):
+    """(perplexity, chunks, layers, report)"""
+    text, counted, layers, report = run(host, options, batch=batch, chunks=chunks, winnow=winnow)
+    number = re.search(r"Final estimate: PPL = ([\d.]+)", text)
+    expect(number, f"llama-perplexity gave no result:\n{text[-2000:]}")
+    return float(number[1]), counted, layers, report
+
+
+def divergence(host, options, base, winnow, cache):
+    """(mean over tokens, its standard error, chunks, layers, report)"""
+    text, chunks, layers, report = run(host, options, "--kl-divergence", "--kl-divergence-base", base, batch=CONTEXT,
+                                       chunks=PACKED_CHUNKS, winnow=winnow, cache=cache)
+    number = re.search(r"Mean +KLD: +(\S+) ± +(\S+)", text)
+    expect(number, f"llama-perplexity gave no divergence:\n{text[-2000:]}")
+    return float(number[1]), float(number[2]), chunks, layers, report
 
 
 def expect_calls(report, layers, chunks, batch, cache="f16"):
@@ -64,15 +87,27 @@ def compare(host, options, batch, chunks, fewest_scored):
     expect(difference <= TOLERANCE, f"perplexity differs by {100 * difference:.3f}%")
 
 
-def compare_packed(host, options, cache, chance):
-    expected, _, _, _ = perplexity(host, options, CONTEXT, PACKED_CHUNKS, winnow=False, cache=cache)
-    value, chunks, layers, report = perplexity(host, options, CONTEXT, PACKED_CHUNKS, winnow=True, cache=cache)
+def compare_packed(host, options, base, cache):
+    expected, expected_error, _, _, _ = divergence(host, options, base, winnow=False, cache=cache)
+    value, error, chunks, layers, report = divergence(host, options, base, winnow=True, cache=cache)
     attention, appends = expect_calls(report, layers, chunks, CONTEXT, cache)
-    print(f"{cache} caches: {chunks} chunks of {CONTEXT} tokens, CPU {expected:.4f}, Winnow on {report['device']} "
-          f"({report['platform']}) {value:.4f}, {100 * (value - expected) / expected:+.4f}%; {layers} layers, "
-          f"{attention} attention and {appends} append calls each")
-    expect(value <= expected * (1 + chance),
-           f"perplexity with {cache} caches is {value}, ggml's CPU backend's {expected}")
+    chance = CHANCE * math.hypot(error, expected_error)
+    print(f"{cache} caches: {chunks} chunks of {CONTEXT} tokens, divergence from f16 caches on the CPU "
+          f"{expected:.6f} +- {expected_error:.6f}, with Winnow on {report['device']} ({report['platform']}) "
+          f"{value:.6f} +- {error:.6f}; {layers} layers, {attention} attention and {appends} append calls each")
+    expect(chance <= RESOLUTION * expected, f"by chance they may differ by {chance:.6f}: too much to tell anything")
+    expect(value <= expected + chance, f"the divergence with {cache} caches is {value:.6f}, ggml's CPU backend's is "
+           f"{expected:.6f}, and by chance it may be {chance:.6f} more")
+
+
+def compare_all_packed(host, options):
+    base = options.work / "perplexity-base.bin"
+    try:
+        run(host, options, "--kl-divergence-base", base, batch=CONTEXT, chunks=PACKED_CHUNKS, winnow=False)
+        for cache in PACKED_CACHES:
+            compare_packed(host, options, base, cache)
+    finally:
+        base.unlink(missing_ok=True)  # 25 MB for a chunk
 
 
 def test():
@@ -87,8 +122,7 @@ def test():
     options.text.write_text(f"{prose}\n\n{prose}", encoding="utf-8")
     host = llama_cpp.Host(options)
     if options.packed:
-        for cache, chance in PACKED_CACHES.items():
-            compare_packed(host, options, cache, chance)
+        compare_all_packed(host, options)
         return
     compare(host, options, batch=256, chunks=None, fewest_scored=FEWEST_SCORED)
     compare(host, options, batch=4, chunks=1, fewest_scored=1)
