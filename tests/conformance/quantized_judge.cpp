@@ -179,7 +179,7 @@ private:
         double products = 0, squares = 0, products_error = 0, squares_error = 0;
         for (size_t at = 0; at < size_; ++at) {
             const Range quotient = around(x_[at], error_) / way.scale;
-            const std::string wrong = judge_code(at, nearest(quotient.low), nearest(quotient.high));
+            std::string wrong = judge_code(at, nearest(quotient.low), nearest(quotient.high));
             if (!wrong.empty()) return wrong;
             const double value = iq4_nl_values[size_t(got_.codes[at])], x = std::fabs(x_[at]), more = x + error_;
             products += value * x_[at] * x * x;
