@@ -144,8 +144,10 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
 TEST(cache_config, quotes_without_control_characters_and_not_for_ever) {
     EXPECT_EQ(quote("a\n\x7f\x01"), "\"a\\x0a\\x7f\\x01\"");
     EXPECT_EQ(quote("\xc3\xa9"), "\"\xc3\xa9\"");
-    EXPECT_EQ(quote(std::string(81, 'x')), "\"" + std::string(80, 'x') + "...\"");
-    EXPECT_EQ(quote(std::string(79, 'x') + "\xc3\xa9"), "\"" + std::string(79, 'x') + "...\"");
+    const std::string quoted_80 = std::string("\"").append(80, 'x') + "...\"";
+    const std::string quoted_79 = std::string("\"").append(79, 'x') + "...\"";
+    EXPECT_EQ(quote(std::string(81, 'x')), quoted_80);
+    EXPECT_EQ(quote(std::string(79, 'x') + "\xc3\xa9"), quoted_79);
     EXPECT_LT(refusal(std::string(100000, 'x')).size(), 400u);
 }
 
