@@ -15,19 +15,26 @@ import made_log  # noqa: E402
 from winnow_eval import Failure, configs, logs, perplexity, text  # noqa: E402
 from winnow_eval.host import Host, Run, calls_per_layer, essence  # noqa: E402
 
+NLL = [3.9, 4.05, 3.7, 4.12]  # of the base
 LN_RATIO = [0.07676, 0.01312, -0.0061, 0.05]
 KLD = [0.04653, 0.03053, 0.05386, 0.04041]
 SAME_TOP = [80.952, 92.064, 85.714, 90.476]
 
 
 def printed():
-    return made_log.divergence(LN_RATIO, KLD, SAME_TOP)
+    return made_log.divergence(NLL, LN_RATIO, KLD, SAME_TOP)
+
+
+def of_base(nll=NLL):
+    """The base's perplexity after each context, as it is printed."""
+    return [round(ppl, 4) for ppl in made_log.running_perplexity(nll)]
 
 
 class Divergence(unittest.TestCase):
     def test_numbers(self):
-        found = logs.divergence(printed(), 4)
-        self.assertEqual((found["ppl"], found["ppl_base"], found["kld_p99"]), (53.474489, 51.71, 0.399526))
+        found = logs.divergence(printed(), 4, of_base())
+        self.assertAlmostEqual(found["ppl"], math.exp(statistics.fmean(NLL) + statistics.fmean(LN_RATIO)), delta=1e-6)
+        self.assertEqual((found["ppl_base"], found["kld_p99"]), (of_base()[-1], 0.399526))
         ratio = math.exp(statistics.fmean(LN_RATIO))
         self.assertAlmostEqual(found["ppl_increase_percent"], 100 * (ratio - 1), delta=1e-3)
         for key, values in (("ln_ratio", LN_RATIO), ("kld", KLD), ("same_top", SAME_TOP)):
@@ -38,13 +45,27 @@ class Divergence(unittest.TestCase):
         self.assertAlmostEqual(found["same_top_se"], statistics.stdev(SAME_TOP) / 2, delta=2e-3)
         self.assertAlmostEqual(found["ppl_increase_se"], 100 * ratio * statistics.stdev(LN_RATIO) / 2, delta=2e-3)
 
+    def test_the_base_against_itself_is_nothing(self):
+        same = made_log.divergence(NLL, [0.0] * 4, [0.0] * 4, [100.0] * 4)
+        self.assertRegex(same, r"Mean ln\(PPL\(Q\)/PPL\(base\)\) +: +0.00042")  # llama-perplexity's own is not
+        found = logs.divergence(same, 4, logs.running_perplexity(made_log.base(NLL), 4))
+        self.assertEqual((found["ppl_increase_percent"], found["ppl_increase_se"]), (0, 0))
+        self.assertEqual(found["per_context"]["ln_ratio"], [0] * 4)
+
+    def test_the_perplexity_of_the_base(self):
+        self.assertEqual(logs.running_perplexity(made_log.base(NLL), 4), of_base())
+        with self.assertRaisesRegex(Failure, "4 of 5 contexts"):
+            logs.running_perplexity(made_log.base(NLL), 5)
+        with self.assertRaisesRegex(Failure, "finite"):
+            logs.running_perplexity("[1]12.5000,[2]nan,", 2)
+
     def test_what_is_not_all_there(self):
         with self.assertRaisesRegex(Failure, "4 of 5 contexts"):
-            logs.divergence(printed(), 5)
+            logs.divergence(printed(), 5, of_base())
         with self.assertRaisesRegex(Failure, "contexts"):
-            logs.divergence(printed().split("Mean PPL")[0], 4)
+            logs.divergence(printed().split("Mean PPL")[0], 4, of_base())
         with self.assertRaisesRegex(Failure, "finite"):
-            logs.divergence(printed().replace("99.0%   KLD:   0.399526", "99.0%   KLD:   nan"), 4)
+            logs.divergence(printed().replace("99.0%   KLD:   0.399526", "99.0%   KLD:   nan"), 4, of_base())
 
     def test_running_means_are_undone(self):
         self.assertEqual(logs.each([4.0, 3.0, 4.0]), [4.0, 2.0, 6.0])

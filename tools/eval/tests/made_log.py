@@ -1,6 +1,10 @@
 """Made-up output of llama.cpp's programs, laid out as they print it."""
 
+import math
 import statistics
+
+# What the base finds very unlikely is kept as likelier than it was: llama-perplexity's ln(PPL(Q)/PPL(base)) is off.
+CLIPPED = (0.0004, 0.0, 0.0011, 0.0002)
 
 
 def means(values):
@@ -8,15 +12,29 @@ def means(values):
     return [statistics.fmean(values[:count]) for count in range(1, len(values) + 1)]
 
 
-def divergence(ln_ratio, kld, same_top):
-    """stdout of llama-perplexity --kl-divergence over contexts with these values."""
+def running_perplexity(nll):
+    """What llama-perplexity takes after each context from the negative log-likelihoods of all so far."""
+    return [math.exp(mean) for mean in means(nll)]
+
+
+def base(nll):
+    """stdout of llama-perplexity over contexts with these negative log-likelihoods."""
+    printed = [f"[{number}]{ppl:.4f}," for number, ppl in enumerate(running_perplexity(nll), start=1)]
+    return f"0.03 minutes\n{''.join(printed)}\n"
+
+
+def divergence(nll, ln_ratio, kld, same_top):
+    """stdout of llama-perplexity --kl-divergence over contexts with these values; nll: the base's."""
+    nll = [one + ratio for one, ratio in zip(nll, ln_ratio, strict=True)]
+    ln_ratio = [ratio + CLIPPED[number % len(CLIPPED)] for number, ratio in enumerate(ln_ratio)]
+    perplexities = running_perplexity(nll)
     lines = ["", "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              Δp RMS"]
-    rows = zip(means(ln_ratio), means(kld), means(same_top))
-    lines += [f"{number:4d}      56.6171 ±   23.0275    {ratio:10.5f} ±    0.04560    {mean:10.5f} ±    0.00739     "
-              f"3.316 ±  0.763 %    {top:6.3f} ±  4.987 %" for number, (ratio, mean, top) in enumerate(rows, start=1)]
+    rows = zip(perplexities, means(ln_ratio), means(kld), means(same_top))
+    lines += [f"{number:4d}    {ppl:9.4f} ±   23.0275    {ratio:10.5f} ±    0.04560    {mean:10.5f} ±    0.00739     "
+              f"3.316 ±  0.763 %    {top:6.3f} ±  4.987 %" for number, (ppl, ratio, mean, top) in enumerate(rows, start=1)]
     return "\n".join([*lines, "", "====== Perplexity statistics ======",
-                      "Mean PPL(Q)                   :  53.474489 ±  10.713501",
-                      "Mean PPL(base)                :  51.710000 ±  10.100938",
+                      f"Mean PPL(Q)                   : {perplexities[-1]:10.6f} ±  10.713501",
+                      "Mean PPL(base)                :  51.640000 ±  10.100938",
                       f"Mean ln(PPL(Q)/PPL(base))     : {statistics.fmean(ln_ratio):10.6f} ±   0.019732",
                       "Mean PPL(Q)/PPL(base)         :   1.057183 ±   0.020861", "",
                       f"Mean    KLD: {statistics.fmean(kld):10.6f} ±   0.004225", "Maximum KLD:   0.538167",

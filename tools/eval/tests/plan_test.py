@@ -5,6 +5,7 @@
 
 import contextlib
 import json
+import math
 import sys
 import tempfile
 import unittest
@@ -19,6 +20,7 @@ from winnow_eval.host import Host, Run  # noqa: E402
 LAYERS = 2
 CELLS = 4096
 COUNT = 3
+NLL, LN_RATIO = [3.9, 4.0, 3.7], [0.01, 0.03, 0.02]  # of the base; of all others against it
 POLICY = "h2o:budget=1/4"
 BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
 
@@ -48,17 +50,19 @@ class MadeHost(Host):
             self.asked.append(f"{config} {context}")
             contexts = COUNT
             assert Path(arguments[-4]).exists(), "no logits of the base"
+            out = made_log.divergence(NLL, LN_RATIO, [0.004, 0.005, 0.006], [90.0, 91.0, 92.0])
         elif "--kl-divergence-base" in arguments:
             self.asked.append(f"base {context}")
             contexts = COUNT
             Path(arguments[arguments.index("--kl-divergence-base") + 1]).touch()
+            out = made_log.base(NLL)
         else:
             self.asked.append(f"probe {config}")
             contexts = 1
+            out = made_log.base(NLL[:1])
         if config.name == self.fails:
             raise Failure(f"made-up failure of {config}")
         calls = contexts * perplexity.micro_batches(self, context) - self.short_calls
-        out = made_log.divergence([0.01, 0.03, 0.02], [0.004, 0.005, 0.006], [90.0, 91.0, 92.0])
         return Run(out, made_log.log(CELLS, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
                    self.report(config, calls), 1.0, 7 * 2**20)
 
@@ -114,6 +118,16 @@ class Plan(unittest.TestCase):
                                  "base 256", "cpu:k=f16,v=f16 256", "inplace:k=q8_0,v=q4_0 256", *speeds])
         self.assertEqual(list(self.store.base.iterdir()), [])
 
+    def test_perplexity_is_compared_with_what_the_base_printed(self):
+        self.host.fails = "cpu:k=q8_0,v=f16"
+        with self.assertRaises(Failure):
+            self.run_plan("cpu:k=q8_0")
+        self.host.fails = None
+        for row in self.run_plan("cpu:k=q8_0")[0]:  # the second with the base of the first call
+            self.assertAlmostEqual(row["ppl_increase_percent"], 100 * math.expm1(0.02), delta=1e-3)
+            self.assertAlmostEqual(row["ppl_increase_se"], 100 * math.exp(0.02) * 0.01 / math.sqrt(3), delta=1e-3)
+            self.assertEqual(row["ppl_base_running"], [round(ppl, 4) for ppl in made_log.running_perplexity(NLL)])
+
     def test_a_failure_loses_only_its_run(self):
         self.host.fails = "cpu:k=q4_0,v=f16"
         with self.assertRaisesRegex(Failure, "made-up"):
@@ -145,7 +159,7 @@ class Plan(unittest.TestCase):
         self.run_plan()
         self.host.short_calls = 1
         self.assertRaisesRegex(Failure, "refused", perplexity.compare, self.plan().task, 128, configs.parse("inplace"),
-                               self.store.base, lambda share: None)
+                               self.store.base, made_log.running_perplexity(NLL), lambda share: None)
 
     def test_a_policy_is_measured_if_the_plugin_says_that_it_carries_it_out(self):
         policy = configs.parse(POLICY)

@@ -14,6 +14,7 @@ NUMBER = r"(-?[\d.]+|-?nan|-?inf)"
 # chunk, perplexity, ln(PPL(Q)/PPL(base)), KL divergence, change of p, same top token; mean ± error over all so far
 CHUNK = re.compile(rf"^ *(\d+) +{NUMBER} ± +{NUMBER} +{NUMBER} ± +{NUMBER} +{NUMBER} ± +{NUMBER} +"
                    rf"{NUMBER} ± +{NUMBER} % +{NUMBER} ± +{NUMBER} %$", re.M)
+BASE_CHUNK = re.compile(rf"\[(\d+)\]{NUMBER},")  # the perplexity over all so far
 CACHE = re.compile(r"size = +[\d.]+ MiB \( *(\d+) cells, +(\d+) layers, +\d+/(\d+) seqs\), "
                    r"K \((\w+)\): +([\d.]+) MiB, V \((\w+)\): +([\d.]+) MiB")
 
@@ -36,18 +37,39 @@ def _summary(printed, label):
     return float(match[1])
 
 
-def divergence(printed, contexts):
-    """What a run with --kl-divergence over so many contexts gives; fails unless all of it is there and finite."""
-    chunks = CHUNK.findall(printed)
-    if [int(chunk[0]) for chunk in chunks] != list(range(1, contexts + 1)) or "Same top p" not in printed:
+def _expect_all(chunks, contexts, whole, printed):
+    if [int(chunk[0]) for chunk in chunks] != list(range(1, contexts + 1)) or not whole:
         raise Failure(f"llama-perplexity ended after {len(chunks)} of {contexts} contexts:\n{essence(printed)}")
-    # Five decimals are printed, of the mean over all contexts so far: a late context is known less exactly.
-    ln_ratio, kld, same_top = (each([float(chunk[column]) for chunk in chunks]) for column in (3, 5, 9))
-    mean_ln_ratio = _summary(printed, r"Mean ln\(PPL\(Q\)/PPL\(base\)\)")
-    ratio = math.exp(mean_ln_ratio)
+
+
+def running_perplexity(printed, contexts):
+    """After each context the perplexity over all so far, of a plain run over so many contexts."""
+    chunks = BASE_CHUNK.findall(printed)
+    _expect_all(chunks, contexts, True, printed)
+    found = [float(ppl) for _, ppl in chunks]
+    if not all(math.isfinite(ppl) and ppl > 0 for ppl in found):
+        raise Failure(f"llama-perplexity gave numbers that are not finite: {found}")
+    return found
+
+
+def divergence(printed, contexts, base_running):
+    """What a run with --kl-divergence over so many contexts gives; fails unless all of it is there and finite.
+
+    base_running: running_perplexity of the base. The ratios that llama-perplexity prints itself are not of it: they
+    take the base from its kept logits, which end at e^-16 of the largest, so that even the base has lost against them.
+    """
+    chunks = CHUNK.findall(printed)
+    _expect_all(chunks, contexts, "Same top p" in printed, printed)
+    running = [float(chunk[1]) for chunk in chunks]
+    if not all(math.isfinite(ppl) and ppl > 0 for ppl in running):
+        raise Failure(f"llama-perplexity gave numbers that are not finite: perplexities {running}")
+    # Few decimals are printed, of the mean over all contexts so far: a late context is known less exactly.
+    ln_ratios = [math.log(ppl / base) for ppl, base in zip(running, base_running, strict=True)]
+    ln_ratio, kld, same_top = map(each, (ln_ratios, *([float(chunk[column]) for chunk in chunks] for column in (5, 9))))
+    ratio = running[-1] / base_running[-1]
     found = {
         "ppl": _summary(printed, r"Mean PPL\(Q\)"),
-        "ppl_base": _summary(printed, r"Mean PPL\(base\)"),
+        "ppl_base": base_running[-1],
         "ppl_increase_percent": 100 * (ratio - 1),
         "ppl_increase_se": 100 * ratio * mean_and_error(ln_ratio)[1],
         "kld": _summary(printed, r"Mean +KLD"),
@@ -59,7 +81,8 @@ def divergence(printed, contexts):
     if not all(math.isfinite(value) for value in [*found.values(), *ln_ratio, *kld, *same_top]):
         raise Failure(f"llama-perplexity gave numbers that are not finite: {found}")
     per_context = {"ln_ratio": ln_ratio, "kld": kld, "same_top": same_top}
-    return found | {"per_context": {key: [round(value, 6) for value in values] for key, values in per_context.items()}}
+    return found | {"ppl_running": running, "ppl_base_running": list(base_running), "per_context": {
+        key: [round(value, 6) for value in values] for key, values in per_context.items()}}
 
 
 def _bytes(mib, cells, layers, cache_type):

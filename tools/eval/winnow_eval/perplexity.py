@@ -15,12 +15,13 @@ from pathlib import Path
 from winnow_eval import Failure, logs
 from winnow_eval.configs import BASE, NULL
 from winnow_eval.host import Host, calls_per_layer
-from winnow_eval.store import Store
+from winnow_eval.store import Store, write_json
 
 FEWEST_SCORED = 100  # llama-perplexity prints no statistics of fewer tokens
 GENERATED = 32  # tokens of a measurement of generation
 GENERATION_RUNS = 2
 PROBE_CONTEXT = 32
+METHOD = 2  # how a result follows from what the programs print; results of another one are not found again
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
 
 
@@ -129,7 +130,7 @@ def _base_identity(task, context):
 
 
 def _row_identity(task, context, config):
-    return {"base": _base_identity(task, context)} | task.host.identity(config)
+    return {"base": _base_identity(task, context), "method": METHOD} | task.host.identity(config)
 
 
 def _generation_identity(task, context, config):
@@ -137,7 +138,7 @@ def _generation_identity(task, context, config):
 
 
 def write_base(task, context, path, advance):
-    """Writes the logits of the base to a file."""
+    """Writes the logits of the base to a file; gives its perplexity after each context, over all so far."""
     temporary = path.with_suffix(".part")
     try:
         arguments = ["-f", task.text, "-c", context, "--chunks", task.count, "--kl-divergence-base", temporary, *COMMON]
@@ -148,18 +149,20 @@ def write_base(task, context, path, advance):
             raise Failure(f"llama-perplexity gave no result:\n{logs.essence(run.stdout + run.stderr)}")
         layers = logs.cache(run.stderr)["layers"]
         expect_calls(run, BASE, layers, task.count * micro_batches(task.host, context))
+        running = logs.running_perplexity(run.stdout, task.count)
         temporary.rename(path)
+        return running
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def compare(task, context, config, base, advance):
-    """One configuration against the logits of the base."""
+def compare(task, context, config, base, base_running, advance):
+    """One configuration against the logits of the base and its perplexities."""
     arguments = ["-c", context, "--kl-divergence", "--kl-divergence-base", base, *COMMON]
     run = task.host.run_program("llama-perplexity", arguments, config,
                                 lambda printed: advance(len(logs.CHUNK.findall(printed)) / task.count),
                                 batch=min(task.host.batch, context))
-    found = logs.divergence(run.stdout, task.count)
+    found = logs.divergence(run.stdout, task.count, base_running)
     cache = logs.cache(run.stderr)
     calls = expect_calls(run, config, cache["layers"], task.count * micro_batches(task.host, context))
     return {"context": context, "contexts": task.count, "scored_tokens": task.count * scored(context),
@@ -218,20 +221,27 @@ class Plan:
         total = 0
         for context in self.contexts:
             rows = len(self.missing(context))
-            bases = 1 if rows and not self._base_kept(context) else 0
+            bases = 1 if rows and self._base_kept(context) is None else 0
             total += (rows + bases) * context * self.task.count
             total += len(self.missing_speeds(context)) * self._generation_units(context)
         return total
 
     def _base_files(self, context):
-        """(logits, what they are of)"""
+        """(logits, what they are of and the perplexities that belong to them)"""
         path = self.task.store.base / f"{context}.kld"
         return path, path.with_suffix(".json")
 
     def _base_kept(self, context):
+        """The perplexities of the base whose logits are there, or None."""
         path, mark = self._base_files(context)
-        identity = json.dumps(_base_identity(self.task, context), sort_keys=True)
-        return path.exists() and mark.exists() and mark.read_text() == identity
+        if not path.exists() or not mark.exists():
+            return None
+        kept = json.loads(mark.read_text(encoding="utf-8"))
+        return kept["ppl"] if kept.get("identity") == self._base_mark(context) else None
+
+    def _base_mark(self, context):
+        # As it is when read again: lists instead of tuples.
+        return json.loads(json.dumps(_base_identity(self.task, context)))
 
     def _generation_units(self, context):
         return context + 8 * GENERATED * GENERATION_RUNS
@@ -251,14 +261,15 @@ class Plan:
             return
         work = context * task.count
         base, mark = self._base_files(context)
-        if not self._base_kept(context):
+        base_running = self._base_kept(context)
+        if base_running is None:
             mark.unlink(missing_ok=True)
             with progress.step(f"base, context {context}", work) as advance:
-                write_base(task, context, base, advance)
-            mark.write_text(json.dumps(_base_identity(task, context), sort_keys=True))
+                base_running = write_base(task, context, base, advance)
+            write_json(mark, {"identity": self._base_mark(context), "ppl": base_running})
         for config in missing:
             with progress.step(f"{config}, context {context}", work) as advance:
-                result = compare(task, context, config, base, advance)
+                result = compare(task, context, config, base, base_running, advance)
                 task.store.put("kld", _row_identity(task, context, config), result)
             self.results[context, config.name] = result
         base.unlink()  # gigabytes
