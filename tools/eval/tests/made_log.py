@@ -31,7 +31,8 @@ def divergence(nll, ln_ratio, kld, same_top):
     lines = ["", "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              Δp RMS"]
     rows = zip(perplexities, means(ln_ratio), means(kld), means(same_top))
     lines += [f"{number:4d}    {ppl:9.4f} ±   23.0275    {ratio:10.5f} ±    0.04560    {mean:10.5f} ±    0.00739     "
-              f"3.316 ±  0.763 %    {top:6.3f} ±  4.987 %" for number, (ppl, ratio, mean, top) in enumerate(rows, start=1)]
+              f"3.316 ±  0.763 %    {top:6.3f} ±  4.987 %"
+              for number, (ppl, ratio, mean, top) in enumerate(rows, start=1)]
     return "\n".join([*lines, "", "====== Perplexity statistics ======",
                       f"Mean PPL(Q)                   : {perplexities[-1]:10.6f} ±  10.713501",
                       "Mean PPL(base)                :  51.640000 ±  10.100938",

@@ -11,7 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, store  # noqa: E402
+from winnow_eval import Failure, store, text  # noqa: E402
 from winnow_eval.configs import parse  # noqa: E402
 from winnow_eval.host import Host  # noqa: E402
 
@@ -89,6 +89,53 @@ class Identity(unittest.TestCase):
             (self.folder / name).write_text("b")
             seen.add(str(self.identity()))
             self.assertEqual(len(seen), count, name)
+
+    def test_programs_that_are_links(self):
+        real = self.folder / "real" / "bin"
+        (self.folder / "bin").rename(self.folder / "moved")
+        real.mkdir(parents=True)
+        (self.folder / "bin").mkdir()
+        for path in (self.folder / "moved").iterdir():
+            path.rename(real / path.name)
+            (self.folder / "bin" / path.name).symlink_to(real / path.name)
+        before = self.identity()
+        (real / "libllama.so").write_text("b")
+        self.assertNotEqual(before, self.identity())
+
+    def test_installed_libraries(self):
+        """Programs in bin, their libraries in lib; a backend where the plugin's loader finds it."""
+        for name in ("lib/libggml-cpu.so.0", "lib/libllama.so", "lib/a-linux-gnu/libggml.so",
+                     "lib/winnow/libwinnow_a.so", "lib/a-linux-gnu/winnow/libwinnow_a.so"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            before = self.identity()
+            for content in "ab":
+                (self.folder / name).write_text(content)
+                self.assertNotEqual(before, before := self.identity(), f"{name} {content}")
+        (self.folder / "libexec").mkdir()
+        plugin = (self.folder / "lib" / "libwinnow_ggml.so").rename(self.folder / "libexec" / "libwinnow_ggml.so")
+        seen = set()
+        for name in ("lib/libwinnow_opencl.so", "lib/winnow/libwinnow_a.so", "lib/a-linux-gnu/winnow/libwinnow_a.so"):
+            (self.folder / name).write_text("c")
+            host = Host(self.folder / "bin", plugin, self.folder / "model.gguf")
+            seen.add(str(host.identity(parse("inplace"))))
+        self.assertEqual(len(seen), 3)
+
+    def test_no_programs(self):
+        (self.folder / "empty").mkdir()
+        host = Host(self.folder / "empty", self.folder / "lib" / "libwinnow_ggml.so", self.folder / "model.gguf")
+        host.version = "1.2.3"
+        with self.assertRaisesRegex(Failure, "empty"):
+            host.identity(parse("cpu"))
+
+    def test_the_measured_part_of_a_text(self):
+        path = self.folder / "text.txt"
+        path.write_text("one\n\ntwo two\n\nthree\n")
+        first = text.prepare(path, "first", self.folder)
+        self.assertEqual(first, text.prepare(path, "first", self.folder))
+        with mock.patch.object(text, "part_of", lambda content, part: content[:5]):  # as another version would cut
+            other = text.prepare(path, "first", self.folder)
+        self.assertEqual(first[1]["sha256"], other[1]["sha256"])
+        self.assertNotEqual(first[1], other[1])
 
     def test_the_plugin_is_nothing_to_the_cpu(self):
         before = self.identity("cpu")

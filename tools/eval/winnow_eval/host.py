@@ -199,8 +199,14 @@ class Host:
 
     @functools.cached_property
     def _programs_sha256(self):
-        files = [path for path in sorted(self.programs.iterdir()) if path.is_file() and not path.is_symlink()]
-        return store.sha256_of(*[path for path in files if path.name.startswith(("lib", "llama-"))])
+        """Of llama.cpp's programs and of its libraries, which lie beside them or in the lib of an installation."""
+        beside = [path for pattern in ("llama-*", "lib*.so*") for path in self.programs.glob(pattern)]
+        libraries = [path for folder in ("lib", "lib64", "lib/*-linux-gnu") for name in ("ggml", "llama")
+                     for path in self.programs.parent.glob(f"{folder}/lib{name}*.so*")]
+        files = {path.resolve() for path in [*beside, *libraries] if path.is_file()}
+        if not files:
+            raise Failure(f"no programs of llama.cpp in {self.programs}")
+        return store.sha256_of(*sorted(files))
 
     @functools.cached_property
     def model_sha256(self):
@@ -209,9 +215,13 @@ class Host:
 
     @functools.cached_property
     def _plugin_sha256(self):
-        """Of the plugin and of the backends that it may load, which do the computing."""
-        folders = [*os.environ.get("WINNOW_PATH", "").split(":"), self.plugin.parent, self.plugin.parent / "winnow"]
-        files = {path.resolve() for folder in folders if folder for path in Path(folder).glob("libwinnow_*.so")}
+        """Of the plugin and of the backends that it may load, which do the computing: where its loader looks."""
+        folders = [Path(folder) for name in ("WINNOW_PATH", "LD_LIBRARY_PATH")
+                   for folder in os.environ.get(name, "").split(":") if folder]
+        here = self.plugin.resolve().parent
+        folders += [here, here / "winnow", *(path for pattern in ("lib*", "lib*/winnow", "lib/*-linux-gnu/winnow")
+                                             for path in here.parent.glob(pattern))]
+        files = {path.resolve() for folder in folders for path in folder.glob("libwinnow_*.so")}
         backend = os.environ.get("WINNOW_BACKEND", "")
         files |= {self.plugin.resolve(), *([Path(backend).resolve()] if "/" in backend else [])}
         return store.sha256_of(*sorted(files))

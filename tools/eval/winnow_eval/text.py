@@ -1,9 +1,10 @@
 """The text that is measured on: all of it or a half, so that choosing and judging can use different contexts."""
 
+import hashlib
 import re
 from pathlib import Path
 
-from winnow_eval import Failure, store
+from winnow_eval import Failure
 
 PARTS = ("all", "first", "second")
 
@@ -32,9 +33,11 @@ def prepare(path, part, folder):
         raise Failure(f"--text: {path} is not UTF-8: {error}") from error
     if not content.strip():
         raise Failure(f"--text: {path} is empty")
-    identity = {"sha256": store.sha256_of(path), "part": part}
+    measured = part_of(content, part)
+    identity = {"sha256": hashlib.sha256(content).hexdigest(), "part": part,
+                "measured_sha256": hashlib.sha256(measured).hexdigest()}
     if part == "all":
         return Path(path), identity
     made = Path(folder) / f"text-{part}.txt"
-    made.write_bytes(part_of(content, part))
+    made.write_bytes(measured)
     return made, identity
