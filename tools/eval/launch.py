@@ -25,6 +25,11 @@ def environment_folder():
     return cache / f"eval-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
+def complete(folder):
+    """Whether the environment is there, and so is the Python that it was made with."""
+    return (folder / ".done").exists() and (folder / "bin" / "python").exists()
+
+
 def make(folder):
     """Makes the environment; a half-made one, which has no .done, is made again."""
     packages = [line.split("==")[0] for line in (HERE / "requirements.txt").read_text().splitlines()
@@ -44,11 +49,11 @@ def make(folder):
 def python():
     """The Python of the environment, which is made if need be, by one process at a time."""
     folder = environment_folder()
-    if not (folder / ".done").exists():
+    if not complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with open(folder.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / ".done").exists():
+            if not complete(folder):
                 make(folder)
     return folder / "bin" / "python"
 

@@ -41,6 +41,9 @@ class Environment(unittest.TestCase):
         (python.parent.parent / ".done").unlink()
         self.assertEqual(launch.python(), python)
         self.assertFalse(mark.exists())
+        python.unlink()
+        python.symlink_to(self.folder / "a Python that was removed")
+        self.assertEqual(subprocess.run([launch.python(), "-c", ""]).returncode, 0)
 
     def test_each_list_has_its_own(self):
         before = launch.environment_folder()
