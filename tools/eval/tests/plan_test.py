@@ -3,8 +3,6 @@
     plan_test.py
 """
 
-import contextlib
-import json
 import math
 import sys
 import tempfile
@@ -14,71 +12,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import made_log  # noqa: E402
+from made_host import (BYTES, CELLS, COUNT, LAYERS, LN_RATIO, NLL, VOCABULARY, MadeHost, Progress,  # noqa: E402
+                       logits_bytes)
 from winnow_eval import Failure, configs, perplexity, store  # noqa: E402
-from winnow_eval.host import Host, Run  # noqa: E402
 
-LAYERS = 2
-CELLS = 4096
-COUNT = 3
-NLL, LN_RATIO = [3.9, 4.0, 3.7], [0.01, 0.03, 0.02]  # of the base; of all others against it
 POLICY = "h2o:budget=1/4"
-BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
-
-
-class MadeHost(Host):
-    """Answers as llama.cpp and the plugin would, and notes what was asked."""
-
-    def __init__(self, folder):
-        super().__init__(folder, folder / "plugin.so", folder / "model.gguf", batch=64, ubatch=32)
-        self.asked = []
-        self.fails = None  # the name of a configuration whose runs fail
-        self.short_calls = 0  # attention calls that are missing
-        self.policies = []  # that the plugin carries out
-        self.plugin_version = 1
-
-    def identity(self, config):
-        return {"config": config.settings(), "plugin": self.plugin_version if config.backend == "winnow" else None}
-
-    def run_program(self, program, arguments, config, on_output=None, batch=None):
-        arguments = list(map(str, arguments))
-        context = int(arguments[arguments.index("-c") + 1]) if "-c" in arguments else None
-        if program == "llama-bench":
-            self.asked.append(f"speed {config}")
-            report = self.report(config, 1 + 2 * perplexity.GENERATED)
-            return Run(json.dumps([{"avg_ts": 12.5}]), "", report, 1.0, 1)
-        if "--kl-divergence" in arguments:
-            self.asked.append(f"{config} {context}")
-            contexts = COUNT
-            assert Path(arguments[-4]).exists(), "no logits of the base"
-            out = made_log.divergence(NLL, LN_RATIO, [0.004, 0.005, 0.006], [90.0, 91.0, 92.0])
-        elif "--kl-divergence-base" in arguments:
-            self.asked.append(f"base {context}")
-            contexts = COUNT
-            Path(arguments[arguments.index("--kl-divergence-base") + 1]).touch()
-            out = made_log.base(NLL)
-        else:
-            self.asked.append(f"probe {config}")
-            contexts = 1
-            out = made_log.base(NLL[:1])
-        if config.name == self.fails:
-            raise Failure(f"made-up failure of {config}")
-        calls = contexts * perplexity.micro_batches(self, context) - self.short_calls
-        return Run(out, made_log.log(CELLS, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
-                   self.report(config, calls), 1.0, 7 * 2**20)
-
-    def report(self, config, calls):
-        if config.backend != "winnow":
-            return None
-        tensors = {f"cache_{name}_l{layer}": {"type": kind, "attention_calls": calls}
-                   for layer in range(LAYERS) for name, kind in (("k", config.k), ("v", config.v))}
-        made = {"attention_calls": LAYERS * calls, "sdpa_calls": LAYERS * calls, "tensors": tensors}
-        return made | ({"kv": config.kv} if config.kv in self.policies else {})
-
-
-class Progress:
-    @contextlib.contextmanager
-    def step(self, *_):
-        yield lambda share: None
 
 
 class Plan(unittest.TestCase):
@@ -137,6 +75,36 @@ class Plan(unittest.TestCase):
         self.assertEqual(asked, ["cpu:k=q4_0,v=f16 128"])  # the base's logits were kept as well
         self.assertEqual(list(self.store.base.iterdir()), [])
 
+    def test_logits_that_a_full_disk_cut_are_not_kept(self):
+        self.host.cut = 1
+        size = logits_bytes(128, COUNT)
+        with self.assertRaisesRegex(Failure, f"{size - 1} bytes, expected {size}"):
+            self.run_plan()
+        self.assertEqual(list(self.store.base.iterdir()), [])
+        self.host.cut = size  # not even the head
+        with self.assertRaisesRegex(Failure, "0 bytes"):
+            self.run_plan()
+        self.host.cut, self.host.fails = 0, "cpu:k=q8_0,v=f16"
+        with self.assertRaisesRegex(Failure, "made-up"):
+            self.run_plan("cpu:k=q8_0")
+        self.host.fails = None
+        with open(self.store.base / "128.kld", "r+b") as file:
+            file.truncate(size - 1)
+        self.assertEqual(self.run_plan("cpu:k=q8_0")[1], ["base 128", "cpu:k=q8_0,v=f16 128"])
+
+    def test_room_is_for_what_is_still_to_be_written(self):
+        plan = self.plan("cpu:k=q8_0", contexts=(128, 256))
+        self.assertEqual(plan.room(VOCABULARY), logits_bytes(256, COUNT))  # one after the other
+        self.run_plan(contexts=(128, 256))
+        self.assertEqual(self.plan(contexts=(128, 256)).room(VOCABULARY), 0)
+        self.host.fails = "cpu:k=q8_0,v=f16"
+        with self.assertRaises(Failure):
+            self.run_plan("cpu:k=q8_0", contexts=(256, 128))
+        self.assertEqual(self.plan("cpu:k=q8_0", contexts=(256, 128)).room(VOCABULARY), logits_bytes(128, COUNT))
+        with self.assertRaisesRegex(Failure, "no room"):
+            perplexity.check_room(self.folder, 10**18)
+        perplexity.check_room(self.folder, 10)
+
     def test_a_further_configuration_costs_itself_and_the_base(self):
         self.run_plan("cpu:k=q8_0")
         _, asked = self.run_plan("cpu:k=q8_0", "inplace:k=q8_0")
@@ -176,10 +144,8 @@ class Plan(unittest.TestCase):
     def test_sizes(self):
         for contexts, count, words in (([128], 1, "--count"), ([64], 3, "scored"), ([16], 99, "--contexts")):
             with self.assertRaisesRegex(Failure, words):
-                perplexity.check_sizes(contexts, count, 100, 2048, self.folder)
-        with self.assertRaisesRegex(Failure, "no room"):
-            perplexity.check_sizes([2048], 10**9, 50000, 2048, self.folder)
-        self.assertEqual(len(perplexity.check_sizes([128, 4096], 4, 100, 2048, self.folder)), 1)
+                perplexity.check_sizes(contexts, count)
+        perplexity.check_sizes([128], 3)
 
 
 unittest.main()

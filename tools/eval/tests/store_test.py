@@ -35,8 +35,10 @@ class Kept(unittest.TestCase):
 
     def test_a_crash_while_writing_leaves_the_old_one(self):
         self.store.put("kld", {"a": 1}, {"value": 1})
-        with mock.patch("os.fsync", side_effect=OSError("no space")), self.assertRaises(OSError):
+        with mock.patch("os.fsync", side_effect=OSError(28, "no space")), self.assertRaises(OSError) as raised:
             self.store.put("kld", {"a": 1}, {"value": 2})
+        self.assertIn(str(self.store.runs), raised.exception.filename)
+        self.assertEqual(len(list(self.store.runs.iterdir())), 1)
         self.assertEqual(self.store.get("kld", {"a": 1}), {"value": 1})
 
     def test_damage_is_said_and_not_passed_over(self):

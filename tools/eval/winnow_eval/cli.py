@@ -142,3 +142,5 @@ def main():
         app(prog_name="winnow eval")
     except Failure as failure:
         sys.exit(f"winnow eval: {failure}")
+    except OSError as error:
+        sys.exit(f"winnow eval: {error.filename or 'cannot read or write'}: {error.strerror or error}")

@@ -84,19 +84,39 @@ def _probe_device(made):
 
 
 def _use_weights(made, options, kept, progress):
-    """Lets the host run the model with the wanted weights; the copy lies in the store until all is done."""
+    """Lets the host run the model with the wanted weights; gives the bytes that a copy with them will take.
+
+    The copy is made at the first run that needs it, and lies in the store until all is done.
+    """
     if options.weights == "as-is":
-        return
+        return 0
     copy = kept.base / f"{made.model_sha256[:20]}-f32.gguf"
-    if not copy.exists():
-        progress.say(f"writing {options.model.name} with its weights in F32")
-        weights.write_f32(options.model, copy)
-    made.model = copy
+
+    def make():
+        if not copy.exists():
+            progress.say(f"writing {options.model.name} with its weights in F32")
+            weights.write_f32(options.model, copy)
+        return copy
+
+    made.use_copy(make)
+    return 0 if copy.exists() else weights.f32_bytes(options.model)
+
+
+def _remarks(options, trained):
+    """What can be measured, but says little."""
+    for option, contexts in (("--contexts", options.contexts),
+                             ("--needle-contexts", options.needle_contexts if options.needle else [])):
+        for context in contexts:
+            if trained and context > trained:
+                yield f"note: {option}: the model was trained on contexts of {trained} tokens, {context} is beyond"
 
 
 def evaluate(options, console):
     """Measures what is missing, keeps it, and gives results.json's content."""
     rows = configs.gather(options.strings, options.files)
+    perplexity.check_sizes(options.contexts, options.count)
+    if options.needle:
+        needle.plan(options.needle_contexts, options.needle_trials)
     vocabulary, trained = _model_facts(options.model)
     made = _make_host(options)
     made.weights = options.weights
@@ -107,8 +127,8 @@ def evaluate(options, console):
         kept.base.mkdir(exist_ok=True)
         for leftover in kept.base.glob("*.part"):
             leftover.unlink()
-        for remark in perplexity.check_sizes(options.contexts, options.count, vocabulary, trained, options.out):
-            progress.say(f"note: {remark}")
+        for remark in _remarks(options, trained):
+            progress.say(remark)
         part, identity = text.prepare(options.text, options.part, kept.base)
         _probe_device(made)
         plan = perplexity.Plan(perplexity.Task(made, kept, part, identity, options.count), rows, options.contexts,
@@ -119,16 +139,13 @@ def evaluate(options, console):
             perplexity.probe(made, config)
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
-        progress.expect(plan.units())
-        if options.needle:
-            progress.expect(needle.units(options.needle_contexts, options.needle_trials, 1 + len(rows)))
-        if options.needle or plan.configurations():
-            _use_weights(made, options, kept, progress)
+        asked = (made, kept, [configs.NULL, *rows], configs.BASE, options.needle_contexts, options.needle_trials)
+        work = plan.units() + (needle.units(*asked) if options.needle else 0)
+        progress.expect(work)
+        copy_bytes = _use_weights(made, options, kept, progress)
+        perplexity.check_room(kept.folder, plan.room(vocabulary) + copy_bytes if work else 0)
         plan.run(progress)
-        found = None
-        if options.needle:
-            found = needle.run(made, kept, [configs.NULL, *rows], configs.BASE, options.needle_contexts,
-                               options.needle_trials, progress)
+        found = needle.run(*asked, progress) if options.needle else None
         results = {"format": FORMAT, "command": options.command(),
                    "model": {"file": options.model.name, "sha256": made.model_sha256, "weights": options.weights},
                    "text": {"file": options.text.name, **identity},

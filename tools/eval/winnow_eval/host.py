@@ -16,7 +16,7 @@ from winnow_eval import Failure, store
 # What of the caller's environment would change a run behind our back.
 STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DEVICE", "WINNOW_KV", "WINNOW_REPORT")
 # llama.cpp prints from a thread that it does not wait for, so the end of what it says may be missing. Its last words
-# tell a whole output; a failure without an explanation is asked for again as long as it comes quickly.
+# tell a whole output. What is cut, or a failure without an explanation, is asked for again if it came quickly.
 LAST_WORDS = "prompt eval time"
 TRIES = 5
 QUICK = 10  # seconds
@@ -130,13 +130,25 @@ class Host:
     def __init__(self, programs, plugin, model, batch=512, ubatch=512, threads=2, device=None):
         self.programs = Path(programs)
         self.plugin = Path(plugin)
-        self.original = self.model = Path(model)  # model: what runs, which may come to be a copy with other weights
+        self.original = self._model = Path(model)
+        self._make_copy = None
         self.weights = "as-is"
         self.batch, self.ubatch, self.threads = batch, ubatch, threads
         self.device = device or os.environ.get("WINNOW_DEVICE")
         self.found_device = None  # {"device", "platform", "driver_version"}, once the plugin has said it
         self.environment = {key: value for key, value in os.environ.items()
                             if key not in STRIPPED and not key.startswith("LLAMA_ARG_")}
+
+    @property
+    def model(self):
+        """What runs: the file that was given, or the copy of it that is made at the first use."""
+        if self._make_copy:
+            self._model, self._make_copy = self._make_copy(), None
+        return self._model
+
+    def use_copy(self, make):
+        """From now on that file runs which make() gives, with other weights."""
+        self._make_copy = make
 
     def settings(self, program, config, batch=None):
         """(arguments, environment) that make one of llama.cpp's programs run a configuration."""
@@ -174,11 +186,14 @@ class Host:
             printed = run.stdout + run.stderr
             if status == 0 and (not speaks_last or LAST_WORDS in printed):
                 return run
-            if status != 0 and (errors_of(printed) or run.seconds > QUICK):
+            if run.seconds > QUICK or (status != 0 and errors_of(printed)):
                 break
         raise Failure(self._complaint(program, config, status, printed))
 
     def _complaint(self, program, config, status, printed):
+        if status == 0:
+            return (f"the output of {program} with {config} was cut: it has no line with \"{LAST_WORDS}\". It "
+                    f"said:\n{essence(printed)}")
         if not printed.strip() or "failed to load model" in printed or "error loading model" in printed:
             return f"llama.cpp cannot load {self.model}; it ended with status {status} and said:\n{essence(printed)}"
         said = f"{program} with {config} ended with status {status}:\n{essence(printed)}"

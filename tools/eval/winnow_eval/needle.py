@@ -4,6 +4,7 @@ Only questions that the full cache answers count: what a small model cannot do s
 answer is kept by itself, so that a further configuration asks only for its own.
 """
 
+import contextlib
 import re
 import tempfile
 from pathlib import Path
@@ -37,10 +38,51 @@ def _units(context, trials):
     return trials * (context + START_UNITS)
 
 
-def units(contexts, trials, configs):
-    """About how much work so many configurations and the full cache are, in tokens of a prompt."""
+def _identity(host, config, trial):
+    return host.identity(config) | {"trial": trial.id, "prompt": trial.prompt, "generated": GENERATED}
+
+
+def _kept(host, store, config, trial):
+    return store.peek("needle", _identity(host, config, trial))
+
+
+def _candidates(context, depth, number, length):
+    """The trials of a cell, of which so many are wanted, in the order in which they are tried."""
+    return (haystack.trial(context, depth, candidate, length) for candidate in range(CANDIDATES * number))
+
+
+def _foreseen(host, store, base, context, depth, number, length):
+    """(trials of a cell that will count, how many are still to be asked) if the full cache knows all that it was not
+    asked yet."""
+    counted, unknown = [], 0
+    for trial in _candidates(context, depth, number, length):
+        kept = _kept(host, store, base, trial)
+        unknown += kept is None
+        if kept is None or kept["correct"]:
+            counted.append(trial)
+        if len(counted) == number:
+            break
+    return counted, unknown
+
+
+def _full_cache_units(host, store, base, context, depths, number, length):
+    return _units(context, sum(_foreseen(host, store, base, context, depth, number, length)[1] for depth in depths))
+
+
+def _answers_units(host, store, config, trials):
+    return sum(_units(trial.context, 1) for trial in trials if _kept(host, store, config, trial) is None)
+
+
+def units(host, store, configs, base, contexts, trials):
+    """About how much work is left of run(), in tokens of a prompt."""
     depths, number = plan(contexts, trials)
-    return (configs + 1) * sum(_units(context, len(depths) * number) for context in contexts)
+    kept = store.peek("tokens", _calibration(host))
+    length = kept["characters"] / kept["tokens"] if kept else 1.0  # without it, no answer was kept either
+    counted = [trial for context in contexts for depth in depths
+               for trial in _foreseen(host, store, base, context, depth, number, length)[0]]
+    others = [config for config in configs if config.settings() != base.settings()]  # the base is asked once
+    return (sum(_full_cache_units(host, store, base, context, depths, number, length) for context in contexts)
+            + sum(_answers_units(host, store, config, counted) for config in others))
 
 
 def complete(host, config, prompt, size, generated, *arguments):
@@ -53,10 +95,14 @@ def complete(host, config, prompt, size, generated, *arguments):
             "--no-warmup", "--perf", *arguments], config)
 
 
+def _calibration(host):
+    return {"model": host.model_sha256, "host": host.version, "characters": CALIBRATION}
+
+
 def characters_per_token(host, store):
     """How long a token of the filler is for this model; asked without evaluating anything."""
     config = Config("cpu", "cpu")
-    identity = {"model": host.model_sha256, "host": host.version, "characters": CALIBRATION}
+    identity = _calibration(host)
     kept = store.get("tokens", identity)
     if kept is None:
         text = " ".join(haystack.filler(haystack.generator("calibration"), CALIBRATION))
@@ -89,7 +135,7 @@ def evaluations(host, run):
 
 def ask(host, store, config, trial):
     """What a configuration answers: {"text", "correct", "tokens"}."""
-    identity = host.identity(config) | {"trial": trial.id, "prompt": trial.prompt, "generated": GENERATED}
+    identity = _identity(host, config, trial)
     kept = store.get("needle", identity)
     if kept is None:
         run = complete(host, config, trial.prompt, trial.context + ROOM, GENERATED)
@@ -106,18 +152,23 @@ def ask(host, store, config, trial):
 def _cell(host, store, base, context, depth, number, length):
     """[(trial, the full cache's answer)] until so many are right, or the candidates are used up."""
     asked = []
-    for candidate in range(CANDIDATES * number):
-        trial = haystack.trial(context, depth, candidate, length)
+    for trial in _candidates(context, depth, number, length):
         asked.append((trial, ask(host, store, base, trial)))
         if sum(answer["correct"] for _, answer in asked) == number:
             break
     return asked
 
 
+def _step(progress, label, work):
+    """A step of the work, or nothing to be seen where all is kept."""
+    return progress.step(label, work) if work else contextlib.nullcontext(lambda share: None)
+
+
 def _full_cache(host, store, base, context, depths, number, length, progress):
     """[(trial, the full cache's answer)] of one context length."""
     asked, short = [], []
-    with progress.step(f"needle, full cache, context {context}", _units(context, len(depths) * number)) as advance:
+    work = _full_cache_units(host, store, base, context, depths, number, length)
+    with _step(progress, f"needle, full cache, context {context}", work) as advance:
         for done, depth in enumerate(depths, start=1):
             cell = _cell(host, store, base, context, depth, number, length)
             right = sum(answer["correct"] for _, answer in cell)
@@ -134,8 +185,7 @@ def _full_cache(host, store, base, context, depths, number, length, progress):
 def _answers(host, store, config, trials, progress):
     """{id: {"text", "correct"}} of one configuration."""
     answers = {}
-    work = sum(_units(trial.context, 1) for trial in trials)
-    with progress.step(f"needle, {config}", work) as advance:
+    with _step(progress, f"needle, {config}", _answers_units(host, store, config, trials)) as advance:
         for done, trial in enumerate(trials, start=1):
             answer = ask(host, store, config, trial)
             answers[trial.id] = {"text": answer["text"], "correct": answer["correct"]}

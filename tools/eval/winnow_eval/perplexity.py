@@ -21,6 +21,7 @@ FEWEST_SCORED = 100  # llama-perplexity prints no statistics of fewer tokens
 GENERATED = 32  # tokens of a measurement of generation
 GENERATION_RUNS = 2
 PROBE_CONTEXT = 32
+HEAD = struct.Struct("=8sIii")  # of a file of logits: magic, context, vocabulary, contexts
 METHOD = 2  # how a result follows from what the programs print; results of another one are not found again
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
 
@@ -47,8 +48,13 @@ def micro_batches(host, context):
     return sum(-(-batch // host.ubatch) for batch in batches)
 
 
-def check_sizes(contexts, count, vocabulary, trained, folder):
-    """Fails for what cannot be measured, before anything is; returns remarks."""
+def logits_bytes(context, count, vocabulary):
+    """The size of llama-perplexity's file of logits: a head, the tokens, 16 bits a word and 8 bytes for each row."""
+    return HEAD.size + 4 * context * count + 2 * count * scored(context) * (2 * ((vocabulary + 1) // 2) + 4)
+
+
+def check_sizes(contexts, count):
+    """Fails for what cannot be measured, before anything is."""
     if count < 2:
         raise Failure(f"--count: {count}, expected at least 2, which a standard error needs")
     for context in contexts:
@@ -57,12 +63,27 @@ def check_sizes(contexts, count, vocabulary, trained, folder):
         if scored(context) * count < FEWEST_SCORED:
             raise Failure(f"--count: {count} contexts of {context} tokens have {scored(context) * count} scored "
                           f"tokens, expected at least {FEWEST_SCORED}")
-        needed = 2 * count * scored(context) * (vocabulary + 5)
-        if shutil.disk_usage(folder).free < needed:
-            raise Failure(f"--out: {folder} has no room for the base's logits at context {context}, "
-                          f"{needed / 1e9:.1f} GB")
-    return [f"the model was trained on contexts of {trained} tokens, {context} is beyond"
-            for context in contexts if trained and context > trained]
+
+
+def check_room(folder, needed):
+    """Fails if a folder has no room for so many bytes."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise Failure(f"--out: {folder} has no room for {needed / 1e9:.1f} GB of logits and weights, only for "
+                      f"{free / 1e9:.1f} GB")
+
+
+def _head(path):
+    """(magic, context, vocabulary, contexts) of a file of logits; None if even that is not there."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD.size)
+    return HEAD.unpack(head) if len(head) == HEAD.size else None
+
+
+def _sizes(path, context, count):
+    """(bytes that a file of logits has, bytes that it should have)"""
+    head = _head(path)
+    return path.stat().st_size, logits_bytes(context, count, head[2] if head else 0)
 
 
 class _Enough(Exception):
@@ -78,9 +99,8 @@ def count_tokens(host, path):
         logits = Path(folder) / "logits"
 
         def known():
-            with open(logits, "rb") as file:
-                head = file.read(20)
-            return struct.unpack("=8sIii", head)[3] * PROBE_CONTEXT if len(head) == 20 else 0
+            head = _head(logits)
+            return head[3] * PROBE_CONTEXT if head else 0
 
         def on_output(_):
             if known():
@@ -150,6 +170,10 @@ def write_base(task, context, path, advance):
         layers = logs.cache(run.stderr)["layers"]
         expect_calls(run, BASE, layers, task.count * micro_batches(task.host, context))
         running = logs.running_perplexity(run.stdout, task.count)
+        size, expected = _sizes(temporary, context, task.count)
+        if size != expected:  # llama-perplexity does not look whether it could write
+            raise Failure(f"the base's logits in {path.parent} have {size} bytes, expected {expected}; "
+                          "is the disk full?")
         temporary.rename(path)
         return running
     finally:
@@ -226,6 +250,11 @@ class Plan:
             total += len(self.missing_speeds(context)) * self._generation_units(context)
         return total
 
+    def room(self, vocabulary):
+        """How many bytes of logits are still to be written and kept at a time."""
+        return max((logits_bytes(context, self.task.count, vocabulary) for context in self.contexts
+                    if self.missing(context) and self._base_kept(context) is None), default=0)
+
     def _base_files(self, context):
         """(logits, what they are of and the perplexities that belong to them)"""
         path = self.task.store.base / f"{context}.kld"
@@ -234,7 +263,7 @@ class Plan:
     def _base_kept(self, context):
         """The perplexities of the base whose logits are there, or None."""
         path, mark = self._base_files(context)
-        if not path.exists() or not mark.exists():
+        if not path.exists() or not mark.exists() or len(set(_sizes(path, context, self.task.count))) > 1:
             return None
         kept = json.loads(mark.read_text(encoding="utf-8"))
         return kept["ppl"] if kept.get("identity") == self._base_mark(context) else None

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 from winnow_eval import Failure
@@ -20,11 +21,17 @@ def write_atomically(path, text):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say where
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path, value):
@@ -65,16 +72,20 @@ class Store:
         text = json.dumps({"format": FORMAT, "kind": kind, "identity": identity}, sort_keys=True)
         return self.runs / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
 
-    def get(self, kind, identity):
-        """The result that was put under this identity, or None."""
+    def peek(self, kind, identity):
+        """The result that was put under this identity, or None; not counted as found."""
         path = self._path(kind, identity)
         if not path.exists():
             return None
         try:
-            result = json.loads(path.read_text(encoding="utf-8"))["result"]
+            return json.loads(path.read_text(encoding="utf-8"))["result"]
         except (ValueError, KeyError, TypeError) as error:
             raise Failure(f"{path} is damaged ({error}); delete it, and that run is made again") from error
-        self.kept += 1
+
+    def get(self, kind, identity):
+        """The result that was put under this identity, or None."""
+        result = self.peek(kind, identity)
+        self.kept += result is not None
         return result
 
     def put(self, kind, identity, result):
@@ -83,6 +94,8 @@ class Store:
                                                 "result": result})
 
     def forget(self):
-        """Deletes all finished results."""
+        """Deletes all finished results, and what is left of a measurement."""
         for path in self.runs.glob("*.json"):
             path.unlink()
+        if self.base.exists():
+            shutil.rmtree(self.base)

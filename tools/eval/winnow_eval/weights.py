@@ -31,6 +31,15 @@ def read(path):
         raise Failure(f"--model: {path} is damaged, or a GGUF file of an unknown version: {error}") from error
 
 
+def _kept(tensor):
+    return tensor.tensor_type.name in NO_WEIGHTS
+
+
+def f32_bytes(source):
+    """About the size of what write_f32 writes: that of its tensors."""
+    return sum(tensor.data.nbytes if _kept(tensor) else 4 * int(tensor.n_elements) for tensor in read(source).tensors)
+
+
 def write_f32(source, target):
     """Writes the model of one GGUF file to another one, with all of its weights in F32."""
     reader = read(source)
@@ -49,7 +58,7 @@ def write_f32(source, target):
         value = F32_FILE_TYPE if field.name == "general.file_type" else field.contents()
         writer.add_key_value(field.name, value, kind, sub_type=sub_type)
     for tensor in reader.tensors:
-        kept = tensor.tensor_type.name in NO_WEIGHTS
+        kept = _kept(tensor)
         shape = [int(size) for size in reversed(tensor.shape)]
         writer.add_tensor_info(tensor.name, shape, tensor.data.dtype if kept else numpy.dtype(numpy.float32),
                                tensor.data.nbytes if kept else 4 * int(numpy.prod(shape)))
@@ -58,8 +67,7 @@ def write_f32(source, target):
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for tensor in reader.tensors:
-            kept = tensor.tensor_type.name in NO_WEIGHTS
-            writer.write_tensor_data(tensor.data if kept else gguf.dequantize(tensor.data, tensor.tensor_type))
+            writer.write_tensor_data(tensor.data if _kept(tensor) else gguf.dequantize(tensor.data, tensor.tensor_type))
         writer.close()
         temporary.rename(target)
     except NotImplementedError as error:

@@ -1,0 +1,149 @@
+"""One evaluation from options to results, with a made-up llama.cpp: what is refused, said, copied and counted.
+
+    evaluate_test.py
+"""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import gguf
+import numpy
+from rich.console import Console
+
+FOLDER = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(FOLDER))
+
+from made_host import COUNT, LN_RATIO, VOCABULARY, MadeHost, logits_bytes  # noqa: E402
+from made_results import made_results  # noqa: E402
+from winnow_eval import Failure, evaluate, perplexity, progress  # noqa: E402
+
+TRAINED = 300
+ROW = "cpu:k=q8_0,v=f16"
+
+
+def write_model(path):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(TRAINED)
+    writer.add_token_list([str(number) for number in range(VOCABULARY)])
+    writer.add_tensor("token_embd.weight", numpy.zeros((VOCABULARY, 32), numpy.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+class Evaluation(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        write_model(self.folder / "model.gguf")
+        (self.folder / "text.txt").write_text("Some words.\n")
+        self.works = []  # (expected, done) of each evaluation
+
+    def evaluate(self, *strings, free=10**12, **more):
+        """(results, what was said, what llama.cpp was asked)"""
+        options = dict(model=self.folder / "model.gguf", text=self.folder / "text.txt",
+                       strings=list(strings) or [ROW], files=[], contexts=[128], count=COUNT, part="all",
+                       out=self.folder / "out", weights="f32", batch=64, ubatch=32, threads=2, programs=None, plugin=None, plugin_folders=[], device=None, needle=True,
+                       needle_contexts=[256], needle_trials=4, generation=False, fresh=False) | more
+        self.host = MadeHost(self.folder)
+        self.host.version = "made up"
+        said, seen = io.StringIO(), []
+
+        class Noted(progress.Progress):
+            def __init__(self, console):
+                super().__init__(console)
+                seen.append(self)
+
+        with (mock.patch.object(evaluate, "_make_host", lambda _: self.host),
+              mock.patch.object(evaluate, "Progress", Noted),
+              mock.patch.object(perplexity, "count_tokens", lambda *_: 10**6),
+              mock.patch.object(shutil, "disk_usage", lambda _: mock.Mock(free=free))):
+            results = evaluate.evaluate(evaluate.Options(**options), Console(file=said, width=200))
+        self.works.append((seen[0].total, seen[0].done))
+        return results, said.getvalue(), [asked for asked in self.host.asked if not asked.startswith("probe")]
+
+    def test_rows(self):
+        results, said, asked = self.evaluate(ROW)
+        self.assertEqual([row["name"] for row in results["rows"]], ["cpu:k=f16,v=f16", ROW])
+        self.assertAlmostEqual(results["rows"][1]["ppl_increase_percent"], 100 * sum(LN_RATIO) / COUNT, delta=0.1)
+        self.assertEqual([(one["retrieved"], one["trials"]) for one in results["needle"]["results"]], [(4, 4), (4, 4)])
+        self.assertIn("weights in F32", said)
+        self.assertNotIn(str(self.folder), json.dumps(results))
+
+    def test_what_is_kept_needs_neither_room_nor_a_copy_of_the_model(self):
+        with self.assertRaisesRegex(Failure, "no room"):
+            self.evaluate(ROW, free=logits_bytes(128, COUNT) + 4 * 32 * VOCABULARY - 1)
+        first, _, _ = self.evaluate(ROW, free=logits_bytes(128, COUNT) + 4 * 32 * VOCABULARY)
+        again, said, asked = self.evaluate(ROW, free=0)
+        self.assertEqual((first["rows"], first["needle"]), (again["rows"], again["needle"]))
+        self.assertEqual(asked, [])
+        self.assertNotIn("F32", said)
+
+    def test_the_copy_is_what_is_measured_and_not_probed(self):
+        models = []
+        asked = MadeHost.run_program
+
+        def noted(host, program, *rest, **more):
+            made = asked(host, program, *rest, **more)
+            models.append((host.asked[-1].split()[0], host.settings(program, rest[1])[0][1].name))
+            return made
+
+        with mock.patch.object(MadeHost, "run_program", noted):
+            self.evaluate(needle=False)
+        original = [kind for kind, name in models if name == "model.gguf"]
+        self.assertEqual(set(original), {"probe"})
+        self.assertTrue(all(name.endswith("-f32.gguf") for kind, name in models if kind != "probe"))
+        self.assertLess(len(original), len(models))
+
+    def test_what_is_kept_is_no_work(self):
+        self.evaluate(ROW)
+        self.evaluate(ROW)
+        self.evaluate(ROW, "cpu:k=q4_0", contexts=[128])
+        (expected, done), again, (more, more_done) = self.works
+        self.assertEqual(done, expected)
+        self.assertEqual(again, (0, 0))
+        self.assertEqual(more_done, more)
+        needle = 4 * (256 + 200)
+        self.assertEqual((expected, more), (3 * 128 * COUNT + 3 * needle, 2 * 128 * COUNT + needle))
+
+    def test_lengths_that_the_model_does_not_know_are_said(self):
+        _, said, _ = self.evaluate(contexts=[128, 512], needle_contexts=[256, 400])
+        notes = [line for line in said.splitlines() if line.startswith("note")]
+        beyond = f"the model was trained on contexts of {TRAINED} tokens"
+        self.assertEqual(notes, [f"note: --contexts: {beyond}, 512 is beyond",
+                                 f"note: --needle-contexts: {beyond}, 400 is beyond"])
+
+    def test_fresh_forgets_the_logits_as_well(self):
+        failing = mock.patch.object(perplexity, "compare", side_effect=Failure("made-up"))
+        with failing, self.assertRaisesRegex(Failure, "made-up"):
+            self.evaluate(needle=False)
+        self.assertTrue((self.folder / "out" / "base" / "128.kld").exists())
+        _, _, asked = self.evaluate(needle=False, fresh=True)
+        self.assertIn("base 128", asked)
+
+
+class Command(unittest.TestCase):
+    def test_a_folder_that_cannot_be_written_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "results.json").write_text(json.dumps(made_results(contexts=(128,), needle=False)))
+            taken = Path(folder) / "taken"
+            taken.write_text("a file")
+            done = subprocess.run([sys.executable, "-B", "-m", "winnow_eval", "--from", folder, "--out", taken],
+                                  capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(FOLDER)})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(str(taken), done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
