@@ -1,6 +1,6 @@
 """Fills docs/quality.md from the kept results beside this file, and draws their pictures.
 
-    render.py            writes the tables between the markers of quality.md, and the pictures (needs matplotlib)
+    render.py            writes the tables between the markers of quality.md, and its pictures (needs matplotlib)
     render.py --check    only says whether the tables are what the results give (needs Python alone)
 
 A marker is a pair of lines, and what stands between them is this script's:
@@ -72,6 +72,11 @@ def kept_results(folder):
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
+def pictures(text):
+    """The names of those that a page shows."""
+    return re.findall(r"\]\(quality/(\w+\.png)\)", text)
+
+
 def differences(page, text, folder):
     """What is out of date, in lines."""
     for number, (now, wanted) in enumerate(zip(page.splitlines(), text.splitlines()), start=1):
@@ -81,9 +86,13 @@ def differences(page, text, folder):
     else:
         if page != text:
             yield "quality.md is shorter or longer than what the results give"
-    for picture in re.findall(r"\]\(quality/(\w+\.png)\)", text):
+    named = pictures(text)
+    for picture in named:
         if not (folder / picture).is_file():
             yield f"quality/{picture} is not there"
+    for path in sorted(folder.glob("*.png")):
+        if path.name not in named:
+            yield f"quality/{path.name} is not on the page; delete it"
 
 
 def main():
@@ -99,11 +108,11 @@ def main():
         from winnow_eval import plots  # only here: --check runs without matplotlib
         options.page.write_text(text, encoding="utf-8")
         for name, results in kept.items():
-            plots.draw(results, options.results, prefix=f"{name}_", formats=("png",))
+            plots.draw(results, options.results, prefix=f"{name}_", formats=("png",), only=pictures(text))
         page = text
     complaints = list(differences(page, text, options.results))
     if complaints:
-        raise Failure("\n".join(complaints) + "\nrun docs/quality/render.py")
+        raise Failure("\n".join([*complaints, *(["run docs/quality/render.py"] if options.check else [])]))
     print(f"{options.page.name} agrees with {', '.join(kept) or 'no results, there are none yet'}")
 
 

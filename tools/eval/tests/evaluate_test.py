@@ -53,8 +53,9 @@ class Evaluation(unittest.TestCase):
         """(results, what was said, what llama.cpp was asked)"""
         options = dict(model=self.folder / "model.gguf", text=self.folder / "text.txt",
                        strings=list(strings) or [ROW], files=[], contexts=[128], count=COUNT, part="all",
-                       out=self.folder / "out", weights="f32", batch=64, ubatch=32, threads=2, programs=None, plugin=None, plugin_folders=[], device=None, needle=True,
-                       needle_contexts=[256], needle_trials=4, generation=False, fresh=False) | more
+                       out=self.folder / "out", weights="f32", batch=64, ubatch=32, threads=2, programs=None,
+                       plugin=None, plugin_folders=[], device=None, needle=True, needle_contexts=[256],
+                       needle_trials=4, generation=False, fresh=False) | more
         self.host = MadeHost(self.folder)
         self.host.version = "made up"
         said, seen = io.StringIO(), []

@@ -95,19 +95,42 @@ class Pictures(unittest.TestCase):
                 self.assertEqual(first.read_bytes(), second.read_bytes())
                 self.assertIsNone(re.search("dc:date|Matplotlib v", first.read_text()))
 
+    def expect_clear(self, name, figure):
+        """The texts of a figure, none of which covers another or a marker."""
+        written = texts_of(figure)
+        self.assertGreater(len(written), 10, name)
+        for index, (text, box) in enumerate(written):
+            for other, other_box in written[index + 1:]:
+                self.assertEqual(labels.overlap(box, other_box), 0, f"{name}: {text} covers {other}")
+            for point in markers_of(figure):
+                self.assertFalse(box.contains(*point), f"{name}: {text} covers a marker")
+        plots.pyplot.close(figure)
+        return [text for text, _ in written]
+
     def test_no_label_covers_another(self):
         results = made_results()
         with plots.matplotlib.rc_context(plots.STYLE):
             for name, make in plots.figures(results):
-                figure = make()
-                written = texts_of(figure)
-                self.assertGreater(len(written), 10, name)
-                for index, (text, box) in enumerate(written):
-                    for other, other_box in written[index + 1:]:
-                        self.assertEqual(labels.overlap(box, other_box), 0, f"{name}: {text} covers {other}")
-                    for point in markers_of(figure):
-                        self.assertFalse(box.contains(*point), f"{name}: {text} covers a marker")
-                plots.pyplot.close(figure)
+                self.assertNotIn("1e-6", str(self.expect_clear(name, make())))
+
+    def test_a_null_row_below_what_is_drawn_is_said(self):
+        results = made_results(needle=False)
+        for row in results["rows"]:
+            if row["role"] == "null":
+                row |= {"kld": 0.0, "kld_se": 0.0}
+        with plots.matplotlib.rc_context(plots.STYLE):
+            self.assertEqual(self.expect_clear("bytes", plots.over_bytes(results, 512)).count(
+                "null row (1e-6 or less)"), 1)
+            ends = self.expect_clear("contexts", plots.over_contexts(results))
+        self.assertEqual([text for text in ends if text.startswith("null")],
+                         ["null: cpu:k=f16,v=f16", "null: cpu:k=f16,v=f16 (1e-6 or less)"])
+
+    def test_only_what_is_wanted(self):
+        results = few(made_results(contexts=(512,)))
+        with tempfile.TemporaryDirectory() as folder:
+            paths = plots.draw(results, folder, prefix="made_", formats=("png",), only=("made_bytes_512.png",))
+            self.assertEqual([path.name for path in paths], ["made_bytes_512.png"])
+            self.assertEqual([path.name for path in Path(folder).iterdir()], ["made_bytes_512.png"])
 
     def test_few_and_odd_results(self):
         only_null = made_results(contexts=(512,), needle=False)

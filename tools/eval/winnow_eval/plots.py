@@ -17,6 +17,8 @@ from winnow_eval import labels, report  # noqa: E402
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
 KLD_FLOOR = 1e-6  # below it there is only the rounding of the logits that llama.cpp keeps
+FLOOR_WORDS = "1e-6 or less"
+NULL_TEXT = "#666666"
 STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
          "legend.frameon": False, "legend.fontsize": 8, "savefig.facecolor": "white"}
@@ -60,6 +62,11 @@ def pareto(points):
 def shown(quantity, value):
     """The value as drawn: KLD has a logarithmic axis, which ends at the floor."""
     return max(value, KLD_FLOOR) if quantity is KLD else value
+
+
+def at_floor(quantity, value):
+    """Whether what is drawn is not the value, which is less."""
+    return quantity is KLD and value <= KLD_FLOOR
 
 
 def _scale(axes, quantity, values):
@@ -132,6 +139,8 @@ def _bytes_panel(axes, rows, quantity, palette):
         axes.axhline(level, color="#888888", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
         lines.append([(limit, level) for limit in axes.get_xlim()])
     named = [(labels.wrapped(name, 26), *point, palette[name]) for name, point in best.items()]
+    if null is not None and at_floor(quantity, null[key]):
+        named.append((f"null row ({FLOOR_WORDS})", null["kv_bytes_per_token"], level, NULL_TEXT))
     labels.place(axes, named, points, lines)
 
 
@@ -193,7 +202,8 @@ def _contexts_panel(axes, rows, quantity, palette):
         axes.plot([row["context"] for row in own], values, color=colour, linewidth=1.1, zorder=3,
                   linestyle="-" if filled(own[0]) and not null else (0, (4, 2)), marker="D" if null else marker(own[0]),
                   markersize=5, markerfacecolor=colour if filled(own[0]) and not null else "white")
-        ends.append((f"null: {name}" if null else name, own[-1]["context"], values[-1], colour))
+        low = f" ({FLOOR_WORDS})" if null and at_floor(quantity, own[-1][key]) else ""
+        ends.append((f"null: {name}{low}" if null else name, own[-1]["context"], values[-1], colour))
     _end_labels(axes, ends)
 
 
@@ -279,20 +289,24 @@ def _shrink(path):
     Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def draw(results, folder, prefix="", formats=("png", "svg")):
-    """Writes the pictures into a folder, and gives their paths."""
+def draw(results, folder, prefix="", formats=("png", "svg"), only=None):
+    """Writes the pictures into a folder, or only those with these file names, and gives their paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with matplotlib.rc_context(STYLE):
         for name, make in figures(results):
+            paths = [folder / f"{prefix}{name}.{kind}" for kind in formats]
+            paths = [path for path in paths if only is None or path.name in only]
+            if not paths:
+                continue
             figure = make()
-            for kind in formats:
-                written.append(folder / f"{prefix}{name}.{kind}")
+            for path in paths:
                 # Without date and program: the same results shall give the same file.
-                metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-                figure.savefig(written[-1], dpi=150, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
-                if kind == "png":
-                    _shrink(written[-1])
+                metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+                figure.savefig(path, dpi=150, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
+                if path.suffix == ".png":
+                    _shrink(path)
+            written += paths
             pyplot.close(figure)
     return written
