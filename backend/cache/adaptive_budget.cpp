@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
 
 #include "cache/kinds.hpp"
@@ -31,23 +32,42 @@ std::vector<double> relative(std::span<const LayerProfile> profile, double Layer
     return values;
 }
 
-// Divides `tokens` in proportion to the weights: rounded down, and one more for the largest remainders (the earlier
-// layer where they tie).
-std::vector<int64_t> apportion(int64_t tokens, const std::vector<double>& weights) {
-    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    std::vector<int64_t> given;
-    std::vector<double> remainders;
-    int64_t left = tokens;
-    for (const double weight : weights) {
-        const double exact = static_cast<double>(tokens) * (weight / sum);
-        given.push_back(std::min(static_cast<int64_t>(exact), left));
-        left -= given.back();
-        remainders.push_back(exact - std::floor(exact));
-    }
-    std::vector<size_t> order(weights.size());
+// Divides `tokens` in proportion to the weights, alike where all are 0, at most `most` each: who would get more gets
+// that, and the others divide the rest. Rounded down, and one more for the largest remainders (the earlier layer where
+// they tie). There are at most as many tokens as that allows.
+std::vector<int64_t> apportion(int64_t tokens, const std::vector<double>& weights, int64_t most) {
+    const size_t layers = weights.size();
+    std::vector<size_t> order(layers); // the largest weight first
     std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return weights[a] > weights[b]; });
+    std::vector<double> sums(layers + 1); // of the weights from there on
+    for (size_t i = layers; i-- > 0;) sums[i] = sums[i + 1] + weights[order[i]];
+
+    int64_t rest = tokens;
+    size_t first = 0; // of those who divide the rest
+    const auto exact = [&](size_t layer) {
+        const double part = sums[first] > 0 ? weights[layer] / sums[first] : 1 / static_cast<double>(layers - first);
+        return static_cast<double>(rest) * part;
+    };
+    for (; first < layers && exact(order[first]) > static_cast<double>(most); ++first) rest -= most;
+
+    std::vector<int64_t> given(layers, most);
+    std::vector<double> remainders(layers);
+    int64_t left = rest;
+    order.erase(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(first));
+    std::sort(order.begin(), order.end());
+    for (const size_t layer : order) {
+        const double share = exact(layer);
+        given[layer] = std::min(static_cast<int64_t>(share), left);
+        left -= given[layer];
+        remainders[layer] = share - std::floor(share);
+    }
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
-    for (size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++given[order[i]];
+    for (size_t i = 0; left > 0; i = (i + 1) % order.size()) {
+        if (given[order[i]] == most) continue;
+        ++given[order[i]];
+        --left;
+    }
     return given;
 }
 
@@ -60,9 +80,9 @@ public:
     }
 
     Description describe(const LayerContext& context) const override { return judge_->describe(context); }
-    bool keeps_importance() const override { return judge_->keeps_importance(); }
+    bool keeps_importance(const LayerContext& context) const override { return judge_->keeps_importance(context); }
 
-    std::vector<int64_t> budgets(int64_t layers, int64_t tokens, int64_t least,
+    std::vector<int64_t> budgets(int64_t layers, int64_t tokens, int64_t least, int64_t most,
                                  std::span<const LayerProfile> profile) const override {
         check(profile, layers);
         const double weights[] = {config_.number("entropy"), config_.number("concentration"),
@@ -74,7 +94,7 @@ public:
         for (size_t i = 0; i < profile.size(); ++i)
             need.push_back(weights[0] * entropy[i] + weights[1] * (1 - concentration[i]) + weights[2] * variance[i]);
         const int64_t floor = std::max(least, floor_of(config_.amount("least").share, tokens));
-        std::vector<int64_t> budgets = apportion((tokens - floor) * layers, need);
+        std::vector<int64_t> budgets = apportion((tokens - floor) * layers, need, most - floor);
         for (int64_t& budget : budgets) budget += floor;
         return budgets;
     }

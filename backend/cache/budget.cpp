@@ -59,10 +59,9 @@ void check(const Config& config, const Shape& shape) {
     check_format("v", config.v(), "v_head_size", shape.v_head_size);
 }
 
-Layout layout_of(const Config& config, const Policy& policy, const Shape& shape, int64_t ring) {
-    return {config.k(),        config.v(),           shape.head_size,
-            shape.v_head_size, config.sink() + ring, policy.keeps_importance(),
-            config.center()};
+Layout layout_of(const Config& config, const Shape& shape, int64_t ring, bool importance) {
+    return {config.k(),           config.v(), shape.head_size, shape.v_head_size,
+            config.sink() + ring, importance, config.center()};
 }
 
 int64_t budget_tokens(const Amount& budget, const Layout& layout, const Shape& shape) {
@@ -77,9 +76,9 @@ std::string what_holds(const Config& config, int64_t tokens) {
 }
 
 // The ring that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
-int64_t ring_of(const Config& config, const Policy& policy, const Shape& shape) {
+int64_t ring_of(const Config& config, const Shape& shape, bool importance) {
     const auto tokens_with = [&](int64_t ring) {
-        return budget_tokens(config.budget(), layout_of(config, policy, shape, ring), shape);
+        return budget_tokens(config.budget(), layout_of(config, shape, ring, importance), shape);
     };
     if (config.ring()) {
         const int64_t tokens = tokens_with(*config.ring());
@@ -89,7 +88,7 @@ int64_t ring_of(const Config& config, const Policy& policy, const Shape& shape) 
         return *config.ring();
     }
     for (const int64_t ring : {48, 32}) {
-        const Layout layout = layout_of(config, policy, shape, ring);
+        const Layout layout = layout_of(config, shape, ring, importance);
         const int64_t tokens = tokens_with(ring);
         const Bytes bytes = bytes_of(layout, tokens);
         if (tokens > layout.dense_rows && 2 * (bytes.dense_k + bytes.dense_v) <= bytes.total()) return ring;
@@ -98,14 +97,38 @@ int64_t ring_of(const Config& config, const Policy& policy, const Shape& shape) 
 }
 
 int64_t cadence_of(const Config& config, int64_t ring, int64_t tokens) {
-    if (config.cadence()) {
-        if (ring > 0 && *config.cadence() > ring)
-            refuse(std::string(config.policy().name) + ": cadence=" + std::to_string(*config.cadence()) +
-                   " is more than the ring of " + std::to_string(ring) + " holds");
-        return *config.cadence();
-    }
+    if (config.cadence()) return *config.cadence();
     const int64_t flushed = ring > 0 ? 2 * ring / 3 : 32; // 16 of 48 stay dense
     return std::max<int64_t>(std::min({int64_t{32}, flushed, tokens / 8}), 1);
+}
+
+// All sizes but the bytes, where each slot has an importance or none does.
+Plan sizes(const Config& config, const Policy& policy, const Shape& shape, std::span<const LayerProfile> profile,
+           bool importance) {
+    Plan made;
+    made.sink = config.sink();
+    made.ring = ring_of(config, shape, importance);
+    const Layout layout = layout_of(config, shape, made.ring, importance);
+    made.tokens = budget_tokens(config.budget(), layout, shape);
+    if (made.tokens <= layout.dense_rows)
+        refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
+    made.cadence = cadence_of(config, made.ring, made.tokens);
+    const int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
+    made.layer_tokens = policy.budgets(shape.layers, made.tokens, least, shape.context, profile);
+    return made;
+}
+
+bool keeps_importance(const Policy& policy, const Plan& plan, const Shape& shape) {
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+        if (policy.keeps_importance(context_of(plan, shape, layer))) return true;
+    return false;
+}
+
+// What comes between two judgements has to fit the ring.
+void check_cadence(const Config& config, const Plan& plan) {
+    if (plan.ring == 0 || plan.cadence <= plan.ring) return;
+    refuse(std::string(config.policy().name) + ": cadence=" + std::to_string(plan.cadence) +
+           " is more than the ring of " + std::to_string(plan.ring) + " holds");
 }
 
 // A full head has to have as many tokens to give up as come until the next judgement.
@@ -148,16 +171,12 @@ int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
 Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile) {
     check(config, shape);
     const std::unique_ptr<Policy> policy = make_policy(config);
-    Plan made;
-    made.sink = config.sink();
-    made.ring = ring_of(config, *policy, shape);
-    const Layout layout = layout_of(config, *policy, shape, made.ring);
-    made.tokens = budget_tokens(config.budget(), layout, shape);
-    if (made.tokens <= layout.dense_rows)
-        refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
-    made.cadence = cadence_of(config, made.ring, made.tokens);
-    const int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
-    made.layer_tokens = policy->budgets(shape.layers, made.tokens, least, profile);
+    // Whether an importance is kept may depend on the budget, and the tokens of a budget in bytes on what is kept.
+    Plan made = sizes(config, *policy, shape, profile, false);
+    const bool importance = keeps_importance(*policy, made, shape);
+    if (importance) made = sizes(config, *policy, shape, profile, true);
+    check_cadence(config, made);
+    const Layout layout = layout_of(config, shape, made.ring, importance);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
         check_room(config, policy->describe(context_of(made, shape, layer)), layer);
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];

@@ -3,6 +3,7 @@
 // the budget. docs/policies.md says where the article had to be interpreted.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "cache/kinds.hpp"
 
@@ -72,7 +73,7 @@ public:
         if (context.pressure * static_cast<double>(description.trigger.whole) >
             static_cast<double>(description.trigger.part))
             description.trigger = {0, 1};
-        if (context.layer < ceil_of(share("middle_from"), context.layers))
+        if (is_shallow(context))
             shallow(description, context);
         else if (context.layer < ceil_of(share("deep_from"), context.layers))
             middle(description, context, profile);
@@ -81,13 +82,15 @@ public:
         return description;
     }
 
-    bool keeps_importance() const override { return true; }
+    bool keeps_importance(const LayerContext& context) const override {
+        return !is_shallow(context) || theta_shallow().has_value();
+    }
 
 private:
     void shallow(Description& description, const LayerContext& context) const {
         protect(description, context, "recent_shallow", 128);
-        description.threshold = theta("theta_shallow", is_conservative() ? conservative[0] : 0);
-        if (description.threshold > 0) return;
+        description.threshold = theta_shallow();
+        if (description.threshold) return;
         description.importance = {};
         description.ranking = Ranking::age;
         description.grace = 0;
@@ -114,6 +117,13 @@ private:
                                       config_.has(key) ? config_.count(key) : std::min(otherwise, context.budget / 2));
     }
 
+    bool is_shallow(const LayerContext& context) const {
+        return context.layer < ceil_of(share("middle_from"), context.layers);
+    }
+    std::optional<double> theta_shallow() const { // none: by age
+        if (!config_.has("theta_shallow") && !is_conservative()) return std::nullopt;
+        return theta("theta_shallow", conservative[0]);
+    }
     double theta(const char* key, double otherwise) const { return config_.has(key) ? config_.number(key) : otherwise; }
     Share share(const char* key) const { return config_.amount(key).share; }
     bool is_conservative() const { return config_.word("thresholds") == "conservative"; }

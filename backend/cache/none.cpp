@@ -8,7 +8,7 @@ class None : public Policy {
 public:
     explicit None(Config config) : config_(std::move(config)) {}
     Description describe(const LayerContext& context) const override { return basic(config_, context); }
-    bool keeps_importance() const override { return false; }
+    bool keeps_importance(const LayerContext&) const override { return false; }
 
 private:
     Config config_;

@@ -23,7 +23,8 @@ const PolicyKind* find_policy(std::string_view name) {
 
 std::unique_ptr<Policy> make_policy(const Config& config) { return config.policy().make(config); }
 
-std::vector<int64_t> Policy::budgets(int64_t layers, int64_t tokens, int64_t, std::span<const LayerProfile>) const {
+std::vector<int64_t> Policy::budgets(int64_t layers, int64_t tokens, int64_t, int64_t,
+                                     std::span<const LayerProfile>) const {
     return std::vector<int64_t>(static_cast<size_t>(layers), tokens);
 }
 
@@ -50,6 +51,7 @@ Group group_of(std::string_view word) { return word == "mean" ? Group::mean : Gr
 Description basic(const Config& config, const LayerContext& context) {
     Description description;
     description.sink = config.sink();
+    description.context = context.context;
     description.budget = context.budget;
     description.cadence = context.cadence;
     description.target = context.budget;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -63,19 +65,19 @@ struct Description {
     int64_t recent = 0;
     int64_t grace = 0;
 
-    int64_t budget = 0;     // tokens that the head may hold
-    int64_t cadence = 1;    // tokens from one judgement to the next
+    int64_t context = std::numeric_limits<int64_t>::max(); // no sequence grows longer
+    int64_t budget = 0;                                    // tokens that the head may hold
+    int64_t cadence = 1;                                   // tokens from one judgement to the next
     Share trigger = {1, 1}; // of the budget: a judgement gives up nothing while the cadence's tokens fit below it
     int64_t target = 0;     // tokens that a judgement leaves, if protection and the limits below allow
 
     // Limits on what is given up beyond what the budget demands; what it demands goes by the ranking alone.
-    int64_t most = 0;              // tokens in one judgement; 0: any number
-    Share most_share = {1, 1};     // of the tokens that the head holds, in one judgement
-    Share eligible_from = {0, 1};  // positions from this share of `seen` on, rounded up ...
-    Share eligible_until = {1, 1}; // ... and below this one, rounded up
-    int64_t eligible_first = 0;    // not the first so many positions
-    int64_t eligible_last = 0;     // not the last so many of `seen`
-    double threshold = 0;          // importance below threshold times its quantile over the head; 0: any importance
+    int64_t most = 0;                // tokens in one judgement; 0: any number
+    Share most_share = {1, 1};       // of the tokens that the head holds, in one judgement
+    Share eligible_from = {0, 1};    // positions from this share of `seen` on, rounded up ...
+    Share eligible_until = {1, 1};   // ... and below this one, rounded up
+    int64_t eligible_first = 0;      // not the first so many positions
+    std::optional<double> threshold; // importance below threshold times its quantile over the head; none: any
     double quantile = .99;
 
     friend bool operator==(const Description&, const Description&) = default;
@@ -106,11 +108,12 @@ class Policy {
 public:
     virtual ~Policy() = default;
     virtual Description describe(const LayerContext& context) const = 0;
-    // Whether any layer at any budget keeps an importance for its tokens.
-    virtual bool keeps_importance() const = 0;
-    // Tokens of each layer, which add up to layers * tokens exactly; none is less than `least` <= tokens. The same for
-    // all unless the policy says otherwise. Throws Error where the policy needs a profile of another length.
-    virtual std::vector<int64_t> budgets(int64_t layers, int64_t tokens, int64_t least,
+    // Whether that description has an importance; known also for budgets that describe refuses.
+    virtual bool keeps_importance(const LayerContext& context) const = 0;
+    // Tokens of each layer, which add up to layers * tokens exactly; none is less than `least` or more than `most`,
+    // least <= tokens <= most. The same for all unless the policy says otherwise. Throws Error where the policy needs a
+    // profile of another length.
+    virtual std::vector<int64_t> budgets(int64_t layers, int64_t tokens, int64_t least, int64_t most,
                                          std::span<const LayerProfile> profile) const;
 };
 

@@ -24,7 +24,7 @@ public:
         return description;
     }
 
-    bool keeps_importance() const override { return false; }
+    bool keeps_importance(const LayerContext&) const override { return false; }
 
 private:
     Config config_;

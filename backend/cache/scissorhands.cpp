@@ -33,7 +33,7 @@ public:
         return description;
     }
 
-    bool keeps_importance() const override { return true; }
+    bool keeps_importance(const LayerContext&) const override { return true; }
 
 private:
     Config config_;

@@ -31,8 +31,7 @@ double rank_of(const Description& description, const Slot& slot, int64_t head) {
 
 bool is_eligible(const Description& description, const Slot& slot, int64_t seen) {
     return slot.position >= ceil_of(description.eligible_from, seen) &&
-           slot.position < ceil_of(description.eligible_until, seen) && slot.position >= description.eligible_first &&
-           slot.position < seen - description.eligible_last;
+           slot.position < ceil_of(description.eligible_until, seen) && slot.position >= description.eligible_first;
 }
 
 // The smallest importance that at least `quantile` of the head's tokens do not exceed.
@@ -66,11 +65,12 @@ void take(std::vector<Candidate>& candidates, int64_t most, std::vector<size_t>&
 
 } // namespace
 
-Demand demand(const Description& description, int64_t occupied, int64_t incoming) {
+Demand demand(const Description& description, int64_t occupied, int64_t seen, int64_t incoming) {
+    const int64_t coming = std::min(incoming, description.context - seen);
     Demand wanted;
-    wanted.must = std::max<int64_t>(occupied + incoming - description.budget, 0);
+    wanted.must = std::max<int64_t>(occupied + coming - description.budget, 0);
     const Share& trigger = description.trigger;
-    if ((occupied + incoming) * trigger.whole <= description.budget * trigger.part) {
+    if ((occupied + coming) * trigger.whole <= description.budget * trigger.part) {
         wanted.may = wanted.must;
         return wanted;
     }
@@ -88,8 +88,7 @@ bool is_protected(const Description& description, const Slot& slot, int64_t seen
 
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
                  const Demand& wanted) {
-    const double quantile = description.threshold > 0 ? quantile_of(description, slots) : 0;
-    const double threshold = description.threshold * quantile;
+    const double threshold = description.threshold ? *description.threshold * quantile_of(description, slots) : 0;
     std::vector<Candidate> dead, willing, others;
     for (size_t i = 0; i < slots.size(); ++i) {
         const Slot& slot = slots[i];
@@ -98,8 +97,7 @@ Selection select(const Description& description, std::span<const Slot> slots, in
             continue;
         }
         if (is_protected(description, slot, seen)) continue;
-        const bool below =
-            description.threshold == 0 || importance_of(slot) < threshold || importance_of(slot) == least;
+        const bool below = !description.threshold || importance_of(slot) < threshold || importance_of(slot) == least;
         std::vector<Candidate>& group = below && is_eligible(description, slot, seen) ? willing : others;
         group.push_back({rank_of(description, slot, head), slot.position, i});
     }

@@ -27,8 +27,9 @@ struct Demand {
     friend bool operator==(const Demand&, const Demand&) = default;
 };
 
-// For a head with `occupied` slots, dead ones among them, and `incoming` tokens until the next judgement.
-Demand demand(const Description& description, int64_t occupied, int64_t incoming);
+// For a head with `occupied` slots, dead ones among them, of a sequence of length `seen`, at most the context, and
+// `incoming` tokens until the next judgement; those that the context has no room for do not count.
+Demand demand(const Description& description, int64_t occupied, int64_t seen, int64_t incoming);
 
 struct Selection {
     std::vector<size_t> victims; // indices of slots, in the order in which they go

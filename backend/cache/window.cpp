@@ -8,7 +8,7 @@ class Window : public Policy {
 public:
     explicit Window(Config config) : config_(std::move(config)) {}
     Description describe(const LayerContext& context) const override { return basic(config_, context); }
-    bool keeps_importance() const override { return false; }
+    bool keeps_importance(const LayerContext&) const override { return false; }
 
 private:
     Config config_;

@@ -29,7 +29,7 @@ public:
 
     Description describe(const LayerContext& context) const override {
         Description description = basic(config_, context);
-        if (context.budget >= ceil_of(config_.amount("window_from").share, context.context)) return description;
+        if (is_window(context)) return description;
         description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
                                   group_of(config_.word("group")), config_.number("decay")};
         const std::string& value = config_.word("value");
@@ -41,9 +41,13 @@ public:
         return description;
     }
 
-    bool keeps_importance() const override { return true; }
+    bool keeps_importance(const LayerContext& context) const override { return !is_window(context); }
 
 private:
+    bool is_window(const LayerContext& context) const {
+        return context.budget >= ceil_of(config_.amount("window_from").share, context.context);
+    }
+
     Config config_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -103,15 +104,62 @@ TEST(cache_budget, a_plan_in_bytes_is_as_large_as_fits) {
         for (const uint64_t bytes : {3u << 20, 5000000u, 12345678u, 40u << 20}) {
             const Config config = parse(std::string(options) + "budget=" + std::to_string(bytes) + "B");
             const Plan made = plan(config, smollm);
-            const Layout layout{
-                config.k(),     config.v(), 64, 64, made.sink + made.ring, make_policy(config)->keeps_importance(),
-                config.center()};
+            const Layout layout{config.k(),     config.v(), 64, 64, made.sink + made.ring, made.bytes.importance > 0,
+                                config.center()};
             EXPECT_EQ(made.bytes.total(), 90 * bytes_of(layout, made.tokens).total());
             EXPECT_LE(made.bytes.total(), bytes) << options;
             if (made.tokens < smollm.context) {
                 EXPECT_GT(90 * bytes_of(layout, made.tokens + 1).total(), bytes) << options;
             }
         }
+}
+
+// Importance is paid for where a layer keeps one.
+TEST(cache_budget, importance_costs_where_it_is_kept) {
+    const std::vector<LayerProfile> flat(30);
+    std::vector<LayerProfile> steep(30);
+    for (size_t i = 0; i < steep.size(); ++i) steep[i].entropy = static_cast<double>(i);
+    const auto importance = [&](const std::string& config, const std::vector<LayerProfile>& profile) {
+        const Plan made = plan(parse(config), smollm, profile);
+        bool kept = false;
+        for (int64_t layer = 0; layer < smollm.layers; ++layer)
+            kept |= make_policy(parse(config))->describe(context_of(made, smollm, layer)).importance != Importance{};
+        EXPECT_EQ(made.bytes.importance > 0, kept) << config;
+        return made.bytes.importance;
+    };
+    EXPECT_EQ(importance("winnow", {}), 0u); // the default, a plain window
+    EXPECT_EQ(importance("winnow:budget=1/2", {}), 0u);
+    EXPECT_EQ(importance("winnow:budget=1/4", {}), 90u * 512 * 4);
+    EXPECT_EQ(importance("winnow:window_from=1/1", {}), 0u);
+    EXPECT_EQ(importance("window:budget=1/4", {}), 0u);
+    EXPECT_EQ(importance("hierarchical:budget=1/4", {}), 90u * 512 * 4); // two tiers of three
+    EXPECT_EQ(importance("hierarchical:budget=1/4,middle_from=1/1,deep_from=1/1", {}), 0u);
+    EXPECT_EQ(importance("adaptive_budget:budget=1/4,judge=window", steep), 0u);
+    EXPECT_EQ(importance("adaptive_budget:budget=3/4,judge=winnow", flat), 0u);
+    EXPECT_EQ(importance("adaptive_budget:budget=3/4,judge=winnow,concentration=0,variance=0", steep),
+              90u * 1536 * 4); // the first layers
+    for (uint64_t kib = 1000; kib < 16000; kib += 37) importance("winnow:budget=" + std::to_string(kib) + "K", {});
+}
+
+// The bytes of the packed context hold the packed context.
+TEST(cache_budget, importance_that_nobody_keeps_takes_no_room) {
+    const uint64_t enough = 90 * bytes_of({Type::turbo4, Type::turbo3, 64, 64, 52, false, false}, 2048).total();
+    const auto tokens_of_bytes = [](uint64_t bytes) {
+        return plan(parse("winnow:budget=" + std::to_string(bytes) + "B"), smollm).tokens;
+    };
+    EXPECT_EQ(tokens_of_bytes(enough), 2048);
+    EXPECT_EQ(tokens_of_bytes(enough - 1), 2047);
+}
+
+TEST(cache_budget, no_layer_gets_more_than_the_context) {
+    std::vector<LayerProfile> profile(30);
+    for (size_t i = 0; i < profile.size(); ++i) profile[i].entropy = static_cast<double>(i * i);
+    for (const char* budget : {"1/8", "3/4", "2000", "1/1", "9999", "1G"}) {
+        const Plan made = plan(parse(std::string("adaptive_budget:budget=") + budget), smollm, profile);
+        EXPECT_LE(*std::max_element(made.layer_tokens.begin(), made.layer_tokens.end()), 2048) << budget;
+        EXPECT_EQ(std::accumulate(made.layer_tokens.begin(), made.layer_tokens.end(), int64_t{0}), 30 * made.tokens);
+    }
+    EXPECT_EQ(plan(parse("adaptive_budget:budget=1/1"), smollm, profile).layer_tokens, std::vector<int64_t>(30, 2048));
 }
 
 TEST(cache_budget, the_ring_shrinks_where_it_would_take_half) {

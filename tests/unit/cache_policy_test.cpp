@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "cache/budget.hpp"
@@ -32,7 +33,8 @@ TEST(cache_policy, window_and_none_go_by_age) {
         EXPECT_EQ(d.budget, 1024);
         EXPECT_EQ(d.target, 1024);
         EXPECT_EQ(d.cadence, 32);
-        EXPECT_EQ(d.threshold, 0);
+        EXPECT_EQ(d.context, 2048);
+        EXPECT_EQ(d.threshold, std::nullopt);
     }
 }
 
@@ -114,7 +116,7 @@ TEST(cache_policy, hierarchical_tiers_have_the_articles_numbers) {
         EXPECT_EQ(d.quantile, .99);
     }
     EXPECT_EQ(shallow.recent, 128);
-    EXPECT_EQ(shallow.threshold, 0);
+    EXPECT_EQ(shallow.threshold, std::nullopt);
     EXPECT_EQ(shallow.importance.statistic, Statistic::none);
     EXPECT_EQ(middle.importance, ema);
     EXPECT_EQ(middle.threshold, .15);
@@ -135,28 +137,44 @@ TEST(cache_policy, hierarchical_tiers_have_the_articles_numbers) {
 }
 
 TEST(cache_policy, hierarchical_profiles_and_thresholds) {
+    using Thetas = std::vector<std::optional<double>>;
     const auto thetas = [](const std::string& options) {
-        std::vector<double> all;
+        Thetas all;
         for (const int64_t layer : {0, 15, 31})
             all.push_back(describe("hierarchical" + options, 1024, layer).threshold);
         return all;
     };
-    EXPECT_EQ(thetas(":profile=code"), (std::vector<double>{0, .10, .25}));
-    EXPECT_EQ(thetas(":profile=summarize"), (std::vector<double>{0, .30, .25}));
-    EXPECT_EQ(thetas(":profile=long_form"), (std::vector<double>{0, .15, .125}));
-    EXPECT_EQ(thetas(":thresholds=conservative"), (std::vector<double>{.20, .30, .35}));
-    EXPECT_EQ(thetas(":thresholds=conservative,theta_shallow=0,theta_deep=.5"), (std::vector<double>{0, .30, .5}));
+    EXPECT_EQ(thetas(":profile=code"), (Thetas{std::nullopt, .10, .25}));
+    EXPECT_EQ(thetas(":profile=summarize"), (Thetas{std::nullopt, .30, .25}));
+    EXPECT_EQ(thetas(":profile=long_form"), (Thetas{std::nullopt, .15, .125}));
+    EXPECT_EQ(thetas(":thresholds=conservative"), (Thetas{.20, .30, .35}));
+    EXPECT_EQ(thetas(":thresholds=conservative,theta_shallow=0,theta_deep=.5"), (Thetas{0, .30, .5}));
     EXPECT_EQ(describe("hierarchical:profile=long_form", 2048, 31).recent, 512);
     EXPECT_EQ(describe("hierarchical:profile=code", 1024, 15).most, 8);
     EXPECT_EQ(describe("hierarchical:profile=code,batch=5", 1024, 15).most, 5);
     EXPECT_EQ(describe("hierarchical:theta_shallow=.1", 1024, 0).ranking, Ranking::importance);
+    EXPECT_EQ(describe("hierarchical:theta_shallow=0", 1024, 0).ranking, Ranking::importance);
+}
+
+// No theta at all and a theta of 0 are opposites: any importance is small, and none is.
+TEST(cache_policy, hierarchical_gives_up_nothing_early_at_a_theta_of_zero) {
+    std::vector<Slot> slots;
+    for (int64_t position = 0; position < 900; ++position)
+        slots.push_back({position, 1 + static_cast<float>(position % 7), 100, 1, 1, false, true});
+    for (const int64_t layer : {0, 15, 31}) {
+        const Description d = describe("hierarchical:theta_shallow=0,theta_middle=0,theta_deep=0", 1024, layer);
+        const Demand wanted = demand(d, 900, 900, 32);
+        EXPECT_EQ(wanted.must, 0);
+        EXPECT_GT(wanted.may, 0);
+        EXPECT_TRUE(select(d, slots, 900, 0, wanted).victims.empty()) << layer;
+    }
 }
 
 TEST(cache_policy, hierarchical_answers_memory_pressure) {
     EXPECT_EQ(describe("hierarchical", 1024, 15, .7).trigger, (Share{7, 10}));
     EXPECT_EQ(describe("hierarchical", 1024, 15, .71).trigger, (Share{0, 1}));
-    EXPECT_EQ(demand(describe("hierarchical", 1024, 15, .71), 300, 32), (Demand{0, 16}));
-    EXPECT_EQ(demand(describe("hierarchical", 1024, 15, 0), 300, 32), (Demand{0, 0}));
+    EXPECT_EQ(demand(describe("hierarchical", 1024, 15, .71), 300, 300, 32), (Demand{0, 16}));
+    EXPECT_EQ(demand(describe("hierarchical", 1024, 15, 0), 300, 300, 32), (Demand{0, 0}));
 }
 
 TEST(cache_policy, winnow_is_a_window_from_half_of_the_context) {
@@ -171,17 +189,33 @@ TEST(cache_policy, winnow_is_a_window_from_half_of_the_context) {
     EXPECT_EQ(describe("winnow:value=none", 512).ranking, Ranking::importance);
 }
 
+TEST(cache_policy, importance_is_announced_where_it_is_described) {
+    const char* const configs[] = {"hierarchical:theta_shallow=0", "hierarchical:thresholds=conservative",
+                                   "adaptive_budget:judge=winnow", "winnow:window_from=1/8"};
+    std::vector<std::string> all(std::begin(configs), std::end(configs));
+    for (const PolicyKind* kind : policies()) all.emplace_back(kind->name);
+    for (const std::string& config : all)
+        for (const int64_t layer : {0, 10, 11, 31})
+            for (const int64_t budget : {255, 256, 1023, 1024, 2048}) {
+                const LayerContext context{layer, 32, 2048, budget, 48, 32, 0};
+                const auto policy = make_policy(parse(config));
+                EXPECT_EQ(policy->keeps_importance(context),
+                          policy->describe(context).importance.statistic != Statistic::none)
+                    << config << " " << layer << " " << budget;
+            }
+}
+
 // ---- Budgets of layers ---------------------------------------------------------------------------------------------
 
 std::vector<int64_t> budgets(const std::string& config, const std::vector<LayerProfile>& profile, int64_t tokens,
-                             int64_t least = 1) {
-    return make_policy(parse(config))->budgets(static_cast<int64_t>(profile.size()), tokens, least, profile);
+                             int64_t least = 1, int64_t most = 1 << 20) {
+    return make_policy(parse(config))->budgets(static_cast<int64_t>(profile.size()), tokens, least, most, profile);
 }
 
 TEST(cache_policy, budgets_are_flat_unless_they_adapt) {
     for (const PolicyKind* kind : policies())
         if (kind != find_policy("adaptive_budget")) {
-            EXPECT_EQ(make_policy(parse(kind->name))->budgets(3, 77, 9, {}), (std::vector<int64_t>{77, 77, 77}));
+            EXPECT_EQ(make_policy(parse(kind->name))->budgets(3, 77, 9, 80, {}), (std::vector<int64_t>{77, 77, 77}));
         }
 }
 
@@ -195,11 +229,13 @@ TEST(cache_policy, adaptive_budgets_add_up_exactly) {
             each = {number(scales[random() % 4]), number(1), random() % 2 != 0 ? number(1) : 0};
         const int64_t tokens = 1 + static_cast<int64_t>(random() % 4000);
         const int64_t least = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(tokens));
-        const std::vector<int64_t> given = budgets("adaptive_budget", profile, tokens, least);
+        const int64_t most = tokens + static_cast<int64_t>(random() % 3 * (random() % 1000)); // often no more than flat
+        const std::vector<int64_t> given = budgets("adaptive_budget", profile, tokens, least, most);
         EXPECT_EQ(std::accumulate(given.begin(), given.end(), int64_t{0}),
                   tokens * static_cast<int64_t>(profile.size()));
         EXPECT_GE(*std::min_element(given.begin(), given.end()), std::max(least, tokens / 2));
-        EXPECT_EQ(budgets("adaptive_budget", profile, tokens, least), given);
+        EXPECT_LE(*std::max_element(given.begin(), given.end()), most);
+        EXPECT_EQ(budgets("adaptive_budget", profile, tokens, least, most), given);
     }
 }
 
@@ -217,16 +253,33 @@ TEST(cache_policy, adaptive_budgets_follow_the_need) {
     EXPECT_EQ(budgets("adaptive_budget", std::vector<LayerProfile>(3), 77), (std::vector<int64_t>(3, 77)));
 }
 
+TEST(cache_policy, adaptive_budgets_pass_on_what_a_layer_cannot_use) {
+    const std::vector<LayerProfile> profile = {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {3, 0, 0}};
+    const std::string config = "adaptive_budget:concentration=0,variance=0"; // needs of 0, 1/3, 2/3, 1
+    const auto with_most = [&](int64_t most) { return budgets(config, profile, 100, 1, most); };
+    EXPECT_EQ(with_most(1000), (std::vector<int64_t>{50, 83, 117, 150}));
+    EXPECT_EQ(with_most(150), (std::vector<int64_t>{50, 83, 117, 150}));
+    EXPECT_EQ(with_most(130), (std::vector<int64_t>{50, 90, 130, 130}));
+    EXPECT_EQ(with_most(120), (std::vector<int64_t>{50, 110, 120, 120}));
+    EXPECT_EQ(with_most(101), (std::vector<int64_t>{97, 101, 101, 101})); // the rest needs nothing, and gets it
+    EXPECT_EQ(with_most(100), (std::vector<int64_t>(4, 100)));
+}
+
+// A weight so small that it times a half is 0.
+TEST(cache_policy, adaptive_budgets_are_flat_where_nothing_has_weight) {
+    const std::string config = "adaptive_budget:entropy=5e-324,concentration=0,variance=0";
+    EXPECT_EQ(budgets(config, std::vector<LayerProfile>(3), 77), (std::vector<int64_t>(3, 77)));
+    EXPECT_EQ(budgets(config, {{1, 0, 0}, {2, 0, 0}}, 100), (std::vector<int64_t>{50, 150}));
+}
+
 TEST(cache_policy, adaptive_budget_refuses_a_bad_profile_and_judges_as_another) {
     const auto policy = make_policy(parse("adaptive_budget:judge=winnow,sink=7"));
     const std::vector<LayerProfile> two(2), broken = {{1, 1, 1}, {1, std::numeric_limits<double>::quiet_NaN(), 1}};
-    EXPECT_THROW(policy->budgets(3, 100, 1, two), Error);
-    EXPECT_THROW(policy->budgets(2, 100, 1, {}), Error);
-    EXPECT_THROW(policy->budgets(2, 100, 1, broken), Error);
+    EXPECT_THROW(policy->budgets(3, 100, 1, 100, two), Error);
+    EXPECT_THROW(policy->budgets(2, 100, 1, 100, {}), Error);
+    EXPECT_THROW(policy->budgets(2, 100, 1, 100, broken), Error);
     const LayerContext context{3, 32, 2048, 300, 48, 32, 0};
     EXPECT_EQ(policy->describe(context), make_policy(parse("winnow:sink=7"))->describe(context));
-    EXPECT_TRUE(policy->keeps_importance());
-    EXPECT_FALSE(make_policy(parse("adaptive_budget:judge=window"))->keeps_importance());
 }
 
 // ---- A head over a long run ----------------------------------------------------------------------------------------
@@ -234,7 +287,7 @@ TEST(cache_policy, adaptive_budget_refuses_a_bad_profile_and_judges_as_another) 
 // Tokens come one by one, each with a lasting importance, and every cadence the head is judged. What every policy has
 // to hold at any time, and what the head has when it is fullest.
 std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
-    const Shape shape{32, 1, 64, 64, 2048};
+    const Shape shape{32, 1, 64, 64, 4096}; // no run is longer than this context
     const Plan made = plan(config, shape);
     const Description d = make_policy(config)->describe(context_of(made, shape, layer));
     std::mt19937 random(9);
@@ -242,7 +295,7 @@ std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
     for (int64_t seen = 0; seen < length; ++seen) {
         if (seen % d.cadence == 0) {
             const Selection selection =
-                select(d, slots, seen, 0, demand(d, static_cast<int64_t>(slots.size()), d.cadence));
+                select(d, slots, seen, 0, demand(d, static_cast<int64_t>(slots.size()), seen, d.cadence));
             EXPECT_EQ(selection.missing, 0) << to_string(config);
             for (const size_t victim : selection.victims) slots[victim].alive = false;
             std::erase_if(slots, [](const Slot& slot) { return !slot.alive; });
@@ -267,11 +320,37 @@ std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
 TEST(cache_policy, budgets_hold_and_protection_holds_over_a_long_run) {
     for (const PolicyKind* kind : policies()) {
         if (!kind->evicts || std::string_view(kind->name) == "adaptive_budget") continue; // which needs a profile
-        for (const char* budget : {"64", "1/8", "512"})
+        for (const char* budget : {"64", "1/16", "512"})
             for (const char* ring : {"", ",ring=0", ",ring=16"})
                 for (const int64_t layer : {0, 15, 31})
                     run(parse(std::string(kind->name) + ":budget=" + budget + ring), layer, 3000);
     }
+}
+
+// Whatever the context is: its last judgement comes before fewer tokens than a cadence.
+TEST(cache_policy, nothing_goes_where_the_whole_context_fits) {
+    for (const PolicyKind* kind : policies())
+        for (const int64_t context : {97, 100, 333, 2048}) {
+            const std::string name = kind->name;
+            const Shape shape{3, 1, 64, 64, context};
+            const Config config = parse(name + (kind->evicts ? ":budget=1/1" : ""));
+            const std::vector<LayerProfile> profile = {{1, 2, 0}, {2, 3, 0}, {5, 4, 1}};
+            const Plan made = plan(config, shape, profile);
+            int64_t judged_early = 0;
+            for (int64_t layer = 0; layer < 3; ++layer) {
+                const Description d = make_policy(config)->describe(context_of(made, shape, layer));
+                for (int64_t seen = 0; seen <= context; seen += d.cadence) {
+                    const Demand wanted = demand(d, seen, seen, d.cadence);
+                    EXPECT_EQ(wanted.must, 0) << name << " " << context << " " << seen;
+                    judged_early += wanted.may > 0 ? 1 : 0;
+                }
+            }
+            if (name == "hierarchical") { // by design, from 70% on
+                EXPECT_GT(judged_early, 0);
+            } else {
+                EXPECT_EQ(judged_early, 0) << name << " " << context;
+            }
+        }
 }
 
 TEST(cache_policy, h2o_holds_its_heavy_and_recent_when_fullest) {

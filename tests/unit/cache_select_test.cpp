@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -39,9 +40,8 @@ Description random_description(Random& random) {
     if (below(random, 2) != 0) description.eligible_from = random_share(random);
     if (below(random, 2) != 0) description.eligible_until = random_share(random);
     description.eligible_first = below(random, 2) * below(random, 30);
-    description.eligible_last = below(random, 2) * below(random, 30);
-    const double thresholds[] = {0, 0, .1, .5, 1, 2};
-    description.threshold = thresholds[below(random, 6)];
+    const std::optional<double> thresholds[] = {std::nullopt, std::nullopt, 0, .1, .5, 1, 2};
+    description.threshold = thresholds[below(random, 7)];
     const double quantiles[] = {0, .5, .99, 1};
     description.quantile = quantiles[below(random, 4)];
     return description;
@@ -87,11 +87,11 @@ bool within(const Description& d, const Slot& slot, int64_t seen) {
     const auto share = [](const Share& s) { return static_cast<double>(s.part) / static_cast<double>(s.whole); };
     // Halves of tokens: positions are whole, so a little less or more than the bound makes no difference.
     return p > n * share(d.eligible_from) - 1e-6 && p < n * share(d.eligible_until) - 1e-6 &&
-           slot.position >= d.eligible_first && slot.position + d.eligible_last < seen;
+           slot.position >= d.eligible_first;
 }
 
 bool is_below(const Description& d, const std::vector<Slot>& slots, const Slot& slot) {
-    if (d.threshold == 0 || std::isnan(slot.importance)) return true;
+    if (!d.threshold || std::isnan(slot.importance)) return true;
     // The quantile by counting: the smallest importance that enough others do not exceed.
     double quantile = infinite;
     int64_t alive = 0;
@@ -105,7 +105,7 @@ bool is_below(const Description& d, const std::vector<Slot>& slots, const Slot& 
         if (static_cast<double>(reached) >= d.quantile * static_cast<double>(alive))
             quantile = std::min(quantile, bound);
     }
-    return slot.importance < d.threshold * quantile;
+    return slot.importance < *d.threshold * quantile;
 }
 
 // Whom a slot goes with: 0 the dead, 1 those below the threshold at eligible positions, 2 others, 3 nobody.
@@ -276,6 +276,19 @@ TEST(cache_select, threshold_is_relative_to_the_quantile) {
     EXPECT_EQ(select(d, tokens(importances), 100, 0, {0, 50}).victims.size(), 50u);
 }
 
+TEST(cache_select, threshold_of_zero_is_the_end_of_small_ones) {
+    Description d;
+    d.ranking = Ranking::importance;
+    const std::vector<Slot> slots = tokens({3, 0, nan_value, 1, 2});
+    for (const double threshold : {1e-4, 0.}) { // but for NaN, which is below everything
+        d.threshold = threshold;
+        EXPECT_EQ(select(d, slots, 5, 0, {0, 5}).victims, threshold > 0 ? (Victims{2, 1}) : (Victims{2}));
+        EXPECT_EQ(select(d, slots, 5, 0, {3, 5}).victims, (Victims{2, 1, 3})); // the budget demands it
+    }
+    d.threshold.reset();
+    EXPECT_EQ(select(d, slots, 5, 0, {0, 5}).victims, (Victims{2, 1, 3, 4, 0}));
+}
+
 TEST(cache_select, eligible_positions_are_exact) {
     Description d;
     d.eligible_from = {1, 4};
@@ -288,31 +301,44 @@ TEST(cache_select, eligible_positions_are_exact) {
     EXPECT_EQ(range(100), (std::pair<size_t, size_t>(25, 74)));
     EXPECT_EQ(range(101), (std::pair<size_t, size_t>(26, 75))); // 25.25 .. 75.75
     d.eligible_first = 30;
-    d.eligible_last = 40;
-    EXPECT_EQ(range(100), (std::pair<size_t, size_t>(30, 59)));
+    EXPECT_EQ(range(100), (std::pair<size_t, size_t>(30, 74)));
 }
 
 TEST(cache_select, demand_counts_what_comes) {
     Description d;
     d.budget = d.target = 100;
-    EXPECT_EQ(demand(d, 68, 32), (Demand{0, 0}));
-    EXPECT_EQ(demand(d, 90, 32), (Demand{22, 22}));
-    EXPECT_EQ(demand(d, 100, 32), (Demand{32, 32}));
+    EXPECT_EQ(demand(d, 68, 500, 32), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 90, 500, 32), (Demand{22, 22}));
+    EXPECT_EQ(demand(d, 100, 500, 32), (Demand{32, 32}));
     d.target = 50; // half of it goes at once
-    EXPECT_EQ(demand(d, 68, 32), (Demand{0, 0}));
-    EXPECT_EQ(demand(d, 100, 32), (Demand{32, 50}));
+    EXPECT_EQ(demand(d, 68, 500, 32), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 100, 500, 32), (Demand{32, 50}));
     d.trigger = {7, 10};
     d.target = 0;
-    EXPECT_EQ(demand(d, 38, 32), (Demand{0, 0}));
-    EXPECT_EQ(demand(d, 39, 32), (Demand{0, 39}));
+    EXPECT_EQ(demand(d, 38, 500, 32), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 39, 500, 32), (Demand{0, 39}));
     d.most = 16;
-    EXPECT_EQ(demand(d, 39, 32), (Demand{0, 16}));
-    EXPECT_EQ(demand(d, 99, 32), (Demand{31, 31}));
+    EXPECT_EQ(demand(d, 39, 500, 32), (Demand{0, 16}));
+    EXPECT_EQ(demand(d, 99, 500, 32), (Demand{31, 31}));
     d.most = 0;
     d.most_share = {1, 10};
-    EXPECT_EQ(demand(d, 59, 32), (Demand{0, 5}));
+    EXPECT_EQ(demand(d, 59, 500, 32), (Demand{0, 5}));
     d.trigger = {0, 1};
-    EXPECT_EQ(demand(d, 10, 1), (Demand{0, 1}));
+    EXPECT_EQ(demand(d, 10, 500, 1), (Demand{0, 1}));
+}
+
+TEST(cache_select, demand_counts_no_more_than_the_context_has_left) {
+    Description d;
+    d.budget = d.target = d.context = 100;
+    EXPECT_EQ(demand(d, 96, 96, 12), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 100, 100, 12), (Demand{0, 0}));
+    d.budget = d.target = 90;
+    EXPECT_EQ(demand(d, 80, 84, 12), (Demand{2, 2}));
+    EXPECT_EQ(demand(d, 80, 96, 12), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 88, 96, 12), (Demand{2, 2}));
+    d.target = 45; // half goes at once, but only once it is full
+    EXPECT_EQ(demand(d, 86, 96, 12), (Demand{0, 0}));
+    EXPECT_EQ(demand(d, 87, 96, 12), (Demand{1, 42}));
 }
 
 TEST(cache_select, random_ranks_are_even_and_differ_between_seeds_and_heads) {
