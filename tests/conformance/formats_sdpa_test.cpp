@@ -89,10 +89,15 @@ SdpaCase hostile(SdpaCase c, Content content, std::mt19937_64& engine) {
     return c;
 }
 
-// Each pair is a program to compile: unless all are asked for, every format is three times K and three times V.
+// Each pair is a program to compile: unless all are asked for, every format is three times K and three times V, or
+// once.
 bool is_tried(size_t k, size_t v) {
     const size_t apart = (v + formats().size() - k) % formats().size();
-    return options().all_pairs || apart == 0 || apart == 1 || apart == 7;
+    switch (options().pairs) {
+    case Pairs::few: return apart == 7;
+    case Pairs::sample: return apart == 0 || apart == 1 || apart == 7;
+    default: return true;
+    }
 }
 
 void register_pairs() {

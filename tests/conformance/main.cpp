@@ -28,7 +28,7 @@ constexpr const char* usage =
     "                    levels: abi buffers sdpa kv_append sync Formats\n"
     "  --seed N          seed of the random cases (default 1)\n"
     "  --cases N         random cases per operation (default 200)\n"
-    "  --pairs all       Formats: every format of K with every format of V, not a spread sample of 60 pairs\n"
+    "  --pairs STRING    Formats: all for every format of K with every format of V, sample (60 pairs) or few (20)\n"
     "  --list            print the names of the tests and end\n"
     "\n"
     "Exit status: 0 passed, 1 failed, 2 could not start.\n";
@@ -53,6 +53,13 @@ uint64_t as_number(const std::string& option, const std::string& text) {
     } catch (const std::exception&) {
     }
     refuse(option + ": expected a number, got \"" + text + "\"");
+}
+
+Pairs as_pairs(const std::string& text) {
+    if (text == "few") return Pairs::few;
+    if (text == "sample") return Pairs::sample;
+    if (text == "all") return Pairs::all;
+    refuse("--pairs: expected few, sample or all, got \"" + text + "\"");
 }
 
 // What InitGoogleTest has left over is ours.
@@ -88,8 +95,8 @@ void parse(int argc, char** argv) {
             the_options.seed = as_number(option, value);
         else if (option == "--cases")
             the_options.cases = int(as_number(option, value));
-        else if (option == "--pairs" && value == "all")
-            the_options.all_pairs = true;
+        else if (option == "--pairs")
+            the_options.pairs = as_pairs(value);
         else
             refuse(option + ": unknown");
     }

@@ -11,6 +11,9 @@
 
 namespace winnow::conformance {
 
+// Of the formats of K with those of V: each once, each three times, every one with every other.
+enum class Pairs { few, sample, all };
+
 struct Options {
     std::string backend;
     std::string reference = "reference";
@@ -18,7 +21,7 @@ struct Options {
     std::string variants;
     uint64_t seed = 1;
     int cases = 200; // random cases per operation
-    bool all_pairs = false;
+    Pairs pairs = Pairs::sample;
 };
 
 class Session {
