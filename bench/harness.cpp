@@ -55,6 +55,27 @@ void* allocate_pages(uint64_t size) {
     return data;
 }
 
+#ifdef _OPENMP
+void on_team(void* user_data, uint32_t count, winnow_task task, void* task_data) {
+    const int threads = static_cast<int>(*static_cast<const uint32_t*>(user_data));
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (uint32_t i = 0; i < count; ++i) task(task_data, i);
+}
+#endif
+
+// The threads that ggml computes with, in the way in which hosts/ggml hands them over.
+void lend_threads(const Options& options, winnow_context_desc& desc) {
+#ifdef _OPENMP
+    std::string devices; // before OpenCL is first used: PoCL's that compute in the calling thread
+    for (uint32_t i = 0; i < options.threads; ++i) devices += "basic ";
+    setenv("POCL_DEVICES", (devices + "pthread").c_str(), 0);
+    desc.parallel_for = on_team;
+    desc.parallel_user_data = const_cast<uint32_t*>(&options.threads);
+#else
+    throw std::runtime_error("--host-threads: this program was built without OpenMP");
+#endif
+}
+
 } // namespace
 
 Backend::Backend(const Options& options) {
@@ -67,6 +88,7 @@ Backend::Backend(const Options& options) {
     desc.struct_size = sizeof desc;
     desc.device = options.device.empty() ? nullptr : options.device.c_str();
     desc.variants = options.variants.empty() ? nullptr : options.variants.c_str();
+    if (options.host_threads) lend_threads(options, desc);
     if (library_.api->context_create(&desc, &context_, message, sizeof message) != WINNOW_OK) {
         winnow_library_close(&library_);
         throw std::runtime_error(message);

@@ -26,6 +26,8 @@ int run(int argc, char** argv) {
     app.add_option("--kv-heads", options.kv_heads, "KV heads of the decode step")->check(CLI::PositiveNumber);
     app.add_option("--seconds", options.seconds, "time for each row")->check(CLI::PositiveNumber);
     app.add_option("--threads", options.threads, "threads of ggml")->check(CLI::PositiveNumber);
+    app.add_flag("--host-threads", options.host_threads,
+                 "lend the backend the threads that ggml uses, as the plugin for llama.cpp does");
     const CLI::CheckedTransformer formats(storage_formats());
     auto* type = app.add_option("--type", options.type, "storage format of K, and of V unless --v-type says otherwise")
                      ->transform(formats);

@@ -42,19 +42,23 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     const double scores_cost = seconds[2] / seconds[0] - 1;
     print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
                    " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
-               fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1), fixed(of_read * 100, 1), cell(ggml_turn),
-               cell(f16_turn), cell(old_turn), fixed(scores_cost * 100, 1)});
+               fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1),
+               // The plain read has one of the lent threads only.
+               options.host_threads ? "-" : fixed(of_read * 100, 1), cell(ggml_turn), cell(f16_turn), cell(old_turn),
+               fixed(scores_cost * 100, 1)});
     nlohmann::json row{{"variant", problem.variant()},
                        {"kv_heads", sizes.kv_heads},
                        {"group", sizes.group},
                        {"head_size", sizes.head_size},
                        {"keys", sizes.kv_len},
                        {"seconds", seconds[0]},
-                       {"read_seconds", seconds[1]},
-                       {"fraction_of_read", of_read},
                        {"scores_cost", scores_cost},
                        {"k_type", type_name(sizes.k_type)},
                        {"v_type", type_name(sizes.v_type)}};
+    if (!options.host_threads) {
+        row["read_seconds"] = seconds[1];
+        row["fraction_of_read"] = of_read;
+    }
     if (ggml_turn) row["times_ggml"] = times(ggml_turn);
     if (f16_turn) row["times_f16"] = times(f16_turn);
     if (old_turn) row["times_dequantize_first"] = times(old_turn);
