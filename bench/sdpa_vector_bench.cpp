@@ -12,18 +12,21 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     AttentionSizes f16_sizes = sizes;
     f16_sizes.k_type = f16_sizes.v_type = WINNOW_TYPE_F16;
     const bool is_f16 = sizes.k_type == WINNOW_TYPE_F16 && sizes.v_type == WINNOW_TYPE_F16;
-    ReadLimit limit(backend.info(), {&problem.k(), &problem.v()});
 
-    std::vector<std::function<void()>> turns{[&] { problem.run(); }, [&] { limit.run(); },
-                                             [&] { problem.run_with_scores(); }};
+    std::vector<std::function<void()>> turns{[&] { problem.run(); }, [&] { problem.run_with_scores(); }};
     // Each has its place among the turns, or none.
+    std::optional<ReadLimit> limit;
     std::optional<GgmlAttention> ggml;
     std::optional<Attention> f16;
-    std::optional<size_t> ggml_turn, f16_turn, old_turn;
+    std::optional<size_t> read_turn, ggml_turn, f16_turn, old_turn;
     const auto add = [&](std::function<void()> turn) {
         turns.push_back(std::move(turn));
         return turns.size() - 1;
     };
+    if (!options.host_threads) { // of lent threads the plain read would have one only
+        limit.emplace(backend.info(), std::vector<const Memory*>{&problem.k(), &problem.v()});
+        read_turn = add([&] { limit->run(); });
+    }
     if (GgmlAttention::reads(sizes.k_type, sizes.v_type)) {
         ggml.emplace(problem, false, options.threads);
         ggml_turn = add([&] { ggml->run(); });
@@ -38,13 +41,11 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     const auto times = [&](std::optional<size_t> turn) { return turn ? seconds[*turn] / seconds[0] : 0.0; };
     const auto cell = [&](std::optional<size_t> turn) { return turn ? fixed(times(turn), 2) : std::string("-"); };
     const double bytes = static_cast<double>(problem.k().size() + problem.v().size());
-    const double of_read = seconds[1] / seconds[0];
-    const double scores_cost = seconds[2] / seconds[0] - 1;
+    const double scores_cost = seconds[1] / seconds[0] - 1;
     print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
                    " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
                fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1),
-               // The plain read has one of the lent threads only.
-               options.host_threads ? "-" : fixed(of_read * 100, 1), cell(ggml_turn), cell(f16_turn), cell(old_turn),
+               read_turn ? fixed(times(read_turn) * 100, 1) : "-", cell(ggml_turn), cell(f16_turn), cell(old_turn),
                fixed(scores_cost * 100, 1)});
     nlohmann::json row{{"variant", problem.variant()},
                        {"kv_heads", sizes.kv_heads},
@@ -55,9 +56,9 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
                        {"scores_cost", scores_cost},
                        {"k_type", type_name(sizes.k_type)},
                        {"v_type", type_name(sizes.v_type)}};
-    if (!options.host_threads) {
-        row["read_seconds"] = seconds[1];
-        row["fraction_of_read"] = of_read;
+    if (read_turn) {
+        row["read_seconds"] = seconds[*read_turn];
+        row["fraction_of_read"] = times(read_turn);
     }
     if (ggml_turn) row["times_ggml"] = times(ggml_turn);
     if (f16_turn) row["times_f16"] = times(f16_turn);
