@@ -11,7 +11,6 @@ namespace {
 
 constexpr uint64_t slot_bytes = 4, importance_bytes = 4, mean_bytes = 4;
 constexpr int64_t most_context = std::numeric_limits<int32_t>::max(); // positions are i32
-constexpr int64_t most_rotated = 576;                                 // elements of a turbo row
 
 uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product = 0;
@@ -46,7 +45,8 @@ void check_format(const char* key, Type format, const char* name, int64_t elemen
     const std::string given =
         std::string(key) + "=" + format_name(format) + " with " + name + " " + std::to_string(elements) + ": expected ";
     if (elements % row_multiple(format) != 0) refuse(given + "a multiple of " + std::to_string(row_multiple(format)));
-    if (is_rotated(format) && elements > most_rotated) refuse(given + "at most " + std::to_string(most_rotated));
+    if (is_rotated(format) && elements > largest_rotation)
+        refuse(given + "at most " + std::to_string(largest_rotation));
 }
 
 void check(const Config& config, const Shape& shape) {

@@ -49,6 +49,8 @@ bool is_packed(Type type);
 bool is_storage_format(Type type); // packed, f32, f16 or bf16
 bool is_rotated(Type type);        // holds R x instead of x
 
+inline constexpr int64_t largest_rotation = 576; // elements of a row, as winnow.h says
+
 // Whether what belongs to an element lies behind all that belongs to earlier groups, so that a row may be rewritten in
 // place from its beginning to its end. Not where scales lie behind all codes.
 bool is_in_order(Type type);

@@ -13,8 +13,8 @@ constexpr uint64_t work_of_an_element = 10; // a step for each doubling of the b
 
 const Variant& check(const Runtime& runtime, const Hadamard& args) {
     const int64_t size = args.src.shape[3];
-    if (size > largest_rotated_row) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "hadamard: src: rows of up to " + std::to_string(largest_rotated_row) +
+    if (size > largest_rotation) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "hadamard: src: rows of up to " + std::to_string(largest_rotation) +
                                                   " elements are supported, given are " + std::to_string(size));
     }
     check_row_count(args.src.shape, "hadamard: src");

@@ -56,7 +56,7 @@ void check_row(const Tensor& tensor, const char* name, bool is_whole) {
     if (is_in_order(tensor.type)) return; // if anything limits its rows, the other tensor does
     int64_t most = std::numeric_limits<int64_t>::max();
     if (is_rotated(tensor.type))
-        most = largest_rotated_row;
+        most = largest_rotation;
     else if (is_whole)
         most = largest_whole_row;
     if (tensor.shape[3] > most) {

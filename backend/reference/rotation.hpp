@@ -5,8 +5,6 @@
 
 namespace winnow::reference {
 
-inline constexpr int64_t largest_rotation = 576; // elements, as winnow.h says
-
 // In place, over n elements; n is a multiple of 16.
 void rotate(double* x, int64_t n);
 void rotate_back(double* x, int64_t n);
