@@ -28,18 +28,6 @@ std::vector<int64_t> Policy::budgets(int64_t layers, int64_t tokens, int64_t, in
     return std::vector<int64_t>(static_cast<size_t>(layers), tokens);
 }
 
-int64_t random_rank(uint64_t seed, int64_t head, int64_t position) {
-    // splitmix64's finaliser, once for each of the three numbers.
-    uint64_t bits = seed;
-    for (const int64_t each : {head, position, int64_t{0}}) {
-        bits = (bits ^ static_cast<uint64_t>(each)) + 0x9e3779b97f4a7c15u;
-        bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
-        bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
-        bits ^= bits >> 31;
-    }
-    return static_cast<int64_t>(bits >> 40);
-}
-
 Statistic statistic_of(std::string_view word) {
     return word == "score_magnitude" ? Statistic::score_magnitude
            : word == "probability"   ? Statistic::probability

@@ -86,10 +86,6 @@ Value or_refuse(const std::optional<T>& value, const Key& key, std::string_view 
 
 } // namespace
 
-int64_t floor_of(const Share& share, int64_t whole) { return whole * share.part / share.whole; }
-
-int64_t ceil_of(const Share& share, int64_t whole) { return (whole * share.part + share.whole - 1) / share.whole; }
-
 int64_t tokens_of(const Amount& amount, int64_t whole) {
     return amount.unit == Amount::Unit::share ? floor_of(amount.share, whole) : amount.count;
 }

@@ -7,19 +7,10 @@
 #include <variant>
 #include <vector>
 
+#include "device/description.hpp"
 #include "device/format.hpp"
 
 namespace winnow::cache {
-
-// An exact part of a whole, so that a kernel and a plain loop come to the same integer: part/whole in lowest terms.
-struct Share {
-    int64_t part = 0;
-    int64_t whole = 1;
-    friend bool operator==(const Share&, const Share&) = default;
-};
-
-int64_t floor_of(const Share& share, int64_t whole); // whole and the result in [0, 2^40]
-int64_t ceil_of(const Share& share, int64_t whole);
 
 // Tokens, a share of something that the key names, or bytes.
 struct Amount {

@@ -81,6 +81,7 @@ struct Sdpa {
     int64_t window_right = 0;
     float v_threshold = 0;
     Tensor v_rows_skipped;
+    Tensor slot_positions;
 
     int64_t batch() const { return q.shape[0]; }
     int64_t q_heads() const { return q.shape[1]; }
@@ -119,6 +120,15 @@ struct Hadamard {
     Tensor src, dst;
     bool inverse = false;
 };
+
+// slots.hpp
+struct SlotAttention;
+struct SlotAppend;
+struct SlotObserve;
+struct SlotFlush;
+struct SlotEdit;
+struct SlotCompact;
+struct SlotCopy;
 
 using Log = std::function<void(int32_t level, const std::string& text)>;
 
@@ -160,9 +170,23 @@ public:
     virtual std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) = 0;
     virtual std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) = 0;
 
+    // The operations on slots (slots.hpp). Not yet pure: each implementation takes them over one by one.
+    virtual std::string validate(const SlotAttention&) const { no_slots(); }
+    virtual void launch(const SlotAttention&) { no_slots(); }
+    virtual void launch(const SlotAppend&) { no_slots(); }
+    virtual void launch(const SlotObserve&) { no_slots(); }
+    virtual void launch(const SlotFlush&) { no_slots(); }
+    virtual void launch(const SlotEdit&) { no_slots(); }
+    virtual void launch(const SlotCompact&) { no_slots(); }
+    virtual void launch(const SlotCopy&) { no_slots(); }
+
+    virtual std::unique_ptr<Event> mark() { no_slots(); } // completes with all that was enqueued before
     virtual void flush() = 0;
     virtual void finish() = 0;
     virtual void wait_cl_event(void* cl_event) = 0;
+
+private:
+    [[noreturn]] static void no_slots() { throw Error(WINNOW_ERROR_UNIMPLEMENTED, "this backend has no slots"); }
 };
 
 // The one backend that is linked into this shared object; opencl/ and reference/ each define these.

@@ -48,8 +48,8 @@ LAYERS = [
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "tools", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
-    {"folder": "backend/cache", "quoted": r"(cache/.*|device/(device|format)\.hpp)", "never": CL_HEADERS},
-    {"folder": "backend/api", "quoted": r"winnow\.h|(device|api)/.*", "never": CL_HEADERS},
+    {"folder": "backend/cache", "quoted": r"(cache/.*|device/.*)", "never": CL_HEADERS},
+    {"folder": "backend/api", "quoted": r"winnow\.h|(device|cache|api)/.*", "never": CL_HEADERS},
     {"folder": "backend/reference", "quoted": r"winnow\.h|(device|reference)/.*", "never": CL_HEADERS},
     {"folder": "backend/opencl", "quoted": r"(?!reference/|api/|backend/|\.\./).*"},
     {"folder": "kernels", "quoted": r"(?!.*)"},
@@ -100,9 +100,10 @@ def no_leftovers(tree):
 
 
 def length(tree):
-    """A file longer than 500 lines is two things; tell them apart."""
+    """A file longer than 500 lines is two things; tell them apart. The ABI is one thing, and one header."""
     for path, text in tree.items():
-        if path.endswith((*CODE, ".py", ".cmake", "CMakeLists.txt")) and len(text.splitlines()) > MAX_LINES:
+        counts = path.endswith((*CODE, ".py", ".cmake", "CMakeLists.txt")) and path != "plugin_api/winnow.h"
+        if counts and len(text.splitlines()) > MAX_LINES:
             yield path, f"{len(text.splitlines())} lines, at most {MAX_LINES}"
 
 
@@ -187,7 +188,8 @@ SAMPLES = {
     naming: ([{"docs/someFile.md": ""}, {"Bench/a.cpp": ""}, {"tools/a-b.cpp": ""}],
              {"README.md": "", "a_b/c_1.hpp": "", ".clang-format": "", "tools/CMakeLists.txt": "", ".ci/run": ""}),
     no_leftovers: ([{"a.cpp": "// TO" + "DO: later"}, {"b.md": "FIX" + "ME"}], {"a.cpp": "todo_list"}),
-    length: ([{"a.cpp": "\n" * (MAX_LINES + 1)}], {"a.cpp": "\n" * MAX_LINES, "b.md": "\n" * (MAX_LINES + 1)}),
+    length: ([{"a.cpp": "\n" * (MAX_LINES + 1)}], {"a.cpp": "\n" * MAX_LINES, "b.md": "\n" * (MAX_LINES + 1),
+                                                     "plugin_api/winnow.h": "\n" * (MAX_LINES + 1)}),
     columns: ([{"a.cl": "x" * (MAX_COLUMNS + 1)}], {"a.cl": "x" * MAX_COLUMNS + "\ny"}),
     no_machine: ([{"a.md": "see /" + "home/x"}, {"ci/setup": "https:" + "//example.org/simple"}], {"a.md": "/usr/lib"}),
     opens_with_comment: ([{"kernels/a.cl": "__kernel void a() {}\n// a"}, {"a.hpp": "#pragma once\n// a"},

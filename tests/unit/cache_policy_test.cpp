@@ -12,7 +12,7 @@
 
 #include "cache/budget.hpp"
 #include "cache/config.hpp"
-#include "cache/select.hpp"
+#include "device/select.hpp"
 #include "device/device.hpp"
 
 namespace winnow::cache {

@@ -1,12 +1,12 @@
 // The definition of a judgement.
-#include "cache/select.hpp"
+#include "device/select.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
 
-namespace winnow::cache {
+namespace winnow {
 namespace {
 
 constexpr double least = -std::numeric_limits<double>::infinity();
@@ -110,4 +110,4 @@ Selection select(const Description& description, std::span<const Slot> slots, in
     return selection;
 }
 
-} // namespace winnow::cache
+} // namespace winnow

@@ -1,5 +1,5 @@
 // Judgements: whom select gives up, against a definition written another way, over random and hostile slots.
-#include "cache/select.hpp"
+#include "device/select.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-namespace winnow::cache {
+namespace winnow {
 namespace {
 
 using Random = std::mt19937;
@@ -357,4 +357,4 @@ TEST(cache_select, random_ranks_are_even_and_differ_between_seeds_and_heads) {
 }
 
 } // namespace
-} // namespace winnow::cache
+} // namespace winnow

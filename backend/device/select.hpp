@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "cache/policy.hpp"
+#include "device/description.hpp"
 
-namespace winnow::cache {
+namespace winnow {
 
 struct Slot {
     int64_t position = 0;
@@ -47,4 +47,4 @@ Selection select(const Description& description, std::span<const Slot> slots, in
 
 bool is_protected(const Description& description, const Slot& slot, int64_t seen);
 
-} // namespace winnow::cache
+} // namespace winnow

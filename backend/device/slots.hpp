@@ -1,0 +1,125 @@
+// Slots: the rows of a cache that forgets. A store holds rows of one KV head after another, and a slot map beside them
+// says which token's each is; heads keep different tokens. These are the operations on slots that a device offers below
+// the cache (backend/cache), all enqueued in order. Shapes agree and memory is present when they arrive.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/description.hpp"
+#include "device/device.hpp"
+
+namespace winnow {
+
+// An entry of a slot map is negative where the slot is free; else the token's number, and a flag for an anchor.
+// A number is the token's position, or the host's cell where the host has cells.
+inline constexpr int32_t free_slot = -1;
+inline constexpr int32_t anchor_flag = 1 << 30; // numbers are below it
+
+// Rows of K and V in one format each, for every KV head of one layer of one sequence.
+struct Store {
+    Tensor k;          // [1, kv_heads, slots, head_size], any storage format
+    Tensor v;          // [1, kv_heads, slots, v_head_size], any storage format
+    Tensor tokens;     // I32 [1, kv_heads, 1, slots]: the slot map
+    Tensor importance; // F32 [1, kv_heads, 1, slots], or absent: the policy needs none
+    Tensor k_mean;     // F32 [1, kv_heads, 1, head_size], or absent; rows of K are stored less this
+    Tensor v_mean;     // F32 [1, kv_heads, 1, v_head_size], or absent; rows of V are stored less this
+
+    int64_t slots() const { return k.shape[2]; }
+    int64_t kv_heads() const { return k.shape[1]; }
+};
+
+// Attention over the tokens of several stores, one softmax across them: Sdpa with batch 1, a key's number from the slot
+// map in the place of its index (causality, window, ALiBi, the mask's column), free slots unseen. k, v and
+// slot_positions of `sdpa` are absent; scores_out, F32 [1, q_heads, q_len, slots], has the stores' slots one after
+// another and is -infinity where a slot is free or not seen (scores_mode is none or biased).
+struct SlotAttention {
+    Sdpa sdpa;
+    std::vector<Store> stores; // 1 to 4
+};
+
+// Writes tokens into slots: converts the rows, notes the numbers, puts the importance to 0.
+struct SlotAppend {
+    Tensor k, v; // dense [1, kv_heads, tokens, size]: F32, F16 or BF16
+    Store store; // its means are subtracted
+    // Where token t goes: slots[head][t], skipped where that is negative, or else, without slots,
+    // first + (offset + t) % count for every head.
+    Tensor slots; // I32 [1, kv_heads, 1, tokens], or absent
+    int64_t first = 0, count = 1, offset = 0;
+    int64_t number = 0; // of token 0; the others follow it
+    Tensor numbers;     // I32 [1, 1, 1, tokens], or absent: the tokens' numbers, in the place of `number`
+    Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
+};
+
+// Folds what the last attention showed into the importance of every slot.
+struct SlotObserve {
+    std::vector<Store> stores;
+    Tensor scores;        // F32 [1, q_heads, q_len, slots of all stores], biased
+    Tensor row_stats;     // F32 [1, q_heads, q_len, 2]
+    int64_t observed = 0; // the first so many of the q_len queries count
+    Importance importance;
+    // Both or neither: the attention's output, [1, q_heads, q_len, v_head_size], is added up over the query group and
+    // the observed queries.
+    Tensor out;
+    Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size]
+};
+
+// What a KV head tells about itself; counts of tokens.
+struct HeadState {
+    int32_t live = 0;     // after the last flush or compaction
+    int32_t given_up = 0; // so far
+    int32_t missing = 0;  // at the last flush: more was protected than fits
+    int32_t reserved = 0;
+};
+
+// A judgement, and the ring's oldest rows into the body: for each KV head
+//  1. slots alive in stores 0 (dense: sinks, then the ring) and 1 (the body) are judged by `select` (select.hpp) with
+//     demand(description, alive, seen, incoming), but at least as many go that the leaving rows find room in the body.
+//     position = number (or positions[number]); queries_seen = seen - position; value norms and distances over the
+//     values that the stores stand for, o = output_sum / outputs.
+//  2. victims' slots become free;
+//  3. rows of the ring that leave, and are no victims, go to the body's free slots in the order of their indices, with
+//     number, flag and importance; their slots in the ring become free;
+//  4. free_slots lists the body's first free slots, then free_slot.
+//  5. output_sum becomes 0.
+struct SlotFlush {
+    Description description;
+    Store dense, body;
+    int64_t seen = 0;
+    int64_t incoming = 0;
+    int64_t ring_first = 0, ring_count = 1;        // the ring is dense slots [ring_first, ring_first + ring_count)
+    int64_t leaving_offset = 0, leaving_count = 0; // slots ring_first + (leaving_offset + i) % ring_count leave
+    Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
+    // Before that: the body's means become those of the ring's live rows.
+    bool set_means = false;
+    Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size], or absent where the ranking does not need it
+    int64_t outputs = 0;
+    Tensor positions;  // I32 [1, 1, 1, numbers], or absent: number to position
+    Tensor free_slots; // I32 [1, kv_heads, 1, any], or absent
+    Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState
+};
+
+// Changes slot maps: the entries whose number is in [begin, end).
+struct SlotEdit {
+    enum class Action : uint32_t { free, shift, anchor };
+    Action action = Action::free;
+    std::vector<Store> stores;
+    int64_t begin = 0, end = 0;
+    Tensor numbers;    // I32 [1, 1, 1, any], or absent: these numbers in the place of the range; not with shift
+    int64_t delta = 0; // of shift; no number becomes negative or meets another
+};
+
+// Moves live slots into free ones before them, so that each head's live slots come first. Sets head_state.live to how
+// many there are in this store.
+struct SlotCompact {
+    Store store;
+    Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState
+};
+
+// Copies slots [0, slots of `from`) of every KV head into the first slots of `to`, which has the same formats and at
+// least as many; its other slots become free.
+struct SlotCopy {
+    Store from, to;
+};
+
+} // namespace winnow
