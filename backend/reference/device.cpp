@@ -13,6 +13,13 @@
 #include "reference/kv_dequantize.hpp"
 #include "reference/kv_requantize.hpp"
 #include "reference/sdpa.hpp"
+#include "reference/slot_append.hpp"
+#include "reference/slot_attention.hpp"
+#include "reference/slot_compact.hpp"
+#include "reference/slot_copy.hpp"
+#include "reference/slot_edit.hpp"
+#include "reference/slot_flush.hpp"
+#include "reference/slot_observe.hpp"
 #include "reference/view.hpp"
 
 namespace winnow::reference {
@@ -139,6 +146,45 @@ std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool want_e
     hadamard(args);
     return completed(want_event);
 }
+
+std::string ReferenceDevice::validate(const SlotAttention& args) const { return validate_slot_attention(args); }
+
+void ReferenceDevice::launch(const SlotAttention& args) {
+    slot_attention(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotAppend& args) {
+    slot_append(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotObserve& args) {
+    slot_observe(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotFlush& args) {
+    slot_flush(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotEdit& args) {
+    slot_edit(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotCompact& args) {
+    slot_compact(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotCopy& args) {
+    slot_copy(args);
+    ++launches_;
+}
+
+std::unique_ptr<Event> ReferenceDevice::mark() { return std::make_unique<CompletedEvent>(); }
 
 void ReferenceDevice::wait_cl_event(void*) { no_such_slot("wait_cl_event"); }
 

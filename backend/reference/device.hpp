@@ -29,6 +29,16 @@ public:
     std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override;
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override;
 
+    std::string validate(const SlotAttention& args) const override;
+    void launch(const SlotAttention& args) override;
+    void launch(const SlotAppend& args) override;
+    void launch(const SlotObserve& args) override;
+    void launch(const SlotFlush& args) override;
+    void launch(const SlotEdit& args) override;
+    void launch(const SlotCompact& args) override;
+    void launch(const SlotCopy& args) override;
+
+    std::unique_ptr<Event> mark() override;
     void flush() override {}
     void finish() override {}
     void wait_cl_event(void* cl_event) override;

@@ -21,19 +21,12 @@ struct Row {
     int64_t position;
 };
 
-// The keys or values of one head, [kv_len, elements].
-struct Rows {
-    int64_t elements;
-    std::vector<double> values;
-    const double* operator[](int64_t token) const { return values.data() + token * elements; }
-};
-
-Rows decode_head(const Tensor& tensor, int64_t batch, int64_t head) {
-    const int64_t tokens = tensor.shape[2];
-    Rows rows{tensor.shape[3], std::vector<double>(size_t(tokens * tensor.shape[3]))};
-    for (int64_t token = 0; token < tokens; ++token)
-        decode_row(tensor.type, row_address(tensor, batch, head, token), rows.elements,
-                   rows.values.data() + token * rows.elements);
+std::vector<std::vector<double>> decode_head(const Tensor& tensor, int64_t batch, int64_t head) {
+    std::vector<std::vector<double>> rows;
+    for (int64_t token = 0; token < tensor.shape[2]; ++token) {
+        std::vector<double>& row = rows.emplace_back(size_t(tensor.shape[3]));
+        decode_row(tensor.type, row_address(tensor, batch, head, token), tensor.shape[3], row.data());
+    }
     return rows;
 }
 
@@ -41,25 +34,28 @@ double per_head(const Tensor& tensor, int64_t head, double absent) {
     return tensor ? load(tensor.type, address(tensor, 0, 0, 0, head)) : absent;
 }
 
-std::byte* mask_element(const Sdpa& args, const Row& row, int64_t key) {
+// The column is the key's position.
+std::byte* mask_element(const Sdpa& args, const Row& row, int64_t position) {
     const Tensor& mask = args.mask;
     return address(mask, row.batch % mask.shape[0], row.head % mask.shape[1], mask.shape[2] == 1 ? 0 : row.token,
-                   mask.shape[3] == 1 ? 0 : key);
+                   mask.shape[3] == 1 ? 0 : position);
 }
 
 // Whether the row may look at the key at all. An additive -inf hides a key just as a boolean false does, so that
 // whatever lies in a hidden key or value, NaN included, has no way into the result.
-bool is_visible(const Sdpa& args, const Row& row, int64_t key) {
-    if (args.is_causal && key > row.position) return false;
-    if (args.window_left != 0 && key <= row.position - args.window_left) return false;
-    if (args.window_right != 0 && key > row.position + args.window_right) return false;
+bool is_visible(const Sdpa& args, const Row& row, int64_t position) {
+    if (position < 0) return false;
+    if (args.is_causal && position > row.position) return false;
+    if (args.window_left != 0 && position <= row.position - args.window_left) return false;
+    if (args.window_right != 0 && position > row.position + args.window_right) return false;
     if (!args.mask) return true;
-    const std::byte* element = mask_element(args, row, key);
+    if (args.mask.shape[3] != 1 && position >= args.mask.shape[3]) return false;
+    const std::byte* element = mask_element(args, row, position);
     if (args.mask.type == Type::boolean) return *element != std::byte{0};
     return load(args.mask.type, element) != -infinity;
 }
 
-double raw_score(const Sdpa& args, const std::vector<double>& query, const double* key) {
+double raw_score(const Sdpa& args, const std::vector<double>& query, const std::vector<double>& key) {
     double dot = 0;
     for (size_t d = 0; d < query.size(); ++d) dot += query[d] * key[d];
     return double(args.scale) * dot;
@@ -69,35 +65,35 @@ double softcapped(const Sdpa& args, double score) {
     return args.softcap != 0 ? double(args.softcap) * std::tanh(score / double(args.softcap)) : score;
 }
 
-double biased(const Sdpa& args, const Row& row, int64_t key, double score) {
-    if (!is_visible(args, row, key)) return -infinity;
+double biased(const Sdpa& args, const Row& row, int64_t position, double score) {
+    if (!is_visible(args, row, position)) return -infinity;
     if (args.mask && args.mask.type != Type::boolean)
-        score += per_head(args.mask_slopes, row.head, 1) * load(args.mask.type, mask_element(args, row, key));
-    if (args.alibi_slopes) score += per_head(args.alibi_slopes, row.head, 0) * double(key - row.position);
+        score += per_head(args.mask_slopes, row.head, 1) * load(args.mask.type, mask_element(args, row, position));
+    if (args.alibi_slopes) score += per_head(args.alibi_slopes, row.head, 0) * double(position - row.position);
     return score;
 }
 
 // A maximum that does not lose NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-void sdpa_row(const Sdpa& args, const Row& row, const Rows& keys, const Rows& values) {
+void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
     std::vector<double> query(size_t(args.head_size()));
     decode_row(args.q.type, row_address(args.q, row.batch, row.head, row.token), args.head_size(), query.data());
-    const int64_t kv_len = args.kv_len();
-    std::vector<double> logits(static_cast<size_t>(kv_len));
+    const size_t keys = stored.keys.size();
+    std::vector<double> logits(keys);
     bool sees_any = false;
     double maximum = -infinity;
-    for (int64_t key = 0; key < kv_len; ++key) {
-        const double raw = raw_score(args, query, keys[key]);
+    for (size_t key = 0; key < keys; ++key) {
+        const double raw = raw_score(args, query, stored.keys[key]);
         const double capped = softcapped(args, raw);
-        const double logit = biased(args, row, key, capped);
-        logits[size_t(key)] = logit;
+        const double logit = biased(args, row, stored.positions[key], capped);
+        logits[key] = logit;
         if (logit != -infinity) {
             sees_any = true;
             maximum = larger(maximum, logit);
         }
         if (!args.scores_out) continue;
-        std::byte* score = address(args.scores_out, row.batch, row.head, row.token, key);
+        std::byte* score = address(args.scores_out, row.batch, row.head, row.token, int64_t(key));
         if (args.scores_mode == Scores::raw) store(args.scores_out.type, score, raw);
         if (args.scores_mode == Scores::softcapped) store(args.scores_out.type, score, capped);
         if (args.scores_mode == Scores::biased) store(args.scores_out.type, score, logit);
@@ -110,28 +106,28 @@ void sdpa_row(const Sdpa& args, const Row& row, const Rows& keys, const Rows& va
         for (double logit : logits) sum += logit == -infinity ? 0 : std::exp(logit - maximum);
         if (sink != -infinity) sum += std::exp(sink - maximum);
     }
-    std::vector<double> probabilities(logits.size(), 0);
-    for (size_t key = 0; key < logits.size(); ++key)
+    std::vector<double> probabilities(keys, 0);
+    for (size_t key = 0; key < keys; ++key)
         if (logits[key] != -infinity) probabilities[key] = std::exp(logits[key] - maximum) / sum;
 
-    std::vector<double> out(size_t(args.v_head_size()), 0);
+    std::vector<double> out(size_t(args.out.shape[3]), 0);
     int32_t skipped = 0;
-    for (int64_t key = 0; key < kv_len; ++key) {
-        if (logits[size_t(key)] == -infinity) continue;
-        if (probabilities[size_t(key)] < double(args.v_threshold)) {
+    for (size_t key = 0; key < keys; ++key) {
+        if (logits[key] == -infinity) continue;
+        if (probabilities[key] < double(args.v_threshold)) {
             ++skipped;
             continue;
         }
-        for (size_t d = 0; d < out.size(); ++d) out[d] += probabilities[size_t(key)] * values[key][d];
+        for (size_t d = 0; d < out.size(); ++d) out[d] += probabilities[key] * stored.values[key][d];
     }
-    encode_row(args.out.type, row_address(args.out, row.batch, row.head, row.token), args.v_head_size(), out.data(),
+    encode_row(args.out.type, row_address(args.out, row.batch, row.head, row.token), args.out.shape[3], out.data(),
                Norm::plain);
     if (args.v_rows_skipped)
         std::memcpy(row_address(args.v_rows_skipped, row.batch, row.head, row.token), &skipped, sizeof skipped);
     if (args.scores_out && args.scores_mode == Scores::probs)
-        for (int64_t key = 0; key < kv_len; ++key)
-            store(args.scores_out.type, address(args.scores_out, row.batch, row.head, row.token, key),
-                  probabilities[size_t(key)]);
+        for (size_t key = 0; key < keys; ++key)
+            store(args.scores_out.type, address(args.scores_out, row.batch, row.head, row.token, int64_t(key)),
+                  probabilities[key]);
     if (args.row_stats) {
         store(args.row_stats.type, address(args.row_stats, row.batch, row.head, row.token, 0), maximum);
         store(args.row_stats.type, address(args.row_stats, row.batch, row.head, row.token, 1), sum);
@@ -148,14 +144,22 @@ std::string validate_sdpa(const Sdpa& args) {
     return "reference";
 }
 
+void attend(const Sdpa& args, int64_t batch, int64_t first_head, int64_t heads, const Stored& stored) {
+    for (int64_t head = first_head; head < first_head + heads; ++head)
+        for (int64_t token = 0; token < args.q_len(); ++token)
+            attend_row(args, {batch, head, token, args.q_offset + token}, stored);
+}
+
 void sdpa(const Sdpa& args) {
+    const int64_t k_batches = args.batch() / args.k.shape[0];
+    const int64_t v_batches = args.batch() / args.v.shape[0];
     for (int64_t batch = 0; batch < args.batch(); ++batch)
-        for (int64_t kv_head = 0; kv_head < args.kv_heads(); ++kv_head) {
-            const Rows keys = decode_head(args.k, batch / (args.batch() / args.k.shape[0]), kv_head);
-            const Rows values = decode_head(args.v, batch / (args.batch() / args.v.shape[0]), kv_head);
-            for (int64_t head = kv_head * args.group(); head < (kv_head + 1) * args.group(); ++head)
-                for (int64_t token = 0; token < args.q_len(); ++token)
-                    sdpa_row(args, {batch, head, token, args.q_offset + token}, keys, values);
+        for (int64_t head = 0; head < args.kv_heads(); ++head) {
+            Stored stored{
+                decode_head(args.k, batch / k_batches, head), decode_head(args.v, batch / v_batches, head), {}};
+            for (int64_t key = 0; key < args.kv_len(); ++key) // without slot_positions: key
+                stored.positions.push_back(row_index(args.slot_positions, batch / k_batches, head, key));
+            attend(args, batch, head * args.group(), args.group(), stored);
         }
 }
 
