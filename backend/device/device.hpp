@@ -125,6 +125,7 @@ struct Hadamard {
 struct SlotAttention;
 struct SlotAppend;
 struct SlotObserve;
+struct SlotScores;
 struct SlotFlush;
 struct SlotEdit;
 struct SlotCompact;
@@ -175,6 +176,7 @@ public:
     virtual void launch(const SlotAttention&) { no_slots(); }
     virtual void launch(const SlotAppend&) { no_slots(); }
     virtual void launch(const SlotObserve&) { no_slots(); }
+    virtual void launch(const SlotScores&) { no_slots(); }
     virtual void launch(const SlotFlush&) { no_slots(); }
     virtual void launch(const SlotEdit&) { no_slots(); }
     virtual void launch(const SlotCompact&) { no_slots(); }

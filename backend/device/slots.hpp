@@ -48,6 +48,9 @@ struct SlotAppend {
     int64_t first = 0, count = 1, offset = 0;
     int64_t number = 0; // of token 0; the others follow it
     Tensor numbers;     // I32 [1, 1, 1, tokens], or absent: the tokens' numbers, in the place of `number`
+    // I32 [1, 1, 1, numbers], or absent: number to position. Token t's entry becomes position + t.
+    Tensor positions;
+    int64_t position = 0;
     Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
 };
 
@@ -62,6 +65,14 @@ struct SlotObserve {
     // the observed queries.
     Tensor out;
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size]
+};
+
+// Scores by slot become scores by number: out[h][i][number] is the score of the slot with that number, -infinity where
+// no slot of the KV head has it. Numbers beyond out's columns are left out.
+struct SlotScores {
+    std::vector<Store> stores;
+    Tensor scores; // F32 [1, q_heads, q_len, slots of all stores]
+    Tensor out;    // F32 [1, q_heads, q_len, columns], any strides; every element is written
 };
 
 // What a KV head tells about itself; counts of tokens.
@@ -84,7 +95,7 @@ struct HeadState {
 //  5. output_sum becomes 0.
 struct SlotFlush {
     Description description;
-    Store dense, body;
+    Store dense, body; // dense is absent where there are neither sinks nor a ring
     int64_t seen = 0;
     int64_t incoming = 0;
     int64_t ring_first = 0, ring_count = 1;        // the ring is dense slots [ring_first, ring_first + ring_count)
