@@ -20,6 +20,7 @@
 #include "reference/slot_edit.hpp"
 #include "reference/slot_flush.hpp"
 #include "reference/slot_observe.hpp"
+#include "reference/slot_scores.hpp"
 #include "reference/view.hpp"
 
 namespace winnow::reference {
@@ -161,6 +162,11 @@ void ReferenceDevice::launch(const SlotAppend& args) {
 
 void ReferenceDevice::launch(const SlotObserve& args) {
     slot_observe(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotScores& args) {
+    slot_scores(args);
     ++launches_;
 }
 

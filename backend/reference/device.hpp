@@ -33,6 +33,7 @@ public:
     void launch(const SlotAttention& args) override;
     void launch(const SlotAppend& args) override;
     void launch(const SlotObserve& args) override;
+    void launch(const SlotScores& args) override;
     void launch(const SlotFlush& args) override;
     void launch(const SlotEdit& args) override;
     void launch(const SlotCompact& args) override;

@@ -1,20 +1,30 @@
-// slots[head][t] or first + (offset + t) % count: row t, its number, importance 0.
+// slots[head][t] or first + (offset + t) % count: row t, its number, importance 0. Besides, which position the number
+// has.
 #include "reference/slot_append.hpp"
 
 #include "reference/slot_rows.hpp"
 
 namespace winnow::reference {
+namespace {
+
+int32_t number(const SlotAppend& args, int64_t t) {
+    return args.numbers ? entry(args.numbers, 0, t) : int32_t(args.number + t);
+}
+
+} // namespace
 
 void slot_append(const SlotAppend& args) {
     const Store& store = args.store;
     const int64_t tokens = args.k.shape[2];
+    for (int64_t t = 0; args.positions && t < tokens; ++t)
+        set_entry(args.positions, 0, number(args, t), int32_t(args.position + t));
     for (int64_t head = 0; head < store.kv_heads(); ++head)
         for (int64_t t = 0; t < tokens; ++t) {
             const int64_t slot = args.slots ? entry(args.slots, head, t) : args.first + (args.offset + t) % args.count;
             if (slot < 0) continue;
             set_slot_row(store.k, store.k_mean, head, slot, slot_row(args.k, {}, head, t), args.k_norm);
             set_slot_row(store.v, store.v_mean, head, slot, slot_row(args.v, {}, head, t), args.v_norm);
-            set_entry(store.tokens, head, slot, args.numbers ? entry(args.numbers, 0, t) : int32_t(args.number + t));
+            set_entry(store.tokens, head, slot, number(args, t));
             set_importance(store, head, slot, 0);
         }
 }

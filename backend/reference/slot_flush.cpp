@@ -57,7 +57,8 @@ private:
         if (!mean) return;
         std::vector<double> sum(size_t(mean.shape[3]), 0);
         double live = 0;
-        for (int64_t slot = args_.ring_first; slot < args_.ring_first + args_.ring_count; ++slot) {
+        const int64_t end = std::min(args_.ring_first + args_.ring_count, args_.dense.slots());
+        for (int64_t slot = args_.ring_first; slot < end; ++slot) {
             if (is_free(args_.dense, slot)) continue;
             const std::vector<double> row = slot_row(rows, rows_mean, head_, slot);
             for (size_t d = 0; d < sum.size(); ++d) sum[d] += row[d];

@@ -1,0 +1,39 @@
+// out[h][i][number of the slot] = scores[h][i][slot], and -infinity elsewhere.
+#include "reference/slot_scores.hpp"
+
+#include <limits>
+
+#include "reference/element.hpp"
+#include "reference/slot_rows.hpp"
+#include "reference/view.hpp"
+
+namespace winnow::reference {
+namespace {
+
+void scatter(const SlotScores& args, const Store& from, int64_t first_column, int64_t q_head, int64_t query) {
+    const int64_t head = q_head / (args.scores.shape[1] / from.kv_heads());
+    for (int64_t slot = 0; slot < from.slots(); ++slot) {
+        const int32_t token = entry(from.tokens, head, slot);
+        if (!is_live(token) || number_of(token) >= args.out.shape[3]) continue;
+        store(args.out.type, address(args.out, 0, q_head, query, number_of(token)),
+              load(args.scores.type, address(args.scores, 0, q_head, query, first_column + slot)));
+    }
+}
+
+} // namespace
+
+void slot_scores(const SlotScores& args) {
+    for (int64_t q_head = 0; q_head < args.out.shape[1]; ++q_head)
+        for (int64_t query = 0; query < args.out.shape[2]; ++query) {
+            for (int64_t column = 0; column < args.out.shape[3]; ++column)
+                store(args.out.type, address(args.out, 0, q_head, query, column),
+                      -std::numeric_limits<double>::infinity());
+            int64_t first_column = 0;
+            for (const Store& from : args.stores) {
+                scatter(args, from, first_column, q_head, query);
+                first_column += from.slots();
+            }
+        }
+}
+
+} // namespace winnow::reference

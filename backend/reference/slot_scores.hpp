@@ -1,0 +1,10 @@
+// Scores by slot become scores by number: the executable definition of SlotScores.
+#pragma once
+
+#include "device/slots.hpp"
+
+namespace winnow::reference {
+
+void slot_scores(const SlotScores& args);
+
+} // namespace winnow::reference
