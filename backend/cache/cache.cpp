@@ -1,0 +1,67 @@
+// The functions of a cache, each in the file that it is about.
+#include "cache/cache.hpp"
+
+#include <cmath>
+
+#include "cache/configure.hpp"
+#include "cache/edit.hpp"
+#include "cache/look.hpp"
+#include "cache/pressure.hpp"
+#include "cache/snapshot.hpp"
+#include "cache/state.hpp"
+#include "cache/step.hpp"
+
+namespace winnow::cache {
+
+Cache::Cache(Device& device, const CacheRequest& request)
+    : state_(std::make_unique<CacheState>(device, std::make_unique<Geometry>(request, parse(request.config)))) {}
+
+Cache::~Cache() = default;
+
+void Cache::step(const CacheStep& args) { cache::step(*state_, args); }
+
+void Cache::reserve(int64_t sequence, int64_t tokens) { cache::reserve(*state_, sequence, tokens); }
+
+void Cache::truncate(int64_t sequence, int64_t length) { cache::truncate(*state_, sequence, length); }
+
+void Cache::remove(int64_t sequence, int64_t begin, int64_t end) { cache::remove(*state_, sequence, begin, end); }
+
+void Cache::copy(int64_t from, int64_t to) { cache::copy(*state_, from, to); }
+
+void Cache::shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
+    cache::shift(*state_, sequence, begin, end, delta);
+}
+
+void Cache::reset() { state_ = std::make_unique<CacheState>(state_->device, std::move(state_->geometry)); }
+
+void Cache::save(const std::string& path) { cache::save(*state_, path); }
+
+void Cache::load(const std::string& path) { cache::load(*state_, path); }
+
+void Cache::stats(winnow_cache_stats& out) { cache::stats(*state_, out); }
+
+std::vector<int32_t> Cache::positions(int64_t sequence, int64_t layer, int64_t head) {
+    return cache::positions(*state_, sequence, layer, head);
+}
+
+std::vector<float> Cache::importance(int64_t sequence, int64_t layer, int64_t head) {
+    return cache::importance(*state_, sequence, layer, head);
+}
+
+void Cache::set_config(const std::string& config) { cache::set_config(*state_, config); }
+
+std::string Cache::config() const { return to_string(state_->geometry->config()); }
+
+void Cache::set_pressure(double pressure) {
+    if (std::isnan(pressure) || pressure > 1)
+        refuse("pressure is " + std::to_string(pressure) + ", expected 0 to 1, or a negative number for the machine's");
+    if (pressure < 0 && !memory_pressure())
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "neither /proc/pressure/memory nor /proc/meminfo tells the pressure");
+    state_->pressure = pressure;
+}
+
+void Cache::anchor(int64_t sequence, std::span<const int64_t> positions) {
+    cache::anchor(*state_, sequence, positions);
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,141 @@
+// A change of configuration: what must stay is compared, memory is taken, then every layer is judged by the new one.
+#include "cache/configure.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace winnow::cache {
+namespace {
+
+void expect_same(const char* what, const std::string& now, const std::string& then) {
+    if (now == then) return;
+    refuse(std::string("the cache's ") + what + " is " + now + " and would become " + then +
+           ": formats, sink, ring, center and whether an importance is kept have to stay");
+}
+
+void check(const CacheState& cache, const Geometry& to) {
+    const Geometry& from = *cache.geometry;
+    expect_same("k", format_name(from.config().k()), format_name(to.config().k()));
+    expect_same("v", format_name(from.config().v()), format_name(to.config().v()));
+    expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
+    expect_same("ring", std::to_string(from.ring()), std::to_string(to.ring()));
+    expect_same("center", from.config().word("center"), to.config().word("center"));
+    expect_same("importance", from.keeps_importance() ? "kept" : "not kept",
+                to.keeps_importance() ? "kept" : "not kept");
+    for (size_t i = 0; i < cache.sequences.size(); ++i)
+        to.check_anchors(static_cast<int64_t>(i), static_cast<int64_t>(cache.sequences[i].anchors.size()));
+}
+
+// The small numbers of the same parts; those listed for coming tokens are not among them.
+void move_state(const StateLayout& from, Buffer& source, const StateLayout& to, Buffer& target) {
+    const auto move = [&](const StateLayout::Part& a, const StateLayout::Part& b) {
+        std::vector<std::byte> bytes(a.size);
+        if (bytes.empty()) return;
+        source.read(a.offset, bytes.data(), a.size);
+        target.write(b.offset, bytes.data(), a.size);
+    };
+    move(from.head_state, to.head_state);
+    move(from.output_sum, to.output_sum);
+    move(from.k_mean, to.k_mean);
+    move(from.v_mean, to.v_mean);
+    move(from.positions, to.positions);
+}
+
+// Judges until the body of every head fits so many slots; false where too much is protected.
+bool fit(CacheState& cache, Layer& layer, int64_t number, int64_t slots) {
+    const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(number)];
+    for (int64_t less = 0; less < budget;) {
+        flush(cache, layer, number, 0, 0, less);
+        const int64_t live = gather(cache, layer);
+        if (live <= slots) return true;
+        less += live - slots;
+    }
+    return false;
+}
+
+// What a layer is going to have, taken before anything changes; none: what it has.
+struct Exchange {
+    Layer* layer = nullptr;
+    int64_t number = 0;
+    Rows body;
+    std::unique_ptr<Buffer> state;
+};
+
+struct Change {
+    std::vector<Exchange> layers;
+    std::optional<Scratch> scratch;
+    uint64_t bytes = 0;
+};
+
+bool same_state(const Geometry& a, const Geometry& b) { return a.ring() > 0 || a.cadence() == b.cadence(); }
+
+Change prepare(CacheState& cache, const Geometry& to) {
+    Change change;
+    int64_t scored = 0;
+    for (Sequence& sequence : cache.sequences)
+        for (size_t i = 0; i < sequence.layers.size(); ++i) {
+            Layer& layer = sequence.layers[i];
+            if (!layer.state) continue;
+            Exchange& exchange = change.layers.emplace_back();
+            exchange.layer = &layer;
+            exchange.number = static_cast<int64_t>(i);
+            const int64_t slots = std::min(layer.body.slots, to.most_body(exchange.number));
+            if (slots < layer.body.slots) {
+                exchange.body = make_rows(cache.device, to, Part::body, slots);
+                change.bytes += bytes_of(to, Part::body, slots);
+            }
+            if (!same_state(*cache.geometry, to)) {
+                exchange.state = cache.device.allocate(to.state().size);
+                change.bytes += to.state().size;
+            }
+            if (to.importance(exchange.number).statistic != Statistic::none)
+                scored = std::max(scored, layer.dense.slots + slots);
+        }
+    if (cache.scratch.slots == scored && cache.geometry->piece() == to.piece()) return change;
+    change.scratch.emplace();
+    change.scratch->slots = scored;
+    if (scored == 0) return change;
+    change.scratch->scores = cache.device.allocate(to.scores_bytes(scored));
+    change.scratch->row_stats = cache.device.allocate(to.row_stats_bytes());
+    change.bytes += to.scores_bytes(scored) + to.row_stats_bytes();
+    return change;
+}
+
+void carry_out(CacheState& cache, const Geometry& from, Exchange& exchange) {
+    const Geometry& to = *cache.geometry;
+    Layer& layer = *exchange.layer;
+    if (exchange.state) {
+        move_state(from.state(), *layer.state, to.state(), *exchange.state);
+        layer.state = std::move(exchange.state);
+    }
+    const auto tokens = [&](const Geometry& of) {
+        return of.plan().layer_tokens[static_cast<size_t>(exchange.number)];
+    };
+    const bool is_less =
+        tokens(to) < tokens(from) || (from.covers_all(exchange.number) && !to.covers_all(exchange.number));
+    if (to.ring() == 0) gather(cache, layer);
+    if (!is_less || layer.body.slots == 0) return;
+    const int64_t slots = exchange.body.slots;
+    const bool fits = fit(cache, layer, exchange.number, slots > 0 ? slots : layer.body.slots);
+    if (slots == 0 || !fits) return;
+    cache.device.launch(SlotCopy{.from = view_of(to, Part::body, layer.body, slots),
+                                 .to = view_of(to, Part::body, exchange.body, slots)});
+    layer.body = std::move(exchange.body);
+}
+
+} // namespace
+
+void set_config(CacheState& cache, const std::string& text) {
+    CacheRequest request = cache.geometry->request();
+    request.config = text;
+    auto to = std::make_unique<Geometry>(request, parse(text));
+    check(cache, *to);
+    Change change = prepare(cache, *to);
+    cache.note_peak(change.bytes);
+    const std::unique_ptr<Geometry> from = std::exchange(cache.geometry, std::move(to));
+    if (change.scratch) cache.scratch = std::move(*change.scratch);
+    for (Exchange& exchange : change.layers) carry_out(cache, *from, exchange);
+}
+
+} // namespace winnow::cache

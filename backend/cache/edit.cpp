@@ -1,0 +1,187 @@
+// Truncate, remove, shift, copy, anchors and reservations: what is refused is refused before anything changes.
+#include "cache/edit.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace winnow::cache {
+namespace {
+
+Range checked_range(const CacheState& cache, int64_t begin, int64_t end) {
+    if (begin < 0 || (end != -1 && end < begin))
+        refuse("the range is " + std::to_string(begin) + " to " + std::to_string(end) +
+               ", expected a beginning of at least 0 and an end from there on, or -1 for no end");
+    const int64_t cells = cache.geometry->request().cells;
+    if (cells > 0 && std::max(begin, end) > cells)
+        refuse("the range is " + std::to_string(begin) + " to " + std::to_string(end) + ", expected cells of " +
+               std::to_string(cells));
+    return {begin, end == -1 ? no_end : end};
+}
+
+void expect_positions(const CacheState& cache, const char* function) {
+    if (cache.geometry->has_cells())
+        refuse(std::string(function) + ": the cache is told cells and masks, expected one that counts positions");
+}
+
+bool is_empty(const Sequence& sequence) {
+    return std::all_of(sequence.layers.begin(), sequence.layers.end(),
+                       [](const Layer& layer) { return layer.record.tokens() == 0; });
+}
+
+// The set with the numbers of a range moved by delta.
+std::set<int64_t> shifted(const std::set<int64_t>& numbers, Range range, int64_t delta) {
+    std::set<int64_t> moved;
+    for (const int64_t number : numbers) moved.insert(range.contains(number) ? number + delta : number);
+    return moved;
+}
+
+// All of a layer's memory again, with what it holds.
+Layer copy_of(CacheState& cache, const Layer& from) {
+    const Geometry& geometry = *cache.geometry;
+    Layer to(geometry);
+    to.record = from.record;
+    if (!from.state) return to;
+    to.dense = make_rows(cache.device, geometry, Part::dense, from.dense.slots);
+    to.body = make_rows(cache.device, geometry, Part::body, from.body.slots);
+    to.state = cache.device.allocate(geometry.state().size);
+    to.most_in_body = from.most_in_body;
+    to.listed = from.listed;
+    to.outputs = from.outputs;
+    to.has_means = from.has_means;
+    std::vector<std::byte> state(geometry.state().size);
+    from.state->read(0, state.data(), state.size());
+    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
+    std::byte* const at = state.data() + geometry.state().head_state.offset;
+    std::memcpy(heads.data(), at, geometry.state().head_state.size);
+    for (HeadState& head : heads) head.given_up = 0; // counted once, where it happened
+    std::memcpy(at, heads.data(), geometry.state().head_state.size);
+    to.state->write(0, state.data(), state.size());
+    for (const Part part : {Part::dense, Part::body}) {
+        const Rows &source = part == Part::dense ? from.dense : from.body,
+                   &target = part == Part::dense ? to.dense : to.body;
+        if (source.slots == 0) continue;
+        cache.device.launch(SlotCopy{.from = view_of(geometry, part, source, source.slots),
+                                     .to = view_of(geometry, part, target, target.slots)});
+    }
+    return to;
+}
+
+} // namespace
+
+void reserve(CacheState& cache, int64_t number, int64_t tokens) {
+    const Geometry& geometry = *cache.geometry;
+    Sequence& sequence = cache.sequence(number);
+    const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+    if (tokens < 0 || tokens > most)
+        refuse("tokens is " + std::to_string(tokens) + ", expected 0 to " + std::to_string(most));
+    if (tokens == 0) return;
+    std::vector<Growth> growths;
+    int64_t scratch = cache.scratch.slots;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        const Layer& layer = sequence.layers[i];
+        const int64_t held = std::max(layer.held(), tokens - geometry.sink());
+        growths.push_back(grow(cache, layer, static_cast<int64_t>(i), held, false));
+        // One scratch serves all layers: the largest.
+        Growth& growth = growths.back();
+        if (growth.scratch.slots <= scratch) {
+            if (growth.scratch.slots > 0)
+                growth.bytes -= geometry.scores_bytes(growth.scratch.slots) + geometry.row_stats_bytes();
+            growth.scratch = {};
+        }
+        scratch = std::max(scratch, growth.scratch.slots);
+        bytes += growth.bytes;
+    }
+    cache.note_peak(bytes);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) commit(cache, sequence.layers[i], std::move(growths[i]));
+    sequence.reserved = std::max(sequence.reserved, tokens);
+}
+
+void truncate(CacheState& cache, int64_t number, int64_t length) {
+    expect_positions(cache, "truncate");
+    if (length < 0) refuse("length is " + std::to_string(length) + ", expected at least 0");
+    Sequence& sequence = cache.sequence(number);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        Layer& layer = sequence.layers[i];
+        if (length >= layer.record.next()) continue;
+        edit(cache, layer, SlotEdit::Action::free, {length, no_end});
+        if (layer.record.truncate(length)) compact(cache, sequence, static_cast<int64_t>(i));
+    }
+    if (is_empty(sequence) && sequence.reserved == 0) drop(cache, sequence);
+}
+
+void remove(CacheState& cache, int64_t number, int64_t begin, int64_t end) {
+    Sequence& sequence = cache.sequence(number);
+    const Range range = checked_range(cache, begin, end);
+    const bool had_tokens = !is_empty(sequence);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        Layer& layer = sequence.layers[i];
+        edit(cache, layer, SlotEdit::Action::free, range);
+        const bool elsewhere = layer.record.remove(range);
+        if (elsewhere || cache.geometry->ring() == 0) compact(cache, sequence, static_cast<int64_t>(i));
+    }
+    std::erase_if(sequence.anchors, [&](int64_t anchor) { return range.contains(anchor); });
+    if (!is_empty(sequence) || (!had_tokens && begin > 0)) return;
+    drop(cache, sequence);
+    sequence.anchors.clear();
+    sequence.reserved = 0;
+}
+
+void copy(CacheState& cache, int64_t from, int64_t to) {
+    const Sequence& source = cache.sequence(from);
+    Sequence& target = cache.sequence(to);
+    if (from == to) return;
+    const uint64_t before = cache.bytes();
+    Sequence made;
+    for (const Layer& layer : source.layers) made.layers.push_back(copy_of(cache, layer));
+    made.anchors = source.anchors;
+    made.reserved = source.reserved;
+    drop(cache, target);
+    const uint64_t without = cache.bytes();
+    target = std::move(made);
+    cache.peak_bytes = std::max(cache.peak_bytes, before + cache.bytes() - without);
+}
+
+void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_t delta) {
+    expect_positions(cache, "shift");
+    Sequence& sequence = cache.sequence(number);
+    const Range range = checked_range(cache, begin, end);
+    const int64_t limit = cache.geometry->shape().context;
+    if (delta == 0) return;
+    std::vector<Record> records;
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        records.push_back(sequence.layers[i].record);
+        if (records.back().shift(range, delta, limit)) continue;
+        refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
+               std::to_string(delta) + ": in layer " + std::to_string(i) +
+               " tokens would meet, or come before 0, behind the next token or beyond the context of " +
+               std::to_string(limit));
+    }
+    const std::set<int64_t> anchors = shifted(sequence.anchors, range, delta);
+    if (anchors.size() != sequence.anchors.size() || (!anchors.empty() && *anchors.begin() < 0))
+        refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
+               std::to_string(delta) + ": anchors would meet, or come before 0");
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        edit(cache, sequence.layers[i], SlotEdit::Action::shift, range, delta);
+        sequence.layers[i].record = std::move(records[i]);
+    }
+    sequence.anchors = anchors;
+}
+
+void anchor(CacheState& cache, int64_t number, std::span<const int64_t> numbers) {
+    const Geometry& geometry = *cache.geometry;
+    Sequence& sequence = cache.sequence(number);
+    const int64_t end = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+    std::set<int64_t> anchors = sequence.anchors;
+    for (const int64_t each : numbers) {
+        if (each < 0 || each >= end)
+            refuse("an anchor is " + std::to_string(each) + ", expected 0 to " + std::to_string(end - 1));
+        anchors.insert(each);
+    }
+    geometry.check_anchors(number, static_cast<int64_t>(anchors.size()));
+    for (const Layer& layer : sequence.layers)
+        for (const int64_t each : numbers) edit(cache, layer, SlotEdit::Action::anchor, {each, each + 1});
+    sequence.anchors = std::move(anchors);
+}
+
+} // namespace winnow::cache

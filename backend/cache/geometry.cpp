@@ -1,0 +1,125 @@
+// Sizes of stores and of what lies beside them.
+#include "cache/geometry.hpp"
+
+#include <algorithm>
+
+#include "device/slots.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr int64_t largest_piece = 32;     // tokens; scores of that many queries are kept at a time
+constexpr int64_t most_numbers = 1 << 30; // the bit above them is an anchor's
+constexpr int64_t chunk = 64;             // slots
+constexpr int64_t growth = 4;             // a chunk is at least a part of what there is
+constexpr uint64_t state_alignment = 64;  // bytes
+
+void check_count(const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value >= least && value <= most) return;
+    refuse(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " +
+           std::to_string(most));
+}
+
+int64_t chunks_for(int64_t slots) {
+    int64_t taken = 0;
+    while (taken < slots) taken += std::max(chunk, taken / growth / chunk * chunk);
+    return taken;
+}
+
+} // namespace
+
+Geometry::Geometry(const CacheRequest& request, const Config& config)
+    : request_(request), config_(config), policy_(make_policy(config)),
+      plan_(cache::plan(config, request.shape, request.profile)) {
+    check();
+    lay_out_state();
+    for (int64_t layer = 0; layer < shape().layers; ++layer) {
+        const Description description = describe(layer, 0);
+        importance_.push_back(description.importance);
+        ranks_distance_.push_back(description.ranking == Ranking::importance_value_distance);
+    }
+}
+
+void Geometry::check() const {
+    check_count("context", shape().context, 1, most_numbers);
+    check_count("cells", request_.cells, 0, most_numbers);
+    check_count("max_sequences", request_.max_sequences, 1, 1 << 16);
+    if (request_.q_heads < 1 || request_.q_heads % shape().kv_heads != 0)
+        refuse("q_heads is " + std::to_string(request_.q_heads) + ", expected a multiple of kv_heads " +
+               std::to_string(shape().kv_heads));
+    if (config_.center() && ring() == 0)
+        refuse(std::string(config_.policy().name) + ": center=on takes its means from a ring, and this cache has none");
+}
+
+void Geometry::lay_out_state() {
+    const auto heads = static_cast<uint64_t>(shape().kv_heads);
+    const auto place = [&](StateLayout::Part& part, uint64_t elements) {
+        part = {state_.size, 4 * elements};
+        state_.size += (part.size + state_alignment - 1) / state_alignment * state_alignment;
+    };
+    const auto head_size = static_cast<uint64_t>(shape().head_size);
+    const auto v_head_size = static_cast<uint64_t>(shape().v_head_size);
+    place(state_.head_state, heads * sizeof(HeadState) / 4);
+    if (keeps_importance()) place(state_.output_sum, heads * v_head_size);
+    if (config_.center()) {
+        place(state_.k_mean, heads * head_size);
+        place(state_.v_mean, heads * v_head_size);
+    }
+    if (ring() == 0) place(state_.free_slots, heads * static_cast<uint64_t>(cadence()));
+    place(state_.positions, static_cast<uint64_t>(request_.cells));
+}
+
+int64_t Geometry::piece() const { return std::min(largest_piece, cadence()); }
+
+Description Geometry::describe(int64_t layer, double pressure) const {
+    return policy_->describe(context_of(plan_, shape(), layer, pressure));
+}
+
+bool Geometry::covers_all(int64_t layer) const {
+    const int64_t tokens = plan_.layer_tokens[static_cast<size_t>(layer)];
+    return !config_.policy().evicts || tokens >= (has_cells() ? request_.cells : shape().context);
+}
+
+int64_t Geometry::most_body(int64_t layer) const {
+    if (!covers_all(layer)) return plan_.layer_tokens[static_cast<size_t>(layer)] - dense_slots();
+    if (!has_cells()) return shape().context;
+    return request_.cells + (ring() == 0 ? cadence() : 0);
+}
+
+int64_t Geometry::body_slots(int64_t layer, int64_t held, int64_t lost) const {
+    // Without a ring the slots of the coming tokens are listed before they come.
+    int64_t needed = ring() > 0 ? held - keep() : held > 0 ? held + cadence() - 1 : 0;
+    if (needed <= 0) return 0;
+    const int64_t most = most_body(layer);
+    // Of a sequence that nothing was removed from, sinks and newest tokens never come into the body.
+    const int64_t usual = covers_all(layer) && !has_cells() ? most - sink() + lost - keep() : most;
+    if (ring() == 0 && held <= usual) needed = std::min(needed, usual);
+    return std::min(chunks_for(needed), needed <= usual ? usual : most);
+}
+
+uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) const {
+    return row_bytes(type, elements) * static_cast<uint64_t>(shape().kv_heads * slots);
+}
+
+uint64_t Geometry::scores_bytes(int64_t slots) const {
+    return 4 * static_cast<uint64_t>(request_.q_heads * piece() * slots);
+}
+
+uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * piece()); }
+
+void Geometry::check_anchors(int64_t sequence, int64_t anchors) const {
+    for (int64_t layer = 0; layer < shape().layers; ++layer) {
+        if (covers_all(layer)) continue;
+        const Description description = describe(layer, 0);
+        const int64_t least =
+            description.sink + std::max(description.recent, description.grace) + anchors + description.cadence;
+        if (least <= description.budget) continue;
+        refuse("sequence " + std::to_string(sequence) + " would have " + std::to_string(anchors) +
+               " anchors, expected at most " +
+               std::to_string(std::max<int64_t>(description.budget - least + anchors, 0)) +
+               " beside sinks, newest and coming tokens in the " + std::to_string(description.budget) +
+               " tokens of layer " + std::to_string(layer));
+    }
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,76 @@
+// The sizes of a cache: what a request and its configuration say about every layer, before any token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "cache/config.hpp"
+#include "cache/policy.hpp"
+
+namespace winnow::cache {
+
+// Where the small tensors of a layer lie in its one buffer; bytes. Absent ones have no size.
+struct StateLayout {
+    struct Part {
+        uint64_t offset = 0, size = 0;
+    };
+    Part head_state, output_sum, k_mean, v_mean, free_slots, positions;
+    uint64_t size = 0;
+};
+
+class Geometry {
+public:
+    // Throws Error where the request is no cache.
+    Geometry(const CacheRequest& request, const Config& config);
+
+    const CacheRequest& request() const { return request_; }
+    const Shape& shape() const { return request_.shape; }
+    const Config& config() const { return config_; }
+    const Plan& plan() const { return plan_; }
+    bool has_cells() const { return request_.cells > 0; }
+    bool keeps_importance() const { return plan_.bytes.importance > 0; }
+    int64_t sink() const { return plan_.sink; }
+    int64_t ring() const { return plan_.ring; }
+    int64_t cadence() const { return plan_.cadence; }
+    int64_t dense_slots() const { return plan_.sink + plan_.ring; }
+    int64_t keep() const { return plan_.ring > 0 ? plan_.ring - plan_.cadence : 0; } // rows that a flush leaves
+    int64_t piece() const; // the most tokens of one append and one attention
+
+    // The policy's description of a layer, for a sequence that has seen so many tokens and has room for `coming`.
+    Description describe(int64_t layer, double pressure) const;
+    const Importance& importance(int64_t layer) const { return importance_[static_cast<size_t>(layer)]; }
+    bool ranks_distance(int64_t layer) const { return ranks_distance_[static_cast<size_t>(layer)]; }
+
+    // Whether the layer's budget is no less than the most tokens that can be alive at a time.
+    bool covers_all(int64_t layer) const;
+    // The most slots that the body of a layer ever has.
+    int64_t most_body(int64_t layer) const;
+    // Slots of the body where a head may hold `held` tokens outside the sinks' slots, `lost` of which are empty though
+    // their turn is over. Memory grows by these steps: 64 slots, or a quarter of what there is.
+    int64_t body_slots(int64_t layer, int64_t held, int64_t lost) const;
+
+    const StateLayout& state() const { return state_; }
+    uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
+    uint64_t scores_bytes(int64_t slots) const; // scratch for the scores of one piece over so many slots
+    uint64_t row_stats_bytes() const;
+
+    // Refuses anchors that would leave a head of a layer too little to give up.
+    void check_anchors(int64_t sequence, int64_t anchors) const;
+
+private:
+    void check() const;
+    void lay_out_state();
+
+    CacheRequest request_;
+    Config config_;
+    std::unique_ptr<Policy> policy_;
+    Plan plan_;
+    StateLayout state_;
+    std::vector<Importance> importance_;
+    std::vector<bool> ranks_distance_;
+};
+
+} // namespace winnow::cache

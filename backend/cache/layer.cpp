@@ -1,0 +1,105 @@
+// Buffers of stores and the tensors over them.
+#include "cache/layer.hpp"
+
+namespace winnow::cache {
+namespace {
+
+Type k_type(const Geometry& geometry, Part part) {
+    return part == Part::body ? geometry.config().k() : dense_format(geometry.config().k());
+}
+
+Type v_type(const Geometry& geometry, Part part) {
+    return part == Part::body ? geometry.config().v() : dense_format(geometry.config().v());
+}
+
+// [1, heads, slots, size] of memory with `capacity` slots for each head.
+Tensor rows_tensor(Type type, Buffer* buffer, int64_t heads, int64_t slots, int64_t capacity, int64_t size) {
+    const auto row = static_cast<int64_t>(row_bytes(type, size));
+    Tensor tensor;
+    tensor.type = type;
+    tensor.buffer = buffer;
+    tensor.shape = {1, heads, slots, size};
+    tensor.stride = {heads * capacity * row, capacity * row, row, static_cast<int64_t>(type_size(type))};
+    return tensor;
+}
+
+// [1, heads, 1, columns] of memory with `capacity` elements of four bytes for each head.
+Tensor columns_tensor(Type type, Buffer* buffer, int64_t heads, int64_t columns, int64_t capacity) {
+    Tensor tensor;
+    tensor.type = type;
+    tensor.buffer = buffer;
+    tensor.shape = {1, heads, 1, columns};
+    tensor.stride = {heads * capacity * 4, capacity * 4, capacity * 4, 4};
+    return tensor;
+}
+
+} // namespace
+
+Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots) {
+    Rows rows;
+    if (slots == 0) return rows;
+    const Shape& shape = geometry.shape();
+    rows.slots = slots;
+    rows.k = device.allocate(geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots));
+    rows.v = device.allocate(geometry.row_bytes_of(v_type(geometry, part), shape.v_head_size, slots));
+    rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots));
+    if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
+    return rows;
+}
+
+uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots) {
+    const Shape& shape = geometry.shape();
+    return geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots) +
+           geometry.row_bytes_of(v_type(geometry, part), shape.v_head_size, slots) +
+           geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
+}
+
+Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots) {
+    Store store;
+    if (slots == 0) return store;
+    const Shape& shape = geometry.shape();
+    const int64_t heads = shape.kv_heads;
+    store.k = rows_tensor(k_type(geometry, part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
+    store.v = rows_tensor(v_type(geometry, part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
+    store.tokens = columns_tensor(Type::i32, rows.tokens.get(), heads, slots, rows.slots);
+    if (geometry.keeps_importance())
+        store.importance = columns_tensor(Type::f32, rows.importance.get(), heads, slots, rows.slots);
+    return store;
+}
+
+Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns) {
+    if (part.size == 0) return {};
+    Tensor tensor = columns_tensor(type, state, heads, columns, columns);
+    tensor.offset = part.offset;
+    return tensor;
+}
+
+std::vector<Store> Layer::stores(const Geometry& geometry) const {
+    std::vector<Store> all;
+    if (dense.slots > 0) all.push_back(dense_store(geometry));
+    if (body.slots > 0) all.push_back(body_store(geometry));
+    return all;
+}
+
+Store Layer::body_store(const Geometry& geometry) const {
+    Store store = view_of(geometry, Part::body, body, body.slots);
+    const Shape& shape = geometry.shape();
+    const StateLayout& layout = geometry.state();
+    store.k_mean = state_tensor(Type::f32, layout.k_mean, state.get(), shape.kv_heads, shape.head_size);
+    store.v_mean = state_tensor(Type::f32, layout.v_mean, state.get(), shape.kv_heads, shape.v_head_size);
+    return store;
+}
+
+Tensor Layer::head_state(const Geometry& geometry) const {
+    return state_tensor(Type::i32, geometry.state().head_state, state.get(), geometry.shape().kv_heads,
+                        sizeof(HeadState) / 4);
+}
+
+std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
+    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
+    const StateLayout::Part& part = geometry.state().head_state;
+    if (state) state->read(part.offset, heads.data(), part.size);
+    return heads;
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,56 @@
+// The memory of one layer of one sequence: a dense store of sinks and ring, a packed body that grows, and the heads'
+// small numbers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/geometry.hpp"
+#include "cache/record.hpp"
+#include "device/slots.hpp"
+
+namespace winnow::cache {
+
+enum class Part { dense, body };
+
+// The buffers of a store; none where it has no slots.
+struct Rows {
+    int64_t slots = 0;
+    std::unique_ptr<Buffer> k, v, tokens, importance;
+};
+
+// Zeroed, so that every slot map says number 0; throws where there is no memory.
+Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
+uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
+// The first `slots` slots of a store; `rows` may lack buffers.
+Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
+
+// A tensor over a part of a layer's state.
+Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns);
+
+struct Layer {
+    explicit Layer(const Geometry& geometry) : record(geometry.sink(), geometry.request().cells) {}
+
+    Rows dense, body;
+    std::unique_ptr<Buffer> state; // StateLayout; none: the layer holds no memory
+    Record record;
+    int64_t most_in_body = 0; // no head holds more there; with the newest where there is no ring
+    int64_t listed = 0;       // slots that the last judgement listed, without a ring
+    int64_t outputs = 0;      // rows in output_sum
+    bool has_means = false;
+
+    // The most that a head holds outside the sinks' slots.
+    int64_t held() const { return most_in_body + record.newest(); }
+
+    // Those that have slots; the body with its means.
+    std::vector<Store> stores(const Geometry& geometry) const;
+    Store dense_store(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
+    Store body_store(const Geometry& geometry) const;
+    Tensor head_state(const Geometry& geometry) const;
+    int64_t slots() const { return dense.slots + body.slots; }
+
+    std::vector<HeadState> read_head_state(const Geometry& geometry) const;
+};
+
+} // namespace winnow::cache

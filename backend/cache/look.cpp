@@ -1,0 +1,147 @@
+// Stats, positions and importance, and what a cache is going to use.
+#include "cache/look.hpp"
+
+#include <algorithm>
+
+namespace winnow::cache {
+namespace {
+
+uint64_t unsigned_of(int64_t value) { return static_cast<uint64_t>(value); }
+
+// Adds the bytes of a layer with so many slots.
+void add_layer(const Geometry& geometry, int64_t dense, int64_t body, winnow_cache_stats& out) {
+    const Shape& shape = geometry.shape();
+    const Config& config = geometry.config();
+    out.k_bytes += geometry.row_bytes_of(config.k(), shape.head_size, body);
+    out.v_bytes += geometry.row_bytes_of(config.v(), shape.v_head_size, body);
+    out.dense_k_bytes += geometry.row_bytes_of(dense_format(config.k()), shape.head_size, dense);
+    out.dense_v_bytes += geometry.row_bytes_of(dense_format(config.v()), shape.v_head_size, dense);
+    out.slot_map_bytes += geometry.row_bytes_of(Type::i32, 1, dense + body);
+    if (geometry.keeps_importance()) out.importance_bytes += geometry.row_bytes_of(Type::f32, 1, dense + body);
+    out.state_bytes += geometry.state().size;
+}
+
+void add_up(winnow_cache_stats& out) {
+    out.bytes = out.k_bytes + out.v_bytes + out.dense_k_bytes + out.dense_v_bytes + out.slot_map_bytes +
+                out.importance_bytes + out.state_bytes;
+}
+
+uint64_t budget_bytes(const Geometry& geometry) {
+    winnow_cache_stats whole{};
+    for (int64_t layer = 0; layer < geometry.shape().layers; ++layer)
+        add_layer(geometry, geometry.dense_slots(), geometry.most_body(layer), whole);
+    add_up(whole);
+    return whole.bytes;
+}
+
+uint64_t original_bytes(const Geometry& geometry, int64_t tokens) { // of one layer
+    const Shape& shape = geometry.shape();
+    return 2 * unsigned_of(tokens * shape.kv_heads * (shape.head_size + shape.v_head_size));
+}
+
+struct Token {
+    int32_t number = 0;
+    float importance = 0;
+};
+
+// What a head holds, in the order of numbers.
+std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t layer_number, int64_t head) {
+    const Shape& shape = cache.geometry->shape();
+    Sequence& sequence = cache.sequence(sequence_number);
+    const auto expect = [](const char* name, int64_t value, int64_t count) {
+        if (value < 0 || value >= count)
+            refuse(std::string(name) + " is " + std::to_string(value) + ", expected 0 to " + std::to_string(count - 1));
+    };
+    expect("layer", layer_number, shape.layers);
+    expect("head", head, shape.kv_heads);
+    const Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
+    std::vector<Token> found;
+    for (const Rows* rows : {&layer.dense, &layer.body}) {
+        if (rows->slots == 0) continue;
+        const auto slots = static_cast<size_t>(rows->slots);
+        const uint64_t offset = 4 * unsigned_of(head) * slots;
+        std::vector<int32_t> map(slots);
+        std::vector<float> importance(slots);
+        rows->tokens->read(offset, map.data(), 4 * slots);
+        if (rows->importance) rows->importance->read(offset, importance.data(), 4 * slots);
+        for (size_t slot = 0; slot < slots; ++slot)
+            if (map[slot] >= 0) found.push_back({map[slot] & ~anchor_flag, importance[slot]});
+    }
+    std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.number < b.number; });
+    return found;
+}
+
+} // namespace
+
+void stats(const CacheState& cache, winnow_cache_stats& out) {
+    const Geometry& geometry = *cache.geometry;
+    winnow_cache_stats sum{};
+    sum.struct_size = out.struct_size;
+    sum.evictions = cache.evictions;
+    for (const Sequence& sequence : cache.sequences) {
+        int64_t longest = 0;
+        for (const Layer& layer : sequence.layers) {
+            longest = std::max(longest, layer.record.tokens());
+            sum.original_bytes += original_bytes(geometry, layer.record.tokens());
+            if (!layer.state) continue;
+            add_layer(geometry, layer.dense.slots, layer.body.slots, sum);
+            for (const HeadState& head : layer.read_head_state(geometry)) {
+                sum.evictions += unsigned_of(head.given_up);
+                sum.missing += unsigned_of(head.missing);
+            }
+            for (const Rows* rows : {&layer.dense, &layer.body}) {
+                std::vector<int32_t> map(static_cast<size_t>(rows->slots * geometry.shape().kv_heads));
+                if (!map.empty()) rows->tokens->read(0, map.data(), 4 * map.size());
+                sum.live_slots +=
+                    unsigned_of(std::count_if(map.begin(), map.end(), [](int32_t entry) { return entry >= 0; }));
+            }
+        }
+        sum.tokens += unsigned_of(longest);
+    }
+    add_up(sum);
+    sum.scratch_bytes = cache.bytes() - sum.bytes;
+    sum.peak_bytes = cache.peak_bytes;
+    sum.budget_bytes = budget_bytes(geometry);
+    sum.flushes = cache.flushes;
+    sum.steps = cache.steps;
+    out = sum;
+}
+
+std::vector<int32_t> positions(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
+    std::vector<int32_t> numbers;
+    for (const Token& token : tokens(cache, sequence, layer, head)) numbers.push_back(token.number);
+    return numbers;
+}
+
+std::vector<float> importance(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
+    if (!cache.geometry->keeps_importance()) refuse(to_string(cache.geometry->config()) + " keeps no importance");
+    std::vector<float> values;
+    for (const Token& token : tokens(cache, sequence, layer, head)) values.push_back(token.importance);
+    return values;
+}
+
+winnow_cache_stats estimate(const Device&, const CacheRequest& request, int64_t tokens) {
+    const Geometry geometry(request, parse(request.config));
+    const int64_t most = geometry.has_cells() ? request.cells : request.shape.context;
+    if (tokens < 0 || tokens > most)
+        refuse("tokens is " + std::to_string(tokens) + ", expected 0 to " + std::to_string(most));
+    winnow_cache_stats out{};
+    out.budget_bytes = budget_bytes(geometry);
+    if (tokens == 0) return out;
+    const auto body = [&](int64_t layer, int64_t length) {
+        return geometry.body_slots(layer, std::max<int64_t>(length - geometry.sink(), 0), 0);
+    };
+    int64_t scored = 0; // slots of the largest layer with scores
+    for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
+        add_layer(geometry, geometry.dense_slots(), body(layer, tokens), out);
+        out.original_bytes += original_bytes(geometry, tokens);
+        if (geometry.importance(layer).statistic != Statistic::none)
+            scored = std::max(scored, geometry.dense_slots() + body(layer, tokens));
+    }
+    add_up(out);
+    if (scored > 0) out.scratch_bytes = geometry.scores_bytes(scored) + geometry.row_stats_bytes();
+    out.tokens = unsigned_of(tokens);
+    return out;
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,194 @@
+// Tokens as ranges of positions, or as a table of cells.
+#include "cache/record.hpp"
+
+#include <algorithm>
+
+namespace winnow::cache {
+namespace {
+
+int64_t length_of(const std::vector<Range>& ranges) {
+    int64_t length = 0;
+    for (const Range& range : ranges) length += range.end - range.begin;
+    return length;
+}
+
+// Sorts, joins what touches; false where two overlap.
+bool normalize(std::vector<Range>& ranges) {
+    std::erase_if(ranges, [](const Range& range) { return range.begin >= range.end; });
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    std::vector<Range> joined;
+    for (const Range& range : ranges) {
+        if (!joined.empty() && range.begin < joined.back().end) return false;
+        if (!joined.empty() && range.begin == joined.back().end)
+            joined.back().end = range.end;
+        else
+            joined.push_back(range);
+    }
+    ranges = std::move(joined);
+    return true;
+}
+
+// The number of one of the newest, removed or not.
+int64_t original(int64_t number) { return number < 0 ? ~number : number; }
+
+// The parts of the ranges inside and outside of a range.
+struct Parts {
+    std::vector<Range> inside, outside;
+};
+Parts divide(const std::vector<Range>& ranges, Range by) {
+    Parts parts;
+    for (const Range& range : ranges) {
+        parts.outside.push_back({range.begin, std::min(range.end, by.begin)});
+        parts.inside.push_back({std::max(range.begin, by.begin), std::min(range.end, by.end)});
+        parts.outside.push_back({std::max(range.begin, by.end), range.end});
+    }
+    normalize(parts.inside);
+    normalize(parts.outside);
+    return parts;
+}
+
+} // namespace
+
+Record::Record(int64_t sink, int64_t cells)
+    : cells_(static_cast<size_t>(cells), -1), sinks_(static_cast<size_t>(sink), -1) {}
+
+int64_t Record::tokens() const { return cells_.empty() ? length_of(ranges_) : cell_tokens_; }
+
+int64_t Record::sinks_lost() const {
+    const auto come = sinks_.begin() + std::min<int64_t>(next_, static_cast<int64_t>(sinks_.size()));
+    return std::count(sinks_.begin(), come, -1);
+}
+
+int64_t Record::sinks_held() const {
+    return std::count_if(sinks_.begin(), sinks_.end(), [&](int64_t number) {
+        return number >= 0 && (!cells_.empty() || number < static_cast<int64_t>(sinks_.size()));
+    });
+}
+
+std::vector<Run> Record::place(int64_t first, int64_t count, std::span<const int32_t> cells) const {
+    std::vector<Run> runs;
+    int64_t others = moved_ + newest();
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t position = next_ + i;
+        const bool is_sink =
+            position < static_cast<int64_t>(sinks_.size()) && sinks_[static_cast<size_t>(position)] < 0;
+        const int64_t number = cells.empty() ? position : cells[static_cast<size_t>(first + i)];
+        const int64_t place = is_sink ? position : others++;
+        if (!runs.empty()) {
+            Run& last = runs.back();
+            if (last.is_sink == is_sink && last.number + last.count == number && last.place + last.count == place) {
+                ++last.count;
+                continue;
+            }
+        }
+        runs.push_back({first + i, 1, number, position, is_sink, place});
+    }
+    return runs;
+}
+
+void Record::append(const Run& run) {
+    for (int64_t i = 0; i < run.count; ++i) {
+        if (run.is_sink)
+            sinks_[static_cast<size_t>(run.place + i)] = run.number + i;
+        else
+            newest_.push_back(run.number + i);
+        if (!cells_.empty()) cells_[static_cast<size_t>(run.number + i)] = static_cast<int32_t>(run.position + i);
+    }
+    next_ += run.count;
+    if (!cells_.empty()) {
+        cell_tokens_ += run.count;
+        return;
+    }
+    ranges_.push_back({run.number, run.number + run.count});
+    normalize(ranges_);
+}
+
+bool Record::holds(int64_t number) const {
+    if (!cells_.empty()) return cells_[static_cast<size_t>(number)] >= 0;
+    const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), number,
+                                        [](int64_t value, const Range& range) { return value < range.begin; });
+    return after != ranges_.begin() && std::prev(after)->contains(number);
+}
+
+bool Record::remove(Range numbers) {
+    int64_t elsewhere = 0;
+    for (int64_t& number : newest_) {
+        if (number < 0 || !numbers.contains(number)) continue;
+        number = ~number;
+        --elsewhere;
+    }
+    for (int64_t& number : sinks_) {
+        if (number < 0 || !numbers.contains(number)) continue;
+        number = -1;
+        --elsewhere;
+    }
+    if (cells_.empty()) {
+        Parts parts = divide(ranges_, numbers);
+        elsewhere += length_of(parts.inside);
+        ranges_ = std::move(parts.outside);
+        return elsewhere > 0;
+    }
+    const int64_t end = std::min(numbers.end, static_cast<int64_t>(cells_.size()));
+    for (int64_t cell = numbers.begin; cell < end; ++cell) {
+        int32_t& position = cells_[static_cast<size_t>(cell)];
+        if (position < 0) continue;
+        position = -1;
+        --cell_tokens_;
+        ++elsewhere;
+    }
+    return elsewhere > 0;
+}
+
+bool Record::truncate(int64_t length) {
+    const bool elsewhere = remove({length, no_end});
+    while (!newest_.empty() && original(newest_.back()) >= length) newest_.pop_back();
+    next_ = std::min(next_, length);
+    return elsewhere;
+}
+
+bool Record::shift(Range numbers, int64_t delta, int64_t limit) {
+    const int64_t next = next_ + (numbers.contains(next_) ? delta : 0);
+    const Parts parts = divide(ranges_, numbers);
+    std::vector<Range> shifted = parts.outside;
+    for (const Range& range : parts.inside) shifted.push_back({range.begin + delta, range.end + delta});
+    if (!normalize(shifted) || next < 0 || next > limit) return false;
+    if (!shifted.empty() && (shifted.front().begin < 0 || shifted.back().end > next)) return false;
+    next_ = next;
+    for (int64_t& number : sinks_)
+        if (number >= 0 && numbers.contains(number)) number += delta;
+    for (int64_t& number : newest_)
+        if (numbers.contains(original(number))) number += number < 0 ? -delta : delta;
+    ranges_ = std::move(shifted);
+    return true;
+}
+
+Record::Saved Record::save() const {
+    return {next_, moved_, ranges_, cells_, sinks_, std::vector<int64_t>(newest_.begin(), newest_.end())};
+}
+
+bool Record::restore(const Saved& saved, int64_t most_newest, int64_t limit) {
+    const auto is_below = [](int64_t number, int64_t least, int64_t end) { return number >= least && number < end; };
+    const int64_t numbers = cells_.empty() ? limit : static_cast<int64_t>(cells_.size());
+    const auto newest = static_cast<int64_t>(saved.newest.size());
+    bool fits = is_below(saved.next, 0, limit + 1) && is_below(saved.moved, 0, limit + 1) && newest <= most_newest &&
+                saved.cells.size() == cells_.size() && saved.sinks.size() == sinks_.size();
+    int64_t end = -1; // ranges do not touch
+    for (const Range& range : saved.ranges) {
+        fits = fits && range.begin > end && range.begin < range.end && range.end <= saved.next && cells_.empty();
+        end = range.end;
+    }
+    for (const int32_t position : saved.cells) fits = fits && is_below(position, -1, saved.next);
+    for (const int64_t number : saved.sinks) fits = fits && is_below(number, -1, numbers);
+    for (const int64_t number : saved.newest) fits = fits && is_below(original(number), 0, numbers);
+    if (!fits) return false;
+    next_ = saved.next;
+    moved_ = saved.moved;
+    ranges_ = saved.ranges;
+    cells_ = saved.cells;
+    cell_tokens_ = std::count_if(cells_.begin(), cells_.end(), [](int32_t position) { return position >= 0; });
+    sinks_ = saved.sinks;
+    newest_.assign(saved.newest.begin(), saved.newest.end());
+    return true;
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,182 @@
+// The layout of a saved cache, written and read in the same order.
+#include "cache/snapshot.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cache/checked_file.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'C', 'A'};
+constexpr uint32_t version = 1;
+constexpr uint32_t byte_order = 0x01020304;
+
+struct Header {
+    std::array<char, 8> magic = cache::magic;
+    uint32_t version = cache::version;
+    uint32_t byte_order = cache::byte_order;
+};
+
+std::vector<int64_t> shape_of(const Geometry& geometry) {
+    const Shape& shape = geometry.shape();
+    const CacheRequest& request = geometry.request();
+    std::vector<int64_t> numbers{shape.layers,  shape.kv_heads,  shape.head_size,       shape.v_head_size,
+                                 shape.context, request.q_heads, request.max_sequences, request.cells};
+    const Plan& plan = geometry.plan();
+    numbers.insert(numbers.end(), plan.layer_tokens.begin(), plan.layer_tokens.end());
+    return numbers;
+}
+
+std::vector<char> config_of(const Geometry& geometry) {
+    const std::string text = to_string(geometry.config());
+    return {text.begin(), text.end()};
+}
+
+// A layer's numbers beside its record.
+struct LayerNumbers {
+    int64_t has_memory = 0;
+    int64_t body_slots = 0;
+    int64_t most_in_body = 0;
+    int64_t listed = 0;
+    int64_t outputs = 0;
+    int64_t has_means = 0;
+};
+
+std::vector<Buffer*> buffers_of(const Layer& layer) {
+    std::vector<Buffer*> buffers;
+    for (const Rows* rows : {&layer.dense, &layer.body})
+        for (Buffer* buffer : {rows->k.get(), rows->v.get(), rows->tokens.get(), rows->importance.get()})
+            if (buffer != nullptr) buffers.push_back(buffer);
+    if (layer.state) buffers.push_back(layer.state.get());
+    return buffers;
+}
+
+void save_layer(const Layer& layer, CheckedWriter& file) {
+    const Record::Saved record = layer.record.save();
+    file.value(record.next);
+    file.value(record.moved);
+    file.values(record.ranges);
+    file.values(record.cells);
+    file.values(record.sinks);
+    file.values(record.newest);
+    file.value(LayerNumbers{layer.state != nullptr, layer.body.slots, layer.most_in_body, layer.listed, layer.outputs,
+                            layer.has_means});
+    std::vector<std::byte> bytes;
+    for (Buffer* buffer : buffers_of(layer)) {
+        bytes.resize(buffer->size());
+        buffer->read(0, bytes.data(), bytes.size());
+        file.bytes(bytes.data(), bytes.size());
+    }
+}
+
+Layer load_layer(CacheState& cache, int64_t number, CheckedReader& file) {
+    const Geometry& geometry = *cache.geometry;
+    Layer layer(geometry);
+    Record::Saved record;
+    record.next = file.value<int64_t>();
+    record.moved = file.value<int64_t>();
+    record.ranges = file.values<Range>();
+    record.cells = file.values<int32_t>();
+    record.sinks = file.values<int64_t>();
+    record.newest = file.values<int64_t>();
+    const int64_t limit = geometry.has_cells() ? int64_t{1} << 30 : geometry.shape().context;
+    const int64_t most_newest = geometry.ring() > 0 ? geometry.ring() : geometry.cadence();
+    const auto numbers = file.value<LayerNumbers>();
+    const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
+    if (!layer.record.restore(record, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
+        !is_within(numbers.body_slots, numbers.has_memory * 2 * geometry.most_body(number)) ||
+        !is_within(numbers.most_in_body, numbers.body_slots) || !is_within(numbers.listed, geometry.cadence()) ||
+        !is_within(numbers.outputs, no_end) || !is_within(numbers.has_means, 1))
+        file.refuse_file("is damaged: a layer's numbers make no sense");
+    layer.most_in_body = numbers.most_in_body;
+    layer.listed = numbers.listed;
+    layer.outputs = numbers.outputs;
+    layer.has_means = numbers.has_means != 0;
+    if (numbers.has_memory == 0) return layer;
+    if (bytes_of(geometry, Part::body, numbers.body_slots) > file.left()) file.refuse_file("is cut short");
+    layer.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
+    layer.body = make_rows(cache.device, geometry, Part::body, numbers.body_slots);
+    layer.state = cache.device.allocate(geometry.state().size);
+    std::vector<std::byte> bytes;
+    for (Buffer* buffer : buffers_of(layer)) {
+        bytes.resize(buffer->size());
+        file.bytes(bytes.data(), bytes.size());
+        buffer->write(0, bytes.data(), bytes.size());
+    }
+    return layer;
+}
+
+void check_header(const Geometry& geometry, CheckedReader& file) {
+    if (file.left() < sizeof(Header)) file.refuse_file("is not a saved cache");
+    const auto header = file.value<Header>();
+    if (header.magic != magic) file.refuse_file("is not a saved cache");
+    if (header.byte_order != byte_order) file.refuse_file("was saved on a machine with another order of bytes");
+    if (header.version != version)
+        file.refuse_file("has version " + std::to_string(header.version) + ", expected " + std::to_string(version));
+    const std::vector<char> config = file.values<char>();
+    if (config != config_of(geometry))
+        file.refuse_file("was saved with " + quote({config.data(), config.size()}) + ", expected " +
+                         quote(to_string(geometry.config())));
+    if (file.values<int64_t>() != shape_of(geometry))
+        file.refuse_file("is of a cache with other layers, heads, sizes, context, sequences, cells or budgets");
+}
+
+// As reserve would have left it.
+Scratch scratch_for(CacheState& cache, const std::vector<Sequence>& sequences) {
+    const Geometry& geometry = *cache.geometry;
+    Scratch scratch;
+    for (const Sequence& sequence : sequences)
+        for (size_t i = 0; i < sequence.layers.size(); ++i)
+            if (geometry.importance(static_cast<int64_t>(i)).statistic != Statistic::none && sequence.layers[i].state)
+                scratch.slots = std::max(scratch.slots, sequence.layers[i].slots());
+    if (scratch.slots <= cache.scratch.slots) return {};
+    scratch.scores = cache.device.allocate(geometry.scores_bytes(scratch.slots));
+    scratch.row_stats = cache.device.allocate(geometry.row_stats_bytes());
+    return scratch;
+}
+
+} // namespace
+
+void save(CacheState& cache, const std::string& path) {
+    CheckedWriter file(path);
+    file.value(Header{});
+    file.values(config_of(*cache.geometry));
+    file.values(shape_of(*cache.geometry));
+    for (const uint64_t count : {cache.evictions, cache.flushes, cache.steps}) file.value(count);
+    for (const Sequence& sequence : cache.sequences) {
+        file.value(sequence.reserved);
+        file.values(std::vector<int64_t>(sequence.anchors.begin(), sequence.anchors.end()));
+        for (const Layer& layer : sequence.layers) save_layer(layer, file);
+    }
+    file.finish();
+}
+
+void load(CacheState& cache, const std::string& path) {
+    CheckedReader file(path);
+    check_header(*cache.geometry, file);
+    std::array<uint64_t, 3> counts{};
+    for (uint64_t& count : counts) count = file.value<uint64_t>();
+    std::vector<Sequence> sequences;
+    for (size_t i = 0; i < cache.sequences.size(); ++i) {
+        Sequence& sequence = sequences.emplace_back();
+        sequence.reserved = file.value<int64_t>();
+        for (const int64_t anchor : file.values<int64_t>()) sequence.anchors.insert(anchor);
+        for (int64_t layer = 0; layer < cache.geometry->shape().layers; ++layer)
+            sequence.layers.push_back(load_layer(cache, layer, file));
+    }
+    file.finish();
+    Scratch scratch = scratch_for(cache, sequences);
+
+    const uint64_t before = cache.bytes();
+    cache.sequences.swap(sequences);
+    cache.note_peak(before);
+    if (scratch.slots > 0) cache.scratch = std::move(scratch);
+    cache.note_peak(0);
+    cache.evictions = counts[0];
+    cache.flushes = counts[1];
+    cache.steps = counts[2];
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,77 @@
+// What a cache holds, and what the functions on it share.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cache/layer.hpp"
+
+namespace winnow::cache {
+
+struct Sequence {
+    std::vector<Layer> layers;
+    std::set<int64_t> anchors; // numbers, of tokens still to come too
+    int64_t reserved = 0;      // tokens for which memory stays
+};
+
+// Scores of one piece, in the order of slots; every layer's in turn.
+struct Scratch {
+    int64_t slots = 0;
+    std::unique_ptr<Buffer> scores, row_stats;
+};
+
+struct CacheState {
+    CacheState(Device& device, std::unique_ptr<Geometry> geometry);
+
+    Device& device;
+    std::unique_ptr<Geometry> geometry;
+    double pressure = 0; // negative: that of the machine
+    std::vector<Sequence> sequences;
+    Scratch scratch;
+    uint64_t peak_bytes = 0;
+    uint64_t evictions = 0; // of layers whose memory is gone
+    uint64_t flushes = 0;
+    uint64_t steps = 0;
+
+    Sequence& sequence(int64_t number); // throws where there is none
+    Sequence new_sequence() const;
+    uint64_t bytes() const; // with scratch
+    void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }
+    double pressure_now() const;
+};
+
+// Memory that a layer is going to have, taken before anything changes.
+struct Growth {
+    bool is_new = false;
+    Rows dense, body; // without slots: as they are
+    std::unique_ptr<Buffer> state;
+    Scratch scratch; // without slots: as it is
+    uint64_t bytes = 0;
+};
+
+// For a layer whose heads are going to hold `held` tokens outside the sinks' slots; scores: those of an attention over
+// it are wanted in any case.
+Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held, bool scores);
+// Stores as they are going to be, for validation.
+std::vector<Store> stores_after(const Geometry& geometry, const Layer& layer, const Growth& growth);
+void commit(CacheState& cache, Layer& layer, Growth growth);
+
+// A judgement by the budget less so many tokens; the oldest `leaving` rows of the ring go into the body.
+void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less = 0);
+
+// Moves a body's survivors together and tells how many the fullest head has. Slots that were listed are so no more.
+int64_t gather(CacheState& cache, Layer& layer);
+
+// Gathers a body's survivors and gives back the chunks that became free. Without memory for the smaller body the larger
+// one stays.
+void compact(CacheState& cache, Sequence& sequence, int64_t number);
+// Forgets what the layers hold, with their memory.
+void drop(CacheState& cache, Sequence& sequence);
+
+// The tokens with numbers in a range: changes the slot maps alone.
+void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range numbers, int64_t delta = 0);
+
+} // namespace winnow::cache

@@ -1,0 +1,263 @@
+// A step: memory first, then for each piece of tokens room, append, attention and what it showed.
+#include "cache/step.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace winnow::cache {
+namespace {
+
+constexpr int64_t most_seen = 1 << 30; // tokens; with cells, which are appended again and again
+
+Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
+    tensor.offset += static_cast<uint64_t>(first * tensor.stride[2]);
+    tensor.shape[2] = count;
+    return tensor;
+}
+
+std::vector<int32_t> read_cells(const Tensor& tensor, int64_t cells) {
+    if (!tensor) return {};
+    const auto count = static_cast<size_t>(tensor.shape[3]);
+    const size_t size = type_size(tensor.type);
+    std::vector<std::byte> bytes(count * size);
+    if (tensor.buffer != nullptr)
+        tensor.buffer->read(tensor.offset, bytes.data(), bytes.size());
+    else
+        std::memcpy(bytes.data(), tensor.data + tensor.offset, bytes.size());
+    std::vector<int32_t> numbers(count);
+    for (size_t i = 0; i < count; ++i) {
+        int64_t number = 0;
+        if (tensor.type == Type::i64) {
+            std::memcpy(&number, bytes.data() + i * size, size);
+        } else {
+            int32_t narrow = 0;
+            std::memcpy(&narrow, bytes.data() + i * size, size);
+            number = narrow;
+        }
+        if (number < 0 || number >= cells)
+            refuse("cells[" + std::to_string(i) + "] is " + std::to_string(number) + ", expected 0 to " +
+                   std::to_string(cells - 1));
+        numbers[i] = static_cast<int32_t>(number);
+    }
+    std::vector<int32_t> sorted = numbers;
+    std::sort(sorted.begin(), sorted.end());
+    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+    if (twice != sorted.end()) refuse("cells has " + std::to_string(*twice) + " twice, expected each cell once");
+    return numbers;
+}
+
+class Step {
+public:
+    Step(CacheState& cache, const CacheStep& args)
+        : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
+          layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.k ? args.k.shape[2] : 0),
+          asked_(args.q ? args.q.shape[2] : 0), cells_(read_cells(args.cells, geometry_.request().cells)) {}
+
+    void run() {
+        check();
+        Growth growth = grow(cache_, layer_, args_.layer, layer_.held() + outside_sinks(0, appended_),
+                             static_cast<bool>(args_.scores_out));
+        validate(growth);
+        commit(cache_, layer_, std::move(growth));
+        free_cells();
+        const int64_t tokens = std::max(appended_, asked_);
+        for (int64_t first = 0; first < tokens; first += geometry_.piece()) {
+            const int64_t count = std::min(geometry_.piece(), tokens - first);
+            if (appended_ > 0) append(first, count);
+            if (asked_ > 0) attend(first, count);
+        }
+        ++cache_.steps;
+    }
+
+private:
+    void check() const {
+        const int64_t seen = layer_.record.next(), most = geometry_.has_cells() ? most_seen : geometry_.shape().context;
+        if (appended_ > most - seen)
+            refuse("layer " + std::to_string(args_.layer) + " of sequence " + std::to_string(args_.sequence) + " has " +
+                   std::to_string(seen) + " tokens, and k has " + std::to_string(appended_) +
+                   " more, expected at most " + std::to_string(most) + " together");
+        if (asked_ > seen + appended_)
+            refuse("q has " + std::to_string(asked_) + " tokens, but only " + std::to_string(seen) +
+                   " were appended to layer " + std::to_string(args_.layer) + " of sequence " +
+                   std::to_string(args_.sequence));
+        const int64_t columns = geometry_.has_cells() ? geometry_.request().cells : seen + appended_;
+        if (args_.scores_out && args_.scores_out.shape[3] < columns)
+            refuse("scores_out has " + std::to_string(args_.scores_out.shape[3]) + " columns, expected at least " +
+                   std::to_string(columns));
+    }
+
+    // What an attention over the layer is going to look like, in both lengths that pieces have.
+    void validate(const Growth& growth) const {
+        if (asked_ == 0) return;
+        const int64_t whole = std::min(geometry_.piece(), asked_), rest = asked_ % geometry_.piece();
+        const std::vector<Store> stores = stores_after(geometry_, layer_, growth);
+        int64_t slots = 0;
+        for (const Store& store : stores) slots += store.slots();
+        SlotAttention attention = attention_of(0, whole, slots);
+        attention.stores = stores;
+        cache_.device.validate(attention);
+        if (rest == 0 || rest == whole) return;
+        attention.sdpa = attention_of(asked_ - rest, rest, slots).sdpa;
+        cache_.device.validate(attention);
+    }
+
+    // Tokens that had the cells before are gone.
+    void free_cells() {
+        for (size_t i = 0; i < cells_.size();) {
+            size_t end = i;
+            while (end < cells_.size() && cells_[end] == cells_[i] + static_cast<int32_t>(end - i) &&
+                   layer_.record.holds(cells_[end]))
+                ++end;
+            if (end > i) {
+                const Range range{cells_[i], cells_[i] + static_cast<int64_t>(end - i)};
+                edit(cache_, layer_, SlotEdit::Action::free, range);
+                layer_.record.remove(range);
+            }
+            i = std::max(end, i + 1);
+        }
+    }
+
+    // Flushes where the ring, or what the last judgement listed, has no room for `others` tokens.
+    void make_room(int64_t others) {
+        const Record& record = layer_.record;
+        if (geometry_.ring() == 0) {
+            if (others > layer_.listed - record.newest()) flush(cache_, layer_, args_.layer, 0, geometry_.cadence());
+            return;
+        }
+        const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
+        const bool turn = appended_ == 1 && record.next() % cadence == args_.layer * cadence / layers;
+        if (record.newest() + others > geometry_.ring() || (turn && record.newest() > geometry_.keep()))
+            flush(cache_, layer_, args_.layer, record.newest() - geometry_.keep(), cadence);
+    }
+
+    void append(int64_t first, int64_t count) {
+        make_room(outside_sinks(first, count));
+        for (const Run& run : layer_.record.place(first, count, cells_)) {
+            SlotAppend args;
+            args.k = rows_of(args_.k, run.first, run.count);
+            args.v = rows_of(args_.v, run.first, run.count);
+            args.number = run.number;
+            args.k_norm = geometry_.config().k_norm();
+            args.v_norm = geometry_.config().v_norm();
+            args.positions =
+                state_tensor(Type::i32, geometry_.state().positions, layer_.state.get(), 1, geometry_.request().cells);
+            args.position = run.position;
+            if (run.is_sink || geometry_.ring() > 0) {
+                args.store = layer_.dense_store(geometry_);
+                args.first = run.is_sink ? 0 : geometry_.sink();
+                args.count = run.is_sink ? geometry_.sink() : geometry_.ring();
+                args.offset = run.place % args.count;
+            } else {
+                args.store = layer_.body_store(geometry_);
+                args.slots = state_tensor(Type::i32, geometry_.state().free_slots, layer_.state.get(),
+                                          geometry_.shape().kv_heads, geometry_.cadence());
+                args.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.record.first_newest()));
+                args.slots.shape[3] = run.count;
+            }
+            cache_.device.launch(args);
+            layer_.record.append(run);
+            mark_anchors({run.number, run.number + run.count});
+        }
+    }
+
+    int64_t outside_sinks(int64_t first, int64_t count) const {
+        int64_t others = 0;
+        for (const Run& run : layer_.record.place(first, count, cells_))
+            if (!run.is_sink) others += run.count;
+        return others;
+    }
+
+    void mark_anchors(Range numbers) const {
+        const std::set<int64_t>& anchors = sequence_.anchors;
+        for (auto it = anchors.lower_bound(numbers.begin); it != anchors.end() && *it < numbers.end;) {
+            Range together{*it, *it};
+            for (; it != anchors.end() && *it == together.end && *it < numbers.end; ++it) ++together.end;
+            edit(cache_, layer_, SlotEdit::Action::anchor, together);
+        }
+    }
+
+    // Queries of a step that count in the importance, of `count` from `first` on.
+    int64_t observed(int64_t first, int64_t count) const {
+        if (geometry_.importance(args_.layer).statistic == Statistic::none) return 0;
+        return std::clamp<int64_t>(asked_ - args_.tentative - first, 0, count);
+    }
+
+    // Without stores, and over so many slots.
+    SlotAttention attention_of(int64_t first, int64_t count, int64_t slots) const {
+        SlotAttention attention;
+        Sdpa& sdpa = attention.sdpa;
+        sdpa.q = rows_of(args_.q, first, count);
+        sdpa.out = rows_of(args_.out, first, count);
+        sdpa.alibi_slopes = args_.alibi_slopes;
+        sdpa.head_sink = args_.head_sink;
+        sdpa.scale = args_.scale;
+        sdpa.softcap = args_.softcap;
+        if (geometry_.has_cells()) {
+            sdpa.mask = args_.mask && args_.mask.shape[2] > 1 ? rows_of(args_.mask, first, count) : args_.mask;
+            sdpa.mask_slopes = args_.mask_slopes;
+        } else {
+            // The queries are those of the last tokens: of this piece, or where none were appended of all that ask.
+            sdpa.is_causal = true;
+            sdpa.q_offset = layer_.record.next() - (appended_ > 0 ? count : asked_ - first);
+            sdpa.window_left = args_.window_left;
+        }
+        if (observed(first, count) > 0 || args_.scores_out) {
+            sdpa.scores_mode = Scores::biased;
+            sdpa.scores_out = scratch_tensor(cache_.scratch.scores.get(), count, slots);
+        }
+        if (observed(first, count) > 0) sdpa.row_stats = scratch_tensor(cache_.scratch.row_stats.get(), count, 2);
+        return attention;
+    }
+
+    void attend(int64_t first, int64_t count) {
+        SlotAttention attention = attention_of(first, count, layer_.slots());
+        attention.stores = layer_.stores(geometry_);
+        cache_.device.launch(attention);
+        if (args_.scores_out)
+            cache_.device.launch(SlotScores{.stores = attention.stores,
+                                            .scores = attention.sdpa.scores_out,
+                                            .out = rows_of(args_.scores_out, first, count)});
+        if (observed(first, count) > 0) observe(attention, observed(first, count));
+    }
+
+    void observe(const SlotAttention& attention, int64_t queries) {
+        SlotObserve args;
+        args.stores = attention.stores;
+        args.scores = attention.sdpa.scores_out;
+        args.row_stats = attention.sdpa.row_stats;
+        args.observed = queries;
+        args.importance = geometry_.importance(args_.layer);
+        if (geometry_.ranks_distance(args_.layer)) {
+            const Shape& shape = geometry_.shape();
+            args.out = attention.sdpa.out;
+            args.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
+                                           shape.v_head_size);
+            layer_.outputs += queries * (geometry_.request().q_heads / shape.kv_heads);
+        }
+        cache_.device.launch(args);
+    }
+
+    // F32 [1, q_heads, rows, columns].
+    Tensor scratch_tensor(Buffer* buffer, int64_t rows, int64_t columns) const {
+        Tensor tensor;
+        tensor.type = Type::f32;
+        tensor.buffer = buffer;
+        tensor.shape = {1, geometry_.request().q_heads, rows, columns};
+        tensor.stride = {4 * geometry_.request().q_heads * rows * columns, 4 * rows * columns, 4 * columns, 4};
+        return tensor;
+    }
+
+    CacheState& cache_;
+    const Geometry& geometry_;
+    const CacheStep& args_;
+    Sequence& sequence_;
+    Layer& layer_;
+    int64_t appended_, asked_;
+    std::vector<int32_t> cells_;
+};
+
+} // namespace
+
+void step(CacheState& cache, const CacheStep& args) { Step(cache, args).run(); }
+
+} // namespace winnow::cache
