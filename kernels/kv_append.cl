@@ -3,9 +3,6 @@
  *
  *     groups   | K rows 0 .. n-1 | n .. 2n-1 | ... | V rows 0 .. n-1 | ...
  *
- * A row for a packed format is quantized in pieces that fit into private memory: one is loaded, and from there scales,
- * codes and bytes are made. A rotation takes the whole row.
- *
  * Layouts: kv_append_params.h. Needs -D:
  *     K_FORMAT, V_FORMAT   of the caches
  *     USES_F               of each packed format F of the two
@@ -23,48 +20,10 @@
 #include "rotation.h"
 #include "kv_rows.h"
 
-#define PARAMETERS __global uchar *to, const __global uchar *from, uint type, uint size, uint norm
-
-#define STORE_ROTATED_ROW(name, FORMAT, SIZE)                                                                          \
-    __attribute__((noinline)) static void name(PARAMETERS) {                                                           \
-        float16 x[SIZE / 16];                                                                                          \
-        for (uint c = 0; c < SIZE / 16; ++c) x[c] = load16_any(from, type, c * 16);                                    \
-        rotate_to_store(x, SIZE);                                                                                      \
-        JOIN(store_piece_, FORMAT)(to, x, 0, SIZE, SIZE, norm);                                                        \
-    }
-
-#define STORE_PACKED_ROW(name, FORMAT)                                                                                 \
-    __attribute__((noinline)) static void name(PARAMETERS) {                                                           \
-        float16 x[PIECE / 16];                                                                                         \
-        for (uint first = 0; first < size; first += PIECE) {                                                           \
-            const uint count = min(size - first, (uint)PIECE);                                                         \
-            for (uint c = 0; c < count / 16; ++c) x[c] = load16_any(from, type, first + c * 16);                       \
-            JOIN(store_piece_, FORMAT)(to, x, first, count, size, norm);                                               \
-        }                                                                                                              \
-    }
-
-#define STORE_DENSE_ROW(name, FORMAT)                                                                                  \
-    static inline void name(PARAMETERS) {                                                                              \
-        uint i = 0;                                                                                                    \
-        for (; i + 16 <= size; i += 16) JOIN(store16_, FORMAT)(to, i, load16_any(from, type, i));                      \
-        for (; i < size; ++i) JOIN(store_, FORMAT)(to, i, load_any(from, type, i));                                    \
-    }
-
-#if JOIN(FORMAT_ROTATED_, K_FORMAT)
-STORE_ROTATED_ROW(store_k_row, K_FORMAT, K_SIZE)
-#elif JOIN(FORMAT_PACKED_, K_FORMAT)
-STORE_PACKED_ROW(store_k_row, K_FORMAT)
-#else
-STORE_DENSE_ROW(store_k_row, K_FORMAT)
-#endif
-
-#if JOIN(FORMAT_ROTATED_, V_FORMAT)
-STORE_ROTATED_ROW(store_v_row, V_FORMAT, V_SIZE)
-#elif JOIN(FORMAT_PACKED_, V_FORMAT)
-STORE_PACKED_ROW(store_v_row, V_FORMAT)
-#else
-STORE_DENSE_ROW(store_v_row, V_FORMAT)
-#endif
+#define ROW_PARAMETERS __global uchar *to, const __global uchar *from, uint type, uint size, uint norm
+#define ROW_LOAD16(i) load16_any(from, type, i)
+#define ROW_LOAD(i) load_any(from, type, i)
+#include "kv_store_row.h"
 
 /* One group's rows of a side. */
 #define APPEND_ROWS(name, store_row)                                                                                   \

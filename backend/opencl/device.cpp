@@ -10,6 +10,13 @@
 #include "opencl/platform.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/sdpa.hpp"
+#include "opencl/slot_append.hpp"
+#include "opencl/slot_compact.hpp"
+#include "opencl/slot_copy.hpp"
+#include "opencl/slot_edit.hpp"
+#include "opencl/slot_flush.hpp"
+#include "opencl/slot_observe.hpp"
+#include "opencl/slot_scores.hpp"
 #include "opencl/variants.hpp"
 
 namespace winnow {
@@ -20,7 +27,9 @@ class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)), runtime_(request), sdpa_(runtime_, options_),
-          kv_append_(runtime_), kv_requantize_(runtime_), kv_dequantize_(runtime_), hadamard_(runtime_) {}
+          kv_append_(runtime_), kv_requantize_(runtime_), kv_dequantize_(runtime_), hadamard_(runtime_),
+          slot_append_(runtime_), slot_observe_(runtime_), slot_flush_(runtime_), slot_edit_(runtime_),
+          slot_compact_(runtime_), slot_copy_(runtime_), slot_scores_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);
@@ -54,6 +63,15 @@ public:
         return hadamard_.launch(args, want_event);
     }
 
+    void launch(const SlotAppend& args) override { slot_append_.launch(args); }
+    void launch(const SlotObserve& args) override { slot_observe_.launch(args); }
+    void launch(const SlotScores& args) override { slot_scores_.launch(args); }
+    void launch(const SlotFlush& args) override { slot_flush_.launch(args); }
+    void launch(const SlotEdit& args) override { slot_edit_.launch(args); }
+    void launch(const SlotCompact& args) override { slot_compact_.launch(args); }
+    void launch(const SlotCopy& args) override { slot_copy_.launch(args); }
+
+    std::unique_ptr<Event> mark() override { return Operation(runtime_).complete(true); }
     void flush() override { runtime_.flush(); }
     void finish() override { runtime_.finish(); }
     void wait_cl_event(void* cl_event) override { runtime_.wait_cl_event(cl_event); }
@@ -66,6 +84,13 @@ private:
     KvRequantizeLauncher kv_requantize_;
     KvDequantizeLauncher kv_dequantize_;
     HadamardLauncher hadamard_;
+    SlotAppendLauncher slot_append_;
+    SlotObserveLauncher slot_observe_;
+    SlotFlushLauncher slot_flush_;
+    SlotEditLauncher slot_edit_;
+    SlotCompactLauncher slot_compact_;
+    SlotCopyLauncher slot_copy_;
+    SlotScoresLauncher slot_scores_;
 };
 
 } // namespace

@@ -18,7 +18,7 @@ bool every_device(const Capabilities&) { return true; }
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
-constexpr std::array<Variant, 6> list{{
+constexpr std::array<Variant, 13> list{{
     // All rows of a KV head in one pass over K and V. From 17 rows on the transposition that sdpa_prefill makes first
     // pays.
     {"sdpa", "vector", "sdpa_vector.cl", "sdpa_vector", "cpu", every_device, 8, 16, sdpa_vector_rows},
@@ -30,6 +30,14 @@ constexpr std::array<Variant, 6> list{{
     {"kv_requantize", "", "kv_requantize.cl", "kv_requantize", "cpu", every_device, any, any, nullptr},
     {"kv_dequantize", "", "kv_dequantize.cl", "kv_dequantize", "cpu", every_device, any, any, nullptr},
     {"hadamard", "", "hadamard.cl", "hadamard", "cpu", every_device, any, any, nullptr},
+    // The operations on slots.
+    {"slot_append", "", "slot_append.cl", "slot_append", "cpu", every_device, any, any, nullptr},
+    {"slot_observe", "", "slot_observe.cl", "slot_observe", "cpu", every_device, any, any, nullptr},
+    {"slot_flush", "", "slot_flush.cl", "slot_flush", "cpu", every_device, any, any, nullptr},
+    {"slot_edit", "", "slot_edit.cl", "slot_edit", "cpu", every_device, any, any, nullptr},
+    {"slot_compact", "", "slot_compact.cl", "slot_compact", "cpu", every_device, any, any, nullptr},
+    {"slot_copy", "", "slot_copy.cl", "slot_copy", "cpu", every_device, any, any, nullptr},
+    {"slot_scores", "", "slot_scores.cl", "slot_scores", "cpu", every_device, any, any, nullptr},
 }};
 
 bool can_be_forced(std::string_view kernel) {

@@ -1,0 +1,32 @@
+// From winnow::SlotCopy to a launch of slot_copy.
+#include "opencl/slot_copy.hpp"
+
+#include "opencl/slot_store.hpp"
+#include "opencl/variants.hpp"
+#include "slot_copy_params.h"
+
+namespace winnow::opencl {
+
+void SlotCopyLauncher::launch(const SlotCopy& args) {
+    const Variant& variant = choose_variant("slot_copy", runtime_.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
+    Operation operation(runtime_);
+    const BoundStore from = bind_store(operation, args.from, Access::read);
+    const BoundStore to = bind_store(operation, args.to, Access::read_write);
+    slot_copy_params params{};
+    params.from = from.params;
+    params.to = to.params;
+    params.k_bytes = row_bytes(args.to.k.type, args.to.k.shape[3]);
+    params.v_bytes = row_bytes(args.to.v.type, args.to.v.shape[3]);
+    params.k_size = static_cast<uint32_t>(args.to.k.shape[3]);
+    params.v_size = static_cast<uint32_t>(args.to.v.shape[3]);
+    const auto heads = static_cast<size_t>(args.to.kv_heads());
+    operation.launch(
+        kernel, params,
+        {from.k, from.v, from.tokens, from.importance, from.k_mean, from.v_mean, to.k, to.v, to.tokens, to.importance,
+         to.k_mean, to.v_mean},
+        Grid{.groups = {heads, 1, 1}, .work = heads * params.from.slots * (params.k_bytes + params.v_bytes) / 4});
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,49 @@
+// From winnow::SlotEdit to launches of slot_edit, one for each store.
+#include "opencl/slot_edit.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "opencl/slot_store.hpp"
+#include "opencl/variants.hpp"
+#include "slot_edit_params.h"
+
+namespace winnow::opencl {
+namespace {
+
+static_assert(static_cast<uint32_t>(SlotEdit::Action::free) == SLOT_EDIT_FREE);
+static_assert(static_cast<uint32_t>(SlotEdit::Action::shift) == SLOT_EDIT_SHIFT);
+static_assert(static_cast<uint32_t>(SlotEdit::Action::anchor) == SLOT_EDIT_ANCHOR);
+static_assert(free_slot == FREE_SLOT && anchor_flag == ANCHOR_FLAG);
+
+// No number is as large.
+int32_t bound_of(int64_t number) { return static_cast<int32_t>(std::clamp<int64_t>(number, 0, anchor_flag)); }
+
+} // namespace
+
+void SlotEditLauncher::launch(const SlotEdit& args) {
+    const Variant& variant = choose_variant("slot_edit", runtime_.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
+    Operation operation(runtime_);
+    const Bound numbers = operation.bind(args.numbers, Access::read);
+    slot_edit_params params{};
+    params.numbers = numbers.offset;
+    if (args.numbers) params.number_count = static_cast<uint32_t>(args.numbers.shape[3]);
+    params.begin = bound_of(args.begin);
+    params.end = bound_of(args.end);
+    params.delta = static_cast<int32_t>(args.delta);
+    params.action = static_cast<uint32_t>(args.action);
+    for (const Store& store : args.stores) {
+        if (!store.tokens) continue;
+        const Bound tokens = operation.bind(store.tokens, Access::read_write);
+        params.tokens = view_of_heads(store.tokens, tokens);
+        params.slots = static_cast<uint32_t>(store.slots());
+        const auto heads = static_cast<size_t>(store.kv_heads());
+        operation.launch(kernel, params, {tokens.memory, numbers.memory},
+                         Grid{.groups = {heads, 1, 1},
+                              .work = heads * params.slots * std::max<uint64_t>(params.number_count, 1) / 8});
+    }
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,105 @@
+// From winnow::SlotObserve to a launch of slot_observe.
+#include "opencl/slot_observe.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "opencl/variants.hpp"
+#include "opencl/view.hpp"
+#include "slot_observe_params.h"
+
+namespace winnow::opencl {
+namespace {
+
+// About how many multiply-adds a score costs, most of them its exponential.
+constexpr uint64_t work_of_score = 2;
+// A range is worth the start of its group.
+constexpr uint64_t slots_of_a_range = 256;
+
+const char* statistic_name(Statistic statistic) {
+    switch (statistic) {
+    case Statistic::score_magnitude: return "SCORE_MAGNITUDE";
+    case Statistic::probability: return "PROBABILITY";
+    case Statistic::probability_squared: return "PROBABILITY_SQUARED";
+    case Statistic::above_mean: return "ABOVE_MEAN";
+    case Statistic::none: break;
+    }
+    throw Error(WINNOW_ERROR_INTERNAL, "slot_observe: there is no statistic to keep");
+}
+
+// I <- keep I + gain x, x the sum or the maximum over the query group.
+void set_accumulation(const Importance& importance, slot_observe_params& params) {
+    const double gain = importance.accumulation == Accumulation::ema ? 1 - importance.decay : 1;
+    params.keep = static_cast<float>(importance.decay);
+    params.gain = static_cast<float>(importance.group == Group::mean ? gain / params.group : gain);
+}
+
+} // namespace
+
+Kernel& SlotObserveLauncher::kernel_of(const Importance& importance) {
+    const bool is_maximum = importance.group == Group::maximum;
+    Kernel*& kernel = kernels_.at(static_cast<size_t>(importance.statistic) * 2 + (is_maximum ? 1 : 0));
+    if (kernel == nullptr) {
+        const Variant& variant = choose_variant("slot_observe", runtime_.capabilities(), {}, 0, 0);
+        std::string options = std::string("-DSTATISTIC=") + statistic_name(importance.statistic);
+        options += is_maximum ? " -DIS_MAXIMUM=1" : " -DIS_MAXIMUM=0";
+        kernel = &runtime_.kernel(variant.file, variant.entry_point, options);
+    }
+    return *kernel;
+}
+
+void SlotObserveLauncher::launch(const SlotObserve& args) {
+    if (args.stores.size() > SLOT_OBSERVE_STORES)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_observe: up to " + std::to_string(SLOT_OBSERVE_STORES) +
+                                                  " stores are supported, given are " +
+                                                  std::to_string(args.stores.size()));
+    if (args.observed == 0) return;
+    Kernel& kernel = kernel_of(args.importance);
+
+    Operation operation(runtime_);
+    const Bound scores = operation.bind(args.scores, Access::read);
+    const Bound stats = operation.bind(args.row_stats, Access::read);
+    const Bound out = operation.bind(args.out, Access::read);
+    const Bound sum = operation.bind(args.output_sum, Access::read_write);
+    slot_observe_params params{};
+    params.scores = view(args.scores, scores);
+    params.stats = view(args.row_stats, stats);
+    if (args.out) {
+        params.out = view(args.out, out);
+        params.sum = {sum.offset, args.output_sum.stride[1]};
+        params.out_type = static_cast<uint32_t>(args.out.type);
+        params.v_size = static_cast<uint32_t>(args.out.shape[3]);
+    }
+    int64_t heads = 0;
+    std::array<const Memory*, SLOT_OBSERVE_STORES> importance{};
+    for (const Store& store : args.stores) {
+        const auto first = static_cast<uint32_t>(params.columns);
+        params.columns += static_cast<uint32_t>(store.slots());
+        if (!store.importance) continue; // a store without slots
+        heads = store.kv_heads();
+        const Bound bound = operation.bind(store.importance, Access::read_write);
+        importance.at(params.store_count) = bound.memory;
+        params.stores[params.store_count++] = {
+            {bound.offset, store.importance.stride[1]}, first, static_cast<uint32_t>(store.slots())};
+    }
+    if (params.store_count == 0) return;
+    params.group = static_cast<uint32_t>(args.scores.shape[1] / heads);
+    params.queries = static_cast<uint32_t>(args.observed);
+    set_accumulation(args.importance, params);
+    const uint64_t most = std::max<uint64_t>(params.columns * uint64_t{params.queries} / slots_of_a_range, 1);
+    const uint64_t wanted = 4 * uint64_t{runtime_.capabilities().compute_units} / static_cast<uint64_t>(heads) + 1;
+    params.ranges = static_cast<uint32_t>(std::min(most, wanted));
+    const size_t groups = static_cast<size_t>(heads) * params.ranges;
+    const Memory* bounds = args.importance.statistic == Statistic::above_mean
+                               ? runtime_.scratch(groups * params.group * params.queries * sizeof(float), scratch_slot)
+                               : nullptr;
+    operation.launch(
+        kernel, params,
+        {scores.memory, stats.memory, out.memory, sum.memory, importance[0], importance[1], importance[2],
+         importance[3], bounds},
+        Grid{.groups = {groups, 1, 1},
+             .work = static_cast<uint64_t>(args.scores.shape[1]) * params.queries * params.columns * work_of_score});
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

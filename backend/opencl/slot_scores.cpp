@@ -1,0 +1,53 @@
+// From winnow::SlotScores to a launch of slot_scores.
+#include "opencl/slot_scores.hpp"
+
+#include <array>
+
+#include "opencl/kv_rows.hpp"
+#include "opencl/slot_store.hpp"
+#include "opencl/variants.hpp"
+#include "opencl/view.hpp"
+#include "slot_scores_params.h"
+
+namespace winnow::opencl {
+
+void SlotScoresLauncher::launch(const SlotScores& args) {
+    if (args.stores.size() > SLOT_SCORES_STORES)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_scores: up to " + std::to_string(SLOT_SCORES_STORES) +
+                                                  " stores are supported, given are " +
+                                                  std::to_string(args.stores.size()));
+    check_row_count(args.out.shape, "slot_scores: out");
+    const Variant& variant = choose_variant("slot_scores", runtime_.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
+
+    Operation operation(runtime_);
+    const Bound scores = operation.bind(args.scores, Access::read);
+    const Bound out = operation.bind(args.out, Access::write);
+    slot_scores_params params{};
+    params.scores = view(args.scores, scores);
+    params.out = view(args.out, out);
+    params.group = 1;
+    uint64_t slots = 0;
+    std::array<const Memory*, SLOT_SCORES_STORES> tokens{};
+    for (const Store& store : args.stores) {
+        if (!store.tokens) continue;
+        const Bound bound = operation.bind(store.tokens, Access::read);
+        tokens.at(params.store_count) = bound.memory;
+        params.stores[params.store_count++] = {view_of_heads(store.tokens, bound), static_cast<uint32_t>(slots),
+                                               static_cast<uint32_t>(store.slots())};
+        params.group = static_cast<uint32_t>(args.out.shape[1] / store.kv_heads());
+        slots += static_cast<uint64_t>(store.slots());
+    }
+    params.queries = static_cast<uint32_t>(args.out.shape[2]);
+    params.rows = static_cast<uint32_t>(args.out.shape[1]) * params.queries;
+    params.columns = static_cast<uint32_t>(args.out.shape[3]);
+    const uint64_t row = slots + params.columns / 16;
+    params.rows_per_group =
+        rows_per_group(params.rows, static_cast<int64_t>(row), runtime_.capabilities().compute_units);
+    operation.launch(kernel, params, {scores.memory, out.memory, tokens[0], tokens[1], tokens[2], tokens[3]},
+                     Grid{.groups = {(params.rows + params.rows_per_group - 1) / params.rows_per_group, 1, 1},
+                          .work = params.rows * row * 2});
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,43 @@
+/* The parameters of one slot_observe launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
+ * semantics in backend/device/slots.hpp (SlotObserve).
+ *
+ * A work-group takes one KV head and one of `ranges` equal parts of every store's slots. */
+#pragma once
+
+#include "slot_store_params.h"
+
+#define SLOT_OBSERVE_STORES 4
+
+typedef struct slot_observe_store {
+    head_view importance; /* [kv_heads][slots] float */
+    winnow_u32 first;     /* the store's first column of the scores */
+    winnow_u32 slots;
+} slot_observe_store;
+
+typedef struct slot_observe_params {
+    tensor_view scores; /* [1, q_heads, q_len, columns] float, biased */
+    tensor_view stats;  /* [1, q_heads, q_len, 2] float */
+    tensor_view out;    /* [1, q_heads, q_len, v_size]; the pointer is NULL without */
+    head_view sum;      /* [kv_heads][v_size] float */
+    slot_observe_store stores[SLOT_OBSERVE_STORES];
+    winnow_u32 store_count;
+    winnow_u32 group;    /* query heads of a KV head */
+    winnow_u32 queries;  /* that are observed: the first so many */
+    winnow_u32 columns;  /* slots of all stores */
+    winnow_u32 ranges;
+    winnow_u32 out_type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    winnow_u32 v_size;   /* elements of a row of out */
+    winnow_f32 keep;     /* I <- keep I + gain x for each query that sees the slot, x summed over the query group ... */
+    winnow_f32 gain;     /* ... so that the gain has the 1 / group of a mean */
+    winnow_u32 reserved;
+} slot_observe_params;
+
+#define SLOT_OBSERVE_PARAMS_SIZE 248
+#ifdef __OPENCL_VERSION__
+typedef char slot_observe_params_size_differs_from_the_host[sizeof(slot_observe_params) == SLOT_OBSERVE_PARAMS_SIZE
+                                                                ? 1
+                                                                : -1];
+#else
+static_assert(sizeof(slot_observe_params) == SLOT_OBSERVE_PARAMS_SIZE,
+              "host and device must agree on the struct's size");
+#endif

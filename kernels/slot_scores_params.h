@@ -1,0 +1,33 @@
+/* The parameters of one slot_scores launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+ * in backend/device/slots.hpp (SlotScores). The rows, q_heads * queries of them with the query innermost, are cut into
+ * pieces of rows_per_group, one work-group each. */
+#pragma once
+
+#include "slot_store_params.h"
+
+#define SLOT_SCORES_STORES 4
+
+typedef struct slot_scores_store {
+    head_view tokens; /* [kv_heads][slots] int */
+    winnow_u32 first; /* the store's first column of the scores */
+    winnow_u32 slots;
+} slot_scores_store;
+
+typedef struct slot_scores_params {
+    tensor_view scores; /* [1, q_heads, queries, slots of all stores] float */
+    tensor_view out;    /* [1, q_heads, queries, columns] float */
+    slot_scores_store stores[SLOT_SCORES_STORES];
+    winnow_u32 store_count;
+    winnow_u32 group; /* query heads of a KV head */
+    winnow_u32 queries;
+    winnow_u32 rows;
+    winnow_u32 columns;
+    winnow_u32 rows_per_group;
+} slot_scores_params;
+
+#define SLOT_SCORES_PARAMS_SIZE 184
+#ifdef __OPENCL_VERSION__
+typedef char slot_scores_size_differs_from_the_host[sizeof(slot_scores_params) == SLOT_SCORES_PARAMS_SIZE ? 1 : -1];
+#else
+static_assert(sizeof(slot_scores_params) == SLOT_SCORES_PARAMS_SIZE, "host and device must agree on the struct's size");
+#endif

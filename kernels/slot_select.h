@@ -1,0 +1,144 @@
+/* Who goes: the slots with the smallest keys. A key is a slot's class, its rank and its position in one number, so that
+ * comparing keys is what select.hpp asks for; equal ones go by the slot's index.
+ *
+ *     bit 62      0: the slot is willing (eligible, and below the threshold), 1: it goes only if it has to
+ *     bits 30-61  the rank, a float whose bits are ordered as numbers are
+ *     bits 0-29   the position
+ *
+ * Free slots and protected ones have NO_KEY. Needs before it: slot_flush_params.h, slot_parts.h. */
+#define NO_KEY 0xffffffffffffffffUL
+#define KEY_CLASS (1UL << 62)
+
+/* Keys of one or two runs of slots, `count` of each (multiples of 16), and the indices of their first slots. */
+typedef struct slot_keys {
+    const __global ulong* run[2];
+    uint count[2];
+    uint index[2];
+} slot_keys;
+
+/* Slots up to this one go. { 0, 0 }: nobody, since no key is 0. */
+typedef struct slot_bound {
+    ulong key;
+    uint index; /* of slots that have the key, those up to this index */
+} slot_bound;
+
+static inline int is_within(slot_bound bound, ulong key, uint index) {
+    return key < bound.key || (key == bound.key && index <= bound.index);
+}
+
+static inline slot_bound later_bound(slot_bound a, slot_bound b) {
+    return is_within(a, b.key, b.index) ? a : b;
+}
+
+/* Floats in ascending order, as numbers in ascending order. NaN is the least there is; -0 is 0. */
+static inline uint16 ordered_bits(float16 x) {
+    const int16 bits = as_int16(select(x + 0.0f, (float16)(-INFINITY), isnan(x)));
+    return as_uint16(bits ^ ((bits >> 31) | (int)0x80000000));
+}
+
+static inline float from_ordered_bits(uint bits) {
+    return as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu));
+}
+
+static inline uint count_below(const slot_keys* keys, ulong key) {
+    long8 below = (long8)(0);
+    for (uint r = 0; r < 2; ++r)
+        for (uint i = 0; i < keys->count[r]; i += 8) below -= vload8(0, keys->run[r] + i) < (ulong8)(key);
+    const long4 below4 = below.lo + below.hi;
+    return (uint)(below4.x + below4.y + below4.z + below4.w);
+}
+
+static inline uint count_within(const slot_keys* keys, slot_bound bound) {
+    uint within = count_below(keys, bound.key);
+    for (uint r = 0; r < 2; ++r)
+        for (uint i = 0; i < keys->count[r]; ++i)
+            within += keys->run[r][i] == bound.key && keys->index[r] + i <= bound.index;
+    return within;
+}
+
+/* The k-th smallest key, from 1 on; at least k slots have one. From the highest bit down, where keys differ, the key's
+ * bit is 1 if fewer than k keys are below that. */
+static inline ulong smallest_key(const slot_keys* keys, uint k) {
+    ulong8 some = (ulong8)(0), all = (ulong8)(NO_KEY);
+    for (uint r = 0; r < 2; ++r)
+        for (uint i = 0; i < keys->count[r]; i += 8) {
+            const ulong8 key = vload8(0, keys->run[r] + i);
+            some |= select(key, (ulong8)(0), key == (ulong8)(NO_KEY));
+            all &= key;
+        }
+    const ulong4 some4 = some.lo | some.hi, all4 = all.lo & all.hi;
+    ulong key = all4.x & all4.y & all4.z & all4.w;
+    ulong differing = (some4.x | some4.y | some4.z | some4.w) & ~key;
+    while (differing) {
+        const ulong bit = 1UL << (63 - clz(differing));
+        differing ^= bit;
+        if (count_below(keys, key | bit) < k) key |= bit;
+    }
+    return key;
+}
+
+/* The bound up to which there are k slots. */
+static inline slot_bound smallest_slots(const slot_keys* keys, uint k) {
+    slot_bound bound = {0, 0};
+    if (k == 0) return bound;
+    bound.key = smallest_key(keys, k);
+    uint equal = k - count_below(keys, bound.key);
+    for (uint r = 0; r < 2; ++r)
+        for (uint i = 0; i < keys->count[r]; ++i)
+            if (keys->run[r][i] == bound.key && equal > 0) {
+                bound.index = keys->index[r] + i;
+                --equal;
+            }
+    return bound;
+}
+
+/* max(1, ceil(quantile * count)), where the product is rounded to 53 bits as doubles are: so the host would have it,
+ * and a device need not know doubles. */
+static inline uint quantile_rank(const slot_judgement* judgement, uint count) {
+    const ulong high = mul_hi(judgement->quantile_bits, (ulong)count);
+    const ulong low = judgement->quantile_bits * count;
+    if (high == 0 && low == 0) return 1;
+    const uint bits = high ? 128 - (uint)clz(high) : 64 - (uint)clz(low);
+    uint shift = judgement->quantile_shift;
+    ulong product = low;
+    if (bits > 53) {
+        const uint dropped = bits - 53; /* at most 32, because a count has that many bits */
+        product = high ? high << (64 - dropped) | low >> dropped : low >> dropped;
+        const ulong rest = low & ((1UL << dropped) - 1), half_of_it = 1UL << (dropped - 1);
+        product += rest > half_of_it || (rest == half_of_it && (product & 1));
+        shift -= dropped; /* it is at least 52 */
+    }
+    if (shift >= 64) return 1;
+    const ulong whole = product >> shift;
+    return max((uint)(whole + ((product & ((1UL << shift) - 1)) != 0)), 1u);
+}
+
+/* 24 bits from the seed, the head and the position: splitmix64's finaliser, once for each. */
+static inline ulong mix_bits(ulong bits, ulong each) {
+    bits = (bits ^ each) + 0x9e3779b97f4a7c15UL;
+    bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9UL;
+    bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebUL;
+    return bits ^ (bits >> 31);
+}
+
+static inline float random_rank(ulong seed, uint head, int position) {
+    return (float)(mix_bits(mix_bits(mix_bits(seed, head), (ulong)position), 0) >> 40);
+}
+
+/* What a judgement has to free of a head's `occupied` slots, and up to how much it may. */
+typedef struct slot_demand {
+    long must, may;
+} slot_demand;
+
+static inline slot_demand demand_of(const slot_judgement* judgement, long occupied) {
+    const long full = occupied + judgement->coming;
+    slot_demand wanted;
+    wanted.must = max(full - judgement->budget, 0L);
+    wanted.may = wanted.must;
+    if (full * judgement->trigger_whole <= judgement->budget * judgement->trigger_part) return wanted;
+    long surplus = occupied - judgement->target;
+    if (judgement->most > 0) surplus = min(surplus, judgement->most);
+    surplus = min(surplus, occupied * judgement->share_part / judgement->share_whole);
+    wanted.may = max(wanted.must, surplus);
+    return wanted;
+}

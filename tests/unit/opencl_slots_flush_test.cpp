@@ -1,0 +1,345 @@
+// SlotFlush against select() and demand(), and the rows it moves against kv_append.
+#include "opencl_slots_flush.hpp"
+
+#include <array>
+#include <map>
+
+namespace winnow::opencl {
+namespace {
+
+const FlushFormats formats[] = {{Type::f16, Type::f16, Type::turbo4, Type::turbo3, 128, 128},
+                                {Type::f16, Type::f32, Type::f16, Type::affine8_g32, 80, 64},
+                                {Type::bf16, Type::f16, Type::q8_0, Type::turbo2, 64, 80},
+                                {Type::f32, Type::bf16, Type::affine4_g64, Type::f16, 64, 33}};
+
+// Launches, and holds all that changed against what the contract says.
+void check(Device& device, Problem problem) {
+    const Problem before = problem;
+    const bool has_importance = !before.body.importance.empty();
+    Problem copy = problem;
+    std::vector<float> dense_k = values_of(device, copy.dense.k), dense_v = values_of(device, copy.dense.v);
+    problem.launch(device);
+
+    if (problem.set_means) {
+        const auto check_mean = [&](const std::vector<float>& mean, const std::vector<float>& values, int64_t size) {
+            for (size_t i = 0; i < mean.size(); ++i) {
+                const int64_t head = static_cast<int64_t>(i) / size;
+                double sum = 0;
+                int64_t live = 0;
+                for (int64_t slot = problem.ring_first; slot < problem.ring_first + problem.ring_count; ++slot)
+                    if (before.dense.token(head, slot) >= 0) {
+                        ++live;
+                        sum += values[static_cast<size_t>((head * before.dense.slots() + slot) * size) +
+                                      i % static_cast<size_t>(size)];
+                    }
+                ASSERT_NEAR(mean[i], live > 0 ? sum / static_cast<double>(live) : 0, 1e-5);
+            }
+        };
+        check_mean(problem.body.k_mean, dense_k, problem.body.k.size);
+        check_mean(problem.body.v_mean, dense_v, problem.body.v.size);
+        copy.body.k_mean = problem.body.k_mean;
+        copy.body.v_mean = problem.body.v_mean;
+    }
+    const std::vector<float> body_v = values_of(device, copy.body.v);
+    // What the dense rows become in the body.
+    const auto converted = [&](std::vector<float> values, const Rows& rows, const std::vector<float>& mean, Norm norm) {
+        const auto size = static_cast<size_t>(rows.size), head_size = static_cast<size_t>(copy.dense.slots()) * size;
+        for (size_t i = 0; i < values.size() && !mean.empty(); ++i) values[i] -= mean[i / head_size * size + i % size];
+        Rows result(rows.type, copy.heads(), copy.dense.slots(), rows.size);
+        fill(device, result, values, norm);
+        return result;
+    };
+    const Rows k_rows = converted(dense_k, copy.body.k, problem.body.k_mean, Norm::unit_slope);
+    const Rows v_rows = converted(dense_v, copy.body.v, problem.body.v_mean, Norm::plain);
+
+    for (int64_t head = 0; head < problem.heads(); ++head) {
+        SCOPED_TRACE(testing::Message() << "head " << head);
+        const std::vector<Judged> all = judged_slots(copy, head, dense_v, body_v);
+        const Judgement wanted = judge(problem, all, head);
+
+        // Who is still there tells who went; those without room are known from the rest.
+        std::set<size_t> victims;
+        std::set<int32_t> there;
+        for (int64_t i = 0; i < problem.slots(); ++i) {
+            const bool is_body = i >= problem.dense.slots();
+            const int32_t token =
+                is_body ? problem.body.token(head, i - problem.dense.slots()) : problem.dense.token(head, i);
+            ASSERT_TRUE(token < 0 || there.insert(token).second) << token << " is there twice";
+        }
+        std::map<size_t, int64_t> leaving; // slot of the dense store: its order
+        for (int64_t i = 0; i < problem.leaving_count; ++i)
+            if (before.dense.token(head, problem.ring_slot(i)) >= 0)
+                leaving[static_cast<size_t>(problem.ring_slot(i))] = i;
+        for (size_t i = 0; i < all.size(); ++i)
+            if (all[i].token >= 0 && there.count(all[i].token) == 0) victims.insert(i);
+        // The last leaving rows that the contract leaves without room.
+        int64_t room = 0, homeless = 0;
+        for (size_t i = static_cast<size_t>(problem.dense.slots()); i < all.size(); ++i)
+            room += all[i].token < 0 || wanted.victims.count(i) > 0;
+        std::vector<size_t> surviving;
+        for (int64_t i = 0; i < problem.leaving_count; ++i) {
+            const auto slot = static_cast<size_t>(problem.ring_slot(i));
+            if (leaving.count(slot) > 0 && wanted.victims.count(slot) == 0) surviving.push_back(slot);
+        }
+        while (static_cast<int64_t>(surviving.size()) > room) {
+            ++homeless;
+            ASSERT_EQ(victims.erase(surviving.back()), 1u) << "a row without room is still there";
+            surviving.pop_back();
+        }
+        expect_same_victims(copy, all, wanted.victims, victims);
+        if (testing::Test::HasFatalFailure()) return;
+
+        // Everything else, from those victims.
+        int64_t live = 0, next_free = 0;
+        std::vector<int64_t> source(static_cast<size_t>(problem.body.slots()), -1);
+        const auto is_free = [&](int64_t slot) {
+            const auto i = static_cast<size_t>(problem.dense.slots() + slot);
+            return (all[i].token < 0 || victims.count(i) > 0) && source[static_cast<size_t>(slot)] < 0;
+        };
+        for (int64_t i = 0, moved = 0; i < problem.leaving_count; ++i) {
+            const auto slot = static_cast<size_t>(problem.ring_slot(i));
+            if (leaving.count(slot) == 0) continue;
+            ASSERT_EQ(problem.dense.token(head, problem.ring_slot(i)), free_slot);
+            if (victims.count(slot) > 0) continue;
+            while (next_free < problem.body.slots() && !is_free(next_free)) ++next_free;
+            if (next_free == problem.body.slots()) continue;
+            source[static_cast<size_t>(next_free)] = problem.ring_slot(i);
+            ++moved;
+        }
+        for (int64_t slot = 0; slot < problem.dense.slots(); ++slot) {
+            const auto i = static_cast<size_t>(slot);
+            const bool stays = victims.count(i) == 0 && leaving.count(i) == 0;
+            ASSERT_EQ(problem.dense.token(head, slot), stays ? all[i].token : free_slot) << "dense slot " << slot;
+            live += stays && all[i].token >= 0;
+        }
+        std::vector<int32_t> free_slots;
+        for (int64_t slot = 0; slot < problem.body.slots(); ++slot) {
+            SCOPED_TRACE(testing::Message() << "body slot " << slot);
+            const auto i = static_cast<size_t>(problem.dense.slots() + slot);
+            const int64_t from = source[static_cast<size_t>(slot)];
+            if (from >= 0) {
+                ASSERT_EQ(problem.body.token(head, slot), before.dense.token(head, from));
+                ASSERT_EQ(problem.body.k.at(head, slot), k_rows.at(head, from));
+                ASSERT_EQ(problem.body.v.at(head, slot), v_rows.at(head, from));
+                ASSERT_TRUE(!has_importance ||
+                            same_bits(problem.body.weight(head, slot), before.dense.weight(head, from)));
+            } else {
+                ASSERT_EQ(problem.body.token(head, slot), is_free(slot) ? free_slot : all[i].token);
+                ASSERT_EQ(problem.body.k.at(head, slot), before.body.k.at(head, slot));
+                ASSERT_EQ(problem.body.v.at(head, slot), before.body.v.at(head, slot));
+                ASSERT_TRUE(!has_importance ||
+                            same_bits(problem.body.weight(head, slot), before.body.weight(head, slot)));
+            }
+            if (is_free(slot)) free_slots.push_back(static_cast<int32_t>(slot));
+            live += !is_free(slot);
+        }
+        if (!problem.free_slots.empty()) {
+            free_slots.resize(problem.free_slots.size() / static_cast<size_t>(problem.heads()), free_slot);
+            const auto first = problem.free_slots.begin() + head * static_cast<int64_t>(free_slots.size());
+            ASSERT_EQ(std::vector<int32_t>(first, first + static_cast<int64_t>(free_slots.size())), free_slots);
+        }
+        const auto gone = static_cast<int64_t>(victims.size());
+        const int64_t missing = std::max({wanted.must - gone, homeless, int64_t{0}});
+        const auto state = problem.state.begin() + head * 4;
+        ASSERT_EQ(std::vector<int32_t>(state, state + 4),
+                  (std::vector<int32_t>{int32_t(live), int32_t(40 + gone + homeless), int32_t(missing), 6}));
+    }
+    for (const float sum : problem.output_sum) ASSERT_EQ(sum, 0.0f);
+    // Nothing behind the slots was touched.
+    for (int64_t head = 0; head < problem.heads(); ++head)
+        for (int64_t slot = problem.body.slots(); slot < problem.body.capacity; ++slot) {
+            ASSERT_EQ(problem.body.token(head, slot), free_slot);
+            ASSERT_EQ(problem.body.k.at(head, slot), before.body.k.at(head, slot));
+        }
+}
+
+float hostile(Random& random) {
+    const float special[] = {std::numeric_limits<float>::quiet_NaN(),
+                             std::numeric_limits<float>::infinity(),
+                             -std::numeric_limits<float>::infinity(),
+                             -0.0f,
+                             0.0f,
+                             1e-40f,
+                             -1.5f};
+    return special[draw(random, 0, 6)];
+}
+
+struct Shape {
+    FlushFormats formats;
+    int64_t sink = 4, ring = 48, body = 100;
+    bool has_importance = true, has_means = false, has_positions = false;
+};
+
+// A head's tokens have distinct numbers below `seen`; heads keep different ones, and some slots are free.
+Problem make_problem(Device& device, Random& random, const Shape& shape, double share_live) {
+    const FlushFormats& each = shape.formats;
+    const int64_t heads = 3;
+    Problem problem{
+        {},
+        HostStore(each.dense_k, each.dense_v, heads, shape.sink + shape.ring, each.k_size, each.v_size,
+                  shape.has_importance, false),
+        HostStore(each.k, each.v, heads, shape.body, each.k_size, each.v_size, shape.has_importance, shape.has_means),
+        shape.sink,
+        shape.ring,
+        draw(random, 0, shape.ring - 1),
+        draw(random, 0, shape.ring),
+        0,
+        draw(random, 0, 40),
+        draw(random, 0, 40),
+        false,
+        {},
+        {},
+        {},
+        {}};
+    problem.dense.fill_rows(device, random);
+    problem.body.fill_rows(device, random);
+    const int64_t slots = problem.slots();
+    problem.seen = slots + draw(random, 0, 300);
+    if (shape.has_positions) // cells, of which several may have one position
+        for (int64_t cell = 0; cell < problem.seen; ++cell)
+            problem.positions.push_back(static_cast<int32_t>(draw(random, 0, problem.seen / 2)));
+    problem.output_sum.resize(static_cast<size_t>(heads * each.v_size));
+    for (float& value : problem.output_sum) value = 10 * normal(random);
+    problem.free_slots.resize(static_cast<size_t>(heads * 9), 7);
+    problem.state.resize(static_cast<size_t>(heads * 4));
+    for (size_t i = 0; i < problem.state.size(); ++i) problem.state[i] = std::array{9, 40, 9, 6}[i % 4];
+    for (int64_t head = 0; head < heads; ++head) {
+        std::vector<int32_t> numbers(static_cast<size_t>(problem.seen));
+        for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i);
+        std::shuffle(numbers.begin(), numbers.end(), random);
+        for (int64_t i = 0; i < slots; ++i) {
+            const bool is_body = i >= problem.dense.slots();
+            HostStore& store = is_body ? problem.body : problem.dense;
+            const int64_t slot = is_body ? i - problem.dense.slots() : i;
+            const bool is_live = chance(random, share_live);
+            int32_t number = numbers[static_cast<size_t>(i)];
+            if (chance(random, .05)) number |= anchor_flag;
+            store.token(head, slot) = is_live ? number : free_slot;
+            if (shape.has_importance)
+                store.weight(head, slot) = chance(random, .1)   ? hostile(random)
+                                           : chance(random, .2) ? .25f
+                                                                : std::abs(normal(random));
+        }
+    }
+    return problem;
+}
+
+constexpr Ranking rankings[] = {Ranking::age,
+                                Ranking::importance,
+                                Ranking::importance_per_query,
+                                Ranking::importance_value_distance,
+                                Ranking::importance_value_norm,
+                                Ranking::random};
+
+void draw_description(Random& random, Problem& problem) {
+    Description& description = problem.description;
+    const int64_t slots = problem.slots();
+    description.seed = static_cast<uint64_t>(draw(random, 0, 1 << 30)) << 30;
+    description.sink = draw(random, 0, 8);
+    description.recent = draw(random, 0, 1) * draw(random, 0, slots);
+    description.grace = draw(random, 0, 1) * draw(random, 0, 20);
+    description.context = chance(random, .3) ? problem.seen + draw(random, 0, 20) : problem.seen + 100000;
+    description.budget = draw(random, slots / 2, slots + slots / 4);
+    description.target = chance(random, .5) ? description.budget : draw(random, 0, description.budget);
+    if (chance(random, .3)) description.trigger = {7, 10};
+    if (chance(random, .3)) description.most = draw(random, 1, 20);
+    if (chance(random, .3)) description.most_share = {1, 10};
+    if (chance(random, .3)) description.eligible_from = {1, 4};
+    if (chance(random, .3)) description.eligible_until = {3, 4};
+    if (chance(random, .3)) description.eligible_first = draw(random, 0, slots / 2);
+    if (chance(random, .5)) {
+        description.threshold = std::array{0.0, .1, .15, 1.0, 3.0}[static_cast<size_t>(draw(random, 0, 4))];
+        description.quantile = std::array{0.0, .5, .99, 1.0}[static_cast<size_t>(draw(random, 0, 3))];
+    }
+}
+
+TEST_F(SlotsTest, FlushJudgesAsSelectDoes) {
+    Random random(21);
+    for (int round = 0; round < 400; ++round) {
+        Shape shape{formats[round % 4]};
+        shape.sink = draw(random, 0, 5);
+        shape.ring = draw(random, 1, 60);
+        if (round % 19 == 0) shape.sink = shape.ring = 0;
+        shape.body = draw(random, 1, 150);
+        shape.has_importance = round % 11 > 0;
+        shape.has_means = round % 3 == 0;
+        shape.has_positions = round % 5 == 0;
+        Problem problem = make_problem(*device(), random, shape,
+                                       std::array{.5, .9, 1.0}[round % 3 == 0  ? 0
+                                                               : round % 7 > 2 ? 1
+                                                                               : 2]);
+        draw_description(random, problem);
+        problem.description.ranking = rankings[round / 4 % 6];
+        problem.set_means = round % 6 == 0 && shape.ring > 0;
+        if (round % 13 == 0) problem.output_sum.clear();
+        if (round % 17 == 0) problem.outputs = 0;
+        if (round % 7 == 0) problem.free_slots.clear();
+        SCOPED_TRACE(testing::Message() << "round " << round << ", ranking " << round / 4 % 6);
+        check(*device(), problem);
+        if (HasFatalFailure()) return;
+    }
+}
+
+// The quantile's rank is rounded as doubles are, and a threshold on an importance itself does not include it.
+TEST_F(SlotsTest, FlushFindsTheQuantileThatDoublesFind) {
+    Random random(22);
+    for (int64_t slots = 1; slots <= 400; slots += slots < 130 ? 1 : 45) {
+        Shape shape{formats[0]};
+        shape.sink = 0;
+        shape.ring = 1;
+        shape.body = slots;
+        Problem problem = make_problem(*device(), random, shape, 1);
+        problem.leaving_count = 0;
+        for (int64_t head = 0; head < problem.heads(); ++head)
+            for (int64_t slot = 0; slot < problem.body.slots(); ++slot) {
+                problem.body.token(head, slot) = static_cast<int32_t>(slot);
+                problem.body.weight(head, slot) = static_cast<float>((slot * 37 + head) % slots) * .01f;
+            }
+        problem.dense.token(0, 0) = problem.dense.token(1, 0) = problem.dense.token(2, 0) = free_slot;
+        problem.description.ranking = Ranking::importance;
+        problem.description.budget = 0;
+        problem.description.trigger = {0, 1};
+        problem.description.budget = slots + problem.incoming;
+        problem.description.threshold = 1.0;
+        problem.description.quantile = std::array{.99, .7, .01, .29}[static_cast<size_t>(slots % 4)];
+        SCOPED_TRACE(testing::Message() << slots << " slots");
+        check(*device(), problem);
+        if (HasFatalFailure()) return;
+    }
+}
+
+TEST_F(SlotsTest, FlushWithEverythingProtectedGivesUpRowsWithoutRoomAlone) {
+    Random random(23);
+    for (const Ranking ranking : {Ranking::age, Ranking::importance_value_distance}) {
+        Problem problem = make_problem(*device(), random, Shape{formats[0]}, 1);
+        problem.description.ranking = ranking;
+        problem.description.recent = problem.seen;
+        problem.description.budget = 60;
+        problem.leaving_count = 32;
+        check(*device(), problem);
+        problem.leaving_count = 0;
+        check(*device(), problem);
+    }
+}
+
+TEST_F(SlotsTest, FlushIsTheSameWhenDivided) {
+    Random random(24);
+    for (int round = 0; round < 12; ++round) {
+        Problem problem = make_problem(*device(true), random, Shape{formats[0], 4, 48, 600}, .95);
+        draw_description(random, problem);
+        problem.description.ranking = rankings[round % 6];
+        problem.leaving_count = 32;
+        check(*device(true), problem);
+        if (HasFatalFailure()) return;
+    }
+}
+
+TEST_F(SlotsTest, FlushRefusesPackedDenseRows) {
+    Random random(25);
+    Problem problem =
+        make_problem(*device(), random, Shape{{Type::q8_0, Type::f16, Type::q8_0, Type::q8_0, 64, 64}, 4, 8, 20}, 1);
+    EXPECT_THROW(problem.launch(*device()), Error);
+}
+
+} // namespace
+} // namespace winnow::opencl
