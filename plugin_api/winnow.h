@@ -28,7 +28,7 @@ extern "C" {
 #define WINNOW_MAKE_VERSION(major, minor) ((((uint32_t)(major)) << 16) | (uint32_t)(minor))
 #define WINNOW_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
 #define WINNOW_VERSION_MINOR(version) ((uint32_t)(version)&0xffffu)
-#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 2)
+#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 3)
 
 /* ---- Status ------------------------------------------------------------------------------------------- */
 
@@ -109,7 +109,7 @@ typedef struct winnow_device_info {
 /* ---- Extension records -------------------------------------------------------------------------------- */
 
 /* Descriptions carry an optional chain of these. A type the backend does not know is skipped, or refused
- * with WINNOW_ERROR_UNSUPPORTED when WINNOW_EXTENSION_REQUIRED is set. Version 0.2 defines no type. */
+ * with WINNOW_ERROR_UNSUPPORTED when WINNOW_EXTENSION_REQUIRED is set. No version so far defines a type. */
 #define WINNOW_EXTENSION_REQUIRED 0x1u
 
 typedef struct winnow_extension {
@@ -139,6 +139,7 @@ typedef void (*winnow_parallel_for)(void *user_data, uint32_t count, winnow_task
 typedef struct winnow_context winnow_context;
 typedef struct winnow_buffer winnow_buffer;
 typedef struct winnow_event winnow_event;
+typedef struct winnow_cache winnow_cache;
 
 /* How a context is made: on a device the backend chooses, or on the host's own OpenCL objects. */
 typedef struct winnow_context_desc {
@@ -272,7 +273,13 @@ typedef struct winnow_sdpa_desc {
     uint32_t reserved; /* 0 */
     /* [batch, q_num_heads, q_len, 1] I32 or NULL: how many visible values the row passed over; 0 without threshold. */
     const winnow_tensor *v_rows_skipped;
-} winnow_sdpa_desc; /* end of version 0.2 */
+    /* end of version 0.2 */
+    /* [kv_batch, kv_num_heads, 1, kv_len] I32 or NULL; kv_batch and kv_num_heads may be 1 for all. Key j of a head then
+     * has the position slot_positions[j] in the place of j: in causality, window, ALiBi, and as the column of the mask,
+     * which may have any number of them and hides what it has none for (a single one is for all). A negative one:
+     * nothing is stored there, and nothing is seen. Positions are below 2^30. scores_out keeps j. */
+    const winnow_tensor *slot_positions;
+} winnow_sdpa_desc; /* end of version 0.3 */
 
 /* ---- Appending keys and values ------------------------------------------------------------------------ */
 
@@ -336,6 +343,96 @@ typedef struct winnow_hadamard_desc {
     uint32_t reserved;        /* 0 */
 } winnow_hadamard_desc;       /* end of version 0.2 */
 
+/* ---- The cache ---------------------------------------------------------------------------------------- */
+
+/* A cache holds the keys and values of all layers for some sequences, packed, and stays inside a budget: for each layer
+ * and each KV head by itself it gives up the tokens that the attention scores say are not needed. Tokens of a sequence
+ * are counted from 0 in the order in which they are appended; that number is a token's position, whatever has been
+ * given up before it. Sequences are numbers in [0, max_sequences) and share nothing. Memory is taken when a sequence
+ * first needs it. Everything is deterministic: the same calls give the same survivors. */
+typedef struct winnow_cache_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    /* Policy, budget and formats in one string, docs/policies.md: "h2o:budget=1/4,k=turbo4,v=turbo3". NULL or "": the
+     * default, "winnow". */
+    const char *config;
+    int64_t layers;
+    int64_t q_num_heads; /* a multiple of kv_num_heads */
+    int64_t kv_num_heads;
+    int64_t head_size;
+    int64_t v_head_size;   /* 0: head_size */
+    int64_t context;       /* tokens: no sequence grows longer; shares in config are of it */
+    int64_t max_sequences; /* 0: 1 */
+    /* For policies that divide the budget by a profile: 3 numbers a layer (entropy, concentration, variance), or NULL.
+     * Not needed after the call. */
+    const double *profile;
+    /* The most cells of a host that names its own (cell mode): tokens are then told apart by cells, not by position,
+     * and each attention brings a mask by cells. 0: no cells. */
+    int64_t cells;
+} winnow_cache_desc; /* end of version 0.3 */
+
+/* Appending to one layer of one sequence, attending, or both in this order of the tokens.
+ *
+ * Only k and v: the tokens are appended. Only q and out: the last q_len tokens that were appended attend. All four:
+ * every token attends once it is appended, in pieces of at most 32, so that a long prompt never needs more memory than
+ * the budget; a token of the prompt sees those before it that are not yet given up.
+ * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, sinks and scale as in
+ * winnow_sdpa_desc. When the call fails, the sequence is as it was before. */
+typedef struct winnow_cache_step_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    int64_t layer;
+    int64_t sequence;
+    const winnow_tensor *k;            /* [1, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *v;            /* [1, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
+    const winnow_tensor *q;            /* [1, q_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *out;          /* [1, q_num_heads, tokens, v_head_size] F32, F16 or BF16; overlaps no input */
+    const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
+    const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32, or NULL */
+    /* [1, q_num_heads, tokens, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
+     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least the
+     * tokens appended by then (or the cells). */
+    const winnow_tensor *scores_out;
+    float scale;         /* multiplies q.k; 0 means 1/sqrt(head_size) */
+    float softcap;       /* 0: none */
+    int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit */
+    /* How many of the last tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
+     * the importance of others, so that truncate leaves no trace of them. */
+    int64_t tentative;
+    /* Cell mode. cells: [1, 1, 1, tokens] I32 or I64, the cell of each token that is appended, none twice; a token that
+     * had the cell before is gone. attn_mask: as in winnow_sdpa_desc, its columns are cells; it alone says what a query
+     * sees, so that alibi_slopes and window_left are absent. Both NULL without cells. */
+    const winnow_tensor *cells;
+    const winnow_tensor *attn_mask;
+    const winnow_tensor *mask_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
+} winnow_cache_step_desc;             /* end of version 0.3 */
+
+/* What a cache holds. Bytes count the memory in use, whole chunks of it. */
+typedef struct winnow_cache_stats {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t bytes;         /* all of the following */
+    uint64_t k_bytes;       /* packed keys with their scales and norms */
+    uint64_t v_bytes;       /* packed values likewise */
+    uint64_t dense_k_bytes; /* keys of sinks and ring */
+    uint64_t dense_v_bytes; /* values of sinks and ring */
+    uint64_t slot_map_bytes;
+    uint64_t importance_bytes;
+    uint64_t state_bytes;    /* means, sums and counts of the heads */
+    uint64_t scratch_bytes;  /* scores of one piece of a prompt, shared by all layers; not in bytes */
+    uint64_t peak_bytes;     /* the most that bytes and scratch_bytes were together since create or reset */
+    uint64_t original_bytes; /* the same tokens, all that were appended and not removed, in F16 */
+    uint64_t budget_bytes;   /* what bytes may become for each sequence */
+    uint64_t tokens;         /* of the longest layer, all sequences together */
+    uint64_t live_slots;     /* over layers and KV heads */
+    uint64_t evictions;      /* tokens given up by judgements, over layers and KV heads */
+    uint64_t missing;        /* tokens that should have gone and were protected */
+    uint64_t flushes;        /* judgements, over layers */
+    uint64_t steps;          /* calls of cache_step that returned WINNOW_OK */
+} winnow_cache_stats;        /* end of version 0.3 */
+
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 /* No slot is NULL; what a backend does not offer returns WINNOW_ERROR_UNIMPLEMENTED. Later versions append. */
@@ -353,8 +450,9 @@ typedef struct winnow_api {
     int32_t (*device_count)(uint32_t *count, char *message, size_t message_size);
     int32_t (*device_info)(uint32_t index, winnow_device_info *info, char *message, size_t message_size);
 
-    /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers and events that
-     * remain become invalid). Destroying waits for running work. Destroying NULL is WINNOW_OK, here and below. */
+    /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers, events and
+     * caches that remain become invalid). Destroying waits for running work. Destroying NULL is WINNOW_OK, here and
+     * below. */
     int32_t (*context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
                               size_t message_size);
     int32_t (*context_destroy)(winnow_context *context);
@@ -413,6 +511,61 @@ typedef struct winnow_api {
     int32_t (*kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, winnow_event **event);
     int32_t (*hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
     /* end of version 0.2 */
+
+    /* The cache. create takes no memory for tokens yet; *cache is the caller's, to be destroyed before the context.
+     * estimate tells what create with this description would use when one sequence has `tokens` tokens, without making
+     * anything (max_sequences is not multiplied in); it equals what stats then shows. message may be NULL. */
+    int32_t (*cache_create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
+    int32_t (*cache_destroy)(winnow_cache *cache);
+    int32_t (*cache_estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
+                              winnow_cache_stats *stats, char *message, size_t message_size);
+
+    /* Appends, attends or both; enqueued as sdpa is. event may be NULL. */
+    int32_t (*cache_step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
+
+    /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later. */
+    int32_t (*cache_reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
+    /* Takes back all tokens of a sequence from position `length` on, in every layer. What was given up stays so. */
+    int32_t (*cache_truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
+    /* Forgets the tokens with positions in [begin, end), every one from begin on where end is -1; the others keep
+     * their positions. All of them: the sequence is as new, and its memory is given back. In cell mode: cells. */
+    int32_t (*cache_remove)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end);
+    /* Makes `to` a copy of `from`; what `to` held is gone. */
+    int32_t (*cache_copy)(winnow_cache *cache, int64_t from, int64_t to);
+    /* Adds delta to the positions in [begin, end) (end -1: all from begin on), and to that of the next token if it is
+     * among them. Keys are as they were: a host whose keys carry their positions has to rotate them before. Refused if
+     * two tokens would meet, or one become negative. Not in cell mode. */
+    int32_t (*cache_shift)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta);
+    /* As after create, with the same configuration. */
+    int32_t (*cache_reset)(winnow_cache *cache);
+
+    /* All sequences in one file: versioned, with a checksum. load wants a cache of the same shape and configuration and
+     * replaces what it holds; a file that is damaged, cut short, of another shape or not one of these is refused, and
+     * the cache is as before. save writes beside the path and renames. */
+    int32_t (*cache_save)(winnow_cache *cache, const char *path);
+    int32_t (*cache_load)(winnow_cache *cache, const char *path);
+
+    /* Waits for enqueued work, then looks. positions and importance: of the tokens that KV head `head` of a layer still
+     * holds, in ascending order of position (or cell), at most `capacity` of them; *count is how many there are.
+     * importance goes with positions, entry for entry, and is refused where the policy keeps none. */
+    int32_t (*cache_stats)(winnow_cache *cache, winnow_cache_stats *stats);
+    int32_t (*cache_positions)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, int32_t *positions,
+                               uint64_t capacity, uint64_t *count);
+    int32_t (*cache_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, float *importance,
+                                uint64_t capacity, uint64_t *count);
+
+    /* Another policy or budget from now on; formats, sink, ring, centring and whether an importance is kept have to
+     * stay. A smaller budget holds when the call returns. get_config writes the canonical string, zero terminated;
+     * *size says how many bytes config has, and becomes how many the string needs, the zero included; where that is
+     * more, or config is NULL, no string is written. */
+    int32_t (*cache_set_config)(winnow_cache *cache, const char *config);
+    int32_t (*cache_get_config)(winnow_cache *cache, char *config, size_t *size);
+    /* Memory pressure, 0 (none) to 1; some policies give up more under it. Negative: each judgement asks /proc. */
+    int32_t (*cache_set_pressure)(winnow_cache *cache, double pressure);
+    /* Tokens of a sequence that are never given up (structural anchors), by positions (or cells); for tokens that are
+     * still to come, too. Refused where a head could then not stay inside its budget. */
+    int32_t (*cache_anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
+    /* end of version 0.3 */
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */

@@ -1,80 +1,16 @@
 // The C table: validates handles, translates exceptions into statuses and messages, and counts. Nothing else crosses
-// the boundary; every function of the table goes through one of the two guards below.
+// the boundary; every function of the table goes through one of the two guards of guard.hpp.
 #include <cstddef>
-#include <cstdio>
 #include <limits>
-#include <new>
 
-#include "api/handles.hpp"
+#include "api/cache.hpp"
+#include "api/guard.hpp"
 #include "api/structs.hpp"
 #include "api/validate.hpp"
 #include "winnow.h"
 
 namespace winnow::api {
 namespace {
-
-// ---- Translation ---------------------------------------------------------------------------------------------------
-
-void copy_message(const char* text, char* message, size_t message_size) noexcept {
-    if (message != nullptr && message_size > 0) std::snprintf(message, message_size, "%s", text);
-}
-
-// Runs body and returns its status; what it throws becomes a status, and its text is handed to report.
-template <class Body, class Report>
-int32_t guarded(Body&& body, Report&& report) noexcept {
-    try {
-        try {
-            body();
-            return WINNOW_OK;
-        } catch (const Error& error) {
-            report(error.what());
-            return error.status();
-        } catch (const std::bad_alloc&) {
-            report("out of host memory");
-            return WINNOW_ERROR_OUT_OF_MEMORY;
-        } catch (const std::exception& error) {
-            report(error.what());
-            return WINNOW_ERROR_INTERNAL;
-        }
-    } catch (...) {
-        return WINNOW_ERROR_INTERNAL;
-    }
-}
-
-// For functions without a context: the text goes to the caller's buffer.
-template <class Body>
-int32_t with_message(char* message, size_t message_size, Body&& body) noexcept {
-    return guarded(body, [&](const char* text) { copy_message(text, message, message_size); });
-}
-
-// For functions on a context: the text is kept there and logged.
-template <class Body>
-int32_t on_context(winnow_context* context, Body&& body) noexcept {
-    if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
-    return guarded(body, [&](const char* text) {
-        context->message = text;
-        context->log(WINNOW_LOG_ERROR, context->message);
-    });
-}
-
-template <class T>
-T& checked(T* pointer, const char* name) {
-    if (pointer == nullptr) invalid(std::string(name) + " is NULL");
-    return *pointer;
-}
-
-winnow_context* context_of(winnow_buffer* buffer) { return buffer != nullptr ? buffer->context : nullptr; }
-winnow_context* context_of(winnow_event* event) { return event != nullptr ? event->context : nullptr; }
-
-void store_event(winnow_context& context, std::unique_ptr<Event> event, winnow_event** out) {
-    if (out == nullptr) return;
-    auto handle = std::make_unique<winnow_event>();
-    handle->context = &context;
-    handle->event = std::move(event);
-    winnow_event* const key = handle.get();
-    context.events.emplace(key, std::move(handle));
-    *out = key;
-}
 
 // ---- Devices -------------------------------------------------------------------------------------------------------
 
@@ -443,12 +379,32 @@ winnow_api table_of(uint32_t version, size_t size) {
         .kv_requantize = kv_requantize,
         .kv_dequantize = kv_dequantize,
         .hadamard = hadamard,
+        .cache_create = cache_create,
+        .cache_destroy = cache_destroy,
+        .cache_estimate = cache_estimate,
+        .cache_step = cache_step,
+        .cache_reserve = cache_reserve,
+        .cache_truncate = cache_truncate,
+        .cache_remove = cache_remove,
+        .cache_copy = cache_copy,
+        .cache_shift = cache_shift,
+        .cache_reset = cache_reset,
+        .cache_save = cache_save,
+        .cache_load = cache_load,
+        .cache_stats = cache_stats,
+        .cache_positions = cache_positions,
+        .cache_importance = cache_importance,
+        .cache_set_config = cache_set_config,
+        .cache_get_config = cache_get_config,
+        .cache_set_pressure = cache_set_pressure,
+        .cache_anchor = cache_anchor,
     };
 }
 
 // One per version that is spoken; the oldest first.
 const winnow_api tables[] = {table_of(WINNOW_MAKE_VERSION(0, 1), offsetof(winnow_api, row_bytes)),
-                             table_of(WINNOW_MAKE_VERSION(0, 2), sizeof(winnow_api))};
+                             table_of(WINNOW_MAKE_VERSION(0, 2), offsetof(winnow_api, cache_create)),
+                             table_of(WINNOW_MAKE_VERSION(0, 3), sizeof(winnow_api))};
 
 std::string version_text(uint32_t version) {
     return std::to_string(WINNOW_VERSION_MAJOR(version)) + "." + std::to_string(WINNOW_VERSION_MINOR(version));

@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "cache/cache.hpp"
 #include "device/device.hpp"
 
 struct winnow_buffer {
@@ -18,11 +19,18 @@ struct winnow_event {
     std::unique_ptr<winnow::Event> event;
 };
 
+struct winnow_cache {
+    winnow_context* context = nullptr;
+    winnow::cache::CacheRequest request; // as it was made; its config may have changed since
+    std::unique_ptr<winnow::cache::Cache> cache;
+};
+
 struct winnow_context {
     std::unique_ptr<winnow::Device> device;
     // What was made from the context and not yet destroyed; destroyed before the device.
     std::unordered_map<winnow_buffer*, std::unique_ptr<winnow_buffer>> buffers;
     std::unordered_map<winnow_event*, std::unique_ptr<winnow_event>> events;
+    std::unordered_map<winnow_cache*, std::unique_ptr<winnow_cache>> caches;
     std::string message;
     winnow::Log log;
     uint64_t sdpa_calls = 0;

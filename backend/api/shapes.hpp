@@ -1,7 +1,10 @@
 // Checks between shapes, and the types a role admits.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "api/structs.hpp"
@@ -16,6 +19,11 @@ inline constexpr auto storage_types = {Type::f32,         Type::f16,         Typ
                                        Type::affine4_g32, Type::affine4_g64, Type::affine4_g128, Type::turbo4,
                                        Type::turbo3,      Type::turbo2,      Type::turbo3_5,     Type::turbo2_5};
 inline constexpr auto index_types = {Type::i32, Type::i64};
+inline constexpr auto float_type = {Type::f32};
+inline constexpr auto mask_types = {Type::f32, Type::f16, Type::boolean};
+
+// Positions are sums of numbers within this; far from overflow, so that every kernel's comparison stays plain.
+inline constexpr int64_t position_limit = int64_t{1} << 48;
 
 inline constexpr const char* axis_names[4] = {"batch", "heads", "tokens", "elements"};
 
@@ -38,6 +46,67 @@ inline void expect_divides(int64_t length, const char* tensor, int axis, int64_t
 
 inline void expect_flag(uint32_t value, const char* name) {
     if (value > 1) invalid(std::string(name) + " is " + std::to_string(value) + ", expected 0 or 1");
+}
+
+inline void expect_not_negative(int64_t value, const char* name) {
+    if (value < 0) invalid(std::string(name) + " is " + std::to_string(value) + ", expected at least 0");
+}
+
+inline int64_t to_window(int64_t tokens, const char* name) {
+    expect_not_negative(tokens, name);
+    return std::min(tokens, position_limit);
+}
+
+inline float to_scale(float scale, int64_t head_size, const char* name) {
+    if (!std::isfinite(scale)) invalid(std::string(name) + " is not finite");
+    return scale != 0 ? scale : 1.0f / std::sqrt(static_cast<float>(head_size));
+}
+
+inline float to_softcap(float softcap, const char* name) {
+    if (!std::isfinite(softcap) || softcap < 0) {
+        invalid(std::string(name) + " is " + std::to_string(softcap) + ", expected a finite number of at least 0");
+    }
+    return softcap;
+}
+
+// [mb, mh, mq, mk] over q: modulo by batch and by head, one row for all or one for each token, and the same of columns.
+inline void expect_mask(const Tensor& mask, const char* name, const Tensor& q, int64_t columns, const char* of) {
+    const auto& shape = mask.shape;
+    expect_divides(shape[0], name, 0, q.shape[0], "q");
+    expect_divides(shape[1], name, 1, q.shape[1], "q");
+    if (shape[2] != 1 && shape[2] < q.shape[2]) {
+        invalid(std::string(name) + ".shape[2] is " + std::to_string(shape[2]) + ", expected 1 or at least q_len, " +
+                std::to_string(q.shape[2]));
+    }
+    if (shape[3] != 1 && shape[3] < columns) {
+        invalid(std::string(name) + ".shape[3] is " + std::to_string(shape[3]) + ", expected 1 or at least " + of +
+                ", " + std::to_string(columns));
+    }
+}
+
+inline void expect_mask_slopes(const Tensor& slopes, const char* name, const Tensor& mask) {
+    if (!slopes) return;
+    if (!mask) invalid(std::string(name) + " is given without attn_mask");
+    if (mask.type == Type::boolean) {
+        invalid(std::string(name) + " is given with a BOOL attn_mask, expected an additive one");
+    }
+}
+
+struct NamedTensor {
+    const Tensor& tensor;
+    const char* name;
+};
+
+// No output on an input, and no two outputs on each other.
+inline void expect_apart(std::initializer_list<NamedTensor> outputs, std::initializer_list<NamedTensor> inputs) {
+    const auto check = [](const NamedTensor& output, const NamedTensor& other) {
+        if (!certainly_overlap(output.tensor, other.tensor)) return;
+        invalid(std::string(output.name) + " overlaps " + other.name);
+    };
+    for (const NamedTensor& output : outputs) {
+        for (const NamedTensor& input : inputs) check(output, input);
+        for (const NamedTensor* other = outputs.begin(); other != &output; ++other) check(output, *other);
+    }
 }
 
 inline Norm to_norm(uint32_t value, const char* name) {

@@ -1,8 +1,6 @@
 // Checks between views: shapes that have to agree, options that exclude each other, outputs that overlap inputs.
 #include "api/validate.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "api/shapes.hpp"
@@ -12,33 +10,16 @@
 namespace winnow::api {
 namespace {
 
-constexpr auto float_type = {Type::f32};
-constexpr auto count_type = {Type::i32};
-constexpr auto mask_types = {Type::f32, Type::f16, Type::boolean};
+constexpr auto i32_type = {Type::i32};
 
-void expect_not_negative(int64_t value, const char* name) {
-    if (value < 0) invalid(std::string(name) + " is " + std::to_string(value) + ", expected at least 0");
-}
-
-void check_mask(const Sdpa& args) {
-    if (args.mask) {
-        const auto& shape = args.mask.shape;
-        expect_divides(shape[0], "sdpa: attn_mask", 0, args.batch(), "q");
-        expect_divides(shape[1], "sdpa: attn_mask", 1, args.q_heads(), "q");
-        if (shape[2] != 1 && shape[2] < args.q_len()) {
-            invalid("sdpa: attn_mask.shape[2] is " + std::to_string(shape[2]) + ", expected 1 or at least q_len, " +
-                    std::to_string(args.q_len()));
-        }
-        if (shape[3] != 1 && shape[3] < args.kv_len()) {
-            invalid("sdpa: attn_mask.shape[3] is " + std::to_string(shape[3]) + ", expected 1 or at least kv_len, " +
-                    std::to_string(args.kv_len()));
-        }
-    }
-    if (!args.mask_slopes) return;
-    if (!args.mask) invalid("sdpa: mask_slopes is given without attn_mask");
-    if (args.mask.type == Type::boolean) {
-        invalid("sdpa: mask_slopes is given with a BOOL attn_mask, expected an additive one");
-    }
+// One set of positions may serve every head or batch entry: it is made as long as they are by strides of 0.
+void broadcast_slot_positions(Sdpa& args) {
+    Tensor& positions = args.slot_positions;
+    if (!positions) return;
+    const std::array<int64_t, 4> full = {args.k.shape[0], args.kv_heads(), 1, args.kv_len()};
+    expect_shape(positions, "sdpa: slot_positions",
+                 {positions.shape[0] == 1 ? 1 : full[0], positions.shape[1] == 1 ? 1 : full[1], 1, full[3]});
+    positions.shape = full; // an axis of length 1 has the stride 0 already
 }
 
 void check_shapes(const Sdpa& args) {
@@ -61,35 +42,24 @@ void check_shapes(const Sdpa& args) {
     if (args.v_rows_skipped) {
         expect_shape(args.v_rows_skipped, "sdpa: v_rows_skipped", {args.batch(), args.q_heads(), args.q_len(), 1});
     }
-    check_mask(args);
+    // By slot positions a mask is as long as the host likes.
+    if (args.mask) expect_mask(args.mask, "sdpa: attn_mask", args.q, args.slot_positions ? 1 : args.kv_len(), "kv_len");
+    expect_mask_slopes(args.mask_slopes, "sdpa: mask_slopes", args.mask);
 }
 
 void check_no_overlap(const Sdpa& args) {
-    const std::pair<const Tensor*, const char*> outputs[] = {{&args.out, "out"},
-                                                             {&args.scores_out, "scores_out"},
-                                                             {&args.row_stats, "row_stats"},
-                                                             {&args.v_rows_skipped, "v_rows_skipped"}};
-    const std::pair<const Tensor*, const char*> inputs[] = {{&args.q, "q"},
-                                                            {&args.k, "k"},
-                                                            {&args.v, "v"},
-                                                            {&args.mask, "attn_mask"},
-                                                            {&args.mask_slopes, "mask_slopes"},
-                                                            {&args.alibi_slopes, "alibi_slopes"},
-                                                            {&args.head_sink, "head_sink"}};
-    for (const auto& [output, output_name] : outputs) {
-        for (const auto& [input, input_name] : inputs) {
-            if (certainly_overlap(*output, *input)) {
-                invalid(std::string("sdpa: ") + output_name + " overlaps " + input_name);
-            }
-        }
-    }
-    for (int a = 0; a < 4; ++a) {
-        for (int b = a + 1; b < 4; ++b) {
-            if (certainly_overlap(*outputs[a].first, *outputs[b].first)) {
-                invalid(std::string("sdpa: ") + outputs[b].second + " overlaps " + outputs[a].second);
-            }
-        }
-    }
+    expect_apart({{args.out, "sdpa: out"},
+                  {args.scores_out, "sdpa: scores_out"},
+                  {args.row_stats, "sdpa: row_stats"},
+                  {args.v_rows_skipped, "sdpa: v_rows_skipped"}},
+                 {{args.q, "q"},
+                  {args.k, "k"},
+                  {args.v, "v"},
+                  {args.mask, "attn_mask"},
+                  {args.mask_slopes, "mask_slopes"},
+                  {args.alibi_slopes, "alibi_slopes"},
+                  {args.head_sink, "head_sink"},
+                  {args.slot_positions, "slot_positions"}});
 }
 
 // How the messages call the tensors of one side. Literals: the names are built into text only where something failed.
@@ -158,7 +128,8 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     args.head_sink = optional(given.head_sink, "sdpa: head_sink", float_type);
     args.scores_out = optional(given.scores_out, "sdpa: scores_out", float_type, Access::output);
     args.row_stats = optional(given.row_stats, "sdpa: row_stats", float_type, Access::output);
-    args.v_rows_skipped = optional(given.v_rows_skipped, "sdpa: v_rows_skipped", count_type, Access::output);
+    args.v_rows_skipped = optional(given.v_rows_skipped, "sdpa: v_rows_skipped", i32_type, Access::output);
+    args.slot_positions = optional(given.slot_positions, "sdpa: slot_positions", i32_type);
     if (given.scores_mode > WINNOW_SCORES_PROBS) {
         invalid("sdpa: scores_mode is " + std::to_string(given.scores_mode) + ", expected 0 to 4");
     }
@@ -167,12 +138,8 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
         invalid(args.scores_out ? "sdpa: scores_out is given, but scores_mode is WINNOW_SCORES_NONE"
                                 : "sdpa: scores_out is NULL, but scores_mode asks for scores");
     }
-    if (!std::isfinite(given.scale)) invalid("sdpa: scale is not finite");
-    if (!std::isfinite(given.softcap) || given.softcap < 0) {
-        invalid("sdpa: softcap is " + std::to_string(given.softcap) + ", expected a finite number of at least 0");
-    }
-    args.scale = given.scale != 0 ? given.scale : 1.0f / std::sqrt(static_cast<float>(args.head_size()));
-    args.softcap = given.softcap;
+    args.scale = to_scale(given.scale, args.head_size(), "sdpa: scale");
+    args.softcap = to_softcap(given.softcap, "sdpa: softcap");
     if (!(given.v_threshold >= 0 && given.v_threshold < 1)) {
         invalid("sdpa: v_threshold is " + std::to_string(given.v_threshold) + ", expected at least 0 and below 1");
     }
@@ -180,17 +147,14 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     check_reserved(given.reserved, "sdpa: desc");
     expect_flag(given.is_causal, "sdpa: is_causal");
     args.is_causal = given.is_causal != 0;
-    // Positions are sums of these; keeping them far from overflow here keeps every kernel's comparison plain.
-    constexpr int64_t limit = int64_t{1} << 48;
-    if (given.q_offset > limit || given.q_offset < -limit) {
+    if (given.q_offset > position_limit || given.q_offset < -position_limit) {
         invalid("sdpa: q_offset is " + std::to_string(given.q_offset) + ", expected within 2^48 of 0");
     }
     args.q_offset = given.q_offset;
-    expect_not_negative(given.window_left, "sdpa: window_left");
-    expect_not_negative(given.window_right, "sdpa: window_right");
-    args.window_left = std::min(given.window_left, limit);
-    args.window_right = std::min(given.window_right, limit);
+    args.window_left = to_window(given.window_left, "sdpa: window_left");
+    args.window_right = to_window(given.window_right, "sdpa: window_right");
     check_shapes(args);
+    broadcast_slot_positions(args);
     if (memory == Memory::required) check_no_overlap(args);
     return args;
 }

@@ -9,13 +9,14 @@
 const abi_check abi_checks[] = {
     {"negotiation", check_negotiation},
     {"refused_hosts", check_refused_hosts},
-    {"first_version", check_first_version},
+    {"older_versions", check_older_versions},
     {"table", check_table},
     {"status_names", check_status_names},
     {"messages_fit_their_buffer", check_exported_messages},
     {"output_structs", check_output_structs},
     {"input_structs", check_input_structs},
     {"row_operations", check_row_operations},
+    {"caches", check_caches},
     {"extension_chains", check_extension_chains},
     {"null_arguments", check_null_arguments},
     {"contexts", check_contexts},
@@ -53,6 +54,19 @@ winnow_host_info abi_host(uint32_t min_version, uint32_t max_version) {
     host.max_version = max_version;
     host.host_name = "abi_test";
     return host;
+}
+
+const abi_version abi_versions[] = {
+    {ABI_FIRST_VERSION, ABI_FIRST_API, ABI_FIRST_STATS, ABI_FIRST_SDPA_DESC, ABI_FIRST_KV_APPEND_DESC},
+    {WINNOW_MAKE_VERSION(0, 2), 264, sizeof(winnow_stats), 152, sizeof(winnow_kv_append_desc)},
+    {WINNOW_API_VERSION, sizeof(winnow_api), sizeof(winnow_stats), sizeof(winnow_sdpa_desc),
+     sizeof(winnow_kv_append_desc)},
+};
+
+uint32_t abi_size_of_table(uint32_t version) {
+    const abi_version *at = abi_versions;
+    while (at->version < version && at->version < WINNOW_API_VERSION) ++at;
+    return at->api;
 }
 
 abi_backend abi_open(abi_run *run) {

@@ -52,6 +52,13 @@ int abi_expect_status(abi_run *run, int32_t got, int32_t want, const char *text,
 #define ABI_FIRST_SDPA_DESC 136
 #define ABI_FIRST_KV_APPEND_DESC 64
 
+/* Bytes of what grew, in each version; ends with the header's. */
+typedef struct abi_version {
+    uint32_t version, api, stats, sdpa_desc, kv_append_desc;
+} abi_version;
+extern const abi_version abi_versions[];
+uint32_t abi_size_of_table(uint32_t version);
+
 abi_backend abi_open(abi_run *run);         /* with a table of the highest version from the first to the header's */
 abi_backend abi_open_context(abi_run *run); /* with a table and a context */
 void abi_close(abi_run *run, abi_backend *backend);
@@ -94,15 +101,21 @@ typedef struct abi_read_case {
 
 void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_case *what);
 
+/* Calls with a struct of `struct_size` bytes inside a larger memory: what it may write is exactly that. */
+typedef int32_t (*abi_fill_function)(const abi_backend *backend, void *target);
+/* least: in the first version; size: ours. */
+void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t least, uint32_t size);
+
 void check_negotiation(abi_run *run);
 void check_refused_hosts(abi_run *run);
-void check_first_version(abi_run *run);
+void check_older_versions(abi_run *run);
 void check_table(abi_run *run);
 void check_status_names(abi_run *run);
 void check_exported_messages(abi_run *run);
 void check_output_structs(abi_run *run);
 void check_input_structs(abi_run *run);
 void check_row_operations(abi_run *run);
+void check_caches(abi_run *run);
 void check_extension_chains(abi_run *run);
 void check_null_arguments(abi_run *run);
 void check_contexts(abi_run *run);

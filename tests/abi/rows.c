@@ -1,61 +1,7 @@
-/* A host of the first version, and the operations on rows that came later. */
+/* The operations on rows of version 0.2: their structs in every length, reserved fields, flags, and NULL. */
 #include <string.h>
 
 #include "abi.h"
-
-/* ---- A host of the first version ----------------------------------------------------------------------------------
- */
-
-/* That time's structs end where later fields begin; what a host has there is none of the backend's business. */
-static void spoil_behind(void *of, size_t first, size_t size) {
-    memset((unsigned char *)of + first, 0xee, size - first);
-}
-
-void check_first_version(abi_run *run) {
-    abi_backend backend = abi_open_context(run);
-    const winnow_host_info host = abi_host(ABI_FIRST_VERSION, ABI_FIRST_VERSION);
-    const winnow_api *api = NULL;
-    const winnow_api *newest = backend.api;
-    winnow_stats stats;
-    abi_work work;
-    size_t at;
-    if (backend.api) {
-        const int32_t status = backend.get_api(&host, &api, NULL, 0);
-        EXPECT(status == WINNOW_OK || (!run->is_complete && status == WINNOW_ERROR_VERSION));
-        if (status == WINNOW_OK) {
-            EXPECT(api->version == ABI_FIRST_VERSION);
-            EXPECT(api->struct_size == ABI_FIRST_API);
-            for (at = offsetof(winnow_api, status_name); at < ABI_FIRST_API; at += sizeof(void *)) {
-                void *slot = NULL;
-                memcpy(&slot, (const unsigned char *)api + at, sizeof slot);
-                EXPECT(slot != NULL);
-            }
-            EXPECT(api != newest || newest->version == ABI_FIRST_VERSION);
-            abi_prepare(&work);
-            work.sdpa.struct_size = ABI_FIRST_SDPA_DESC;
-            work.append.struct_size = ABI_FIRST_KV_APPEND_DESC;
-            spoil_behind(&work.sdpa, ABI_FIRST_SDPA_DESC, sizeof work.sdpa);
-            spoil_behind(&work.append, ABI_FIRST_KV_APPEND_DESC, sizeof work.append);
-            EXPECT_STATUS(api->supports_sdpa(backend.context, &work.sdpa, NULL, 0), WINNOW_OK);
-            EXPECT_STATUS(api->supports_kv_append(backend.context, &work.append, NULL, 0), WINNOW_OK);
-            EXPECT_STATUS(api->sdpa(backend.context, &work.sdpa, NULL), WINNOW_OK);
-            EXPECT_STATUS(api->kv_append(backend.context, &work.append, NULL), WINNOW_OK);
-            EXPECT_STATUS(api->finish(backend.context), WINNOW_OK);
-            EXPECT(abi_is_right(&work));
-            memset(&stats, 0xee, sizeof stats);
-            stats.struct_size = ABI_FIRST_STATS;
-            EXPECT_STATUS(api->context_stats(backend.context, &stats), WINNOW_OK);
-            EXPECT(stats.sdpa_calls == 1 && stats.kv_append_calls == 1 && stats.rows_appended == 1);
-            for (at = ABI_FIRST_STATS; at < sizeof stats; ++at)
-                if (((const unsigned char *)&stats)[at] != 0xee) break;
-            EXPECT(at == sizeof stats);
-        }
-    }
-    abi_close(run, &backend);
-}
-
-/* ---- Operations on rows -------------------------------------------------------------------------------------------
- */
 
 /* One head, three rows of 16 numbers; the work rewrites the second one. */
 typedef struct row_work {

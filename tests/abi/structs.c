@@ -6,9 +6,6 @@
 /* ---- Structs that the backend fills -------------------------------------------------------------------------------
  */
 
-/* Calls with a struct of `given` bytes inside a larger memory: what it may write is exactly that. */
-typedef int32_t (*fill_function)(const abi_backend *backend, void *target);
-
 static int32_t fill_device_info(const abi_backend *backend, void *target) {
     return backend->api->device_info(0, (winnow_device_info *)target, NULL, 0);
 }
@@ -19,8 +16,7 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
     return backend->api->context_stats(backend->context, (winnow_stats *)target);
 }
 
-/* least: in the first version; size: ours. */
-static void check_fill(abi_run *run, const abi_backend *backend, fill_function fill, uint32_t least, uint32_t size) {
+void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t least, uint32_t size) {
     static const uint32_t offsets[] = {0, 8, 32};
     union {
         uint32_t struct_size;
@@ -61,9 +57,9 @@ void check_output_structs(abi_run *run) {
     if (backend.api) {
         EXPECT_STATUS(backend.api->device_count(&count, NULL, 0), WINNOW_OK);
         if (count > 0)
-            check_fill(run, &backend, fill_device_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
-        check_fill(run, &backend, fill_context_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
-        check_fill(run, &backend, fill_stats, ABI_FIRST_STATS, sizeof(winnow_stats));
+            abi_check_fill(run, &backend, fill_device_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
+        abi_check_fill(run, &backend, fill_context_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
+        abi_check_fill(run, &backend, fill_stats, ABI_FIRST_STATS, sizeof(winnow_stats));
         memset(&info, 0xff, sizeof info);
         info.struct_size = sizeof info;
         EXPECT_STATUS(backend.api->context_info(backend.context, &info), WINNOW_OK);

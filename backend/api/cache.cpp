@@ -1,0 +1,225 @@
+// The cache functions of the table.
+#include "api/cache.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "api/guard.hpp"
+#include "api/shapes.hpp"
+#include "api/validate_cache.hpp"
+
+namespace winnow::api {
+namespace {
+
+winnow_context* context_of(winnow_cache* cache) { return cache != nullptr ? cache->context : nullptr; }
+
+// Puts a name before what goes wrong in body. Below the boundary nobody knows which function was called.
+template <class Body>
+void named(const char* name, Body&& body) {
+    try {
+        body();
+    } catch (const Error& error) {
+        throw Error(error.status(), std::string(name) + ": " + error.what());
+    }
+}
+
+// What a configuration is refused for knows nothing of the argument that brought it.
+template <class Body>
+void of_config(Body&& body) {
+    try {
+        body();
+    } catch (const Error& error) {
+        if (error.status() != WINNOW_ERROR_INVALID_ARGUMENT) throw;
+        invalid(std::string("config: ") + error.what());
+    }
+}
+
+// For functions on a cache: its context keeps the text.
+template <class Body>
+int32_t on_cache(winnow_cache* cache, const char* function, Body&& body) noexcept {
+    return on_context(context_of(cache), [&] { named(function, [&] { body(*cache->cache); }); });
+}
+
+// The first `capacity` of the values, and how many there are.
+template <class T>
+void store_values(const std::vector<T>& values, T* out, uint64_t capacity, uint64_t& count) {
+    std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), out);
+    count = values.size();
+}
+
+const char* checked_path(const char* path) {
+    if (checked(path, "path") == 0) invalid("path is \"\", expected a file's");
+    return path;
+}
+
+} // namespace
+
+int32_t cache_create(winnow_context* context, const winnow_cache_desc* desc, winnow_cache** cache) {
+    const auto create = [&] {
+        winnow_cache*& out = checked(cache, "cache");
+        auto handle = std::make_unique<winnow_cache>();
+        handle->context = context;
+        handle->request = to_cache_request(desc);
+        of_config([&] { handle->cache = std::make_unique<cache::Cache>(*context->device, handle->request); });
+        winnow_cache* const key = handle.get();
+        context->caches.emplace(key, std::move(handle));
+        out = key;
+    };
+    return on_context(context, [&] { named("cache_create", create); });
+}
+
+int32_t cache_destroy(winnow_cache* cache) {
+    if (cache == nullptr) return WINNOW_OK;
+    winnow_context* const context = cache->context;
+    return on_context(context, [&] {
+        context->device->finish();
+        context->caches.erase(cache);
+    });
+}
+
+int32_t cache_estimate(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
+                       winnow_cache_stats* stats, char* message, size_t message_size) {
+    const auto estimate = [&] {
+        checked(context, "context");
+        const cache::CacheRequest request = to_cache_request(desc);
+        expect_tokens(request, "tokens", tokens);
+        winnow_cache_stats value{};
+        of_config([&] { value = cache::estimate(*context->device, request, tokens); });
+        write_struct(stats, value, "stats");
+    };
+    return with_message(message, message_size, [&] { named("cache_estimate", estimate); });
+}
+
+int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {
+    return on_cache(cache, "cache_step", [&](cache::Cache& inside) {
+        inside.step(to_cache_step(*cache, desc));
+        if (event != nullptr) store_event(*cache->context, cache->context->device->mark(), event);
+    });
+}
+
+int32_t cache_reserve(winnow_cache* cache, int64_t sequence, int64_t tokens) {
+    return on_cache(cache, "cache_reserve", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_tokens(cache->request, "tokens", tokens);
+        inside.reserve(sequence, tokens);
+    });
+}
+
+int32_t cache_truncate(winnow_cache* cache, int64_t sequence, int64_t length) {
+    return on_cache(cache, "cache_truncate", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_not_negative(length, "length");
+        inside.truncate(sequence, length);
+    });
+}
+
+int32_t cache_remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
+    return on_cache(cache, "cache_remove", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_range(begin, end);
+        inside.remove(sequence, begin, end);
+    });
+}
+
+int32_t cache_copy(winnow_cache* cache, int64_t from, int64_t to) {
+    return on_cache(cache, "cache_copy", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "from", from);
+        expect_sequence(*cache, "to", to);
+        if (from != to) inside.copy(from, to);
+    });
+}
+
+int32_t cache_shift(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
+    return on_cache(cache, "cache_shift", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_range(begin, end);
+        expect_delta(delta);
+        if (cache->request.cells != 0) invalid("the cache has cells, expected one that counts positions");
+        inside.shift(sequence, begin, end, delta);
+    });
+}
+
+int32_t cache_reset(winnow_cache* cache) {
+    return on_cache(cache, "cache_reset", [](cache::Cache& inside) { inside.reset(); });
+}
+
+int32_t cache_save(winnow_cache* cache, const char* path) {
+    return on_cache(cache, "cache_save", [&](cache::Cache& inside) { inside.save(checked_path(path)); });
+}
+
+int32_t cache_load(winnow_cache* cache, const char* path) {
+    return on_cache(cache, "cache_load", [&](cache::Cache& inside) { inside.load(checked_path(path)); });
+}
+
+int32_t cache_stats(winnow_cache* cache, winnow_cache_stats* stats) {
+    return on_cache(cache, "cache_stats", [&](cache::Cache& inside) {
+        winnow_cache_stats value{};
+        inside.stats(value);
+        write_struct(stats, value, "stats");
+    });
+}
+
+int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* positions,
+                        uint64_t capacity, uint64_t* count) {
+    return on_cache(cache, "cache_positions", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_layer(*cache, layer);
+        expect_head(*cache, head);
+        uint64_t& out = checked(count, "count");
+        if (capacity > 0) checked(positions, "positions");
+        store_values(inside.positions(sequence, layer, head), positions, capacity, out);
+    });
+}
+
+int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, float* importance,
+                         uint64_t capacity, uint64_t* count) {
+    return on_cache(cache, "cache_importance", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_layer(*cache, layer);
+        expect_head(*cache, head);
+        uint64_t& out = checked(count, "count");
+        if (capacity > 0) checked(importance, "importance");
+        store_values(inside.importance(sequence, layer, head), importance, capacity, out);
+    });
+}
+
+int32_t cache_set_config(winnow_cache* cache, const char* config) {
+    return on_cache(cache, "cache_set_config", [&](cache::Cache& inside) {
+        const std::string text = &checked(config, "config");
+        of_config([&] { inside.set_config(text); });
+    });
+}
+
+int32_t cache_get_config(winnow_cache* cache, char* config, size_t* size) {
+    return on_cache(cache, "cache_get_config", [&](cache::Cache& inside) {
+        size_t& in_and_out = checked(size, "size");
+        const std::string text = inside.config();
+        if (config != nullptr && in_and_out > text.size()) std::memcpy(config, text.c_str(), text.size() + 1);
+        in_and_out = text.size() + 1;
+    });
+}
+
+int32_t cache_set_pressure(winnow_cache* cache, double pressure) {
+    return on_cache(cache, "cache_set_pressure", [&](cache::Cache& inside) {
+        if (std::isnan(pressure) || pressure > 1) {
+            invalid("pressure is " + std::to_string(pressure) + ", expected 0 to 1, or less for /proc's");
+        }
+        inside.set_pressure(pressure);
+    });
+}
+
+int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* positions, uint64_t count) {
+    return on_cache(cache, "cache_anchor", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        if (count == 0) return;
+        const std::span<const int64_t> all(&checked(positions, "positions"), count);
+        for (size_t at = 0; at < all.size(); ++at) {
+            expect_number(*cache, ("positions[" + std::to_string(at) + "]").c_str(), all[at]);
+        }
+        inside.anchor(sequence, all);
+    });
+}
+
+} // namespace winnow::api

@@ -1,0 +1,212 @@
+// From the C descriptions of caches and steps to what the cache takes. What depends on the tokens that a sequence has
+// (whether they fit, whether so many can attend) is for the cache to refuse.
+#include "api/validate_cache.hpp"
+
+#include <cmath>
+#include <string_view>
+
+#include "api/shapes.hpp"
+#include "api/structs.hpp"
+
+namespace winnow::api {
+namespace {
+
+constexpr int64_t most_axis = 1 << 16;   // layers, heads, sizes, sequences
+constexpr int64_t most_tokens = 1 << 30; // numbers of tokens are below this
+constexpr std::string_view default_config = "winnow";
+
+void expect_count(const char* name, int64_t value, int64_t most, int64_t least = 1) {
+    if (value >= least && value <= most) return;
+    invalid(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " +
+            std::to_string(most));
+}
+
+std::vector<cache::LayerProfile> to_profile(const double* numbers, int64_t layers) {
+    std::vector<cache::LayerProfile> profile;
+    if (numbers == nullptr) return profile;
+    for (int64_t at = 0; at < 3 * layers; ++at) {
+        if (std::isfinite(numbers[at])) continue;
+        invalid("profile[" + std::to_string(at) + "] is " + std::to_string(numbers[at]) + ", expected a finite number");
+    }
+    profile.reserve(static_cast<size_t>(layers));
+    for (const double* of = numbers; of != numbers + 3 * layers; of += 3) profile.push_back({of[0], of[1], of[2]});
+    return profile;
+}
+
+// A side of a step is there as a whole or not at all.
+void expect_both(const winnow_tensor* a, const winnow_tensor* b, const char* a_name, const char* b_name) {
+    if ((a != nullptr) == (b != nullptr)) return;
+    invalid(std::string(a != nullptr ? b_name : a_name) + " is NULL, but " + (a != nullptr ? a_name : b_name) +
+            " is given, expected both or neither");
+}
+
+void expect_absent(const void* given, const char* name, const char* why) {
+    if (given != nullptr) invalid(std::string(name) + " is given, expected NULL " + why);
+}
+
+// The two sides, and what belongs to only one of them.
+void check_sides(const winnow_cache_step_desc& given) {
+    expect_both(given.k, given.v, "k", "v");
+    expect_both(given.q, given.out, "q", "out");
+    if (given.k == nullptr && given.q == nullptr) {
+        invalid("neither k and v nor q and out are given, expected one of the pairs or both");
+    }
+    if (given.q != nullptr) return;
+    constexpr const char* why = "without q";
+    expect_absent(given.alibi_slopes, "alibi_slopes", why);
+    expect_absent(given.head_sink, "head_sink", why);
+    expect_absent(given.scores_out, "scores_out", why);
+    expect_absent(given.attn_mask, "attn_mask", why);
+    expect_absent(given.mask_slopes, "mask_slopes", why);
+}
+
+void check_cell_mode(const winnow_cache_step_desc& given, int64_t cells) {
+    if (cells == 0) {
+        constexpr const char* why = "in a cache without cells";
+        expect_absent(given.cells, "cells", why);
+        expect_absent(given.attn_mask, "attn_mask", why);
+        expect_absent(given.mask_slopes, "mask_slopes", why);
+        return;
+    }
+    if (given.k != nullptr && given.cells == nullptr) {
+        invalid("cells is NULL, expected the cell of each token, in a cache with cells");
+    }
+    if (given.k == nullptr) expect_absent(given.cells, "cells", "without k");
+    if (given.q != nullptr && given.attn_mask == nullptr) {
+        invalid("attn_mask is NULL, expected a mask by cells, in a cache with cells");
+    }
+    expect_absent(given.alibi_slopes, "alibi_slopes", "in a cache with cells");
+    if (given.window_left != 0) {
+        invalid("window_left is " + std::to_string(given.window_left) +
+                ", expected 0 in a cache with cells, where the mask alone says what a query sees");
+    }
+}
+
+void check_shapes(const cache::CacheStep& step, const cache::CacheRequest& of, int64_t tokens) {
+    const cache::Shape& shape = of.shape;
+    if (step.k) {
+        expect_shape(step.k, "k", {1, shape.kv_heads, tokens, shape.head_size});
+        expect_shape(step.v, "v", {1, shape.kv_heads, tokens, shape.v_head_size});
+    }
+    if (step.cells) expect_shape(step.cells, "cells", {1, 1, 1, tokens});
+    if (!step.q) return;
+    expect_shape(step.q, "q", {1, of.q_heads, tokens, shape.head_size});
+    expect_shape(step.out, "out", {1, of.q_heads, tokens, shape.v_head_size});
+    const std::array<int64_t, 4> per_head = {1, 1, 1, of.q_heads};
+    if (step.alibi_slopes) expect_shape(step.alibi_slopes, "alibi_slopes", per_head);
+    if (step.head_sink) expect_shape(step.head_sink, "head_sink", per_head);
+    if (step.mask_slopes) expect_shape(step.mask_slopes, "mask_slopes", per_head);
+    if (step.mask) expect_mask(step.mask, "attn_mask", step.q, of.cells, "the cells");
+    expect_mask_slopes(step.mask_slopes, "mask_slopes", step.mask);
+    if (!step.scores_out) return;
+    expect_shape(step.scores_out, "scores_out", {1, of.q_heads, tokens, -1});
+    if (step.scores_out.shape[3] < of.cells) {
+        invalid("scores_out.shape[3] is " + std::to_string(step.scores_out.shape[3]) +
+                ", expected at least the cells, " + std::to_string(of.cells));
+    }
+}
+
+} // namespace
+
+cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
+    const winnow_cache_desc given = read_desc(desc, "desc");
+    expect_count("layers", given.layers, most_axis);
+    expect_count("kv_num_heads", given.kv_num_heads, most_axis);
+    expect_count("q_num_heads", given.q_num_heads, most_axis);
+    if (given.q_num_heads % given.kv_num_heads != 0) {
+        invalid("q_num_heads is " + std::to_string(given.q_num_heads) + ", expected a multiple of kv_num_heads, " +
+                std::to_string(given.kv_num_heads));
+    }
+    expect_count("head_size", given.head_size, most_axis);
+    expect_count("v_head_size", given.v_head_size, most_axis, 0);
+    expect_count("context", given.context, most_tokens);
+    expect_count("max_sequences", given.max_sequences, most_axis, 0);
+    expect_count("cells", given.cells, most_tokens, 0);
+    cache::CacheRequest request;
+    request.config = given.config != nullptr && *given.config != 0 ? std::string_view(given.config) : default_config;
+    request.shape = {.layers = given.layers,
+                     .kv_heads = given.kv_num_heads,
+                     .head_size = given.head_size,
+                     .v_head_size = given.v_head_size != 0 ? given.v_head_size : given.head_size,
+                     .context = given.context};
+    request.q_heads = given.q_num_heads;
+    request.max_sequences = given.max_sequences != 0 ? given.max_sequences : 1;
+    request.cells = given.cells;
+    request.profile = to_profile(given.profile, given.layers);
+    return request;
+}
+
+cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_step_desc* desc) {
+    const winnow_cache_step_desc given = read_desc(desc, "desc");
+    const cache::CacheRequest& of = cache.request;
+    expect_layer(cache, given.layer);
+    expect_sequence(cache, "sequence", given.sequence);
+    check_sides(given);
+    check_cell_mode(given, of.cells);
+    const auto tensor = [&](const winnow_tensor* from, const char* name, std::initializer_list<Type> types,
+                            Access access = Access::input) {
+        return to_tensor(*cache.context, from, {name, types, access}, Memory::required);
+    };
+    cache::CacheStep step;
+    step.layer = given.layer;
+    step.sequence = given.sequence;
+    step.k = tensor(given.k, "k", dense_types);
+    step.v = tensor(given.v, "v", dense_types);
+    step.q = tensor(given.q, "q", dense_types);
+    step.out = tensor(given.out, "out", dense_types, Access::output);
+    step.alibi_slopes = tensor(given.alibi_slopes, "alibi_slopes", float_type);
+    step.head_sink = tensor(given.head_sink, "head_sink", float_type);
+    step.scores_out = tensor(given.scores_out, "scores_out", float_type, Access::output);
+    step.cells = tensor(given.cells, "cells", index_types);
+    step.mask = tensor(given.attn_mask, "attn_mask", mask_types);
+    step.mask_slopes = tensor(given.mask_slopes, "mask_slopes", float_type);
+    step.scale = to_scale(given.scale, of.shape.head_size, "scale");
+    step.softcap = to_softcap(given.softcap, "softcap");
+    step.window_left = to_window(given.window_left, "window_left");
+    const int64_t tokens = (step.k ? step.k : step.q).shape[2];
+    check_shapes(step, of, tokens);
+    expect_count("tentative", given.tentative, tokens, 0);
+    step.tentative = given.tentative;
+    expect_apart({{step.out, "out"}, {step.scores_out, "scores_out"}}, {{step.q, "q"},
+                                                                        {step.k, "k"},
+                                                                        {step.v, "v"},
+                                                                        {step.alibi_slopes, "alibi_slopes"},
+                                                                        {step.head_sink, "head_sink"},
+                                                                        {step.cells, "cells"},
+                                                                        {step.mask, "attn_mask"},
+                                                                        {step.mask_slopes, "mask_slopes"}});
+    return step;
+}
+
+void expect_layer(const winnow_cache& cache, int64_t layer) {
+    expect_count("layer", layer, cache.request.shape.layers - 1, 0);
+}
+
+void expect_head(const winnow_cache& cache, int64_t head) {
+    expect_count("head", head, cache.request.shape.kv_heads - 1, 0);
+}
+
+void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequence) {
+    expect_count(name, sequence, cache.request.max_sequences - 1, 0);
+}
+
+void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens) {
+    expect_count(name, tokens, request.shape.context, 0);
+}
+
+void expect_range(int64_t begin, int64_t end) {
+    expect_count("begin", begin, most_tokens, 0);
+    if (end == -1 || (end >= begin && end <= most_tokens)) return;
+    invalid("end is " + std::to_string(end) + ", expected -1 or begin, " + std::to_string(begin) + ", to " +
+            std::to_string(most_tokens));
+}
+
+void expect_delta(int64_t delta) { expect_count("delta", delta, most_tokens, -most_tokens); }
+
+void expect_number(const winnow_cache& cache, const char* name, int64_t number) {
+    const int64_t most = (cache.request.cells != 0 ? cache.request.cells : most_tokens) - 1;
+    if (number >= 0 && number <= most) return;
+    invalid(std::string(name) + " is " + std::to_string(number) + ", expected 0 to " + std::to_string(most));
+}
+
+} // namespace winnow::api

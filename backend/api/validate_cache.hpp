@@ -1,0 +1,22 @@
+// What the cache functions of the table take, checked: each failure names the argument, what it was and what was
+// expected. Which function it was is said by on_cache and its like (cache.cpp).
+#pragma once
+
+#include <string>
+
+#include "api/handles.hpp"
+
+namespace winnow::api {
+
+cache::CacheRequest to_cache_request(const winnow_cache_desc* desc);
+cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_step_desc* desc);
+
+void expect_layer(const winnow_cache& cache, int64_t layer);
+void expect_head(const winnow_cache& cache, int64_t head);
+void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequence);
+void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens);
+void expect_range(int64_t begin, int64_t end); // end -1: without an end
+void expect_delta(int64_t delta);
+void expect_number(const winnow_cache& cache, const char* name, int64_t number); // a position or a cell
+
+} // namespace winnow::api

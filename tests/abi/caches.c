@@ -1,0 +1,288 @@
+/* The cache functions of version 0.3: their structs in every length, their extensions and flags, NULL wherever an
+ * argument can be, outputs that a refused call leaves alone, and what is never written beyond the caller's room.
+ */
+#include <string.h>
+
+#include "abi.h"
+
+/* One layer, one KV head, two query heads of 16 numbers, and a token for it, with outputs in between canaries. */
+typedef struct cache_work {
+    winnow_cache *cache;
+    float k[16], v[16], q[32];
+    uint32_t before[4];
+    float out[32];
+    uint32_t after[4];
+    winnow_tensor k_view, v_view, q_view, out_view;
+    LONGER(winnow_cache_desc) desc;
+    LONGER(winnow_cache_step_desc) step;
+} cache_work;
+
+static const uint32_t canary = 0xdeadbeefu;
+static const float untouched = -77;
+
+static winnow_tensor row_of(float *data, int64_t heads) {
+    winnow_tensor tensor;
+    memset(&tensor, 0, sizeof tensor);
+    tensor.struct_size = sizeof tensor;
+    tensor.type = WINNOW_TYPE_F32;
+    tensor.data = data;
+    tensor.shape[0] = tensor.shape[2] = 1;
+    tensor.shape[1] = heads;
+    tensor.shape[3] = 16;
+    tensor.stride[0] = 64 * heads;
+    tensor.stride[1] = tensor.stride[2] = 64;
+    tensor.stride[3] = 4;
+    return tensor;
+}
+
+static void fill_out(cache_work *work) {
+    int i;
+    for (i = 0; i < 32; ++i) work->out[i] = untouched;
+    for (i = 0; i < 4; ++i) work->before[i] = work->after[i] = canary;
+}
+
+static void prepare(cache_work *work) {
+    int i;
+    memset(work, 0, sizeof *work);
+    for (i = 0; i < 16; ++i) work->k[i] = 1, work->v[i] = (float)i;
+    for (i = 0; i < 32; ++i) work->q[i] = 1;
+    fill_out(work);
+    work->k_view = row_of(work->k, 1);
+    work->v_view = row_of(work->v, 1);
+    work->q_view = row_of(work->q, 2);
+    work->out_view = row_of(work->out, 2);
+    work->desc.first.struct_size = sizeof work->desc.first;
+    work->desc.first.config = "none:k=f16,v=f16";
+    work->desc.first.layers = work->desc.first.kv_num_heads = 1;
+    work->desc.first.q_num_heads = 2;
+    work->desc.first.head_size = 16;
+    work->desc.first.context = 256;
+    work->step.first.struct_size = sizeof work->step.first;
+    work->step.first.k = &work->k_view;
+    work->step.first.v = &work->v_view;
+    work->step.first.q = &work->q_view;
+    work->step.first.out = &work->out_view;
+}
+
+/* 1: out is the one value of the cache; 0: it is as prepared; -1: neither, or a canary fell. */
+static int result_of(const cache_work *work) {
+    int i, is_value = 1, is_untouched = 1;
+    for (i = 0; i < 4; ++i)
+        if (work->before[i] != canary || work->after[i] != canary) return -1;
+    for (i = 0; i < 32; ++i) {
+        is_value = is_value && work->out[i] == (float)(i % 16);
+        is_untouched = is_untouched && work->out[i] == untouched;
+    }
+    return is_value ? 1 : is_untouched ? 0 : -1;
+}
+
+static uint64_t tokens_of(const abi_backend *backend, winnow_cache *cache) {
+    winnow_cache_stats stats;
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = sizeof stats;
+    return backend->api->cache_stats(cache, &stats) == WINNOW_OK ? stats.tokens : UINT64_MAX;
+}
+
+/* ---- Structs ------------------------------------------------------------------------------------------------------
+ */
+
+/* create and estimate read the same description; -1: they disagree, or a refused call gave something out. */
+static int32_t call_create(const abi_backend *backend, void *data) {
+    cache_work *work = (cache_work *)data;
+    winnow_cache *cache = NULL;
+    winnow_cache_stats stats;
+    int32_t status, estimated;
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = sizeof stats;
+    estimated = backend->api->cache_estimate(backend->context, &work->desc.first, 100, &stats, NULL, 0);
+    status = backend->api->cache_create(backend->context, &work->desc.first, &cache);
+    if (status != estimated || (cache != NULL) != (status == WINNOW_OK)) return -1;
+    if ((stats.bytes != 0) != (status == WINNOW_OK)) return -1;
+    if (status == WINNOW_OK && backend->api->cache_destroy(cache) != WINNOW_OK) return -1;
+    return status;
+}
+
+/* One step of an empty cache; -1: a refused one left a trace, or a good one a wrong result. */
+static int32_t call_step(const abi_backend *backend, void *data) {
+    cache_work *work = (cache_work *)data;
+    int32_t status = backend->api->cache_step(work->cache, &work->step.first, NULL);
+    const int is_ok = status == WINNOW_OK;
+    if (backend->api->finish(backend->context) != WINNOW_OK) return -1;
+    if (result_of(work) != is_ok || tokens_of(backend, work->cache) != (uint64_t)is_ok) status = -1;
+    fill_out(work);
+    return backend->api->cache_reset(work->cache) == WINNOW_OK ? status : -1;
+}
+
+static int32_t fill_estimate(const abi_backend *backend, void *target) {
+    cache_work work;
+    prepare(&work);
+    return backend->api->cache_estimate(backend->context, &work.desc.first, 100, (winnow_cache_stats *)target, NULL, 0);
+}
+
+static winnow_cache *cache_to_look_at;
+static int32_t fill_stats(const abi_backend *backend, void *target) {
+    return backend->api->cache_stats(cache_to_look_at, (winnow_cache_stats *)target);
+}
+
+static void check_structs(abi_run *run, const abi_backend *backend, cache_work *work) {
+    winnow_extension extension;
+    abi_read_case what;
+    what.data = work;
+    what.struct_size = &work->desc.first.struct_size;
+    what.size = what.least = sizeof work->desc.first;
+    what.tail = work->desc.tail;
+    what.call = call_create;
+    abi_check_read(run, backend, &what);
+    what.struct_size = &work->step.first.struct_size;
+    what.size = what.least = sizeof work->step.first;
+    what.tail = work->step.tail;
+    what.call = call_step;
+    abi_check_read(run, backend, &what);
+
+    work->desc.first.flags = work->step.first.flags = 1;
+    EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    work->desc.first.flags = work->step.first.flags = 0;
+    memset(&extension, 0, sizeof extension);
+    extension.struct_size = sizeof extension;
+    extension.type = 0x7ffffff1u;
+    work->desc.first.next = work->step.first.next = &extension;
+    EXPECT_STATUS(call_create(backend, work), WINNOW_OK);
+    EXPECT_STATUS(call_step(backend, work), WINNOW_OK);
+    extension.flags = WINNOW_EXTENSION_REQUIRED;
+    EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    work->desc.first.next = work->step.first.next = NULL;
+
+    abi_check_fill(run, backend, fill_estimate, sizeof(winnow_cache_stats), sizeof(winnow_cache_stats));
+    cache_to_look_at = work->cache;
+    abi_check_fill(run, backend, fill_stats, sizeof(winnow_cache_stats), sizeof(winnow_cache_stats));
+}
+
+/* ---- NULL ---------------------------------------------------------------------------------------------------------
+ */
+
+/* Every function with every pointer missing that has to be there. The message of an estimate need not be. */
+static void check_null(abi_run *run, const abi_backend *backend, cache_work *work) {
+    const int32_t invalid = WINNOW_ERROR_INVALID_ARGUMENT;
+    const winnow_api *api = backend->api;
+    winnow_context *context = backend->context;
+    winnow_cache *cache = work->cache, *made = NULL;
+    winnow_event *event = NULL;
+    winnow_cache_stats stats;
+    int32_t position = -77;
+    float importance = -77;
+    int64_t anchor = 0;
+    uint64_t count = 77;
+    char text[8] = "######";
+    size_t size = sizeof text;
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = sizeof stats;
+    EXPECT_STATUS(api->cache_create(NULL, &work->desc.first, &made), invalid);
+    EXPECT_STATUS(api->cache_create(context, NULL, &made), invalid);
+    EXPECT_STATUS(api->cache_create(context, &work->desc.first, NULL), invalid);
+    EXPECT(made == NULL);
+    EXPECT_STATUS(api->cache_destroy(NULL), WINNOW_OK);
+    EXPECT_STATUS(api->cache_estimate(NULL, &work->desc.first, 1, &stats, NULL, 0), invalid);
+    EXPECT_STATUS(api->cache_estimate(context, NULL, 1, &stats, NULL, 0), invalid);
+    EXPECT_STATUS(api->cache_estimate(context, &work->desc.first, 1, NULL, NULL, 0), invalid);
+    EXPECT_STATUS(api->cache_step(NULL, &work->step.first, &event), invalid);
+    EXPECT_STATUS(api->cache_step(cache, NULL, &event), invalid);
+    EXPECT(event == NULL);
+    EXPECT_STATUS(api->cache_reserve(NULL, 0, 1), invalid);
+    EXPECT_STATUS(api->cache_truncate(NULL, 0, 0), invalid);
+    EXPECT_STATUS(api->cache_remove(NULL, 0, 0, -1), invalid);
+    EXPECT_STATUS(api->cache_copy(NULL, 0, 0), invalid);
+    EXPECT_STATUS(api->cache_shift(NULL, 0, 0, -1, 1), invalid);
+    EXPECT_STATUS(api->cache_reset(NULL), invalid);
+    EXPECT_STATUS(api->cache_save(NULL, "never_written"), invalid);
+    EXPECT_STATUS(api->cache_save(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_load(NULL, "never_read"), invalid);
+    EXPECT_STATUS(api->cache_load(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_stats(NULL, &stats), invalid);
+    EXPECT_STATUS(api->cache_stats(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_positions(NULL, 0, 0, 0, &position, 1, &count), invalid);
+    EXPECT_STATUS(api->cache_positions(cache, 0, 0, 0, NULL, 1, &count), invalid);
+    EXPECT_STATUS(api->cache_positions(cache, 0, 0, 0, &position, 1, NULL), invalid);
+    EXPECT_STATUS(api->cache_importance(NULL, 0, 0, 0, &importance, 1, &count), invalid);
+    EXPECT_STATUS(api->cache_importance(cache, 0, 0, 0, NULL, 1, &count), invalid);
+    EXPECT_STATUS(api->cache_importance(cache, 0, 0, 0, &importance, 1, NULL), invalid);
+    EXPECT(position == -77 && importance == -77 && count == 77);
+    EXPECT_STATUS(api->cache_set_config(NULL, "winnow"), invalid);
+    EXPECT_STATUS(api->cache_set_config(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_get_config(NULL, text, &size), invalid);
+    EXPECT_STATUS(api->cache_get_config(cache, text, NULL), invalid);
+    EXPECT(size == sizeof text && strcmp(text, "######") == 0);
+    EXPECT_STATUS(api->cache_set_pressure(NULL, 0), invalid);
+    EXPECT_STATUS(api->cache_anchor(NULL, 0, &anchor, 1), invalid);
+    EXPECT_STATUS(api->cache_anchor(cache, 0, NULL, 1), invalid);
+    EXPECT_STATUS(api->cache_anchor(cache, 0, NULL, 0), WINNOW_OK);
+    EXPECT(result_of(work) == 0 && tokens_of(backend, cache) == 0);
+}
+
+/* ---- Outputs of a size that the caller names ----------------------------------------------------------------------
+ */
+
+static void check_config_text(abi_run *run, const abi_backend *backend, winnow_cache *cache) {
+    const winnow_api *api = backend->api;
+    size_t needed = 0, size, at;
+    char text[64];
+    EXPECT_STATUS(api->cache_get_config(cache, NULL, &needed), WINNOW_OK);
+    EXPECT(needed == sizeof "none");
+    size = sizeof text; /* NULL only asks, whatever size says */
+    EXPECT_STATUS(api->cache_get_config(cache, NULL, &size), WINNOW_OK);
+    EXPECT(size == needed);
+    for (at = 0; at < sizeof "none" + 2; ++at) {
+        const int fits = at >= needed;
+        memset(text, '#', sizeof text);
+        size = at;
+        EXPECT_STATUS(api->cache_get_config(cache, text, &size), WINNOW_OK);
+        EXPECT(size == needed);
+        EXPECT(fits ? strcmp(text, "none") == 0 : text[0] == '#');
+        EXPECT(text[needed] == '#');
+    }
+}
+
+/* Appends a token five times, and looks at them with room for each number of positions. */
+static void check_positions(abi_run *run, const abi_backend *backend, cache_work *work) {
+    int32_t positions[8];
+    uint64_t capacity, count, at;
+    for (at = 0; at < 5; ++at) EXPECT_STATUS(backend->api->cache_step(work->cache, &work->step.first, NULL), WINNOW_OK);
+    count = 77;
+    EXPECT_STATUS(backend->api->cache_positions(work->cache, 0, 0, 0, NULL, 0, &count), WINNOW_OK);
+    EXPECT(count == 5);
+    for (capacity = 1; capacity <= 8; ++capacity) {
+        for (at = 0; at < 8; ++at) positions[at] = -77;
+        count = 77;
+        EXPECT_STATUS(backend->api->cache_positions(work->cache, 0, 0, 0, positions, capacity, &count), WINNOW_OK);
+        EXPECT(count == 5);
+        for (at = 0; at < 8; ++at) EXPECT(positions[at] == (at < capacity && at < 5 ? (int32_t)at : -77));
+    }
+}
+
+void check_caches(abi_run *run) {
+    abi_backend backend = abi_open_context(run);
+    winnow_event *event = NULL;
+    cache_work work;
+    if (backend.api && backend.api->version >= WINNOW_MAKE_VERSION(0, 3)) {
+        int32_t status;
+        prepare(&work);
+        status = backend.api->cache_create(backend.context, &work.desc.first, &work.cache);
+        if ((run->is_complete || status != WINNOW_ERROR_UNIMPLEMENTED) && EXPECT_STATUS(status, WINNOW_OK)) {
+            check_structs(run, &backend, &work);
+            check_null(run, &backend, &work);
+            check_config_text(run, &backend, work.cache);
+            check_positions(run, &backend, &work);
+            EXPECT_STATUS(backend.api->cache_step(work.cache, &work.step.first, &event), WINNOW_OK);
+            EXPECT(event != NULL);
+            EXPECT_STATUS(backend.api->event_wait(event), WINNOW_OK);
+            EXPECT_STATUS(backend.api->event_destroy(event), WINNOW_OK);
+            EXPECT(result_of(&work) == 1);
+            EXPECT_STATUS(backend.api->cache_destroy(work.cache), WINNOW_OK);
+            /* One that remains goes with its context. */
+            EXPECT_STATUS(backend.api->cache_create(backend.context, &work.desc.first, &work.cache), WINNOW_OK);
+            EXPECT_STATUS(backend.api->cache_step(work.cache, &work.step.first, NULL), WINNOW_OK);
+        }
+    }
+    abi_close(run, &backend);
+}
