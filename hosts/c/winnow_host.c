@@ -1,8 +1,9 @@
-/* winnow_host.c - the smallest useful host: one layer's keys and values go into an f16 cache that Winnow allocates,
- * one query token attends to them, and the output and the probabilities come back.
+/* winnow_host.c - the smallest useful hosts. Without an option: one layer's keys and values go into f16 buffers that
+ * Winnow allocates, one query token attends to them, and the output and the probabilities come back. With --cache:
+ * Winnow has the keys and values, and stays inside a budget while tokens come and come.
  *
- *     winnow_host [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
- *                                        DEVICE: "cpu", "gpu", a number, or a part of a name
+ *     winnow_host [--cache] [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
+ *                                                  DEVICE: "cpu", "gpu", a number, or a part of a name
  *
  * A runtime does the same once per layer and token. Only winnow.h and the loader are needed.
  */
@@ -54,28 +55,14 @@ static winnow_buffer *allocate(uint64_t size) {
     return buffer;
 }
 
-int main(int argc, char **argv) {
+/* One step of one layer, over rows that the host keeps: append, then attend. */
+static void attend_once(void) {
     static float k[KV_HEADS][TOKENS][HEAD_SIZE], v[KV_HEADS][TOKENS][HEAD_SIZE], q[Q_HEADS][HEAD_SIZE];
     static float out[Q_HEADS][HEAD_SIZE], scores[Q_HEADS][TOKENS];
     int32_t slots[TOKENS] = {0, 1, 2, 3, 4}; /* the cache's row that each token goes to */
     const uint64_t cache_size = (uint64_t)KV_HEADS * SLOTS * HEAD_SIZE * 2;
     char message[512];
     int h, t, i;
-
-    /* Load a backend and make a context on a device. */
-    winnow_library library;
-    winnow_context_desc context_desc;
-    winnow_device_info info;
-    check(winnow_library_open(argc > 1 ? argv[1] : NULL, NULL, &library, message, sizeof message), "load", message);
-    api = library.api;
-    memset(&context_desc, 0, sizeof context_desc);
-    context_desc.struct_size = sizeof context_desc;
-    context_desc.device = argc > 2 ? argv[2] : NULL;
-    check(api->context_create(&context_desc, &context, message, sizeof message), "context_create", message);
-    memset(&info, 0, sizeof info);
-    info.struct_size = sizeof info;
-    check(api->context_info(context, &info), "context_info", NULL);
-    printf("backend %s %s, device %s (%s)\n", api->backend_name, api->backend_version, info.name, info.platform);
 
     /* Token t's key points along axis t and its value is t everywhere (100 + t in KV head 1); query head h points along
      * axis h, so that it sees token h with a logit of 16 / sqrt(64) = 2 and the others with 0. */
@@ -127,6 +114,95 @@ int main(int argc, char **argv) {
     }
     check(api->buffer_destroy(k_buffer), "buffer_destroy", NULL);
     check(api->buffer_destroy(v_buffer), "buffer_destroy", NULL);
+}
+
+/* Some hundred tokens through a cache of 64: what is not attended to is given up, layer by layer and head by head. */
+static void drive_cache(void) {
+    enum { LAYERS = 2, LENGTH = 600, NEEDLE = 100 };
+    static float k[KV_HEADS][HEAD_SIZE], v[KV_HEADS][HEAD_SIZE], q[Q_HEADS][HEAD_SIZE], out[Q_HEADS][HEAD_SIZE];
+    winnow_tensor k_view = view(WINNOW_TYPE_F32, 4, NULL, k, KV_HEADS, 1, HEAD_SIZE);
+    winnow_tensor v_view = view(WINNOW_TYPE_F32, 4, NULL, v, KV_HEADS, 1, HEAD_SIZE);
+    winnow_tensor q_view = view(WINNOW_TYPE_F32, 4, NULL, q, Q_HEADS, 1, HEAD_SIZE);
+    winnow_tensor out_view = view(WINNOW_TYPE_F32, 4, NULL, out, Q_HEADS, 1, HEAD_SIZE);
+    winnow_cache *cache = NULL;
+    winnow_cache_desc desc;
+    winnow_cache_stats estimate, stats;
+    winnow_cache_step_desc step;
+    int32_t kept[LENGTH];
+    uint64_t count = 0;
+    char config[256], message[512];
+    size_t size = sizeof config;
+    int h, t, i;
+
+    /* The string says who stays, how many, and how they are stored: docs/policies.md. */
+    memset(&desc, 0, sizeof desc);
+    desc.struct_size = sizeof desc;
+    desc.config = "h2o:budget=64,k=q8_0,v=q8_0";
+    desc.layers = LAYERS;
+    desc.q_num_heads = Q_HEADS, desc.kv_num_heads = KV_HEADS, desc.head_size = HEAD_SIZE;
+    desc.context = LENGTH;
+    memset(&estimate, 0, sizeof estimate);
+    estimate.struct_size = sizeof estimate;
+    check(api->cache_estimate(context, &desc, LENGTH, &estimate, message, sizeof message), "cache_estimate", message);
+    check(api->cache_create(context, &desc, &cache), "cache_create", NULL);
+
+    /* Token t's value is t. Every query looks along axis 0, where only the key of token NEEDLE points. */
+    memset(&step, 0, sizeof step);
+    step.struct_size = sizeof step;
+    step.k = &k_view, step.v = &v_view, step.q = &q_view, step.out = &out_view;
+    for (h = 0; h < Q_HEADS; ++h) q[h][0] = 64.0f;
+    for (t = 0; t < LENGTH; ++t) {
+        memset(k, 0, sizeof k);
+        for (h = 0; h < KV_HEADS; ++h) {
+            k[h][t == NEEDLE ? 0 : 1 + t % (HEAD_SIZE - 1)] = 1.0f;
+            for (i = 0; i < HEAD_SIZE; ++i) v[h][i] = (float)t;
+        }
+        for (step.layer = 0; step.layer < LAYERS; ++step.layer)
+            check(api->cache_step(cache, &step, NULL), "cache_step", NULL);
+        check(api->finish(context), "finish", NULL); /* before k and v change */
+    }
+
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = sizeof stats;
+    check(api->cache_stats(cache, &stats), "cache_stats", NULL);
+    check(api->cache_get_config(cache, config, &size), "cache_get_config", NULL);
+    check(api->cache_positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
+    printf("cache %s: %llu tokens in %llu steps\n", config, (unsigned long long)stats.tokens,
+           (unsigned long long)stats.steps);
+    printf("bytes: %llu, estimated %llu, in F16 %llu\n", (unsigned long long)stats.bytes,
+           (unsigned long long)estimate.bytes, (unsigned long long)stats.original_bytes);
+    printf("given up: %llu over layers and heads, in %llu judgements\n", (unsigned long long)stats.evictions,
+           (unsigned long long)stats.flushes);
+    printf("output %.2f, from the %llu tokens that layer 0, head 0 kept:", out[0][0], (unsigned long long)count);
+    for (i = 0; i < (int)count; ++i) printf(" %d", (int)kept[i]);
+    printf("\n");
+    check(api->cache_destroy(cache), "cache_destroy", NULL);
+}
+
+int main(int argc, char **argv) {
+    const int with_cache = argc > 1 && strcmp(argv[1], "--cache") == 0;
+    const char *backend = argc > 1 + with_cache ? argv[1 + with_cache] : NULL;
+    char message[512];
+    winnow_library library;
+    winnow_context_desc context_desc;
+    winnow_device_info info;
+
+    /* Load a backend and make a context on a device. */
+    check(winnow_library_open(backend, NULL, &library, message, sizeof message), "load", message);
+    api = library.api;
+    memset(&context_desc, 0, sizeof context_desc);
+    context_desc.struct_size = sizeof context_desc;
+    context_desc.device = argc > 2 + with_cache ? argv[2 + with_cache] : NULL;
+    check(api->context_create(&context_desc, &context, message, sizeof message), "context_create", message);
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    check(api->context_info(context, &info), "context_info", NULL);
+    printf("backend %s %s, device %s (%s)\n", api->backend_name, api->backend_version, info.name, info.platform);
+
+    if (with_cache)
+        drive_cache();
+    else
+        attend_once();
     check(api->context_destroy(context), "context_destroy", NULL);
     winnow_library_close(&library);
     return 0;

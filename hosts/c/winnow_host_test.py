@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 TOKENS, Q_HEADS, LOGIT = 5, 4, 2.0
+LENGTH, BUDGET, NEEDLE, CACHE_LOGIT = 600, 64, 100, 8.0
 
 
 def run(*command):
@@ -21,6 +22,33 @@ def expected(head):
     scores = [(math.exp(LOGIT) if token == head else 1.0) / total for token in range(TOKENS)]
     value = sum(score * (100 * (head // 2) + token) for token, score in enumerate(scores))
     return value, scores
+
+
+def field(pattern, text):
+    match = re.search(pattern, text, re.M)
+    assert match, f"no line matches {pattern}"
+    return match
+
+
+def check_cache(program, backend):
+    """The cache kept the token that every query looked at, stayed inside its budget, and cost what was estimated."""
+    result = run(program, "--cache", backend)
+    print(result.stdout + result.stderr)
+    assert result.returncode == 0, f"exit status {result.returncode}"
+    tokens, steps = map(int, field(r"^cache h2o:\S+: (\d+) tokens in (\d+) steps$", result.stdout).groups())
+    assert (tokens, steps) == (LENGTH, 2 * LENGTH), f"{tokens} tokens in {steps} steps"
+    pattern = r"^bytes: (\d+), estimated (\d+), in F16 (\d+)$"
+    used, estimated, original = map(int, field(pattern, result.stdout).groups())
+    assert used == estimated and used < original / 4, f"{used} bytes, estimated {estimated}, of {original}"
+    output, count, kept = field(r"^output (\S+), from the (\d+) tokens .+ kept: (.+)$", result.stdout).groups()
+    kept = [int(token) for token in kept.split()]
+    assert len(kept) == int(count) <= BUDGET, f"{count} tokens kept, the budget is {BUDGET}"
+    assert {0, 1, 2, 3, NEEDLE, LENGTH - 1} <= set(kept), "sinks, the needle and the newest have to stay"
+    weight = math.exp(CACHE_LOGIT)
+    expected_output = (weight * NEEDLE + sum(kept) - NEEDLE) / (weight + len(kept) - 1)
+    assert abs(float(output) - expected_output) < 0.02 * expected_output, f"output {output}, not {expected_output:.2f}"
+    evictions = int(field(r"^given up: (\d+) ", result.stdout)[1])
+    assert evictions >= 4 * (LENGTH - BUDGET), f"{evictions} given up"  # 2 layers with 2 KV heads
 
 
 def main():
@@ -38,6 +66,8 @@ def main():
         assert abs(float(output) - value) < 2e-3, f"head {head}: output {output}, expected {value:.3f}"
         for given, wanted in zip(scores.split(), probabilities, strict=True):
             assert abs(float(given) - wanted) < 2e-4, f"head {head}: score {given}, expected {wanted:.4f}"
+
+    check_cache(program, backend)
 
     missing = run(program, "no_such_backend")
     assert missing.returncode == 1 and "no_such_backend" in missing.stderr, "a missing backend has to be reported"
