@@ -157,7 +157,8 @@ bool Record::shift(Range numbers, int64_t delta, int64_t limit) {
     for (int64_t& number : sinks_)
         if (number >= 0 && numbers.contains(number)) number += delta;
     for (int64_t& number : newest_)
-        if (numbers.contains(original(number))) number += number < 0 ? -delta : delta;
+        if (numbers.contains(original(number)))
+            number = number < 0 ? ~std::clamp<int64_t>(~number + delta, 0, limit) : number + delta;
     ranges_ = std::move(shifted);
     return true;
 }
@@ -170,7 +171,7 @@ bool Record::restore(const Saved& saved, int64_t most_newest, int64_t limit) {
     const auto is_below = [](int64_t number, int64_t least, int64_t end) { return number >= least && number < end; };
     const int64_t numbers = cells_.empty() ? limit : static_cast<int64_t>(cells_.size());
     const auto newest = static_cast<int64_t>(saved.newest.size());
-    bool fits = is_below(saved.next, 0, limit + 1) && is_below(saved.moved, 0, limit + 1) && newest <= most_newest &&
+    bool fits = is_below(saved.next, 0, limit + 1) && saved.moved >= 0 && newest <= most_newest &&
                 saved.cells.size() == cells_.size() && saved.sinks.size() == sinks_.size();
     int64_t end = -1; // ranges do not touch
     for (const Range& range : saved.ranges) {
@@ -179,7 +180,7 @@ bool Record::restore(const Saved& saved, int64_t most_newest, int64_t limit) {
     }
     for (const int32_t position : saved.cells) fits = fits && is_below(position, -1, saved.next);
     for (const int64_t number : saved.sinks) fits = fits && is_below(number, -1, numbers);
-    for (const int64_t number : saved.newest) fits = fits && is_below(original(number), 0, numbers);
+    for (const int64_t number : saved.newest) fits = fits && is_below(number, -limit - 1, numbers);
     if (!fits) return false;
     next_ = saved.next;
     moved_ = saved.moved;
