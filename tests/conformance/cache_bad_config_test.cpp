@@ -1,0 +1,228 @@
+// Configurations, descriptions and files that no cache can be made of: refused with a text that quotes what was given
+// and names what there is instead.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache_bad_input.hpp"
+#include "cache_registration.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// ---- Configurations ------------------------------------------------------------------------------------------------
+
+struct BadConfig {
+    const char* name;
+    const char* config;
+    std::vector<const char*> quoted; // what the message has to quote: what was given, and what there is instead
+};
+
+const std::vector<BadConfig>& bad_configs() {
+    static const std::vector<BadConfig> all = {
+        {"unknown_policy",
+         "snapkv:budget=64",
+         {"\"snapkv\"", "none", "window", "random", "scissorhands", "h2o", "hierarchical", "adaptive_budget",
+          "winnow"}},
+        {"capital_letters", "H2O", {"\"H2O\"", "h2o"}},
+        {"unknown_key", "h2o:budget=64,colour=1", {"\"colour\"", "budget", "heavy", "recent", "alpha", "ring"}},
+        {"key_of_another_policy", "window:heavy=1/2", {"\"heavy\"", "budget", "sink"}},
+        {"unknown_format", "h2o:k=q9_0", {"q9_0", "turbo4", "q8_0", "f16"}},
+        {"not_a_number", "h2o:alpha=much", {"alpha", "much"}},
+        {"no_value", "h2o:budget", {"\"budget\"", "key=value"}},
+        {"twice", "h2o:budget=64,budget=32", {"budget", "twice"}},
+        {"share_above_1", "h2o:budget=3/2", {"budget", "3/2"}},
+        {"less_than_the_sinks", "h2o:budget=4", {"budget=4", "sink=4"}},
+        {"trailing_comma", "h2o:budget=64,", {"key=value"}},
+    };
+    return all;
+}
+
+void expect_quoted(const BadConfig& bad, const std::string& message) {
+    EXPECT_TRUE(names_argument(message, "config")) << message;
+    for (const char* quoted : bad.quoted)
+        EXPECT_NE(message.find(quoted), std::string::npos) << "without " << quoted << ": " << message;
+}
+
+// create, estimate and set_config refuse it alike.
+void expect_refused(const BadConfig& bad) {
+    winnow_cache_desc desc = misused_cache(false);
+    desc.config = bad.config;
+    winnow_cache* cache = nullptr;
+    EXPECT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(cache, nullptr);
+    const std::string created = subject().message();
+    expect_quoted(bad, created);
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    stats.bytes = 77;
+    char message[1024] = "";
+    EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, 10, &stats, message, sizeof message),
+              WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(stats.bytes, 77u);
+    expect_quoted(bad, message);
+    EXPECT_EQ(subject().message(), created) << "estimate left its message in the context";
+    expect_refused(CacheFault{"", "config", false, [&](winnow_cache* victim) {
+                                  const int32_t status = subject().api().cache_set_config(victim, bad.config);
+                                  expect_quoted(bad, subject().message());
+                                  return status;
+                              }});
+}
+
+// What a cache that exists cannot become.
+void add_changes(std::vector<CacheFault>& all) {
+    const std::pair<const char*, const char*> changes[] = {
+        {"another_format", "h2o:budget=64,k=q4_0,v=q4_0,ring=16,grace=0"},
+        {"another_ring", "h2o:budget=64,k=q8_0,v=q4_0,ring=32,grace=0"},
+        {"other_sinks", "h2o:budget=64,k=q8_0,v=q4_0,ring=16,grace=0,sink=2"},
+        {"centring", "h2o:budget=64,k=q8_0,v=q4_0,ring=16,grace=0,center=on"},
+        {"no_importance", "window:budget=64,k=q8_0,v=q4_0,ring=16"},
+        {"a_budget_below_the_ring", "h2o:budget=18,k=q8_0,v=q4_0,ring=16,grace=0"},
+    };
+    for (const auto& [name, config] : changes)
+        all.push_back({name, "config", false,
+                       [config = config](winnow_cache* c) { return subject().api().cache_set_config(c, config); }});
+}
+
+// ---- Descriptions --------------------------------------------------------------------------------------------------
+
+struct BadDescription {
+    const char* name;
+    const char* argument;
+    std::function<void(winnow_cache_desc&)> damage;
+};
+
+const std::vector<BadDescription>& bad_descriptions() {
+    static const double profile[3 * misused_layers] = {1, 2, std::numeric_limits<double>::quiet_NaN(), 4, 5, 6};
+    constexpr int64_t huge = std::numeric_limits<int64_t>::max();
+    static const std::vector<BadDescription> all = {
+        {"no_layers", "layers", [](winnow_cache_desc& d) { d.layers = 0; }},
+        {"layers_below_0", "layers", [](winnow_cache_desc& d) { d.layers = -1; }},
+        {"layers_without_end", "layers", [](winnow_cache_desc& d) { d.layers = huge; }},
+        {"no_kv_heads", "kv_num_heads", [](winnow_cache_desc& d) { d.kv_num_heads = 0; }},
+        {"no_query_heads", "q_num_heads", [](winnow_cache_desc& d) { d.q_num_heads = 0; }},
+        {"query_heads_between", "q_num_heads", [](winnow_cache_desc& d) { d.q_num_heads = 3; }},
+        {"no_head_size", "head_size", [](winnow_cache_desc& d) { d.head_size = 0; }},
+        {"v_head_size_below_0", "v_head_size", [](winnow_cache_desc& d) { d.v_head_size = -32; }},
+        {"no_context", "context", [](winnow_cache_desc& d) { d.context = 0; }},
+        {"context_without_end", "context", [](winnow_cache_desc& d) { d.context = huge; }},
+        {"sequences_below_0", "max_sequences", [](winnow_cache_desc& d) { d.max_sequences = -1; }},
+        {"cells_below_0", "cells", [](winnow_cache_desc& d) { d.cells = -1; }},
+        {"cells_without_end", "cells", [](winnow_cache_desc& d) { d.cells = huge; }},
+        {"profile_nan", "profile", [](winnow_cache_desc& d) { d.profile = profile; }},
+        {"no_profile", "profile", [](winnow_cache_desc& d) { d.config = "adaptive_budget:budget=64"; }},
+        {"head_size_of_no_block", "head_size", [](winnow_cache_desc& d) { d.head_size = 24; }},
+        {"more_than_the_memory_of_the_world", "bytes",
+         [](winnow_cache_desc& d) {
+             d.config = "none:k=f32,v=f32";
+             d.layers = d.head_size = d.kv_num_heads = d.q_num_heads = 1 << 16;
+             d.context = 1 << 30;
+         }},
+    };
+    return all;
+}
+
+void expect_refused(const BadDescription& bad) {
+    winnow_cache_desc desc = misused_cache(false);
+    bad.damage(desc);
+    winnow_cache* cache = nullptr;
+    EXPECT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(cache, nullptr);
+    EXPECT_TRUE(names_argument(subject().message(), bad.argument)) << subject().message();
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    stats.bytes = 77;
+    char message[1024] = "";
+    EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, 1, &stats, message, sizeof message),
+              WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(names_argument(message, bad.argument)) << message;
+    EXPECT_EQ(stats.bytes, 77u);
+}
+
+void expect_bad_estimates_refused() {
+    const winnow_cache_desc desc = misused_cache(false);
+    for (const int64_t tokens : {int64_t{-1}, misused_context + 1}) {
+        winnow_cache_stats stats{};
+        stats.struct_size = sizeof stats;
+        stats.bytes = 77;
+        char message[256] = "";
+        EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, tokens, &stats, message, sizeof message),
+                  WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT_TRUE(names_argument(message, "tokens")) << message;
+        EXPECT_EQ(stats.bytes, 77u);
+    }
+}
+
+// More than any machine has: refused for that, and the cache is as it was.
+void expect_too_much_memory_refused() {
+    winnow_cache_desc desc = misused_cache(false);
+    desc.config = "none:k=f32,v=f32";
+    desc.layers = 1;
+    desc.q_num_heads = desc.kv_num_heads = 64;
+    desc.head_size = 1024;
+    desc.context = 1 << 30;
+    winnow_cache* cache = nullptr;
+    ASSERT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), WINNOW_OK) << subject().message();
+    winnow_cache_stats before{}, after{};
+    before.struct_size = after.struct_size = sizeof before;
+    EXPECT_EQ(subject().api().cache_stats(cache, &before), WINNOW_OK);
+    EXPECT_EQ(subject().api().cache_reserve(cache, 1, desc.context), WINNOW_ERROR_OUT_OF_MEMORY);
+    EXPECT_NE(subject().message(), "");
+    EXPECT_EQ(subject().api().cache_stats(cache, &after), WINNOW_OK);
+    EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
+    EXPECT_EQ(subject().api().cache_reserve(cache, 1, 8), WINNOW_OK) << subject().message();
+    EXPECT_EQ(subject().api().cache_destroy(cache), WINNOW_OK);
+}
+
+// ---- Files ---------------------------------------------------------------------------------------------------------
+
+// What is no file of a cache, and where there is none. That damaged ones are refused is another test's business.
+void expect_bad_paths_refused() {
+    const std::filesystem::path folder = std::filesystem::path(testing::TempDir());
+    const std::string nowhere = folder / "winnow_no_such_folder" / "cache", text = folder / "winnow_no_cache.txt";
+    std::ofstream(text) << "This is not a cache.\n";
+    const auto expect = [&](const char* function, auto call, const std::string& path) {
+        expect_refused(CacheFault{"", path.empty() ? "path" : "cache", false, [&](winnow_cache* cache) {
+                                      const int32_t status = call(cache, path.c_str());
+                                      EXPECT_NE(status, WINNOW_OK) << function;
+                                      EXPECT_NE(subject().message().find(path), std::string::npos)
+                                          << subject().message();
+                                      return WINNOW_ERROR_INVALID_ARGUMENT; // which of the statuses is not documented
+                                  }});
+    };
+    expect("cache_save", subject().api().cache_save, "");
+    expect("cache_load", subject().api().cache_load, "");
+    expect("cache_save", subject().api().cache_save, nowhere);
+    expect("cache_load", subject().api().cache_load, nowhere);
+    expect("cache_load", subject().api().cache_load, text);
+    EXPECT_FALSE(std::filesystem::exists(nowhere));
+    std::filesystem::remove(text);
+}
+
+} // namespace
+
+void register_cache_bad_configs() {
+    register_cache_test("bad_input", "paths", __FILE__, __LINE__, expect_bad_paths_refused);
+    register_cache_test("bad_input", "too_much_memory", __FILE__, __LINE__, expect_too_much_memory_refused);
+    register_cache_test("bad_input", "estimates", __FILE__, __LINE__, expect_bad_estimates_refused);
+    for (const BadConfig& bad : bad_configs())
+        register_cache_test("bad_input", std::string("config_") + bad.name, __FILE__, __LINE__,
+                            [&bad] { expect_refused(bad); });
+    for (const BadDescription& bad : bad_descriptions())
+        register_cache_test("bad_input", std::string("create_") + bad.name, __FILE__, __LINE__,
+                            [&bad] { expect_refused(bad); });
+    std::vector<CacheFault> faults;
+    add_changes(faults);
+    for (const CacheFault& fault : faults)
+        register_cache_test("bad_input", std::string("set_config_") + fault.name, __FILE__, __LINE__,
+                            [fault] { expect_refused(fault); });
+}
+
+} // namespace winnow::conformance

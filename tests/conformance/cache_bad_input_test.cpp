@@ -1,0 +1,383 @@
+// Misuse of every function on a cache: the status is the documented one, the message names the argument, no output is
+// touched, and the cache is as it was: what can be seen of it has not changed, and the next step comes out as that of a
+// twin which was never misused.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "cache_bad_input.hpp"
+#include "cache_registration.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+constexpr int64_t layers = misused_layers, context = misused_context;
+constexpr int64_t q_heads = 4, kv_heads = 2, head_size = 32, sequences = 2, cells = 48;
+constexpr const char* counting_config = "h2o:budget=64,k=q8_0,v=q4_0,ring=16,grace=0";
+constexpr const char* cells_config = "window:budget=32,k=q8_0,v=q4_0,ring=16";
+constexpr float untouched = -77;
+
+// Host memory and a view of it.
+struct Numbers {
+    std::vector<float> values;
+    winnow_tensor view{};
+
+    Numbers(int64_t heads, int64_t tokens, int64_t elements, float seed) : values(size_t(heads * tokens * elements)) {
+        for (size_t at = 0; at < values.size(); ++at) values[at] = std::sin(seed + float(at) * 0.7f);
+        view.struct_size = sizeof view;
+        view.type = WINNOW_TYPE_F32;
+        view.data = values.data();
+        const std::array<int64_t, 4> shape = {1, heads, tokens, elements};
+        int64_t stride = sizeof(float);
+        for (int axis = 3; axis >= 0; stride *= shape[size_t(axis--)]) {
+            view.shape[axis] = shape[size_t(axis)];
+            view.stride[axis] = stride;
+        }
+    }
+};
+
+// A step in which everything is given, and good until it is damaged.
+struct StepCall {
+    Numbers k, v, q, out, scores, alibi, sink, mask, slopes;
+    std::vector<int32_t> cell_numbers;
+    winnow_tensor cell_view;
+    winnow_cache_step_desc desc{};
+
+    StepCall(int64_t tokens, bool by_cells, int64_t first_cell = 0)
+        : k(kv_heads, tokens, head_size, 1), v(kv_heads, tokens, head_size, 2), q(q_heads, tokens, head_size, 3),
+          out(q_heads, tokens, head_size, 0), scores(q_heads, tokens, by_cells ? cells : context, 0),
+          alibi(1, 1, q_heads, 4), sink(1, 1, q_heads, 5), mask(1, tokens, cells, 0), slopes(1, 1, q_heads, 6),
+          cell_numbers(size_t(tokens)), cell_view(Numbers(1, 1, tokens, 0).view) {
+        std::fill(out.values.begin(), out.values.end(), untouched);
+        std::fill(scores.values.begin(), scores.values.end(), untouched);
+        std::fill(mask.values.begin(), mask.values.end(), 0.0f);
+        for (int64_t token = 0; token < tokens; ++token) cell_numbers[size_t(token)] = int32_t(first_cell + token);
+        cell_view.type = WINNOW_TYPE_I32;
+        cell_view.data = cell_numbers.data();
+        desc.struct_size = sizeof desc;
+        desc.k = &k.view;
+        desc.v = &v.view;
+        desc.q = &q.view;
+        desc.out = &out.view;
+        desc.head_sink = &sink.view;
+        desc.scores_out = &scores.view;
+        if (by_cells) {
+            desc.cells = &cell_view;
+            desc.attn_mask = &mask.view;
+            desc.mask_slopes = &slopes.view;
+        } else {
+            desc.alibi_slopes = &alibi.view;
+        }
+    }
+    StepCall(const StepCall&) = delete;
+    StepCall& operator=(const StepCall&) = delete;
+
+    void without_k() { desc.k = desc.v = desc.cells = nullptr; }
+    void without_q() {
+        desc.q = desc.out = desc.alibi_slopes = desc.head_sink = desc.scores_out = nullptr;
+        desc.attn_mask = desc.mask_slopes = nullptr;
+    }
+    bool is_untouched() const {
+        const auto all = [](const std::vector<float>& values) {
+            return std::all_of(values.begin(), values.end(), [](float value) { return value == untouched; });
+        };
+        return all(out.values) && all(scores.values);
+    }
+};
+
+const winnow_api& api() { return subject().api(); }
+
+// A cache with some tokens in both sequences, more in the first than its budget holds.
+class Victim {
+public:
+    explicit Victim(bool by_cells) : by_cells_(by_cells) {
+        const winnow_cache_desc desc = misused_cache(by_cells);
+        EXPECT_EQ(api().cache_create(subject().context(), &desc, &cache), WINNOW_OK) << subject().message();
+        for (int64_t layer = 0; layer < layers; ++layer) {
+            append(layer, 0, by_cells ? 40 : 80, 0);
+            append(layer, 1, 10, 0);
+        }
+    }
+    ~Victim() { api().cache_destroy(cache); }
+    Victim(const Victim&) = delete;
+    Victim& operator=(const Victim&) = delete;
+
+    bool by_cells() const { return by_cells_; }
+
+    // Everything that can be seen of the cache.
+    std::string portrait() const {
+        winnow_cache_stats stats{};
+        stats.struct_size = sizeof stats;
+        EXPECT_EQ(api().cache_stats(cache, &stats), WINNOW_OK) << subject().message();
+        std::string text(reinterpret_cast<const char*>(&stats), sizeof stats);
+        for (int64_t sequence = 0; sequence < sequences; ++sequence)
+            for (int64_t layer = 0; layer < layers; ++layer)
+                for (int64_t head = 0; head < kv_heads; ++head) {
+                    std::array<int32_t, context> positions{};
+                    uint64_t count = 0;
+                    EXPECT_EQ(api().cache_positions(cache, sequence, layer, head, positions.data(), context, &count),
+                              WINNOW_OK)
+                        << subject().message();
+                    text.append(reinterpret_cast<const char*>(positions.data()), sizeof positions);
+                }
+        char config[512] = "";
+        size_t size = sizeof config;
+        EXPECT_EQ(api().cache_get_config(cache, config, &size), WINNOW_OK) << subject().message();
+        return text + config;
+    }
+    // What a good step gives in a layer.
+    std::vector<float> next(int64_t layer) {
+        StepCall call(1, by_cells_, cells - 1);
+        call.desc.layer = layer;
+        run(call);
+        std::vector<float> all = call.out.values;
+        all.insert(all.end(), call.scores.values.begin(), call.scores.values.end());
+        return all;
+    }
+
+    winnow_cache* cache = nullptr;
+
+private:
+    void append(int64_t layer, int64_t sequence, int64_t tokens, int64_t first_cell) {
+        StepCall call(tokens, by_cells_, first_cell);
+        call.desc.layer = layer;
+        call.desc.sequence = sequence;
+        run(call);
+    }
+    void run(StepCall& call) {
+        const int32_t status = api().cache_step(cache, &call.desc, nullptr);
+        ASSERT_EQ(status, WINNOW_OK) << subject().message();
+        subject().note_cache_step();
+        ASSERT_EQ(api().finish(subject().context()), WINNOW_OK) << subject().message();
+    }
+
+    bool by_cells_;
+};
+
+// Bit for bit, so that NaN is NaN.
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// ---- Steps ---------------------------------------------------------------------------------------------------------
+
+// A step that somebody damaged. The event stays as it was, too.
+CacheFault step_of(int64_t tokens, const char* name, const char* argument, const std::function<void(StepCall&)>& damage,
+                   bool by_cells = false) {
+    return {name, argument, by_cells, [=](winnow_cache* cache) {
+                StepCall call(tokens, by_cells, 40);
+                damage(call);
+                winnow_event* event = nullptr;
+                const int32_t status = api().cache_step(cache, &call.desc, &event);
+                EXPECT_EQ(api().finish(subject().context()), WINNOW_OK);
+                EXPECT_TRUE(call.is_untouched()) << "out or scores_out was written";
+                EXPECT_EQ(event, nullptr);
+                return status;
+            }};
+}
+
+CacheFault step(const char* name, const char* argument, const std::function<void(StepCall&)>& damage) {
+    return step_of(3, name, argument, damage);
+}
+
+CacheFault cell_step(const char* name, const char* argument, const std::function<void(StepCall&)>& damage) {
+    return step_of(3, name, argument, damage, true);
+}
+
+void add_steps(std::vector<CacheFault>& all) {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+    const std::vector<CacheFault> faults = {
+        step("layer_minus_1", "layer", [](StepCall& c) { c.desc.layer = -1; }),
+        step("layer_too_large", "layer", [](StepCall& c) { c.desc.layer = layers; }),
+        step("sequence_minus_1", "sequence", [](StepCall& c) { c.desc.sequence = -1; }),
+        step("sequence_too_large", "sequence", [](StepCall& c) { c.desc.sequence = sequences; }),
+        step("k_missing", "k", [](StepCall& c) { c.desc.k = nullptr; }),
+        step("v_missing", "v", [](StepCall& c) { c.desc.v = nullptr; }),
+        step("q_missing", "q", [](StepCall& c) { c.desc.q = nullptr; }),
+        step("out_missing", "out", [](StepCall& c) { c.desc.out = nullptr; }),
+        step("nothing_given", "k", [](StepCall& c) { c.without_k(), c.without_q(); }),
+        step("k_without_memory", "k", [](StepCall& c) { c.k.view.data = nullptr; }),
+        step("out_without_memory", "out", [](StepCall& c) { c.out.view.data = nullptr; }),
+        step("k_of_another_head_size", "k", [](StepCall& c) { c.k.view.shape[3] = 16; }),
+        step("k_of_more_heads", "k", [](StepCall& c) { c.k.view.shape[1] = 3; }),
+        step("k_of_two_batches", "k", [](StepCall& c) { c.k.view.shape[0] = 2; }),
+        step("v_of_fewer_tokens", "v", [](StepCall& c) { c.v.view.shape[2] = 2; }),
+        step("q_of_kv_heads", "q", [](StepCall& c) { c.q.view.shape[1] = kv_heads; }),
+        step("q_of_fewer_tokens", "q", [](StepCall& c) { c.q.view.shape[2] = 2; }),
+        step("out_of_fewer_tokens", "out", [](StepCall& c) { c.out.view.shape[2] = 2; }),
+        step("k_packed", "k", [](StepCall& c) { c.k.view.type = WINNOW_TYPE_Q8_0; }),
+        step("q_of_integers", "q", [](StepCall& c) { c.q.view.type = WINNOW_TYPE_I32; }),
+        step("out_of_type_99", "out", [](StepCall& c) { c.out.view.type = 99; }),
+        step("stride_negative", "v", [](StepCall& c) { c.v.view.stride[2] = -128; }),
+        step("out_rows_overlap", "out", [](StepCall& c) { c.out.view.stride[2] = 64; }),
+        step("out_on_q", "out", [](StepCall& c) { c.out.view.data = c.q.values.data(); }),
+        step("scores_on_out", "scores_out", [](StepCall& c) { c.out.view.data = c.scores.values.data(); }),
+        step("scores_in_halves", "scores_out", [](StepCall& c) { c.scores.view.type = WINNOW_TYPE_F16; }),
+        step("scores_of_fewer_heads", "scores_out", [](StepCall& c) { c.scores.view.shape[1] = 2; }),
+        step("scores_of_too_few_columns", "scores_out", [](StepCall& c) { c.scores.view.shape[3] = 82; }),
+        step("alibi_of_fewer_heads", "alibi_slopes", [](StepCall& c) { c.alibi.view.shape[3] = 2; }),
+        step("sink_of_fewer_heads", "head_sink", [](StepCall& c) { c.sink.view.shape[3] = 2; }),
+        step("alibi_without_q", "alibi_slopes",
+             [](StepCall& c) { c.without_q(), c.desc.alibi_slopes = &c.alibi.view; }),
+        step("scores_without_q", "scores_out", [](StepCall& c) { c.without_q(), c.desc.scores_out = &c.scores.view; }),
+        step("scale_nan", "scale", [](StepCall& c) { c.desc.scale = nan; }),
+        step("softcap_infinite", "softcap", [](StepCall& c) { c.desc.softcap = infinity; }),
+        step("softcap_below_0", "softcap", [](StepCall& c) { c.desc.softcap = -1; }),
+        step("window_below_0", "window_left", [](StepCall& c) { c.desc.window_left = -1; }),
+        step("tentative_minus_1", "tentative", [](StepCall& c) { c.desc.tentative = -1; }),
+        step("tentative_more_than_tokens", "tentative", [](StepCall& c) { c.desc.tentative = 4; }),
+        step("cells_without_cells", "cells", [](StepCall& c) { c.desc.cells = &c.cell_view; }),
+        step("mask_without_cells", "attn_mask", [](StepCall& c) { c.desc.attn_mask = &c.mask.view; }),
+        step("slopes_without_cells", "mask_slopes", [](StepCall& c) { c.desc.mask_slopes = &c.slopes.view; }),
+        step_of(17, "longer_than_the_context", "k", [](StepCall&) {}),
+        step_of(17, "append_longer_than_the_context", "k", [](StepCall& c) { c.without_q(); }),
+        step_of(11, "more_queries_than_tokens", "q", [](StepCall& c) { c.without_k(), c.desc.sequence = 1; }),
+        cell_step("cells_missing", "cells", [](StepCall& c) { c.desc.cells = nullptr; }),
+        cell_step("cells_of_floats", "cells", [](StepCall& c) { c.cell_view.type = WINNOW_TYPE_F32; }),
+        cell_step("too_few_cells", "cells", [](StepCall& c) { c.cell_view.shape[3] = 2; }),
+        cell_step("a_cell_minus_1", "cells", [](StepCall& c) { c.cell_numbers[1] = -1; }),
+        cell_step("a_cell_too_large", "cells", [](StepCall& c) { c.cell_numbers[2] = cells; }),
+        cell_step("a_cell_twice", "cells", [](StepCall& c) { c.cell_numbers[2] = c.cell_numbers[0]; }),
+        cell_step("cells_without_k", "cells", [](StepCall& c) { c.without_k(), c.desc.cells = &c.cell_view; }),
+        cell_step("mask_missing", "attn_mask", [](StepCall& c) { c.desc.attn_mask = c.desc.mask_slopes = nullptr; }),
+        cell_step("mask_narrower_than_the_cells", "attn_mask", [](StepCall& c) { c.mask.view.shape[3] = cells - 1; }),
+        cell_step("mask_of_integers", "attn_mask", [](StepCall& c) { c.mask.view.type = WINNOW_TYPE_I32; }),
+        cell_step("slopes_of_a_boolean_mask", "mask_slopes",
+                  [](StepCall& c) {
+                      c.mask.view.type = WINNOW_TYPE_BOOL;
+                      c.mask.view.stride[3] = 1;
+                  }),
+        cell_step("alibi_by_cells", "alibi_slopes", [](StepCall& c) { c.desc.alibi_slopes = &c.alibi.view; }),
+        cell_step("window_by_cells", "window_left", [](StepCall& c) { c.desc.window_left = 8; }),
+        cell_step("scores_narrower_than_the_cells", "scores_out",
+                  [](StepCall& c) { c.scores.view.shape[3] = cells - 1; }),
+    };
+    all.insert(all.end(), faults.begin(), faults.end());
+}
+
+// ---- Everything else on a cache ------------------------------------------------------------------------------------
+
+int32_t anchor(winnow_cache* cache, int64_t sequence, std::vector<int64_t> positions) {
+    return api().cache_anchor(cache, sequence, positions.data(), positions.size());
+}
+
+void add_edits(std::vector<CacheFault>& all) {
+    const auto add = [&](const char* name, const char* argument, std::function<int32_t(winnow_cache*)> call,
+                         bool by_cells = false) {
+        all.push_back({name, argument, by_cells, std::move(call)});
+    };
+    add("reserve_sequence", "sequence", [](winnow_cache* c) { return api().cache_reserve(c, sequences, 1); });
+    add("reserve_minus_1", "tokens", [](winnow_cache* c) { return api().cache_reserve(c, 0, -1); });
+    add("reserve_beyond_the_context", "tokens", [](winnow_cache* c) { return api().cache_reserve(c, 0, context + 1); });
+    add("truncate_sequence", "sequence", [](winnow_cache* c) { return api().cache_truncate(c, -1, 0); });
+    add("truncate_minus_1", "length", [](winnow_cache* c) { return api().cache_truncate(c, 0, -1); });
+    add("remove_sequence", "sequence", [](winnow_cache* c) { return api().cache_remove(c, sequences, 0, -1); });
+    add("remove_from_minus_1", "begin", [](winnow_cache* c) { return api().cache_remove(c, 0, -1, 4); });
+    add("remove_to_minus_2", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 0, -2); });
+    add("remove_backwards", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 9, 8); });
+    add("copy_from", "from", [](winnow_cache* c) { return api().cache_copy(c, sequences, 0); });
+    add("copy_to", "to", [](winnow_cache* c) { return api().cache_copy(c, 0, -1); });
+    add("shift_sequence", "sequence", [](winnow_cache* c) { return api().cache_shift(c, sequences, 0, -1, 1); });
+    add("shift_from_minus_1", "begin", [](winnow_cache* c) { return api().cache_shift(c, 0, -1, -1, 1); });
+    add("shift_backwards", "end", [](winnow_cache* c) { return api().cache_shift(c, 0, 9, 8, 1); });
+    add("shift_far", "delta",
+        [](winnow_cache* c) { return api().cache_shift(c, 0, 0, -1, std::numeric_limits<int64_t>::min()); });
+    add("shift_below_0", "shift", [](winnow_cache* c) { return api().cache_shift(c, 0, 0, -1, -1); });
+    add("shift_onto_another", "shift", [](winnow_cache* c) { return api().cache_shift(c, 1, 0, 2, 2); });
+    add(
+        "shift_by_cells", "cells", [](winnow_cache* c) { return api().cache_shift(c, 0, 0, -1, 1); }, true);
+    add("positions_of_sequence", "sequence", [](winnow_cache* c) {
+        uint64_t count = 77;
+        const int32_t status = api().cache_positions(c, sequences, 0, 0, nullptr, 0, &count);
+        EXPECT_EQ(count, 77u);
+        return status;
+    });
+    add("positions_of_layer", "layer", [](winnow_cache* c) {
+        uint64_t count = 77;
+        return api().cache_positions(c, 0, layers, 0, nullptr, 0, &count);
+    });
+    add("positions_of_head", "head", [](winnow_cache* c) {
+        uint64_t count = 77;
+        return api().cache_positions(c, 0, 0, kv_heads, nullptr, 0, &count); // of the KV heads, not the query's
+    });
+    add("importance_of_head", "head", [](winnow_cache* c) {
+        uint64_t count = 77;
+        return api().cache_importance(c, 0, 0, -1, nullptr, 0, &count);
+    });
+    add(
+        "importance_that_is_not_kept", "importance",
+        [](winnow_cache* c) {
+            float importance = untouched;
+            uint64_t count = 77;
+            const int32_t status = api().cache_importance(c, 0, 0, 0, &importance, 1, &count);
+            EXPECT_EQ(count, 77u);
+            EXPECT_EQ(importance, untouched);
+            return status;
+        },
+        true);
+    add("pressure_nan", "pressure",
+        [](winnow_cache* c) { return api().cache_set_pressure(c, std::numeric_limits<double>::quiet_NaN()); });
+    add("pressure_above_1", "pressure", [](winnow_cache* c) { return api().cache_set_pressure(c, 1.5); });
+    add("anchor_sequence", "sequence", [](winnow_cache* c) { return anchor(c, sequences, {0}); });
+    add("anchor_minus_1", "positions", [](winnow_cache* c) { return anchor(c, 0, {5, -1}); });
+    add(
+        "anchor_beyond_the_cells", "positions", [](winnow_cache* c) { return anchor(c, 0, {cells}); }, true);
+    add("more_anchors_than_fit", "anchors", [](winnow_cache* c) {
+        std::vector<int64_t> positions(80);
+        for (size_t at = 0; at < positions.size(); ++at) positions[at] = int64_t(at);
+        return anchor(c, 0, positions);
+    });
+}
+
+} // namespace
+
+winnow_cache_desc misused_cache(bool by_cells) {
+    winnow_cache_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.config = by_cells ? cells_config : counting_config;
+    desc.layers = layers;
+    desc.q_num_heads = q_heads;
+    desc.kv_num_heads = kv_heads;
+    desc.head_size = head_size;
+    desc.context = context;
+    desc.max_sequences = sequences;
+    desc.cells = by_cells ? cells : 0;
+    return desc;
+}
+
+bool names_argument(const std::string& message, const std::string& argument) {
+    return std::regex_search(message, std::regex("(^|\\W)" + argument + "($|\\W)"));
+}
+
+void expect_refused(const CacheFault& fault) {
+    Victim victim(fault.by_cells), twin(fault.by_cells);
+    if (testing::Test::HasFailure()) return;
+    const std::string before = victim.portrait();
+    const int32_t status = fault.call(victim.cache);
+    const std::string message = subject().message();
+    EXPECT_EQ(status, fault.status) << message;
+    EXPECT_TRUE(names_argument(message, fault.argument)) << "does not name " << fault.argument << ": " << message;
+    ASSERT_EQ(api().finish(subject().context()), WINNOW_OK);
+    EXPECT_TRUE(victim.portrait() == before) << "the cache is not as it was before";
+    for (int64_t layer = 0; layer < layers; ++layer)
+        EXPECT_TRUE(same(victim.next(layer), twin.next(layer))) << "the next step of layer " << layer << " differs";
+    EXPECT_TRUE(victim.portrait() == twin.portrait()) << "the next step left the cache otherwise than its twin";
+}
+
+void register_cache_bad_input() {
+    std::vector<CacheFault> faults;
+    add_steps(faults);
+    add_edits(faults);
+    for (const CacheFault& fault : faults)
+        register_cache_test("bad_input", fault.name, __FILE__, __LINE__, [fault] { expect_refused(fault); });
+    register_cache_bad_configs();
+}
+
+} // namespace winnow::conformance
