@@ -25,10 +25,11 @@ constexpr const char* usage =
     "  --device STRING   as winnow_context_desc.device: gpu, cpu, a number, a part of a name\n"
     "  --variants STRING as winnow_context_desc.variants: forces kernel variants\n"
     "  --filter STRING   run the tests whose name contains it; a pattern of GoogleTest's where it has * ? : or -\n"
-    "                    levels: abi buffers sdpa kv_append sync Formats\n"
+    "                    levels: abi buffers sdpa kv_append sync Formats Cache\n"
     "  --seed N          seed of the random cases (default 1)\n"
     "  --cases N         random cases per operation (default 200)\n"
     "  --pairs STRING    Formats: all for every format of K with every format of V, sample (60 pairs) or few (20)\n"
+    "                    Cache: all for every policy in every shape, and ten times as many random schedules\n"
     "  --list            print the names of the tests and end\n"
     "\n"
     "Exit status: 0 passed, 1 failed, 2 could not start.\n";
@@ -143,6 +144,16 @@ bool formats_were_really_called() {
     return false;
 }
 
+bool cache_was_really_called() {
+    const int tests = ran("Cache/") - ran("Cache/bad_input"); // which carries out nothing
+    if (tests == 0) return true;
+    std::printf("  %-10s %llu steps, %d tests\n", "Cache", static_cast<unsigned long long>(the_subject.cache_steps()),
+                tests);
+    if (the_subject.cache_steps() > 0 || !the_subject.offers_cache()) return true;
+    std::printf("FAILED: tests of Cache were selected, but the backend never carried out a step\n");
+    return false;
+}
+
 void list(const char* what, const std::map<std::string, int>& reasons) {
     int cases = 0;
     for (const auto& [reason, count] : reasons) cases += count;
@@ -161,6 +172,7 @@ bool summarize() {
     is_well = was_really_called("kv_append", stats.kv_append_calls, the_subject.kv_append_calls(), ran("kv_append")) &&
               is_well;
     is_well = formats_were_really_called() && is_well;
+    is_well = cache_was_really_called() && is_well;
     list("UNSUPPORTED", the_subject.unsupported());
     if (!the_subject.not_offered().empty()) list("NOT OFFERED", the_subject.not_offered());
     is_well = is_well && all.Passed();
@@ -191,6 +203,12 @@ int main(int argc, char** argv) {
     register_format_appends();
     register_format_rows();
     register_format_bad_input();
+    register_cache_schedules();
+    register_cache_steps();
+    register_cache_cells();
+    register_cache_files();
+    register_cache_stats();
+    register_cache_bad_input();
     if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
     try {
         the_subject.open(the_options.backend, the_options.device, the_options.variants);

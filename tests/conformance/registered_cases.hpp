@@ -32,5 +32,11 @@ void register_format_attention();
 void register_format_appends();
 void register_format_rows();
 void register_format_bad_input();
+void register_cache_schedules();
+void register_cache_steps();
+void register_cache_cells();
+void register_cache_files();
+void register_cache_stats();
+void register_cache_bad_input();
 
 } // namespace winnow::conformance

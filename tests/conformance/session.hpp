@@ -65,12 +65,16 @@ public:
 
     // Whether the table is of a version with packed formats and the operations on rows.
     bool offers_formats() const { return api().version >= WINNOW_MAKE_VERSION(0, 2); }
+    // Whether it is of a version with the cache, and has one: asked for the estimate of a small one.
+    bool offers_cache() const;
     // A test that asks for something of a later version than the backend's, or for a slot that it leaves out.
     void note_not_offered(const std::string& what) { ++not_offered_[what]; }
 
     uint64_t sdpa_calls() const { return sdpa_calls_; }
     uint64_t kv_append_calls() const { return kv_append_calls_; }
     uint64_t row_calls() const { return row_calls_; } // kv_requantize, kv_dequantize and hadamard
+    void note_cache_step() { ++cache_steps_; }        // one that returned WINNOW_OK
+    uint64_t cache_steps() const { return cache_steps_; }
     const std::map<std::string, int>& unsupported() const { return unsupported_; }
     const std::map<std::string, int>& not_offered() const { return not_offered_; }
 
@@ -78,7 +82,7 @@ private:
     winnow_library library_{};
     winnow_context* context_ = nullptr;
     std::string path_, device_, variants_;
-    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0, row_calls_ = 0;
+    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0, row_calls_ = 0, cache_steps_ = 0;
     std::map<std::string, int> unsupported_, not_offered_;
 };
 

@@ -1,0 +1,175 @@
+// Tables of caches.
+#include "cache_cases.hpp"
+
+#include <algorithm>
+
+#include "formats.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+CacheSetup of(Policy policy) {
+    CacheSetup setup;
+    setup.policy = policy;
+    return setup;
+}
+
+template <typename Change>
+void add(std::vector<NamedSetup>& all, const char* name, Policy policy, Change change) {
+    all.push_back({name, of(policy)});
+    change(all.back().setup);
+}
+
+// What a full head has to keep, and what comes until the next judgement, fits the budget of every layer.
+bool has_room(const CacheSetup& setup) {
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        const Rules rules = rules_of(setup, layer, 0);
+        const int64_t kept = rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens();
+        if (kept + 3 > rules.budget || setup.sink + setup.ring >= rules.budget) return false; // and some anchors
+    }
+    return setup.ring == 0 || setup.cadence_tokens() <= setup.ring;
+}
+
+} // namespace
+
+CacheSetup with_shape(CacheSetup setup, int shape) {
+    const auto set = [&](uint32_t k, uint32_t v, int64_t size, int64_t v_size, int64_t kv_heads, int64_t group,
+                         uint32_t type) {
+        setup.k_type = k;
+        setup.v_type = v;
+        setup.head_size = size;
+        setup.v_head_size = v_size;
+        setup.kv_heads = kv_heads;
+        setup.group = group;
+        setup.type = type;
+    };
+    switch (shape) {
+    case 0: set(WINNOW_TYPE_F16, WINNOW_TYPE_F16, 64, 64, 2, 2, WINNOW_TYPE_F32); break;
+    case 1: set(WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, 64, 64, 2, 4, WINNOW_TYPE_F32); break;
+    case 2: set(WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q8_0, 64, 64, 3, 1, WINNOW_TYPE_F16); break;
+    case 3: set(WINNOW_TYPE_TURBO3, WINNOW_TYPE_TURBO4, 80, 80, 1, 3, WINNOW_TYPE_F32); break;
+    case 4: set(WINNOW_TYPE_AFFINE4_G64, WINNOW_TYPE_AFFINE4_G64, 128, 64, 1, 8, WINNOW_TYPE_F32); break;
+    default: set(WINNOW_TYPE_BF16, WINNOW_TYPE_F32, 64, 64, 2, 3, WINNOW_TYPE_F32); break;
+    }
+    if (shape == 1) setup.k_norm = WINNOW_NORM_UNIT_SLOPE;
+    return setup;
+}
+
+std::string shape_name(int shape) {
+    const CacheSetup setup = with_shape({}, shape);
+    return type_name(setup.k_type) + "_" + type_name(setup.v_type) + "_" + std::to_string(setup.head_size);
+}
+
+std::vector<NamedSetup> policy_setups() {
+    std::vector<NamedSetup> all;
+    add(all, "none", Policy::none, [](CacheSetup& s) { s.context = 300; });
+    add(all, "window", Policy::window, [](CacheSetup& s) { s.cadence = 32; });
+    add(all, "window_of_everything", Policy::window, [](CacheSetup& s) {
+        s.budget = 0;
+        s.context = 300;
+    });
+    add(all, "window_without_ring", Policy::window, [](CacheSetup& s) {
+        s.ring = 0;
+        s.budget = 70;
+    });
+    add(all, "window_without_sinks", Policy::window, [](CacheSetup& s) {
+        s.sink = 0;
+        s.ring = 32;
+        s.budget = 65;
+    });
+    add(all, "random", Policy::random, [](CacheSetup& s) { s.seed = 7; });
+    add(all, "random_without_ring", Policy::random, [](CacheSetup& s) {
+        s.ring = 0;
+        s.budget = 66;
+        s.recent = 10;
+    });
+    add(all, "scissorhands", Policy::scissorhands, [](CacheSetup& s) { s.history = 50; });
+    add(all, "scissorhands_maximum", Policy::scissorhands, [](CacheSetup& s) {
+        s.group_maximum = true;
+        s.drop = {1, 4};
+        s.ring = 32;
+        s.budget = 90;
+    });
+    add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
+    add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
+        s.statistic = Statistic::probability;
+        s.sum = s.per_query = true;
+        s.decay = 1;
+    });
+    add(all, "h2o_maximum_less_than_budget", Policy::h2o, [](CacheSetup& s) {
+        s.group_maximum = true;
+        s.heavy = 30;
+        s.recent = 40;
+    });
+    add(all, "h2o_without_ring", Policy::h2o, [](CacheSetup& s) {
+        s.ring = 0;
+        s.budget = 80;
+        s.cadence = 7;
+    });
+    add(all, "hierarchical", Policy::hierarchical, [](CacheSetup& s) {
+        s.layers = 3;
+        s.first = 8;
+        s.recent_middle = s.recent_deep = 20;
+        s.theta_middle = .5;
+        s.theta_deep = .6;
+    });
+    add(all, "hierarchical_by_theta", Policy::hierarchical, [](CacheSetup& s) {
+        s.layers = 3;
+        s.theta_shallow = .2;
+        s.trigger = {1, 2};
+        s.recent_shallow = s.recent_middle = s.recent_deep = 16;
+        s.batch = 5;
+        s.grace = 2;
+    });
+    add(all, "adaptive_budget", Policy::adaptive_budget, [](CacheSetup& s) {
+        s.layers = 3;
+        s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
+        s.ring = 32;
+    });
+    add(all, "adaptive_budget_of_winnow", Policy::adaptive_budget, [](CacheSetup& s) {
+        s.profile = {3, .5, 0, 1, .25, 0};
+        s.judge = Policy::winnow;
+        s.ring = 32;
+    });
+    add(all, "winnow", Policy::winnow, [](CacheSetup& s) { s.cadence = 32; });
+    add(all, "winnow_by_norm", Policy::winnow, [](CacheSetup& s) {
+        s.value = Ranking::value_norm;
+        s.group_maximum = true;
+        s.statistic = Statistic::probability;
+    });
+    add(all, "winnow_without_ring", Policy::winnow, [](CacheSetup& s) {
+        s.ring = 0;
+        s.budget = 72;
+        s.decay = .9;
+    });
+    add(all, "winnow_as_window", Policy::winnow, [](CacheSetup& s) {
+        s.context = 250;
+        s.budget = 130;
+    });
+    return all;
+}
+
+CacheSetup draw_setup(std::mt19937_64& engine) {
+    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    for (;;) {
+        const std::vector<NamedSetup> policies = policy_setups();
+        CacheSetup setup = policies[engine() % policies.size()].setup;
+        setup = with_shape(setup, int(engine() % cache_shapes));
+        setup.layers = std::max<int64_t>(setup.layers, draw(1, 3));
+        if (!setup.profile.empty()) setup.profile.resize(size_t(3 * setup.layers), .5);
+        setup.sequences = draw(1, 3);
+        setup.context = draw(250, 900);
+        if (draw(1, 3) == 1) setup.sink = draw(0, 8);
+        if (draw(1, 2) == 1) setup.ring = draw(0, 2) * 16 + (draw(0, 1) ? 16 : 0);
+        if (setup.budget != 0 && draw(1, 2) == 1) setup.budget = draw(60, 200);
+        if (draw(1, 3) == 1) setup.cadence = draw(1, 32);
+        if (setup.ring > 0 && draw(1, 4) == 1) setup.center = true;
+        setup.type = draw(0, 3) ? setup.type : uint32_t(WINNOW_TYPE_F16);
+        if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
+        if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
+        if (setup.tokens() < setup.context || setup.budget == 0)
+            if (setup.policy == Policy::none || has_room(setup)) return setup;
+    }
+}
+
+} // namespace winnow::conformance

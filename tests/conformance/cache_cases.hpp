@@ -1,0 +1,28 @@
+// The caches that tests of the level "Cache" make. Kernels are specialised by shape and format, which these few share.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cache_setup.hpp"
+
+namespace winnow::conformance {
+
+struct NamedSetup {
+    std::string name;
+    CacheSetup setup;
+};
+
+// Formats and sizes: a number from 0 to cache_shapes - 1.
+inline constexpr int cache_shapes = 6;
+CacheSetup with_shape(CacheSetup setup, int shape);
+std::string shape_name(int shape);
+
+// Every policy, with options that lead everywhere in its description.
+std::vector<NamedSetup> policy_setups();
+
+// Any policy, shape, ring and budget.
+CacheSetup draw_setup(std::mt19937_64& engine);
+
+} // namespace winnow::conformance

@@ -1,0 +1,122 @@
+// Cell mode: the host names the cell of each token and says by a mask what a query sees. Cells are reused, and several
+// sequences of the host share one of the cache's, told apart by the mask.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cache_cases.hpp"
+#include "cache_oracle.hpp"
+#include "cache_registration.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// A host with streams of its own over one set of cells.
+class CellHost {
+public:
+    CellHost(const CacheSetup& setup, uint64_t seed, int streams)
+        : setup_(setup), engine_(seed), cache_(subject(), setup), oracle_(cache_), owner_(size_t(setup.cells), -1),
+          order_(size_t(setup.cells), 0), streams_(streams) {}
+
+    std::string step(int64_t tokens) {
+        const int stream = int(engine_() % uint64_t(streams_));
+        const std::vector<int64_t> cells = take_cells(tokens, stream);
+        for (int64_t layer = 0; layer < setup_.layers; ++layer) {
+            StepOptions options;
+            options.scores = engine_() % 4 == 0;
+            options.head_sink = engine_() % 5 == 0;
+            Step step = draw_step(setup_, engine_, layer, 0, tokens, tokens, options, setup_.cells);
+            const uint32_t type = engine_() % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64;
+            step.cells = TestTensor(type, {1, 1, 1, tokens});
+            step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, tokens, setup_.cells});
+            for (int64_t t = 0; t < tokens; ++t) step.cells.set({0, 0, 0, t}, double(cells[size_t(t)]));
+            // Its own stream's tokens up to itself.
+            step.mask.each([&](const Index& at) {
+                const size_t cell = size_t(at[3]);
+                const int64_t own = order_[size_t(cells[size_t(at[2])])];
+                step.mask.set(at, owner_[cell] == stream && order_[cell] <= own);
+            });
+            if (const std::string wrong = oracle_.step(step); !wrong.empty())
+                return "layer " + std::to_string(layer) + ": " + wrong;
+        }
+        return oracle_.look();
+    }
+
+    // A host that takes the newest cells of a stream back, and uses them again.
+    void release(int64_t count) {
+        for (int64_t at = 0; at < count; ++at) {
+            const auto newest = std::max_element(order_.begin(), order_.end());
+            owner_[size_t(newest - order_.begin())] = -1;
+            *newest = 0;
+        }
+    }
+
+    std::string remove(int64_t begin, int64_t end) {
+        for (int64_t cell = begin; cell < end; ++cell) owner_[size_t(cell)] = -1, order_[size_t(cell)] = 0;
+        return oracle_.remove(0, begin, end);
+    }
+
+    std::string anchor(int64_t cell) { return oracle_.anchor(0, {cell}); }
+
+private:
+    // Free cells anywhere; where there are none, those of the oldest tokens.
+    std::vector<int64_t> take_cells(int64_t tokens, int stream) {
+        std::vector<int64_t> cells;
+        while (int64_t(cells.size()) < tokens) {
+            int64_t cell = int64_t(engine_() % uint64_t(setup_.cells));
+            for (int64_t tried = 0; tried < setup_.cells && owner_[size_t(cell)] >= 0; ++tried)
+                cell = (cell + 1) % setup_.cells;
+            if (owner_[size_t(cell)] >= 0) cell = std::min_element(order_.begin(), order_.end()) - order_.begin();
+            owner_[size_t(cell)] = stream;
+            order_[size_t(cell)] = ++stamp_;
+            cells.push_back(cell);
+        }
+        return cells;
+    }
+
+    CacheSetup setup_;
+    std::mt19937_64 engine_;
+    CacheHost cache_;
+    CacheOracle oracle_;
+    std::vector<int> owner_;     // the host's stream of each cell, or -1
+    std::vector<int64_t> order_; // when it was taken
+    int64_t stamp_ = 0;
+    int streams_;
+};
+
+void run(const CacheSetup& setup, uint64_t seed, int streams) {
+    CellHost host(setup, seed, streams);
+    std::mt19937_64 engine(seed + 1);
+    for (int at = 0; at < 60; ++at) {
+        const uint64_t kind = engine() % 10;
+        const int64_t piece = setup.piece();
+        if (kind == 0) host.release(int64_t(engine() % 6));
+        if (kind == 1) {
+            const int64_t begin = int64_t(engine() % uint64_t(setup.cells));
+            const int64_t end = std::min<int64_t>(begin + 1 + int64_t(engine() % 20), setup.cells);
+            ASSERT_EQ(host.remove(begin, end), "")
+                << "seed " << seed << ", step " << at << ", cells " << begin << " to " << end;
+        }
+        const int64_t tokens = kind < 6 ? 1 : 1 + int64_t(engine() % uint64_t(piece));
+        ASSERT_EQ(host.step(tokens), "") << "seed " << seed << ", step " << at << ", " << setup.config();
+    }
+}
+
+} // namespace
+
+void register_cache_cells() {
+    int at = 0;
+    for (NamedSetup each : policy_setups()) {
+        ++at;
+        if (each.setup.policy == Policy::adaptive_budget) continue;
+        each.setup.cells = each.setup.budget == 0 || each.setup.policy == Policy::none ? 150 : 200;
+        each.setup.context = 4096;
+        if (each.setup.budget == 0) each.setup.budget = 150; // no more tokens than cells at a time
+        const CacheSetup setup = with_shape(each.setup, at % 3);
+        const int streams = 1 + at % 3;
+        register_cache_test("cells", each.name + "_" + std::to_string(streams) + "_streams", __FILE__, __LINE__,
+                            [=] { run(setup, options().seed + uint64_t(at), streams); });
+    }
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,243 @@
+// save and load: what was saved goes on bit for bit, and what is damaged, cut short or of another cache is refused with
+// nothing half-loaded.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "cache_cases.hpp"
+#include "cache_oracle.hpp"
+#include "cache_registration.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// A folder for the files of one test, gone with it.
+class Folder {
+public:
+    Folder() : path_(std::filesystem::temp_directory_path() / ("winnow-cache-" + std::to_string(getpid()))) {
+        std::filesystem::create_directory(path_);
+    }
+    ~Folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    std::string file(const char* name) const { return (path_ / name).string(); }
+    size_t files() const {
+        return size_t(std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+    }
+
+private:
+    std::filesystem::path path_;
+};
+
+std::vector<char> read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const std::string& path, const std::vector<char>& bytes) {
+    std::ofstream file(path, std::ios::binary);
+    file.write(bytes.data(), std::streamsize(bytes.size()));
+}
+
+int32_t save(CacheHost& cache, const std::string& path) { return cache.api().cache_save(cache.get(), path.c_str()); }
+int32_t load(CacheHost& cache, const std::string& path) { return cache.api().cache_load(cache.get(), path.c_str()); }
+
+// The same tokens for one cache or several, which all have to answer the same.
+std::string feed(const std::vector<CacheHost*>& caches, std::mt19937_64& engine, int64_t sequence,
+                 const std::vector<int64_t>& lengths) {
+    const CacheSetup& setup = caches[0]->setup();
+    for (const int64_t length : lengths)
+        for (int64_t layer = 0; layer < setup.layers; ++layer) {
+            const Step drawn = draw_step(setup, engine, layer, sequence, length, length);
+            std::vector<Step> steps(caches.size(), drawn);
+            for (size_t at = 0; at < caches.size(); ++at) {
+                if (caches[at]->run(steps[at]) != WINNOW_OK) return caches[at]->message();
+                std::string wrong;
+                steps[at].out.each([&](const Index& index) {
+                    if (steps[at].out.get(index) != steps[0].out.get(index))
+                        wrong =
+                            "out differs after " + std::to_string(length) + " tokens in layer " + std::to_string(layer);
+                });
+                if (!wrong.empty()) return wrong;
+            }
+        }
+    return "";
+}
+
+std::string bytes_of(const winnow_cache_stats& s) {
+    std::string text;
+    for (const uint64_t each : {s.bytes, s.k_bytes, s.v_bytes, s.dense_k_bytes, s.dense_v_bytes, s.slot_map_bytes,
+                                s.importance_bytes, s.state_bytes})
+        text += std::to_string(each) + " ";
+    return text;
+}
+
+CacheSetup setup_of(const NamedSetup& named, int shape) {
+    CacheSetup setup = with_shape(named.setup, shape);
+    setup.sequences = 2;
+    return setup;
+}
+
+void run_round_trip(const CacheSetup& setup) {
+    const Folder folder;
+    const std::string path = folder.file("cache");
+    std::mt19937_64 engine(options().seed);
+    CacheHost first(subject(), setup), second(subject(), setup);
+    ASSERT_EQ(save(first, path), WINNOW_OK) << "an empty cache: " << first.message();
+    ASSERT_EQ(load(second, path), WINNOW_OK) << "an empty cache: " << second.message();
+    ASSERT_EQ(feed({&first}, engine, 0, {100, 1, 1, 60, 1, 20}), "");
+    ASSERT_EQ(feed({&first}, engine, 1, {7}), "");
+    ASSERT_EQ(feed({&second}, engine, 1, {50}), ""); // to be replaced
+    ASSERT_EQ(save(first, path), WINNOW_OK) << first.message();
+    EXPECT_EQ(folder.files(), 1u) << "beside the file something is left";
+    ASSERT_EQ(load(second, path), WINNOW_OK) << second.message();
+    ASSERT_EQ(second.portrait(), first.portrait());
+    EXPECT_EQ(bytes_of(second.stats()), bytes_of(first.stats()));
+    // Only what is used counts for what comes: a second save is the same file.
+    const std::string again = folder.file("again");
+    ASSERT_EQ(save(second, again), WINNOW_OK) << second.message();
+    EXPECT_TRUE(read(path) == read(again)) << "a loaded cache saves another file";
+    for (int64_t sequence : {0, 1}) {
+        std::vector<int64_t> lengths(36, 1);
+        lengths.push_back(25);
+        ASSERT_EQ(feed({&first, &second}, engine, sequence, lengths), "");
+    }
+    EXPECT_EQ(second.portrait(), first.portrait());
+}
+
+// What a cache would answer, without changing it: attention of the last token in each layer.
+std::string answers_of(CacheHost& cache) {
+    std::mt19937_64 engine(5);
+    std::string text;
+    for (int64_t layer = 0; layer < cache.setup().layers; ++layer) {
+        Step step = draw_step(cache.setup(), engine, layer, 0, 0, 1);
+        step.options.tentative = 1;
+        if (cache.run(step) != WINNOW_OK) return cache.message();
+        step.out.each([&](const Index& at) { text += std::to_string(step.out.get(at)) + " "; });
+    }
+    return text;
+}
+
+void run_damage(const CacheSetup& setup) {
+    const Folder folder;
+    const std::string path = folder.file("cache"), damaged = folder.file("damaged");
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), cache(subject(), setup);
+    ASSERT_EQ(feed({&source}, engine, 0, {90, 1, 1}), "");
+    ASSERT_EQ(feed({&cache}, engine, 0, {80, 5}), "");
+    ASSERT_EQ(save(source, path), WINNOW_OK) << source.message();
+    const std::vector<char> good = read(path);
+    ASSERT_GT(good.size(), 0u);
+    const std::string before = cache.portrait() + answers_of(cache);
+    const auto expect_refused = [&](const std::vector<char>& bytes, const std::string& what) {
+        write(damaged, bytes);
+        const int32_t status = load(cache, damaged);
+        EXPECT_NE(status, WINNOW_OK) << what;
+        EXPECT_NE(status, WINNOW_ERROR_INTERNAL) << what << ": " << cache.message();
+        EXPECT_NE(cache.message(), "") << what;
+        return status != WINNOW_OK;
+    };
+    // Every length at the beginning and the end, and a sample of those between.
+    const size_t stride = std::max<size_t>(good.size() / 60, 1);
+    for (size_t length = 0; length < good.size(); ++length) {
+        if (length > 80 && length + 20 < good.size() && length % stride != 0) continue;
+        if (!expect_refused({good.begin(), good.begin() + std::ptrdiff_t(length)}, "cut to " + std::to_string(length)))
+            return;
+    }
+    for (size_t at = 0; at < good.size(); ++at) {
+        if (at > 80 && at + 20 < good.size() && at % stride != 0) continue;
+        std::vector<char> bytes = good;
+        bytes[at] = char(bytes[at] ^ (1 << (at % 8)));
+        if (!expect_refused(bytes, "byte " + std::to_string(at) + " flipped")) return;
+    }
+    std::vector<char> longer = good;
+    longer.push_back(0);
+    expect_refused(longer, "one byte longer");
+    EXPECT_NE(load(cache, folder.file("absent")), WINNOW_OK);
+    ASSERT_EQ(cache.portrait() + answers_of(cache), before) << "a refused file left something";
+    ASSERT_EQ(load(cache, path), WINNOW_OK) << cache.message();
+    EXPECT_EQ(cache.portrait(), source.portrait());
+    ASSERT_EQ(feed({&source, &cache}, engine, 0, {1, 40, 1}), "");
+}
+
+// A cache of another shape or configuration takes nothing of it.
+void run_foreign() {
+    const Folder folder;
+    const std::string path = folder.file("cache");
+    std::mt19937_64 engine(options().seed);
+    CacheSetup setup;
+    setup.policy = Policy::h2o;
+    setup.sequences = 2;
+    CacheHost source(subject(), setup);
+    ASSERT_EQ(feed({&source}, engine, 0, {90, 1, 1}), "");
+    ASSERT_EQ(save(source, path), WINNOW_OK) << source.message();
+    const auto expect_refused = [&](const char* what, const std::function<void(CacheSetup&)>& change) {
+        CacheSetup other = setup;
+        change(other);
+        CacheHost cache(subject(), other);
+        ASSERT_EQ(feed({&cache}, engine, 0, {20}), "");
+        const std::string before = cache.portrait();
+        EXPECT_EQ(load(cache, path), WINNOW_ERROR_INVALID_ARGUMENT) << what << ": " << cache.message();
+        EXPECT_EQ(cache.portrait(), before) << what;
+    };
+    expect_refused("layers", [](CacheSetup& s) { s.layers = 3; });
+    expect_refused("kv_heads", [](CacheSetup& s) { s.kv_heads = 1; });
+    expect_refused("head_size", [](CacheSetup& s) { s.head_size = 128; });
+    expect_refused("context", [](CacheSetup& s) { s.context = 2048; });
+    expect_refused("budget", [](CacheSetup& s) { s.budget = 120; });
+    expect_refused("policy", [](CacheSetup& s) { s.policy = Policy::scissorhands; });
+    expect_refused("format", [](CacheSetup& s) { s.k_type = WINNOW_TYPE_Q8_0; });
+    expect_refused("ring", [](CacheSetup& s) { s.ring = 32; });
+    expect_refused("fewer sequences", [](CacheSetup& s) { s.sequences = 1; });
+}
+
+// The oracle goes on with a loaded cache: also after edits, in the middle of the ring.
+void run_after_edits(const CacheSetup& setup) {
+    const Folder folder;
+    const std::string path = folder.file("cache");
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup), loaded(subject(), setup);
+    CacheOracle oracle(cache);
+    const auto step = [&](int64_t tokens) {
+        for (int64_t layer = 0; layer < setup.layers; ++layer) {
+            Step drawn = draw_step(setup, engine, layer, 0, tokens, tokens);
+            ASSERT_EQ(oracle.step(drawn), "") << "layer " << layer;
+        }
+    };
+    for (int at = 0; at < 14; ++at) ASSERT_NO_FATAL_FAILURE(step(std::min<int64_t>(11, setup.piece())));
+    ASSERT_EQ(oracle.truncate(0, oracle.length(0, 0) - 5), "");
+    ASSERT_EQ(oracle.remove(0, 30, 50), "");
+    ASSERT_EQ(oracle.anchor(0, {20, 60}), "");
+    ASSERT_EQ(save(cache, path), WINNOW_OK) << cache.message();
+    ASSERT_EQ(load(loaded, path), WINNOW_OK) << loaded.message();
+    ASSERT_EQ(loaded.portrait(), cache.portrait());
+    std::vector<int64_t> lengths(70, 1);
+    ASSERT_EQ(feed({&cache, &loaded}, engine, 0, lengths), "");
+    ASSERT_EQ(loaded.portrait(), cache.portrait());
+    // And back into the cache whose oracle stopped there.
+    ASSERT_EQ(load(cache, path), WINNOW_OK) << cache.message();
+    oracle.forget_counts();
+    for (int at = 0; at < 70; ++at) ASSERT_NO_FATAL_FAILURE(step(1));
+}
+
+} // namespace
+
+void register_cache_files() {
+    int at = 0;
+    for (const NamedSetup& each : policy_setups()) {
+        const CacheSetup setup = setup_of(each, at++ % cache_shapes);
+        register_cache_test("file", "round_trip_" + each.name, __FILE__, __LINE__, [=] { run_round_trip(setup); });
+        if (at % 4 == 0)
+            register_cache_test("file", "damage_" + each.name, __FILE__, __LINE__, [=] { run_damage(setup); });
+        if (at % 3 == 0)
+            register_cache_test("file", "edits_" + each.name, __FILE__, __LINE__, [=] { run_after_edits(setup); });
+    }
+    register_cache_test("file", "foreign", __FILE__, __LINE__, [] { run_foreign(); });
+}
+
+} // namespace winnow::conformance

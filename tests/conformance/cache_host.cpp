@@ -1,0 +1,202 @@
+// Calls of the cache.
+#include "cache_host.hpp"
+
+#include <cmath>
+#include <sstream>
+#include <stdexcept>
+
+namespace winnow::conformance {
+namespace {
+
+class Normal {
+public:
+    explicit Normal(std::mt19937_64& engine) : engine_(engine) {}
+    double operator()() { return distribution_(engine_); }
+
+private:
+    std::mt19937_64& engine_;
+    std::normal_distribution<double> distribution_;
+};
+
+// What the means of a centred cache have to find: a number of each layer, head and element.
+double offset_of(int64_t layer, int64_t head, int64_t d) { return 2 * std::sin(double(7 * layer + 3 * head + d)); }
+
+void fill(TestTensor& tensor, Normal& draw, int64_t layer, bool has_offset, double spread) {
+    tensor.each_row([&](const Index& row) {
+        const double size = spread > 0 ? std::exp(spread * draw()) : 1; // tokens that matter more than others
+        Index at = row;
+        for (at[3] = 0; at[3] < tensor.shape()[3]; ++at[3])
+            tensor.set(at, size * draw() + (has_offset ? offset_of(layer, row[1], at[3]) : 0));
+    });
+}
+
+TestTensor rows_of(const TestTensor& whole, int64_t first, int64_t count) {
+    if (!whole) return {};
+    const Shape shape = whole.shape();
+    TestTensor part(whole.type(), {shape[0], shape[1], count, shape[3]});
+    part.each([&](const Index& at) { part.set(at, whole.get({at[0], at[1], at[2] + first, at[3]})); });
+    return part;
+}
+
+} // namespace
+
+double Step::scale(const CacheSetup& setup) const {
+    return options.scale != 0 ? double(options.scale) : double(float(1 / std::sqrt(double(setup.head_size))));
+}
+
+Step draw_step(const CacheSetup& setup, std::mt19937_64& engine, int64_t layer, int64_t sequence, int64_t tokens,
+               int64_t queries, const StepOptions& options, int64_t columns) {
+    Step step;
+    step.layer = layer;
+    step.sequence = sequence;
+    step.tokens = tokens;
+    step.queries = queries;
+    step.options = options;
+    Normal draw(engine);
+    if (tokens > 0) {
+        step.k = TestTensor(setup.type, {1, setup.kv_heads, tokens, setup.head_size}, options.layout, options.memory);
+        step.v = TestTensor(setup.type, {1, setup.kv_heads, tokens, setup.v_head_size}, options.layout, options.memory);
+        fill(step.k, draw, layer, setup.center, .3);
+        fill(step.v, draw, layer, setup.center, .3);
+    }
+    if (queries == 0) return step;
+    step.q = TestTensor(setup.type, {1, setup.q_heads(), queries, setup.head_size}, options.layout, options.memory);
+    fill(step.q, draw, layer, false, 0);
+    step.out = TestTensor(setup.type, {1, setup.q_heads(), queries, setup.v_head_size}, Layout::packed, options.memory);
+    if (options.scores)
+        step.scores =
+            TestTensor(WINNOW_TYPE_F32, {1, setup.q_heads(), queries, columns}, Layout::packed, options.memory);
+    if (options.alibi) {
+        step.alibi = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup.q_heads()});
+        step.alibi.each([&](const Index& at) { step.alibi.set(at, std::exp2(-double(at[3] + 4))); });
+    }
+    if (options.head_sink) {
+        step.head_sink = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup.q_heads()});
+        step.head_sink.each([&](const Index& at) { step.head_sink.set(at, draw()); });
+    }
+    return step;
+}
+
+Step part_of(const CacheSetup& setup, const Step& whole, int64_t first, int64_t count) {
+    Step part;
+    part.layer = whole.layer;
+    part.sequence = whole.sequence;
+    part.tokens = whole.k ? count : 0;
+    part.queries = whole.q ? count : 0;
+    part.options = whole.options;
+    // Tokens that may be taken back are the last ones of the whole.
+    part.options.tentative = std::max<int64_t>(whole.options.tentative - (whole.tokens - first - count), 0);
+    part.options.tentative = std::min(part.options.tentative, count);
+    part.k = rows_of(whole.k, first, count);
+    part.v = rows_of(whole.v, first, count);
+    part.q = rows_of(whole.q, first, count);
+    if (whole.q) part.out = TestTensor(setup.type, {1, setup.q_heads(), count, setup.v_head_size});
+    if (whole.scores) part.scores = TestTensor(WINNOW_TYPE_F32, {1, setup.q_heads(), count, whole.scores.shape()[3]});
+    if (whole.alibi) part.alibi = whole.alibi.packed_copy();
+    if (whole.head_sink) part.head_sink = whole.head_sink.packed_copy();
+    return part;
+}
+
+winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config) {
+    winnow_cache_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.config = config.c_str();
+    desc.layers = setup.layers;
+    desc.q_num_heads = setup.q_heads();
+    desc.kv_num_heads = setup.kv_heads;
+    desc.head_size = setup.head_size;
+    desc.v_head_size = setup.v_head_size;
+    desc.context = setup.context;
+    desc.max_sequences = setup.sequences;
+    desc.profile = setup.profile.empty() ? nullptr : setup.profile.data();
+    desc.cells = setup.cells;
+    return desc;
+}
+
+CacheHost::CacheHost(Session& session, const CacheSetup& setup) : session_(session), setup_(setup) {
+    const std::string config = setup.config();
+    const winnow_cache_desc desc = desc_of(setup, config);
+    if (api().cache_create(session.context(), &desc, &cache_) != WINNOW_OK)
+        throw std::runtime_error("cache_create with " + config + ": " + message());
+}
+
+CacheHost::~CacheHost() { api().cache_destroy(cache_); }
+
+int32_t CacheHost::run(Step& step) {
+    for (TestTensor* each :
+         {&step.k, &step.v, &step.q, &step.out, &step.scores, &step.alibi, &step.head_sink, &step.cells, &step.mask})
+        if (*each) each->bind(session_);
+    winnow_cache_step_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.layer = step.layer;
+    desc.sequence = step.sequence;
+    desc.k = step.k.view();
+    desc.v = step.v.view();
+    desc.q = step.q.view();
+    desc.out = step.out.view();
+    desc.alibi_slopes = step.alibi.view();
+    desc.head_sink = step.head_sink.view();
+    desc.scores_out = step.scores.view();
+    desc.scale = step.options.scale;
+    desc.softcap = step.options.softcap;
+    desc.window_left = step.options.window_left;
+    desc.tentative = step.options.tentative;
+    desc.cells = step.cells.view();
+    desc.attn_mask = step.mask.view();
+    const int32_t status = api().cache_step(cache_, &desc, nullptr);
+    if (status != WINNOW_OK) return status;
+    session_.note_cache_step();
+    expect_ok(api().finish(session_.context()), "finish");
+    for (TestTensor* each : {&step.out, &step.scores})
+        if (*each) each->fetch();
+    return WINNOW_OK;
+}
+
+void CacheHost::expect_ok(int32_t status, const char* what) const {
+    if (status != WINNOW_OK) throw std::runtime_error(std::string(what) + ": " + message());
+}
+
+std::vector<int32_t> CacheHost::positions(int64_t sequence, int64_t layer, int64_t head) const {
+    uint64_t count = 0;
+    expect_ok(api().cache_positions(cache_, sequence, layer, head, nullptr, 0, &count), "cache_positions");
+    std::vector<int32_t> all(count);
+    if (count > 0)
+        expect_ok(api().cache_positions(cache_, sequence, layer, head, all.data(), count, &count), "cache_positions");
+    if (count != all.size()) throw std::runtime_error("cache_positions: the count changed between two calls");
+    return all;
+}
+
+std::vector<float> CacheHost::importance(int64_t sequence, int64_t layer, int64_t head) const {
+    uint64_t count = 0;
+    expect_ok(api().cache_importance(cache_, sequence, layer, head, nullptr, 0, &count), "cache_importance");
+    std::vector<float> all(count);
+    if (count > 0)
+        expect_ok(api().cache_importance(cache_, sequence, layer, head, all.data(), count, &count), "cache_importance");
+    if (count != all.size()) throw std::runtime_error("cache_importance: the count changed between two calls");
+    return all;
+}
+
+winnow_cache_stats CacheHost::stats() const {
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    expect_ok(api().cache_stats(cache_, &stats), "cache_stats");
+    return stats;
+}
+
+std::string CacheHost::portrait() const {
+    std::ostringstream text;
+    text.precision(9);
+    for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence)
+        for (int64_t layer = 0; layer < setup_.layers; ++layer)
+            for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+                text << "\n" << sequence << "/" << layer << "/" << head << ":";
+                for (const int32_t each : positions(sequence, layer, head)) text << " " << each;
+                if (!setup_.keeps_importance()) continue;
+                for (const float each : importance(sequence, layer, head)) text << " " << each;
+            }
+    const winnow_cache_stats s = stats();
+    text << "\nstats " << s.live_slots << " " << s.tokens << " " << s.evictions << " " << s.original_bytes;
+    return text.str();
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,71 @@
+// A cache of a backend, as a host has it: through the C table. What one step hands over, and what it brings back.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cache_setup.hpp"
+#include "session.hpp"
+#include "test_tensor.hpp"
+
+namespace winnow::conformance {
+
+struct StepOptions {
+    float scale = 0, softcap = 0;
+    int64_t window_left = 0, tentative = 0;
+    bool alibi = false, head_sink = false, scores = false;
+    Layout layout = Layout::packed; // of k, v and q
+    Memory memory = Memory::host;
+};
+
+// The tensors of one step. k and v are absent where nothing is appended, q and out where nothing attends.
+struct Step {
+    int64_t layer = 0, sequence = 0, tokens = 0, queries = 0;
+    StepOptions options;
+    TestTensor k, v, q, out, scores, alibi, head_sink, cells, mask;
+
+    double scale(const CacheSetup& setup) const;
+};
+
+// Draws a step; columns: of scores, if they are wanted.
+Step draw_step(const CacheSetup& setup, std::mt19937_64& engine, int64_t layer, int64_t sequence, int64_t tokens,
+               int64_t queries, const StepOptions& options = {}, int64_t columns = 0);
+// Tokens [first, first + count) of a step that appends and attends, as a step of its own.
+Step part_of(const CacheSetup& setup, const Step& whole, int64_t first, int64_t count);
+
+class CacheHost {
+public:
+    // Throws std::runtime_error with the backend's message.
+    CacheHost(Session& session, const CacheSetup& setup);
+    ~CacheHost();
+    CacheHost(const CacheHost&) = delete;
+    CacheHost& operator=(const CacheHost&) = delete;
+
+    const CacheSetup& setup() const { return setup_; }
+    Session& session() const { return session_; }
+    const winnow_api& api() const { return session_.api(); }
+    winnow_cache* get() const { return cache_; }
+
+    // Runs and waits; the outputs are then there. The status, WINNOW_OK or not.
+    int32_t run(Step& step);
+    std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head) const;
+    std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head) const;
+    winnow_cache_stats stats() const;
+    std::string message() const { return session_.message(); }
+    // Everything that can be seen of the cache without attending, as one text to compare.
+    std::string portrait() const;
+
+private:
+    void expect_ok(int32_t status, const char* what) const;
+
+    Session& session_;
+    CacheSetup setup_;
+    winnow_cache* cache_ = nullptr;
+};
+
+// The description of a setup. `config` and the setup's profile have to stay while it is used.
+winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config);
+
+} // namespace winnow::conformance

@@ -1,0 +1,307 @@
+// A step of the oracle: make room, append, attend, observe.
+#include "cache_oracle.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "cache_rows.hpp"
+#include "numbers.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+constexpr double unit = 0x1p-24;
+constexpr double smallest = 0x1p-120;
+
+std::vector<float> row_of(const TestTensor& tensor, int64_t head, int64_t token) {
+    std::vector<float> row(size_t(tensor.shape()[3]));
+    for (size_t d = 0; d < row.size(); ++d) row[d] = float(tensor.get({0, head, token, int64_t(d)}));
+    return row;
+}
+
+double norm_of(const std::vector<double>& row) {
+    double sum = 0;
+    for (const double each : row) sum += each * each;
+    return std::sqrt(sum);
+}
+
+} // namespace
+
+CacheOracle::CacheOracle(CacheHost& host) : host_(host), setup_(host.setup()) {
+    for (int64_t layer = 0; layer < setup_.layers; ++layer) rules_.push_back(rules_of(setup_, layer, 0));
+    keeps_importance_ = setup_.keeps_importance();
+    sequences_.resize(size_t(setup_.sequences));
+    for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
+}
+
+OracleSequence CacheOracle::empty_sequence() const {
+    OracleLayer layer;
+    layer.sinks.assign(size_t(setup_.sink), -1);
+    return {std::vector<OracleLayer>(size_t(setup_.layers), layer), {}, false};
+}
+
+// Whether a judgement falls before a piece of which so many tokens are no sinks.
+bool CacheOracle::is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const {
+    const int64_t occupancy = int64_t(layer.newest.size()), cadence = setup_.cadence_tokens();
+    if (setup_.ring == 0) return entering > 0 && (!layer.is_listed || occupancy + entering > cadence);
+    if (occupancy + entering > setup_.ring) return true;
+    return is_decode && layer.next % cadence == number * cadence / setup_.layers && occupancy > setup_.keep();
+}
+
+// Tokens in sinks' slots that are sinks still.
+int64_t CacheOracle::sinks_held(const OracleLayer& layer) const {
+    return std::count_if(layer.sinks.begin(), layer.sinks.end(),
+                         [&](int64_t number) { return number >= 0 && (setup_.cells > 0 || number < setup_.sink); });
+}
+
+bool CacheOracle::enters_sink(const OracleLayer& layer, int64_t position) const {
+    return position < setup_.sink && layer.sinks[size_t(position)] < 0;
+}
+
+std::string CacheOracle::step(Step& step) {
+    OracleLayer& layer = at(step.sequence, step.layer);
+    std::vector<int64_t> numbers;
+    int64_t entering = 0;
+    for (int64_t t = 0; t < step.tokens; ++t) {
+        numbers.push_back(step.cells ? int64_t(step.cells.get({0, 0, 0, t})) : layer.next + t);
+        entering += !enters_sink(layer, layer.next + t);
+    }
+    if (step.cells) // what had the cell before is gone
+        for (OracleToken& token : layer.tokens)
+            if (std::find(numbers.begin(), numbers.end(), token.number) != numbers.end()) {
+                for (HeadToken& head : token.heads) head.is_alive = false;
+                std::replace(layer.sinks.begin(), layer.sinks.end(), token.number, int64_t(-1));
+                token.number = -1;
+            }
+    const bool is_due = step.tokens > 0 && is_judged(layer, step.layer, entering, step.tokens == 1);
+    const int64_t occupancy = int64_t(layer.newest.size());
+    const int64_t leave = is_due && setup_.ring > 0 ? occupancy - setup_.keep() : 0;
+
+    if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
+    ++steps_;
+    std::vector<std::set<int64_t>> left;
+    std::string wrong = read_survivors(step, numbers, left);
+    if (!wrong.empty()) return wrong;
+    if (is_due) ++judgements_;
+    if (is_due && setup_.center && !layer.has_means && setup_.ring > 0) set_means(layer);
+    std::vector<std::set<int64_t>> gone(size_t(setup_.kv_heads));
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        std::set<int64_t>& victims = gone[size_t(head)];
+        for (const OracleToken& token : layer.tokens)
+            if (token.heads[size_t(head)].is_alive && !left[size_t(head)].contains(token.number))
+                victims.insert(token.position);
+        evictions_ += victims.size();
+        if (is_due) wrong = judge(step, layer, head, victims, leave);
+        if (!is_due && !victims.empty())
+            wrong = "position " + std::to_string(*victims.begin()) + " went, though no judgement was due";
+        if (!wrong.empty()) return "head " + std::to_string(head) + ": " + wrong;
+    }
+    for (OracleToken& token : layer.tokens)
+        for (size_t head = 0; head < gone.size(); ++head)
+            if (gone[head].contains(token.position)) token.heads[head].is_alive = false;
+    if (is_due) {
+        leave_ring(layer, leave);
+        layer.is_listed = true;
+        layer.output_sum.clear();
+        layer.outputs = 0;
+    }
+    append(step, layer, numbers);
+    if (step.queries > 0) wrong = attend(step, layer);
+    if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
+    std::erase_if(layer.tokens, [](const OracleToken& token) {
+        return std::none_of(token.heads.begin(), token.heads.end(),
+                            [](const HeadToken& each) { return each.is_alive; });
+    });
+    return wrong;
+}
+
+// Which tokens each head holds now: those of before or fewer, and the new ones.
+std::string CacheOracle::read_survivors(const Step& step, const std::vector<int64_t>& numbers,
+                                        std::vector<std::set<int64_t>>& left) {
+    const OracleLayer& layer = at(step.sequence, step.layer);
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        const std::string where = "head " + std::to_string(head) + ": ";
+        const std::vector<int32_t> positions = host_.positions(step.sequence, step.layer, head);
+        std::set<int64_t> unexpected(positions.begin(), positions.end());
+        left.push_back(unexpected);
+        if (unexpected.size() != positions.size() || !std::is_sorted(positions.begin(), positions.end()))
+            return where + "positions are not ascending, or not unique";
+        for (const int64_t number : numbers)
+            if (unexpected.erase(number) == 0)
+                return where + "the new token " + std::to_string(number) + " is not there";
+        for (const OracleToken& token : layer.tokens)
+            if (token.heads[size_t(head)].is_alive) unexpected.erase(token.number);
+        if (!unexpected.empty())
+            return where + "token " + std::to_string(*unexpected.begin()) + " is there, though it was not before";
+    }
+    return "";
+}
+
+std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
+                               int64_t leave) {
+    const Rules& rules = rules_[size_t(step.layer)];
+    std::vector<Candidate> candidates;
+    int64_t needing_room = 0;
+    for (const OracleToken& token : layer.tokens) {
+        const HeadToken& own = token.heads[size_t(head)];
+        if (!own.is_alive) continue;
+        Candidate candidate{token.position, is_anchor(step.sequence, token.number), own.told};
+        candidate.value = value_of(layer, head, own, rules.ranking, &candidate.value_slack);
+        const bool leaves = leave > 0 && token.is_in_ring && token.id <= layer.newest[size_t(leave) - 1].id;
+        candidate.makes_room = token.is_in_body || leaves || setup_.ring == 0;
+        needing_room += candidate.makes_room;
+        candidates.push_back(candidate);
+    }
+    Judgement judgement{head, layer.next, setup_.cadence_tokens(), rules.context, 0};
+    if (setup_.cells > 0) // appending has no end, but no more than the cells are alive
+        judgement.context =
+            setup_.covers_all(step.layer) ? layer.next + setup_.cells - int64_t(layer.original.size()) : INT64_MAX;
+    // Rows that leave the ring need a place in the body; without a ring, those that come until the next judgement do.
+    if (setup_.ring == 0)
+        needing_room += std::min(judgement.incoming, judgement.context - layer.next) - sinks_held(layer);
+    if (!setup_.covers_all(step.layer)) judgement.room = needing_room - (rules.budget - setup_.sink - setup_.ring);
+    int64_t missing = 0;
+    const std::string wrong = judge_victims(rules, judgement, candidates, victims, &missing);
+    missing_ += uint64_t(missing);
+    return wrong;
+}
+
+// What a ranking multiplies the importance by.
+double CacheOracle::value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
+                             double* slack) const {
+    if (ranking != Ranking::value_distance && ranking != Ranking::value_norm) return 1;
+    const bool has_output = ranking == Ranking::value_distance && layer.outputs > 0 && !layer.output_sum.empty();
+    std::vector<double> difference, doubt, size;
+    for (size_t d = 0; d < token.row.v.size(); ++d) {
+        const double o = has_output ? layer.output_sum[size_t(head)][d] / double(layer.outputs) : 0;
+        const double own = token.row.v_slack.empty() ? 0 : double(token.row.v_slack[d]);
+        difference.push_back(double(token.row.v[d]) - o);
+        doubt.push_back(own + (has_output ? layer.output_slack[size_t(head)][d] / double(layer.outputs) : 0));
+        size.push_back(double(token.row.v_size[d]) + std::fabs(o));
+    }
+    *slack = norm_of(doubt) + 64 * unit * norm_of(size);
+    return norm_of(difference);
+}
+
+void CacheOracle::set_means(OracleLayer& layer) {
+    layer.has_means = true;
+    const size_t heads = size_t(setup_.kv_heads);
+    layer.k_mean.assign(heads, std::vector<float>(size_t(setup_.head_size), 0));
+    layer.v_mean.assign(heads, std::vector<float>(size_t(setup_.v_head_size), 0));
+    for (size_t head = 0; head < heads; ++head) {
+        std::vector<double> k(layer.k_mean[head].size(), 0), v(layer.v_mean[head].size(), 0);
+        double rows = 0;
+        for (const OracleToken& token : layer.tokens) {
+            if (!token.is_in_ring || !token.heads[head].is_alive) continue;
+            ++rows;
+            for (size_t d = 0; d < k.size(); ++d) k[d] += double(token.heads[head].row.k[d]);
+            for (size_t d = 0; d < v.size(); ++d) v[d] += double(token.heads[head].row.v[d]);
+        }
+        if (rows == 0) continue;
+        for (size_t d = 0; d < k.size(); ++d) layer.k_mean[head][d] = float(k[d] / rows);
+        for (size_t d = 0; d < v.size(); ++d) layer.v_mean[head][d] = float(v[d] / rows);
+    }
+}
+
+// The oldest rows of the ring become rows of the body.
+void CacheOracle::leave_ring(OracleLayer& layer, int64_t leave) {
+    std::vector<RowPair> rows;
+    std::vector<HeadToken*> owners;
+    for (OracleToken& token : layer.tokens) {
+        if (leave == 0 || !token.is_in_ring || token.id > layer.newest[size_t(leave) - 1].id) continue;
+        token.is_in_ring = false;
+        token.is_in_body = true;
+        for (size_t head = 0; head < token.heads.size(); ++head) {
+            HeadToken& own = token.heads[head];
+            if (!own.is_alive) continue;
+            rows.push_back({own.row.k, own.row.v, layer.has_means ? &layer.k_mean[head] : nullptr,
+                            layer.has_means ? &layer.v_mean[head] : nullptr});
+            owners.push_back(&own);
+        }
+    }
+    // Without a ring the rows are in the body already, and a new list begins.
+    layer.newest.erase(layer.newest.begin(),
+                       layer.newest.begin() + (setup_.ring > 0 ? leave : int64_t(layer.newest.size())));
+    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
+    for (size_t i = 0; i < owners.size(); ++i) owners[i]->row = packed[i];
+}
+
+void CacheOracle::append(const Step& step, OracleLayer& layer, const std::vector<int64_t>& numbers) {
+    std::vector<RowPair> rows;
+    for (int64_t t = 0; t < step.tokens; ++t) {
+        OracleToken token;
+        token.number = numbers[size_t(t)];
+        token.position = layer.next++;
+        token.id = layer.next_id++;
+        const bool is_sink = enters_sink(layer, token.position);
+        token.is_in_body = !is_sink && setup_.ring == 0;
+        token.is_in_ring = !is_sink && setup_.ring > 0;
+        if (is_sink)
+            layer.sinks[size_t(token.position)] = token.number;
+        else
+            layer.newest.push_back({token.id, token.number});
+        token.heads.resize(size_t(setup_.kv_heads));
+        for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+            const RowPair row{row_of(step.k, head, t), row_of(step.v, head, t)};
+            if (token.is_in_body)
+                rows.push_back(row);
+            else
+                token.heads[size_t(head)].row = as_dense(setup_, row);
+        }
+        layer.original.insert(token.number);
+        layer.tokens.push_back(std::move(token));
+    }
+    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
+    size_t left = packed.size();
+    for (auto token = layer.tokens.rbegin(); left > 0; ++token)
+        if (token->is_in_body)
+            for (size_t head = token->heads.size(); head-- > 0;) token->heads[head].row = packed[--left];
+}
+
+std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
+    const std::string beside = step.out.damage() + step.scores.damage();
+    if (!beside.empty()) return "beside out or scores_out: " + beside;
+    for (const TestTensor* input : {&step.k, &step.v, &step.q})
+        if (*input && !input->change().empty()) return "an input: " + input->change();
+    const size_t heads = size_t(setup_.kv_heads), v_size = size_t(setup_.v_head_size);
+    if (layer.output_sum.empty()) {
+        layer.output_sum.assign(heads, std::vector<double>(v_size, 0));
+        layer.output_slack = layer.output_sum;
+    }
+    for (int64_t query = 0; query < step.queries; ++query)
+        for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+            const std::string wrong = attend_rows(step, layer, head, query);
+            if (!wrong.empty()) return wrong;
+        }
+    if (rules_[size_t(step.layer)].ranking == Ranking::value_distance)
+        layer.outputs += std::max<int64_t>(step.queries - step.options.tentative, 0) * setup_.group;
+    return "";
+}
+
+std::string CacheOracle::check_importance(int64_t sequence, int64_t layer_number) {
+    if (!keeps_importance_) return "";
+    OracleLayer& layer = at(sequence, layer_number);
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        const std::vector<float> told = host_.importance(sequence, layer_number, head);
+        const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head);
+        if (told.size() != positions.size()) return "cache_importance has another count than cache_positions";
+        std::map<int64_t, double> by_number;
+        for (size_t i = 0; i < told.size(); ++i) by_number[positions[i]] = double(told[i]);
+        for (OracleToken& token : layer.tokens) {
+            HeadToken& own = token.heads[size_t(head)];
+            if (!own.is_alive) continue;
+            own.told = by_number.at(token.number);
+            const double slack = smallest + 4 * unit * std::fabs(own.importance.high);
+            if (own.told >= own.importance.low - slack && own.told <= own.importance.high + slack) continue;
+            std::ostringstream text;
+            text << "head " << head << ": the importance of token " << token.number << " is " << own.told
+                 << ", expected " << own.importance.low << " to " << own.importance.high;
+            return text.str();
+        }
+    }
+    return "";
+}
+
+} // namespace winnow::conformance

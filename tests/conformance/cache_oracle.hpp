@@ -1,0 +1,131 @@
+// The oracle of a cache: it keeps every key and value that was ever appended, reproduces the schedule by which rows
+// leave the ring and judgements fall (docs/cache.md), reads after each call which tokens are left, and judges three
+// things: who went, what attention over the survivors gives (dense attention in double over the values as they are
+// stored), and what importance that leaves. It knows the cache by the C table alone.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache_attention.hpp"
+#include "cache_host.hpp"
+#include "cache_setup.hpp"
+#include "cache_victims.hpp"
+
+namespace winnow::conformance {
+
+// A number that is known to lie between two.
+struct Between {
+    double low = 0, high = 0;
+};
+
+// What one KV head knows of a token.
+struct HeadToken {
+    bool is_alive = true;
+    StoredRow row;
+    Between importance;
+    double told = 0; // the importance that the cache told last
+};
+
+struct OracleToken {
+    int64_t number = 0;   // position, or the host's cell
+    int64_t position = 0; // in the order of appending
+    int64_t id = 0;       // in the order of appending, whatever becomes of numbers
+    bool is_in_body = false, is_in_ring = false;
+    std::vector<HeadToken> heads;
+};
+
+// A place in the ring that is taken, also by a token that was removed since.
+struct RingPlace {
+    int64_t id, number;
+};
+
+struct OracleLayer {
+    std::vector<OracleToken> tokens; // that some head still holds
+    std::set<int64_t> original;      // numbers appended and not removed, given up or not
+    int64_t next = 0, next_id = 0;   // position and id of the next token
+    std::vector<int64_t> sinks;      // the number in each sink's slot, or -1
+    std::deque<RingPlace> newest;    // the ring, oldest first; without a ring, those in slots of the last list
+    bool is_listed = false;          // without a ring: there was a judgement, and so a list of slots
+    bool has_means = false;
+    std::vector<std::vector<float>> k_mean, v_mean;            // of each head
+    std::vector<std::vector<double>> output_sum, output_slack; // of each head since the last judgement
+    int64_t outputs = 0;
+};
+
+struct OracleSequence {
+    std::vector<OracleLayer> layers;
+    std::set<int64_t> anchors;
+    bool is_reserved = false;
+};
+
+class CacheOracle {
+public:
+    explicit CacheOracle(CacheHost& host);
+
+    // Each carries out the call and judges what became of it: "" or what is wrong. A step has at most piece() tokens.
+    std::string step(Step& step);
+    std::string truncate(int64_t sequence, int64_t length);
+    std::string remove(int64_t sequence, int64_t begin, int64_t end);
+    std::string copy(int64_t from, int64_t to);
+    std::string shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta);
+    std::string reserve(int64_t sequence, int64_t tokens);
+    std::string reset();
+    std::string anchor(int64_t sequence, const std::vector<int64_t>& positions);
+    std::string set_pressure(double pressure);
+    std::string set_config(const CacheSetup& setup); // the same but for policy and budget
+    // What stats, positions and importance of all sequences have to say now.
+    std::string look();
+
+    // Takes the counts of events from the cache: after a load, which brings those of another.
+    void forget_counts();
+
+    const CacheSetup& setup() const { return setup_; }
+    int64_t length(int64_t sequence, int64_t layer) const { return at(sequence, layer).next; }
+    const OracleLayer& at(int64_t sequence, int64_t layer) const {
+        return sequences_[size_t(sequence)].layers[size_t(layer)];
+    }
+    size_t anchors(int64_t sequence) const { return sequences_[size_t(sequence)].anchors.size(); }
+    uint64_t evictions() const { return evictions_; }
+    uint64_t judgements() const { return judgements_; }
+
+private:
+    OracleLayer& at(int64_t sequence, int64_t layer) { return sequences_[size_t(sequence)].layers[size_t(layer)]; }
+    OracleSequence empty_sequence() const;
+    int64_t sinks_held(const OracleLayer& layer) const;
+    bool enters_sink(const OracleLayer& layer, int64_t position) const;
+    bool is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const;
+    std::string read_survivors(const Step& step, const std::vector<int64_t>& numbers,
+                               std::vector<std::set<int64_t>>& left);
+    std::string judge(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
+                      int64_t leave);
+    double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
+                    double* slack) const;
+    void leave_ring(OracleLayer& layer, int64_t leave);
+    void set_means(OracleLayer& layer);
+    void append(const Step& step, OracleLayer& layer, const std::vector<int64_t>& numbers);
+    std::string attend(const Step& step, OracleLayer& layer);
+    std::string attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query);
+    std::string check_importance(int64_t sequence, int64_t layer_number);
+    std::string look_at(int64_t sequence, int64_t layer);
+    std::string look_at_stats();
+    void forget_list(OracleLayer& layer) const;
+    void forget(int64_t sequence);
+    bool is_empty(int64_t sequence) const;
+    bool is_anchor(int64_t sequence, int64_t number) const {
+        return sequences_[size_t(sequence)].anchors.contains(number);
+    }
+
+    CacheHost& host_;
+    CacheSetup setup_;
+    std::vector<Rules> rules_; // of each layer
+    double pressure_ = 0;
+    bool keeps_importance_ = false;
+    std::vector<OracleSequence> sequences_;
+    uint64_t evictions_ = 0, judgements_ = 0, missing_ = 0, steps_ = 0;
+};
+
+} // namespace winnow::conformance

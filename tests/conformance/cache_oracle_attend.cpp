@@ -1,0 +1,137 @@
+// The oracle's attention over the survivors, and what it leaves in their importance.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "cache_oracle.hpp"
+#include "numbers.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+constexpr double unit = 0x1p-24;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct Seen {
+    OracleToken* token;
+    HeadToken* own;
+};
+
+// x of one query head, without the absolute value of a mean of scores.
+Between observed_by(Statistic statistic, const Weight& w, size_t visible, bool is_mean) {
+    switch (statistic) {
+    case Statistic::none: return {};
+    case Statistic::score_magnitude: {
+        if (is_mean) return {w.score - w.delta, w.score + w.delta};
+        return {std::max(std::fabs(w.score) - w.delta, 0.0), std::fabs(w.score) + w.delta};
+    }
+    case Statistic::probability: return {w.p_low, w.p_high};
+    case Statistic::probability_squared: return {w.p_low * w.p_low, w.p_high * w.p_high};
+    case Statistic::above_mean: break;
+    }
+    const double mean = 1 / double(visible), doubt = 4 * unit * mean;
+    return {w.p_low >= mean + doubt ? 1.0 : 0.0, w.p_high >= mean - doubt ? 1.0 : 0.0};
+}
+
+// x of the query group.
+Between observed(const CacheSetup& setup, Statistic statistic, const std::vector<QueryResult>& results, size_t column) {
+    Between sum, most{-infinity, -infinity};
+    for (const QueryResult& result : results) {
+        const Between x = observed_by(statistic, result.weights[column], result.weights.size(), !setup.group_maximum);
+        sum = {sum.low + x.low, sum.high + x.high};
+        most = {std::max(most.low, x.low), std::max(most.high, x.high)};
+    }
+    if (setup.group_maximum) return most;
+    const double heads = double(results.size());
+    Between mean = {sum.low / heads, sum.high / heads};
+    if (statistic == Statistic::score_magnitude) {
+        const double low = std::fabs(mean.low), high = std::fabs(mean.high);
+        const bool spans_zero = mean.low < 0 && mean.high > 0;
+        mean = {spans_zero ? 0 : std::min(low, high), std::max(low, high)};
+    }
+    return mean;
+}
+
+void fold(const Rules& rules, Between& importance, const Between& x) {
+    const double weight = rules.is_sum ? 1 : 1 - rules.decay, rounding = 8 * unit;
+    importance.low = (rules.decay * importance.low + weight * x.low) * (1 - rounding);
+    importance.high = (rules.decay * importance.high + weight * x.high) * (1 + rounding) + 0x1p-120;
+}
+
+bool is_masked(const Step& step, int64_t query, int64_t number) {
+    return step.mask && step.mask.get({0, 0, query, number}) == 0;
+}
+
+std::string where_of(const char* what, int64_t q_head, int64_t query, int64_t last, double got, double want,
+                     double bound) {
+    std::ostringstream text;
+    text << what << "[0, " << q_head << ", " << query << ", " << last << "] is " << got << ", attention over the "
+         << "survivors gives " << want << ", permitted error " << bound;
+    return text.str();
+}
+
+std::string check_scores(const Step& step, int64_t q_head, int64_t query, const std::vector<Seen>& seen,
+                         const QueryResult& result) {
+    std::vector<double> want(size_t(step.scores.shape()[3]), -infinity), bound(want.size(), 0);
+    for (size_t j = 0; j < seen.size(); ++j) {
+        want[size_t(seen[j].token->number)] = result.weights[j].score;
+        bound[size_t(seen[j].token->number)] = result.weights[j].delta + 0x1p-120;
+    }
+    for (size_t column = 0; column < want.size(); ++column) {
+        const double got = step.scores.get({0, q_head, query, int64_t(column)});
+        if (!agrees(got, want[column], bound[column], largest(WINNOW_TYPE_F32)))
+            return where_of("scores_out", q_head, query, int64_t(column), got, want[column], bound[column]);
+    }
+    return "";
+}
+
+} // namespace
+
+// The rows of out of one query token for the query heads of one KV head.
+std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query) {
+    const Rules& rules = rules_[size_t(step.layer)];
+    const int64_t position = layer.next - step.queries + query;
+    std::vector<Seen> seen;
+    std::vector<VisibleRow> rows;
+    for (OracleToken& token : layer.tokens) {
+        HeadToken& own = token.heads[size_t(head)];
+        const bool is_outside =
+            setup_.cells == 0 && (token.position > position || (step.options.window_left != 0 &&
+                                                                token.position <= position - step.options.window_left));
+        if (!own.is_alive || is_outside || is_masked(step, query, token.number)) continue;
+        seen.push_back({&token, &own});
+        rows.push_back({&own.row, token.position});
+    }
+    std::vector<QueryResult> results;
+    const size_t v_size = size_t(setup_.v_head_size);
+    const bool is_observed = query < step.queries - step.options.tentative;
+    for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
+        QueryOptions options;
+        options.scale = step.scale(setup_);
+        options.softcap = double(step.options.softcap);
+        if (step.alibi) options.alibi_slope = step.alibi.get({0, 0, 0, q_head});
+        if (step.head_sink) options.head_sink = step.head_sink.get({0, 0, 0, q_head});
+        std::vector<double> q(size_t(setup_.head_size));
+        for (size_t d = 0; d < q.size(); ++d) q[d] = step.q.get({0, q_head, query, int64_t(d)});
+        results.push_back(conformance::attend(q, position, rows, v_size, options));
+        const QueryResult& result = results.back();
+        for (size_t d = 0; d < v_size; ++d) {
+            const double got = step.out.get({0, q_head, query, int64_t(d)});
+            const double bound = result.bound[d] + rounding_error(step.out.type(), result.out[d]);
+            if (!agrees(got, result.out[d], bound, largest(step.out.type())))
+                return where_of("out", q_head, query, int64_t(d), got, result.out[d], bound);
+            if (!is_observed || rules.ranking != Ranking::value_distance) continue;
+            layer.output_sum[size_t(head)][d] += result.out[d];
+            layer.output_slack[size_t(head)][d] += bound;
+        }
+        if (step.scores)
+            if (const std::string wrong = check_scores(step, q_head, query, seen, result); !wrong.empty()) return wrong;
+    }
+    if (!is_observed || rules.statistic == Statistic::none) return "";
+    for (size_t j = 0; j < seen.size(); ++j)
+        fold(rules, seen[j].own->importance, observed(setup_, rules.statistic, results, j));
+    return "";
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,241 @@
+// What the oracle makes of calls that change sequences, and what the cache has to tell of itself.
+#include <algorithm>
+#include <sstream>
+
+#include "cache_oracle.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+std::string failed(const CacheHost& host, const char* what) { return std::string(what) + ": " + host.message(); }
+
+// Removed tokens keep their places in the ring.
+void drop(OracleLayer& layer, int64_t begin, int64_t end) {
+    std::erase_if(layer.tokens, [&](const OracleToken& token) { return token.number >= begin && token.number < end; });
+    layer.original.erase(layer.original.lower_bound(begin), layer.original.lower_bound(end));
+    for (int64_t& number : layer.sinks)
+        if (number >= begin && number < end) number = -1;
+}
+
+// Whether tokens from a number on lie elsewhere than in sinks' slots and the ring (or the list of slots).
+bool reaches_body(const OracleLayer& layer, int64_t begin, int64_t end) {
+    int64_t count = std::distance(layer.original.lower_bound(begin), layer.original.lower_bound(end));
+    const auto is_among = [&](int64_t number) { return number >= begin && number < end; };
+    for (const RingPlace& place : layer.newest)
+        count -= is_among(place.number) && layer.original.contains(place.number);
+    for (const int64_t number : layer.sinks) count -= number >= 0 && is_among(number);
+    return count > 0;
+}
+
+} // namespace
+
+// Without a ring, the slots that were listed for coming tokens are others once the body was moved together.
+void CacheOracle::forget_list(OracleLayer& layer) const {
+    if (setup_.ring > 0) return;
+    layer.is_listed = false;
+    layer.newest.clear();
+}
+
+std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
+    if (host_.api().cache_truncate(host_.get(), sequence, length) != WINNOW_OK) return failed(host_, "cache_truncate");
+    for (OracleLayer& layer : sequences_[size_t(sequence)].layers) {
+        if (layer.next <= length) continue;
+        const bool is_moved = reaches_body(layer, length, INT64_MAX);
+        // Places in the ring are given back, as far as they still are in the ring.
+        while (!layer.newest.empty() && layer.newest.back().number >= length) layer.newest.pop_back();
+        layer.next = length;
+        drop(layer, length, INT64_MAX);
+        if (is_moved) forget_list(layer);
+    }
+    if (is_empty(sequence)) forget(sequence);
+    return look();
+}
+
+std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
+    if (host_.api().cache_remove(host_.get(), sequence, begin, end) != WINNOW_OK) return failed(host_, "cache_remove");
+    OracleSequence& all = sequences_[size_t(sequence)];
+    for (OracleLayer& layer : all.layers) {
+        drop(layer, begin, end < 0 ? INT64_MAX : end);
+        forget_list(layer);
+    }
+    std::erase_if(all.anchors, [&](int64_t each) { return each >= begin && (end < 0 || each < end); });
+    if (is_empty(sequence)) all = empty_sequence();
+    return look();
+}
+
+bool CacheOracle::is_empty(int64_t sequence) const {
+    const std::vector<OracleLayer>& layers = sequences_[size_t(sequence)].layers;
+    return std::all_of(layers.begin(), layers.end(), [](const OracleLayer& each) { return each.original.empty(); });
+}
+
+// A sequence without tokens is as new, but for its anchors and where memory is reserved for it.
+void CacheOracle::forget(int64_t sequence) {
+    OracleSequence& all = sequences_[size_t(sequence)];
+    if (!all.is_reserved) all.layers = empty_sequence().layers;
+}
+
+void CacheOracle::forget_counts() {
+    const winnow_cache_stats stats = host_.stats();
+    evictions_ = stats.evictions;
+    judgements_ = stats.flushes;
+    steps_ = stats.steps;
+}
+
+std::string CacheOracle::copy(int64_t from, int64_t to) {
+    if (host_.api().cache_copy(host_.get(), from, to) != WINNOW_OK) return failed(host_, "cache_copy");
+    sequences_[size_t(to)] = sequences_[size_t(from)];
+    return look();
+}
+
+std::string CacheOracle::shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
+    if (host_.api().cache_shift(host_.get(), sequence, begin, end, delta) != WINNOW_OK)
+        return failed(host_, "cache_shift");
+    const int64_t until = end < 0 ? INT64_MAX : end;
+    const auto moves = [&](int64_t position) { return position >= begin && position < until; };
+    OracleSequence& all = sequences_[size_t(sequence)];
+    for (OracleLayer& layer : all.layers) {
+        for (OracleToken& token : layer.tokens)
+            if (moves(token.position)) token.number = token.position += delta;
+        std::set<int64_t> original;
+        for (const int64_t number : layer.original) original.insert(moves(number) ? number + delta : number);
+        layer.original = original;
+        for (int64_t& number : layer.sinks) number += number >= 0 && moves(number) ? delta : 0;
+        for (RingPlace& place : layer.newest) place.number += moves(place.number) ? delta : 0;
+        if (moves(layer.next)) layer.next += delta;
+    }
+    std::set<int64_t> anchors;
+    for (const int64_t each : all.anchors) anchors.insert(moves(each) ? each + delta : each);
+    all.anchors = anchors;
+    return look();
+}
+
+std::string CacheOracle::reserve(int64_t sequence, int64_t tokens) {
+    if (host_.api().cache_reserve(host_.get(), sequence, tokens) != WINNOW_OK) return failed(host_, "cache_reserve");
+    if (tokens > 0) sequences_[size_t(sequence)].is_reserved = true;
+    return look();
+}
+
+std::string CacheOracle::reset() {
+    if (host_.api().cache_reset(host_.get()) != WINNOW_OK) return failed(host_, "cache_reset");
+    for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
+    evictions_ = judgements_ = missing_ = steps_ = 0;
+    return look();
+}
+
+std::string CacheOracle::anchor(int64_t sequence, const std::vector<int64_t>& positions) {
+    if (host_.api().cache_anchor(host_.get(), sequence, positions.data(), positions.size()) != WINNOW_OK)
+        return failed(host_, "cache_anchor");
+    sequences_[size_t(sequence)].anchors.insert(positions.begin(), positions.end());
+    return look();
+}
+
+std::string CacheOracle::set_pressure(double pressure) {
+    if (host_.api().cache_set_pressure(host_.get(), pressure) != WINNOW_OK) return failed(host_, "cache_set_pressure");
+    for (int64_t layer = 0; layer < setup_.layers; ++layer) rules_[size_t(layer)] = rules_of(setup_, layer, pressure);
+    return look();
+}
+
+// A smaller budget holds at once: who goes for it is the new policy's business, but for those whom it protects.
+std::string CacheOracle::set_config(const CacheSetup& setup) {
+    if (host_.api().cache_set_config(host_.get(), setup.config().c_str()) != WINNOW_OK)
+        return failed(host_, "cache_set_config");
+    std::vector<bool> is_less;
+    for (int64_t layer = 0; layer < setup.layers; ++layer)
+        is_less.push_back(setup.layer_tokens()[size_t(layer)] < setup_.layer_tokens()[size_t(layer)] ||
+                          (setup_.covers_all(layer) && !setup.covers_all(layer)));
+    setup_ = setup;
+    for (int64_t layer = 0; layer < setup.layers; ++layer) rules_[size_t(layer)] = rules_of(setup, layer, 0);
+    for (int64_t sequence = 0; sequence < setup.sequences; ++sequence)
+        for (int64_t number = 0; number < setup.layers; ++number) {
+            OracleLayer& layer = at(sequence, number);
+            const Rules& rules = rules_[size_t(number)];
+            forget_list(layer);
+            if (is_less[size_t(number)]) { // it was judged
+                layer.output_sum.clear();
+                layer.outputs = 0;
+            }
+            for (int64_t head = 0; head < setup.kv_heads; ++head) {
+                const std::vector<int32_t> positions = host_.positions(sequence, number, head);
+                const std::set<int64_t> left(positions.begin(), positions.end());
+                if (int64_t(left.size()) > rules.budget) return "set_config leaves more tokens than the new budget";
+                for (OracleToken& token : layer.tokens) {
+                    HeadToken& own = token.heads[size_t(head)];
+                    if (!own.is_alive || left.contains(token.number)) continue;
+                    if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
+                        is_anchor(sequence, token.number))
+                        return "set_config gave up position " + std::to_string(token.position) + ", which is protected";
+                    own.is_alive = false;
+                    ++evictions_;
+                }
+            }
+        }
+    judgements_ = host_.stats().flushes; // as many as it takes
+    return look();
+}
+
+std::string CacheOracle::look() {
+    for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence)
+        for (int64_t layer = 0; layer < setup_.layers; ++layer)
+            if (const std::string wrong = look_at(sequence, layer); !wrong.empty())
+                return "sequence " + std::to_string(sequence) + ", layer " + std::to_string(layer) + ": " + wrong;
+    return look_at_stats();
+}
+
+std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        std::vector<int64_t> want;
+        for (const OracleToken& token : at(sequence, layer).tokens)
+            if (token.heads[size_t(head)].is_alive) want.push_back(token.number);
+        std::sort(want.begin(), want.end());
+        const std::vector<int32_t> got = host_.positions(sequence, layer, head);
+        if (std::equal(got.begin(), got.end(), want.begin(), want.end())) continue;
+        std::ostringstream text;
+        text << "head " << head << " holds";
+        for (const int32_t each : got) text << " " << each;
+        text << "; expected";
+        for (const int64_t each : want) text << " " << each;
+        return text.str();
+    }
+    return check_importance(sequence, layer);
+}
+
+std::string CacheOracle::look_at_stats() {
+    const winnow_cache_stats s = host_.stats();
+    uint64_t live = 0, original = 0, used = 0;
+    for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
+        bool has_tokens = false;
+        for (int64_t number = 0; number < setup_.layers; ++number) {
+            const OracleLayer& layer = at(sequence, number);
+            has_tokens = has_tokens || layer.next > 0;
+            original += layer.original.size();
+            for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+                const auto held = std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& each) {
+                    return each.heads[size_t(head)].is_alive;
+                });
+                live += uint64_t(held);
+                if (held > rules_[size_t(number)].budget) return "a head holds more tokens than its budget";
+            }
+        }
+        used += has_tokens || sequences_[size_t(sequence)].is_reserved;
+    }
+    std::ostringstream wrong;
+    const auto expect = [&](const char* name, uint64_t got, uint64_t want) {
+        if (got != want) wrong << "stats: " << name << " is " << got << ", expected " << want << "; ";
+    };
+    expect("live_slots", s.live_slots, live);
+    expect("original_bytes", s.original_bytes,
+           original * uint64_t(2 * setup_.kv_heads * (setup_.head_size + setup_.v_head_size)));
+    expect("bytes", s.bytes,
+           s.k_bytes + s.v_bytes + s.dense_k_bytes + s.dense_v_bytes + s.slot_map_bytes + s.importance_bytes +
+               s.state_bytes);
+    expect("evictions", s.evictions, evictions_);
+    expect("flushes", s.flushes, judgements_);
+    expect("steps", s.steps, steps_);
+    if (s.bytes > s.budget_bytes * std::max<uint64_t>(used, 1))
+        wrong << "stats: " << s.bytes << " bytes, but the budget is " << s.budget_bytes << " for each of " << used
+              << " sequences; ";
+    if (s.peak_bytes < s.bytes) wrong << "stats: peak_bytes " << s.peak_bytes << " are less than bytes " << s.bytes;
+    return wrong.str();
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,157 @@
+// Rows through a packed format and back.
+#include "cache_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "numbers.hpp"
+#include "test_tensor.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+float rounded(uint32_t type, float value) {
+    if (type == WINNOW_TYPE_F16) return float(from_half(f16_format, to_half(f16_format, value)));
+    if (type == WINNOW_TYPE_BF16) return float(from_half(bf16_format, to_half(bf16_format, value)));
+    return value;
+}
+
+// Single precision less the mean, which may be off by a few units in its last place.
+Rows less_means(const std::vector<RowPair>& rows, bool is_key, float off) {
+    Rows all;
+    for (const RowPair& row : rows) {
+        all.push_back(is_key ? row.k : row.v);
+        const std::vector<float>* const mean = is_key ? row.k_mean : row.v_mean;
+        if (mean)
+            for (size_t d = 0; d < mean->size(); ++d) all.back()[d] -= (*mean)[d] * (1 + off);
+    }
+    return all;
+}
+
+struct Side {
+    TestTensor src, cache, back;
+};
+
+Side side_of(uint32_t type, const Rows& rows) {
+    const int64_t count = int64_t(rows.size()), size = int64_t(rows[0].size());
+    Side side{TestTensor(WINNOW_TYPE_F32, {1, 1, count, size}), TestTensor(type, {1, 1, count, size}),
+              TestTensor(WINNOW_TYPE_F32, {1, 1, count, size})};
+    side.src.each([&](const Index& at) { side.src.set(at, rows[size_t(at[2])][size_t(at[3])]); });
+    return side;
+}
+
+void expect_ok(Session& session, int32_t status, const char* what) {
+    if (status != WINNOW_OK) throw std::runtime_error(std::string(what) + ": " + session.message());
+}
+
+Rows back_of(Session& session, Side& side) {
+    winnow_kv_dequantize_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.src = side.cache.view();
+    desc.dst = side.back.view();
+    expect_ok(session, session.run(desc), "kv_dequantize");
+    expect_ok(session, session.api().finish(session.context()), "finish");
+    side.back.fetch();
+    Rows rows(size_t(side.back.shape()[2]));
+    side.back.each([&](const Index& at) { rows[size_t(at[2])].push_back(float(side.back.get(at))); });
+    return rows;
+}
+
+// Keys and values there and back, in one append.
+std::pair<Rows, Rows> round_trip(Session& session, const CacheSetup& setup, const Rows& k, const Rows& v) {
+    Side key = side_of(setup.k_type, k), value = side_of(setup.v_type, v);
+    TestTensor indices(WINNOW_TYPE_I32, {1, 1, 1, int64_t(k.size())});
+    indices.each([&](const Index& at) { indices.set(at, double(at[3])); });
+    for (TestTensor* each : {&key.src, &key.cache, &key.back, &value.src, &value.cache, &value.back, &indices})
+        each->bind(session);
+    winnow_kv_append_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.k_src = key.src.view();
+    desc.v_src = value.src.view();
+    desc.k_cache = key.cache.view();
+    desc.v_cache = value.cache.view();
+    desc.k_row_indices = indices.view();
+    desc.k_norm = setup.k_norm;
+    desc.v_norm = setup.v_norm;
+    expect_ok(session, session.run(desc), "kv_append");
+    return {back_of(session, key), back_of(session, value)};
+}
+
+double length(const std::vector<float>& row) {
+    double sum = 0;
+    for (const float each : row) sum += double(each) * double(each);
+    return std::sqrt(sum);
+}
+
+// What the permitted errors of attention go by; `extra`: the mean that is added, which is computed with apart.
+void measure(const CacheSetup& setup, StoredRow& row, const RowPair& source, bool is_body) {
+    row.k_size = length(row.k);
+    if (source.k_mean && is_body) row.k_size += 2 * length(*source.k_mean);
+    row.v_size.resize(row.v.size());
+    const double least = is_body && is_turbo(setup.v_type) ? length(row.v) / std::sqrt(double(row.v.size())) : 0;
+    for (size_t d = 0; d < row.v.size(); ++d) {
+        row.v_size[d] = std::max(std::fabs(row.v[d]), float(least));
+        if (source.v_mean && is_body) row.v_size[d] += 2 * std::fabs((*source.v_mean)[d]) + float(least);
+    }
+    if (!is_body || !has_bias(setup.v_type)) return;
+    const size_t group = size_t(find_format(setup.v_type)->multiple);
+    row.v_group.resize(row.v.size());
+    for (size_t d = 0; d < row.v.size(); ++d) {
+        const auto first = row.v_size.begin() + std::ptrdiff_t(d / group * group);
+        row.v_group[d] = *std::max_element(first, first + std::ptrdiff_t(group));
+    }
+}
+
+void add_mean(std::vector<float>& row, const std::vector<float>* mean) {
+    if (mean)
+        for (size_t d = 0; d < row.size(); ++d) row[d] += (*mean)[d];
+}
+
+void widen(std::vector<float>& slack, const std::vector<float>& row, const std::vector<float>& other,
+           const std::vector<float>* mean) {
+    if (!mean) return;
+    slack.resize(row.size(), 0);
+    for (size_t d = 0; d < row.size(); ++d)
+        slack[d] = std::max(slack[d], std::fabs(row[d] - other[d]) + 0x1p-21f * std::fabs((*mean)[d]));
+}
+
+} // namespace
+
+StoredRow as_dense(const CacheSetup& setup, const RowPair& row) {
+    StoredRow stored;
+    for (const float each : row.k) stored.k.push_back(rounded(dense_type(setup.k_type), each));
+    for (const float each : row.v) stored.v.push_back(rounded(dense_type(setup.v_type), each));
+    measure(setup, stored, row, false);
+    return stored;
+}
+
+std::vector<StoredRow> as_packed(Session& session, const CacheSetup& setup, const std::vector<RowPair>& rows) {
+    std::vector<StoredRow> stored(rows.size());
+    if (rows.empty()) return stored;
+    const auto [k, v] = round_trip(session, setup, less_means(rows, true, 0), less_means(rows, false, 0));
+    for (size_t at = 0; at < rows.size(); ++at) {
+        stored[at].k = k[at];
+        stored[at].v = v[at];
+    }
+    // A mean is a sum in an order of the backend's own. What quantizing makes of that is tried, not derived.
+    for (const float off : {0x1p-21f, -0x1p-21f}) {
+        if (!rows[0].k_mean) break;
+        const auto [k_off, v_off] =
+            round_trip(session, setup, less_means(rows, true, off), less_means(rows, false, off));
+        for (size_t at = 0; at < rows.size(); ++at) {
+            widen(stored[at].k_slack, k[at], k_off[at], rows[at].k_mean);
+            widen(stored[at].v_slack, v[at], v_off[at], rows[at].v_mean);
+        }
+    }
+    for (size_t at = 0; at < rows.size(); ++at) {
+        add_mean(stored[at].k, rows[at].k_mean);
+        add_mean(stored[at].v, rows[at].v_mean);
+        measure(setup, stored[at], rows[at], true);
+    }
+    return stored;
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,25 @@
+// Rows as a cache stores them: what comes back of them from the backend's own kv_append and kv_dequantize, which the
+// level Formats judges.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache_attention.hpp"
+#include "cache_setup.hpp"
+#include "session.hpp"
+
+namespace winnow::conformance {
+
+// A token's key and value for one KV head, and what is subtracted before they are stored (empty: nothing).
+struct RowPair {
+    std::vector<float> k, v;
+    const std::vector<float>*k_mean = nullptr, *v_mean = nullptr;
+};
+
+// Rows that are stored dense: rounded to the dense formats.
+StoredRow as_dense(const CacheSetup& setup, const RowPair& row);
+// Rows of the body.
+std::vector<StoredRow> as_packed(Session& session, const CacheSetup& setup, const std::vector<RowPair>& rows);
+
+} // namespace winnow::conformance

@@ -1,0 +1,29 @@
+// Random schedules: the calls that a host makes of a cache, drawn from a seed, each judged by the oracle.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache_setup.hpp"
+
+namespace winnow::conformance {
+
+struct Schedule {
+    CacheSetup setup;
+    uint64_t seed = 1;
+    int operations = 40;
+    bool edits = true;      // truncate, remove, copy, shift, reserve, anchors
+    bool changes = true;    // set_config, set_pressure
+    bool is_decode = false; // one token at a time after a first prompt
+};
+
+struct ScheduleResult {
+    std::string wrong;  // "" or what is wrong, with the seed and the last calls
+    std::string digest; // of all outputs and of what was left: the same for the same schedule
+    uint64_t evictions = 0, judgements = 0;
+};
+
+ScheduleResult run_schedule(const Schedule& schedule);
+
+} // namespace winnow::conformance

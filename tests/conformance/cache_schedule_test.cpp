@@ -1,0 +1,78 @@
+// Schedules of calls, each judged by the oracle: every policy in every shape, and random ones. What they exercise:
+//
+//   slot_append     every step with k and v; rows into the ring, the sinks' slots, and (without a ring) listed slots
+//   slot_attention  every step with q: sinks, ring and body under one softmax
+//   slot_scores     steps that ask for scores_out
+//   slot_observe    the importance after it, where the policy keeps one
+//   slot_flush      judgements, and the ring's oldest rows into the body
+//   slot_edit       truncate, remove, shift, anchors, reused cells
+//   slot_compact    memory that is given back after many are removed
+//   slot_copy       memory that grows, and copies of sequences
+#include <gtest/gtest.h>
+
+#include "cache_cases.hpp"
+#include "cache_registration.hpp"
+#include "cache_schedule.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+void run_twice(const Schedule& schedule) {
+    const ScheduleResult first = run_schedule(schedule);
+    if (!first.wrong.empty()) FAIL() << first.wrong;
+    const ScheduleResult second = run_schedule(schedule);
+    if (!second.wrong.empty()) FAIL() << second.wrong;
+    EXPECT_EQ(first.digest, second.digest) << "seed " << schedule.seed << ": the same calls left something else";
+}
+
+void run(const Schedule& schedule) {
+    const ScheduleResult result = run_schedule(schedule);
+    if (!result.wrong.empty()) FAIL() << result.wrong;
+}
+
+void register_policies() {
+    int at = 0;
+    for (const NamedSetup& each : policy_setups()) {
+        // One shape for each, and each shape for some; the full sweep takes all.
+        for (int shape = 0; shape < cache_shapes; ++shape) {
+            const CacheSetup setup = with_shape(each.setup, shape);
+            const bool is_sample = shape == at % cache_shapes || shape == (at / 2 + 3) % cache_shapes;
+            const uint64_t seed = uint64_t(1000 * at + shape);
+            const auto skip = [=] { return !is_sample && options().pairs != Pairs::all; };
+            if (skip()) continue;
+            const std::string name = each.name + "_" + shape_name(shape);
+            register_cache_test("decode", name, __FILE__, __LINE__, [=] {
+                Schedule schedule{setup, options().seed + seed, 170, false, false, true};
+                const ScheduleResult result = run_schedule(schedule);
+                if (!result.wrong.empty()) FAIL() << result.wrong;
+                const bool has_evicted = result.evictions > 0;
+                EXPECT_EQ(has_evicted, !setup.covers_all(0)) << "a budget that is exceeded makes tokens go, no other";
+            });
+            register_cache_test("prompt", name, __FILE__, __LINE__, [=] {
+                run_twice({setup, options().seed + seed, 12, false, false, false});
+            });
+        }
+        ++at;
+    }
+}
+
+void register_random() {
+    const int cases = options().pairs == Pairs::all ? 10 * options().cases : options().cases / 5;
+    for (int at = 0; at < cases; ++at)
+        register_cache_test("random", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
+            std::mt19937_64 engine(options().seed * 1000003 + uint64_t(at));
+            Schedule schedule;
+            schedule.setup = draw_setup(engine);
+            schedule.seed = engine();
+            run(schedule);
+        });
+}
+
+} // namespace
+
+void register_cache_schedules() {
+    register_policies();
+    register_random();
+}
+
+} // namespace winnow::conformance

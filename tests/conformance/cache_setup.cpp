@@ -1,0 +1,272 @@
+// Configurations in words and in numbers.
+#include "cache_setup.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include "formats.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+const char* statistic_name(Statistic statistic) {
+    return statistic == Statistic::score_magnitude ? "score_magnitude"
+           : statistic == Statistic::probability   ? "probability"
+                                                   : "probability_squared";
+}
+
+const char* norm_name(uint32_t norm) {
+    return norm == WINNOW_NORM_PLAIN ? "plain" : norm == WINNOW_NORM_UNIT_SLOPE ? "unit_slope" : "corrected";
+}
+
+std::string spell(const Part& part) { return std::to_string(part.part) + "/" + std::to_string(part.whole); }
+
+class Text {
+public:
+    explicit Text(Policy policy) { text_ << policy_name(policy); }
+    template <typename Value>
+    Text& add(const char* key, const Value& value) {
+        text_ << (is_first_ ? ":" : ",") << key << "=" << value;
+        is_first_ = false;
+        return *this;
+    }
+    template <typename Value>
+    Text& add(const char* key, const std::optional<Value>& value) {
+        return value ? add(key, *value) : *this;
+    }
+    std::string str() const { return text_.str(); }
+
+private:
+    std::ostringstream text_;
+    bool is_first_ = true;
+};
+
+bool has_importance(Policy policy) {
+    return policy != Policy::none && policy != Policy::window && policy != Policy::random;
+}
+
+void add_keys_of_policy(Text& text, const CacheSetup& s) {
+    if (s.policy == Policy::winnow)
+        text.add("value", s.value == Ranking::value_distance ? "distance"
+                          : s.value == Ranking::value_norm   ? "norm"
+                                                             : "none")
+            .add("decay", s.decay)
+            .add("recent", s.recent);
+    if (s.policy == Policy::h2o)
+        text.add("accumulation", s.sum ? "sum" : "ema")
+            .add("per_query", s.per_query ? "on" : "off")
+            .add("alpha", s.decay)
+            .add("heavy", s.heavy)
+            .add("recent", s.recent);
+    if (s.policy == Policy::scissorhands)
+        text.add("history", s.history).add("drop", spell(s.drop)).add("recent", s.recent);
+    if (s.policy == Policy::random) text.add("seed", s.seed).add("recent", s.recent);
+    if (s.policy == Policy::adaptive_budget) {
+        text.add("judge", policy_name(s.judge));
+        return;
+    }
+    if (s.policy == Policy::hierarchical) {
+        text.add("trigger", spell(s.trigger)).add("first", s.first).add("batch", s.batch);
+        text.add("theta_shallow", s.theta_shallow).add("theta_middle", s.theta_middle).add("theta_deep", s.theta_deep);
+        text.add("recent_shallow", s.recent_shallow)
+            .add("recent_middle", s.recent_middle)
+            .add("recent_deep", s.recent_deep);
+        if (s.decay) text.add("alpha", 1 - *s.decay);
+    }
+    if (!has_importance(s.policy)) return;
+    if (s.statistic) text.add("statistic", statistic_name(*s.statistic));
+    text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
+}
+
+void rule_h2o(Rules& r, const CacheSetup& s, int64_t cadence, bool has_own_values) {
+    const int64_t rest = r.budget - r.sink;
+    int64_t heavy = r.budget / 2, recent = rest - heavy;
+    if (has_own_values && s.heavy) {
+        heavy = *s.heavy;
+        recent = s.recent.value_or(rest - heavy);
+    } else if (has_own_values && s.recent) {
+        recent = *s.recent;
+        heavy = rest - recent;
+    }
+    r.target = std::min(r.budget, r.sink + heavy + recent);
+    // Counted when the head is fullest: fewer by those that come before the next judgement, where they would not fit.
+    const int64_t left = std::min(r.target, r.budget - cadence);
+    r.recent = std::max(r.recent, left - r.sink - heavy);
+}
+
+void rule_hierarchical(Rules& r, const CacheSetup& s, int64_t layer, double pressure) {
+    const auto newest = [&](const std::optional<int64_t>& given, int64_t otherwise) {
+        r.recent = std::max(r.recent, given.value_or(std::min(otherwise, r.budget / 2)));
+    };
+    r.statistic = s.statistic.value_or(Statistic::probability);
+    r.decay = s.decay.value_or(.7);
+    r.ranking = Ranking::importance;
+    r.grace = s.grace;
+    r.target = 0;
+    r.trigger = pressure > double(s.trigger.part) / double(s.trigger.whole) ? Part{0, 1} : s.trigger;
+    if (layer < Part{1, 3}.ceil_of(s.layers)) {
+        newest(s.recent_shallow, 128);
+        r.threshold = s.theta_shallow;
+        if (r.threshold) return;
+        r.statistic = Statistic::none;
+        r.ranking = Ranking::age;
+        r.grace = 0;
+    } else if (layer < Part{2, 3}.ceil_of(s.layers)) {
+        newest(s.recent_middle, 128);
+        r.threshold = s.theta_middle;
+        r.most = s.batch;
+        r.first = s.first;
+        r.from = {1, 4}; // the middle half
+        r.until = {3, 4};
+    } else {
+        newest(s.recent_deep, 256);
+        r.threshold = s.theta_deep;
+        r.most_share = {1, 10};
+    }
+}
+
+} // namespace
+
+const char* policy_name(Policy policy) {
+    switch (policy) {
+    case Policy::none: return "none";
+    case Policy::window: return "window";
+    case Policy::random: return "random";
+    case Policy::scissorhands: return "scissorhands";
+    case Policy::h2o: return "h2o";
+    case Policy::hierarchical: return "hierarchical";
+    case Policy::adaptive_budget: return "adaptive_budget";
+    case Policy::winnow: break;
+    }
+    return "winnow";
+}
+
+uint32_t dense_type(uint32_t type) { return is_packed(type) ? WINNOW_TYPE_F16 : type; }
+
+int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position) {
+    uint64_t bits = seed;
+    for (const int64_t each : {head, position, int64_t(0)}) { // splitmix64
+        bits = (bits ^ uint64_t(each)) + 0x9e3779b97f4a7c15u;
+        bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
+        bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
+        bits ^= bits >> 31;
+    }
+    return int64_t(bits >> 40);
+}
+
+std::string CacheSetup::config() const {
+    Text text(policy);
+    if (policy != Policy::none) {
+        if (!budget_text.empty())
+            text.add("budget", budget_text);
+        else if (budget)
+            text.add("budget", budget);
+        else
+            text.add("budget", "1/1");
+    }
+    text.add("k", type_name(k_type)).add("v", type_name(v_type)).add("sink", sink).add("ring", ring);
+    text.add("cadence", cadence).add("center", center ? "on" : "off");
+    text.add("k_norm", norm_name(k_norm)).add("v_norm", norm_name(v_norm));
+    add_keys_of_policy(text, *this);
+    return text.str();
+}
+
+int64_t CacheSetup::cadence_tokens() const {
+    if (cadence) return *cadence;
+    return std::max<int64_t>(std::min({int64_t(32), ring > 0 ? 2 * ring / 3 : 32, tokens() / 8}), 1);
+}
+
+int64_t CacheSetup::piece() const { return std::min<int64_t>(32, cadence_tokens()); }
+
+std::vector<int64_t> CacheSetup::layer_tokens() const {
+    std::vector<int64_t> all(size_t(layers), tokens());
+    if (policy != Policy::adaptive_budget) return all;
+    std::vector<double> need(size_t(layers), 0);
+    for (size_t kind = 0; kind < 3; ++kind) {
+        double low = profile[kind], high = low;
+        for (size_t layer = 0; layer < need.size(); ++layer) {
+            low = std::min(low, profile[3 * layer + kind]);
+            high = std::max(high, profile[3 * layer + kind]);
+        }
+        for (size_t layer = 0; layer < need.size(); ++layer) {
+            const double moved = high > low ? (profile[3 * layer + kind] - low) / (high - low) : .5;
+            need[layer] += kind == 1 ? 1 - moved : moved;
+        }
+    }
+    const double needs = std::accumulate(need.begin(), need.end(), 0.0);
+    const int64_t least = std::max(tokens() / 2, std::min(sink + ring + cadence_tokens(), tokens()));
+    const int64_t all_left = (tokens() - least) * layers;
+    int64_t left = all_left;
+    std::vector<std::pair<double, size_t>> remainders;
+    for (size_t layer = 0; layer < need.size(); ++layer) {
+        const double share = double(all_left) * need[layer] / needs;
+        all[layer] = least + int64_t(share);
+        left -= int64_t(share);
+        remainders.emplace_back(-(share - std::floor(share)), layer);
+    }
+    std::stable_sort(remainders.begin(), remainders.end());
+    for (size_t at = 0; left > 0; ++at, --left) ++all[remainders[at].second];
+    return all;
+}
+
+bool CacheSetup::covers_all(int64_t layer) const {
+    return policy == Policy::none || layer_tokens()[size_t(layer)] >= (cells ? cells : context);
+}
+
+bool CacheSetup::keeps_importance() const {
+    for (int64_t layer = 0; layer < layers; ++layer)
+        if (rules_of(*this, layer, 0).statistic != Statistic::none) return true;
+    return false;
+}
+
+Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
+    Rules r;
+    const int64_t cadence = s.cadence_tokens();
+    r.sink = s.sink;
+    r.context = s.context;
+    r.budget = r.target = s.layer_tokens()[size_t(layer)];
+    r.recent = std::max<int64_t>(s.keep(), 0);                 // what stays in the ring
+    const bool is_judge = s.policy == Policy::adaptive_budget; // with its own defaults
+    const auto recent_or = [&](int64_t otherwise) { return is_judge ? otherwise : s.recent.value_or(otherwise); };
+    switch (is_judge ? s.judge : s.policy) {
+    case Policy::none:
+    case Policy::window:
+    case Policy::adaptive_budget: return r;
+    case Policy::random:
+        r.ranking = Ranking::random;
+        r.seed = uint64_t(is_judge ? 0 : s.seed) << 20 | uint64_t(layer);
+        r.recent = std::max(r.recent, recent_or(r.budget / 2) - cadence);
+        return r;
+    case Policy::scissorhands:
+        r.statistic = Statistic::above_mean;
+        r.is_sum = true;
+        r.decay = 1 - 1 / double(is_judge ? 400 : s.history);
+        r.ranking = Ranking::importance;
+        r.grace = is_judge ? 8 : s.grace;
+        r.target = r.budget - (is_judge ? Part{1, 2} : s.drop).floor_of(r.budget);
+        r.recent = std::max(r.recent, recent_or(10));
+        return r;
+    case Policy::h2o:
+        r.statistic = is_judge ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);
+        r.is_sum = !is_judge && s.sum;
+        r.decay = is_judge ? .95 : s.decay.value_or(.95);
+        r.ranking = !is_judge && s.per_query ? Ranking::per_query : Ranking::importance;
+        r.grace = is_judge ? 8 : s.grace;
+        rule_h2o(r, s, cadence, !is_judge);
+        return r;
+    case Policy::hierarchical: rule_hierarchical(r, s, layer, pressure); return r;
+    case Policy::winnow:
+        if (r.budget >= Part{1, 2}.ceil_of(s.context)) return r; // a plain window
+        r.statistic = is_judge ? Statistic::probability_squared : s.statistic.value_or(Statistic::probability_squared);
+        r.is_sum = true;
+        r.decay = is_judge ? .998 : s.decay.value_or(.998);
+        r.ranking = is_judge ? Ranking::value_distance : s.value;
+        r.grace = is_judge ? 8 : s.grace;
+        r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
+    }
+    return r;
+}
+
+} // namespace winnow::conformance

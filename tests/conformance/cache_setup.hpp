@@ -1,0 +1,93 @@
+// A cache as a test makes it, and what follows from its configuration: whom a judgement gives up, in numbers. Written
+// from docs/policies.md, not from a backend.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "winnow.h"
+
+namespace winnow::conformance {
+
+enum class Policy { none, window, random, scissorhands, h2o, hierarchical, adaptive_budget, winnow };
+enum class Statistic { none, score_magnitude, probability, probability_squared, above_mean };
+enum class Ranking { age, importance, per_query, value_distance, value_norm, random };
+
+struct Part {
+    int64_t part = 0, whole = 1;
+    int64_t floor_of(int64_t all) const { return all * part / whole; }
+    int64_t ceil_of(int64_t all) const { return (all * part + whole - 1) / whole; }
+};
+
+struct CacheSetup {
+    Policy policy = Policy::window;
+    int64_t layers = 2, kv_heads = 2, group = 2, head_size = 64, v_head_size = 64;
+    int64_t context = 1024, sequences = 1, cells = 0;
+    int64_t budget = 128;    // tokens of each KV head; 0: the whole context
+    std::string budget_text; // in its place: a budget in bytes, for which nothing here knows the tokens
+    int64_t sink = 4, ring = 48;
+    std::optional<int64_t> cadence; // none: what docs/policies.md makes of ring and budget
+    uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
+    uint32_t k_norm = WINNOW_NORM_CORRECTED, v_norm = WINNOW_NORM_CORRECTED;
+    bool center = false;
+    uint32_t type = WINNOW_TYPE_F32; // of k, v and q as the host hands them over, and of out
+
+    // Keys of policies, where they differ from the policy's own values.
+    std::optional<Statistic> statistic;
+    bool group_maximum = false;
+    int64_t grace = 8;
+    std::optional<double> decay;             // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
+    bool sum = false, per_query = false;     // h2o
+    std::optional<int64_t> heavy, recent;    // h2o, tokens; recent of winnow, random and scissorhands, too
+    Ranking value = Ranking::value_distance; // winnow
+    int64_t history = 400;                   // scissorhands
+    Part drop = {1, 2};
+    int64_t seed = 0;       // random
+    Part trigger = {7, 10}; // hierarchical, from here on
+    int64_t first = 64;
+    std::optional<double> theta_shallow;
+    double theta_middle = .15, theta_deep = .25;
+    std::optional<int64_t> recent_shallow, recent_middle, recent_deep;
+    int64_t batch = 16;
+    Policy judge = Policy::h2o;  // adaptive_budget: who judges, with its own defaults
+    std::vector<double> profile; // 3 numbers a layer
+
+    std::string config() const;
+    int64_t q_heads() const { return kv_heads * group; }
+    int64_t tokens() const {
+        return policy == Policy::none || budget == 0 ? context : budget;
+    } // on average over layers
+    int64_t cadence_tokens() const;
+    int64_t keep() const { return ring - cadence_tokens(); } // ring rows that stay at a flush
+    int64_t piece() const;                                   // most tokens of a piece
+    std::vector<int64_t> layer_tokens() const;               // of each KV head of each layer
+    bool covers_all(int64_t layer) const;                    // the layer's budget holds all that can come
+    bool keeps_importance() const;                           // in any layer
+};
+
+// What a judgement of a layer goes by.
+struct Rules {
+    Statistic statistic = Statistic::none;
+    bool is_sum = false;
+    double decay = 0;
+    Ranking ranking = Ranking::age;
+    uint64_t seed = 0;
+    int64_t sink = 0, recent = 0, grace = 0, context = 0, budget = 0, target = 0, most = 0;
+    Part trigger = {1, 1}, most_share = {1, 1}, from = {0, 1}, until = {1, 1};
+    int64_t first = 0;
+    std::optional<double> threshold;
+    double quantile = .99;
+};
+
+Rules rules_of(const CacheSetup& setup, int64_t layer, double pressure);
+
+const char* policy_name(Policy policy);
+// The rank of a position under `random`.
+int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position);
+
+// The format of the dense rows beside a body.
+uint32_t dense_type(uint32_t type);
+
+} // namespace winnow::conformance

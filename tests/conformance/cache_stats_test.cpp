@@ -1,0 +1,229 @@
+// Bytes: the estimate is what is then used, a budget in bytes holds, memory that is reserved is there, memory of what
+// was removed is given back; and a change of configuration holds when the call returns.
+#include <gtest/gtest.h>
+
+#include "cache_cases.hpp"
+#include "cache_oracle.hpp"
+#include "cache_registration.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+void feed(CacheHost& cache, std::mt19937_64& engine, int64_t tokens, bool attends) {
+    for (int64_t layer = 0; layer < cache.setup().layers; ++layer) {
+        Step step = draw_step(cache.setup(), engine, layer, 0, tokens, attends ? tokens : 0);
+        ASSERT_EQ(cache.run(step), WINNOW_OK) << cache.message();
+    }
+}
+
+winnow_cache_stats estimate_of(const CacheSetup& setup, int64_t tokens) {
+    const std::string config = setup.config();
+    const winnow_cache_desc desc = desc_of(setup, config);
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    char message[1024] = "";
+    EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, tokens, &stats, message, sizeof message),
+              WINNOW_OK)
+        << message;
+    return stats;
+}
+
+void expect_equal(const winnow_cache_stats& got, const winnow_cache_stats& estimate, const std::string& when) {
+#define EXPECT_SAME(field) EXPECT_EQ(got.field, estimate.field) << #field << " " << when << " differs from the estimate"
+    EXPECT_SAME(bytes);
+    EXPECT_SAME(k_bytes);
+    EXPECT_SAME(v_bytes);
+    EXPECT_SAME(dense_k_bytes);
+    EXPECT_SAME(dense_v_bytes);
+    EXPECT_SAME(slot_map_bytes);
+    EXPECT_SAME(importance_bytes);
+    EXPECT_SAME(state_bytes);
+    EXPECT_SAME(original_bytes);
+    EXPECT_SAME(budget_bytes);
+    EXPECT_SAME(tokens);
+    EXPECT_SAME(scratch_bytes);
+#undef EXPECT_SAME
+}
+
+// Each length by one long step, and the lengths one after another in one cache.
+void run_estimate(const CacheSetup& setup) {
+    std::mt19937_64 engine(options().seed);
+    CacheHost grown(subject(), setup);
+    int64_t seen = 0;
+    for (const int64_t length : {1, 4, 5, 40, 52, 53, 60, 100, 117, 129, 190, 250}) {
+        if (length > setup.context) break;
+        const winnow_cache_stats estimate = estimate_of(setup, length);
+        EXPECT_LE(estimate.bytes, estimate.budget_bytes);
+        feed(grown, engine, length - seen, true);
+        seen = length;
+        expect_equal(grown.stats(), estimate, "after steps up to " + std::to_string(length));
+        CacheHost fresh(subject(), setup);
+        feed(fresh, engine, length, true);
+        expect_equal(fresh.stats(), estimate, "after one step of " + std::to_string(length));
+        if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_EQ(estimate_of(setup, 0).bytes, 0u) << "a cache without tokens takes no memory for them";
+}
+
+// A budget in bytes is what the whole cache may use.
+void run_byte_budget(Policy policy, int shape, const char* budget, uint64_t bytes) {
+    CacheSetup setup = with_shape({}, shape);
+    setup.policy = policy;
+    setup.budget_text = budget;
+    setup.ring = 32;
+    setup.context = 2000;
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    EXPECT_LE(cache.stats().budget_bytes, bytes);
+    for (const int64_t length : {1, 50, 64, 200, 300, 1, 1, 70}) {
+        feed(cache, engine, length, true);
+        const winnow_cache_stats stats = cache.stats();
+        ASSERT_LE(stats.bytes, bytes);
+    }
+    EXPECT_GT(cache.stats().evictions, 0u) << "the budget was never reached";
+    EXPECT_GT(cache.stats().bytes, bytes / 10 * 9) << "the budget is not used";
+}
+
+void run_reserve_and_release() {
+    CacheSetup setup;
+    setup.policy = Policy::h2o;
+    setup.sequences = 2;
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    const winnow_api& api = cache.api();
+    EXPECT_EQ(cache.stats().bytes, 0u) << "a new cache takes no memory for tokens yet";
+    ASSERT_EQ(api.cache_reserve(cache.get(), 0, 200), WINNOW_OK) << cache.message();
+    const winnow_cache_stats reserved = cache.stats();
+    EXPECT_GT(reserved.bytes, 0u);
+    for (const int64_t length : {1, 60, 100, 39}) {
+        feed(cache, engine, length, true);
+        EXPECT_EQ(cache.stats().bytes, reserved.bytes) << "memory for 200 tokens was reserved";
+        EXPECT_EQ(cache.stats().scratch_bytes, reserved.scratch_bytes) << "memory for 200 tokens was reserved";
+    }
+    ASSERT_EQ(api.cache_copy(cache.get(), 0, 1), WINNOW_OK) << cache.message();
+    EXPECT_EQ(cache.stats().bytes, 2 * reserved.bytes);
+    for (const int64_t sequence : {1, 0})
+        ASSERT_EQ(api.cache_remove(cache.get(), sequence, 0, -1), WINNOW_OK) << cache.message();
+    EXPECT_EQ(cache.stats().bytes, 0u) << "memory of removed sequences is given back";
+    EXPECT_EQ(cache.stats().original_bytes, 0u);
+    EXPECT_GE(cache.stats().peak_bytes, 2 * reserved.bytes);
+    ASSERT_EQ(api.cache_reset(cache.get()), WINNOW_OK) << cache.message();
+    const winnow_cache_stats none = cache.stats();
+    EXPECT_EQ(none.bytes + none.evictions + none.flushes + none.steps + none.peak_bytes, 0u) << "as after create";
+}
+
+// What a middle part's removal frees is given back, as far as it is whole chunks.
+void run_shrink() {
+    CacheSetup setup;
+    setup.policy = Policy::none;
+    setup.context = 1000;
+    setup.layers = 1;
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    CacheOracle oracle(cache);
+    for (int at = 0; at < 30; ++at) {
+        Step step = draw_step(setup, engine, 0, 0, 30, at % 3 == 0 ? 30 : 0);
+        ASSERT_EQ(oracle.step(step), "");
+    }
+    const uint64_t before = cache.stats().bytes;
+    ASSERT_EQ(oracle.remove(0, 100, 700), "");
+    EXPECT_LT(cache.stats().bytes, before * 6 / 10) << "two thirds of the tokens are gone";
+    for (int at = 0; at < 20; ++at) { // the survivors are where they belong
+        Step step = draw_step(setup, engine, 0, 0, at == 5 ? 30 : 1, at == 5 ? 30 : 1);
+        ASSERT_EQ(oracle.step(step), "");
+    }
+    ASSERT_EQ(oracle.truncate(0, 50), "");
+    EXPECT_LT(cache.stats().bytes, before / 4);
+    Step step = draw_step(setup, engine, 0, 0, 20, 20);
+    ASSERT_EQ(oracle.step(step), "");
+}
+
+std::string config_of(CacheHost& cache) {
+    size_t size = 0;
+    EXPECT_NE(cache.api().cache_get_config(cache.get(), nullptr, &size), WINNOW_ERROR_INTERNAL);
+    std::string text(size, '?');
+    EXPECT_EQ(cache.api().cache_get_config(cache.get(), text.data(), &size), WINNOW_OK) << cache.message();
+    EXPECT_EQ(size, text.size());
+    return text.c_str();
+}
+
+// A smaller budget, then another policy, then a larger budget, and on after each.
+void run_set_config(CacheSetup setup, const std::vector<std::function<void(CacheSetup&)>>& changes) {
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    CacheOracle oracle(cache);
+    const auto go_on = [&](int64_t tokens, int64_t piece) {
+        for (int64_t left = tokens; left > 0; left -= piece)
+            for (int64_t layer = 0; layer < setup.layers; ++layer) {
+                Step step = draw_step(setup, engine, layer, 0, std::min(piece, left), std::min(piece, left));
+                ASSERT_EQ(oracle.step(step), "") << setup.config() << ", layer " << layer;
+            }
+    };
+    ASSERT_NO_FATAL_FAILURE(go_on(180, setup.piece()));
+    for (const auto& change : changes) {
+        const std::string before = config_of(cache);
+        change(setup);
+        ASSERT_EQ(oracle.set_config(setup), "") << setup.config();
+        EXPECT_NE(config_of(cache), before);
+        ASSERT_NO_FATAL_FAILURE(go_on(50, 1));
+        ASSERT_NO_FATAL_FAILURE(go_on(80, setup.piece()));
+    }
+    // The canonical string of what there is changes nothing.
+    const std::string now = config_of(cache), portrait = cache.portrait();
+    ASSERT_EQ(cache.api().cache_set_config(cache.get(), now.c_str()), WINNOW_OK) << cache.message();
+    EXPECT_EQ(config_of(cache), now);
+    EXPECT_EQ(cache.portrait(), portrait);
+}
+
+void register_set_config() {
+    const auto budget = [](int64_t tokens) { return [=](CacheSetup& s) { s.budget = tokens; }; };
+    const auto policy = [](Policy other) { return [=](CacheSetup& s) { s.policy = other; }; };
+    for (const int64_t ring : {48, 0})
+        for (const bool is_center : {false, true}) {
+            if (is_center && ring == 0) continue;
+            const std::string name = "ring_" + std::to_string(ring) + (is_center ? "_center" : "");
+            register_cache_test("set_config", "importance_" + name, __FILE__, __LINE__, [=] {
+                CacheSetup setup = with_shape({}, 1);
+                setup.policy = Policy::h2o;
+                setup.ring = ring;
+                setup.center = is_center;
+                run_set_config(setup, {budget(100), policy(Policy::scissorhands), budget(150), policy(Policy::winnow),
+                                       budget(80)});
+            });
+            register_cache_test("set_config", "window_" + name, __FILE__, __LINE__, [=] {
+                CacheSetup setup;
+                setup.ring = ring;
+                setup.center = is_center;
+                run_set_config(setup, {budget(90), policy(Policy::random), budget(200), budget(70)});
+            });
+        }
+}
+
+} // namespace
+
+void register_cache_stats() {
+    int at = 0;
+    for (const NamedSetup& each : policy_setups()) {
+        const CacheSetup setup = with_shape(each.setup, at++ % cache_shapes);
+        register_cache_test("estimate", each.name, __FILE__, __LINE__, [=] { run_estimate(setup); });
+    }
+    const struct {
+        Policy policy;
+        int shape;
+        const char* budget;
+        uint64_t bytes;
+    } budgets[] = {{Policy::window, 0, "128K", 128 << 10},
+                   {Policy::h2o, 0, "128K", 128 << 10},
+                   {Policy::winnow, 1, "100000B", 100000},
+                   {Policy::random, 2, "256K", 256 << 10}};
+    for (const auto& [policy, shape, budget, bytes] : budgets)
+        register_cache_test("byte_budget", policy_name(policy) + std::string("_") + budget, __FILE__, __LINE__,
+                            [=, policy = policy, shape = shape, budget = budget, bytes = bytes] {
+                                run_byte_budget(policy, shape, budget, bytes);
+                            });
+    register_cache_test("memory", "reserve_and_release", __FILE__, __LINE__, run_reserve_and_release);
+    register_cache_test("memory", "shrink", __FILE__, __LINE__, run_shrink);
+    register_set_config();
+}
+
+} // namespace winnow::conformance

@@ -1,0 +1,177 @@
+// Long steps against the same tokens in pieces, an unlimited cache against plain attention, and long runs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cache_cases.hpp"
+#include "cache_oracle.hpp"
+#include "cache_registration.hpp"
+#include "numbers.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// ---- A step of many tokens is the same as its pieces --------------------------------------------------------------
+
+std::string difference(const TestTensor& whole, const TestTensor& part, int64_t first, const char* name) {
+    std::string wrong;
+    if (!part) return wrong;
+    part.each([&](const Index& at) {
+        const double want = part.get(at), got = whole.get({at[0], at[1], at[2] + first, at[3]});
+        if (wrong.empty() && !(got == want || (std::isnan(got) && std::isnan(want))))
+            wrong = std::string(name) + " of token " + std::to_string(first + at[2]) + " is " + std::to_string(got) +
+                    " in a long step, and " + std::to_string(want) + " in pieces";
+    });
+    return wrong;
+}
+
+void run_pieces(const CacheSetup& setup, uint64_t seed) {
+    std::mt19937_64 engine(seed);
+    CacheHost whole(subject(), setup), pieces(subject(), setup);
+    CacheOracle oracle(pieces);
+    const int64_t lengths[] = {3, 150, 35, 1, 97, 64, 40, 2};
+    int64_t seen = 0;
+    for (int64_t length : lengths) {
+        // A rest of one token is no decode step in a long one, but is where it comes alone.
+        if (length > 1 && setup.piece() > 1 && length % setup.piece() == 1) ++length;
+        length = std::min(length, setup.context - seen);
+        if (length == 0) break;
+        seen += length;
+        StepOptions options;
+        options.scores = length == 40;
+        options.tentative = length == 35 ? 9 : 0;
+        options.head_sink = length == 64;
+        for (int64_t layer = 0; layer < setup.layers; ++layer) {
+            Step step = draw_step(setup, engine, layer, 0, length, length == 97 ? 0 : length, options, seen);
+            std::vector<Step> parts;
+            for (int64_t first = 0; first < length; first += setup.piece())
+                parts.push_back(part_of(setup, step, first, std::min(setup.piece(), length - first)));
+            ASSERT_EQ(whole.run(step), WINNOW_OK) << whole.message();
+            int64_t first = 0;
+            for (Step& part : parts) {
+                ASSERT_EQ(oracle.step(part), "") << "seed " << seed << ", layer " << layer << ", token " << first;
+                ASSERT_EQ(difference(step.out, part.out, first, "out"), "") << "seed " << seed;
+                ASSERT_EQ(difference(step.scores, part.scores, first, "scores_out"), "") << "seed " << seed;
+                first += part.tokens;
+            }
+        }
+        ASSERT_EQ(whole.portrait(), pieces.portrait()) << "seed " << seed << ", after " << seen << " tokens";
+    }
+}
+
+// ---- Unlimited, in f16: attention as sdpa has it -------------------------------------------------------------------
+
+TestTensor in_halves(const std::vector<TestTensor>& steps, int64_t tokens) {
+    const Shape shape = steps[0].shape();
+    TestTensor all(WINNOW_TYPE_F16, {1, shape[1], tokens, shape[3]});
+    int64_t first = 0;
+    for (const TestTensor& step : steps) {
+        step.each([&](const Index& at) { all.set({0, at[1], at[2] + first, at[3]}, step.get(at)); });
+        first += step.shape()[2];
+    }
+    return all;
+}
+
+void run_plain(CacheSetup setup) {
+    setup.layers = 1;
+    setup.context = 400;
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    std::vector<TestTensor> k, v;
+    int64_t seen = 0;
+    for (const int64_t length : {1, 30, 130, 1, 1, 90, 1}) {
+        Step step = draw_step(setup, engine, 0, 0, length, length);
+        k.push_back(step.k.packed_copy());
+        v.push_back(step.v.packed_copy());
+        ASSERT_EQ(cache.run(step), WINNOW_OK) << cache.message();
+        seen += length;
+        TestTensor all_k = in_halves(k, seen), all_v = in_halves(v, seen), out(WINNOW_TYPE_F32, step.out.shape());
+        for (TestTensor* each : {&all_k, &all_v, &out}) each->bind(subject());
+        winnow_sdpa_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.q = step.q.view();
+        desc.k = all_k.view();
+        desc.v = all_v.view();
+        desc.out = out.view();
+        desc.is_causal = 1;
+        desc.q_offset = seen - length;
+        ASSERT_EQ(subject().run(desc), WINNOW_OK) << subject().message();
+        ASSERT_EQ(subject().api().finish(subject().context()), WINNOW_OK);
+        out.fetch();
+        double most = 0;
+        out.each([&](const Index& at) { most = std::max(most, std::fabs(out.get(at) - step.out.get(at))); });
+        // Each is within 1e-5 of the average of |v| and what single precision costs the logits; |v| is about 1.
+        EXPECT_LT(most, 4e-5) << "after " << seen << " tokens";
+    }
+}
+
+// ---- Long runs -----------------------------------------------------------------------------------------------------
+
+// `attended`: every so many pieces, all of them where it is 1.
+void run_long(CacheSetup setup, int64_t tokens, int64_t attended) {
+    setup.layers = 1;
+    setup.kv_heads = 1;
+    setup.group = 2;
+    setup.budget = 512;
+    setup.context = tokens;
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    CacheOracle oracle(cache);
+    uint64_t bytes = 0, scratch = 0;
+    int64_t piece = 0;
+    while (oracle.length(0, 0) < tokens) {
+        // The context's end is reached with one token at a time.
+        const int64_t left = tokens - oracle.length(0, 0), count = left > 40 ? setup.piece() : 1;
+        Step step = draw_step(setup, engine, 0, 0, count, piece++ % attended == 0 ? count : 0);
+        ASSERT_EQ(oracle.step(step), "") << "after " << oracle.length(0, 0) << " tokens";
+        if (oracle.length(0, 0) < 1024) continue;
+        const winnow_cache_stats stats = cache.stats();
+        if (bytes == 0) {
+            bytes = stats.bytes;
+            scratch = stats.scratch_bytes;
+        }
+        ASSERT_EQ(stats.bytes, bytes) << "after " << oracle.length(0, 0) << " tokens";
+        ASSERT_EQ(stats.scratch_bytes, scratch) << "after " << oracle.length(0, 0) << " tokens";
+        ASSERT_LE(stats.live_slots, 512u);
+        ASSERT_GE(stats.live_slots, uint64_t(512 - setup.cadence_tokens()));
+    }
+    EXPECT_EQ(oracle.look(), "");
+}
+
+void add_long(const char* name, Policy policy, int shape, int64_t ring, int64_t tokens, int64_t attended) {
+    register_cache_test("long_run", name, __FILE__, __LINE__, [=] {
+        CacheSetup setup = with_shape({}, shape);
+        setup.policy = policy;
+        setup.ring = ring;
+        const bool is_full = options().pairs == Pairs::all;
+        run_long(setup, is_full ? std::max<int64_t>(tokens, 20000) : tokens, attended);
+    });
+}
+
+} // namespace
+
+void register_cache_steps() {
+    int at = 0;
+    for (const NamedSetup& each : policy_setups()) {
+        const int shape = at++ % cache_shapes;
+        const CacheSetup setup = with_shape(each.setup, shape);
+        register_cache_test("pieces", each.name + "_" + shape_name(shape), __FILE__, __LINE__,
+                            [=] { run_pieces(setup, options().seed + uint64_t(at)); });
+    }
+    for (const auto& [name, policy] : {std::pair("none", Policy::none), std::pair("window", Policy::window)})
+        for (const int64_t ring : {48, 0})
+            register_cache_test("plain", name + std::string("_ring_") + std::to_string(ring), __FILE__, __LINE__, [=] {
+                CacheSetup setup;
+                setup.policy = policy;
+                setup.budget = 0;
+                setup.ring = ring;
+                run_plain(setup);
+            });
+    add_long("window", Policy::window, 0, 48, 20000, 16);
+    add_long("window_without_ring", Policy::window, 2, 0, 3000, 8);
+    add_long("h2o", Policy::h2o, 2, 48, 3000, 1);
+    add_long("winnow", Policy::winnow, 1, 48, 3000, 1);
+}
+
+} // namespace winnow::conformance

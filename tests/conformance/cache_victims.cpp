@@ -1,0 +1,117 @@
+// Whom a judgement has to give up.
+#include "cache_victims.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+namespace winnow::conformance {
+namespace {
+
+// Of a rank that is computed in single precision from an importance and a length.
+constexpr double rounding = 4e-6;
+
+struct Ranked {
+    double rank, slack;
+    int64_t position;
+    bool makes_room, is_willing, is_doubtful; // goes by the threshold; lies at it
+    friend bool operator<(const Ranked& a, const Ranked& b) {
+        if (a.is_willing != b.is_willing) return a.is_willing;
+        return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
+    }
+};
+
+bool is_protected(const Rules& r, const Candidate& c, int64_t seen) {
+    return c.is_anchor || c.position < r.sink || c.position >= seen - r.recent || seen - c.position < r.grace;
+}
+
+Ranked rank(const Rules& r, const Candidate& c, const Judgement& j, const double* threshold) {
+    Ranked ranked{c.importance, 0, c.position, c.makes_room, true, false};
+    switch (r.ranking) {
+    case Ranking::age: ranked.rank = double(c.position); break;
+    case Ranking::random: ranked.rank = double(drawn_rank(r.seed, j.head, c.position)); break;
+    case Ranking::importance: break;
+    case Ranking::per_query:
+        ranked.rank = c.importance / double(std::max<int64_t>(j.seen - c.position, 1));
+        ranked.slack = rounding * std::fabs(ranked.rank);
+        break;
+    case Ranking::value_distance:
+    case Ranking::value_norm:
+        ranked.rank = c.importance * c.value;
+        ranked.slack = rounding * std::fabs(ranked.rank) + std::fabs(c.importance) * c.value_slack;
+    }
+    const bool is_eligible =
+        c.position >= r.from.ceil_of(j.seen) && c.position < r.until.ceil_of(j.seen) && c.position >= r.first;
+    if (threshold) {
+        ranked.is_willing = is_eligible && c.importance < *threshold;
+        ranked.is_doubtful = is_eligible && std::fabs(c.importance - *threshold) <= rounding * std::fabs(*threshold);
+    } else {
+        ranked.is_willing = is_eligible;
+    }
+    return ranked;
+}
+
+double quantile(const Rules& r, const std::vector<Candidate>& candidates) {
+    std::vector<double> all;
+    for (const Candidate& c : candidates) all.push_back(c.importance);
+    std::sort(all.begin(), all.end());
+    return all[size_t(std::max(std::ceil(r.quantile * double(all.size())), 1.0)) - 1];
+}
+
+} // namespace
+
+std::string judge_victims(const Rules& r, const Judgement& j, const std::vector<Candidate>& candidates,
+                          const std::set<int64_t>& victims, int64_t* missing) {
+    *missing = 0;
+    const int64_t held = int64_t(candidates.size()), coming = std::min(j.incoming, j.context - j.seen);
+    int64_t must = std::max<int64_t>(held + coming - r.budget, 0), may = must;
+    if ((held + coming) * r.trigger.whole > r.budget * r.trigger.part) {
+        int64_t surplus = held - r.target;
+        if (r.most > 0) surplus = std::min(surplus, r.most);
+        may = std::max(must, std::min(surplus, r.most_share.floor_of(held)));
+    }
+    if (candidates.empty()) return victims.empty() ? "" : "victims of an empty head";
+
+    const double threshold = r.threshold ? *r.threshold * quantile(r, candidates) : 0;
+    std::vector<Ranked> order;
+    for (const Candidate& c : candidates)
+        if (!is_protected(r, c, j.seen)) order.push_back(rank(r, c, j, r.threshold ? &threshold : nullptr));
+    std::sort(order.begin(), order.end());
+    const int64_t willing =
+        std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_willing; });
+    const int64_t doubtful =
+        std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_doubtful; });
+    int64_t wanted = std::min(std::max(std::min(willing, may), must), int64_t(order.size()));
+    // More go while there is no room, in the same order.
+    const auto makes_room = [](const Ranked& each) { return each.makes_room; };
+    while (wanted < int64_t(order.size()) && std::count_if(order.begin(), order.begin() + wanted, makes_room) < j.room)
+        ++wanted;
+    *missing = std::max<int64_t>(must - wanted, 0);
+
+    std::ostringstream wrong;
+    if (std::llabs(int64_t(victims.size()) - wanted) > doubtful)
+        wrong << victims.size() << " tokens went, expected " << wanted << " (" << held << " held, must " << must
+              << ", may " << may << ", " << order.size() << " not protected)";
+    std::set<int64_t> left = victims;
+    for (const Ranked& each : order) left.erase(each.position);
+    if (!left.empty()) wrong << (wrong.str().empty() ? "" : "; ") << "position " << *left.begin() << " was protected";
+    if (!wrong.str().empty() || wanted == 0) return wrong.str();
+
+    // Where the wanted end and the spared begin, a tie within rounding may go either way.
+    const Ranked& last = order[size_t(wanted) - 1];
+    for (size_t at = 0; at < order.size(); ++at) {
+        const Ranked& each = order[at];
+        const bool is_wanted = int64_t(at) < wanted;
+        if (victims.contains(each.position) == is_wanted || each.is_doubtful || doubtful > 0) continue;
+        const Ranked& other = is_wanted || size_t(wanted) == order.size() ? last : order[size_t(wanted) - 1];
+        const bool is_tie = each.slack > 0 && each.is_willing == other.is_willing &&
+                            std::fabs(each.rank - other.rank) <= each.slack + other.slack;
+        if (!is_tie)
+            wrong << "position " << each.position << " with rank " << each.rank
+                  << (is_wanted ? " stayed, though the last that goes" : " went, though the last that goes")
+                  << " is position " << last.position << " with rank " << last.rank << "; ";
+    }
+    return wrong.str();
+}
+
+} // namespace winnow::conformance

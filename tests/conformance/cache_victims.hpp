@@ -1,0 +1,33 @@
+// Holds a judgement of one KV head against what docs/policies.md says of it.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache_setup.hpp"
+
+namespace winnow::conformance {
+
+// A token that the head held before the judgement.
+struct Candidate {
+    int64_t position = 0;
+    bool is_anchor = false;
+    double importance = 0;             // as the cache itself told it
+    bool makes_room = true;            // of what `room` counts, where it goes
+    double value = 1, value_slack = 0; // |v| or |v - o|, where the ranking asks for it
+};
+
+struct Judgement {
+    int64_t head = 0, seen = 0, incoming = 0;
+    int64_t context = 0; // no sequence grows longer
+    int64_t room = 0;    // how many of those that make room have to go at least
+};
+
+// "" where the victims (positions) are those that the rules demand, up to ties within rounding; else what is wrong.
+// *missing: how many should have gone and were protected.
+std::string judge_victims(const Rules& rules, const Judgement& judgement, const std::vector<Candidate>& candidates,
+                          const std::set<int64_t>& victims, int64_t* missing);
+
+} // namespace winnow::conformance
