@@ -78,7 +78,7 @@ winnow_stats Context::stats() const {
 Plugin::Plugin() {
     winnow_host_info host{};
     host.struct_size = sizeof host;
-    host.min_version = WINNOW_API_VERSION;
+    host.min_version = WINNOW_MAKE_VERSION(0, 2);
     host.max_version = WINNOW_API_VERSION;
     host.host_name = "ggml";
     winnow_library library{};
