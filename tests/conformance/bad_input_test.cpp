@@ -56,9 +56,9 @@ void expect_refused(const Fault<Call>& fault) {
 struct SdpaCall {
     SdpaProblem problem;
     winnow_sdpa_desc desc{};
-    winnow_tensor q, k, v, out, mask, slopes, alibi, sink, scores, stats; // copies, to be damaged freely
+    winnow_tensor q, k, v, out, mask, slopes, alibi, sink, slots, scores, stats; // copies, to be damaged freely
 
-    SdpaCall() : problem(shape(), 11) {
+    explicit SdpaCall(const SdpaCase& c = shape()) : problem(c, 11) {
         problem.bind(subject());
         desc = problem.desc();
         q = *desc.q;
@@ -69,6 +69,7 @@ struct SdpaCall {
         slopes = *desc.mask_slopes;
         alibi = *desc.alibi_slopes;
         sink = *desc.head_sink;
+        if (desc.slot_positions) slots = *desc.slot_positions;
         scores = *desc.scores_out;
         stats = *desc.row_stats;
         desc.q = &q;
@@ -79,6 +80,7 @@ struct SdpaCall {
         desc.mask_slopes = &slopes;
         desc.alibi_slopes = &alibi;
         desc.head_sink = &sink;
+        if (desc.slot_positions) desc.slot_positions = &slots;
         desc.scores_out = &scores;
         desc.row_stats = &stats;
     }
@@ -102,6 +104,16 @@ struct SdpaCall {
         EXPECT_EQ(problem.out.change(), "") << name << ": out";
         EXPECT_EQ(problem.scores_out.change(), "") << name << ": scores_out";
         EXPECT_EQ(problem.row_stats.change(), "") << name << ": row_stats";
+    }
+};
+
+// With slot positions, too; a mask may then have any number of columns.
+struct SdpaSlotsCall : SdpaCall {
+    SdpaSlotsCall() : SdpaCall(shape_with_slots()) {}
+    static SdpaCase shape_with_slots() {
+        SdpaCase c = shape();
+        c.slots = Slots::with_free;
+        return c;
     }
 };
 
@@ -230,6 +242,29 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
     return faults;
 }
 
+std::vector<Fault<SdpaSlotsCall>> sdpa_slots_faults() {
+    using C = SdpaSlotsCall;
+    std::vector<Fault<C>> faults;
+    add_tensor_faults<C>(faults, "slot_positions", &C::slots, false);
+    auto add = [&](const char* name, std::function<void(C&)> inject, Seen seen = Seen::by_both) {
+        faults.push_back({name, "slot_positions", std::move(inject), seen});
+    };
+    add("wrong type", [](C& c) { c.slots.type = WINNOW_TYPE_F32; });
+    add("another batch than k", [](C& c) { c.slots.shape[0] = 3; });
+    add("other heads than k", [](C& c) { c.slots.shape[1] = 3; });
+    add("two rows", [](C& c) { c.slots.shape[2] = 2; });
+    add("too few keys", [](C& c) { c.slots.shape[3] = 19; });
+    add("too many keys", [](C& c) { c.slots.shape[3] = 21; });
+    add(
+        "the memory of an output",
+        [](C& c) {
+            c.stats.buffer = c.slots.buffer;
+            c.stats.offset = c.slots.offset;
+        },
+        Seen::by_execution);
+    return faults;
+}
+
 struct AppendCall {
     TestTensor tensors[6];
     winnow_kv_append_desc desc{};
@@ -317,6 +352,17 @@ TEST(sdpa_bad_input, the_call_is_good_before_it_is_damaged) {
 
 TEST(sdpa_bad_input, is_refused_by_name) {
     for (const auto& fault : sdpa_faults()) expect_refused(fault);
+}
+
+TEST(sdpa_bad_input, of_slot_positions_is_refused_by_name) {
+    if (subject().api().version < WINNOW_MAKE_VERSION(0, 3)) {
+        subject().note_not_offered("sdpa: slot_positions");
+        GTEST_SKIP() << "NOT OFFERED: a table before version 0.3 has no slot_positions";
+    }
+    SdpaSlotsCall good;
+    good.mask.shape[3] = 19;
+    EXPECT_EQ(subject().run(good.desc), WINNOW_OK) << subject().message();
+    for (const auto& fault : sdpa_slots_faults()) expect_refused(fault);
 }
 
 TEST(kv_append_bad_input, the_call_is_good_before_it_is_damaged) {

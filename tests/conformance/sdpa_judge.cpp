@@ -140,14 +140,18 @@ private:
     }
 
     double bias_size(int64_t b, int64_t h, int64_t i, int64_t j) const {
+        const int64_t position = got_.position(b / k_batches_, h / group_, j);
+        if (position < 0) return 0;
         double size = 0;
         if (got_.mask && c_.mask_type != WINNOW_TYPE_BOOL) {
             const Shape m = got_.mask.shape();
-            const double mask = got_.mask.get({b % m[0], h % m[1], m[2] == 1 ? 0 : i, m[3] == 1 ? 0 : j});
+            if (m[3] != 1 && position >= m[3]) return 0;
+            const double mask = got_.mask.get({b % m[0], h % m[1], m[2] == 1 ? 0 : i, m[3] == 1 ? 0 : position});
             const double slope = got_.mask_slopes ? got_.mask_slopes.get({0, 0, 0, h}) : 1;
             if (std::isfinite(mask)) size += std::fabs(slope * mask);
         }
-        if (got_.alibi_slopes) size += std::fabs(got_.alibi_slopes.get({0, 0, 0, h}) * double(j - c_.q_offset - i));
+        if (got_.alibi_slopes)
+            size += std::fabs(got_.alibi_slopes.get({0, 0, 0, h}) * double(position - c_.q_offset - i));
         return size;
     }
 
@@ -272,6 +276,11 @@ SdpaProblem run_reference(const SdpaProblem& problem, uint32_t scores_mode) {
 } // namespace
 
 std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusal) {
+    if (shape.slots != Slots::none && subject().api().version < WINNOW_MAKE_VERSION(0, 3)) {
+        *refusal = "a table before version 0.3 has no slot_positions";
+        subject().note_not_offered("sdpa: slot_positions");
+        return "";
+    }
     SdpaProblem problem(shape, seed);
     winnow_sdpa_desc desc = problem.desc();
     const Session::Answer before = subject().supports(desc); // without memory, as the header permits

@@ -26,8 +26,15 @@ Shape mask_dimensions(const SdpaCase& c) {
     case MaskShape::one_key: return {1, 1, c.q_len, 1};
     case MaskShape::one_value: return {1, 1, 1, 1};
     case MaskShape::larger: return {1, 1, c.q_len + 3, c.kv_len + 5};
+    case MaskShape::shorter: return {1, 1, c.q_len, std::max<int64_t>(c.kv_len / 2, 1)};
     default: return {1, 1, c.q_len, c.kv_len};
     }
+}
+
+Shape slots_dimensions(const SdpaCase& c) {
+    const bool by_batch = c.slots_shape == SlotsShape::full || c.slots_shape == SlotsShape::per_batch;
+    const bool by_head = c.slots_shape == SlotsShape::full || c.slots_shape == SlotsShape::per_head;
+    return {by_batch ? c.kv_batch : 1, by_head ? c.kv_heads : 1, 1, c.kv_len};
 }
 
 // A normal distribution that every standard library draws alike.
@@ -132,6 +139,34 @@ void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
     if (c.mask_content == MaskContent::not_a_number) mask.set({0, 0, 0, mask.shape()[3] - 1}, not_a_number);
 }
 
+// A head's slots. Free ones differ, as every negative number says the same.
+std::vector<int64_t> draw_positions(const SdpaCase& c, Source& source) {
+    std::vector<int64_t> positions(size_t(c.kv_len));
+    int64_t next = 0;
+    for (int64_t& position : positions) {
+        if (c.slots == Slots::gapped || c.slots == Slots::with_free) next += int64_t(4 * source.uniform());
+        position = next++;
+    }
+    if (c.slots == Slots::permuted || c.slots == Slots::with_free || c.slots == Slots::second_half)
+        for (size_t i = positions.size(); i > 1; --i)
+            std::swap(positions[i - 1], positions[size_t(double(i) * source.uniform())]);
+    for (size_t j = 0; j < positions.size(); ++j) {
+        const bool is_free = c.slots == Slots::all_free || (c.slots == Slots::with_free && source.one_in(3)) ||
+                             (c.slots == Slots::second_half && int64_t(j) >= c.kv_len / 2);
+        if (is_free) positions[j] = source.one_in(2) ? -1 : -1 - positions[j] * 1000;
+    }
+    return positions;
+}
+
+void fill_slots(TestTensor& slots, const SdpaCase& c, Source source) {
+    slots.each_row([&](Index at) {
+        for (const int64_t position : draw_positions(c, source)) {
+            slots.set(at, double(position));
+            ++at[3];
+        }
+    });
+}
+
 double first_logit(const SdpaProblem& problem, int64_t head) {
     const SdpaCase& c = problem.shape;
     double dot = 0;
@@ -153,6 +188,8 @@ SdpaProblem::SdpaProblem(const SdpaCase& what, uint64_t seed) : shape(what) {
     if (c.mask_slopes) mask_slopes = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
     if (c.alibi) alibi_slopes = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
     if (c.sink != Sink::none) head_sink = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
+    if (c.slots != Slots::none)
+        slot_positions = TestTensor(WINNOW_TYPE_I32, slots_dimensions(c), c.slots_layout, c.memory);
     if (c.scores_mode != WINNOW_SCORES_NONE)
         scores_out = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, c.kv_len}, c.out_layout, c.memory);
     if (c.row_stats) row_stats = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, 2}, c.out_layout, c.memory);
@@ -170,6 +207,7 @@ void SdpaProblem::fill(uint64_t seed) {
     k_numbers = fill_keys_or_values(k, c, true, source);
     v_numbers = fill_keys_or_values(v, c, false, source);
     if (mask) fill_mask(mask, c, source);
+    if (slot_positions) fill_slots(slot_positions, c, Source(seed + 1));
     for (int64_t head = 0; head < c.q_heads; ++head) {
         if (mask_slopes) mask_slopes.set({0, 0, 0, head}, std::ldexp(1, -int(head % 8)));
         if (alibi_slopes) alibi_slopes.set({0, 0, 0, head}, std::ldexp(1, -1 - int(head % 8)));
@@ -195,6 +233,7 @@ SdpaProblem SdpaProblem::for_reference(uint32_t scores_mode) const {
     copy.mask_slopes = mask_slopes.packed_copy();
     copy.alibi_slopes = alibi_slopes.packed_copy();
     copy.head_sink = head_sink.packed_copy();
+    copy.slot_positions = slot_positions.packed_copy();
     copy.scores_out = TestTensor(WINNOW_TYPE_F32, {shape.batch, shape.q_heads, shape.q_len, shape.kv_len});
     copy.row_stats = TestTensor(WINNOW_TYPE_F32, {shape.batch, shape.q_heads, shape.q_len, 2});
     return copy;
@@ -222,11 +261,29 @@ winnow_sdpa_desc SdpaProblem::desc() const {
     d.window_right = shape.window_right;
     d.v_threshold = shape.v_threshold;
     d.v_rows_skipped = v_rows_skipped.view();
+    d.slot_positions = slot_positions.view();
     return d;
 }
 
+int64_t SdpaProblem::position(int64_t kv_batch, int64_t kv_head, int64_t j) const {
+    if (!slot_positions) return j;
+    const Shape s = slot_positions.shape();
+    return int64_t(slot_positions.get({kv_batch % s[0], kv_head % s[1], 0, j}));
+}
+
 std::vector<TestTensor*> SdpaProblem::tensors() {
-    return {&q, &k, &v, &out, &mask, &mask_slopes, &alibi_slopes, &head_sink, &scores_out, &row_stats, &v_rows_skipped};
+    return {&q,
+            &k,
+            &v,
+            &out,
+            &mask,
+            &mask_slopes,
+            &alibi_slopes,
+            &head_sink,
+            &slot_positions,
+            &scores_out,
+            &row_stats,
+            &v_rows_skipped};
 }
 
 void SdpaProblem::bind(Session& session) {
@@ -244,7 +301,8 @@ std::string SdpaProblem::damage() const {
                                                                 {"attn_mask", &mask},
                                                                 {"mask_slopes", &mask_slopes},
                                                                 {"alibi_slopes", &alibi_slopes},
-                                                                {"head_sink", &head_sink}};
+                                                                {"head_sink", &head_sink},
+                                                                {"slot_positions", &slot_positions}};
     for (const auto& [name, tensor] : inputs)
         if (const std::string text = tensor->change(); !text.empty()) return std::string(name) + ", an input: " + text;
     const std::pair<const char*, const TestTensor*> outputs[] = {
@@ -266,6 +324,8 @@ std::string describe(const SdpaCase& c) {
     if (c.mask_shape != MaskShape::none)
         text << ", mask " << type_name(c.mask_type) << " shape " << int(c.mask_shape) << " content "
              << int(c.mask_content);
+    if (c.slots != Slots::none)
+        text << ", slots " << int(c.slots) << " shape " << int(c.slots_shape) << " layout " << int(c.slots_layout);
     if (c.is_causal) text << ", causal";
     text << ", q_offset " << c.q_offset << ", window " << c.window_left << "/" << c.window_right << ", sink "
          << int(c.sink) << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
@@ -315,6 +375,11 @@ void draw_options(SdpaCase& c, std::mt19937_64& engine) {
     c.alibi = one_in(5);
     c.scores_mode = one_in(2) ? uint32_t(1 + engine() % 4) : WINNOW_SCORES_NONE;
     c.row_stats = one_in(2);
+    if (!one_in(4)) return;
+    c.slots = pick(engine, Slots::permuted, Slots::gapped, Slots::with_free, Slots::with_free);
+    c.slots_shape = pick(engine, SlotsShape::full, SlotsShape::per_head, SlotsShape::per_batch, SlotsShape::shared);
+    c.slots_layout = layout();
+    if (c.mask_shape != MaskShape::none && one_in(3)) c.mask_shape = MaskShape::shorter;
 }
 
 SdpaCase random_sdpa_case(uint64_t seed, int index) {

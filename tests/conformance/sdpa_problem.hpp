@@ -14,7 +14,7 @@ namespace winnow::conformance {
 struct SdpaProblem {
     SdpaCase shape;
     TestTensor q, k, v, out;
-    TestTensor mask, mask_slopes, alibi_slopes, head_sink;
+    TestTensor mask, mask_slopes, alibi_slopes, head_sink, slot_positions;
     TestTensor scores_out, row_stats, v_rows_skipped;
     TestTensor k_numbers, v_numbers; // what packed keys and values stand for; absent where k or v is dense
 
@@ -30,6 +30,8 @@ struct SdpaProblem {
     std::string damage() const;
     double key(const Index& at) const { return k_numbers ? k_numbers.get(at) : k.get(at); }
     double value(const Index& at) const { return v_numbers ? v_numbers.get(at) : v.get(at); }
+    // Of key j of a KV head, for a batch entry of k; negative where the slot is free.
+    int64_t position(int64_t kv_batch, int64_t kv_head, int64_t j) const;
 
 private:
     void fill(uint64_t seed);

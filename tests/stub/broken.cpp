@@ -88,6 +88,9 @@ std::map<std::string, Defect> dense_defects() {
         {"scale_a_little_off", {.before_sdpa = [](Sdpa& a) { a.scale *= 1.0002f; }}},
         {"first_kv_head_only", {.before_sdpa = [](Sdpa& a) { a.k.stride[1] = a.v.stride[1] = 0; }}},
         {"kv_batch_ignored", {.before_sdpa = [](Sdpa& a) { a.k.stride[0] = a.v.stride[0] = 0; }}},
+        {"slot_positions_ignored", {.before_sdpa = [](Sdpa& a) { a.slot_positions = {}; }}},
+        {"slot_positions_of_the_first_head", {.before_sdpa = [](Sdpa& a) { a.slot_positions.stride[1] = 0; }}},
+        {"slot_positions_of_the_first_batch", {.before_sdpa = [](Sdpa& a) { a.slot_positions.stride[0] = 0; }}},
         {"scores_of_the_wrong_stage",
          {.before_sdpa =
               [](Sdpa& a) {
