@@ -102,6 +102,18 @@ static uint make_importance_keys(const head_slots* at) {
     return sum_of_int_lanes(live);
 }
 
+/* threshold * quantile with twice a float's bits: the float next to it, and what is left. */
+static float threshold_of(const slot_judgement* judgement, float quantile, float* rest) {
+#pragma OPENCL FP_CONTRACT OFF
+    const float product = judgement->threshold * quantile;
+    *rest = 0.0f;
+    if (!isfinite(product)) return product;
+    const float error = fma(judgement->threshold, quantile, -product) + judgement->threshold_rest * quantile;
+    const float nearest = product + error;
+    *rest = error - (nearest - product);
+    return nearest;
+}
+
 /* I times the distance of the value, in the lanes that are asked for. */
 static float16 by_value(const slot_flush_params* p, const head_slots* at, uint slot, float16 importance,
                         int16 is_asked) {
@@ -298,8 +310,7 @@ slot_flush(const slot_flush_params p, __global uchar* dense_k, __global uchar* d
                          {0, 0}};
         const float quantile =
             live == 0 ? -INFINITY : from_ordered_bits((uint)smallest_key(&all, quantile_rank(judgement, live)));
-        threshold = judgement->threshold * quantile;
-        rest = fma(judgement->threshold, quantile, -threshold) + judgement->threshold_rest * quantile;
+        threshold = threshold_of(judgement, quantile, &rest);
     }
     const int by_distance = judgement->ranking == RANKING_IMPORTANCE_VALUE_DISTANCE;
     if (by_distance || judgement->ranking == RANKING_IMPORTANCE_VALUE_NORM) {

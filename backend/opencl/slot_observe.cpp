@@ -90,13 +90,12 @@ void SlotObserveLauncher::launch(const SlotObserve& args) {
     const uint64_t wanted = 4 * uint64_t{runtime_.capabilities().compute_units} / static_cast<uint64_t>(heads) + 1;
     params.ranges = static_cast<uint32_t>(std::min(most, wanted));
     const size_t groups = static_cast<size_t>(heads) * params.ranges;
-    const Memory* bounds = args.importance.statistic == Statistic::above_mean
-                               ? runtime_.scratch(groups * params.group * params.queries * sizeof(float), scratch_slot)
-                               : nullptr;
+    // What each query head knows of its row, two floats of it, for each group by itself.
+    const Memory* facts = runtime_.scratch(groups * params.group * params.queries * 2 * sizeof(float), scratch_slot);
     operation.launch(
         kernel, params,
         {scores.memory, stats.memory, out.memory, sum.memory, importance[0], importance[1], importance[2],
-         importance[3], bounds},
+         importance[3], facts},
         Grid{.groups = {groups, 1, 1},
              .work = static_cast<uint64_t>(args.scores.shape[1]) * params.queries * params.columns * work_of_score});
     operation.complete(false);

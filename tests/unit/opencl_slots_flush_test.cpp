@@ -8,9 +8,8 @@ namespace winnow::opencl {
 namespace {
 
 const FlushFormats formats[] = {{Type::f16, Type::f16, Type::turbo4, Type::turbo3, 128, 128},
-                                {Type::f16, Type::f32, Type::f16, Type::affine8_g32, 80, 64},
-                                {Type::bf16, Type::f16, Type::q8_0, Type::turbo2, 64, 80},
-                                {Type::f32, Type::bf16, Type::affine4_g64, Type::f16, 64, 33}};
+                                {Type::f32, Type::bf16, Type::q8_0, Type::f16, 64, 33},
+                                {Type::f16, Type::f16, Type::turbo3, Type::affine8_g32, 80, 64}};
 
 // Launches, and holds all that changed against what the contract says.
 void check(Device& device, Problem problem) {
@@ -256,56 +255,73 @@ void draw_description(Random& random, Problem& problem) {
 TEST_F(SlotsTest, FlushJudgesAsSelectDoes) {
     Random random(21);
     for (int round = 0; round < 400; ++round) {
-        Shape shape{formats[round % 4]};
-        shape.sink = draw(random, 0, 5);
-        shape.ring = draw(random, 1, 60);
-        if (round % 19 == 0) shape.sink = shape.ring = 0;
+        const bool has_dense = !chance(random, .05);
+        Shape shape{formats[draw(random, 0, 2)]};
+        shape.sink = has_dense ? draw(random, 0, 5) : 0;
+        shape.ring = has_dense ? draw(random, 1, 60) : 0;
         shape.body = draw(random, 1, 150);
-        shape.has_importance = round % 11 > 0;
-        shape.has_means = round % 3 == 0;
-        shape.has_positions = round % 5 == 0;
-        Problem problem = make_problem(*device(), random, shape,
-                                       std::array{.5, .9, 1.0}[round % 3 == 0  ? 0
-                                                               : round % 7 > 2 ? 1
-                                                                               : 2]);
+        shape.has_importance = !chance(random, .1);
+        shape.has_means = chance(random, .3);
+        shape.has_positions = chance(random, .2);
+        Problem problem = make_problem(*device(), random, shape, std::array{.5, .9, 1.0}[round % 3]);
         draw_description(random, problem);
-        problem.description.ranking = rankings[round / 4 % 6];
-        problem.set_means = round % 6 == 0 && shape.ring > 0;
-        if (round % 13 == 0) problem.output_sum.clear();
-        if (round % 17 == 0) problem.outputs = 0;
-        if (round % 7 == 0) problem.free_slots.clear();
-        SCOPED_TRACE(testing::Message() << "round " << round << ", ranking " << round / 4 % 6);
+        problem.description.ranking = rankings[round % 6];
+        problem.set_means = has_dense && chance(random, .2);
+        if (chance(random, .1)) problem.output_sum.clear();
+        if (chance(random, .1)) problem.outputs = 0;
+        if (chance(random, .2)) problem.free_slots.clear();
+        SCOPED_TRACE(testing::Message() << "round " << round);
         check(*device(), problem);
         if (HasFatalFailure()) return;
     }
+}
+
+// A body of tokens 0, 1, ... whose importances are given, where whoever is below the threshold goes.
+Problem threshold_problem(Random& random, const std::vector<float>& importances, double threshold, double quantile) {
+    Shape shape{formats[0]};
+    shape.sink = 0;
+    shape.ring = 0;
+    shape.body = static_cast<int64_t>(importances.size());
+    Problem problem = make_problem(*device(), random, shape, 1);
+    for (int64_t head = 0; head < problem.heads(); ++head)
+        for (int64_t slot = 0; slot < shape.body; ++slot) {
+            problem.body.token(head, slot) = static_cast<int32_t>(slot);
+            problem.body.weight(head, slot) = importances[static_cast<size_t>((slot + head) % shape.body)];
+        }
+    problem.description.ranking = Ranking::importance;
+    problem.description.trigger = {0, 1};
+    problem.description.budget = shape.body + problem.incoming;
+    problem.description.threshold = threshold;
+    problem.description.quantile = quantile;
+    return problem;
 }
 
 // The quantile's rank is rounded as doubles are, and a threshold on an importance itself does not include it.
 TEST_F(SlotsTest, FlushFindsTheQuantileThatDoublesFind) {
     Random random(22);
     for (int64_t slots = 1; slots <= 400; slots += slots < 130 ? 1 : 45) {
-        Shape shape{formats[0]};
-        shape.sink = 0;
-        shape.ring = 1;
-        shape.body = slots;
-        Problem problem = make_problem(*device(), random, shape, 1);
-        problem.leaving_count = 0;
-        for (int64_t head = 0; head < problem.heads(); ++head)
-            for (int64_t slot = 0; slot < problem.body.slots(); ++slot) {
-                problem.body.token(head, slot) = static_cast<int32_t>(slot);
-                problem.body.weight(head, slot) = static_cast<float>((slot * 37 + head) % slots) * .01f;
-            }
-        problem.dense.token(0, 0) = problem.dense.token(1, 0) = problem.dense.token(2, 0) = free_slot;
-        problem.description.ranking = Ranking::importance;
-        problem.description.budget = 0;
-        problem.description.trigger = {0, 1};
-        problem.description.budget = slots + problem.incoming;
-        problem.description.threshold = 1.0;
-        problem.description.quantile = std::array{.99, .7, .01, .29}[static_cast<size_t>(slots % 4)];
+        std::vector<float> importances(static_cast<size_t>(slots));
+        for (int64_t i = 0; i < slots; ++i) importances[static_cast<size_t>(i)] = static_cast<float>(i * 37 % slots);
         SCOPED_TRACE(testing::Message() << slots << " slots");
-        check(*device(), problem);
+        check(*device(), threshold_problem(random, importances, 1.0,
+                                           std::array{.99, .7, .01, .29}[static_cast<size_t>(slots % 4)]));
         if (HasFatalFailure()) return;
     }
+}
+
+// Floats beside a threshold that is none.
+TEST_F(SlotsTest, FlushComparesWithTheThresholdAsDoublesDo) {
+    Random random(26);
+    for (const double threshold : {.1, .15, .3, .35, .7})
+        for (int round = 0; round < 10; ++round) {
+            const float largest = std::abs(normal(random)) + .01f;
+            const auto near = static_cast<float>(threshold * double{largest});
+            check(*device(), threshold_problem(random,
+                                               {largest, near, std::nextafter(near, 0.0f), std::nextafter(near, 9.0f),
+                                                near * .5f, near * 1.1f},
+                                               threshold, 1));
+            if (HasFatalFailure()) return;
+        }
 }
 
 TEST_F(SlotsTest, FlushWithEverythingProtectedGivesUpRowsWithoutRoomAlone) {
