@@ -1,6 +1,5 @@
-/* How the attention kernels load and store rows of Q, K, V and out: in chunks of 16 elements, converted to floats.
- * Needs before it: the formats, format_any.h, rotation.h, float16_math.h, and K_FORMAT, V_FORMAT, HEAD_SIZE and
- * V_HEAD_SIZE. */
+/* How the attention kernels take rows of Q, K, V and out: in chunks of 16 elements, converted to floats. Needs before
+ * it: the formats, format_any.h, HEAD_SIZE and V_HEAD_SIZE. */
 
 /* What the formats of K and V are: dense ones have elements, packed ones have rows only. Keys of a rotated format meet
  * a rotated query, and sums of its values are rotated back, once. The values of a packed row are codes times a factor,
@@ -29,31 +28,6 @@
 #define K_TAIL (HEAD_SIZE % 16)
 #define LANE_INDEX ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
 
-#if (K_PACKED && K_TAIL) || (V_PACKED && V_HEAD_SIZE % 16)
-#error "rows of packed formats are whole chunks of 16 elements"
-#endif
-
-/* Chunk c of a key; where chunks overlap, elements come twice. Lanes past a short row's end are 0. */
-static inline float16 load_key_overlapping(const __global uchar* row, uint chunk) {
-#if HEAD_SIZE < 16
-    float lanes[16];
-    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < HEAD_SIZE ? JOIN(load_, K_FORMAT)(row, lane) : 0.0f;
-    return vload16(0, lanes);
-#else
-    return JOIN(load16_, K_FORMAT)(row, CHUNK_START(chunk, HEAD_SIZE), HEAD_SIZE);
-#endif
-}
-
-/* The same with 0 in the lanes that overlap, so that a sum over the chunks is right. */
-static inline float16 load_key(const __global uchar* row, uint chunk) {
-#if HEAD_SIZE > 16 && K_TAIL
-    const float16 x = load_key_overlapping(row, chunk);
-    return chunk < K_CHUNKS - 1 ? x : select((float16)(0.0f), x, LANE_INDEX >= 16 - K_TAIL);
-#else
-    return load_key_overlapping(row, chunk);
-#endif
-}
-
 static inline float16 load_query_chunk(const __global uchar* row, uint type, uint chunk) {
 #if HEAD_SIZE < 16
     float lanes[16];
@@ -67,22 +41,12 @@ static inline float16 load_query_chunk(const __global uchar* row, uint type, uin
 #endif
 }
 
-/* A row of Q as K's format wants to meet it. q: [K_CHUNKS], lanes that overlap are 0. */
-static inline void load_query(const __global uchar* row, uint type, float16* q) {
-    for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) q[chunk] = load_query_chunk(row, type, chunk);
-#if K_ROTATED
-    rotate(q, HEAD_SIZE);
-#endif
-}
-
-static inline float16 load_value(const __global uchar* row, uint chunk) {
-#if V_HEAD_SIZE < 16
+/* A chunk of a row of `size` floats as load_query_chunk and load_value take theirs; chunks may overlap. */
+static inline float16 load_mean(const __global uchar* row, uint chunk, const uint size) {
+    if (size >= 16) return load16_f32(row, CHUNK_START(chunk, size), size);
     float lanes[16];
-    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < V_HEAD_SIZE ? JOIN(load_, V_FORMAT)(row, lane) : 0.0f;
+    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < size ? load_f32(row, lane) : 0.0f;
     return vload16(0, lanes);
-#else
-    return JOIN(load16_, V_FORMAT)(row, CHUNK_START(chunk, V_HEAD_SIZE), V_HEAD_SIZE);
-#endif
 }
 
 /* Asks for a cache line's worth of a row at a time, on the way over its chunks: soon needed (near), or needed later

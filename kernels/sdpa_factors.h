@@ -1,39 +1,9 @@
-/* Factors and biases of a tile's packed rows, and keys of a tile as bits. Needs before it: sdpa_chunks.h, sdpa_rows.h,
- * ROWS, TILE (up to 32) and TILE_VECTORS. */
-
-/* Groups of a packed row whose elements share a factor; a dense row counts as one. */
-#define K_GROUPS (HEAD_SIZE / K_GROUP)
-#define V_GROUPS (V_HEAD_SIZE / V_GROUP)
-
-/* All, or the first `count`, keys of a tile as bits. */
-#define BITS_OF_TILE(count) ((count) == 32 ? 0xffffffffu : (1u << (count)) - 1)
-
-static inline uint bits_of_lanes(int16 all_or_none) {
-    const int16 x = all_or_none & LANE_BITS;
-    const int8 x8 = x.lo | x.hi;
-    const int4 x4 = x8.lo | x8.hi;
-    return (uint)(x4.x | x4.y | x4.z | x4.w);
-}
-
-#if defined(HAS_AVX512_BUILTINS)
-#if __has_builtin(__builtin_ia32_gathersiv16si)
-#define GATHERS
-#endif
-#endif
-
-/* 16 halves, given in 16 bits each, as floats. */
-static inline float16 halves_as_floats(ushort16 bits) {
-#ifdef HAS_AVX512_BUILTINS
-    return __builtin_ia32_vcvtph2ps512_mask(as_short16(bits), (float16)(0.0f), (ushort)-1, 4);
-#else
-    return vload_half16(0, (const half*)&bits);
-#endif
-}
+/* Factors and biases of a tile's packed rows, of one store. Needs before it: sdpa_tile.h, sdpa_stores.h and STORE. */
+#pragma winnow repeatable
 
 /* The factors, or biases, of a tile's packed rows as floats: numbers [groups][TILE]. The first one of a row lies at
  * byte `at`, the others `step` bytes apart. Of `read` keys, a bit each; others are not touched, and have 0. Bits are
  * collected first, because one conversion of 16 takes less than 16 of one. */
-#define HALVES_OF_A_TILE ((K_GROUPS > V_GROUPS ? K_GROUPS : V_GROUPS) * TILE)
 static inline void stage_halves(float16* numbers, const uint groups, const __global uchar* rows, long stride, uint read,
                                 const uint at, const uint step) {
 #ifdef GATHERS
@@ -73,10 +43,6 @@ static inline void stage_halves(float16* numbers, const uint groups, const __glo
     }
     for (uint i = 0; i < groups * TILE_VECTORS; ++i) numbers[i] = halves_as_floats(vectors[i]);
 }
-
-#define STAGE(numbers, format, what, n, groups, rows, stride, read)                                                    \
-    stage_halves(numbers, groups, rows, stride, read, JOIN(what, format)(n, 0),                                        \
-                 JOIN(what, format)(n, 1) - JOIN(what, format)(n, 0))
 
 #if K_BIASED
 /* Whether no factor and no bias of a tile's keys is infinite or NaN. */

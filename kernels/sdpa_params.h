@@ -5,7 +5,7 @@
  * How the work is divided: a KV head of one batch entry serves `group` query heads with q_len tokens each, that is
  * group * q_len rows (row = head in the group * q_len + token). They are cut into row_blocks of ROWS rows. The keys
  * in [key_begin, key_end) are cut into `splits` pieces of split_keys. One work-group takes one unit (batch entry, KV
- * head, row block) and one split:
+ * head, row block) and one split, whichever stores its keys are in:
  *
  *     group number = (unit * splits) + split,    unit = (batch entry * kv_heads + KV head) * row_blocks + row block
  *
@@ -30,16 +30,36 @@
 #define SDPA_SCORES_BIASED 3
 #define SDPA_SCORES_PROBS 4
 
+#define SDPA_MOST_STORES 4
+#ifdef __OPENCL_VERSION__
+#define SDPA_STORES STORES
+#else
+#define SDPA_STORES SDPA_MOST_STORES
+#endif
+
+/* Keys and values in one format each; usually there is one store. The fields after v count where it has slots. */
+typedef struct sdpa_store {
+    tensor_view k, v;
+    tensor_view positions;      /* int: of each slot, negative where it is free */
+    tensor_view k_mean, v_mean; /* float: what rows are stored less than */
+    winnow_u32 slots;
+    winnow_u32 first_key;   /* of its slot 0, among the keys that are cut into splits: a multiple of 64 */
+    winnow_u32 first_score; /* of its slot 0, in scores_out */
+    winnow_u32 has_k_mean, has_v_mean;
+    winnow_u32 reserved;
+} sdpa_store;
+
 typedef struct sdpa_params {
-    tensor_view q, k, v, out;
-    tensor_view mask;   /* a stride is 0 where the mask is broadcast */
-    tensor_view scores; /* scores_out */
-    tensor_view stats;  /* row_stats */
+    tensor_view q, out;
+    tensor_view mask;    /* a stride is 0 where the mask is broadcast */
+    tensor_view scores;  /* scores_out */
+    tensor_view stats;   /* row_stats */
     tensor_view skipped; /* v_rows_skipped */
     winnow_u64 slopes_offset, alibi_offset, sinks_offset; /* float[q_heads] each */
     winnow_i64 q_offset;
     winnow_i64 window_left, window_right; /* 0: no limit */
-    winnow_u32 batch, kv_heads, group, q_len, kv_len;
+    winnow_u32 batch, kv_heads, group, q_len;
+    winnow_u32 kv_len;           /* of all stores */
     winnow_u32 kv_share;         /* batch entries of q that share one of k and v */
     winnow_u32 mask_batch, mask_heads; /* sizes of the mask's axes: the index is modulo */
     winnow_u32 key_begin, key_end;     /* keys outside are seen by no row, and no scores are wanted of them */
@@ -49,13 +69,14 @@ typedef struct sdpa_params {
     winnow_u32 q_type, out_type;   /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
     winnow_u32 mask_type;          /* TYPE_NONE, TYPE_F32, TYPE_F16 or TYPE_BOOL */
     winnow_u32 mask_key_broadcast; /* 1: the mask has one element for all keys */
+    winnow_u32 mask_columns;
     winnow_u32 has_slopes, has_alibi, has_sinks, has_stats, has_skipped;
     winnow_u32 is_causal;
     winnow_u32 scores_mode;
-    winnow_u32 reserved;
+    sdpa_store store[SDPA_STORES]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE 424
+#define SDPA_PARAMS_SIZE (360 + SDPA_STORES * 184)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

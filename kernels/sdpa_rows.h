@@ -1,28 +1,48 @@
 /* What the attention kernels have in common beside the inner products: which rows and keys a work-group takes, what
  * a row sees (causality, window, masks), the transforms of a logit, scores_out, and combining the splits. Needs
- * before it: sdpa_params.h, the formats, float16_math.h, sdpa_chunks.h and ROWS. */
+ * before it: sdpa_params.h, the formats, float16_math.h, sdpa_chunks.h, SLOTS, STORES and ROWS. */
 
 /* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a mask of its own,
  * not by this value, so a finite mask of -FLT_MAX keeps its meaning. A logit of -infinity hides its key. */
 #define NO_MAXIMUM (-FLT_MAX)
 
 /* The memory arguments of a launch; each may be NULL where the parameters say that there is none. */
+typedef struct sdpa_store_memory {
+    const __global uchar *k, *v;
+#if SLOTS
+    const __global uchar *positions, *k_mean, *v_mean;
+#endif
+} sdpa_store_memory;
+
 typedef struct sdpa_memory {
-    const __global uchar *q, *k, *v, *mask, *slopes, *alibi, *sinks;
+    const __global uchar *q, *mask, *slopes, *alibi, *sinks;
     __global uchar *out, *scores, *stats, *skipped, *scratch;
+    sdpa_store_memory store[STORES];
 } sdpa_memory;
+
+#define ROWS_OF_16 ((ROWS + 15) / 16 * 16)
 
 /* What one work-group works on. */
 typedef struct sdpa_unit {
     uint unit, split, batch, kv_head, first_row;
     uint rows; /* of this block, 1 .. ROWS; the rest repeats the last row and is not stored */
-    uint key_begin, key_end;
+    uint key_begin, key_end; /* in the store at hand */
+    uint first_score;        /* of the store at hand */
     uint head[ROWS], token[ROWS];
-    int see_begin[ROWS], see_end[ROWS]; /* keys that causality and window let a row see */
+    int see_begin[ROWS], see_end[ROWS]; /* positions that causality and window let a row see */
     int any_begin, any_end, all_begin, all_end; /* seen by any, by all rows */
 } sdpa_unit;
 
-static inline int clamp_key(long key, uint kv_len) { return key < 0 ? 0 : key > (long)kv_len ? (int)kv_len : (int)key; }
+/* Where positions end: a key's position is its index, or what the slot map says, which is below 2^30. */
+#if SLOTS
+#define POSITIONS_END(p) (1u << 30)
+#else
+#define POSITIONS_END(p) ((p)->kv_len)
+#endif
+
+static inline int clamp_position(long position, uint end) {
+    return position < 0 ? 0 : position > (long)end ? (int)end : (int)position;
+}
 
 static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint group_number, uint splits) {
     unit->split = group_number % splits;
@@ -35,7 +55,9 @@ static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint gr
     unit->rows = min((uint)ROWS, p->group * p->q_len - unit->first_row);
     unit->key_begin = p->key_begin + unit->split * p->split_keys;
     unit->key_end = min(unit->key_begin + p->split_keys, p->key_end);
-    unit->any_begin = unit->all_end = (int)p->kv_len;
+    unit->first_score = 0;
+    const uint positions_end = POSITIONS_END(p);
+    unit->any_begin = unit->all_end = (int)positions_end;
     unit->any_end = unit->all_begin = 0;
     for (uint r = 0; r < ROWS; ++r) {
         const uint row = unit->first_row + min(r, unit->rows - 1);
@@ -43,10 +65,10 @@ static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint gr
         unit->token[r] = row % p->q_len;
         const long position = p->q_offset + (long)unit->token[r];
         long begin = p->window_left ? position - p->window_left + 1 : 0;
-        long end = p->is_causal ? position + 1 : (long)p->kv_len;
+        long end = p->is_causal ? position + 1 : (long)positions_end;
         if (p->window_right) end = min(end, position + p->window_right + 1);
-        unit->see_begin[r] = clamp_key(begin, p->kv_len);
-        unit->see_end[r] = clamp_key(end, p->kv_len);
+        unit->see_begin[r] = clamp_position(begin, positions_end);
+        unit->see_end[r] = clamp_position(end, positions_end);
         unit->any_begin = min(unit->any_begin, unit->see_begin[r]);
         unit->any_end = max(unit->any_end, unit->see_end[r]);
         unit->all_begin = max(unit->all_begin, unit->see_begin[r]);
@@ -106,7 +128,7 @@ static inline __global uchar* out_row(const sdpa_params* p, const sdpa_memory* m
 static inline __global uchar* scores_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
                                          uint r) {
     return memory->scores + p->scores.offset + unit->batch * p->scores.stride[0] + unit->head[r] * p->scores.stride[1] +
-           unit->token[r] * p->scores.stride[2];
+           unit->token[r] * p->scores.stride[2] + unit->first_score * sizeof(float);
 }
 
 static inline const __global uchar* mask_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
@@ -115,12 +137,10 @@ static inline const __global uchar* mask_row(const sdpa_params* p, const sdpa_me
            (unit->head[r] % p->mask_heads) * p->mask.stride[1] + unit->token[r] * p->mask.stride[2];
 }
 
-static inline const __global uchar* k_plane(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
-    return memory->k + p->k.offset + (unit->batch / p->kv_share) * p->k.stride[0] + unit->kv_head * p->k.stride[1];
-}
-
-static inline const __global uchar* v_plane(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
-    return memory->v + p->v.offset + (unit->batch / p->kv_share) * p->v.stride[0] + unit->kv_head * p->v.stride[1];
+/* What a KV head has of a store's tensor: its rows, slot map or mean. */
+static inline const __global uchar* plane(const __global uchar* memory, const tensor_view* view, const sdpa_params* p,
+                                          const sdpa_unit* unit) {
+    return memory + view->offset + (unit->batch / p->kv_share) * view->stride[0] + unit->kv_head * view->stride[1];
 }
 
 static inline float per_head(const __global uchar* values, winnow_u64 offset, uint head) {
@@ -133,7 +153,7 @@ static inline float mask_element(const __global uchar* row, uint type, uint key)
     return type == TYPE_BOOL ? (row[key] ? 0.0f : -INFINITY) : load_any(row, type, key);
 }
 
-/* 16 mask values from `key`, -INFINITY from `count` on; a boolean mask becomes 0 and -INFINITY. */
+/* 16 mask values for keys from `key`, -INFINITY from `count` on; a boolean mask becomes 0 and -INFINITY. */
 static inline float16 load16_mask(const sdpa_params* p, const __global uchar* row, uint key, uint count) {
     const uint type = p->mask_type;
     if (p->mask_key_broadcast || count < 16) {
@@ -145,6 +165,18 @@ static inline float16 load16_mask(const sdpa_params* p, const __global uchar* ro
     if (type == TYPE_BOOL)
         return select((float16)(-INFINITY), (float16)(0.0f), convert_int16(vload16(0, row + key)) != 0);
     return type == TYPE_F32 ? load16_f32(row, key, count) : load16_f16(row, key, count);
+}
+
+/* The same for slots, by position; -INFINITY where the mask has no column. */
+static inline float16 gather16_mask(const sdpa_params* p, const __global uchar* row, int16 position) {
+    uint columns[16];
+    vstore16(as_uint16(p->mask_key_broadcast ? min(position, 0) : position), 0, columns);
+    float lanes[16];
+    for (uint lane = 0; lane < 16; ++lane) {
+        const uint column = columns[lane];
+        lanes[lane] = column < p->mask_columns ? mask_element(row, p->mask_type, column) : -INFINITY;
+    }
+    return vload16(0, lanes);
 }
 
 static inline int any_lane(int16 x) {
@@ -162,29 +194,69 @@ static inline int largest_lane(int16 x) {
 /* How many of a tile's `count` keys lie in its 16 from 16 * i. */
 static inline uint part_of_tile(uint count, uint i) { return count > i * 16 ? min(count - i * 16, 16u) : 0; }
 
+/* ---- Where the keys of a tile are ---- */
+
+/* The positions of 16 keys from `key` on, of which `count` exist; negative where there is none. */
+static inline int16 positions16(const __global int* slots, uint key, uint count) {
+#if SLOTS
+    int16 position;
+    if (count == 16) {
+        position = vload16(0, slots + key);
+    } else {
+        int lanes[16];
+        for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < count ? slots[key + lane] : -1;
+        position = vload16(0, lanes);
+    }
+    return position & ~(1 << 30); /* an anchor's flag; what is negative remains so */
+#else
+    return select((int16)(-1), (int)key + LANE_INDEX, LANE_INDEX < (int)count);
+#endif
+}
+
+/* Whether every row sees all of `count` keys from `key` on, or none any of them, as far as causality and window say.
+ * position: [vectors]. */
+static inline void sdpa_classify(const sdpa_unit* unit, const int16* position, const uint vectors, uint key, uint count,
+                                 int* all, int* none) {
+#if SLOTS
+    int16 any_seen = 0, any_hidden = 0;
+    for (uint i = 0; i < vectors; ++i) {
+        any_seen |= (position[i] >= unit->any_begin) & (position[i] < unit->any_end);
+        any_hidden |= ((position[i] < unit->all_begin) | (position[i] >= unit->all_end)) &
+                      (LANE_INDEX < (int)part_of_tile(count, i));
+    }
+    *none = !any_lane(any_seen);
+    *all = !any_lane(any_hidden);
+#else
+    *none = (int)key >= unit->any_end || (int)(key + count) <= unit->any_begin;
+    *all = (int)key >= unit->all_begin && (int)(key + count) <= unit->all_end;
+#endif
+}
+
 /* Whether logits pass through sdpa_transform even where every key is seen; the same for the whole launch. */
 static inline int sdpa_has_transform(const sdpa_params* p) {
     return p->mask_type != TYPE_NONE || p->has_alibi || p->softcap != 0.0f || p->scores_mode != SDPA_SCORES_NONE;
 }
 
 /* Takes 16 scaled logits of row r, for the keys from `key` of which `count` exist, through softcap, mask, ALiBi,
- * causality and window, and stores them at the stage that scores_out wants. `bias` is what load16_mask gave. Returns
- * the logits, with NO_MAXIMUM for keys that are not seen; *seen is -1 in the lanes that are. */
+ * causality and window, and stores them at the stage that scores_out wants. `bias` is what the mask gave. Returns the
+ * logits, with NO_MAXIMUM for keys that are not seen; *seen is -1 in the lanes that are. */
 static inline float16 sdpa_transform(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r,
-                                     uint key, uint count, float16 s, float16 bias, int16* seen) {
+                                     uint key, uint count, int16 position, float16 s, float16 bias, int16* seen) {
     float16 stage = s;
     if (p->softcap != 0.0f) s = p->softcap * tanh16(s / p->softcap);
     if (p->scores_mode == SDPA_SCORES_SOFTCAPPED) stage = s;
 
-    const int16 index = (int)key + LANE_INDEX;
-    int16 visible = (index >= unit->see_begin[r]) & (index < min(unit->see_end[r], (int)(key + count)));
+    int16 visible = (position >= unit->see_begin[r]) & (position < unit->see_end[r]);
     if (p->mask_type != TYPE_NONE) {
         visible &= bias != -INFINITY;
         s += p->has_slopes ? per_head(memory->slopes, p->slopes_offset, unit->head[r]) * bias : bias;
     }
     if (p->has_alibi) {
-        const float distance = (float)((long)key - (p->q_offset + (long)unit->token[r]));
-        s += per_head(memory->alibi, p->alibi_offset, unit->head[r]) * (distance + convert_float16(LANE_INDEX));
+        /* A difference of integers first: it is exact where the query's position is within 2^30, as a key's is. */
+        const long query = p->q_offset + (long)unit->token[r];
+        const int near = (int)clamp(query, -(1L << 30), 1L << 30);
+        const float16 distance = convert_float16(position - near) - (float)(query - near);
+        s += per_head(memory->alibi, p->alibi_offset, unit->head[r]) * distance;
     }
     visible &= s != -INFINITY;
     if (p->scores_mode >= SDPA_SCORES_BIASED) stage = select((float16)(-INFINITY), s, visible);
@@ -253,9 +325,6 @@ static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* mem
 /* A row of out from its accumulator, which is used up. accumulator: [V_CHUNKS]. */
 static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, float16* accumulator, float factor) {
     for (uint chunk = 0; chunk < V_CHUNKS; ++chunk) accumulator[chunk] *= factor;
-#if V_ROTATED
-    rotate_back(accumulator, V_HEAD_SIZE);
-#endif
 #if V_HEAD_SIZE < 16
     float lanes[16];
     vstore16(accumulator[0], 0, lanes);
@@ -268,9 +337,10 @@ static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, flo
 
 /* What a group has when it has seen its keys. Rows past unit.rows are there, and mean nothing. */
 typedef struct sdpa_result {
-    float16* accumulator;       /* [ROWS][V_CHUNKS], used up */
-    const float *maximum, *sum; /* [ROWS] */
-    const uint* skipped;        /* [ROWS] */
+    float16* accumulator; /* [ROWS][V_CHUNKS], used up */
+    float* maximum;       /* [ROWS_OF_16] */
+    float* sum;           /* [ROWS] */
+    uint* skipped;        /* [ROWS] */
 } sdpa_result;
 
 /* The result of a unit that was not split. */

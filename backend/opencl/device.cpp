@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "device/slots.hpp"
 #include "opencl/hadamard.hpp"
 #include "opencl/kv_append.hpp"
 #include "opencl/kv_dequantize.hpp"
@@ -63,6 +64,8 @@ public:
         return hadamard_.launch(args, want_event);
     }
 
+    std::string validate(const SlotAttention& args) const override { return sdpa_.validate(args); }
+    void launch(const SlotAttention& args) override { sdpa_.launch(args); }
     void launch(const SlotAppend& args) override { slot_append_.launch(args); }
     void launch(const SlotObserve& args) override { slot_observe_.launch(args); }
     void launch(const SlotScores& args) override { slot_scores_.launch(args); }

@@ -1,7 +1,7 @@
 // How a kernel with its arguments comes to run: on one lane, or divided among all.
 #pragma once
 
-#include <initializer_list>
+#include <span>
 
 #include "opencl/state.hpp"
 
@@ -11,7 +11,7 @@ struct Arguments {
     Kernel& kernel;
     const void* params;
     size_t params_size;
-    std::initializer_list<const Memory*> memory;
+    std::span<const Memory* const> memory;
 };
 
 // Enqueues, in order after all that was enqueued before. Divided among the lanes it is complete on return.

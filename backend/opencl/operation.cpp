@@ -94,8 +94,8 @@ Bound Operation::bind(const Tensor& tensor, Access access) {
     return {staged_.back().memory.get(), 0};
 }
 
-void Operation::launch(Kernel& kernel, const void* params, size_t params_size,
-                       std::initializer_list<const Memory*> memory, const Grid& grid) {
+void Operation::launch(Kernel& kernel, const void* params, size_t params_size, std::span<const Memory* const> memory,
+                       const Grid& grid) {
     if (kernel.argument_count != memory.size() + 2)
         throw Error(WINNOW_ERROR_INTERNAL, kernel.label + " takes " + std::to_string(kernel.argument_count) +
                                                " arguments, its launcher gives " + std::to_string(memory.size() + 2));

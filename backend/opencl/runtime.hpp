@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -87,9 +88,9 @@ public:
     template <typename Params>
     void launch(Kernel& kernel, const Params& params, std::initializer_list<const Memory*> memory, const Grid& grid) {
         static_assert(std::is_trivially_copyable_v<Params>);
-        launch(kernel, &params, sizeof params, memory, grid);
+        launch(kernel, &params, sizeof params, {memory.begin(), memory.size()}, grid);
     }
-    void launch(Kernel& kernel, const void* params, size_t params_size, std::initializer_list<const Memory*> memory,
+    void launch(Kernel& kernel, const void* params, size_t params_size, std::span<const Memory* const> memory,
                 const Grid& grid);
 
     // Copies out what has to be, and gives the event if one is wanted (null otherwise).

@@ -4,18 +4,53 @@
 #include <utility>
 
 namespace winnow::opencl {
+namespace {
 
-SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
+Store store_of(const Sdpa& args) {
+    Store store;
+    store.k = args.k;
+    store.v = args.v;
+    store.tokens = args.slot_positions;
+    return store;
+}
+
+// The stores that have slots, and the description as if the first were all.
+struct SlotCall {
+    Sdpa args;
+    std::array<const Store*, SDPA_MOST_STORES> filled{};
+    size_t count = 0;
+    SdpaStores stores() const { return {filled.data(), count}; }
+};
+
+SlotCall read(const SlotAttention& attention) {
+    const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
+    SlotCall call;
+    call.args = attention.sdpa;
+    for (const Store& store : attention.stores) {
+        if (store.slots() == 0) continue;
+        if (call.count == SDPA_MOST_STORES)
+            refuse("attention over more than " + std::to_string(SDPA_MOST_STORES) + " stores");
+        call.filled[call.count++] = &store;
+    }
+    if (call.count == 0) refuse("attention over stores without a slot");
+    if (call.args.scores_mode != Scores::none && call.args.scores_mode != Scores::biased)
+        refuse("attention over stores gives biased scores only");
+    call.args.k = call.filled[0]->k;
+    call.args.v = call.filled[0]->v;
+    return call;
+}
+
+} // namespace
+
+SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaStores stores) const {
     const bool can_combine = runtime_.capabilities().single_launch;
     if (options_.launches == 1 && !can_combine) {
         throw Error(WINNOW_ERROR_UNSUPPORTED,
                     "launches=1 is forced, but the device has no device-scope acquire/release atomics");
     }
     const bool single_launch = can_combine && options_.launches != 2;
-    check_sdpa(args);
+    check_sdpa(args, stores);
     const std::pair<const Tensor*, const char*> tensors[] = {{&args.q, "sdpa: q"},
-                                                             {&args.k, "sdpa: k"},
-                                                             {&args.v, "sdpa: v"},
                                                              {&args.out, "sdpa: out"},
                                                              {&args.mask, "sdpa: attn_mask"},
                                                              {&args.mask_slopes, "sdpa: mask_slopes"},
@@ -25,23 +60,43 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
                                                              {&args.row_stats, "sdpa: row_stats"},
                                                              {&args.v_rows_skipped, "sdpa: v_rows_skipped"}};
     for (const auto& [tensor, name] : tensors) runtime_.check_extent(*tensor, name);
+    for (const Store* store : stores) {
+        runtime_.check_extent(store->k, "sdpa: k");
+        runtime_.check_extent(store->v, "sdpa: v");
+        runtime_.check_extent(store->tokens, "sdpa: slot_positions");
+    }
     const Variant& variant =
         choose_variant("sdpa", runtime_.capabilities(), options_.kernel, args.q_len(), args.group() * args.q_len());
     SdpaKernel kernel;
     kernel.variant = &variant;
     kernel.single_launch = single_launch;
-    kernel.k = args.k.type;
-    kernel.v = args.v.type;
+    kernel.slots = bool(stores[0]->tokens);
+    for (const Store* store : stores) kernel.formats[kernel.stores++] = {store->k.type, store->v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
     kernel.rows = variant.rows_of_group(args);
     return kernel;
 }
 
-std::string SdpaLauncher::validate(const Sdpa& args) const { return choose(args).name(); }
+std::string SdpaLauncher::validate(const Sdpa& args) const {
+    const Store store = store_of(args);
+    return choose(args, std::array{&store}).name();
+}
 
 std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
-    return launch_sdpa(runtime_, programs_, choose(args), args, options_, want_event);
+    const Store store = store_of(args);
+    const std::array stores{&store};
+    return launch_sdpa(runtime_, programs_, choose(args, stores), args, stores, options_, want_event);
+}
+
+std::string SdpaLauncher::validate(const SlotAttention& args) const {
+    const SlotCall call = read(args);
+    return choose(call.args, call.stores()).name();
+}
+
+void SdpaLauncher::launch(const SlotAttention& args) {
+    const SlotCall call = read(args);
+    launch_sdpa(runtime_, programs_, choose(call.args, call.stores()), call.args, call.stores(), options_, false);
 }
 
 } // namespace winnow::opencl

@@ -1,4 +1,4 @@
-// The operation sdpa: chooses between its kernels and launches.
+// The operations sdpa and attention over slots: chooses between their kernels and launches.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,11 @@ public:
     std::string validate(const Sdpa& args) const;
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event);
 
+    std::string validate(const SlotAttention& args) const;
+    void launch(const SlotAttention& args);
+
 private:
-    SdpaKernel choose(const Sdpa& args) const;
+    SdpaKernel choose(const Sdpa& args, SdpaStores stores) const;
 
     Runtime& runtime_;
     const VariantOptions& options_;

@@ -1,16 +1,18 @@
-// From winnow::Sdpa to a launch of sdpa_vector or sdpa_prefill.
+// From winnow::Sdpa or winnow::SlotAttention to a launch of sdpa_vector or sdpa_prefill.
 #include "opencl/sdpa_launch.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
+#include <vector>
 
 #include "opencl/view.hpp"
-#include "sdpa_params.h"
 
 namespace winnow::opencl {
 namespace {
 
-constexpr uint32_t key_granularity = 64; // splits begin at multiples, so that only the last tile of all is cut short
+constexpr int64_t positions_end = 1 << 30; // of slots: sdpa_rows.h
+constexpr uint32_t key_granularity = 64;   // splits begin at multiples, so that only the last tile of all is cut short
 // What a work-group costs beyond its keys (start, load of Q, partial result and its combination), in multiply-adds.
 constexpr uint64_t group_overhead = 30'000;
 
@@ -40,7 +42,57 @@ uint32_t choose_splits(uint64_t units, uint64_t unit_work, uint32_t most, uint32
     return best;
 }
 
-sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDivision& division) {
+int64_t slots_of(SdpaStores stores) {
+    int64_t slots = 0;
+    for (const Store* store : stores) slots += store->slots();
+    return slots;
+}
+
+// The keys that are cut into splits: of several stores each begins at a multiple, so that its tiles are whole.
+int64_t next_first_key(int64_t first_key, const Store& store) {
+    return first_key + ceil_divide(static_cast<uint64_t>(store.slots()), key_granularity) * key_granularity;
+}
+
+// Of a tensor that KV heads or batch entries may share.
+tensor_view shared_view(const Tensor& tensor, const Bound& bound) {
+    tensor_view result = view(tensor, bound);
+    for (int axis = 0; axis < 2; ++axis)
+        if (tensor.shape[axis] == 1) result.stride[axis] = 0;
+    return result;
+}
+
+// The fields of the stores, and their memory.
+void bind_stores(Operation& operation, SdpaStores stores, const SdpaKernel& kernel, sdpa_params& params,
+                 std::vector<const Memory*>& memory) {
+    int64_t first_key = 0, first_score = 0;
+    sdpa_store* field = params.store;
+    for (const Store* store : stores) {
+        const Bound k = operation.bind(store->k, Access::read);
+        const Bound v = operation.bind(store->v, Access::read);
+        memory.insert(memory.end(), {k.memory, v.memory});
+        field->k = view(store->k, k);
+        field->v = view(store->v, v);
+        if (kernel.slots) {
+            const Bound tokens = operation.bind(store->tokens, Access::read);
+            const Bound k_mean = operation.bind(store->k_mean, Access::read);
+            const Bound v_mean = operation.bind(store->v_mean, Access::read);
+            memory.insert(memory.end(), {tokens.memory, k_mean.memory, v_mean.memory});
+            field->positions = shared_view(store->tokens, tokens);
+            if (store->k_mean) field->k_mean = view(store->k_mean, k_mean);
+            if (store->v_mean) field->v_mean = view(store->v_mean, v_mean);
+            field->has_k_mean = bool(store->k_mean);
+            field->has_v_mean = bool(store->v_mean);
+            field->slots = static_cast<uint32_t>(store->slots());
+            field->first_key = static_cast<uint32_t>(first_key);
+            field->first_score = static_cast<uint32_t>(first_score);
+            first_key = next_first_key(first_key, *store);
+            first_score += store->slots();
+        }
+        ++field;
+    }
+}
+
+sdpa_params make_params(const Sdpa& args, SdpaStores stores, const SdpaKernel& kernel, const SdpaDivision& division) {
     sdpa_params params{};
     params.q_offset = args.q_offset;
     params.window_left = args.window_left;
@@ -49,7 +101,7 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
     params.kv_heads = static_cast<uint32_t>(args.kv_heads());
     params.group = static_cast<uint32_t>(args.group());
     params.q_len = static_cast<uint32_t>(args.q_len());
-    params.kv_len = static_cast<uint32_t>(args.kv_len());
+    params.kv_len = static_cast<uint32_t>(slots_of(stores));
     params.kv_share = static_cast<uint32_t>(args.batch() / args.k.shape[0]);
     params.key_begin = division.key_begin;
     params.key_end = division.key_end;
@@ -77,11 +129,12 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
 
 std::string SdpaKernel::name() const {
     std::string name(variant->entry_point);
-    if (is_packed(k) || is_packed(v)) name += "_quantized";
-    name.append("_").append(variant->shape).append("_");
-    name += format_name(k);
-    name += '_';
-    name += format_name(v);
+    const auto is_quantized = [](const Formats& one) { return is_packed(one.k) || is_packed(one.v); };
+    if (std::any_of(formats.begin(), formats.begin() + stores, is_quantized)) name += "_quantized";
+    name.append("_").append(variant->shape);
+    if (slots) name += "_slots";
+    for (uint32_t i = 0; i < stores; ++i)
+        name.append("_").append(format_name(formats[i].k)).append("_").append(format_name(formats[i].v));
     name += "_d" + std::to_string(head_size);
     if (v_head_size != head_size) name += 'v' + std::to_string(v_head_size);
     name += "_r" + std::to_string(rows);
@@ -90,12 +143,16 @@ std::string SdpaKernel::name() const {
 }
 
 std::string SdpaKernel::options() const {
-    std::string options = "-DK_FORMAT=";
-    options += format_name(k);
-    options += " -DV_FORMAT=";
-    options += format_name(v);
-    options += " -DUSES_" + format_name(k);
-    if (v != k) options += " -DUSES_" + format_name(v);
+    std::string options = "-DSTORES=" + std::to_string(stores) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
+    std::vector<Type> used;
+    for (uint32_t i = 0; i < stores; ++i) {
+        options += " -DK_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].k);
+        options += " -DV_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].v);
+        used.insert(used.end(), {formats[i].k, formats[i].v});
+    }
+    std::sort(used.begin(), used.end());
+    used.erase(std::unique(used.begin(), used.end()), used.end());
+    for (const Type type : used) options += " -DUSES_" + format_name(type);
     options += " -DHEAD_SIZE=" + std::to_string(head_size);
     options += " -DV_HEAD_SIZE=" + std::to_string(v_head_size);
     options += " -DROWS=" + std::to_string(rows);
@@ -103,12 +160,15 @@ std::string SdpaKernel::options() const {
     return options;
 }
 
-SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute_units, uint32_t forced_splits) {
+SdpaDivision divide(const Sdpa& args, SdpaStores stores, const SdpaKernel& kernel, uint32_t compute_units,
+                    uint32_t forced_splits) {
     SdpaDivision division;
-    const int64_t kv_len = args.kv_len();
+    int64_t kv_len = 0;
+    for (const Store* store : stores.first(stores.size() - 1)) kv_len = next_first_key(kv_len, *store);
+    kv_len += stores.back()->slots();
     int64_t begin = 0;
     int64_t end = kv_len;
-    if (args.scores_mode == Scores::none) {
+    if (args.scores_mode == Scores::none && !kernel.slots) {
         const int64_t last = args.q_offset + args.q_len() - 1;
         if (args.window_left != 0) begin = args.q_offset - args.window_left + 1;
         if (args.is_causal) end = std::min(end, last + 1);
@@ -138,11 +198,13 @@ SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute
     return division;
 }
 
-void check_sdpa(const Sdpa& args) {
+void check_sdpa(const Sdpa& args, SdpaStores stores) {
     const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
-    for (const auto& [tensor, name] : {std::pair(&args.k, "k"), std::pair(&args.v, "v")}) {
-        if (!is_storage_format(tensor->type)) {
-            refuse(std::string(name) + ": no kernel reads the format " + type_name(tensor->type));
+    for (const Store* store : stores) {
+        for (const auto& [tensor, name] : {std::pair(&store->k, "k"), std::pair(&store->v, "v")}) {
+            if (!is_storage_format(tensor->type)) {
+                refuse(std::string(name) + ": no kernel reads the format " + type_name(tensor->type));
+            }
         }
     }
     constexpr int64_t largest_head = 576;
@@ -151,7 +213,7 @@ void check_sdpa(const Sdpa& args) {
                std::to_string(args.v_head_size()) + " for v");
     }
     constexpr int64_t most = std::numeric_limits<int32_t>::max() / 2;
-    if (args.kv_len() > most || args.q_len() > most / args.group()) {
+    if (slots_of(stores) > most || args.q_len() > most / args.group()) {
         refuse("more than " + std::to_string(most) + " keys, or rows of one KV head");
     }
     if (args.batch() > most / args.kv_heads() ||
@@ -162,9 +224,13 @@ void check_sdpa(const Sdpa& args) {
 
 size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
-    bits |= uint64_t{static_cast<uint32_t>(kernel.k)} << 40 | uint64_t{static_cast<uint32_t>(kernel.v)} << 48;
-    bits |= uint64_t{kernel.single_launch} << 56;
-    return std::hash<uint64_t>()(bits) ^ std::hash<const Variant*>()(kernel.variant);
+    bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57;
+    uint64_t formats = 0;
+    for (const SdpaKernel::Formats& one : kernel.formats) {
+        formats = formats << 16 | uint64_t{static_cast<uint32_t>(one.k)} << 8 | static_cast<uint32_t>(one.v);
+    }
+    return std::hash<uint64_t>()(bits) ^ std::hash<uint64_t>()(formats) * 31 ^
+           std::hash<const Variant*>()(kernel.variant);
 }
 
 const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel& kernel) {
@@ -179,15 +245,13 @@ const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel&
 }
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   const VariantOptions& options, bool want_event) {
-    const SdpaDivision division = divide(args, kernel, runtime.capabilities().compute_units, options.splits);
+                                   SdpaStores stores, const VariantOptions& options, bool want_event) {
+    const SdpaDivision division = divide(args, stores, kernel, runtime.capabilities().compute_units, options.splits);
     const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
-    sdpa_params params = make_params(args, kernel, division);
+    sdpa_params params = make_params(args, stores, kernel, division);
 
     Operation operation(runtime);
     const Bound q = operation.bind(args.q, Access::read);
-    const Bound k = operation.bind(args.k, Access::read);
-    const Bound v = operation.bind(args.v, Access::read);
     const Bound mask = operation.bind(args.mask, Access::read);
     const Bound slopes = operation.bind(args.mask_slopes, Access::read);
     const Bound alibi = operation.bind(args.alibi_slopes, Access::read);
@@ -199,8 +263,6 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     if (args.v_rows_skipped) skipped = operation.bind(args.v_rows_skipped, access_for_output(args.v_rows_skipped));
 
     params.q = view(args.q, q);
-    params.k = view(args.k, k);
-    params.v = view(args.v, v);
     params.out = view(args.out, out);
     params.mask_batch = params.mask_heads = 1;
     if (args.mask) {
@@ -209,6 +271,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
         params.mask_heads = static_cast<uint32_t>(args.mask.shape[1]);
         if (args.mask.shape[2] == 1) params.mask.stride[2] = 0;
         params.mask_key_broadcast = args.mask.shape[3] == 1;
+        params.mask_columns = static_cast<uint32_t>(std::min<int64_t>(args.mask.shape[3], positions_end));
     }
     params.slopes_offset = slopes.offset;
     params.alibi_offset = alibi.offset;
@@ -223,14 +286,15 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
                                   division.units * division.splits * params.partial_floats * sizeof(float));
     }
     Grid grid{.groups = {static_cast<size_t>(division.units * division.splits), 1, 1}, .work = division.work};
-    operation.launch(*pair.attend, params,
-                     {q.memory, k.memory, v.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory,
-                      scores.memory, stats.memory, skipped.memory, scratch},
-                     grid);
+    std::vector<const Memory*> memory{q.memory,     out.memory,    mask.memory,  slopes.memory,  alibi.memory,
+                                      sinks.memory, scores.memory, stats.memory, skipped.memory, scratch};
+    bind_stores(operation, stores, kernel, params, memory);
+    const size_t params_size = offsetof(sdpa_params, store) + stores.size() * sizeof(sdpa_store);
+    operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
         grid = {.groups = {static_cast<size_t>(division.units), 1, 1}};
-        operation.launch(*pair.combine, params,
-                         {sinks.memory, out.memory, scores.memory, stats.memory, skipped.memory, scratch}, grid);
+        const std::array combined{sinks.memory, out.memory, scores.memory, stats.memory, skipped.memory, scratch};
+        operation.launch(*pair.combine, &params, params_size, combined, grid);
     }
     return operation.complete(want_event);
 }

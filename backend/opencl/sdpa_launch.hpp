@@ -1,24 +1,38 @@
-// From winnow::Sdpa to a launch, whichever kernel it is: the description of a specialised kernel, its
-// division of the work, the parameter struct, and the launch.
+// From winnow::Sdpa, or a winnow::SlotAttention, to a launch, whichever kernel it is: the description of a specialised
+// kernel, its division of the work, the parameter struct, and the launch.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 
 #include "device/device.hpp"
+#include "device/slots.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/variants.hpp"
+#include "sdpa_params.h"
 
 namespace winnow::opencl {
 
+// What is attended over: one store or more, of Sdpa as of SlotAttention. Where none has `tokens`, there is one, and key
+// j is row j.
+using SdpaStores = std::span<const Store* const>;
+
 // One specialisation of one attention kernel; a key of the programs in use.
 struct SdpaKernel {
+    struct Formats {
+        Type k = Type::none;
+        Type v = Type::none;
+        bool operator==(const Formats&) const = default;
+    };
     const Variant* variant = nullptr; // a row of the list
     bool single_launch = false;
-    Type k = Type::none;
-    Type v = Type::none;
+    bool slots = false;
+    uint32_t stores = 0;
+    std::array<Formats, SDPA_MOST_STORES> formats;
     uint32_t head_size = 0;
     uint32_t v_head_size = 0;
     uint32_t rows = 0; // the kernel's ROWS
@@ -37,10 +51,12 @@ struct SdpaDivision {
     uint64_t work = 0; // multiply-adds of all groups
 };
 
-SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute_units, uint32_t forced_splits);
+// `args` of these has the k and v of the first store.
+SdpaDivision divide(const Sdpa& args, SdpaStores stores, const SdpaKernel& kernel, uint32_t compute_units,
+                    uint32_t forced_splits);
 
 // Throws UNSUPPORTED with the reason where no attention kernel can do it.
-void check_sdpa(const Sdpa& args);
+void check_sdpa(const Sdpa& args, SdpaStores stores);
 
 // The kernels in use, found again without making their options' text.
 class SdpaPrograms {
@@ -59,6 +75,6 @@ private:
 };
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   const VariantOptions& options, bool want_event);
+                                   SdpaStores stores, const VariantOptions& options, bool want_event);
 
 } // namespace winnow::opencl

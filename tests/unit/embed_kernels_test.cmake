@@ -100,4 +100,16 @@ kernel_file(one.cl "#include \"a.h\"\n")
 kernel_file(a.h "#include \"a.h\"\n")
 expect_refused("kernels/a.h:1 includes \"a.h\", which one.cl has included already")
 
+# A header may say that it is to be included again and again.
+begin()
+kernel_file(one.cl "#define N a\n#include \"many.h\"\n#undef N\n#define N b\n#include \"many.h\"\n")
+kernel_file(many.h "#pragma winnow repeatable\nint N;\n")
+set(body "#line 1 \\\"kernels/many.h\\\"\\n\"\n    \"\\n\"\n    \"int N;")
+expect_embedded("#define N a\\n\"\n    \"${body}" "#define N b\\n\"\n    \"${body}")
+
+begin()
+kernel_file(one.cl "#include \"many.h\"\n")
+kernel_file(many.h "#pragma winnow repeatable\n#include \"many.h\"\n")
+expect_refused("kernels/many.h is repeatable and includes another file")
+
 file(REMOVE_RECURSE "${WORK_DIR}")

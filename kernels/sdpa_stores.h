@@ -1,0 +1,54 @@
+/* A program of attention has code for each of its stores, because each has formats of its own: sdpa_store.h,
+ * sdpa_factors.h and sdpa_<kernel>_store.h are included once for every STORE. Here is what their functions are called
+ * there, and the arguments of a kernel that come once a store. Needs before it: format_any.h, STORES, SLOTS and a
+ * K_FORMAT_<store> and V_FORMAT_<store> each. */
+
+/* The formats of the store that is being compiled. */
+#define K_FORMAT JOIN(K_FORMAT_, STORE)
+#define V_FORMAT JOIN(V_FORMAT_, STORE)
+
+#define OF_STORE(name) JOIN(name##_, STORE)
+#define load_key_overlapping OF_STORE(load_key_overlapping)
+#define load_key OF_STORE(load_key)
+#define load_query OF_STORE(load_query)
+#define load_value OF_STORE(load_value)
+#define mean_scores OF_STORE(mean_scores)
+#define leave_store OF_STORE(leave_store)
+#define stage_halves OF_STORE(stage_halves)
+#define are_finite OF_STORE(are_finite)
+#define dot_elements OF_STORE(dot_elements)
+#define weigh_codes OF_STORE(weigh_codes)
+#define load_key_of_16 OF_STORE(load_key_of_16)
+#define load_value_codes OF_STORE(load_value_codes)
+#define dot16 OF_STORE(dot16)
+#define add_values OF_STORE(add_values)
+#define add_seen_values OF_STORE(add_seen_values)
+#define values_are_finite OF_STORE(values_are_finite)
+#define prefetch_read OF_STORE(prefetch_read)
+#define load_keys_transposed OF_STORE(load_keys_transposed)
+#define attend_store OF_STORE(attend_store)
+
+#if SLOTS
+#define STORE_ARGUMENTS(i)                                                                                             \
+    const __global uchar *k_memory_##i, const __global uchar *v_memory_##i, const __global uchar *slots_memory_##i,    \
+        const __global uchar *k_mean_memory_##i, const __global uchar *v_mean_memory_##i
+#define STORE_MEMORY(i) {k_memory_##i, v_memory_##i, slots_memory_##i, k_mean_memory_##i, v_mean_memory_##i}
+#define SLOT_MAP(p, memory, unit)                                                                                      \
+    ((const __global int*)plane((memory)->store[STORE].positions, &(p)->store[STORE].positions, p, unit))
+#define MASK16(p, row, key, count, position) gather16_mask(p, row, position)
+#else
+#define STORE_ARGUMENTS(i) const __global uchar *k_memory_##i, const __global uchar *v_memory_##i
+#define STORE_MEMORY(i) {k_memory_##i, v_memory_##i}
+#define SLOT_MAP(p, memory, unit) 0
+#define MASK16(p, row, key, count, position) load16_mask(p, row, key, count)
+#endif
+
+#if STORES == 1
+#define EVERY_STORE(f) f(0)
+#elif STORES == 2
+#define EVERY_STORE(f) f(0), f(1)
+#elif STORES == 3
+#define EVERY_STORE(f) f(0), f(1), f(2)
+#else
+#define EVERY_STORE(f) f(0), f(1), f(2), f(3)
+#endif
