@@ -10,6 +10,9 @@ namespace winnow::cache {
 namespace {
 
 constexpr uint64_t slot_bytes = 4, importance_bytes = 4, mean_bytes = 4;
+constexpr uint64_t head_numbers = 4;     // of a HeadState
+constexpr uint64_t state_alignment = 64; // bytes
+constexpr int64_t usual_cadence = 32;
 constexpr int64_t most_context = std::numeric_limits<int32_t>::max(); // positions are i32
 
 uint64_t times(uint64_t a, uint64_t b) {
@@ -21,7 +24,7 @@ uint64_t times(uint64_t a, uint64_t b) {
 Bytes operator*(const Bytes& bytes, uint64_t n) {
     times(bytes.total(), n);
     return {bytes.k * n,        bytes.v * n,          bytes.dense_k * n, bytes.dense_v * n,
-            bytes.slot_map * n, bytes.importance * n, bytes.means * n};
+            bytes.slot_map * n, bytes.importance * n, bytes.means * n,   bytes.state * n};
 }
 
 void add(Bytes& sum, const Bytes& bytes) {
@@ -34,6 +37,7 @@ void add(Bytes& sum, const Bytes& bytes) {
     sum.slot_map += bytes.slot_map;
     sum.importance += bytes.importance;
     sum.means += bytes.means;
+    sum.state += bytes.state;
 }
 
 void check_length(const char* name, int64_t value, int64_t most) {
@@ -55,13 +59,17 @@ void check(const Config& config, const Shape& shape) {
     check_length("head_size", shape.head_size, 1 << 16);
     check_length("v_head_size", shape.v_head_size, 1 << 16);
     check_length("context", shape.context, most_context);
+    if (shape.cells != 0) check_length("cells", shape.cells, most_context);
     check_format("k", config.k(), "head_size", shape.head_size);
     check_format("v", config.v(), "v_head_size", shape.v_head_size);
 }
 
 Layout layout_of(const Config& config, const Shape& shape, int64_t ring, bool importance) {
+    const StateLayout state = state_layout(config, shape, ring, importance);
+    const auto heads = static_cast<uint64_t>(shape.kv_heads);
+    const uint64_t beside_means = state.size - state.k_mean.size - state.v_mean.size;
     return {config.k(),           config.v(), shape.head_size, shape.v_head_size,
-            config.sink() + ring, importance, config.center()};
+            config.sink() + ring, importance, config.center(), (beside_means + heads - 1) / heads};
 }
 
 int64_t budget_tokens(const Amount& budget, const Layout& layout, const Shape& shape) {
@@ -98,8 +106,8 @@ int64_t ring_of(const Config& config, const Shape& shape, bool importance) {
 
 int64_t cadence_of(const Config& config, int64_t ring, int64_t tokens) {
     if (config.cadence()) return *config.cadence();
-    const int64_t flushed = ring > 0 ? 2 * ring / 3 : 32; // 16 of 48 stay dense
-    return std::max<int64_t>(std::min({int64_t{32}, flushed, tokens / 8}), 1);
+    const int64_t flushed = ring > 0 ? 2 * ring / 3 : usual_cadence; // 16 of 48 stay dense
+    return std::max<int64_t>(std::min({usual_cadence, flushed, tokens / 8}), 1);
 }
 
 // All sizes but the bytes, where each slot has an importance or none does.
@@ -145,6 +153,26 @@ void check_room(const Config& config, const Description& description, int64_t la
 
 Type dense_format(Type format) { return is_packed(format) ? Type::f16 : format; }
 
+int64_t most_listed(const Config& config) { return config.cadence().value_or(usual_cadence); }
+
+StateLayout state_layout(const Config& config, const Shape& shape, int64_t ring, bool importance) {
+    StateLayout layout;
+    const auto heads = static_cast<uint64_t>(shape.kv_heads);
+    const auto place = [&](StateLayout::Part& part, uint64_t numbers) {
+        part = {layout.size, 4 * numbers};
+        layout.size += (part.size + state_alignment - 1) / state_alignment * state_alignment;
+    };
+    place(layout.head_state, heads * head_numbers);
+    if (importance) place(layout.output_sum, heads * static_cast<uint64_t>(shape.v_head_size));
+    if (config.center()) {
+        place(layout.k_mean, heads * static_cast<uint64_t>(shape.head_size));
+        place(layout.v_mean, heads * static_cast<uint64_t>(shape.v_head_size));
+    }
+    if (ring == 0) place(layout.free_slots, heads * static_cast<uint64_t>(most_listed(config)));
+    place(layout.positions, static_cast<uint64_t>(shape.cells));
+    return layout;
+}
+
 Bytes bytes_of(const Layout& layout, int64_t tokens) {
     const auto all = static_cast<uint64_t>(tokens);
     const auto dense = static_cast<uint64_t>(std::min(tokens, layout.dense_rows));
@@ -156,6 +184,7 @@ Bytes bytes_of(const Layout& layout, int64_t tokens) {
     bytes.slot_map = all * slot_bytes;
     bytes.importance = layout.importance ? all * importance_bytes : 0;
     bytes.means = layout.center ? static_cast<uint64_t>(layout.head_size + layout.v_head_size) * mean_bytes : 0;
+    bytes.state = layout.state;
     return bytes;
 }
 

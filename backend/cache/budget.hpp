@@ -16,7 +16,25 @@ struct Shape {
     int64_t head_size = 1;   // of keys
     int64_t v_head_size = 1; // of values
     int64_t context = 1;     // tokens
+    int64_t cells = 0;       // of a host that names its own
 };
+
+// Where the small tensors of a layer lie in its one buffer; bytes. Absent ones have no size.
+struct StateLayout {
+    struct Part {
+        uint64_t offset = 0, size = 0;
+    };
+    Part head_state;     // I32 [kv_heads, 4]
+    Part output_sum;     // F32 [kv_heads, v_head_size]
+    Part k_mean, v_mean; // F32 [kv_heads, size]
+    Part free_slots;     // I32 [kv_heads, most_listed]
+    Part positions;      // I32 [cells]
+    uint64_t size = 0;
+};
+
+// The most slots that a judgement lists, without a ring.
+int64_t most_listed(const Config& config);
+StateLayout state_layout(const Config& config, const Shape& shape, int64_t ring, bool importance);
 
 // How one KV head of one layer stores its tokens.
 struct Layout {
@@ -25,6 +43,7 @@ struct Layout {
     int64_t dense_rows = 0;  // sinks and ring
     bool importance = false; // one f32 for each slot
     bool center = false;     // means of K and V in f32
+    uint64_t state = 0;      // bytes of what else there is beside the rows
 };
 
 Type dense_format(Type format); // of the dense rows beside it: f16, or what is not packed itself
@@ -36,7 +55,8 @@ struct Bytes {
     uint64_t slot_map = 0;             // an i32 for each slot: its position
     uint64_t importance = 0;
     uint64_t means = 0;
-    uint64_t total() const { return k + v + dense_k + dense_v + slot_map + importance + means; }
+    uint64_t state = 0; // counts, sums, and what cells need
+    uint64_t total() const { return k + v + dense_k + dense_v + slot_map + importance + means + state; }
     friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 

@@ -68,7 +68,7 @@ struct Change {
     uint64_t bytes = 0;
 };
 
-bool same_state(const Geometry& a, const Geometry& b) { return a.ring() > 0 || a.cadence() == b.cadence(); }
+bool same_state(const Geometry& a, const Geometry& b) { return a.state().size == b.state().size; }
 
 Change prepare(CacheState& cache, const Geometry& to) {
     Change change;

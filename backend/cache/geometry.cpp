@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "device/slots.hpp"
-
 namespace winnow::cache {
 namespace {
 
@@ -12,12 +10,16 @@ constexpr int64_t largest_piece = 32;     // tokens; scores of that many queries
 constexpr int64_t most_numbers = 1 << 30; // the bit above them is an anchor's
 constexpr int64_t chunk = 64;             // slots
 constexpr int64_t growth = 4;             // a chunk is at least a part of what there is
-constexpr uint64_t state_alignment = 64;  // bytes
 
 void check_count(const char* name, int64_t value, int64_t least, int64_t most) {
     if (value >= least && value <= most) return;
     refuse(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " +
            std::to_string(most));
+}
+
+CacheRequest with_cells(CacheRequest request) {
+    request.shape.cells = request.cells;
+    return request;
 }
 
 int64_t chunks_for(int64_t slots) {
@@ -29,10 +31,10 @@ int64_t chunks_for(int64_t slots) {
 } // namespace
 
 Geometry::Geometry(const CacheRequest& request, const Config& config)
-    : request_(request), config_(config), policy_(make_policy(config)),
-      plan_(cache::plan(config, request.shape, request.profile)) {
+    : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
+      plan_(cache::plan(config, request_.shape, request.profile)) {
     check();
-    lay_out_state();
+    state_ = state_layout(config_, shape(), ring(), keeps_importance());
     for (int64_t layer = 0; layer < shape().layers; ++layer) {
         const Description description = describe(layer, 0);
         importance_.push_back(description.importance);
@@ -51,24 +53,6 @@ void Geometry::check() const {
         refuse(std::string(config_.policy().name) + ": center=on takes its means from a ring, and this cache has none");
 }
 
-void Geometry::lay_out_state() {
-    const auto heads = static_cast<uint64_t>(shape().kv_heads);
-    const auto place = [&](StateLayout::Part& part, uint64_t elements) {
-        part = {state_.size, 4 * elements};
-        state_.size += (part.size + state_alignment - 1) / state_alignment * state_alignment;
-    };
-    const auto head_size = static_cast<uint64_t>(shape().head_size);
-    const auto v_head_size = static_cast<uint64_t>(shape().v_head_size);
-    place(state_.head_state, heads * sizeof(HeadState) / 4);
-    if (keeps_importance()) place(state_.output_sum, heads * v_head_size);
-    if (config_.center()) {
-        place(state_.k_mean, heads * head_size);
-        place(state_.v_mean, heads * v_head_size);
-    }
-    if (ring() == 0) place(state_.free_slots, heads * static_cast<uint64_t>(cadence()));
-    place(state_.positions, static_cast<uint64_t>(request_.cells));
-}
-
 int64_t Geometry::piece() const { return std::min(largest_piece, cadence()); }
 
 Description Geometry::describe(int64_t layer, double pressure) const {
@@ -76,8 +60,12 @@ Description Geometry::describe(int64_t layer, double pressure) const {
 }
 
 bool Geometry::covers_all(int64_t layer) const {
+    if (!config_.policy().evicts) return true;
     const int64_t tokens = plan_.layer_tokens[static_cast<size_t>(layer)];
-    return !config_.policy().evicts || tokens >= (has_cells() ? request_.cells : shape().context);
+    if (!has_cells()) return tokens >= shape().context;
+    // Cells that are used again leave gaps among sinks and ring, and bytes for those there have to be.
+    const bool is_strict = config_.budget().unit == Amount::Unit::bytes;
+    return tokens >= request_.cells + (is_strict ? dense_slots() + (ring() == 0 ? cadence() : 0) : 0);
 }
 
 int64_t Geometry::most_body(int64_t layer) const {
@@ -86,15 +74,17 @@ int64_t Geometry::most_body(int64_t layer) const {
     return request_.cells + (ring() == 0 ? cadence() : 0);
 }
 
+int64_t Geometry::usual_body(int64_t layer) const {
+    return covers_all(layer) && !has_cells() ? shape().context - dense_slots() : most_body(layer);
+}
+
 int64_t Geometry::body_slots(int64_t layer, int64_t held, int64_t lost) const {
     // Without a ring the slots of the coming tokens are listed before they come.
     int64_t needed = ring() > 0 ? held - keep() : held > 0 ? held + cadence() - 1 : 0;
     if (needed <= 0) return 0;
-    const int64_t most = most_body(layer);
-    // Of a sequence that nothing was removed from, sinks and newest tokens never come into the body.
-    const int64_t usual = covers_all(layer) && !has_cells() ? most - sink() + lost - keep() : most;
-    if (ring() == 0 && held <= usual) needed = std::min(needed, usual);
-    return std::min(chunks_for(needed), needed <= usual ? usual : most);
+    const int64_t usual = std::min(usual_body(layer) + lost, most_body(layer));
+    if (held <= usual + ring()) needed = std::min(needed, usual);
+    return std::min(chunks_for(needed), needed <= usual ? usual : most_body(layer));
 }
 
 uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) const {

@@ -12,15 +12,6 @@
 
 namespace winnow::cache {
 
-// Where the small tensors of a layer lie in its one buffer; bytes. Absent ones have no size.
-struct StateLayout {
-    struct Part {
-        uint64_t offset = 0, size = 0;
-    };
-    Part head_state, output_sum, k_mean, v_mean, free_slots, positions;
-    uint64_t size = 0;
-};
-
 class Geometry {
 public:
     // Throws Error where the request is no cache.
@@ -46,8 +37,10 @@ public:
 
     // Whether the layer's budget is no less than the most tokens that can be alive at a time.
     bool covers_all(int64_t layer) const;
-    // The most slots that the body of a layer ever has.
+    // The most slots that the body of a layer ever has; and where nothing was removed, so that sinks' slots and ring
+    // hold their share.
     int64_t most_body(int64_t layer) const;
+    int64_t usual_body(int64_t layer) const;
     // Slots of the body where a head may hold `held` tokens outside the sinks' slots, `lost` of which are empty though
     // their turn is over. Memory grows by these steps: 64 slots, or a quarter of what there is.
     int64_t body_slots(int64_t layer, int64_t held, int64_t lost) const;
@@ -62,7 +55,6 @@ public:
 
 private:
     void check() const;
-    void lay_out_state();
 
     CacheRequest request_;
     Config config_;

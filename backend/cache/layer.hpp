@@ -52,5 +52,6 @@ struct Layer {
 
     std::vector<HeadState> read_head_state(const Geometry& geometry) const;
 };
+static_assert(sizeof(HeadState) == 16); // as StateLayout has it
 
 } // namespace winnow::cache

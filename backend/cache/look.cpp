@@ -29,7 +29,7 @@ void add_up(winnow_cache_stats& out) {
 uint64_t budget_bytes(const Geometry& geometry) {
     winnow_cache_stats whole{};
     for (int64_t layer = 0; layer < geometry.shape().layers; ++layer)
-        add_layer(geometry, geometry.dense_slots(), geometry.most_body(layer), whole);
+        add_layer(geometry, geometry.dense_slots(), geometry.usual_body(layer), whole);
     add_up(whole);
     return whole.bytes;
 }
@@ -38,6 +38,65 @@ uint64_t original_bytes(const Geometry& geometry, int64_t tokens) { // of one la
     const Shape& shape = geometry.shape();
     return 2 * unsigned_of(tokens * shape.kv_heads * (shape.head_size + shape.v_head_size));
 }
+
+// The memory of a sequence that is appended a token at a time, to one layer after another.
+class Growing {
+public:
+    Growing(const Geometry& geometry, int64_t tokens)
+        : geometry_(geometry), bodies_(static_cast<size_t>(geometry.shape().layers), 0) {
+        for (int64_t length = 1; length <= tokens; length = next_change(length, tokens))
+            for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) grow(layer, length);
+    }
+    int64_t body(int64_t layer) const { return bodies_[static_cast<size_t>(layer)]; }
+    uint64_t scratch_bytes() const {
+        return scratch_ > 0 ? geometry_.scores_bytes(scratch_) + geometry_.row_stats_bytes() : 0;
+    }
+    uint64_t peak_bytes() const { return peak_; }
+
+private:
+    int64_t body_of(int64_t layer, int64_t length) const {
+        return geometry_.body_slots(layer, std::max<int64_t>(length - geometry_.sink(), 0), 0);
+    }
+
+    // The next length at which a layer takes memory.
+    int64_t next_change(int64_t length, int64_t tokens) const {
+        int64_t next = tokens + 1;
+        for (int64_t layer = 0; layer < geometry_.shape().layers; ++layer) {
+            int64_t same = length, other = next; // other: more memory, or beyond what matters
+            while (other - same > 1) {
+                const int64_t middle = same + (other - same) / 2;
+                (body_of(layer, middle) == body(layer) ? same : other) = middle;
+            }
+            next = other;
+        }
+        return next;
+    }
+
+    void grow(int64_t layer, int64_t length) {
+        const uint64_t before = bytes_ + scratch_bytes();
+        uint64_t taken = 0, given = 0;
+        if (length == 1) taken += bytes_of(geometry_, Part::dense, geometry_.dense_slots()) + geometry_.state().size;
+        int64_t& slots = bodies_[static_cast<size_t>(layer)];
+        const int64_t body = body_of(layer, length);
+        if (body > slots) {
+            taken += bytes_of(geometry_, Part::body, body);
+            given = bytes_of(geometry_, Part::body, slots);
+            slots = body;
+        }
+        bytes_ += taken - given;
+        const int64_t scored = geometry_.dense_slots() + body;
+        if (geometry_.importance(layer).statistic != Statistic::none && scored > scratch_) {
+            scratch_ = scored;
+            taken += scratch_bytes();
+        }
+        if (taken > 0) peak_ = std::max(peak_, before + taken);
+    }
+
+    const Geometry& geometry_;
+    std::vector<int64_t> bodies_; // slots
+    int64_t scratch_ = 0;         // slots
+    uint64_t bytes_ = 0, peak_ = 0;
+};
 
 struct Token {
     int32_t number = 0;
@@ -128,18 +187,14 @@ winnow_cache_stats estimate(const Device&, const CacheRequest& request, int64_t 
     winnow_cache_stats out{};
     out.budget_bytes = budget_bytes(geometry);
     if (tokens == 0) return out;
-    const auto body = [&](int64_t layer, int64_t length) {
-        return geometry.body_slots(layer, std::max<int64_t>(length - geometry.sink(), 0), 0);
-    };
-    int64_t scored = 0; // slots of the largest layer with scores
+    const Growing growing(geometry, tokens);
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
-        add_layer(geometry, geometry.dense_slots(), body(layer, tokens), out);
+        add_layer(geometry, geometry.dense_slots(), growing.body(layer), out);
         out.original_bytes += original_bytes(geometry, tokens);
-        if (geometry.importance(layer).statistic != Statistic::none)
-            scored = std::max(scored, geometry.dense_slots() + body(layer, tokens));
     }
     add_up(out);
-    if (scored > 0) out.scratch_bytes = geometry.scores_bytes(scored) + geometry.row_stats_bytes();
+    out.scratch_bytes = growing.scratch_bytes();
+    out.peak_bytes = growing.peak_bytes();
     out.tokens = unsigned_of(tokens);
     return out;
 }

@@ -128,7 +128,8 @@ void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
         args.outputs = layer.outputs;
     }
     args.positions = state_tensor(Type::i32, layout.positions, layer.state.get(), 1, geometry.request().cells);
-    args.free_slots = state_tensor(Type::i32, layout.free_slots, layer.state.get(), shape.kv_heads, geometry.cadence());
+    args.free_slots =
+        state_tensor(Type::i32, layout.free_slots, layer.state.get(), shape.kv_heads, most_listed(geometry.config()));
     args.head_state = layer.head_state(geometry);
     cache.device.launch(args);
 
@@ -162,9 +163,9 @@ void compact(CacheState& cache, Sequence& sequence, int64_t number) {
     const int64_t live = gather(cache, layer);
     const int64_t reserved = std::max<int64_t>(sequence.reserved - geometry.sink(), 0);
     const int64_t held = std::max({layer.held(), live + geometry.keep(), reserved});
-    int64_t slots = live > 0 || reserved > 0 || layer.record.newest() > geometry.keep()
-                        ? geometry.body_slots(number, held, layer.record.sinks_lost())
-                        : 0;
+    int64_t slots = 0;
+    if (live > 0 || reserved > 0 || layer.record.newest() > geometry.keep())
+        slots = std::max(live, geometry.body_slots(number, held, layer.record.sinks_lost()));
     if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.body_slots(number, 1, 0)); // one store there is
     if (slots >= layer.body.slots) return;
     Rows smaller;

@@ -126,8 +126,14 @@ private:
         }
         const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
         const bool turn = appended_ == 1 && record.next() % cadence == args_.layer * cadence / layers;
-        if (record.newest() + others > geometry_.ring() || (turn && record.newest() > geometry_.keep()))
-            flush(cache_, layer_, args_.layer, record.newest() - geometry_.keep(), cadence);
+        const bool is_full = record.newest() + others > geometry_.ring();
+        if (!is_full && !(turn && record.newest() > geometry_.keep())) return;
+        int64_t leaving = record.newest() - geometry_.keep();
+        if (geometry_.covers_all(args_.layer)) { // the last rows of a context stay where they are
+            const int64_t room = std::max<int64_t>(geometry_.usual_body(args_.layer) - layer_.most_in_body, 0);
+            leaving = std::min(leaving, std::max(room, record.newest() + others - geometry_.ring()));
+        }
+        flush(cache_, layer_, args_.layer, leaving, cadence);
     }
 
     void append(int64_t first, int64_t count) {
@@ -150,7 +156,7 @@ private:
             } else {
                 args.store = layer_.body_store(geometry_);
                 args.slots = state_tensor(Type::i32, geometry_.state().free_slots, layer_.state.get(),
-                                          geometry_.shape().kv_heads, geometry_.cadence());
+                                          geometry_.shape().kv_heads, most_listed(geometry_.config()));
                 args.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.record.first_newest()));
                 args.slots.shape[3] = run.count;
             }

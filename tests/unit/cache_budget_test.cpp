@@ -90,7 +90,8 @@ TEST(cache_budget, a_plan_in_tokens_and_shares) {
     EXPECT_EQ(quarter.ring, 48);
     EXPECT_EQ(quarter.cadence, 32);
     EXPECT_EQ(quarter.full_bytes, 90u * 2048 * 256);
-    EXPECT_EQ(quarter.bytes.total(), 90u * 512 * 264);
+    EXPECT_EQ(quarter.bytes.total() - quarter.bytes.state, 90u * 512 * 264);
+    EXPECT_EQ(quarter.bytes.state, 90u * 278); // 4 numbers and 64 sums a head, in 64 and 768 bytes a layer
     EXPECT_EQ(plan(parse("h2o:budget=512"), smollm).bytes, quarter.bytes);
     EXPECT_EQ(plan(parse("h2o:budget=9999"), smollm).tokens, 2048); // the context is enough
     EXPECT_EQ(plan(parse("none:k=q8_0,v=q8_0"), smollm).tokens, 2048);
@@ -104,8 +105,9 @@ TEST(cache_budget, a_plan_in_bytes_is_as_large_as_fits) {
         for (const uint64_t bytes : {3u << 20, 5000000u, 12345678u, 40u << 20}) {
             const Config config = parse(std::string(options) + "budget=" + std::to_string(bytes) + "B");
             const Plan made = plan(config, smollm);
-            const Layout layout{config.k(),     config.v(), 64, 64, made.sink + made.ring, made.bytes.importance > 0,
-                                config.center()};
+            const Layout layout{
+                config.k(),      config.v(),           64, 64, made.sink + made.ring, made.bytes.importance > 0,
+                config.center(), made.bytes.state / 90};
             EXPECT_EQ(made.bytes.total(), 90 * bytes_of(layout, made.tokens).total());
             EXPECT_LE(made.bytes.total(), bytes) << options;
             if (made.tokens < smollm.context) {
@@ -143,12 +145,30 @@ TEST(cache_budget, importance_costs_where_it_is_kept) {
 
 // The bytes of the packed context hold the packed context.
 TEST(cache_budget, importance_that_nobody_keeps_takes_no_room) {
-    const uint64_t enough = 90 * bytes_of({Type::turbo4, Type::turbo3, 64, 64, 52, false, false}, 2048).total();
+    const uint64_t state = 22; // 4 numbers a head, in 64 bytes a layer of three heads
+    const uint64_t enough = 90 * bytes_of({Type::turbo4, Type::turbo3, 64, 64, 52, false, false, state}, 2048).total();
     const auto tokens_of_bytes = [](uint64_t bytes) {
         return plan(parse("winnow:budget=" + std::to_string(bytes) + "B"), smollm).tokens;
     };
     EXPECT_EQ(tokens_of_bytes(enough), 2048);
     EXPECT_EQ(tokens_of_bytes(enough - 1), 2047);
+}
+
+// A layer's small numbers lie one after another in one buffer, each from a multiple of 64 bytes on.
+TEST(cache_budget, the_state_of_a_layer_is_counted_whole) {
+    Shape shape = smollm;
+    const StateLayout all = state_layout(parse("h2o:center=on,ring=0,cadence=7"), shape, 0, true);
+    EXPECT_EQ(all.head_state.size, 3u * 16);
+    EXPECT_EQ(all.output_sum.offset, 64u);
+    EXPECT_EQ(all.k_mean.offset, 64u + 768);
+    EXPECT_EQ(all.v_mean.offset, 64u + 2 * 768);
+    EXPECT_EQ(all.free_slots.offset, 64u + 3 * 768);
+    EXPECT_EQ(all.free_slots.size, 3u * 7 * 4);
+    EXPECT_EQ(all.size, 64u + 3 * 768 + 128);
+    EXPECT_EQ(state_layout(parse("window"), shape, 48, false).size, 64u);
+    shape.cells = 1000;
+    EXPECT_EQ(state_layout(parse("window"), shape, 48, false).size, 64u + 4032);
+    EXPECT_EQ(plan(parse("window"), shape).bytes.state, 90u * 1366);
 }
 
 TEST(cache_budget, no_layer_gets_more_than_the_context) {

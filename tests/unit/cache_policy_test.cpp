@@ -12,8 +12,8 @@
 
 #include "cache/budget.hpp"
 #include "cache/config.hpp"
-#include "device/select.hpp"
 #include "device/device.hpp"
+#include "device/select.hpp"
 
 namespace winnow::cache {
 namespace {

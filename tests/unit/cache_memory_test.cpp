@@ -1,0 +1,257 @@
+// What a cache uses: as much as was estimated, no more than was allowed, and nothing different after a failure.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cache/cache.hpp"
+#include "cache_fake_device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+const Shape shape = {3, 2, 2, 2, 900};
+
+CacheRequest request_of(const std::string& config, int64_t cells = 0) { return {config, shape, 4, 2, cells, {}}; }
+
+void append(Cache& cache, int64_t layer, int64_t tokens, int64_t sequence = 0, bool attends = false) {
+    HostRows rows(2, tokens, 2), q(4, tokens, 2), out = q;
+    CacheStep args;
+    args.sequence = sequence;
+    args.layer = layer;
+    args.scale = 1;
+    args.k = rows.tensor();
+    args.v = rows.tensor();
+    if (attends) {
+        args.q = q.tensor();
+        args.out = out.tensor();
+    }
+    cache.step(args);
+}
+
+void append_all(Cache& cache, int64_t tokens, int64_t sequence = 0) {
+    for (int64_t layer = 0; layer < shape.layers; ++layer) append(cache, layer, tokens, sequence);
+}
+
+winnow_cache_stats stats_of(Cache& cache) {
+    winnow_cache_stats stats{};
+    cache.stats(stats);
+    return stats;
+}
+
+void expect_estimated(const winnow_cache_stats& now, const winnow_cache_stats& estimated, const std::string& what) {
+    EXPECT_EQ(now.bytes, estimated.bytes) << what;
+    EXPECT_EQ(now.k_bytes, estimated.k_bytes) << what;
+    EXPECT_EQ(now.v_bytes, estimated.v_bytes) << what;
+    EXPECT_EQ(now.dense_k_bytes, estimated.dense_k_bytes) << what;
+    EXPECT_EQ(now.dense_v_bytes, estimated.dense_v_bytes) << what;
+    EXPECT_EQ(now.slot_map_bytes, estimated.slot_map_bytes) << what;
+    EXPECT_EQ(now.importance_bytes, estimated.importance_bytes) << what;
+    EXPECT_EQ(now.state_bytes, estimated.state_bytes) << what;
+    EXPECT_EQ(now.scratch_bytes, estimated.scratch_bytes) << what;
+    EXPECT_EQ(now.original_bytes, estimated.original_bytes) << what;
+    EXPECT_EQ(now.budget_bytes, estimated.budget_bytes) << what;
+    EXPECT_EQ(now.tokens, estimated.tokens) << what;
+}
+
+constexpr const char* configs[] = {"window:k=f32,v=f32",
+                                   "h2o:k=f32,v=f32,budget=1/4",
+                                   "h2o:k=f32,v=f32,ring=0",
+                                   "winnow:k=f32,v=f32",
+                                   "winnow:k=f32,v=f32,ring=0,cadence=50",
+                                   "hierarchical:k=f32,v=f32,budget=1/2",
+                                   "none:k=f32,v=f32,sink=0",
+                                   "none:k=f32,v=f32,ring=0",
+                                   "window:k=f32,v=f32,budget=70,sink=0,ring=0"};
+
+TEST(cache_memory, grows_as_it_was_estimated) {
+    for (const char* config : configs) {
+        FakeDevice device;
+        Cache steps(device, request_of(config));
+        for (int64_t tokens = 1; tokens <= shape.context; ++tokens) {
+            append_all(steps, 1);
+            if (tokens > 70 && tokens % 37 != 0 && tokens < 895) continue;
+            const winnow_cache_stats estimated = estimate(device, request_of(config), tokens);
+            const std::string what = std::string(config) + " with " + std::to_string(tokens);
+            expect_estimated(stats_of(steps), estimated, what);
+            EXPECT_EQ(stats_of(steps).peak_bytes, estimated.peak_bytes) << what;
+            if (testing::Test::HasFailure()) return;
+        }
+        for (const int64_t tokens : {1, 5, 64, 65, 300, 900}) {
+            Cache prompt(device, request_of(config));
+            append_all(prompt, tokens);
+            const winnow_cache_stats estimated = estimate(device, request_of(config), tokens);
+            expect_estimated(stats_of(prompt), estimated, std::string(config) + " at once");
+            EXPECT_LE(stats_of(prompt).peak_bytes, estimated.peak_bytes);
+            Cache reserved(device, request_of(config));
+            reserved.reserve(0, tokens);
+            EXPECT_EQ(stats_of(reserved).bytes, estimated.bytes);
+            EXPECT_EQ(stats_of(reserved).scratch_bytes, estimated.scratch_bytes);
+            device.allocations_until_failure = 0; // it is all there
+            append_all(reserved, tokens);
+            device.allocations_until_failure = -1;
+        }
+    }
+}
+
+TEST(cache_memory, a_whole_context_fits_the_bytes_that_it_was_planned_to_need) {
+    for (const char* config : configs) {
+        FakeDevice device;
+        Cache cache(device, request_of(config));
+        for (int64_t tokens = 0; tokens < shape.context; ++tokens) append_all(cache, 1);
+        const winnow_cache_stats stats = stats_of(cache);
+        const Plan made = plan(parse(config), shape);
+        EXPECT_EQ(stats.budget_bytes, stats.bytes) << config;
+        EXPECT_LE(stats.bytes, made.bytes.total()) << config;
+        EXPECT_EQ(stats.k_bytes + stats.dense_k_bytes, made.bytes.k + made.bytes.dense_k) << config;
+        EXPECT_EQ(stats.importance_bytes, made.bytes.importance) << config;
+        EXPECT_LT(made.bytes.total() - stats.bytes, 64u) << config; // state is divided among heads and rounded up
+    }
+}
+
+TEST(cache_memory, a_budget_in_bytes_holds_all_the_time) {
+    for (const char* config : {"h2o:k=f32,v=f32,budget=40000B", "winnow:k=f32,v=f32,ring=0,budget=60000B",
+                               "window:k=f32,v=f32,budget=90000B"}) {
+        FakeDevice device;
+        Cache cache(device, request_of(config));
+        const auto bytes = static_cast<uint64_t>(parse(config).budget().count);
+        for (int64_t tokens = 0; tokens < shape.context; tokens += 20) {
+            append_all(cache, 20);
+            EXPECT_LE(stats_of(cache).bytes, bytes) << config;
+        }
+        EXPECT_GT(stats_of(cache).bytes, bytes * 9 / 10) << config;
+    }
+}
+
+TEST(cache_memory, nothing_changes_when_memory_runs_out) {
+    for (const char* config : configs)
+        for (const int64_t before : {0, 3, 90, 260}) {
+            FakeDevice device;
+            Cache cache(device, request_of(config));
+            if (before > 0) append_all(cache, before);
+            const winnow_cache_stats stats = stats_of(cache);
+            const auto expect_unchanged = [&](auto&& call) {
+                int failures = 0;
+                for (;; ++failures) {
+                    device.allocations_until_failure = failures;
+                    try {
+                        call();
+                        break;
+                    } catch (const Error& error) {
+                        EXPECT_EQ(error.status(), WINNOW_ERROR_OUT_OF_MEMORY);
+                    }
+                    device.allocations_until_failure = -1;
+                    const winnow_cache_stats now = stats_of(cache);
+                    EXPECT_EQ(std::memcmp(&now, &stats, sizeof now), 0) << config;
+                    EXPECT_EQ(device.in_use, stats.bytes + stats.scratch_bytes) << config;
+                }
+                device.allocations_until_failure = -1;
+                return failures;
+            };
+            const int failures = expect_unchanged([&] { cache.copy(0, 1); });
+            EXPECT_EQ(failures > 0, before > 0) << config;
+            cache.remove(1, 0, -1);
+            // Peaks differ from here on.
+            Cache other(device, request_of(config));
+            device.allocations_until_failure = 2;
+            EXPECT_THROW(append(other, 0, 200), Error) << config;
+            device.allocations_until_failure = 4;
+            EXPECT_THROW(other.reserve(0, 400), Error) << config;
+            device.allocations_until_failure = -1;
+            EXPECT_EQ(stats_of(other).peak_bytes + stats_of(other).bytes + stats_of(other).steps, 0u) << config;
+            EXPECT_TRUE(other.positions(0, 0, 0).empty());
+        }
+}
+
+TEST(cache_memory, nothing_changes_when_a_step_cannot_be) {
+    FakeDevice device;
+    Cache cache(device, request_of("h2o:k=f32,v=f32"));
+    append_all(cache, 40);
+    const winnow_cache_stats stats = stats_of(cache);
+    device.refuses_attention = true;
+    EXPECT_THROW(append(cache, 1, 300, 0, true), Error);
+    device.refuses_attention = false;
+    EXPECT_THROW(append(cache, 1, 861), Error);
+    const winnow_cache_stats now = stats_of(cache);
+    EXPECT_EQ(std::memcmp(&now, &stats, sizeof now), 0);
+}
+
+TEST(cache_memory, goes_back_when_tokens_go) {
+    FakeDevice device;
+    Cache cache(device, request_of("none:k=f32,v=f32"));
+    append_all(cache, 900);
+    const winnow_cache_stats full = stats_of(cache);
+    cache.remove(0, 100, 700);
+    EXPECT_LT(stats_of(cache).bytes, full.bytes / 2);
+    EXPECT_EQ(stats_of(cache).live_slots, 6 * 300u);
+    cache.truncate(0, 50);
+    EXPECT_EQ(stats_of(cache).live_slots, 6 * 50u);
+    EXPECT_EQ(stats_of(cache).bytes, estimate(device, request_of("none:k=f32,v=f32"), 84).bytes); // one chunk
+    cache.remove(0, 0, -1);
+    EXPECT_EQ(stats_of(cache).bytes, 0u);
+    EXPECT_EQ(device.in_use, 0u);
+    append_all(cache, 1);
+    EXPECT_EQ(cache.positions(0, 0, 0), std::vector<int32_t>{0}); // as new
+    // What was reserved stays.
+    cache.reserve(0, 600);
+    append_all(cache, 700);
+    cache.truncate(0, 0);
+    EXPECT_EQ(stats_of(cache).bytes, estimate(device, request_of("none:k=f32,v=f32"), 600).bytes);
+    cache.reset();
+    EXPECT_EQ(device.in_use, 0u);
+    EXPECT_EQ(stats_of(cache).peak_bytes, 0u);
+}
+
+TEST(cache_memory, a_body_that_cannot_be_made_smaller_stays) {
+    FakeDevice device;
+    Cache cache(device, request_of("none:k=f32,v=f32"));
+    append_all(cache, 900);
+    const uint64_t full = stats_of(cache).bytes;
+    device.allocations_until_failure = 0;
+    cache.remove(0, 100, 700);
+    EXPECT_EQ(stats_of(cache).bytes, full);
+    EXPECT_EQ(stats_of(cache).live_slots, 6 * 300u);
+    device.allocations_until_failure = -1;
+}
+
+TEST(cache_memory, a_smaller_budget_holds_at_once) {
+    for (const char* tail : {",ring=16", ",ring=0", ",ring=16,cadence=3"}) {
+        FakeDevice device;
+        const std::string base = std::string("h2o:k=f32,v=f32") + tail;
+        Cache cache(device, request_of(base + ",budget=600"));
+        append_all(cache, 700);
+        for (const int budget : {500, 120, 60}) {
+            const std::string text = base + ",budget=" + std::to_string(budget);
+            device.allocations_until_failure = 1;
+            if (budget == 60) {
+                EXPECT_THROW(cache.set_config(text), Error);
+                EXPECT_EQ(cache.config(), to_string(parse(base + ",budget=120")));
+            }
+            device.allocations_until_failure = -1;
+            cache.set_config(text);
+            EXPECT_EQ(cache.config(), to_string(parse(text)));
+            const winnow_cache_stats stats = stats_of(cache);
+            EXPECT_LE(stats.bytes, stats.budget_bytes) << text;
+            EXPECT_LE(stats.live_slots, 6u * static_cast<uint64_t>(budget)) << text;
+            EXPECT_EQ(stats.bytes + stats.scratch_bytes, device.in_use) << text;
+            EXPECT_EQ(stats.missing, 0u);
+            append_all(cache, 9);
+        }
+        const auto refusal = [&](const std::string& config) -> std::string {
+            try {
+                cache.set_config(config);
+                return {};
+            } catch (const Error& error) {
+                return error.what();
+            }
+        };
+        EXPECT_NE(refusal("h2o:v=f32,budget=60" + std::string(tail)).find("k is f32 and would become f16"),
+                  std::string::npos);
+        EXPECT_NE(refusal(base + ",sink=5").find("sink is 4 and would become 5"), std::string::npos);
+        EXPECT_NE(refusal("window:k=f32,v=f32" + std::string(tail)).find("importance is kept"), std::string::npos);
+        cache.set_config("scissorhands:k=f32,v=f32,budget=300" + std::string(tail)); // another policy, and more room
+        append_all(cache, 100);
+    }
+}
+
+} // namespace
+} // namespace winnow::cache

@@ -1,0 +1,258 @@
+// Which operations a step is made of: pieces, places, judgements and what is observed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cache/cache.hpp"
+#include "cache_fake_device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+struct Fixture {
+    explicit Fixture(const std::string& config, int64_t layers = 1, int64_t cells = 0)
+        : shape{layers, 2, 2, 2, 400}, cache(device, {config, shape, 4, 1, cells, {}}) {}
+
+    void step(int64_t layer, int64_t tokens, bool appends = true, bool attends = true, int64_t tentative = 0) {
+        HostRows rows(2, tokens, 2), q(4, tokens, 2), out = q;
+        CacheStep args;
+        args.layer = layer;
+        args.scale = 1;
+        args.tentative = tentative;
+        if (appends) args.k = args.v = rows.tensor();
+        if (attends) {
+            args.q = q.tensor();
+            args.out = out.tensor();
+        }
+        device.clear();
+        cache.step(args);
+    }
+
+    FakeDevice device;
+    Shape shape;
+    Cache cache;
+};
+
+std::string joined(const std::vector<std::string>& log) {
+    std::string text;
+    for (const std::string& each : log) text += (text.empty() ? "" : " ") + each;
+    return text;
+}
+
+// Where appends put their tokens: "first..last@slot" for each.
+std::string places(const FakeDevice& device) {
+    std::string text;
+    for (const SlotAppend& append : device.appends)
+        text += (text.empty() ? "" : " ") + std::to_string(append.number) + "+" + std::to_string(append.k.shape[2]) +
+                "@" + std::to_string(append.first + append.offset) + "/" + std::to_string(append.count);
+    return text;
+}
+
+TEST(cache_schedule, a_prompt_is_taken_in_pieces) {
+    Fixture f("h2o:k=f32,v=f32,budget=200"); // ring 48, cadence 25
+    f.step(0, 60);
+    EXPECT_EQ(joined(f.device.log), "edit append append attention observe append attention observe flush append "
+                                    "attention observe");
+    EXPECT_EQ(places(f.device), "0+4@0/4 4+21@4/48 25+25@25/48 50+10@50/48");
+    ASSERT_EQ(f.device.attentions.size(), 3u);
+    EXPECT_EQ(f.device.attentions[0].sdpa.q_offset, 0);
+    EXPECT_EQ(f.device.attentions[1].sdpa.q_offset, 25);
+    EXPECT_EQ(f.device.attentions[2].sdpa.q_offset, 50);
+    EXPECT_TRUE(f.device.attentions[0].sdpa.is_causal);
+    EXPECT_EQ(f.device.attentions[2].sdpa.q_len(), 10);
+    ASSERT_EQ(f.device.flushes.size(), 1u); // 46 rows in the ring, of which 23 stay
+    EXPECT_EQ(f.device.flushes[0].leaving_offset, 0);
+    EXPECT_EQ(f.device.flushes[0].leaving_count, 46 - (48 - 25));
+    EXPECT_EQ(f.device.flushes[0].seen, 50);
+    EXPECT_EQ(f.device.flushes[0].incoming, 25);
+    EXPECT_EQ(f.device.flushes[0].ring_first, 4);
+    EXPECT_EQ(f.device.flushes[0].ring_count, 48);
+    EXPECT_EQ(f.device.flushes[0].outputs, 0); // its ranking needs none
+}
+
+TEST(cache_schedule, layers_take_turns_in_decoding) {
+    Fixture f("window:k=f32,v=f32,budget=200,cadence=16", 4);
+    std::vector<std::vector<int64_t>> flushed(4);
+    for (int64_t token = 0; token < 120; ++token)
+        for (int64_t layer = 0; layer < 4; ++layer) {
+            f.step(layer, 1);
+            for (const SlotFlush& flush : f.device.flushes) {
+                flushed[static_cast<size_t>(layer)].push_back(token);
+                EXPECT_GT(flush.leaving_count, 0);
+            }
+        }
+    // The ring keeps 32 of 48; turns come at layer * 16 / 4 of each 16.
+    EXPECT_EQ(flushed[0], (std::vector<int64_t>{48, 64, 80, 96, 112}));
+    EXPECT_EQ(flushed[1], (std::vector<int64_t>{52, 68, 84, 100, 116}));
+    EXPECT_EQ(flushed[2], (std::vector<int64_t>{40, 56, 72, 88, 104}));
+    EXPECT_EQ(flushed[3], (std::vector<int64_t>{44, 60, 76, 92, 108}));
+}
+
+TEST(cache_schedule, without_a_ring_tokens_go_into_listed_slots) {
+    Fixture f("h2o:k=f32,v=f32,budget=100,ring=0,cadence=8");
+    f.step(0, 20);
+    // 8 tokens, 4 of them sinks; 8, for which the 4 slots left do not suffice; 4, for which none is left.
+    EXPECT_EQ(joined(f.device.log), "edit flush append append attention observe flush append attention observe "
+                                    "flush append attention observe");
+    EXPECT_EQ(f.device.flushes[0].incoming, 8);
+    EXPECT_EQ(f.device.flushes[0].leaving_count, 0);
+    f.step(0, 4);
+    EXPECT_TRUE(f.device.flushes.empty());
+    f.step(0, 1);
+    EXPECT_EQ(f.device.flushes.size(), 1u);
+    // What is taken back leaves its slots listed.
+    f.step(0, 5);
+    f.cache.truncate(0, 26);
+    f.step(0, 6);
+    EXPECT_TRUE(f.device.flushes.empty());
+    f.cache.truncate(0, 20); // beyond the last judgement
+    f.step(0, 1);
+    EXPECT_EQ(f.device.flushes.size(), 1u);
+}
+
+TEST(cache_schedule, the_last_rows_of_a_context_stay_where_they_are) {
+    Fixture f("none:k=f32,v=f32");
+    int64_t moved = 0;
+    for (int64_t token = 0; token < 400; ++token) {
+        f.step(0, 1, true, false);
+        for (const SlotFlush& flush : f.device.flushes) moved += flush.leaving_count;
+    }
+    EXPECT_EQ(moved, 400 - 4 - 48);
+    EXPECT_THROW(f.step(0, 1), Error);
+}
+
+TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
+    Fixture f("h2o:k=f32,v=f32,budget=200");
+    f.step(0, 60, true, false);
+    EXPECT_TRUE(f.device.attentions.empty());
+    EXPECT_TRUE(f.device.observations.empty());
+    f.step(0, 40, false, true);
+    ASSERT_EQ(f.device.attentions.size(), 2u);
+    EXPECT_EQ(f.device.attentions[0].sdpa.q_offset, 20);
+    EXPECT_EQ(f.device.attentions[1].sdpa.q_offset, 45);
+    EXPECT_THROW(f.step(0, 61, false, true), Error);
+}
+
+TEST(cache_schedule, drafts_are_not_observed) {
+    Fixture f("h2o:k=f32,v=f32,budget=200");
+    f.step(0, 60, true, true, 15);
+    ASSERT_EQ(f.device.observations.size(), 2u); // the last piece has 10 tokens, all of them drafts
+    EXPECT_EQ(f.device.observations[0].observed, 25);
+    EXPECT_EQ(f.device.observations[1].observed, 20);
+    EXPECT_FALSE(f.device.attentions[2].sdpa.scores_out);
+    f.step(0, 3, true, true, 1);
+    EXPECT_EQ(f.device.observations.at(0).observed, 2);
+    EXPECT_FALSE(f.device.observations.at(0).output_sum);
+    Fixture distance("winnow:k=f32,v=f32,budget=100,ring=16");
+    distance.step(0, 12);
+    distance.step(0, 1, true, true, 1);
+    distance.step(0, 3);
+    EXPECT_TRUE(distance.device.observations.at(0).output_sum);
+    for (int i = 0; i < 20 && distance.device.flushes.empty(); ++i) distance.step(0, 1);
+    EXPECT_EQ(distance.device.flushes.at(0).outputs % 2, 0); // rows of two heads for each query that counts
+    EXPECT_GT(distance.device.flushes.at(0).outputs, 2 * 15);
+}
+
+TEST(cache_schedule, scores_are_told_by_position) {
+    Fixture f("window:k=f32,v=f32,budget=60,ring=16"); // keeps no importance
+    f.step(0, 100);
+    EXPECT_FALSE(f.device.attentions[0].sdpa.scores_out);
+    HostRows k(2, 7, 2), q(4, 7, 2), out = q, scores(4, 7, 110);
+    for (float& value : k.values) value = 1;
+    for (float& value : q.values) value = 1;
+    CacheStep args;
+    args.scale = 1;
+    args.k = args.v = k.tensor();
+    args.q = q.tensor();
+    args.out = out.tensor();
+    args.scores_out = scores.tensor();
+    f.cache.step(args);
+    const std::vector<int32_t> held = f.cache.positions(0, 0, 1);
+    for (int64_t i = 0; i < 7; ++i)
+        for (int32_t position = 0; position < 110; ++position) {
+            const bool is_held = std::find(held.begin(), held.end(), position) != held.end();
+            // The piece of a query is judged before it; what went later was still seen.
+            if (position > 100 + i || position >= 107) {
+                EXPECT_EQ(scores.at(3, i, position), -INFINITY) << position;
+            } else if (is_held) {
+                EXPECT_EQ(scores.at(3, i, position), position < 100 ? 0 : 2) << position;
+            }
+        }
+    HostRows narrow(4, 7, 113);
+    args.scores_out = narrow.tensor();
+    EXPECT_THROW(f.cache.step(args), Error); // 114 tokens then
+}
+
+TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
+    Fixture f("window:k=f32,v=f32,budget=60,ring=16,cadence=5");
+    f.step(0, 30);
+    f.cache.anchor(0, std::vector<int64_t>{10, 200, 201});
+    for (int i = 0; i < 18; ++i) f.step(0, 20);
+    const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
+    for (const int32_t anchor : {10, 200, 201}) EXPECT_NE(std::find(held.begin(), held.end(), anchor), held.end());
+    // 4 sinks, 11 newest, 5 to come: 40 anchors are all that fits.
+    std::vector<int64_t> many;
+    for (int64_t i = 0; i < 38; ++i) many.push_back(20 + i);
+    try {
+        f.cache.anchor(0, many);
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_STREQ(error.what(), "sequence 0 would have 41 anchors, expected at most 40 beside sinks, newest and "
+                                   "coming tokens in the 60 tokens of layer 0");
+    }
+    many.pop_back();
+    f.cache.anchor(0, many);
+    EXPECT_THROW(f.cache.anchor(0, std::vector<int64_t>{400}), Error);
+    EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=50,ring=16,cadence=5"), Error);
+}
+
+TEST(cache_schedule, cells_are_told_apart_from_positions) {
+    Fixture f("h2o:k=f32,v=f32,budget=60,ring=16", 1, 80);
+    const auto append = [&](std::vector<int32_t> cells) {
+        const auto tokens = static_cast<int64_t>(cells.size());
+        HostRows rows(2, tokens, 2);
+        CacheStep args;
+        args.k = args.v = rows.tensor();
+        args.cells.type = Type::i32;
+        args.cells.data = reinterpret_cast<std::byte*>(cells.data());
+        args.cells.shape = {1, 1, 1, tokens};
+        args.cells.stride = {4 * tokens, 4 * tokens, 4 * tokens, 4};
+        f.device.clear();
+        f.cache.step(args);
+    };
+    append({70, 71, 72, 73, 74, 10, 11});
+    EXPECT_EQ(places(f.device), "70+4@0/4 74+1@4/16 10+2@5/16");
+    EXPECT_EQ(f.device.appends[2].position, 5);
+    EXPECT_EQ(f.device.appends[2].positions.shape[3], 80);
+    append({71, 12, 74});
+    EXPECT_EQ(joined(f.device.log), "edit edit append append append");
+    EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 12, 70, 71, 72, 73, 74}));
+    EXPECT_THROW(append({3, 3}), Error);
+    EXPECT_THROW(append({80}), Error);
+    EXPECT_THROW(append({-1}), Error);
+    EXPECT_THROW(f.cache.truncate(0, 2), Error);
+    EXPECT_THROW(f.cache.shift(0, 2, 3, 1), Error);
+    f.cache.remove(0, 70, 75);
+    EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 12}));
+    winnow_cache_stats stats{};
+    f.cache.stats(stats);
+    EXPECT_EQ(stats.tokens, 3u);
+}
+
+TEST(cache_schedule, means_are_taken_once_and_from_a_ring) {
+    Fixture f("window:k=f32,v=f32,budget=200,center=on");
+    f.step(0, 200);
+    ASSERT_GT(f.device.flushes.size(), 1u);
+    EXPECT_TRUE(f.device.flushes[0].set_means);
+    EXPECT_TRUE(f.device.flushes[0].body.k_mean);
+    EXPECT_FALSE(f.device.flushes[0].dense.k_mean);
+    EXPECT_FALSE(f.device.flushes[1].set_means);
+    f.cache.remove(0, 0, -1);
+    f.step(0, 60);
+    EXPECT_TRUE(f.device.flushes.at(0).set_means);
+    EXPECT_THROW(Fixture("window:k=f32,v=f32,budget=200,center=on,ring=0"), Error);
+}
+
+} // namespace
+} // namespace winnow::cache

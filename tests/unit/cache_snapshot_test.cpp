@@ -1,0 +1,174 @@
+// Saved caches come back whole, or not at all.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "cache/cache.hpp"
+#include "cache_fake_device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+const Shape shape = {2, 1, 2, 2, 120};
+constexpr const char* config = "winnow:k=f32,v=f32,budget=40,ring=12,center=on,window_from=1/1";
+
+class cache_snapshot : public testing::Test {
+protected:
+    cache_snapshot() { cache_.reset(new Cache(device_, request())); }
+    ~cache_snapshot() override { std::filesystem::remove_all(folder_); }
+    void SetUp() override { std::filesystem::create_directories(folder_); }
+
+    static CacheRequest request() { return {config, shape, 2, 2, 0, {}}; }
+
+    void append(Cache& cache, int64_t sequence, int64_t tokens) {
+        for (int64_t layer = 0; layer < shape.layers; ++layer) {
+            HostRows k(1, tokens, 2), q(2, tokens, 2), out = q;
+            for (float& value : k.values) value = static_cast<float>(++count_ % 17) / 4;
+            for (float& value : q.values) value = static_cast<float>(++count_ % 13) / 4;
+            CacheStep args;
+            args.layer = layer;
+            args.sequence = sequence;
+            args.scale = 1;
+            args.k = args.v = k.tensor();
+            args.q = q.tensor();
+            args.out = out.tensor();
+            cache.step(args);
+            output_ = out.values;
+        }
+    }
+
+    std::string path() const { return (folder_ / "cache").string(); }
+
+    std::string bytes() const {
+        std::ifstream file(path(), std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    void write(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
+
+    static std::string refusal(Cache& cache, const std::string& path, int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
+        try {
+            cache.load(path);
+            return {};
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), status);
+            return error.what();
+        }
+    }
+
+    std::filesystem::path folder_ =
+        std::filesystem::path(testing::TempDir()) /
+        ("winnow_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    FakeDevice device_;
+    std::unique_ptr<Cache> cache_;
+    int64_t count_ = 0;
+    std::vector<float> output_;
+};
+
+TEST_F(cache_snapshot, goes_on_as_if_nothing_had_been) {
+    append(*cache_, 0, 90);
+    append(*cache_, 1, 7);
+    cache_->anchor(0, std::vector<int64_t>{50, 110});
+    cache_->remove(0, 20, 60);
+    cache_->save(path());
+    Cache other(device_, request());
+    append(other, 0, 3); // is replaced
+    other.load(path());
+    const int64_t count = count_;
+    for (Cache* each : {cache_.get(), &other}) {
+        count_ = count;
+        append(*each, 0, 1);
+        const std::vector<float> first = output_;
+        append(*each, 0, 29);
+        append(*each, 1, 20);
+        if (each == cache_.get()) continue;
+        for (int64_t sequence = 0; sequence < 2; ++sequence)
+            for (int64_t layer = 0; layer < 2; ++layer) {
+                EXPECT_EQ(cache_->positions(sequence, layer, 0), other.positions(sequence, layer, 0));
+                EXPECT_EQ(cache_->importance(sequence, layer, 0), other.importance(sequence, layer, 0));
+            }
+    }
+    winnow_cache_stats a{}, b{};
+    cache_->stats(a);
+    other.stats(b);
+    b.peak_bytes = a.peak_bytes;
+    EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0);
+    const auto files = std::filesystem::directory_iterator(folder_);
+    EXPECT_EQ(std::distance(begin(files), end(files)), 1); // nothing is left beside it
+}
+
+TEST_F(cache_snapshot, any_damaged_byte_is_noticed_and_nothing_is_replaced) {
+    append(*cache_, 0, 30);
+    cache_->save(path());
+    const std::string whole = bytes();
+    append(*cache_, 0, 5);
+    winnow_cache_stats before{}, after{};
+    cache_->stats(before);
+    const uint64_t in_use = device_.in_use;
+    for (size_t i = 0; i < whole.size(); ++i) {
+        std::string damaged = whole;
+        damaged[i] = static_cast<char>(damaged[i] ^ (1 << i % 8));
+        write(damaged);
+        ASSERT_NE(refusal(*cache_, path()), "") << "byte " << i << " of " << whole.size();
+    }
+    for (size_t size = 0; size < whole.size(); size += size < 200 ? 1 : 97) {
+        write(whole.substr(0, size));
+        ASSERT_NE(refusal(*cache_, path()), "") << size << " bytes";
+    }
+    write(whole + "x");
+    EXPECT_NE(refusal(*cache_, path()), "");
+    write("not a cache at all, but long enough to be taken for one");
+    EXPECT_NE(refusal(*cache_, path()).find("is not a saved cache"), std::string::npos);
+    EXPECT_NE(refusal(*cache_, path() + ".none", WINNOW_ERROR_NOT_FOUND).find("cannot open"), std::string::npos);
+    EXPECT_NE(refusal(*cache_, folder_.string()), "");
+    cache_->stats(after);
+    EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
+    EXPECT_EQ(device_.in_use, in_use);
+    write(whole);
+    cache_->load(path());
+    EXPECT_EQ(cache_->positions(0, 0, 0).back(), 29);
+}
+
+TEST_F(cache_snapshot, another_cache_refuses_it) {
+    append(*cache_, 0, 30);
+    cache_->save(path());
+    const auto refused = [&](CacheRequest changed) {
+        Cache other(device_, changed);
+        return refusal(other, path());
+    };
+    CacheRequest changed = request();
+    changed.config = "winnow:k=f32,v=f32,budget=41,ring=12,center=on,window_from=1/1";
+    EXPECT_NE(refused(changed).find("was saved with"), std::string::npos);
+    changed = request();
+    changed.max_sequences = 3;
+    EXPECT_NE(refused(changed).find("with other layers"), std::string::npos);
+    changed = request();
+    changed.shape.context = 121;
+    EXPECT_NE(refused(changed).find("with other layers"), std::string::npos);
+    changed = request();
+    changed.cells = 64;
+    EXPECT_NE(refused(changed), "");
+}
+
+TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
+    append(*cache_, 0, 30);
+    EXPECT_THROW(cache_->save((folder_ / "none" / "cache").string()), Error);
+    cache_->save(path());
+    append(*cache_, 0, 5);
+    for (int64_t count = 0;; ++count) {
+        device_.allocations_until_failure = count;
+        if (refusal(*cache_, path(), WINNOW_ERROR_OUT_OF_MEMORY).empty()) break;
+        EXPECT_EQ(cache_->positions(0, 1, 0).back(), 34);
+    }
+    device_.allocations_until_failure = -1;
+    EXPECT_EQ(cache_->positions(0, 1, 0).back(), 29);
+    std::filesystem::create_directory(folder_ / "taken");
+    EXPECT_THROW(cache_->save((folder_ / "taken").string()), Error);
+    const auto files = std::filesystem::directory_iterator(folder_);
+    EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+} // namespace
+} // namespace winnow::cache
