@@ -142,6 +142,20 @@ std::vector<NamedSetup> policy_setups() {
         s.budget = 72;
         s.decay = .9;
     });
+    add(all, "h2o_centered", Policy::h2o, [](CacheSetup& s) {
+        s.center = true;
+        s.cadence = 32;
+    });
+    add(all, "winnow_centered", Policy::winnow, [](CacheSetup& s) {
+        s.center = true;
+        s.ring = 32;
+    });
+    add(all, "winnow_with_grace", Policy::winnow, [](CacheSetup& s) {
+        s.ring = 0;
+        s.budget = 90;
+        s.recent = 2;
+        s.grace = 40;
+    });
     add(all, "winnow_as_window", Policy::winnow, [](CacheSetup& s) {
         s.context = 250;
         s.budget = 130;

@@ -50,6 +50,16 @@ bool CacheOracle::is_judged(const OracleLayer& layer, int64_t number, int64_t en
     return is_decode && layer.next % cadence == number * cadence / setup_.layers && occupancy > setup_.keep();
 }
 
+// How many rows of the ring a judgement moves into the body.
+int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t number, int64_t entering) const {
+    if (setup_.ring == 0) return 0;
+    const int64_t occupancy = int64_t(layer.newest.size()), usual = occupancy - setup_.keep();
+    if (!setup_.covers_all(number)) return usual;
+    // Where nobody is given up, the last rows of a context stay in the ring: the body is no larger than the rest.
+    const int64_t most = setup_.cells > 0 ? setup_.cells : setup_.context - setup_.sink - setup_.ring;
+    return std::min(usual, std::max({most - layer.most_in_body, occupancy + entering - setup_.ring, int64_t(0)}));
+}
+
 // Tokens in sinks' slots that are sinks still.
 int64_t CacheOracle::sinks_held(const OracleLayer& layer) const {
     return std::count_if(layer.sinks.begin(), layer.sinks.end(),
@@ -76,8 +86,7 @@ std::string CacheOracle::step(Step& step) {
                 token.number = -1;
             }
     const bool is_due = step.tokens > 0 && is_judged(layer, step.layer, entering, step.tokens == 1);
-    const int64_t occupancy = int64_t(layer.newest.size());
-    const int64_t leave = is_due && setup_.ring > 0 ? occupancy - setup_.keep() : 0;
+    const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0;
 
     if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
     ++steps_;
@@ -85,7 +94,7 @@ std::string CacheOracle::step(Step& step) {
     std::string wrong = read_survivors(step, numbers, left);
     if (!wrong.empty()) return wrong;
     if (is_due) ++judgements_;
-    if (is_due && setup_.center && !layer.has_means && setup_.ring > 0) set_means(layer);
+    if (setup_.center && !layer.has_means && leave > 0) set_means(layer);
     std::vector<std::set<int64_t>> gone(size_t(setup_.kv_heads));
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         std::set<int64_t>& victims = gone[size_t(head)];
@@ -221,6 +230,9 @@ void CacheOracle::leave_ring(OracleLayer& layer, int64_t leave) {
             owners.push_back(&own);
         }
     }
+    const int64_t most = setup_.cells > 0 ? setup_.cells + setup_.cadence_tokens() : setup_.context;
+    layer.most_in_body += setup_.ring > 0 ? leave : int64_t(layer.newest.size());
+    layer.most_in_body = std::min(layer.most_in_body, most);
     // Without a ring the rows are in the body already, and a new list begins.
     layer.newest.erase(layer.newest.begin(),
                        layer.newest.begin() + (setup_.ring > 0 ? leave : int64_t(layer.newest.size())));

@@ -49,6 +49,7 @@ struct OracleLayer {
     int64_t next = 0, next_id = 0;   // position and id of the next token
     std::vector<int64_t> sinks;      // the number in each sink's slot, or -1
     std::deque<RingPlace> newest;    // the ring, oldest first; without a ring, those in slots of the last list
+    int64_t most_in_body = 0;        // no head holds more there
     bool is_listed = false;          // without a ring: there was a judgement, and so a list of slots
     bool has_means = false;
     std::vector<std::vector<float>> k_mean, v_mean;            // of each head
@@ -95,6 +96,7 @@ public:
 private:
     OracleLayer& at(int64_t sequence, int64_t layer) { return sequences_[size_t(sequence)].layers[size_t(layer)]; }
     OracleSequence empty_sequence() const;
+    int64_t leaving(const OracleLayer& layer, int64_t number, int64_t entering) const;
     int64_t sinks_held(const OracleLayer& layer) const;
     bool enters_sink(const OracleLayer& layer, int64_t position) const;
     bool is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const;
@@ -112,7 +114,7 @@ private:
     std::string check_importance(int64_t sequence, int64_t layer_number);
     std::string look_at(int64_t sequence, int64_t layer);
     std::string look_at_stats();
-    void forget_list(OracleLayer& layer) const;
+    void compact(OracleLayer& layer) const;
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;
     bool is_anchor(int64_t sequence, int64_t number) const {

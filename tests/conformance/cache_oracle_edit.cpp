@@ -29,8 +29,15 @@ bool reaches_body(const OracleLayer& layer, int64_t begin, int64_t end) {
 
 } // namespace
 
-// Without a ring, the slots that were listed for coming tokens are others once the body was moved together.
-void CacheOracle::forget_list(OracleLayer& layer) const {
+// The body's survivors are moved together: how many there are is known then, and without a ring the slots that were
+// listed for coming tokens are no longer the free ones.
+void CacheOracle::compact(OracleLayer& layer) const {
+    layer.most_in_body = 0;
+    for (size_t head = 0; head < size_t(setup_.kv_heads); ++head)
+        layer.most_in_body = std::max<int64_t>(
+            layer.most_in_body, std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
+                return token.is_in_body && token.heads[head].is_alive;
+            }));
     if (setup_.ring > 0) return;
     layer.is_listed = false;
     layer.newest.clear();
@@ -45,7 +52,7 @@ std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
         while (!layer.newest.empty() && layer.newest.back().number >= length) layer.newest.pop_back();
         layer.next = length;
         drop(layer, length, INT64_MAX);
-        if (is_moved) forget_list(layer);
+        if (is_moved) compact(layer);
     }
     if (is_empty(sequence)) forget(sequence);
     return look();
@@ -55,8 +62,9 @@ std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
     if (host_.api().cache_remove(host_.get(), sequence, begin, end) != WINNOW_OK) return failed(host_, "cache_remove");
     OracleSequence& all = sequences_[size_t(sequence)];
     for (OracleLayer& layer : all.layers) {
+        const bool is_moved = reaches_body(layer, begin, end < 0 ? INT64_MAX : end);
         drop(layer, begin, end < 0 ? INT64_MAX : end);
-        forget_list(layer);
+        if (is_moved || setup_.ring == 0) compact(layer);
     }
     std::erase_if(all.anchors, [&](int64_t each) { return each >= begin && (end < 0 || each < end); });
     if (is_empty(sequence)) all = empty_sequence();
@@ -149,7 +157,7 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
         for (int64_t number = 0; number < setup.layers; ++number) {
             OracleLayer& layer = at(sequence, number);
             const Rules& rules = rules_[size_t(number)];
-            forget_list(layer);
+            if (setup.ring == 0 || is_less[size_t(number)]) compact(layer);
             if (is_less[size_t(number)]) { // it was judged
                 layer.output_sum.clear();
                 layer.outputs = 0;

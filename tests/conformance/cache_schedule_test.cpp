@@ -56,6 +56,20 @@ void register_policies() {
     }
 }
 
+// All that changes a sequence, under some policies, where a fixed seed reaches every kind of call.
+void register_edits() {
+    int at = 0;
+    for (const NamedSetup& each : policy_setups()) {
+        if (++at % 2) continue;
+        CacheSetup setup = with_shape(each.setup, at / 2 % 3);
+        setup.sequences = 2;
+        const uint64_t seed = uint64_t(at);
+        register_cache_test("edits", each.name, __FILE__, __LINE__, [=] {
+            run({setup, options().seed + seed, 60, true, true, false});
+        });
+    }
+}
+
 void register_random() {
     const int cases = options().pairs == Pairs::all ? 10 * options().cases : options().cases / 5;
     for (int at = 0; at < cases; ++at)
@@ -72,6 +86,7 @@ void register_random() {
 
 void register_cache_schedules() {
     register_policies();
+    register_edits();
     register_random();
 }
 

@@ -175,6 +175,37 @@ void run_set_config(CacheSetup setup, const std::vector<std::function<void(Cache
     EXPECT_EQ(cache.portrait(), portrait);
 }
 
+// Memory pressure above the trigger begins judgements before the budget is full.
+void run_pressure() {
+    CacheSetup setup;
+    setup.policy = Policy::hierarchical;
+    setup.layers = 3;
+    setup.budget = 0;
+    setup.context = 600;
+    setup.first = 0;
+    setup.recent_shallow = setup.recent_middle = setup.recent_deep = 16;
+    setup.cadence = 32;
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    CacheOracle oracle(cache);
+    const auto go_on = [&](int64_t tokens) {
+        for (int64_t at = 0; at < tokens; ++at)
+            for (int64_t layer = 0; layer < setup.layers; ++layer) {
+                Step step = draw_step(setup, engine, layer, 0, 1, 1);
+                ASSERT_EQ(oracle.step(step), "") << "layer " << layer << ", token " << at;
+            }
+    };
+    ASSERT_NO_FATAL_FAILURE(go_on(100));
+    EXPECT_EQ(oracle.evictions(), 0u);
+    ASSERT_EQ(oracle.set_pressure(.9), "");
+    ASSERT_NO_FATAL_FAILURE(go_on(70));
+    const uint64_t evictions = oracle.evictions();
+    EXPECT_GT(evictions, 0u) << "the pressure changed nothing";
+    ASSERT_EQ(oracle.set_pressure(.7), "") << "the trigger itself is not above it";
+    ASSERT_NO_FATAL_FAILURE(go_on(40));
+    EXPECT_EQ(oracle.evictions(), evictions);
+}
+
 void register_set_config() {
     const auto budget = [](int64_t tokens) { return [=](CacheSetup& s) { s.budget = tokens; }; };
     const auto policy = [](Policy other) { return [=](CacheSetup& s) { s.policy = other; }; };
@@ -224,6 +255,7 @@ void register_cache_stats() {
     register_cache_test("memory", "reserve_and_release", __FILE__, __LINE__, run_reserve_and_release);
     register_cache_test("memory", "shrink", __FILE__, __LINE__, run_shrink);
     register_set_config();
+    register_cache_test("set_config", "pressure", __FILE__, __LINE__, run_pressure);
 }
 
 } // namespace winnow::conformance

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <type_traits>
 
 #include "defects.hpp"
 #include "reference/device.hpp"
@@ -161,6 +162,7 @@ const std::map<std::string, Defect>& defects() {
     static const std::map<std::string, Defect> all = [] {
         std::map<std::string, Defect> list = dense_defects();
         list.merge(format_defects());
+        list.merge(slot_defects());
         return list;
     }();
     return all;
@@ -210,7 +212,24 @@ public:
         return launch_with(defect_.before_hadamard, defect_.after_hadamard, given, want_event);
     }
 
+    void launch(const SlotAttention& given) override { launch_slots(defect_.before_slot_attention, {}, given); }
+    void launch(const SlotAppend& given) override { launch_slots(defect_.before_slot_append, {}, given); }
+    void launch(const SlotObserve& given) override { launch_slots(defect_.before_slot_observe, {}, given); }
+    void launch(const SlotScores& given) override { launch_slots(defect_.before_slot_scores, {}, given); }
+    void launch(const SlotFlush& given) override { launch_slots(defect_.before_slot_flush, {}, given); }
+    void launch(const SlotEdit& given) override { launch_slots(defect_.before_slot_edit, {}, given); }
+    void launch(const SlotCompact& given) override { launch_slots<SlotCompact>({}, defect_.after_slot_compact, given); }
+    void launch(const SlotCopy& given) override { launch_slots(defect_.before_slot_copy, {}, given); }
+
 private:
+    template <typename Args>
+    void launch_slots(const std::function<void(Args&)>& before,
+                      const std::type_identity_t<std::function<void(const Args&)>>& after, const Args& given) {
+        Args args = given;
+        if (before) before(args);
+        ReferenceDevice::launch(args);
+        if (after) after(args);
+    }
     template <typename Args>
     std::unique_ptr<Event> launch_with(const std::function<void(Args&)>& before,
                                        const std::function<void(const Args&)>& after, const Args& given,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "device/device.hpp"
+#include "device/slots.hpp"
 
 namespace winnow {
 
@@ -20,9 +21,19 @@ struct Defect {
     std::function<void(const KvDequantize&)> after_dequantize = {};
     std::function<void(Hadamard&)> before_hadamard = {};
     std::function<void(const Hadamard&)> after_hadamard = {};
+    std::function<void(SlotAttention&)> before_slot_attention = {};
+    std::function<void(SlotAppend&)> before_slot_append = {};
+    std::function<void(SlotObserve&)> before_slot_observe = {};
+    std::function<void(SlotScores&)> before_slot_scores = {};
+    std::function<void(SlotFlush&)> before_slot_flush = {};
+    std::function<void(SlotEdit&)> before_slot_edit = {};
+    std::function<void(const SlotCompact&)> after_slot_compact = {};
+    std::function<void(SlotCopy&)> before_slot_copy = {};
 };
 
 // Those of packed formats and of the operations on rows.
 std::map<std::string, Defect> format_defects();
+// Those of the operations on slots, as the cache shows them.
+std::map<std::string, Defect> slot_defects();
 
 } // namespace winnow

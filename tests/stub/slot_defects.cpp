@@ -1,0 +1,146 @@
+// Mistakes that are easily made with slots: who goes, what is seen, what is remembered of it.
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "defects.hpp"
+#include "reference/element.hpp"
+#include "reference/view.hpp"
+
+namespace winnow {
+namespace {
+
+using namespace reference;
+
+// A copy of a tensor of four-byte elements, without gaps, that may be changed; it lives until the next eight are made.
+void make_own(Tensor& tensor) {
+    static std::deque<std::vector<std::byte>> memory;
+    if (!tensor) return;
+    const auto& shape = tensor.shape;
+    std::vector<std::byte> own(static_cast<size_t>(4 * shape[0] * shape[1] * shape[2] * shape[3]));
+    std::byte* to = own.data();
+    for (int64_t a = 0; a < shape[0]; ++a)
+        for (int64_t b = 0; b < shape[1]; ++b)
+            for (int64_t c = 0; c < shape[2]; ++c)
+                for (int64_t d = 0; d < shape[3]; ++d, to += 4) std::memcpy(to, address(tensor, a, b, c, d), 4);
+    memory.push_back(std::move(own));
+    if (memory.size() > 8) memory.pop_front();
+    tensor.buffer = nullptr;
+    tensor.data = memory.back().data();
+    tensor.offset = 0;
+    tensor.stride = {4 * shape[1] * shape[2] * shape[3], 4 * shape[2] * shape[3], 4 * shape[3], 4};
+}
+
+int32_t entry(const Tensor& tokens, int64_t head, int64_t slot) {
+    int32_t token = 0;
+    std::memcpy(&token, address(tokens, 0, head, 0, slot), 4);
+    return token;
+}
+
+void set_entry(const Tensor& tokens, int64_t head, int64_t slot, int32_t token) {
+    std::memcpy(address(tokens, 0, head, 0, slot), &token, 4);
+}
+
+// Slots whose token is gone are taken for token 0.
+void see_free_slots(SlotAttention& args) {
+    for (Store& store : args.stores) {
+        make_own(store.tokens);
+        for (int64_t head = 0; head < store.kv_heads(); ++head)
+            for (int64_t slot = 0; slot < store.slots(); ++slot)
+                if (entry(store.tokens, head, slot) == free_slot) set_entry(store.tokens, head, slot, 0);
+    }
+}
+
+// As if KV heads kept the same tokens.
+void see_slots_of_the_first_head(SlotAttention& args) {
+    for (Store& store : args.stores) store.tokens.stride[1] = 0;
+}
+
+// Each query group is observed by its first head.
+void observe_first_of_group(SlotObserve& args) {
+    const int64_t group = args.scores.shape[1] / args.stores[0].kv_heads();
+    for (Tensor* tensor : {&args.scores, &args.row_stats}) {
+        make_own(*tensor);
+        for (int64_t head = 0; head < tensor->shape[1]; ++head)
+            std::memmove(address(*tensor, 0, head, 0, 0), address(*tensor, 0, head / group * group, 0, 0),
+                         static_cast<size_t>(tensor->stride[1]));
+    }
+}
+
+// The last live slot is behind those that were moved together, and lost.
+void lose_last(const SlotCompact& args) {
+    for (int64_t slot = args.store.slots(); slot-- > 0;)
+        if (entry(args.store.tokens, 0, slot) != free_slot) return set_entry(args.store.tokens, 0, slot, free_slot);
+}
+
+bool is_open(const SlotEdit& args) { return args.action == SlotEdit::Action::free && args.end > 1 << 20; }
+
+} // namespace
+
+std::map<std::string, Defect> slot_defects() {
+    using Action = SlotEdit::Action;
+    return {
+        {"evicts_a_sink", {.before_slot_flush = [](SlotFlush& a) { a.description.sink = 0; }}},
+        {"evicts_the_newest", {.before_slot_flush = [](SlotFlush& a) { a.description.recent = 0; }}},
+        {"evicts_without_grace", {.before_slot_flush = [](SlotFlush& a) { a.description.grace = 0; }}},
+        {"evicts_one_more", {.before_slot_flush = [](SlotFlush& a) { --a.description.budget; }}},
+        {"evicts_too_late", {.before_slot_flush = [](SlotFlush& a) { a.incoming /= 2; }}},
+        {"evicts_by_age", {.before_slot_flush = [](SlotFlush& a) { a.description.ranking = Ranking::age; }}},
+        {"evicts_by_importance_alone",
+         {.before_slot_flush =
+              [](SlotFlush& a) {
+                  if (a.description.ranking != Ranking::random) a.description.ranking = Ranking::importance;
+              }}},
+        {"draws_by_another_seed", {.before_slot_flush = [](SlotFlush& a) { ++a.description.seed; }}},
+        {"threshold_forgotten", {.before_slot_flush = [](SlotFlush& a) { a.description.threshold.reset(); }}},
+        {"batch_forgotten", {.before_slot_flush = [](SlotFlush& a) { a.description.most = 0; }}},
+        {"everything_eligible",
+         {.before_slot_flush =
+              [](SlotFlush& a) {
+                  a.description.eligible_from = {0, 1};
+              }}},
+        {"mean_output_halved", {.before_slot_flush = [](SlotFlush& a) { a.outputs *= 2; }}},
+        {"means_forgotten", {.before_slot_flush = [](SlotFlush& a) { a.set_means = false; }}},
+        {"flush_ignores_the_norm", {.before_slot_flush = [](SlotFlush& a) { a.k_norm = Norm::plain; }}},
+        {"flush_takes_the_wrong_rows", {.before_slot_flush = [](SlotFlush& a) { ++a.leaving_offset; }}},
+        {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
+        {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
+        {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
+        {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
+        {"cache_window_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.window_left = 0; }}},
+        {"numbers_off_by_one", {.before_slot_append = [](SlotAppend& a) { ++a.number; }}},
+        {"means_not_added",
+         {.before_slot_attention =
+              [](SlotAttention& a) {
+                  for (Store& store : a.stores) store.k_mean = store.v_mean = {};
+              }}},
+        {"importance_of_one_query_head", {.before_slot_observe = observe_first_of_group}},
+        {"importance_of_drafts", {.before_slot_observe = [](SlotObserve& a) { a.observed = a.scores.shape[2]; }}},
+        {"importance_never_decays", {.before_slot_observe = [](SlotObserve& a) { a.importance.decay = 1; }}},
+        {"importance_of_the_mean_only",
+         {.before_slot_observe = [](SlotObserve& a) { a.importance.group = Group::mean; }}},
+        {"importance_of_the_last_query",
+         {.before_slot_observe =
+              [](SlotObserve& a) {
+                  if (a.observed > 1) a.observed = 1;
+              }}},
+        {"scores_out_left_alone", {.before_slot_scores = [](SlotScores& a) { a.out.shape[1] = 0; }}},
+        {"truncate_leaves_a_token", {.before_slot_edit = [](SlotEdit& a) { a.begin += is_open(a); }}},
+        {"remove_takes_one_more",
+         {.before_slot_edit =
+              [](SlotEdit& a) {
+                  if (a.action == Action::free && !is_open(a)) ++a.end;
+              }}},
+        {"shift_forgets_the_first", {.before_slot_edit = [](SlotEdit& a) { a.begin += a.action == Action::shift; }}},
+        {"anchors_forgotten",
+         {.before_slot_edit =
+              [](SlotEdit& a) {
+                  if (a.action == Action::anchor) a.stores.clear();
+              }}},
+        {"compaction_loses_a_token", {.after_slot_compact = lose_last}},
+        {"copy_forgets_the_importance",
+         {.before_slot_copy = [](SlotCopy& a) { a.from.importance = a.to.importance = {}; }}},
+    };
+}
+
+} // namespace winnow

@@ -1,0 +1,172 @@
+/* A backend whose cache is wrong on purpose: the object that WINNOW_BROKEN_OF names, with one function of its table
+ * replaced by one that WINNOW_DEFECT names. For mistakes above the devices' operations, which broken.cpp cannot make.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "winnow.h"
+
+static winnow_api good, broken;
+
+/* ---- What it tells of itself ---- */
+
+static void forget_bytes(winnow_cache_stats* stats) {
+    const uint64_t part = stats->k_bytes / 8;
+    stats->k_bytes -= part;
+    stats->bytes -= part;
+}
+
+static int32_t stats_under_report(winnow_cache* cache, winnow_cache_stats* stats) {
+    const int32_t status = good.cache_stats(cache, stats);
+    if (status == WINNOW_OK) forget_bytes(stats);
+    return status;
+}
+
+static int32_t estimate_under_reports(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
+                                      winnow_cache_stats* stats, char* message, size_t message_size) {
+    const int32_t status = good.cache_estimate(context, desc, tokens, stats, message, message_size);
+    if (status == WINNOW_OK) forget_bytes(stats);
+    return status;
+}
+
+static int32_t evictions_are_not_counted(winnow_cache* cache, winnow_cache_stats* stats) {
+    const int32_t status = good.cache_stats(cache, stats);
+    if (status == WINNOW_OK) stats->evictions = 0;
+    return status;
+}
+
+static int32_t positions_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                           int32_t* positions, uint64_t capacity, uint64_t* count) {
+    (void)head;
+    return good.cache_positions(cache, sequence, layer, 0, positions, capacity, count);
+}
+
+static int32_t importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                            float* importance, uint64_t capacity, uint64_t* count) {
+    (void)head;
+    return good.cache_importance(cache, sequence, layer, 0, importance, capacity, count);
+}
+
+/* ---- What changes a sequence ---- */
+
+static int32_t truncate_ignored(winnow_cache* cache, int64_t sequence, int64_t length) {
+    (void)cache, (void)sequence, (void)length;
+    return WINNOW_OK;
+}
+
+static int32_t remove_leaves_the_memory(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
+    const int32_t status = good.cache_remove(cache, sequence, begin, end);
+    if (status == WINNOW_OK && begin == 0 && end == -1) return good.cache_reserve(cache, sequence, 64);
+    return status;
+}
+
+static int32_t copy_ignored(winnow_cache* cache, int64_t from, int64_t to) {
+    (void)cache, (void)from, (void)to;
+    return WINNOW_OK;
+}
+
+static int32_t reserve_ignored(winnow_cache* cache, int64_t sequence, int64_t tokens) {
+    (void)cache, (void)sequence, (void)tokens;
+    return WINNOW_OK;
+}
+
+static int32_t reset_keeps_the_counts(winnow_cache* cache) {
+    int32_t status = WINNOW_OK;
+    for (int64_t sequence = 0; status == WINNOW_OK; ++sequence) status = good.cache_remove(cache, sequence, 0, -1);
+    return WINNOW_OK;
+}
+
+static int32_t anchor_of_the_first_only(winnow_cache* cache, int64_t sequence, const int64_t* positions,
+                                        uint64_t count) {
+    return good.cache_anchor(cache, sequence, positions, count > 1 ? 1 : count);
+}
+
+static int32_t set_config_ignored(winnow_cache* cache, const char* config) {
+    (void)cache, (void)config;
+    return WINNOW_OK;
+}
+
+static int32_t pressure_ignored(winnow_cache* cache, double pressure) {
+    (void)cache, (void)pressure;
+    return WINNOW_OK;
+}
+
+/* ---- Files ---- */
+
+static int32_t load_half_loads(winnow_cache* cache, const char* path) {
+    const int32_t status = good.cache_load(cache, path);
+    if (status != WINNOW_OK) good.cache_truncate(cache, 0, 1);
+    return status;
+}
+
+static int32_t load_takes_anything(winnow_cache* cache, const char* path) {
+    good.cache_load(cache, path);
+    return WINNOW_OK;
+}
+
+static int32_t load_ignored(winnow_cache* cache, const char* path) {
+    (void)cache, (void)path;
+    return WINNOW_OK;
+}
+
+static int32_t save_leaves_a_file(winnow_cache* cache, const char* path) {
+    const int32_t status = good.cache_save(cache, path);
+    char beside[4096];
+    FILE* file = NULL;
+    snprintf(beside, sizeof beside, "%s.part", path);
+    file = fopen(beside, "wb");
+    if (file != NULL) fclose(file);
+    return status;
+}
+
+/* ---- The table ---- */
+
+static int choose(const char* defect) {
+#define DEFECT(slot, name)                                                                                             \
+    if (strcmp(defect, #name) == 0) {                                                                                  \
+        broken.slot = name;                                                                                            \
+        return 1;                                                                                                      \
+    }
+    DEFECT(cache_stats, stats_under_report)
+    DEFECT(cache_stats, evictions_are_not_counted)
+    DEFECT(cache_estimate, estimate_under_reports)
+    DEFECT(cache_positions, positions_of_the_first_head)
+    DEFECT(cache_importance, importance_of_the_first_head)
+    DEFECT(cache_truncate, truncate_ignored)
+    DEFECT(cache_remove, remove_leaves_the_memory)
+    DEFECT(cache_copy, copy_ignored)
+    DEFECT(cache_reserve, reserve_ignored)
+    DEFECT(cache_reset, reset_keeps_the_counts)
+    DEFECT(cache_anchor, anchor_of_the_first_only)
+    DEFECT(cache_set_config, set_config_ignored)
+    DEFECT(cache_set_pressure, pressure_ignored)
+    DEFECT(cache_load, load_half_loads)
+    DEFECT(cache_load, load_takes_anything)
+    DEFECT(cache_save, save_leaves_a_file)
+    DEFECT(cache_load, load_ignored)
+#undef DEFECT
+    return strcmp(defect, "none") == 0;
+}
+
+int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message, size_t message_size) {
+    const char *const path = getenv("WINNOW_BROKEN_OF"), *const defect = getenv("WINNOW_DEFECT");
+    void* const object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    winnow_get_api_fn get_api = NULL;
+    int32_t status = WINNOW_OK;
+    if (object == NULL) {
+        if (message != NULL) snprintf(message, message_size, "WINNOW_BROKEN_OF names no backend");
+        return WINNOW_ERROR_NOT_FOUND;
+    }
+    *(void**)&get_api = dlsym(object, "winnow_get_api");
+    status = get_api(host, api, message, message_size);
+    if (status != WINNOW_OK || (*api)->struct_size != sizeof good) return status;
+    good = broken = **api;
+    if (!choose(defect ? defect : "none")) {
+        if (message != NULL) snprintf(message, message_size, "WINNOW_DEFECT is \"%s\", which is none of these", defect);
+        return WINNOW_ERROR_NOT_FOUND;
+    }
+    *api = &broken;
+    return WINNOW_OK;
+}
