@@ -133,6 +133,26 @@ void Backend::run(const winnow_kv_dequantize_desc& desc) {
     check(library_.api->finish(context_));
 }
 
+winnow_cache* Backend::make_cache(const winnow_cache_desc& desc) {
+    winnow_cache* cache = nullptr;
+    check(library_.api->cache_create(context_, &desc, &cache));
+    return cache;
+}
+
+void Backend::destroy(winnow_cache* cache) { library_.api->cache_destroy(cache); }
+
+void Backend::run(winnow_cache* cache, const winnow_cache_step_desc& desc) {
+    check(library_.api->cache_step(cache, &desc, nullptr));
+    check(library_.api->finish(context_));
+}
+
+winnow_cache_stats Backend::stats(winnow_cache* cache) {
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    check(library_.api->cache_stats(cache, &stats));
+    return stats;
+}
+
 void Backend::run(const winnow_hadamard_desc& desc) {
     check(library_.api->hadamard(context_, &desc, nullptr));
     check(library_.api->finish(context_));

@@ -50,6 +50,11 @@ public:
     void enqueue(const winnow_kv_dequantize_desc& desc);
     uint64_t row_bytes(uint32_t type, int64_t elements);
 
+    winnow_cache* make_cache(const winnow_cache_desc& desc);
+    void destroy(winnow_cache* cache);
+    void run(winnow_cache* cache, const winnow_cache_step_desc& desc); // and waits
+    winnow_cache_stats stats(winnow_cache* cache);
+
 private:
     friend class Memory;
     void check(int32_t status);
@@ -98,5 +103,6 @@ nlohmann::json bench_sdpa_vector(const Options& options, Backend& backend);
 nlohmann::json bench_sparse_v(const Options& options, Backend& backend);
 nlohmann::json bench_sdpa_prefill(const Options& options, Backend& backend);
 nlohmann::json bench_kv_append(const Options& options, Backend& backend);
+nlohmann::json bench_cache(const Options& options, Backend& backend);
 
 } // namespace winnow::bench

@@ -44,7 +44,8 @@ int run(int argc, char** argv) {
     const std::pair<const char*, Bench> benches[] = {{"sdpa_vector", bench_sdpa_vector},
                                                      {"sparse_v", bench_sparse_v},
                                                      {"sdpa_prefill", bench_sdpa_prefill},
-                                                     {"kv_append", bench_kv_append}};
+                                                     {"kv_append", bench_kv_append},
+                                                     {"cache", bench_cache}};
     for (const auto& [name, bench] : benches) {
         if (std::string(name).find(options.filter) != std::string::npos) report[name] = bench(options, backend);
     }
