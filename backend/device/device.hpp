@@ -171,24 +171,21 @@ public:
     virtual std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) = 0;
     virtual std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) = 0;
 
-    // The operations on slots (slots.hpp). Not yet pure: each implementation takes them over one by one.
-    virtual std::string validate(const SlotAttention&) const { no_slots(); }
-    virtual void launch(const SlotAttention&) { no_slots(); }
-    virtual void launch(const SlotAppend&) { no_slots(); }
-    virtual void launch(const SlotObserve&) { no_slots(); }
-    virtual void launch(const SlotScores&) { no_slots(); }
-    virtual void launch(const SlotFlush&) { no_slots(); }
-    virtual void launch(const SlotEdit&) { no_slots(); }
-    virtual void launch(const SlotCompact&) { no_slots(); }
-    virtual void launch(const SlotCopy&) { no_slots(); }
+    // The operations on slots (slots.hpp).
+    virtual std::string validate(const SlotAttention& args) const = 0;
+    virtual void launch(const SlotAttention& args) = 0;
+    virtual void launch(const SlotAppend& args) = 0;
+    virtual void launch(const SlotObserve& args) = 0;
+    virtual void launch(const SlotScores& args) = 0;
+    virtual void launch(const SlotFlush& args) = 0;
+    virtual void launch(const SlotEdit& args) = 0;
+    virtual void launch(const SlotCompact& args) = 0;
+    virtual void launch(const SlotCopy& args) = 0;
 
-    virtual std::unique_ptr<Event> mark() { no_slots(); } // completes with all that was enqueued before
+    virtual std::unique_ptr<Event> mark() = 0; // completes with all that was enqueued before
     virtual void flush() = 0;
     virtual void finish() = 0;
     virtual void wait_cl_event(void* cl_event) = 0;
-
-private:
-    [[noreturn]] static void no_slots() { throw Error(WINNOW_ERROR_UNIMPLEMENTED, "this backend has no slots"); }
 };
 
 // The one backend that is linked into this shared object; opencl/ and reference/ each define these.
