@@ -75,7 +75,8 @@ private:
         if (appended_ > most - seen)
             refuse("layer " + std::to_string(args_.layer) + " of sequence " + std::to_string(args_.sequence) + " has " +
                    std::to_string(seen) + " tokens, and k has " + std::to_string(appended_) +
-                   " more, expected at most " + std::to_string(most) + " together");
+                   " more, expected at most " + std::to_string(most) +
+                   (geometry_.has_cells() ? " together" : " together, the cache's context"));
         if (asked_ > seen + appended_)
             refuse("q has " + std::to_string(asked_) + " tokens, but only " + std::to_string(seen) +
                    " were appended to layer " + std::to_string(args_.layer) + " of sequence " +
