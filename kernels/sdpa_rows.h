@@ -167,16 +167,31 @@ static inline float16 load16_mask(const sdpa_params* p, const __global uchar* ro
     return type == TYPE_F32 ? load16_f32(row, key, count) : load16_f16(row, key, count);
 }
 
+/* 16 halves, given in 16 bits each, as floats. */
+static inline float16 halves_as_floats(ushort16 bits) {
+#ifdef HAS_AVX512_BUILTINS
+    return __builtin_ia32_vcvtph2ps512_mask(as_short16(bits), (float16)(0.0f), (ushort)-1, 4);
+#else
+    return vload_half16(0, (const half*)&bits);
+#endif
+}
+
 /* The same for slots, by position; -INFINITY where the mask has no column. */
 static inline float16 gather16_mask(const sdpa_params* p, const __global uchar* row, int16 position) {
-    uint columns[16];
-    vstore16(as_uint16(p->mask_key_broadcast ? min(position, 0) : position), 0, columns);
-    float lanes[16];
-    for (uint lane = 0; lane < 16; ++lane) {
-        const uint column = columns[lane];
-        lanes[lane] = column < p->mask_columns ? mask_element(row, p->mask_type, column) : -INFINITY;
+    const uint16 column = as_uint16(p->mask_key_broadcast ? min(position, 0) : position);
+    uint at[16];
+    vstore16(min(column, p->mask_columns - 1), 0, at);
+    float16 x;
+    if (p->mask_type == TYPE_F16) { /* one conversion for all */
+        ushort bits[16];
+        for (uint lane = 0; lane < 16; ++lane) bits[lane] = ((const __global ushort*)row)[at[lane]];
+        x = halves_as_floats(vload16(0, bits));
+    } else {
+        float lanes[16];
+        for (uint lane = 0; lane < 16; ++lane) lanes[lane] = mask_element(row, p->mask_type, at[lane]);
+        x = vload16(0, lanes);
     }
-    return vload16(0, lanes);
+    return select(x, (float16)(-INFINITY), column >= p->mask_columns);
 }
 
 static inline int any_lane(int16 x) {

@@ -27,12 +27,3 @@ static inline uint bits_of_lanes(int16 all_or_none) {
 #define GATHERS
 #endif
 #endif
-
-/* 16 halves, given in 16 bits each, as floats. */
-static inline float16 halves_as_floats(ushort16 bits) {
-#ifdef HAS_AVX512_BUILTINS
-    return __builtin_ia32_vcvtph2ps512_mask(as_short16(bits), (float16)(0.0f), (ushort)-1, 4);
-#else
-    return vload_half16(0, (const half*)&bits);
-#endif
-}

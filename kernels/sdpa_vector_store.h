@@ -207,8 +207,15 @@ static inline void attend_store(const sdpa_params* p, const sdpa_memory* memory,
         sdpa_classify(unit, position, TILE_VECTORS, key, count, &all, &none);
         if (p->mask_type != TYPE_NONE && (!none || scores_of_unseen)) {
             int16 any_hidden = 0, any_shown = 0;
+            const __global uchar* last_row = 0;
             for (uint r = 0; r < ROWS; ++r) {
                 const __global uchar* row = mask_row(p, memory, unit, r);
+                if (row == last_row) { /* heads may share theirs */
+                    for (uint i = 0; i < TILE_VECTORS; ++i)
+                        bias[r * TILE_VECTORS + i] = bias[(r - 1) * TILE_VECTORS + i];
+                    continue;
+                }
+                last_row = row;
                 for (uint i = 0; i < TILE_VECTORS; ++i) {
                     const uint part = part_of_tile(count, i);
                     const float16 x = MASK16(p, row, key + i * 16, part, position[i]);
