@@ -43,9 +43,11 @@ std::string joined(const std::vector<std::string>& log) {
 // Where appends put their tokens: "first..last@slot" for each.
 std::string places(const FakeDevice& device) {
     std::string text;
-    for (const SlotAppend& append : device.appends)
-        text += (text.empty() ? "" : " ") + std::to_string(append.number) + "+" + std::to_string(append.k.shape[2]) +
-                "@" + std::to_string(append.first + append.offset) + "/" + std::to_string(append.count);
+    for (const SlotAppend& append : device.appends) {
+        if (!text.empty()) text += ' ';
+        text += std::to_string(append.number) + "+" + std::to_string(append.k.shape[2]) + "@" +
+                std::to_string(append.first + append.offset) + "/" + std::to_string(append.count);
+    }
     return text;
 }
 
