@@ -183,7 +183,7 @@ winnow_cache_stats CacheHost::stats() const {
     return stats;
 }
 
-std::string CacheHost::portrait() const {
+std::string CacheHost::portrait(bool with_importance) const {
     std::ostringstream text;
     text.precision(9);
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence)
@@ -191,7 +191,7 @@ std::string CacheHost::portrait() const {
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
                 text << "\n" << sequence << "/" << layer << "/" << head << ":";
                 for (const int32_t each : positions(sequence, layer, head)) text << " " << each;
-                if (!setup_.keeps_importance()) continue;
+                if (!with_importance || !setup_.keeps_importance()) continue;
                 for (const float each : importance(sequence, layer, head)) text << " " << each;
             }
     const winnow_cache_stats s = stats();

@@ -55,7 +55,7 @@ public:
     winnow_cache_stats stats() const;
     std::string message() const { return session_.message(); }
     // Everything that can be seen of the cache without attending, as one text to compare.
-    std::string portrait() const;
+    std::string portrait(bool with_importance = true) const;
 
 private:
     void expect_ok(int32_t status, const char* what) const;

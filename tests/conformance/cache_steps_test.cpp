@@ -14,12 +14,18 @@ namespace {
 
 // ---- A step of many tokens is the same as its pieces --------------------------------------------------------------
 
+// Memory grows to what a step needs before it begins, and how the keys are divided may follow it: sums over them may
+// add up in another order. |v| is about 1.
+constexpr double reordering = 1e-5;
+
 std::string difference(const TestTensor& whole, const TestTensor& part, int64_t first, const char* name) {
     std::string wrong;
     if (!part) return wrong;
     part.each([&](const Index& at) {
         const double want = part.get(at), got = whole.get({at[0], at[1], at[2] + first, at[3]});
-        if (wrong.empty() && !(got == want || (std::isnan(got) && std::isnan(want))))
+        const bool is_same =
+            got == want || std::fabs(got - want) <= reordering || (std::isnan(got) && std::isnan(want));
+        if (wrong.empty() && !is_same)
             wrong = std::string(name) + " of token " + std::to_string(first + at[2]) + " is " + std::to_string(got) +
                     " in a long step, and " + std::to_string(want) + " in pieces";
     });
@@ -56,7 +62,7 @@ void run_pieces(const CacheSetup& setup, uint64_t seed) {
                 first += part.tokens;
             }
         }
-        ASSERT_EQ(whole.portrait(), pieces.portrait()) << "seed " << seed << ", after " << seen << " tokens";
+        ASSERT_EQ(whole.portrait(false), pieces.portrait(false)) << "seed " << seed << ", after " << seen << " tokens";
     }
 }
 
