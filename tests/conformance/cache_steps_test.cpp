@@ -167,13 +167,14 @@ void register_cache_steps() {
     }
     for (const auto& [name, policy] : {std::pair("none", Policy::none), std::pair("window", Policy::window)})
         for (const int64_t ring : {48, 0})
-            register_cache_test("plain", name + std::string("_ring_") + std::to_string(ring), __FILE__, __LINE__, [=] {
-                CacheSetup setup;
-                setup.policy = policy;
-                setup.budget = 0;
-                setup.ring = ring;
-                run_plain(setup);
-            });
+            register_cache_test("plain", name + std::string("_ring_") + std::to_string(ring), __FILE__, __LINE__,
+                                [=, policy = policy] {
+                                    CacheSetup setup;
+                                    setup.policy = policy;
+                                    setup.budget = 0;
+                                    setup.ring = ring;
+                                    run_plain(setup);
+                                });
     add_long("window", Policy::window, 0, 48, 20000, 16);
     add_long("window_without_ring", Policy::window, 2, 0, 3000, 8);
     add_long("h2o", Policy::h2o, 2, 48, 3000, 1);
