@@ -24,7 +24,7 @@ struct Scratch {
 };
 
 struct CacheState {
-    CacheState(Device& device, std::unique_ptr<Geometry> geometry);
+    CacheState(Device& on, std::unique_ptr<Geometry> sizes);
 
     Device& device;
     std::unique_ptr<Geometry> geometry;
