@@ -19,7 +19,7 @@ std::vector<int32_t> list_of(const Tensor& entries); // of head 0
 
 // 0 where the store keeps none; setting it is then without effect.
 double importance_of(const Store& store, int64_t head, int64_t slot);
-void set_importance(const Store& store, int64_t head, int64_t slot, double importance);
+void set_importance(const Store& at, int64_t head, int64_t slot, double importance);
 
 // The row that a slot stands for: what is stored there, plus the mean. The mean may be absent.
 std::vector<double> slot_row(const Tensor& rows, const Tensor& mean, int64_t head, int64_t slot);
