@@ -4,6 +4,7 @@
  * Layouts: hadamard_params.h. Needs -D:
  *     SIZE   elements of a row, a multiple of 16 up to 576
  */
+#include "one_work_item.h"
 #include "hadamard_params.h"
 
 #ifndef SIZE
@@ -27,7 +28,7 @@ __attribute__((noinline)) static void rotate_row(const hadamard_params* p, __glo
     for (uint c = 0; c < SIZE / 16; ++c) store16_any(to, p->dst_type, c * 16, x[c]);
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 hadamard(const hadamard_params p, const __global uchar* src, __global uchar* dst, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;

@@ -8,6 +8,7 @@
  *     USES_F               of each packed format F of the two
  *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is rotated
  */
+#include "one_work_item.h"
 #include "kv_append_params.h"
 
 #if !defined(K_FORMAT) || !defined(V_FORMAT)
@@ -47,7 +48,7 @@
 APPEND_ROWS(append_k_rows, store_k_row)
 APPEND_ROWS(append_v_rows, store_v_row)
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 kv_append(const kv_append_params p, const __global uchar* k_src, __global uchar* k_cache,
           const __global uchar* k_row_indices, const __global uchar* v_src, __global uchar* v_cache,
           const __global uchar* v_row_indices, uint group_base) {

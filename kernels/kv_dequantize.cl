@@ -7,6 +7,7 @@
  *     USES_F       of src's format F, where it is packed
  *     SIZE         elements of a row, up to 576, where src's format is rotated
  */
+#include "one_work_item.h"
 #include "kv_rows_params.h"
 
 #if !defined(SRC_FORMAT) || !defined(DST_FORMAT)
@@ -25,7 +26,7 @@ static inline void zero_row(__global uchar* row, uint size) {
     for (uint i = 0; i < size; ++i) JOIN(store_, DST_FORMAT)(row, i, 0.0f);
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 kv_dequantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
               const __global uchar* row_indices, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */

@@ -10,6 +10,7 @@
  *     SIZE     elements of a row, up to 576 where one of the formats is rotated, up to 4096 where one has its scales
  *              behind its codes (FORMAT_IN_ORDER_F is 0), which the row in place would be written over
  */
+#include "one_work_item.h"
 #include "kv_rows_params.h"
 
 #if !defined(SRC_FORMAT) || !defined(DST_FORMAT)
@@ -24,7 +25,7 @@
 #define MAY_BE_IN_PLACE 1
 #include "kv_move_row.h"
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 kv_requantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
               const __global uchar* row_indices, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */

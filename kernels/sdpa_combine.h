@@ -6,7 +6,7 @@ __attribute__((noinline)) static void combine(const sdpa_params* p, const sdpa_m
     sdpa_combine_unit(p, memory, &unit);
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 sdpa_combine(const sdpa_params p, const __global uchar* sinks_memory, __global uchar* out_memory,
              __global uchar* scores_memory, __global uchar* stats_memory, __global uchar* skipped_memory,
              __global uchar* scratch_memory, uint group_base) {

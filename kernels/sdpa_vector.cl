@@ -17,6 +17,7 @@
  *     ROWS                     1 .. 6 or 8
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
  */
+#include "one_work_item.h"
 #include "sdpa_params.h"
 
 #if !defined(STORES) || !defined(SLOTS) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || \
@@ -105,7 +106,7 @@ static inline uint find_read(uint used, const float16* weights, const float* lim
 #endif
 #include "sdpa_attend.h"
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 sdpa_vector(const sdpa_params p, const __global uchar* q_memory, __global uchar* out_memory,
             const __global uchar* mask_memory, const __global uchar* slopes_memory, const __global uchar* alibi_memory,
             const __global uchar* sinks_memory, __global uchar* scores_memory, __global uchar* stats_memory,

@@ -9,6 +9,7 @@
  *     USES_F               of each packed format F of the two
  *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is rotated
  */
+#include "one_work_item.h"
 #include "slot_append_params.h"
 
 #if !defined(K_FORMAT) || !defined(V_FORMAT)
@@ -38,7 +39,7 @@ static inline const __global float* mean_of(__global uchar* mean, const head_vie
     return mean ? (const __global float*)of_head(mean, view, head) : 0;
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 slot_append(const slot_append_params p, const __global uchar* k_src, const __global uchar* v_src, __global uchar* k,
             __global uchar* v, __global uchar* tokens, __global uchar* importance, __global uchar* k_mean,
             __global uchar* v_mean, __global uchar* slots, const __global uchar* numbers, __global uchar* positions,

@@ -6,11 +6,12 @@
  *
  * Layouts: slot_compact_params.h. Needs no -D.
  */
+#include "one_work_item.h"
 #include "slot_compact_params.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 slot_compact(const slot_compact_params p, __global uchar* k, __global uchar* v, __global uchar* tokens,
              __global uchar* importance, __global uchar* state, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */

@@ -6,6 +6,7 @@
  *
  * Layouts: slot_copy_params.h. Needs no -D.
  */
+#include "one_work_item.h"
 #include "slot_copy_params.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
@@ -19,7 +20,7 @@ static inline void copy_floats(__global uchar* to, const head_view* to_view, __g
     for (uint i = 0; i < count; ++i) there[i] = from ? here[i] : 0.0f;
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 slot_copy(const slot_copy_params p, __global uchar* from_k, __global uchar* from_v, __global uchar* from_tokens,
           __global uchar* from_importance, __global uchar* from_k_mean, __global uchar* from_v_mean,
           __global uchar* to_k, __global uchar* to_v, __global uchar* to_tokens, __global uchar* to_importance,

@@ -5,10 +5,11 @@
  *
  * Layouts: slot_edit_params.h. Needs no -D.
  */
+#include "one_work_item.h"
 #include "slot_edit_params.h"
 #include "slot_parts.h"
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 slot_edit(const slot_edit_params p, __global uchar* tokens, const __global uchar* numbers, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
     __global int* map = (__global int*)of_head(tokens, &p.tokens, (uint)get_group_id(0) + group_base);

@@ -14,6 +14,7 @@
  *     USES_F               of each packed format F of the two
  *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is rotated
  */
+#include "one_work_item.h"
 #include "slot_flush_params.h"
 
 #if !defined(K_FORMAT) || !defined(V_FORMAT)
@@ -274,7 +275,7 @@ static head_slots head_of(const slot_store* store, __global uchar* k, __global u
     return at;
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 slot_flush(const slot_flush_params p, __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
            __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
            __global uchar* body_k, __global uchar* body_v, __global uchar* body_tokens,

@@ -10,6 +10,7 @@
  *     STATISTIC      SCORE_MAGNITUDE, PROBABILITY, PROBABILITY_SQUARED or ABOVE_MEAN
  *     IS_MAXIMUM     over the query group: 1 the maximum, 0 the mean
  */
+#include "one_work_item.h"
 #include "slot_observe_params.h"
 
 #define SCORE_MAGNITUDE 1
@@ -174,7 +175,7 @@ static inline void add_outputs(const slot_observe_params* p, const __global ucha
     }
 }
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 slot_observe(const slot_observe_params p, const __global uchar* scores, const __global uchar* stats,
              const __global uchar* out, __global uchar* sum, __global uchar* importance_0,
              __global uchar* importance_1, __global uchar* importance_2, __global uchar* importance_3,

@@ -5,11 +5,12 @@
  *
  * Layouts: slot_scores_params.h. Needs no -D.
  */
+#include "one_work_item.h"
 #include "slot_scores_params.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
 
-__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void
+ONE_WORK_ITEM __kernel void
 slot_scores(const slot_scores_params p, const __global uchar* scores, __global uchar* out, __global uchar* tokens_0,
             __global uchar* tokens_1, __global uchar* tokens_2, __global uchar* tokens_3, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
