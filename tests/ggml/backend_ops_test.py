@@ -18,7 +18,7 @@ OPERATIONS = ("FLASH_ATTN_EXT", "SET_ROWS")
 ASSIGNMENT = re.compile(r"\w+=(?:\[[^\]]*\]|[^,]*)")
 TYPES = re.compile(r"type_(?:K|V|src|dst)=(\w+)")
 
-# A sample has as many of each stratum, the first by the hash of their parameters, so that it is the same everywhere.
+# A sample takes from all strata alike, by the hash of the parameters, so that it is the same everywhere.
 STRATUM = ("type_K", "type_V", "hsk", "hsv", "mask", "sinks", "max_bias")
 # Cases of more multiplications are left to the runs of all cases, here and where one head size has other settings.
 MOST_MULTIPLICATIONS = 3e8
@@ -63,21 +63,26 @@ def multiplications(case):
     return heads * tokens * keys * (int(given["hsk"]) + int(given["hsv"]))
 
 
+def by_hash(case):
+    return hashlib.sha256(case.encode()).digest()
+
+
 def sample(cases, fewest):
-    """At least `fewest` cases, or all, spread over the strata."""
+    """At least `fewest` cases, or all: of each stratum one, then of each a second, ...; and every value that there is."""
     strata = defaultdict(set)
     for case in cases:
         if multiplications(case) <= MOST_MULTIPLICATIONS:
             given = parameters(case)
             strata[tuple(given[name] for name in STRATUM)].add(case)
-    orders = [sorted(stratum, key=lambda case: hashlib.sha256(case.encode()).digest()) for stratum in strata.values()]
-    largest = max(map(len, orders))
-    for each in range(1, largest + 1):
-        chosen = {case for order in orders for case in order[:each]}
-        if len(chosen) >= fewest:
-            break
-    print(f"sample: the first {each} by hash of each of {len(orders)} combinations of {', '.join(STRATUM)}, of the "
-          f"cases with at most {MOST_MULTIPLICATIONS:.0e} multiplications")
+    rank = {case: place for stratum in strata.values() for place, case in enumerate(sorted(stratum, key=by_hash))}
+    chosen, seen = set(), set()
+    for case in sorted(rank, key=lambda case: (rank[case], by_hash(case))):
+        values = {(name, parameters(case)[name]) for name in STRATUM}
+        if len(chosen) < fewest or not values <= seen:
+            chosen.add(case)
+            seen |= values
+    print(f"sample: {len(chosen)} cases by hash, of {len(strata)} combinations of {', '.join(STRATUM)}, of the cases "
+          f"with at most {MOST_MULTIPLICATIONS:.0e} multiplications")
     for name in STRATUM:
         values = Counter(parameters(case)[name] for case in chosen)
         print(f"sample: {name} " + ", ".join(f"{value} {count}" for value, count in values.most_common()))
