@@ -1,5 +1,5 @@
-// The unit tests' compiled programs go into a temporary folder: they neither find nor leave anything in the
-// developer's own.
+// The unit tests' compiled programs go into a folder of their own: they neither find nor leave anything in the
+// developer's. WINNOW_UNIT_CACHE names one that outlives the process, for runs of a test in each; else it is temporary.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -11,15 +11,22 @@ namespace {
 class CacheEnvironment : public testing::Environment {
 public:
     void SetUp() override {
+        if (const char* kept = std::getenv("WINNOW_UNIT_CACHE")) {
+            std::filesystem::create_directories(kept);
+            ASSERT_EQ(::setenv("XDG_CACHE_HOME", kept, 1), 0);
+            return;
+        }
         std::string name = (std::filesystem::temp_directory_path() / "winnow-unit-XXXXXX").string();
         ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        directory_ = name;
+        temporary_ = name;
         ASSERT_EQ(::setenv("XDG_CACHE_HOME", name.c_str(), 1), 0);
     }
-    void TearDown() override { std::filesystem::remove_all(directory_); }
+    void TearDown() override {
+        if (!temporary_.empty()) std::filesystem::remove_all(temporary_);
+    }
 
 private:
-    std::filesystem::path directory_;
+    std::filesystem::path temporary_;
 };
 
 const testing::Environment* const environment = testing::AddGlobalTestEnvironment(new CacheEnvironment);
