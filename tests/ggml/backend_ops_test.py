@@ -68,7 +68,7 @@ def by_hash(case):
 
 
 def sample(cases, fewest):
-    """At least `fewest` cases, or all: of each stratum one, then of each a second, ...; and every value that there is."""
+    """`fewest` cases, or all: of each stratum one, then of each a second, ...; and more until every value is there."""
     strata = defaultdict(set)
     for case in cases:
         if multiplications(case) <= MOST_MULTIPLICATIONS:
