@@ -4,11 +4,15 @@
 #include "backend.hpp"
 
 #include <exception>
+#include <set>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "foreign.hpp"
 #include "ggml_api.hpp"
 #include "translate.hpp"
+#include "virtual_buffer.hpp"
 
 namespace winnow::ggml {
 
@@ -19,6 +23,8 @@ public:
     explicit Instance(Registration& owner) : registration(owner), context(owner.plugin.api()) {}
 
     enum ggml_status compute(ggml_cgraph* graph);
+    // After a failure: what runs uses the host's memory.
+    void abandon();
 
     Registration& registration;
     Context context;
@@ -33,8 +39,12 @@ private:
     // Rows of a type that Winnow does not store.
     bool append_foreign(const ggml_tensor* node);
     bool fail(const ggml_tensor* node) const;
+    // Nodes on virtual tensors; these throw.
+    void compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node);
+    void end_virtual(bool done);
 
     SlopeCache slopes_;
+    std::set<VirtualBuffer*> virtual_buffers_;  // that this graph uses
     std::vector<std::vector<float>> converted_; // keys and values of running calls
 };
 
@@ -43,7 +53,15 @@ Instance& of(ggml_backend_t backend) { return *static_cast<Instance*>(backend->c
 // Nodes without this flag only hold shapes for others; views have nothing to compute.
 bool has_work(const ggml_tensor* node) {
     if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE)) return false;
-    return node->op == GGML_OP_FLASH_ATTN_EXT || (node->op == GGML_OP_SET_ROWS && !sets_no_rows(node));
+    switch (node->op) {
+    case GGML_OP_NONE:
+    case GGML_OP_RESHAPE:
+    case GGML_OP_VIEW:
+    case GGML_OP_PERMUTE:
+    case GGML_OP_TRANSPOSE: return false;
+    case GGML_OP_SET_ROWS: return !sets_no_rows(node);
+    default: return true; // what supports_op does not claim does not come
+    }
 }
 
 bool Instance::fail(const ggml_tensor* node) const {
@@ -93,6 +111,38 @@ bool Instance::append(const ggml_tensor* first, const ggml_tensor* second, bool&
     return true;
 }
 
+void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node) {
+    virtual_buffers_.insert(&buffer);
+    buffer.context().set_threads(context.threads());
+    const ggml_tensor* root = node->view_src;
+    if (node->op == GGML_OP_SET_ROWS && root && buffer.has_root(root)) {
+        buffer.cache(root).set_rows(root, node, counters);
+        return;
+    }
+    const ggml_tensor* keys = node->op == GGML_OP_FLASH_ATTN_EXT ? node->src[1]->view_src : nullptr;
+    SdpaNode sdpa;
+    if (keys && buffer.has_root(keys) && sdpa.translate(node, slopes_.get(node))) {
+        buffer.cache(keys).attend(node, sdpa, counters);
+        return;
+    }
+    const std::string reason = std::string(node->name) + ": " + ggml().op_name(node->op) +
+                               " on a cache that WINNOW_KV has made virtual; only flash attention (-fa on) can use it";
+    if (root && buffer.has_root(root)) buffer.spoil(reason); // it would have changed what is stored
+    throw std::runtime_error(reason);
+}
+
+void Instance::end_virtual(bool done) {
+    const std::set<VirtualBuffer*> buffers = std::move(virtual_buffers_);
+    virtual_buffers_.clear();
+    for (VirtualBuffer* buffer : buffers) {
+        if (done)
+            buffer->end_graph(counters);
+        else
+            buffer->forget_waiting();
+    }
+    for (VirtualBuffer* buffer : buffers) buffer->finish();
+}
+
 enum ggml_status Instance::compute(ggml_cgraph* graph) {
     const int count = ggml().graph_n_nodes(graph);
     const auto next_work = [&](int i) {
@@ -109,19 +159,22 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
         }
         const ggml_tensor* node = ggml().graph_node(graph, i);
         int next = next_work(i + 1);
-        if (node->op == GGML_OP_FLASH_ATTN_EXT) {
+        if (VirtualBuffer* buffer = virtual_buffer_touched(node)) {
+            compute_virtual(*buffer, node);
+        } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
             done = attend(node);
         } else if (can_set_foreign_rows(node)) {
             done = append_foreign(node);
         } else {
             const ggml_tensor* follower = next < count ? ggml().graph_node(graph, next) : nullptr;
-            if (follower && follower->op != GGML_OP_SET_ROWS) follower = nullptr;
+            if (follower && (follower->op != GGML_OP_SET_ROWS || virtual_buffer_touched(follower))) follower = nullptr;
             bool merged = false;
             done = append(node, follower, merged);
             if (merged) next = next_work(next + 1);
         }
         i = next;
     }
+    end_virtual(done && !aborted);
     // Even after a failure: the memory that running kernels use is the host's to free.
     if (context.api().finish(context.get()) != WINNOW_OK) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", context.message());
@@ -129,6 +182,15 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
     }
     converted_.clear();
     return aborted ? GGML_STATUS_ABORTED : done ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+}
+
+void Instance::abandon() {
+    context.api().finish(context.get());
+    try {
+        end_virtual(false);
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+    }
 }
 
 const char* get_name(ggml_backend_t) { return "Winnow"; }
@@ -154,7 +216,7 @@ enum ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
         return of(backend).compute(graph);
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
-        of(backend).context.api().finish(of(backend).context.get()); // what runs uses the host's memory
+        of(backend).abandon();
         return GGML_STATUS_FAILED;
     }
 }

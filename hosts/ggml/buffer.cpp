@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 
 #include "ggml_api.hpp"
+#include "kv_config.hpp"
+#include "virtual_buffer.hpp"
 
 namespace winnow::ggml {
 
@@ -58,6 +60,8 @@ constexpr ggml_backend_buffer_i buffer_interface = {
 const char* get_name(ggml_backend_buffer_type_t) { return "Winnow"; }
 
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
+    const std::string config = kv_config();
+    if (!config.empty()) return make_virtual_buffer(type, size, config);
     // aligned_alloc wants a multiple of the alignment; large blocks are mapped and take memory only as they are
     // written.
     const size_t rounded = (size + buffer_alignment - 1) / buffer_alignment * buffer_alignment;

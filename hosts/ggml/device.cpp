@@ -9,6 +9,7 @@
 #include "foreign.hpp"
 #include "ggml_api.hpp"
 #include "translate.hpp"
+#include "virtual_buffer.hpp"
 
 namespace winnow::ggml {
 
@@ -43,6 +44,8 @@ void get_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
 ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) { return make_backend(of(device)); }
 
 bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
+    // Nobody else could: what the graph cannot do with a virtual tensor fails here, with a message.
+    if (virtual_buffer_touched(node)) return true;
     switch (node->op) {
     case GGML_OP_NONE:
     case GGML_OP_RESHAPE:

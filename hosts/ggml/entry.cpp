@@ -1,13 +1,17 @@
 // ggml_backend_init, the one symbol ggml looks for: checks that host and backend belong together, loads Winnow,
 // registers.
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <string_view>
 
 #include "backend.hpp"
 #include "device.hpp"
 #include "ggml_api.hpp"
+#include "kv_config.hpp"
 #include "threads.hpp"
 
 namespace winnow::ggml {
@@ -34,11 +38,24 @@ size_t write_report(char* text, size_t size) {
     return json.size();
 }
 
+// Under the name "winnow_ggml_set_kv": the configuration of the caches that are made from now on, as WINNOW_KV; "" or
+// NULL is in place. Returns 0, or, and nothing has changed, 1 with the reason in message.
+int set_kv(const char* config, char* message, size_t size) {
+    try {
+        set_kv_config(registration()->plugin, config ? config : "");
+        return 0;
+    } catch (const std::exception& error) {
+        if (message && size > 0) std::snprintf(message, size, "%s", error.what());
+        return 1;
+    }
+}
+
 void* get_proc_address(ggml_backend_reg_t, const char* name) {
     const std::string_view wanted = name;
     if (wanted == "ggml_backend_set_n_threads") return reinterpret_cast<void*>(set_n_threads);
     if (wanted == "ggml_backend_set_abort_callback") return reinterpret_cast<void*>(set_abort_callback);
     if (wanted == "winnow_ggml_report") return reinterpret_cast<void*>(write_report);
+    if (wanted == "winnow_ggml_set_kv") return reinterpret_cast<void*>(set_kv);
     return nullptr;
 }
 
@@ -68,13 +85,14 @@ ggml_backend_reg_t initialise(const void* caller) {
         return nullptr;
     }
     prepare_threads();
-    auto* made = new Registration;
+    auto made = std::make_unique<Registration>();
+    read_kv_config(made->plugin);
     make_device(*made, &reg);
-    set_registration(made);
     const winnow_device_info& device = made->plugin.device();
     log_line(GGML_LOG_LEVEL_INFO, "%s backend %s on %s (%s, driver %s), %s kernels", made->plugin.api().backend_name,
              made->plugin.api().backend_version, device.name, device.platform, device.driver_version,
              device.kernel_shape);
+    set_registration(made.release()); // for the life of the process
     return &reg;
 }
 

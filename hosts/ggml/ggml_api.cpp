@@ -35,6 +35,7 @@ bool find_ggml(const void* caller) {
     found &= look_up(library, "ggml_backend_buft_is_host", table.buft_is_host);
     found &= look_up(library, "ggml_nbytes", table.nbytes);
     found &= look_up(library, "ggml_get_type_traits", table.get_type_traits);
+    found &= look_up(library, "ggml_op_name", table.op_name);
     found &= look_up(library, "ggml_graph_n_nodes", table.graph_n_nodes);
     found &= look_up(library, "ggml_graph_node", table.graph_node);
     if (library) dlclose(library);

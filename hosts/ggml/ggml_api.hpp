@@ -16,6 +16,7 @@ struct GgmlApi {
     decltype(&ggml_backend_buft_is_host) buft_is_host = nullptr;
     decltype(&ggml_nbytes) nbytes = nullptr;
     decltype(&ggml_get_type_traits) get_type_traits = nullptr;
+    decltype(&ggml_op_name) op_name = nullptr;
     decltype(&ggml_graph_n_nodes) graph_n_nodes = nullptr;
     decltype(&ggml_graph_node) graph_node = nullptr;
     void (*log)(enum ggml_log_level level, const char* format, ...) = nullptr;

@@ -23,6 +23,7 @@ public:
     const char* message() const { return api_.context_message(context_); }
     winnow_device_info info() const;
     winnow_stats stats() const;
+    int threads() const { return threads_; }
     void set_threads(int threads) { threads_ = threads; }
 
 private:
@@ -46,6 +47,8 @@ public:
     // Whether the device would carry this out. May be called from any thread.
     bool supports(const winnow_sdpa_desc& desc) const;
     bool supports(const winnow_kv_append_desc& desc) const;
+    // Why there can be no cache like this; "" where there can.
+    std::string refusal(const winnow_cache_desc& desc) const;
 
 private:
     const winnow_api* api_ = nullptr;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "ggml_api.hpp"
+#include "json.hpp"
 
 namespace winnow::ggml {
 
@@ -23,24 +24,6 @@ const ggml_tensor* root(const ggml_tensor* tensor) {
             return tensor;
         }
     }
-}
-
-std::string quoted(const char* text) {
-    std::string out = "\"";
-    for (; *text; ++text) {
-        const auto c = static_cast<unsigned char>(*text);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += char(c);
-        } else if (c < 0x20) {
-            char escape[8];
-            std::snprintf(escape, sizeof escape, "\\u%04x", unsigned(c));
-            out += escape;
-        } else {
-            out += char(c);
-        }
-    }
-    return out + '"';
 }
 
 // Whole or not at all: readers see the old file or the new one.
@@ -90,9 +73,7 @@ void Counters::add(const Counters& other) {
     }
 }
 
-void Report::add(const Counters& counters, const winnow_stats& stats) {
-    const std::lock_guard lock(mutex_);
-    counters_.add(counters);
+void Report::add(const winnow_stats& stats) {
     stats_.sdpa_calls += stats.sdpa_calls;
     stats_.kv_append_calls += stats.kv_append_calls;
     stats_.rows_appended += stats.rows_appended;
@@ -100,8 +81,25 @@ void Report::add(const Counters& counters, const winnow_stats& stats) {
     stats_.programs_built += stats.programs_built;
     stats_.programs_loaded += stats.programs_loaded;
     stats_.host_copies += stats.host_copies;
+}
+
+void Report::write() const {
     const char* path = std::getenv("WINNOW_REPORT");
     if (path && *path) write_file(path, json_locked());
+}
+
+void Report::add(const Counters& counters, const winnow_stats& stats) {
+    const std::lock_guard lock(mutex_);
+    counters_.add(counters);
+    add(stats);
+    write();
+}
+
+void Report::add(const CacheFigures& figures, const winnow_stats& stats) {
+    const std::lock_guard lock(mutex_);
+    caches_.push_back(figures);
+    add(stats);
+    write();
 }
 
 std::string Report::json() {
@@ -143,7 +141,13 @@ std::string Report::json_locked() const {
                ", \"append_calls\": " + std::to_string(counts.append_calls) + "}";
         separator = ",\n";
     }
-    return out + "\n  }\n}\n";
+    out += "\n  },\n  \"caches\": [";
+    separator = "\n";
+    for (const CacheFigures& figures : caches_) {
+        out += separator + to_json(figures);
+        separator = ",\n";
+    }
+    return out + "\n  ]\n}\n";
 }
 
 } // namespace winnow::ggml

@@ -5,8 +5,10 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "ggml.h"
+#include "kv_figures.hpp"
 #include "winnow.h"
 
 namespace winnow::ggml {
@@ -54,10 +56,14 @@ public:
     // Adds what an instance did, and writes the report to the file named by the environment variable WINNOW_REPORT, if
     // set.
     void add(const Counters& counters, const winnow_stats& stats);
+    // A virtual cache at its end, and what its context did.
+    void add(const CacheFigures& figures, const winnow_stats& stats);
 
     std::string json();
 
 private:
+    void add(const winnow_stats& stats);
+    void write() const;
     std::string json_locked() const;
 
     const winnow_api& api_;
@@ -65,6 +71,7 @@ private:
     std::mutex mutex_;
     Counters counters_;
     winnow_stats stats_{};
+    std::vector<CacheFigures> caches_;
 };
 
 } // namespace winnow::ggml

@@ -1,0 +1,66 @@
+// The report's object for a cache, and the log's line.
+#include "kv_figures.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "json.hpp"
+
+namespace winnow::ggml {
+
+std::string to_json(const CacheFigures& figures) {
+    std::string out =
+        "    {\"name\": " + quoted(figures.name.c_str()) + ", \"config\": " + quoted(figures.config.c_str());
+    const auto number = [&](const char* key, uint64_t value) {
+        out += std::string(", \"") + key + "\": " + std::to_string(value);
+    };
+    number("layers", uint64_t(figures.layers));
+    number("kv_heads", uint64_t(figures.kv_heads));
+    number("streams", uint64_t(figures.streams));
+    number("cells", uint64_t(figures.cells));
+    number("tokens_seen", figures.tokens_seen);
+    number("evictions", figures.evictions);
+    number("missing", figures.missing);
+    number("flushes", figures.flushes);
+    number("steps", figures.steps);
+    number("tokens", figures.tokens);
+    number("live_slots", figures.live_slots);
+    number("bytes", figures.bytes);
+    number("k_bytes", figures.k_bytes);
+    number("v_bytes", figures.v_bytes);
+    number("dense_bytes", figures.dense_bytes);
+    number("slot_map_bytes", figures.slot_map_bytes);
+    number("importance_bytes", figures.importance_bytes);
+    number("state_bytes", figures.state_bytes);
+    number("original_bytes", figures.original_bytes);
+    number("budget_bytes", figures.budget_bytes);
+    number("peak_bytes", figures.peak_bytes);
+    number("full_bytes", figures.full_bytes);
+    out += ", \"live_of_layers\": [";
+    for (size_t i = 0; i < figures.live_of_layers.size(); ++i) {
+        out += (i > 0 ? ", " : "") + std::to_string(figures.live_of_layers[i]);
+    }
+    return out + "]}";
+}
+
+std::string to_text(const CacheFigures& figures) {
+    const auto heads = uint64_t(figures.layers * figures.kv_heads);
+    const auto& live = figures.live_of_layers;
+    const auto per_head = [&](uint64_t slots) {
+        return double(slots) / double(std::max<int64_t>(figures.kv_heads, 1));
+    };
+    char text[512];
+    std::snprintf(text, sizeof text,
+                  "%s and %lld layers in all (%s): %llu tokens seen; at its fullest %llu tokens, of which a head held "
+                  "%.1f (%.1f to %.1f by layer), in %.2f MiB of %.2f MiB reserved; %.1f evictions a head",
+                  figures.name.c_str(), static_cast<long long>(figures.layers), figures.config.c_str(),
+                  static_cast<unsigned long long>(figures.tokens_seen), static_cast<unsigned long long>(figures.tokens),
+                  double(figures.live_slots) / double(std::max<uint64_t>(heads, 1)),
+                  live.empty() ? 0.0 : per_head(*std::min_element(live.begin(), live.end())),
+                  live.empty() ? 0.0 : per_head(*std::max_element(live.begin(), live.end())),
+                  double(figures.bytes) / (1 << 20), double(figures.full_bytes) / (1 << 20),
+                  double(figures.evictions) / double(std::max<uint64_t>(heads, 1)));
+    return text;
+}
+
+} // namespace winnow::ggml

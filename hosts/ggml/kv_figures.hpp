@@ -1,0 +1,30 @@
+// What a virtual cache did, for the log and the report.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace winnow::ggml {
+
+struct CacheFigures {
+    std::string name;   // of its first tensor
+    std::string config; // canonical
+    int64_t layers = 0, kv_heads = 0, streams = 0, cells = 0;
+    // Over its life.
+    uint64_t tokens_seen = 0; // of the stream's records, all streams together
+    uint64_t evictions = 0, missing = 0, flushes = 0, steps = 0;
+    uint64_t peak_bytes = 0;
+    // When it held most.
+    uint64_t live_slots = 0; // over layers and KV heads
+    uint64_t tokens = 0;
+    uint64_t bytes = 0, original_bytes = 0, budget_bytes = 0, full_bytes = 0;
+    uint64_t k_bytes = 0, v_bytes = 0, dense_bytes = 0, slot_map_bytes = 0, importance_bytes = 0, state_bytes = 0;
+    std::vector<uint64_t> live_of_layers; // over KV heads and streams
+};
+
+std::string to_json(const CacheFigures& figures);
+// One line for the log.
+std::string to_text(const CacheFigures& figures);
+
+} // namespace winnow::ggml

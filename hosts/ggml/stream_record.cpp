@@ -1,0 +1,125 @@
+// Reading masks. -infinity hides a cell, whatever else stands there (ALiBi's distances) shows it.
+#include "stream_record.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace winnow::ggml {
+
+namespace {
+
+std::vector<CellRange> to_ranges(std::vector<int64_t> cells) {
+    std::sort(cells.begin(), cells.end());
+    std::vector<CellRange> ranges;
+    for (const int64_t cell : cells) {
+        if (!ranges.empty() && ranges.back().end >= cell)
+            ranges.back().end = cell + 1;
+        else
+            ranges.push_back({cell, cell + 1});
+    }
+    return ranges;
+}
+
+} // namespace
+
+MaskPlane::MaskPlane(const ggml_tensor* mask, int64_t plane)
+    : data_(static_cast<const char*>(mask->data) + size_t(plane % mask->ne[3]) * mask->nb[3]), row_bytes_(mask->nb[1]),
+      element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
+
+StreamRecord::StreamRecord(int64_t cells, bool is_alone, int64_t sinks)
+    : order_(size_t(cells), -1), is_anchored_(size_t(cells), false), is_alone_(is_alone), sinks_(sinks) {}
+
+void StreamRecord::clear() {
+    std::fill(order_.begin(), order_.end(), -1);
+    std::fill(is_anchored_.begin(), is_anchored_.end(), false);
+    next_ = held_ = 0;
+}
+
+void StreamRecord::copy(const StreamRecord& from) {
+    const int64_t tokens_seen = tokens_seen_;
+    *this = from;
+    tokens_seen_ = tokens_seen;
+}
+
+void StreamRecord::forget(int64_t cell) {
+    if (order_[size_t(cell)] >= 0) --held_;
+    order_[size_t(cell)] = -1;
+    is_anchored_[size_t(cell)] = false;
+}
+
+void StreamRecord::append(std::span<const int32_t> cells) {
+    for (const int32_t cell : cells) {
+        if (order_[size_t(cell)] < 0) ++held_;
+        order_[size_t(cell)] = next_++;
+    }
+    tokens_seen_ += int64_t(cells.size());
+}
+
+bool StreamRecord::sees_ahead(std::span<const int32_t> cells, const MaskPlane& mask) {
+    const auto count = int64_t(cells.size());
+    for (int64_t token = 0; token < count; ++token) {
+        for (int64_t later = token + 1; later < count; ++later) {
+            if (mask.sees(token, cells[size_t(later)])) return true;
+        }
+    }
+    return false;
+}
+
+// In a stream of one sequence: cells that neither the first nor the last token sees, unless they may only have left a
+// window, in front of all that is seen. Where nothing is seen, the sequence begins anew.
+void StreamRecord::find_unseen(std::span<const int32_t> cells, const MaskPlane& mask,
+                               std::vector<int64_t>& dead) const {
+    const int64_t last = int64_t(cells.size()) - 1;
+    std::vector<bool> is_coming(order_.size(), false);
+    for (const int32_t cell : cells) is_coming[size_t(cell)] = true;
+    std::vector<int64_t> unseen;
+    int64_t oldest = next_;
+    for (int64_t cell = 0; cell < std::min(mask.columns(), int64_t(order_.size())); ++cell) {
+        const int64_t order = order_[size_t(cell)];
+        if (order < 0 || is_coming[size_t(cell)]) continue;
+        if (mask.sees(0, cell) || mask.sees(last, cell))
+            oldest = std::min(oldest, order);
+        else
+            unseen.push_back(cell);
+    }
+    const bool is_new = oldest == next_;
+    std::copy_if(unseen.begin(), unseen.end(), std::back_inserter(dead),
+                 [&](int64_t cell) { return is_new || order_[size_t(cell)] > oldest; });
+}
+
+std::vector<int64_t> StreamRecord::find_first_tokens(std::span<const int32_t> cells, const MaskPlane& mask) const {
+    std::vector<int64_t> found;
+    for (size_t token = 0; token < cells.size(); ++token) {
+        if (next_ + int64_t(token) < sinks_) continue; // a sink of the stream itself
+        int64_t seen = 0;
+        for (int64_t cell = 0; cell < mask.columns() && seen <= sinks_; ++cell) seen += mask.sees(int64_t(token), cell);
+        if (seen <= sinks_) found.push_back(cells[token]);
+    }
+    return found;
+}
+
+StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const MaskPlane& mask) {
+    std::vector<int64_t> dead;
+    // The columns reach over all cells that are in use.
+    for (int64_t cell = mask.columns(); cell < int64_t(order_.size()); ++cell)
+        if (order_[size_t(cell)] >= 0) dead.push_back(cell);
+    if (is_alone_) find_unseen(cells, mask, dead);
+    for (const int32_t cell : cells)
+        if (is_anchored_[size_t(cell)]) dead.push_back(cell); // whose next token is no first one
+    for (const int64_t cell : dead) forget(cell);
+    const int64_t overwritten =
+        std::count_if(cells.begin(), cells.end(), [&](int32_t cell) { return order_[size_t(cell)] >= 0; });
+    Opening opening;
+    if (held_ == overwritten && next_ > 0) {
+        clear();
+        opening.dead.push_back({0, int64_t(order_.size())});
+    } else {
+        opening.dead = to_ranges(std::move(dead));
+    }
+    if (!is_alone_) opening.anchors = find_first_tokens(cells, mask);
+    append(cells);
+    for (const int64_t cell : opening.anchors) is_anchored_[size_t(cell)] = true;
+    return opening;
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,73 @@
+// What a host that names neither sequences nor removals tells all the same: the cells of one stream and the masks of
+// its tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ggml.h"
+
+namespace winnow::ggml {
+
+// A plane of an attention mask, f16 or f32: a row for each token, a column for each cell.
+class MaskPlane {
+public:
+    MaskPlane(const ggml_tensor* mask, int64_t plane);
+    int64_t columns() const { return columns_; }
+    bool sees(int64_t row, int64_t cell) const {
+        if (cell >= columns_) return false;
+        const char* at = data_ + size_t(row) * row_bytes_ + size_t(cell) * element_bytes_;
+        if (element_bytes_ == 2) return *reinterpret_cast<const uint16_t*>(at) != 0xfc00; // f16's -infinity
+        return *reinterpret_cast<const uint32_t*>(at) != 0xff800000;
+    }
+    const char* row(int64_t row) const { return data_ + size_t(row) * row_bytes_; }
+    size_t element_bytes() const { return element_bytes_; }
+
+private:
+    const char* data_;
+    size_t row_bytes_, element_bytes_;
+    int64_t columns_;
+};
+
+struct CellRange {
+    int64_t begin, end;
+};
+
+class StreamRecord {
+public:
+    // is_alone: the stream has one sequence, so that a cell that its newest tokens do not see is dead. sinks: how many
+    // first tokens of a sequence are to stay.
+    StreamRecord(int64_t cells, bool is_alone, int64_t sinks);
+
+    // What has to happen before the tokens of these cells are appended.
+    struct Opening {
+        std::vector<CellRange> dead;  // nobody will ask for the tokens in these cells
+        std::vector<int64_t> anchors; // cells of first tokens of sequences that begin now, in a stream with others
+    };
+    Opening open(std::span<const int32_t> cells, const MaskPlane& mask);
+    // Tokens that come without an attention.
+    void append(std::span<const int32_t> cells);
+
+    void clear();
+    void copy(const StreamRecord& from);                 // all but tokens_seen
+    int64_t tokens_seen() const { return tokens_seen_; } // since it was made
+
+    // Whether a token of the batch sees one that comes after it.
+    static bool sees_ahead(std::span<const int32_t> cells, const MaskPlane& mask);
+
+private:
+    void forget(int64_t cell);
+    void find_unseen(std::span<const int32_t> cells, const MaskPlane& mask, std::vector<int64_t>& dead) const;
+    std::vector<int64_t> find_first_tokens(std::span<const int32_t> cells, const MaskPlane& mask) const;
+
+    std::vector<int64_t> order_;    // of the token in each cell: how many came before it; -1 where there is none
+    std::vector<bool> is_anchored_; // by this record
+    bool is_alone_;
+    int64_t sinks_;
+    int64_t next_ = 0; // tokens since the stream was empty
+    int64_t held_ = 0; // cells with a token
+    int64_t tokens_seen_ = 0;
+};
+
+} // namespace winnow::ggml

@@ -1,0 +1,251 @@
+// Steps of a virtual cache: an attention of ggml's, and the rows that waited for it, plane by plane.
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "ggml_api.hpp"
+#include "virtual_cache.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->view_src ? tensor->view_src : tensor; }
+
+int64_t offset_in(const ggml_tensor* view, const ggml_tensor* root) {
+    return static_cast<const char*>(view->data) - static_cast<const char*>(root->data);
+}
+
+// Whether a view of keys or values has the root's cells and streams as they lie, beginning with element `skip` of a
+// row.
+bool is_whole_view(const ggml_tensor* view, const ggml_tensor* root, int64_t skip) {
+    const auto row = int64_t(root->nb[1]), stream = int64_t(root->nb[2]), element = int64_t(root->nb[0]);
+    return view->type == root->type && int64_t(view->nb[1]) == row && view->ne[1] <= root->ne[1] &&
+           (view->ne[3] == 1 || int64_t(view->nb[3]) == stream) &&
+           (offset_in(view, root) - skip * element) % stream == 0 &&
+           skip + (view->ne[2] - 1) * int64_t(view->nb[2]) / element + view->ne[0] <= root->ne[0];
+}
+
+// Plane `index` of the outermost axis.
+winnow_tensor plane_of(const winnow_tensor& all, int64_t index) {
+    winnow_tensor one = all;
+    one.data = static_cast<char*>(all.data) + (index % all.shape[0]) * all.stride[0];
+    one.shape[0] = 1;
+    return one;
+}
+
+winnow_tensor flat(uint32_t type, int64_t element_bytes, const void* data, int64_t count) {
+    winnow_tensor to{};
+    to.struct_size = sizeof to;
+    to.type = type;
+    to.data = const_cast<void*>(data);
+    for (int axis = 0; axis < 4; ++axis) {
+        to.shape[axis] = axis == 3 ? count : 1;
+        to.stride[axis] = axis == 3 ? element_bytes : count * element_bytes;
+    }
+    return to;
+}
+
+} // namespace
+
+void VirtualCache::check(const Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa) const {
+    const ggml_tensor *k = node->src[1], *v = node->src[2];
+    const ggml_tensor* v_root = layer.roots.v ? layer.roots.v : layer.roots.k;
+    if (root_of(v) != v_root || !is_whole_view(k, layer.roots.k, 0) || !is_whole_view(v, v_root, v_skip_) ||
+        k->ne[1] != v->ne[1] || k->ne[2] != v->ne[2] || k->ne[3] != v->ne[3]) {
+        throw std::runtime_error(std::string(node->name) + ": keys or values are other parts of " +
+                                 layer.roots.k->name + " than whole rows of cells from the first on");
+    }
+    if (sdpa.q->shape[1] != shape_.q_num_heads || sdpa.k->shape[1] != shape_.kv_num_heads ||
+        sdpa.k->shape[3] != shape_.head_size || sdpa.v->shape[3] != shape_.v_head_size) {
+        throw std::runtime_error(std::string(node->name) + ": " + std::to_string(sdpa.q->shape[1]) +
+                                 " query heads, keys and values of " + std::to_string(sdpa.k->shape[1]) + " heads of " +
+                                 std::to_string(sdpa.k->shape[3]) + " and " + std::to_string(sdpa.v->shape[3]) +
+                                 "; expected as in the first layer, " + std::to_string(shape_.q_num_heads) + ", " +
+                                 std::to_string(shape_.kv_num_heads) + ", " + std::to_string(shape_.head_size) +
+                                 " and " + std::to_string(shape_.v_head_size));
+    }
+    const ggml_tensor* mask = node->src[3];
+    if (!mask || mask->ne[2] != 1 || mask->ne[0] < k->ne[1] || (mask->ne[3] != 1 && mask->ne[3] != k->ne[3])) {
+        throw std::runtime_error(std::string(node->name) + ": expected a mask with a column for each cell");
+    }
+    if (node->src[0]->ne[3] != k->ne[3]) {
+        throw std::runtime_error(std::string(node->name) + ": queries of " + std::to_string(node->src[0]->ne[3]) +
+                                 " streams over keys of " + std::to_string(k->ne[3]));
+    }
+}
+
+bool VirtualCache::is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const {
+    if (layer.k->tokens() != planes * tokens) return false;
+    for (int64_t i = 0; i < planes * tokens; ++i) {
+        if (layer.k->stream_of(i) != first_stream + i / tokens) return false;
+    }
+    return true;
+}
+
+VirtualCache::Rows VirtualCache::rows_of(const Layer& layer, int64_t first, int64_t count) {
+    const std::vector<int32_t> cells = layer.k->cells(first, count);
+    if (layer.v && layer.v->cells(first, count) != cells) {
+        throw std::runtime_error(std::string(layer.roots.v->name) + ": values for other cells than the keys");
+    }
+    const char* bytes = reinterpret_cast<const char*>(cells.data());
+    staging_.emplace_back(bytes, bytes + cells.size() * sizeof(int32_t));
+    Rows rows;
+    rows.cells = flat(WINNOW_TYPE_I32, sizeof(int32_t), staging_.back().data(), count);
+    rows.k = layer.k->tensor(first, count, shape_.kv_num_heads, shape_.head_size, shape_.head_size, 0);
+    rows.v = layer.v
+                 ? layer.v->tensor(first, count, shape_.kv_num_heads, shape_.v_head_size, shape_.v_head_size, 0)
+                 : layer.k->tensor(first, count, shape_.kv_num_heads, shape_.v_head_size, shape_.head_size, v_skip_);
+    return rows;
+}
+
+// Whether the layer is the first that has the stream's new batch.
+bool VirtualCache::open(Layer& layer, int64_t number) {
+    Stream& stream = streams_[size_t(number)];
+    uint64_t& seen = layer.opened[size_t(number)];
+    const bool is_first = seen == stream.opened;
+    if (is_first) ++stream.opened;
+    seen = stream.opened;
+    return is_first;
+}
+
+void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t plane) {
+    Stream& stream = streams_[size_t(number)];
+    const MaskPlane view(mask, plane);
+    const StreamRecord::Opening opening = stream.record.open(cells, view);
+    for (const CellRange& range : opening.dead) {
+        expect(context_.api().cache_remove(cache_, number, range.begin, range.end));
+    }
+    if (!opening.anchors.empty()) {
+        expect(context_.api().cache_anchor(cache_, number, opening.anchors.data(), opening.anchors.size()));
+    }
+    stream.sees_ahead = StreamRecord::sees_ahead(cells, view);
+    stream.mask = nullptr;
+    if (mask->ne[0] >= figures_.cells) return;
+    stream.mask = mask->data;
+    widen_mask(stream.wide_mask, mask, plane, int64_t(cells.size()));
+}
+
+// Cells beyond the mask's columns are seen by nobody.
+void VirtualCache::widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t plane, int64_t tokens) const {
+    const MaskPlane view(mask, plane);
+    const size_t element = view.element_bytes(), row = size_t(figures_.cells) * element;
+    wide.resize(size_t(tokens) * row);
+    for (int64_t token = 0; token < tokens; ++token) {
+        char* to = &wide[size_t(token) * row];
+        const size_t known = size_t(view.columns()) * element;
+        std::memcpy(to, view.row(token), known);
+        if (element == 2)
+            std::fill(reinterpret_cast<uint16_t*>(to + known), reinterpret_cast<uint16_t*>(to + row), uint16_t(0xfc00));
+        else
+            std::fill(reinterpret_cast<uint32_t*>(to + known), reinterpret_cast<uint32_t*>(to + row), 0xff800000u);
+    }
+}
+
+void VirtualCache::attend_plane(Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa,
+                                const Plane& plane) {
+    const ggml_tensor* mask = node->src[3];
+    Stream& stream = streams_[size_t(plane.stream)];
+    winnow_cache_step_desc step{};
+    step.struct_size = sizeof step;
+    step.layer = number_of(layer);
+    step.sequence = plane.stream;
+    step.scale = sdpa.scale;
+    step.softcap = sdpa.softcap;
+    step.head_sink = sdpa.head_sink;
+    step.mask_slopes = sdpa.mask_slopes;
+    const winnow_tensor q = plane_of(*sdpa.q, plane.index), out = plane_of(*sdpa.out, plane.index);
+    step.q = &q;
+    step.out = &out;
+    Rows rows{};
+    if (layer.k) {
+        rows = rows_of(layer, plane.index * plane.tokens, plane.tokens);
+        const auto* cells = static_cast<const int32_t*>(rows.cells.data);
+        if (open(layer, plane.stream)) {
+            prepare(plane.stream, {cells, size_t(plane.tokens)}, mask, plane.index);
+        }
+        step.k = &rows.k;
+        step.v = &rows.v;
+        step.cells = &rows.cells;
+    }
+    winnow_tensor wide = plane_of(*sdpa.attn_mask, plane.index);
+    if (mask->ne[0] < figures_.cells) {
+        const void* data = stream.wide_mask.data();
+        if (!layer.k || stream.mask != mask->data) {
+            staging_.emplace_back();
+            widen_mask(staging_.back(), mask, plane.index, plane.tokens);
+            data = staging_.back().data();
+        }
+        const int64_t element = int64_t(mask->nb[0]);
+        wide = flat(wide.type, element, data, figures_.cells);
+        wide.shape[2] = plane.tokens;
+        wide.stride[0] = wide.stride[1] = plane.tokens * figures_.cells * element;
+    }
+    step.attn_mask = &wide;
+    if (step.k && stream.sees_ahead) { // all of them have to be there before the first attends
+        winnow_cache_step_desc append{};
+        append.struct_size = sizeof append;
+        append.layer = step.layer;
+        append.sequence = step.sequence;
+        append.k = step.k;
+        append.v = step.v;
+        append.cells = step.cells;
+        expect(context_.api().cache_step(cache_, &append, nullptr));
+        step.k = step.v = step.cells = nullptr;
+    }
+    expect(context_.api().cache_step(cache_, &step, nullptr));
+}
+
+void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {
+    const ggml_tensor* k = node->src[1];
+    Layer& layer = layers_[layer_of_.at(root_of(k))];
+    if (!cache_) {
+        if (!layer.roots.v) v_skip_ = offset_in(node->src[2], k) / int64_t(k->nb[0]);
+        create(sdpa.desc());
+    }
+    check(layer, node, sdpa.desc());
+    if (layer.waits() && !layer.is_whole()) {
+        throw std::runtime_error(std::string(node->name) + ": keys without values, or values without keys");
+    }
+    const int64_t first = offset_in(k, layer.roots.k) / int64_t(layer.roots.k->nb[2]);
+    const int64_t planes = k->ne[3], tokens = node->src[0]->ne[1];
+    if (layer.k && !is_aligned(layer, first, planes, tokens)) append_all(layer, counters);
+    // The allocator of the graph may have given the rows' memory, which is read, to the result.
+    if (layer.k && layer.k->overlaps(node)) layer.k->detach();
+    if (layer.v && layer.v->overlaps(node)) layer.v->detach();
+    for (int64_t i = 0; i < planes; ++i) attend_plane(layer, node, sdpa.desc(), {i, first + i, tokens});
+    counters.count_attention(node);
+    if (layer.k) finish_rows(layer, counters);
+}
+
+void VirtualCache::finish_rows(Layer& layer, Counters& counters) {
+    counters.count_append(layer.k->root(), layer.v ? layer.v->root() : nullptr);
+    staging_.push_back(layer.k->take());
+    if (layer.v) staging_.push_back(layer.v->take());
+    layer.k.reset();
+    layer.v.reset();
+}
+
+void VirtualCache::append_all(Layer& layer, Counters& counters) {
+    const WaitingRows& keys = *layer.k;
+    std::map<int64_t, std::vector<int32_t>> cells; // of each stream
+    for (int64_t i = 0; i < keys.tokens(); ++i) cells[keys.stream_of(i)].push_back(keys.cells(i, 1).front());
+    for (const auto& [stream, its] : cells) {
+        if (open(layer, stream)) streams_[size_t(stream)].record.append(its);
+    }
+    for (int64_t first = 0, end = 0; first < keys.tokens(); first = end) {
+        while (end < keys.tokens() && keys.stream_of(end) == keys.stream_of(first)) ++end;
+        const Rows rows = rows_of(layer, first, end - first);
+        winnow_cache_step_desc step{};
+        step.struct_size = sizeof step;
+        step.layer = number_of(layer);
+        step.sequence = keys.stream_of(first);
+        step.k = &rows.k;
+        step.v = &rows.v;
+        step.cells = &rows.cells;
+        expect(context_.api().cache_step(cache_, &step, nullptr));
+    }
+    finish_rows(layer, counters);
+}
+
+} // namespace winnow::ggml

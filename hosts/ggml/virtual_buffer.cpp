@@ -1,0 +1,204 @@
+// Reserving memory, telling cache tensors by their names, and what ggml asks a buffer about them.
+#include "virtual_buffer.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <string_view>
+#include <sys/mman.h>
+#include <tuple>
+
+#include "ggml_api.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+constexpr size_t page = 4096;
+
+// What llama.cpp calls a layer's keys or values, "cache_k_l7": a tag may stand before the letter.
+struct Name {
+    std::string tag;
+    char letter = 0; // k or v
+    int64_t layer = 0;
+    explicit Name(std::string_view text) {
+        constexpr std::string_view prefix = "cache_";
+        const size_t mark = text.rfind("_l");
+        if (text.substr(0, prefix.size()) != prefix || mark == std::string_view::npos || mark <= prefix.size()) return;
+        const std::string_view digits = text.substr(mark + 2);
+        if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return;
+        if (text[mark - 1] != 'k' && text[mark - 1] != 'v') return;
+        letter = text[mark - 1];
+        tag = text.substr(prefix.size(), mark - 1 - prefix.size());
+        layer = std::strtoll(digits.data(), nullptr, 10);
+    }
+};
+
+size_t rounded(size_t size) { return (std::max<size_t>(size, 1) + page - 1) / page * page; }
+
+const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->view_src ? tensor->view_src : tensor; }
+
+} // namespace
+
+VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, std::string config, size_t size)
+    : api_(api), report_(report), config_(std::move(config)), size_(rounded(size)) {
+    void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("cannot reserve " + std::to_string(size) + " bytes");
+    base_ = static_cast<char*>(memory);
+}
+
+VirtualBuffer::~VirtualBuffer() {
+    try {
+        if (context_) finish();
+        winnow_stats stats = context_ ? context_->stats() : winnow_stats{};
+        for (const auto& cache : caches_) {
+            const std::optional<CacheFigures> figures = cache->figures();
+            if (!figures) continue;
+            log_line(GGML_LOG_LEVEL_INFO, "%s", to_text(*figures).c_str());
+            report_.add(*figures, stats);
+            stats = {}; // of all of them together
+        }
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "no report of a cache: %s", error.what());
+    }
+    caches_.clear(); // before their context
+    munmap(base_, size_);
+}
+
+void VirtualBuffer::add(ggml_tensor* tensor) {
+    if (tensor->view_src || tensor->op != GGML_OP_NONE || !Name(tensor->name).letter) return;
+    if (!roots_.insert(tensor).second) return;
+    // Who reads it all the same is stopped, rather than given zeros.
+    char* const begin = static_cast<char*>(tensor->data);
+    char* const end = begin + ggml().nbytes(tensor);
+    const auto touches = [&](const ggml_tensor* other) {
+        const char* its_end = static_cast<const char*>(other->data) + ggml().nbytes(other);
+        return other != tensor && its_end <= begin && begin - its_end < ptrdiff_t(page);
+    };
+    const size_t offset = size_t(begin - base_);
+    const bool shares_page = std::any_of(roots_.begin(), roots_.end(), touches);
+    const size_t first = shares_page ? offset / page * page : rounded(offset);
+    const size_t last = size_t(end - base_) / page * page;
+    if (first < last) mprotect(base_ + first, last - first, PROT_NONE);
+}
+
+void VirtualBuffer::group() {
+    // By tag and layer the two tensors; by shape the layers, in the order of their numbers.
+    std::map<std::pair<std::string, int64_t>, LayerRoots> layers;
+    for (const ggml_tensor* root : roots_) {
+        const Name name(root->name);
+        LayerRoots& layer = layers[{name.tag, name.layer}];
+        (name.letter == 'k' ? layer.k : layer.v) = root;
+    }
+    std::map<std::tuple<std::string, int64_t, int64_t, int64_t, int64_t>, std::vector<LayerRoots>> shapes;
+    for (const auto& [key, layer] : layers) {
+        if (!layer.k) throw std::runtime_error(std::string(layer.v->name) + " has no keys beside it");
+        const ggml_tensor* k = layer.k;
+        shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
+    }
+    for (const auto& [shape, its] : shapes) caches_.push_back(std::make_unique<VirtualCache>(context(), config_, its));
+}
+
+Context& VirtualBuffer::context() {
+    if (!context_) context_.emplace(api_);
+    return *context_;
+}
+
+VirtualCache& VirtualBuffer::cache(const ggml_tensor* root) {
+    if (!spoiled_.empty()) throw std::runtime_error(spoiled_);
+    if (!copied_.roots.empty()) {
+        throw std::runtime_error("of stream " + std::to_string(copied_.from) + " only " +
+                                 std::to_string(copied_.roots.size()) + " of " + std::to_string(roots_.size()) +
+                                 " cache tensors were copied to stream " + std::to_string(copied_.to));
+    }
+    if (caches_.empty()) group();
+    for (const auto& cache : caches_) {
+        if (cache->has(root)) return *cache;
+    }
+    throw std::runtime_error(std::string(root->name) + " came after the first attention");
+}
+
+void VirtualBuffer::end_graph(Counters& counters) {
+    for (const auto& cache : caches_) cache->end_graph(counters);
+}
+
+void VirtualBuffer::finish() {
+    if (context_ && api_.finish(context_->get()) != WINNOW_OK) throw std::runtime_error(context_->message());
+    for (const auto& cache : caches_) cache->release();
+}
+
+void VirtualBuffer::forget_waiting() {
+    for (const auto& cache : caches_) cache->forget_waiting();
+}
+
+void VirtualBuffer::spoil(const std::string& reason) {
+    if (spoiled_.empty()) spoiled_ = reason;
+}
+
+void VirtualBuffer::clear(uint8_t value) {
+    for (const auto& cache : caches_) cache->clear();
+    spoiled_.clear();
+    copied_ = {};
+    std::vector<const ggml_tensor*> roots(roots_.begin(), roots_.end());
+    std::sort(roots.begin(), roots.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
+    char* at = base_;
+    for (const ggml_tensor* root : roots) {
+        std::memset(at, value, size_t(static_cast<char*>(root->data) - at));
+        at = static_cast<char*>(root->data) + ggml().nbytes(root);
+    }
+    std::memset(at, value, size_t(base_ + size_ - at));
+}
+
+void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset, size_t size) {
+    if (!has_root(root_of(tensor))) {
+        std::memset(static_cast<char*>(tensor->data) + offset, value, size);
+    } else if (value != 0) { // with 0 llama.cpp wipes cells that it has given up
+        spoil(std::string(tensor->name) + " was filled with " + std::to_string(value) + ", which WINNOW_KV cannot do");
+    }
+}
+
+void VirtualBuffer::read(const ggml_tensor* tensor, void* data, size_t offset, size_t size) {
+    if (!has_root(root_of(tensor))) {
+        std::memcpy(data, static_cast<const char*>(tensor->data) + offset, size);
+        return;
+    }
+    std::memset(data, 0xff, size); // NaN in f16 and bf16
+    throw std::runtime_error(std::string(tensor->name) +
+                             " was read, as for saving a state; with WINNOW_KV there are only NaN to give");
+}
+
+void VirtualBuffer::write(const ggml_tensor* tensor, const void* data, size_t offset, size_t size) {
+    if (has_root(root_of(tensor)))
+        write_virtual(tensor, data, offset, size);
+    else
+        std::memcpy(static_cast<char*>(tensor->data) + offset, data, size);
+}
+
+void VirtualBuffer::write_virtual(const ggml_tensor* tensor, const void* data, size_t offset, size_t size) {
+    const ggml_tensor* root = root_of(tensor);
+    const auto* begin = static_cast<const char*>(root->data);
+    const auto* from = static_cast<const char*>(data);
+    const size_t stream = root->nb[2];
+    const size_t target = size_t(static_cast<const char*>(tensor->data) - begin) + offset;
+    const bool is_own = from >= begin && from < begin + ggml().nbytes(root);
+    if (is_own && size == stream && target % stream == 0 && size_t(from - begin) % stream == 0) {
+        copy_stream(root, int64_t(size_t(from - begin) / stream), int64_t(target / stream));
+        return;
+    }
+    throw std::runtime_error(std::string(tensor->name) +
+                             " was written, as for restoring a state, which WINNOW_KV cannot do");
+}
+
+void VirtualBuffer::copy_stream(const ggml_tensor* root, int64_t from, int64_t to) {
+    const bool goes_on = copied_.from == from && copied_.to == to && copied_.roots.count(root) == 0;
+    if (copied_.roots.empty() || !goes_on) {
+        for (const auto& cache : caches_) cache->copy_stream(from, to);
+        copied_ = {from, to, {}};
+    }
+    copied_.roots.insert(root);
+    if (copied_.roots.size() == roots_.size()) copied_.roots.clear();
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,161 @@
+// What a virtual cache holds and for how long: layers, streams, figures. virtual_attend.cpp has its steps.
+#include "virtual_cache.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "ggml_api.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+int64_t sinks_of(const std::string& config) {
+    constexpr int64_t usual = 4; // docs/policies.md
+    const size_t at = config.find("sink=");
+    return at == std::string::npos ? usual : std::strtoll(config.c_str() + at + 5, nullptr, 10);
+}
+
+} // namespace
+
+VirtualCache::VirtualCache(Context& context, std::string config, const std::vector<LayerRoots>& layers)
+    : context_(context), config_(std::move(config)) {
+    const ggml_tensor* first = layers.front().k;
+    for (const LayerRoots& roots : layers) {
+        layer_of_[roots.k] = layers_.size();
+        if (roots.v) layer_of_[roots.v] = layers_.size();
+        layers_.push_back({.roots = roots, .k = {}, .v = {}, .opened = std::vector<uint64_t>(size_t(first->ne[2]), 0)});
+    }
+    figures_.name = first->name;
+    figures_.layers = int64_t(layers.size());
+    figures_.cells = first->ne[1];
+    figures_.streams = first->ne[2];
+}
+
+VirtualCache::~VirtualCache() { context_.api().cache_destroy(cache_); }
+
+void VirtualCache::expect(int32_t status) const {
+    if (status != WINNOW_OK) throw std::runtime_error(figures_.name + ": " + context_.message());
+}
+
+void VirtualCache::create(const winnow_sdpa_desc& sdpa) {
+    winnow_cache_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.config = config_.c_str();
+    desc.layers = figures_.layers;
+    desc.q_num_heads = sdpa.q->shape[1];
+    desc.kv_num_heads = sdpa.k->shape[1];
+    desc.head_size = sdpa.k->shape[3];
+    desc.v_head_size = sdpa.v->shape[3];
+    desc.context = figures_.cells;
+    desc.max_sequences = figures_.streams;
+    desc.cells = figures_.cells;
+    expect(context_.api().cache_create(context_.get(), &desc, &cache_));
+    shape_ = desc;
+    char config[512] = "";
+    size_t size = sizeof config;
+    expect(context_.api().cache_get_config(cache_, config, &size));
+    figures_.config = config;
+    figures_.kv_heads = desc.kv_num_heads;
+    for (int64_t i = 0; i < figures_.streams; ++i) {
+        streams_.emplace_back(StreamRecord(figures_.cells, figures_.streams > 1, sinks_of(figures_.config)));
+    }
+}
+
+void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters) {
+    if (root->type != GGML_TYPE_F16 && root->type != GGML_TYPE_BF16) {
+        throw std::runtime_error(
+            std::string(root->name) + " is of type " + ggml().get_type_traits(root->type)->type_name +
+            "; with WINNOW_KV, which says how keys and values are stored, expected f16 or bf16 (no "
+            "-ctk and -ctv)");
+    }
+    Layer& layer = layers_[layer_of_.at(root)];
+    std::optional<WaitingRows>& rows = root == layer.roots.k ? layer.k : layer.v;
+    if (rows && layer.is_whole() && cache_) append_all(layer, counters);
+    if (rows) {
+        throw std::runtime_error(std::string(root->name) + " is written twice before an attention over it");
+    }
+    rows.emplace(root, node);
+}
+
+void VirtualCache::end_graph(Counters& counters) {
+    for (Layer& layer : layers_) {
+        if (!layer.waits()) continue;
+        if (cache_ && layer.is_whole()) {
+            append_all(layer, counters);
+            continue;
+        }
+        if (layer.k) layer.k->detach();
+        if (layer.v) layer.v->detach();
+    }
+}
+
+void VirtualCache::forget_waiting() {
+    for (Layer& layer : layers_) {
+        layer.k.reset();
+        layer.v.reset();
+    }
+}
+
+void VirtualCache::clear() {
+    forget_waiting();
+    if (!cache_) return;
+    note_figures();
+    expect(context_.api().cache_reset(cache_));
+    for (Stream& stream : streams_) stream.record.clear();
+}
+
+void VirtualCache::copy_stream(int64_t from, int64_t to) {
+    if (!cache_) return; // nothing to copy
+    expect(context_.api().cache_copy(cache_, from, to));
+    streams_[size_t(to)].record.copy(streams_[size_t(from)].record);
+}
+
+// Adds what the cache did since it was made or reset, and keeps what it holds where that is the most so far.
+void VirtualCache::note_figures() {
+    winnow_cache_stats now{};
+    now.struct_size = sizeof now;
+    expect(context_.api().cache_stats(cache_, &now));
+    figures_.evictions += now.evictions;
+    figures_.missing += now.missing;
+    figures_.flushes += now.flushes;
+    figures_.steps += now.steps;
+    figures_.peak_bytes = std::max(figures_.peak_bytes, now.peak_bytes);
+    if (now.live_slots < figures_.live_slots || now.live_slots == 0) return;
+    figures_.live_slots = now.live_slots;
+    figures_.tokens = now.tokens;
+    figures_.bytes = now.bytes;
+    figures_.original_bytes = now.original_bytes;
+    figures_.budget_bytes = now.budget_bytes;
+    figures_.k_bytes = now.k_bytes;
+    figures_.v_bytes = now.v_bytes;
+    figures_.dense_bytes = now.dense_k_bytes + now.dense_v_bytes;
+    figures_.slot_map_bytes = now.slot_map_bytes;
+    figures_.importance_bytes = now.importance_bytes;
+    figures_.state_bytes = now.state_bytes;
+    figures_.live_of_layers.assign(layers_.size(), 0);
+    for (int64_t layer = 0; layer < figures_.layers; ++layer) {
+        for (int64_t stream = 0; stream < figures_.streams; ++stream) {
+            for (int64_t head = 0; head < figures_.kv_heads; ++head) {
+                uint64_t count = 0;
+                expect(context_.api().cache_positions(cache_, stream, layer, head, nullptr, 0, &count));
+                figures_.live_of_layers[size_t(layer)] += count;
+            }
+        }
+    }
+}
+
+std::optional<CacheFigures> VirtualCache::figures() {
+    if (!cache_) return std::nullopt;
+    note_figures();
+    figures_.tokens_seen = 0;
+    for (const Stream& stream : streams_) figures_.tokens_seen += uint64_t(stream.record.tokens_seen());
+    figures_.full_bytes = 0;
+    for (const Layer& layer : layers_) {
+        figures_.full_bytes += ggml().nbytes(layer.roots.k) + (layer.roots.v ? ggml().nbytes(layer.roots.v) : 0);
+    }
+    return figures_;
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,108 @@
+// A Winnow cache in the place of llama.cpp's cache tensors of one shape.
+//
+// A SET_ROWS waits for the attention over the same tensors, and both go down as one step. The tensors' streams are the
+// cache's sequences.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ggml.h"
+#include "kv_figures.hpp"
+#include "plugin.hpp"
+#include "report.hpp"
+#include "stream_record.hpp"
+#include "translate.hpp"
+#include "waiting_rows.hpp"
+
+namespace winnow::ggml {
+
+// The tensors of a layer. Without v the values are a part of the keys (MLA).
+struct LayerRoots {
+    const ggml_tensor* k = nullptr;
+    const ggml_tensor* v = nullptr;
+};
+
+// Functions throw std::runtime_error with the reason.
+class VirtualCache {
+public:
+    // Layers of one shape, in the order of the model. The cache is made when the first attention tells its heads.
+    VirtualCache(Context& context, std::string config, const std::vector<LayerRoots>& layers);
+    ~VirtualCache();
+    VirtualCache(const VirtualCache&) = delete;
+    VirtualCache& operator=(const VirtualCache&) = delete;
+
+    bool has(const ggml_tensor* root) const { return layer_of_.count(root) != 0; }
+
+    void set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters);
+    void attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters);
+    // What waits is appended, or, without its other half, copied: the graph's memory changes after it.
+    void end_graph(Counters& counters);
+    // What was enqueued is done.
+    void release() { staging_.clear(); }
+    // After a failure.
+    void forget_waiting();
+
+    void clear();
+    void copy_stream(int64_t from, int64_t to);
+
+    // Of all that was, with what it held when it was fullest; nothing where no attention came.
+    std::optional<CacheFigures> figures();
+
+private:
+    struct Layer {
+        LayerRoots roots;
+        std::optional<WaitingRows> k, v;
+        std::vector<uint64_t> opened; // for each stream the newest batch that this layer has
+        bool waits() const { return k || v; }
+        bool is_whole() const { return k && (v || !roots.v); }
+    };
+    struct Stream {
+        explicit Stream(StreamRecord made) : record(std::move(made)) {}
+        StreamRecord record;
+        uint64_t opened = 0; // batches
+        bool sees_ahead = false;
+        const void* mask = nullptr;  // the newest batch's,
+        std::vector<char> wide_mask; // with a column for each cell
+    };
+    // An attention over one plane of the node's tensors.
+    struct Plane {
+        int64_t index, stream, tokens;
+    };
+
+    void create(const winnow_sdpa_desc& sdpa);
+    void check(const Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa) const;
+    bool is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const;
+    void append_all(Layer& layer, Counters& counters);
+    void attend_plane(Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Plane& plane);
+    bool open(Layer& layer, int64_t stream);
+    void prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t plane);
+    void widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t plane, int64_t tokens) const;
+    void finish_rows(Layer& layer, Counters& counters);
+    int64_t number_of(const Layer& layer) const { return &layer - layers_.data(); }
+    void expect(int32_t status) const;
+    void note_figures();
+
+    // Rows of a layer as a step takes them, and what it points to.
+    struct Rows {
+        winnow_tensor k, v, cells;
+    };
+    Rows rows_of(const Layer& layer, int64_t first, int64_t count);
+
+    Context& context_;
+    std::string config_;
+    std::vector<Layer> layers_;
+    std::map<const ggml_tensor*, size_t> layer_of_;
+    winnow_cache* cache_ = nullptr;
+    winnow_cache_desc shape_{};
+    int64_t v_skip_ = 0; // where a head's values begin, in elements; with MLA in the keys
+    std::vector<Stream> streams_;
+    std::vector<std::vector<char>> staging_; // what running steps read
+    CacheFigures figures_;
+};
+
+} // namespace winnow::ggml
