@@ -525,7 +525,8 @@ typedef struct winnow_api {
 
     /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later. */
     int32_t (*cache_reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
-    /* Takes back all tokens of a sequence from position `length` on, in every layer. What was given up stays so. */
+    /* Takes back all tokens of a sequence from position `length` on, in every layer; the next token of a layer that was
+     * longer has position `length`, also where none is left before it. What was given up stays so. */
     int32_t (*cache_truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
     /* Forgets the tokens with positions in [begin, end), every one from begin on where end is -1; the others keep
      * their positions. All of them: the sequence is as new, and its memory is given back. In cell mode: cells. */

@@ -107,7 +107,7 @@ void truncate(CacheState& cache, int64_t number, int64_t length) {
         edit(cache, layer, SlotEdit::Action::free, {length, no_end});
         if (layer.record.truncate(length)) compact(cache, sequence, static_cast<int64_t>(i));
     }
-    if (is_empty(sequence) && sequence.reserved == 0) drop(cache, sequence);
+    if (length == 0 && sequence.reserved == 0) drop(cache, sequence);
 }
 
 void remove(CacheState& cache, int64_t number, int64_t begin, int64_t end) {

@@ -54,20 +54,21 @@ std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
         drop(layer, length, INT64_MAX);
         if (is_moved) compact(layer);
     }
-    if (is_empty(sequence)) forget(sequence);
+    if (length == 0) forget(sequence);
     return look();
 }
 
 std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
     if (host_.api().cache_remove(host_.get(), sequence, begin, end) != WINNOW_OK) return failed(host_, "cache_remove");
     OracleSequence& all = sequences_[size_t(sequence)];
+    const bool had_tokens = !is_empty(sequence);
     for (OracleLayer& layer : all.layers) {
         const bool is_moved = reaches_body(layer, begin, end < 0 ? INT64_MAX : end);
         drop(layer, begin, end < 0 ? INT64_MAX : end);
         if (is_moved || setup_.ring == 0) compact(layer);
     }
     std::erase_if(all.anchors, [&](int64_t each) { return each >= begin && (end < 0 || each < end); });
-    if (is_empty(sequence)) all = empty_sequence();
+    if (is_empty(sequence) && (had_tokens || begin == 0)) all = empty_sequence();
     return look();
 }
 
@@ -76,7 +77,7 @@ bool CacheOracle::is_empty(int64_t sequence) const {
     return std::all_of(layers.begin(), layers.end(), [](const OracleLayer& each) { return each.original.empty(); });
 }
 
-// A sequence without tokens is as new, but for its anchors and where memory is reserved for it.
+// A sequence that is taken back to its beginning is as new, but for its anchors and the memory reserved for it.
 void CacheOracle::forget(int64_t sequence) {
     OracleSequence& all = sequences_[size_t(sequence)];
     if (!all.is_reserved) all.layers = empty_sequence().layers;

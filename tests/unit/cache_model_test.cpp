@@ -188,7 +188,8 @@ private:
             for (auto& head : layer.heads) erase_range(head, length, limit());
             layer.next = std::min(layer.next, length);
         }
-        renew_if_empty(sequence);
+        // As new, but for anchors: those of tokens still to come. To another length, that length stays.
+        if (length == 0) at(sequence).layers = ModelSequence().layers;
     }
 
     void remove(int64_t sequence) {
@@ -205,11 +206,6 @@ private:
         std::erase_if(at(sequence).anchors,
                       [&](int64_t anchor) { return anchor >= begin && (end == -1 || anchor < end); });
         if (at(sequence).is_empty() && !(was_empty && begin > 0)) at(sequence) = {};
-    }
-
-    void renew_if_empty(int64_t sequence) { // tokens still to come may have anchors
-        if (!at(sequence).is_empty()) return;
-        at(sequence).layers = ModelSequence().layers;
     }
 
     void shift(int64_t sequence) {

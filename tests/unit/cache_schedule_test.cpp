@@ -113,6 +113,24 @@ TEST(cache_schedule, without_a_ring_tokens_go_into_listed_slots) {
     EXPECT_EQ(f.device.flushes.size(), 1u);
 }
 
+TEST(cache_schedule, a_length_without_tokens_stays) {
+    for (const char* config : {"h2o:k=f32,v=f32,budget=100", "h2o:k=f32,v=f32,budget=100,ring=0,sink=0"}) {
+        Fixture f(config);
+        f.step(0, 10);
+        f.cache.remove(0, 0, 6);
+        f.cache.truncate(0, 6);
+        EXPECT_TRUE(f.cache.positions(0, 0, 0).empty());
+        f.step(0, 2);
+        EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{6, 7})) << config;
+        f.cache.truncate(0, 0);
+        winnow_cache_stats stats{};
+        f.cache.stats(stats);
+        EXPECT_EQ(stats.bytes, 0u);
+        f.step(0, 1);
+        EXPECT_EQ(f.cache.positions(0, 0, 0), std::vector<int32_t>{0}) << config;
+    }
+}
+
 TEST(cache_schedule, the_last_rows_of_a_context_stay_where_they_are) {
     Fixture f("none:k=f32,v=f32");
     int64_t moved = 0;
