@@ -42,11 +42,23 @@ int32_t on_cache(winnow_cache* cache, const char* function, Body&& body) noexcep
     return on_context(context_of(cache), [&] { named(function, [&] { body(*cache->cache); }); });
 }
 
-// The first `capacity` of the values, and how many there are.
-template <class T>
-void store_values(const std::vector<T>& values, T* out, uint64_t capacity, uint64_t& count) {
-    std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), out);
-    count = values.size();
+// Of a head's tokens what `look` finds: the first `capacity` of the values, and how many there are.
+struct HeadOf {
+    int64_t sequence, layer, head;
+};
+template <class T, class Look>
+int32_t look_at_head(winnow_cache* cache, const char* function, const HeadOf& of, const char* name, T* out,
+                     uint64_t capacity, uint64_t* count, Look look) noexcept {
+    return on_cache(cache, function, [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", of.sequence);
+        expect_layer(*cache, of.layer);
+        expect_head(*cache, of.head);
+        uint64_t& found = checked(count, "count");
+        if (capacity > 0) checked(out, name);
+        const std::vector<T> values = (inside.*look)(of.sequence, of.layer, of.head);
+        std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), out);
+        found = values.size();
+    });
 }
 
 const char* checked_path(const char* path) {
@@ -86,7 +98,7 @@ int32_t cache_estimate(winnow_context* context, const winnow_cache_desc* desc, i
         const cache::CacheRequest request = to_cache_request(desc);
         expect_tokens(request, "tokens", tokens);
         winnow_cache_stats value{};
-        of_config([&] { value = cache::estimate(*context->device, request, tokens); });
+        of_config([&] { value = cache::estimate(request, tokens); });
         write_struct(stats, value, "stats");
     };
     return with_message(message, message_size, [&] { named("cache_estimate", estimate); });
@@ -118,7 +130,7 @@ int32_t cache_truncate(winnow_cache* cache, int64_t sequence, int64_t length) {
 int32_t cache_remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
     return on_cache(cache, "cache_remove", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
-        expect_range(begin, end);
+        expect_range(*cache, begin, end);
         inside.remove(sequence, begin, end);
     });
 }
@@ -127,16 +139,15 @@ int32_t cache_copy(winnow_cache* cache, int64_t from, int64_t to) {
     return on_cache(cache, "cache_copy", [&](cache::Cache& inside) {
         expect_sequence(*cache, "from", from);
         expect_sequence(*cache, "to", to);
-        if (from != to) inside.copy(from, to);
+        inside.copy(from, to);
     });
 }
 
 int32_t cache_shift(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
     return on_cache(cache, "cache_shift", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
-        expect_range(begin, end);
+        expect_range(*cache, begin, end);
         expect_delta(delta);
-        if (cache->request.cells != 0) invalid("the cache has cells, expected one that counts positions");
         inside.shift(sequence, begin, end, delta);
     });
 }
@@ -163,26 +174,14 @@ int32_t cache_stats(winnow_cache* cache, winnow_cache_stats* stats) {
 
 int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* positions,
                         uint64_t capacity, uint64_t* count) {
-    return on_cache(cache, "cache_positions", [&](cache::Cache& inside) {
-        expect_sequence(*cache, "sequence", sequence);
-        expect_layer(*cache, layer);
-        expect_head(*cache, head);
-        uint64_t& out = checked(count, "count");
-        if (capacity > 0) checked(positions, "positions");
-        store_values(inside.positions(sequence, layer, head), positions, capacity, out);
-    });
+    return look_at_head(cache, "cache_positions", {sequence, layer, head}, "positions", positions, capacity, count,
+                        &cache::Cache::positions);
 }
 
 int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, float* importance,
                          uint64_t capacity, uint64_t* count) {
-    return on_cache(cache, "cache_importance", [&](cache::Cache& inside) {
-        expect_sequence(*cache, "sequence", sequence);
-        expect_layer(*cache, layer);
-        expect_head(*cache, head);
-        uint64_t& out = checked(count, "count");
-        if (capacity > 0) checked(importance, "importance");
-        store_values(inside.importance(sequence, layer, head), importance, capacity, out);
-    });
+    return look_at_head(cache, "cache_importance", {sequence, layer, head}, "importance", importance, capacity, count,
+                        &cache::Cache::importance);
 }
 
 int32_t cache_set_config(winnow_cache* cache, const char* config) {
@@ -204,7 +203,8 @@ int32_t cache_get_config(winnow_cache* cache, char* config, size_t* size) {
 int32_t cache_set_pressure(winnow_cache* cache, double pressure) {
     return on_cache(cache, "cache_set_pressure", [&](cache::Cache& inside) {
         if (std::isnan(pressure) || pressure > 1) {
-            invalid("pressure is " + std::to_string(pressure) + ", expected 0 to 1, or less for /proc's");
+            invalid("pressure is " + std::to_string(pressure) +
+                    ", expected 0 to 1, or a negative number for the machine's");
         }
         inside.set_pressure(pressure);
     });

@@ -21,6 +21,11 @@ void expect_count(const char* name, int64_t value, int64_t most, int64_t least =
             std::to_string(most));
 }
 
+// Of tokens that a sequence can have at a time: positions of the context, or cells.
+int64_t most_numbers(const cache::CacheRequest& request) {
+    return request.cells != 0 ? request.cells : request.shape.context;
+}
+
 std::vector<cache::LayerProfile> to_profile(const double* numbers, int64_t layers) {
     std::vector<cache::LayerProfile> profile;
     if (numbers == nullptr) return profile;
@@ -191,22 +196,21 @@ void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequen
 }
 
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens) {
-    expect_count(name, tokens, request.shape.context, 0);
+    expect_count(name, tokens, most_numbers(request), 0);
 }
 
-void expect_range(int64_t begin, int64_t end) {
-    expect_count("begin", begin, most_tokens, 0);
-    if (end == -1 || (end >= begin && end <= most_tokens)) return;
+void expect_range(const winnow_cache& cache, int64_t begin, int64_t end) {
+    const int64_t most = cache.request.cells != 0 ? cache.request.cells : most_tokens;
+    expect_count("begin", begin, most, 0);
+    if (end == -1 || (end >= begin && end <= most)) return;
     invalid("end is " + std::to_string(end) + ", expected -1 or begin, " + std::to_string(begin) + ", to " +
-            std::to_string(most_tokens));
+            std::to_string(most));
 }
 
 void expect_delta(int64_t delta) { expect_count("delta", delta, most_tokens, -most_tokens); }
 
 void expect_number(const winnow_cache& cache, const char* name, int64_t number) {
-    const int64_t most = (cache.request.cells != 0 ? cache.request.cells : most_tokens) - 1;
-    if (number >= 0 && number <= most) return;
-    invalid(std::string(name) + " is " + std::to_string(number) + ", expected 0 to " + std::to_string(most));
+    expect_count(name, number, most_numbers(cache.request) - 1, 0);
 }
 
 } // namespace winnow::api

@@ -15,7 +15,7 @@ void expect_layer(const winnow_cache& cache, int64_t layer);
 void expect_head(const winnow_cache& cache, int64_t head);
 void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequence);
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens);
-void expect_range(int64_t begin, int64_t end); // end -1: without an end
+void expect_range(const winnow_cache& cache, int64_t begin, int64_t end); // end -1: without an end
 void expect_delta(int64_t delta);
 void expect_number(const winnow_cache& cache, const char* name, int64_t number); // a position or a cell
 

@@ -2,7 +2,6 @@
 #include "cache/budget.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "device/device.hpp"
 
@@ -13,7 +12,6 @@ constexpr uint64_t slot_bytes = 4, importance_bytes = 4, mean_bytes = 4;
 constexpr uint64_t head_numbers = 4;     // of a HeadState
 constexpr uint64_t state_alignment = 64; // bytes
 constexpr int64_t usual_cadence = 32;
-constexpr int64_t most_context = std::numeric_limits<int32_t>::max(); // positions are i32
 
 uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product = 0;
@@ -40,28 +38,12 @@ void add(Bytes& sum, const Bytes& bytes) {
     sum.state += bytes.state;
 }
 
-void check_length(const char* name, int64_t value, int64_t most) {
-    if (value < 1 || value > most)
-        refuse(std::string(name) + " is " + std::to_string(value) + ", expected 1 to " + std::to_string(most));
-}
-
 void check_format(const char* key, Type format, const char* name, int64_t elements) {
     const std::string given =
         std::string(key) + "=" + format_name(format) + " with " + name + " " + std::to_string(elements) + ": expected ";
     if (elements % row_multiple(format) != 0) refuse(given + "a multiple of " + std::to_string(row_multiple(format)));
     if (is_rotated(format) && elements > largest_rotation)
         refuse(given + "at most " + std::to_string(largest_rotation));
-}
-
-void check(const Config& config, const Shape& shape) {
-    check_length("layers", shape.layers, 1 << 16);
-    check_length("kv_heads", shape.kv_heads, 1 << 16);
-    check_length("head_size", shape.head_size, 1 << 16);
-    check_length("v_head_size", shape.v_head_size, 1 << 16);
-    check_length("context", shape.context, most_context);
-    if (shape.cells != 0) check_length("cells", shape.cells, most_context);
-    check_format("k", config.k(), "head_size", shape.head_size);
-    check_format("v", config.v(), "v_head_size", shape.v_head_size);
 }
 
 Layout layout_of(const Config& config, const Shape& shape, int64_t ring, bool importance) {
@@ -198,7 +180,8 @@ int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
 }
 
 Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile) {
-    check(config, shape);
+    check_format("k", config.k(), "head_size", shape.head_size);
+    check_format("v", config.v(), "v_head_size", shape.v_head_size);
     const std::unique_ptr<Policy> policy = make_policy(config);
     // Whether an importance is kept may depend on the budget, and the tokens of a budget in bytes on what is kept.
     Plan made = sizes(config, *policy, shape, profile, false);

@@ -1,8 +1,6 @@
 // The functions of a cache, each in the file that it is about.
 #include "cache/cache.hpp"
 
-#include <cmath>
-
 #include "cache/configure.hpp"
 #include "cache/edit.hpp"
 #include "cache/look.hpp"
@@ -53,8 +51,6 @@ void Cache::set_config(const std::string& config) { cache::set_config(*state_, c
 std::string Cache::config() const { return to_string(state_->geometry->config()); }
 
 void Cache::set_pressure(double pressure) {
-    if (std::isnan(pressure) || pressure > 1)
-        refuse("pressure is " + std::to_string(pressure) + ", expected 0 to 1, or a negative number for the machine's");
     if (pressure < 0 && !memory_pressure())
         throw Error(WINNOW_ERROR_UNSUPPORTED, "neither /proc/pressure/memory nor /proc/meminfo tells the pressure");
     state_->pressure = pressure;

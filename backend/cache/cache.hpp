@@ -37,8 +37,9 @@ struct CacheStep {
 
 struct CacheState;
 
-// Every function throws Error, and leaves the cache as it was when it does. Positions, ranges and their errors: the
-// functions of the same names in winnow.h.
+// Every function throws Error, and leaves the cache as it was when it does. What can be told from the request alone has
+// been checked: sequences, layers and heads are there, numbers and ranges are of positions of the context, or of cells,
+// and pressure is no more than 1. What they mean: the functions of the same names in winnow.h.
 class Cache {
 public:
     Cache(Device& device, const CacheRequest& request);
@@ -72,6 +73,6 @@ private:
 };
 
 // What a cache of this request uses when one sequence has so many tokens.
-winnow_cache_stats estimate(const Device& device, const CacheRequest& request, int64_t tokens);
+winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens);
 
 } // namespace winnow::cache

@@ -93,12 +93,8 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 scored = std::max(scored, layer.dense.slots + slots);
         }
     if (cache.scratch.slots == scored && cache.geometry->piece() == to.piece()) return change;
-    change.scratch.emplace();
-    change.scratch->slots = scored;
-    if (scored == 0) return change;
-    change.scratch->scores = cache.device.allocate(to.scores_bytes(scored));
-    change.scratch->row_stats = cache.device.allocate(to.row_stats_bytes());
-    change.bytes += to.scores_bytes(scored) + to.row_stats_bytes();
+    change.scratch = make_scratch(cache.device, to, scored);
+    change.bytes += to.scratch_bytes(scored);
     return change;
 }
 

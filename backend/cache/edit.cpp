@@ -7,20 +7,10 @@
 namespace winnow::cache {
 namespace {
 
-Range checked_range(const CacheState& cache, int64_t begin, int64_t end) {
-    if (begin < 0 || (end != -1 && end < begin))
-        refuse("the range is " + std::to_string(begin) + " to " + std::to_string(end) +
-               ", expected a beginning of at least 0 and an end from there on, or -1 for no end");
-    const int64_t cells = cache.geometry->request().cells;
-    if (cells > 0 && std::max(begin, end) > cells)
-        refuse("the range is " + std::to_string(begin) + " to " + std::to_string(end) + ", expected cells of " +
-               std::to_string(cells));
-    return {begin, end == -1 ? no_end : end};
-}
+Range range_of(int64_t begin, int64_t end) { return {begin, end == -1 ? no_end : end}; }
 
-void expect_positions(const CacheState& cache, const char* function) {
-    if (cache.geometry->has_cells())
-        refuse(std::string(function) + ": the cache is told cells and masks, expected one that counts positions");
+void expect_positions(const CacheState& cache) {
+    if (cache.geometry->has_cells()) refuse("the cache is told cells and masks, expected one that counts positions");
 }
 
 bool is_empty(const Sequence& sequence) {
@@ -71,9 +61,6 @@ Layer copy_of(CacheState& cache, const Layer& from) {
 void reserve(CacheState& cache, int64_t number, int64_t tokens) {
     const Geometry& geometry = *cache.geometry;
     Sequence& sequence = cache.sequence(number);
-    const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
-    if (tokens < 0 || tokens > most)
-        refuse("tokens is " + std::to_string(tokens) + ", expected 0 to " + std::to_string(most));
     if (tokens == 0) return;
     std::vector<Growth> growths;
     int64_t scratch = cache.scratch.slots;
@@ -85,8 +72,7 @@ void reserve(CacheState& cache, int64_t number, int64_t tokens) {
         // One scratch serves all layers: the largest.
         Growth& growth = growths.back();
         if (growth.scratch.slots <= scratch) {
-            if (growth.scratch.slots > 0)
-                growth.bytes -= geometry.scores_bytes(growth.scratch.slots) + geometry.row_stats_bytes();
+            growth.bytes -= geometry.scratch_bytes(growth.scratch.slots);
             growth.scratch = {};
         }
         scratch = std::max(scratch, growth.scratch.slots);
@@ -98,8 +84,7 @@ void reserve(CacheState& cache, int64_t number, int64_t tokens) {
 }
 
 void truncate(CacheState& cache, int64_t number, int64_t length) {
-    expect_positions(cache, "truncate");
-    if (length < 0) refuse("length is " + std::to_string(length) + ", expected at least 0");
+    expect_positions(cache);
     Sequence& sequence = cache.sequence(number);
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         Layer& layer = sequence.layers[i];
@@ -112,7 +97,7 @@ void truncate(CacheState& cache, int64_t number, int64_t length) {
 
 void remove(CacheState& cache, int64_t number, int64_t begin, int64_t end) {
     Sequence& sequence = cache.sequence(number);
-    const Range range = checked_range(cache, begin, end);
+    const Range range = range_of(begin, end);
     const bool had_tokens = !is_empty(sequence);
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         Layer& layer = sequence.layers[i];
@@ -143,9 +128,9 @@ void copy(CacheState& cache, int64_t from, int64_t to) {
 }
 
 void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_t delta) {
-    expect_positions(cache, "shift");
+    expect_positions(cache);
     Sequence& sequence = cache.sequence(number);
-    const Range range = checked_range(cache, begin, end);
+    const Range range = range_of(begin, end);
     const int64_t limit = cache.geometry->shape().context;
     if (delta == 0) return;
     std::vector<Record> records;
@@ -171,13 +156,8 @@ void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_
 void anchor(CacheState& cache, int64_t number, std::span<const int64_t> numbers) {
     const Geometry& geometry = *cache.geometry;
     Sequence& sequence = cache.sequence(number);
-    const int64_t end = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
     std::set<int64_t> anchors = sequence.anchors;
-    for (const int64_t each : numbers) {
-        if (each < 0 || each >= end)
-            refuse("an anchor is " + std::to_string(each) + ", expected 0 to " + std::to_string(end - 1));
-        anchors.insert(each);
-    }
+    anchors.insert(numbers.begin(), numbers.end());
     geometry.check_anchors(number, static_cast<int64_t>(anchors.size()));
     for (const Layer& layer : sequence.layers)
         for (const int64_t each : numbers) edit(cache, layer, SlotEdit::Action::anchor, {each, each + 1});

@@ -6,16 +6,9 @@
 namespace winnow::cache {
 namespace {
 
-constexpr int64_t largest_piece = 32;     // tokens; scores of that many queries are kept at a time
-constexpr int64_t most_numbers = 1 << 30; // the bit above them is an anchor's
-constexpr int64_t chunk = 64;             // slots
-constexpr int64_t growth = 4;             // a chunk is at least a part of what there is
-
-void check_count(const char* name, int64_t value, int64_t least, int64_t most) {
-    if (value >= least && value <= most) return;
-    refuse(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " +
-           std::to_string(most));
-}
+constexpr int64_t largest_piece = 32; // tokens; scores of that many queries are kept at a time
+constexpr int64_t chunk = 64;         // slots
+constexpr int64_t growth = 4;         // a chunk is at least a part of what there is
 
 CacheRequest with_cells(CacheRequest request) {
     request.shape.cells = request.cells;
@@ -33,24 +26,14 @@ int64_t chunks_for(int64_t slots) {
 Geometry::Geometry(const CacheRequest& request, const Config& config)
     : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
       plan_(cache::plan(config, request_.shape, request.profile)) {
-    check();
+    if (config_.center() && ring() == 0)
+        refuse(std::string(config_.policy().name) + ": center=on takes its means from a ring, and this cache has none");
     state_ = state_layout(config_, shape(), ring(), keeps_importance());
     for (int64_t layer = 0; layer < shape().layers; ++layer) {
         const Description description = describe(layer, 0);
         importance_.push_back(description.importance);
         ranks_distance_.push_back(description.ranking == Ranking::importance_value_distance);
     }
-}
-
-void Geometry::check() const {
-    check_count("context", shape().context, 1, most_numbers);
-    check_count("cells", request_.cells, 0, most_numbers);
-    check_count("max_sequences", request_.max_sequences, 1, 1 << 16);
-    if (request_.q_heads < 1 || request_.q_heads % shape().kv_heads != 0)
-        refuse("q_heads is " + std::to_string(request_.q_heads) + ", expected a multiple of kv_heads " +
-               std::to_string(shape().kv_heads));
-    if (config_.center() && ring() == 0)
-        refuse(std::string(config_.policy().name) + ": center=on takes its means from a ring, and this cache has none");
 }
 
 int64_t Geometry::piece() const { return std::min(largest_piece, cadence()); }
@@ -96,6 +79,10 @@ uint64_t Geometry::scores_bytes(int64_t slots) const {
 }
 
 uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * piece()); }
+
+uint64_t Geometry::scratch_bytes(int64_t slots) const {
+    return slots > 0 ? scores_bytes(slots) + row_stats_bytes() : 0;
+}
 
 void Geometry::check_anchors(int64_t sequence, int64_t anchors) const {
     for (int64_t layer = 0; layer < shape().layers; ++layer) {

@@ -14,7 +14,7 @@ namespace winnow::cache {
 
 class Geometry {
 public:
-    // Throws Error where the request is no cache.
+    // Throws Error where the configuration does not fit the request.
     Geometry(const CacheRequest& request, const Config& config);
 
     const CacheRequest& request() const { return request_; }
@@ -49,13 +49,12 @@ public:
     uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
     uint64_t scores_bytes(int64_t slots) const; // scratch for the scores of one piece over so many slots
     uint64_t row_stats_bytes() const;
+    uint64_t scratch_bytes(int64_t slots) const; // both; none where there are no slots
 
     // Refuses anchors that would leave a head of a layer too little to give up.
     void check_anchors(int64_t sequence, int64_t anchors) const;
 
 private:
-    void check() const;
-
     CacheRequest request_;
     Config config_;
     std::unique_ptr<Policy> policy_;

@@ -48,9 +48,7 @@ public:
             for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) grow(layer, length);
     }
     int64_t body(int64_t layer) const { return bodies_[static_cast<size_t>(layer)]; }
-    uint64_t scratch_bytes() const {
-        return scratch_ > 0 ? geometry_.scores_bytes(scratch_) + geometry_.row_stats_bytes() : 0;
-    }
+    uint64_t scratch_bytes() const { return geometry_.scratch_bytes(scratch_); }
     uint64_t peak_bytes() const { return peak_; }
 
 private:
@@ -105,15 +103,7 @@ struct Token {
 
 // What a head holds, in the order of numbers.
 std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t layer_number, int64_t head) {
-    const Shape& shape = cache.geometry->shape();
-    Sequence& sequence = cache.sequence(sequence_number);
-    const auto expect = [](const char* name, int64_t value, int64_t count) {
-        if (value < 0 || value >= count)
-            refuse(std::string(name) + " is " + std::to_string(value) + ", expected 0 to " + std::to_string(count - 1));
-    };
-    expect("layer", layer_number, shape.layers);
-    expect("head", head, shape.kv_heads);
-    const Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
+    const Layer& layer = cache.sequence(sequence_number).layers[static_cast<size_t>(layer_number)];
     std::vector<Token> found;
     for (const Rows* rows : {&layer.dense, &layer.body}) {
         if (rows->slots == 0) continue;
@@ -179,11 +169,8 @@ std::vector<float> importance(CacheState& cache, int64_t sequence, int64_t layer
     return values;
 }
 
-winnow_cache_stats estimate(const Device&, const CacheRequest& request, int64_t tokens) {
+winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
     const Geometry geometry(request, parse(request.config));
-    const int64_t most = geometry.has_cells() ? request.cells : request.shape.context;
-    if (tokens < 0 || tokens > most)
-        refuse("tokens is " + std::to_string(tokens) + ", expected 0 to " + std::to_string(most));
     winnow_cache_stats out{};
     out.budget_bytes = budget_bytes(geometry);
     if (tokens == 0) return out;

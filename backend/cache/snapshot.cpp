@@ -126,15 +126,12 @@ void check_header(const Geometry& geometry, CheckedReader& file) {
 // As reserve would have left it.
 Scratch scratch_for(CacheState& cache, const std::vector<Sequence>& sequences) {
     const Geometry& geometry = *cache.geometry;
-    Scratch scratch;
+    int64_t slots = 0;
     for (const Sequence& sequence : sequences)
         for (size_t i = 0; i < sequence.layers.size(); ++i)
             if (geometry.importance(static_cast<int64_t>(i)).statistic != Statistic::none && sequence.layers[i].state)
-                scratch.slots = std::max(scratch.slots, sequence.layers[i].slots());
-    if (scratch.slots <= cache.scratch.slots) return {};
-    scratch.scores = cache.device.allocate(geometry.scores_bytes(scratch.slots));
-    scratch.row_stats = cache.device.allocate(geometry.row_stats_bytes());
-    return scratch;
+                slots = std::max(slots, sequence.layers[i].slots());
+    return make_scratch(cache.device, geometry, slots > cache.scratch.slots ? slots : 0);
 }
 
 } // namespace

@@ -7,14 +7,17 @@
 
 namespace winnow::cache {
 
-CacheState::CacheState(Device& on, std::unique_ptr<Geometry> sizes) : device(on), geometry(std::move(sizes)) {
-    for (int64_t i = 0; i < geometry->request().max_sequences; ++i) sequences.push_back(new_sequence());
+Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots) {
+    Scratch scratch;
+    if (slots == 0) return scratch;
+    scratch.slots = slots;
+    scratch.scores = device.allocate(geometry.scores_bytes(slots));
+    scratch.row_stats = device.allocate(geometry.row_stats_bytes());
+    return scratch;
 }
 
-Sequence& CacheState::sequence(int64_t number) {
-    if (number < 0 || number >= static_cast<int64_t>(sequences.size()))
-        refuse("sequence is " + std::to_string(number) + ", expected 0 to " + std::to_string(sequences.size() - 1));
-    return sequences[static_cast<size_t>(number)];
+CacheState::CacheState(Device& on, std::unique_ptr<Geometry> sizes) : device(on), geometry(std::move(sizes)) {
+    for (int64_t i = 0; i < geometry->request().max_sequences; ++i) sequences.push_back(new_sequence());
 }
 
 Sequence CacheState::new_sequence() const {
@@ -24,7 +27,7 @@ Sequence CacheState::new_sequence() const {
 }
 
 uint64_t CacheState::bytes() const {
-    uint64_t sum = scratch.slots > 0 ? geometry->scores_bytes(scratch.slots) + geometry->row_stats_bytes() : 0;
+    uint64_t sum = geometry->scratch_bytes(scratch.slots);
     for (const Sequence& sequence : sequences)
         for (const Layer& layer : sequence.layers)
             sum += bytes_of(*geometry, Part::dense, layer.dense.slots) +
@@ -51,10 +54,8 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held,
     const int64_t slots = geometry.dense_slots() + std::max(body, layer.body.slots);
     scores = scores || geometry.importance(number).statistic != Statistic::none;
     if (scores && slots > cache.scratch.slots) {
-        growth.scratch.scores = cache.device.allocate(geometry.scores_bytes(slots));
-        growth.scratch.row_stats = cache.device.allocate(geometry.row_stats_bytes());
-        growth.scratch.slots = slots;
-        growth.bytes += geometry.scores_bytes(slots) + geometry.row_stats_bytes();
+        growth.scratch = make_scratch(cache.device, geometry, slots);
+        growth.bytes += geometry.scratch_bytes(slots);
     }
     return growth;
 }

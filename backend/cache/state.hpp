@@ -23,6 +23,8 @@ struct Scratch {
     std::unique_ptr<Buffer> scores, row_stats;
 };
 
+Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots); // throws where there is no memory
+
 struct CacheState {
     CacheState(Device& on, std::unique_ptr<Geometry> sizes);
 
@@ -36,7 +38,7 @@ struct CacheState {
     uint64_t flushes = 0;
     uint64_t steps = 0;
 
-    Sequence& sequence(int64_t number); // throws where there is none
+    Sequence& sequence(int64_t number) { return sequences[static_cast<size_t>(number)]; }
     Sequence new_sequence() const;
     uint64_t bytes() const; // with scratch
     void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }

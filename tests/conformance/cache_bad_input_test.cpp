@@ -282,6 +282,13 @@ void add_edits(std::vector<CacheFault>& all) {
     add("remove_from_minus_1", "begin", [](winnow_cache* c) { return api().cache_remove(c, 0, -1, 4); });
     add("remove_to_minus_2", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 0, -2); });
     add("remove_backwards", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 9, 8); });
+    add(
+        "remove_beyond_the_cells", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 0, cells + 1); }, true);
+    add(
+        "truncate_by_cells", "cells", [](winnow_cache* c) { return api().cache_truncate(c, 0, 4); }, true);
+    add(
+        "reserve_beyond_the_cells", "tokens", [](winnow_cache* c) { return api().cache_reserve(c, 0, cells + 1); },
+        true);
     add("copy_from", "from", [](winnow_cache* c) { return api().cache_copy(c, sequences, 0); });
     add("copy_to", "to", [](winnow_cache* c) { return api().cache_copy(c, 0, -1); });
     add("shift_sequence", "sequence", [](winnow_cache* c) { return api().cache_shift(c, sequences, 0, -1, 1); });
@@ -327,6 +334,7 @@ void add_edits(std::vector<CacheFault>& all) {
     add("pressure_above_1", "pressure", [](winnow_cache* c) { return api().cache_set_pressure(c, 1.5); });
     add("anchor_sequence", "sequence", [](winnow_cache* c) { return anchor(c, sequences, {0}); });
     add("anchor_minus_1", "positions", [](winnow_cache* c) { return anchor(c, 0, {5, -1}); });
+    add("anchor_beyond_the_context", "positions", [](winnow_cache* c) { return anchor(c, 0, {context}); });
     add(
         "anchor_beyond_the_cells", "positions", [](winnow_cache* c) { return anchor(c, 0, {cells}); }, true);
     add("more_anchors_than_fit", "anchors", [](winnow_cache* c) {

@@ -70,7 +70,7 @@ TEST(cache_memory, grows_as_it_was_estimated) {
         for (int64_t tokens = 1; tokens <= shape.context; ++tokens) {
             append_all(steps, 1);
             if (tokens > 70 && tokens % 37 != 0 && tokens < 895) continue;
-            const winnow_cache_stats estimated = estimate(device, request_of(config), tokens);
+            const winnow_cache_stats estimated = estimate(request_of(config), tokens);
             const std::string what = std::string(config) + " with " + std::to_string(tokens);
             expect_estimated(stats_of(steps), estimated, what);
             EXPECT_EQ(stats_of(steps).peak_bytes, estimated.peak_bytes) << what;
@@ -79,7 +79,7 @@ TEST(cache_memory, grows_as_it_was_estimated) {
         for (const int64_t tokens : {1, 5, 64, 65, 300, 900}) {
             Cache prompt(device, request_of(config));
             append_all(prompt, tokens);
-            const winnow_cache_stats estimated = estimate(device, request_of(config), tokens);
+            const winnow_cache_stats estimated = estimate(request_of(config), tokens);
             expect_estimated(stats_of(prompt), estimated, std::string(config) + " at once");
             EXPECT_LE(stats_of(prompt).peak_bytes, estimated.peak_bytes);
             Cache reserved(device, request_of(config));
@@ -185,7 +185,7 @@ TEST(cache_memory, goes_back_when_tokens_go) {
     EXPECT_EQ(stats_of(cache).live_slots, 6 * 300u);
     cache.truncate(0, 50);
     EXPECT_EQ(stats_of(cache).live_slots, 6 * 50u);
-    EXPECT_EQ(stats_of(cache).bytes, estimate(device, request_of("none:k=f32,v=f32"), 84).bytes); // one chunk
+    EXPECT_EQ(stats_of(cache).bytes, estimate(request_of("none:k=f32,v=f32"), 84).bytes); // one chunk
     cache.remove(0, 0, -1);
     EXPECT_EQ(stats_of(cache).bytes, 0u);
     EXPECT_EQ(device.in_use, 0u);
@@ -195,7 +195,7 @@ TEST(cache_memory, goes_back_when_tokens_go) {
     cache.reserve(0, 600);
     append_all(cache, 700);
     cache.truncate(0, 0);
-    EXPECT_EQ(stats_of(cache).bytes, estimate(device, request_of("none:k=f32,v=f32"), 600).bytes);
+    EXPECT_EQ(stats_of(cache).bytes, estimate(request_of("none:k=f32,v=f32"), 600).bytes);
     cache.reset();
     EXPECT_EQ(device.in_use, 0u);
     EXPECT_EQ(stats_of(cache).peak_bytes, 0u);
