@@ -535,7 +535,7 @@ typedef struct winnow_api {
     int32_t (*cache_copy)(winnow_cache *cache, int64_t from, int64_t to);
     /* Adds delta to the positions in [begin, end) (end -1: all from begin on), and to that of the next token if it is
      * among them. Keys are as they were: a host whose keys carry their positions has to rotate them before. Refused if
-     * two tokens would meet, or one become negative. Not in cell mode. */
+     * two tokens would meet, one become negative, or a head could then not stay inside its budget. Not in cell mode. */
     int32_t (*cache_shift)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta);
     /* As after create, with the same configuration. */
     int32_t (*cache_reset)(winnow_cache *cache);

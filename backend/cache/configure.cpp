@@ -23,8 +23,13 @@ void check(const CacheState& cache, const Geometry& to) {
     expect_same("center", from.config().word("center"), to.config().word("center"));
     expect_same("importance", from.keeps_importance() ? "kept" : "not kept",
                 to.keeps_importance() ? "kept" : "not kept");
-    for (size_t i = 0; i < cache.sequences.size(); ++i)
-        to.check_anchors(static_cast<int64_t>(i), static_cast<int64_t>(cache.sequences[i].anchors.size()));
+    for (size_t i = 0; i < cache.sequences.size(); ++i) {
+        const Sequence& sequence = cache.sequences[i];
+        for (size_t layer = 0; layer < sequence.layers.size(); ++layer)
+            to.check_anchors(static_cast<int64_t>(i), static_cast<int64_t>(layer),
+                             static_cast<int64_t>(sequence.anchors.size()),
+                             sequence.layers[layer].record.displaced(to.keep()));
+    }
 }
 
 // The small numbers of the same parts; those listed for coming tokens are not among them.

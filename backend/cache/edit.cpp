@@ -146,6 +146,9 @@ void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_
     if (anchors.size() != sequence.anchors.size() || (!anchors.empty() && *anchors.begin() < 0))
         refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
                std::to_string(delta) + ": anchors would meet, or come before 0");
+    for (size_t i = 0; i < records.size(); ++i)
+        cache.geometry->check_anchors(number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
+                                      records[i].displaced(cache.geometry->keep()));
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         edit(cache, sequence.layers[i], SlotEdit::Action::shift, range, delta);
         sequence.layers[i].record = std::move(records[i]);
@@ -158,7 +161,9 @@ void anchor(CacheState& cache, int64_t number, std::span<const int64_t> numbers)
     Sequence& sequence = cache.sequence(number);
     std::set<int64_t> anchors = sequence.anchors;
     anchors.insert(numbers.begin(), numbers.end());
-    geometry.check_anchors(number, static_cast<int64_t>(anchors.size()));
+    for (size_t i = 0; i < sequence.layers.size(); ++i)
+        geometry.check_anchors(number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
+                               sequence.layers[i].record.displaced(geometry.keep()));
     for (const Layer& layer : sequence.layers)
         for (const int64_t each : numbers) edit(cache, layer, SlotEdit::Action::anchor, {each, each + 1});
     sequence.anchors = std::move(anchors);

@@ -110,6 +110,19 @@ bool Record::holds(int64_t number) const {
     return after != ranges_.begin() && std::prev(after)->contains(number);
 }
 
+int64_t Record::displaced(int64_t most) const {
+    if (!cells_.empty()) return 0; // nothing is shifted there
+    const auto sinks = static_cast<int64_t>(sinks_.size());
+    const int64_t as_sinks = length_of(divide(ranges_, {0, sinks}).inside) - sinks_held();
+    int64_t oldest = no_end, live = 0;
+    for (const int64_t number : newest_) {
+        oldest = std::min(oldest, original(number));
+        live += number >= 0;
+    }
+    const int64_t behind = length_of(divide(ranges_, {std::max(oldest, sinks), no_end}).inside);
+    return as_sinks + std::clamp<int64_t>(behind - live, 0, most);
+}
+
 bool Record::remove(Range numbers) {
     int64_t elsewhere = 0;
     for (int64_t& number : newest_) {

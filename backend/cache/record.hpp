@@ -51,6 +51,9 @@ public:
     void leave_all() { leave(newest()); }
 
     bool holds(int64_t number) const;
+    // Tokens that shifts moved to where sinks or the newest are, though they are in neither's slots. Of the newest,
+    // those behind the oldest row of the ring, and no more than `most`.
+    int64_t displaced(int64_t most) const;
     // Both tell whether there were tokens among them that are neither newest nor sinks.
     bool remove(Range numbers);
     bool truncate(int64_t length);

@@ -25,7 +25,9 @@ bool has_room(const CacheSetup& setup) {
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         const Rules rules = rules_of(setup, layer, 0);
         const int64_t kept = rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens();
-        if (kept + 3 > rules.budget || setup.sink + setup.ring >= rules.budget) return false; // and some anchors
+        const int64_t displaced = setup.sink + std::max<int64_t>(setup.keep(), 0); // by shifts, at most
+        if (kept + displaced + 3 > rules.budget || setup.sink + setup.ring >= rules.budget)
+            return false; // and some anchors
     }
     return setup.ring == 0 || setup.cadence_tokens() <= setup.ring;
 }

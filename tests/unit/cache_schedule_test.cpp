@@ -227,6 +227,48 @@ TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
     EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=50,ring=16,cadence=5"), Error);
 }
 
+std::vector<int64_t> numbers(int64_t begin, int64_t end) {
+    std::vector<int64_t> all;
+    for (; begin < end; ++begin) all.push_back(begin);
+    return all;
+}
+
+TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
+    for (const int64_t anchors : {24, 28}) { // 4 sinks and 8 to come: 28 are all that fits
+        Fixture f("window:k=f32,v=f32,budget=40,ring=0,cadence=8");
+        f.step(0, 32);
+        f.cache.anchor(0, numbers(8, 8 + anchors));
+        f.cache.remove(0, 0, 4);
+        const std::vector<int32_t> before = f.cache.positions(0, 0, 0);
+        if (anchors == 28) { // the first of the body would be sinks, and the sinks' slots empty
+            EXPECT_THROW(f.cache.shift(0, 4, -1, -4), Error);
+            EXPECT_EQ(f.cache.positions(0, 0, 0), before);
+            continue;
+        }
+        f.cache.shift(0, 4, -1, -4);
+        EXPECT_THROW(f.cache.anchor(0, numbers(100, 101)), Error);
+        EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=39,ring=0,cadence=8"), Error);
+        for (int i = 0; i < 60; ++i) f.step(0, 1);
+        const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
+        for (const int32_t each : {0, 3, 4, 27, 87}) EXPECT_EQ(std::count(held.begin(), held.end(), each), 1) << each;
+    }
+}
+
+TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_the_newest) {
+    Fixture f("h2o:k=f32,v=f32,budget=60,ring=20,cadence=12"); // 14 newest are protected
+    f.step(0, 40);
+    f.cache.anchor(0, numbers(4, 34)); // all that fits
+    while (f.device.flushes.empty() || f.cache.positions(0, 0, 0).size() < 49) f.step(0, 1);
+    for (int i = 0; i < 11; ++i) f.step(0, 1);
+    const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
+    ASSERT_EQ(held.size(), 60u);
+    const int64_t next = held.back() + 1;
+    f.cache.remove(0, next - 8, next); // what a flush would leave in the ring
+    // Tokens of the body come into their places, which leaves the body too little.
+    EXPECT_THROW(f.cache.shift(0, held[34], held[34] + 1, next - 8 - held[34]), Error);
+    for (int i = 0; i < 30; ++i) f.step(0, 1);
+}
+
 TEST(cache_schedule, cells_are_told_apart_from_positions) {
     Fixture f("h2o:k=f32,v=f32,budget=60,ring=16", 1, 80);
     const auto append = [&](std::vector<int32_t> cells) {
