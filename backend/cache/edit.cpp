@@ -63,20 +63,14 @@ void reserve(CacheState& cache, int64_t number, int64_t tokens) {
     Sequence& sequence = cache.sequence(number);
     if (tokens == 0) return;
     std::vector<Growth> growths;
-    int64_t scratch = cache.scratch.slots;
+    int64_t scratch = 0; // one serves all layers
     uint64_t bytes = 0;
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         const Layer& layer = sequence.layers[i];
         const int64_t held = std::max(layer.held(), tokens - geometry.sink());
-        growths.push_back(grow(cache, layer, static_cast<int64_t>(i), held, false));
-        // One scratch serves all layers: the largest.
-        Growth& growth = growths.back();
-        if (growth.scratch.slots <= scratch) {
-            growth.bytes -= geometry.scratch_bytes(growth.scratch.slots);
-            growth.scratch = {};
-        }
-        scratch = std::max(scratch, growth.scratch.slots);
-        bytes += growth.bytes;
+        growths.push_back(grow(cache, layer, static_cast<int64_t>(i), held, false, scratch));
+        scratch = std::max(scratch, growths.back().scratch.slots);
+        bytes += growths.back().bytes;
     }
     cache.note_peak(bytes);
     for (size_t i = 0; i < sequence.layers.size(); ++i) commit(cache, sequence.layers[i], std::move(growths[i]));

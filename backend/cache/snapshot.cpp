@@ -166,11 +166,11 @@ void load(CacheState& cache, const std::string& path) {
     file.finish();
     Scratch scratch = scratch_for(cache, sequences);
 
-    const uint64_t before = cache.bytes();
+    const Geometry& geometry = *cache.geometry;
+    const uint64_t replaced = cache.bytes() - geometry.scratch_bytes(cache.scratch.slots);
     cache.sequences.swap(sequences);
-    cache.note_peak(before);
+    cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots));
     if (scratch.slots > 0) cache.scratch = std::move(scratch);
-    cache.note_peak(0);
     cache.evictions = counts[0];
     cache.flushes = counts[1];
     cache.steps = counts[2];

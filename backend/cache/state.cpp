@@ -37,7 +37,7 @@ uint64_t CacheState::bytes() const {
 
 double CacheState::pressure_now() const { return pressure < 0 ? memory_pressure().value_or(0) : pressure; }
 
-Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held, bool scores) {
+Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held, bool scores, int64_t scratch) {
     const Geometry& geometry = *cache.geometry;
     Growth growth;
     growth.is_new = !layer.state;
@@ -53,7 +53,7 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held,
     }
     const int64_t slots = geometry.dense_slots() + std::max(body, layer.body.slots);
     scores = scores || geometry.importance(number).statistic != Statistic::none;
-    if (scores && slots > cache.scratch.slots) {
+    if (scores && slots > std::max(scratch, cache.scratch.slots)) {
         growth.scratch = make_scratch(cache.device, geometry, slots);
         growth.bytes += geometry.scratch_bytes(slots);
     }

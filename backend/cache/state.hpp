@@ -55,8 +55,8 @@ struct Growth {
 };
 
 // For a layer whose heads are going to hold `held` tokens outside the sinks' slots; scores: those of an attention over
-// it are wanted in any case.
-Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held, bool scores);
+// it are wanted in any case; scratch: for so many slots there is going to be one.
+Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held, bool scores, int64_t scratch = 0);
 // Stores as they are going to be, for validation.
 std::vector<Store> stores_after(const Geometry& geometry, const Layer& layer, const Growth& growth);
 void commit(CacheState& cache, Layer& layer, Growth growth);

@@ -36,7 +36,7 @@ public:
     std::vector<std::map<int32_t, float>> seen;
 
     int64_t allocations_until_failure = -1; // none of them fails
-    uint64_t in_use = 0;                    // bytes
+    uint64_t in_use = 0, most_in_use = 0;   // bytes
     bool refuses_attention = false;
 
     void clear();
