@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "cache_cases.hpp"
 #include "cache_oracle.hpp"
@@ -11,12 +12,22 @@
 namespace winnow::conformance {
 namespace {
 
+struct MaskKind {
+    const char* name;
+    uint32_t type;
+    bool by_heads, has_slopes;
+};
+constexpr MaskKind mask_kinds[] = {{"mask", WINNOW_TYPE_BOOL, false, false},
+                                   {"mask_by_heads", WINNOW_TYPE_BOOL, true, false},
+                                   {"additive_mask", WINNOW_TYPE_F32, false, true},
+                                   {"additive_mask_by_heads", WINNOW_TYPE_F16, true, false}};
+
 // A host with streams of its own over one set of cells.
 class CellHost {
 public:
-    CellHost(const CacheSetup& setup, uint64_t seed, int streams)
+    CellHost(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& mask)
         : setup_(setup), engine_(seed), cache_(subject(), setup), oracle_(cache_), owner_(size_t(setup.cells), -1),
-          order_(size_t(setup.cells), 0), streams_(streams) {}
+          order_(size_t(setup.cells), 0), streams_(streams), mask_(mask) {}
 
     std::string step(int64_t tokens) {
         const int stream = int(engine_() % uint64_t(streams_));
@@ -28,14 +39,8 @@ public:
             Step step = draw_step(setup_, engine_, layer, 0, tokens, tokens, options, setup_.cells);
             const uint32_t type = engine_() % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64;
             step.cells = TestTensor(type, {1, 1, 1, tokens});
-            step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, tokens, setup_.cells});
             for (int64_t t = 0; t < tokens; ++t) step.cells.set({0, 0, 0, t}, double(cells[size_t(t)]));
-            // Its own stream's tokens up to itself.
-            step.mask.each([&](const Index& at) {
-                const size_t cell = size_t(at[3]);
-                const int64_t own = order_[size_t(cells[size_t(at[2])])];
-                step.mask.set(at, owner_[cell] == stream && order_[cell] <= own);
-            });
+            set_mask(step, cells, stream);
             if (const std::string wrong = oracle_.step(step); !wrong.empty())
                 return "layer " + std::to_string(layer) + ": " + wrong;
         }
@@ -59,6 +64,24 @@ public:
     std::string anchor(int64_t cell) { return oracle_.anchor(0, {cell}); }
 
 private:
+    // A query sees its own stream's tokens up to itself. By heads, each but its own cell may be hidden from some; an
+    // additive mask takes something off with distance, as ALiBi does.
+    void set_mask(Step& step, const std::vector<int64_t>& cells, int stream) {
+        const bool is_additive = mask_.type != WINNOW_TYPE_BOOL;
+        step.mask = TestTensor(mask_.type, {1, mask_.by_heads ? setup_.q_heads() : 1, step.tokens, setup_.cells});
+        step.mask.each([&](const Index& at) {
+            const size_t cell = size_t(at[3]);
+            const int64_t distance = order_[size_t(cells[size_t(at[2])])] - order_[cell];
+            bool is_seen = owner_[cell] == stream && distance >= 0;
+            if (mask_.by_heads && distance > 0) is_seen = is_seen && engine_() % 4 > 0;
+            const double hidden = is_additive ? -std::numeric_limits<double>::infinity() : 0;
+            step.mask.set(at, !is_seen ? hidden : is_additive ? double(-distance) / 64 : 1);
+        });
+        if (!mask_.has_slopes) return;
+        step.mask_slopes = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup_.q_heads()});
+        step.mask_slopes.each([&](const Index& at) { step.mask_slopes.set(at, 1 / double(at[3] + 1)); });
+    }
+
     // Free cells anywhere; where there are none, those of the oldest tokens.
     std::vector<int64_t> take_cells(int64_t tokens, int stream) {
         std::vector<int64_t> cells;
@@ -82,10 +105,11 @@ private:
     std::vector<int64_t> order_; // when it was taken
     int64_t stamp_ = 0;
     int streams_;
+    MaskKind mask_;
 };
 
-void run(const CacheSetup& setup, uint64_t seed, int streams) {
-    CellHost host(setup, seed, streams);
+void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& mask) {
+    CellHost host(setup, seed, streams, mask);
     std::mt19937_64 engine(seed + 1);
     for (int at = 0; at < 60; ++at) {
         const uint64_t kind = engine() % 10;
@@ -114,8 +138,9 @@ void register_cache_cells() {
         if (each.setup.budget == 0) each.setup.budget = 150; // no more tokens than cells at a time
         const CacheSetup setup = with_shape(each.setup, at % 3);
         const int streams = 1 + at % 3;
-        register_cache_test("cells", each.name + "_" + std::to_string(streams) + "_streams", __FILE__, __LINE__,
-                            [=] { run(setup, options().seed + uint64_t(at), streams); });
+        const MaskKind mask = mask_kinds[at % 4];
+        register_cache_test("cells", each.name + "_" + std::to_string(streams) + "_streams_" + mask.name, __FILE__,
+                            __LINE__, [=] { run(setup, options().seed + uint64_t(at), streams, mask); });
     }
 }
 

@@ -123,8 +123,8 @@ CacheHost::CacheHost(Session& session, const CacheSetup& setup) : session_(sessi
 CacheHost::~CacheHost() { api().cache_destroy(cache_); }
 
 int32_t CacheHost::run(Step& step) {
-    for (TestTensor* each :
-         {&step.k, &step.v, &step.q, &step.out, &step.scores, &step.alibi, &step.head_sink, &step.cells, &step.mask})
+    for (TestTensor* each : {&step.k, &step.v, &step.q, &step.out, &step.scores, &step.alibi, &step.head_sink,
+                             &step.cells, &step.mask, &step.mask_slopes})
         if (*each) each->bind(session_);
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
@@ -143,6 +143,7 @@ int32_t CacheHost::run(Step& step) {
     desc.tentative = step.options.tentative;
     desc.cells = step.cells.view();
     desc.attn_mask = step.mask.view();
+    desc.mask_slopes = step.mask_slopes.view();
     const int32_t status = api().cache_step(cache_, &desc, nullptr);
     if (status != WINNOW_OK) return status;
     session_.note_cache_step();

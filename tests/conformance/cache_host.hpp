@@ -24,7 +24,7 @@ struct StepOptions {
 struct Step {
     int64_t layer = 0, sequence = 0, tokens = 0, queries = 0;
     StepOptions options;
-    TestTensor k, v, q, out, scores, alibi, head_sink, cells, mask;
+    TestTensor k, v, q, out, scores, alibi, head_sink, cells, mask, mask_slopes;
 
     double scale(const CacheSetup& setup) const;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <sstream>
 
 #include "cache_oracle.hpp"
@@ -13,9 +14,16 @@ namespace {
 constexpr double unit = 0x1p-24;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
+// A token that some query head may see.
 struct Seen {
     OracleToken* token;
     HeadToken* own;
+};
+
+// What a query head makes of them.
+struct HeadView {
+    QueryResult result;
+    std::vector<std::optional<Weight>> weights; // of each token; none where the mask hides it
 };
 
 // x of one query head, without the absolute value of a mean of scores.
@@ -34,16 +42,22 @@ Between observed_by(Statistic statistic, const Weight& w, size_t visible, bool i
     return {w.p_low >= mean + doubt ? 1.0 : 0.0, w.p_high >= mean - doubt ? 1.0 : 0.0};
 }
 
-// x of the query group.
-Between observed(const CacheSetup& setup, Statistic statistic, const std::vector<QueryResult>& results, size_t column) {
+// x of the query group. A head that does not see the token adds 0 to a mean; where none does, nothing is observed.
+std::optional<Between> observed(const CacheSetup& setup, Statistic statistic, const std::vector<HeadView>& views,
+                                size_t token) {
     Between sum, most{-infinity, -infinity};
-    for (const QueryResult& result : results) {
-        const Between x = observed_by(statistic, result.weights[column], result.weights.size(), !setup.group_maximum);
+    bool is_seen = false;
+    for (const HeadView& view : views) {
+        if (!view.weights[token]) continue;
+        is_seen = true;
+        const Between x =
+            observed_by(statistic, *view.weights[token], view.result.weights.size(), !setup.group_maximum);
         sum = {sum.low + x.low, sum.high + x.high};
         most = {std::max(most.low, x.low), std::max(most.high, x.high)};
     }
+    if (!is_seen) return std::nullopt;
     if (setup.group_maximum) return most;
-    const double heads = double(results.size());
+    const double heads = double(views.size());
     Between mean = {sum.low / heads, sum.high / heads};
     if (statistic == Statistic::score_magnitude) {
         const double low = std::fabs(mean.low), high = std::fabs(mean.high);
@@ -59,8 +73,13 @@ void fold(const Rules& rules, Between& importance, const Between& x) {
     importance.high = (rules.decay * importance.high + weight * x.high) * (1 + rounding) + 0x1p-120;
 }
 
-bool is_masked(const Step& step, int64_t query, int64_t number) {
-    return step.mask && step.mask.get({0, 0, query, number}) == 0;
+// What the mask adds to a logit; none where it hides the token.
+std::optional<double> bias_of(const Step& step, int64_t q_head, int64_t query, int64_t number) {
+    if (!step.mask) return 0;
+    const double value = step.mask.get({0, q_head % step.mask.shape()[1], query, number});
+    if (step.mask.type() == WINNOW_TYPE_BOOL) return value != 0 ? std::optional<double>(0) : std::nullopt;
+    if (value == -infinity) return std::nullopt;
+    return step.mask_slopes ? value * step.mask_slopes.get({0, 0, 0, q_head}) : value;
 }
 
 std::string where_of(const char* what, int64_t q_head, int64_t query, int64_t last, double got, double want,
@@ -72,11 +91,12 @@ std::string where_of(const char* what, int64_t q_head, int64_t query, int64_t la
 }
 
 std::string check_scores(const Step& step, int64_t q_head, int64_t query, const std::vector<Seen>& seen,
-                         const QueryResult& result) {
+                         const HeadView& view) {
     std::vector<double> want(size_t(step.scores.shape()[3]), -infinity), bound(want.size(), 0);
     for (size_t j = 0; j < seen.size(); ++j) {
-        want[size_t(seen[j].token->number)] = result.weights[j].score;
-        bound[size_t(seen[j].token->number)] = result.weights[j].delta + 0x1p-120;
+        if (!view.weights[j]) continue;
+        want[size_t(seen[j].token->number)] = view.weights[j]->score;
+        bound[size_t(seen[j].token->number)] = view.weights[j]->delta + 0x1p-120;
     }
     for (size_t column = 0; column < want.size(); ++column) {
         const double got = step.scores.get({0, q_head, query, int64_t(column)});
@@ -93,17 +113,14 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     const Rules& rules = rules_[size_t(step.layer)];
     const int64_t position = layer.next - step.queries + query;
     std::vector<Seen> seen;
-    std::vector<VisibleRow> rows;
     for (OracleToken& token : layer.tokens) {
         HeadToken& own = token.heads[size_t(head)];
         const bool is_outside =
             setup_.cells == 0 && (token.position > position || (step.options.window_left != 0 &&
                                                                 token.position <= position - step.options.window_left));
-        if (!own.is_alive || is_outside || is_masked(step, query, token.number)) continue;
-        seen.push_back({&token, &own});
-        rows.push_back({&own.row, token.position});
+        if (own.is_alive && !is_outside) seen.push_back({&token, &own});
     }
-    std::vector<QueryResult> results;
+    std::vector<HeadView> views;
     const size_t v_size = size_t(setup_.v_head_size);
     const bool is_observed = query < step.queries - step.options.tentative;
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
@@ -114,8 +131,18 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         if (step.head_sink) options.head_sink = step.head_sink.get({0, 0, 0, q_head});
         std::vector<double> q(size_t(setup_.head_size));
         for (size_t d = 0; d < q.size(); ++d) q[d] = step.q.get({0, q_head, query, int64_t(d)});
-        results.push_back(conformance::attend(q, position, rows, v_size, options));
-        const QueryResult& result = results.back();
+        HeadView& view = views.emplace_back();
+        std::vector<VisibleRow> rows;
+        for (const Seen& each : seen)
+            if (const std::optional<double> bias = bias_of(step, q_head, query, each.token->number))
+                rows.push_back({&each.own->row, each.token->position, *bias});
+        view.result = conformance::attend(q, position, rows, v_size, options);
+        const QueryResult& result = view.result;
+        size_t row = 0;
+        for (const Seen& each : seen) {
+            const bool is_seen = row < rows.size() && rows[row].row == &each.own->row;
+            view.weights.push_back(is_seen ? std::optional(result.weights[row++]) : std::nullopt);
+        }
         for (size_t d = 0; d < v_size; ++d) {
             const double got = step.out.get({0, q_head, query, int64_t(d)});
             const double bound = result.bound[d] + rounding_error(step.out.type(), result.out[d]);
@@ -126,11 +153,12 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
             layer.output_slack[size_t(head)][d] += bound;
         }
         if (step.scores)
-            if (const std::string wrong = check_scores(step, q_head, query, seen, result); !wrong.empty()) return wrong;
+            if (const std::string wrong = check_scores(step, q_head, query, seen, view); !wrong.empty()) return wrong;
     }
     if (!is_observed || rules.statistic == Statistic::none) return "";
     for (size_t j = 0; j < seen.size(); ++j)
-        fold(rules, seen[j].own->importance, observed(setup_, rules.statistic, results, j));
+        if (const std::optional<Between> x = observed(setup_, rules.statistic, views, j))
+            fold(rules, seen[j].own->importance, *x);
     return "";
 }
 

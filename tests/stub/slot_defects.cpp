@@ -108,6 +108,9 @@ std::map<std::string, Defect> slot_defects() {
         {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
         {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
         {"cache_window_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.window_left = 0; }}},
+        {"cache_mask_of_the_first_head",
+         {.before_slot_attention = [](SlotAttention& a) { a.sdpa.mask.stride[1] = 0; }}},
+        {"cache_mask_slopes_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.mask_slopes = {}; }}},
         {"numbers_off_by_one", {.before_slot_append = [](SlotAppend& a) { ++a.number; }}},
         {"means_not_added",
          {.before_slot_attention =
