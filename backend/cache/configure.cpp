@@ -25,10 +25,15 @@ void check(const CacheState& cache, const Geometry& to) {
                 to.keeps_importance() ? "kept" : "not kept");
     for (size_t i = 0; i < cache.sequences.size(); ++i) {
         const Sequence& sequence = cache.sequences[i];
-        for (size_t layer = 0; layer < sequence.layers.size(); ++layer)
-            to.check_anchors(static_cast<int64_t>(i), static_cast<int64_t>(layer),
-                             static_cast<int64_t>(sequence.anchors.size()),
-                             sequence.layers[layer].record.displaced(to.keep()));
+        for (size_t j = 0; j < sequence.layers.size(); ++j) {
+            const Layer& layer = sequence.layers[j];
+            const auto number = static_cast<int64_t>(j);
+            int64_t elsewhere = layer.record.displaced(to.keep());
+            // After a truncate the newest may lie in the body, which is judged before the ring fills again.
+            if (layer.most_in_body > to.most_body(number))
+                elsewhere += std::max<int64_t>(to.keep() - layer.record.newest(), 0);
+            to.check_anchors(static_cast<int64_t>(i), number, static_cast<int64_t>(sequence.anchors.size()), elsewhere);
+        }
     }
 }
 

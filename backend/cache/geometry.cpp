@@ -84,17 +84,17 @@ uint64_t Geometry::scratch_bytes(int64_t slots) const {
     return slots > 0 ? scores_bytes(slots) + row_stats_bytes() : 0;
 }
 
-void Geometry::check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t displaced) const {
+void Geometry::check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t elsewhere) const {
     if (covers_all(layer)) return;
     const Description description = describe(layer, 0);
     const int64_t least =
-        description.sink + std::max(description.recent, description.grace) + anchors + description.cadence + displaced;
+        description.sink + std::max(description.recent, description.grace) + anchors + description.cadence + elsewhere;
     if (least <= description.budget) return;
     refuse("sequence " + std::to_string(sequence) + " would have " + std::to_string(anchors) +
            " anchors, expected at most " + std::to_string(std::max<int64_t>(description.budget - least + anchors, 0)) +
            " beside sinks, newest and coming tokens" +
-           (displaced > 0 ? ", and " + std::to_string(displaced) + " that a shift moves among those," : "") +
-           " in the " + std::to_string(description.budget) + " tokens of layer " + std::to_string(layer));
+           (elsewhere > 0 ? " (" + std::to_string(elsewhere) + " of which lie in the body)" : "") + " in the " +
+           std::to_string(description.budget) + " tokens of layer " + std::to_string(layer));
 }
 
 } // namespace winnow::cache

@@ -51,9 +51,9 @@ public:
     uint64_t row_stats_bytes() const;
     uint64_t scratch_bytes(int64_t slots) const; // both; none where there are no slots
 
-    // Refuses anchors that would leave a head of a layer too little to give up, beside tokens that are displaced
-    // (Record).
-    void check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t displaced) const;
+    // Refuses anchors that would leave a head of a layer too little to give up. `elsewhere`: of the sinks and newest
+    // that lie in the body, while their slots are empty or a removed token's.
+    void check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t elsewhere) const;
 
 private:
     CacheRequest request_;

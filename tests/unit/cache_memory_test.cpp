@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "cache/cache.hpp"
 #include "cache_fake_device.hpp"
@@ -251,6 +252,22 @@ TEST(cache_memory, a_smaller_budget_holds_at_once) {
         cache.set_config("scissorhands:k=f32,v=f32,budget=300" + std::string(tail)); // another policy, and more room
         append_all(cache, 100);
     }
+}
+
+TEST(cache_memory, a_smaller_budget_that_cannot_hold_at_once_is_refused) {
+    FakeDevice device;
+    Cache cache(device, request_of("h2o:k=f32,v=f32,ring=16,budget=600"));
+    append_all(cache, 300);
+    cache.truncate(0, 270); // the ring is empty, and the newest are in the body
+    std::vector<int64_t> anchors(30);
+    std::iota(anchors.begin(), anchors.end(), 100);
+    cache.anchor(0, anchors);
+    const std::string small = "h2o:k=f32,v=f32,ring=16,budget=60"; // 4 sinks, 19 newest, 7 to come, and the anchors
+    EXPECT_THROW(cache.set_config(small), Error);
+    append_all(cache, 9); // what a flush leaves in the ring
+    cache.set_config(small);
+    EXPECT_LE(stats_of(cache).bytes, stats_of(cache).budget_bytes);
+    EXPECT_LE(stats_of(cache).live_slots, 6u * 60);
 }
 
 } // namespace

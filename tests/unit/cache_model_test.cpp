@@ -240,7 +240,7 @@ private:
         try {
             cache_.shift(sequence, begin, end, delta);
         } catch (const Error& error) { // too many would be protected
-            EXPECT_TRUE(evicts_ && std::string(error.what()).find("that a shift moves") != std::string::npos)
+            EXPECT_TRUE(evicts_ && std::string(error.what()).find("of which lie in the body") != std::string::npos)
                 << error.what();
             return;
         }
