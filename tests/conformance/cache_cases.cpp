@@ -188,4 +188,22 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
     }
 }
 
+std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& engine) {
+    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    for (int tried = 0; tried < 20; ++tried) {
+        CacheSetup other = setup;
+        const bool has_importance = setup.keeps_importance();
+        const std::vector<Policy> policies = has_importance
+                                                 ? std::vector{Policy::h2o, Policy::scissorhands, Policy::winnow}
+                                                 : std::vector{Policy::window, Policy::random};
+        if (draw(0, 1)) other.policy = policies[engine() % policies.size()];
+        if (other.policy == Policy::none) continue;
+        other.budget = draw(1, 5) == 1 ? 0 : draw(60, 200);
+        if (draw(1, 3) == 1) other.cadence = draw(1, 32);
+        if (other.config() == setup.config() || other.keeps_importance() != has_importance) continue;
+        if ((other.budget == 0 || other.tokens() < other.context) && has_room(other)) return other;
+    }
+    return std::nullopt;
+}
+
 } // namespace winnow::conformance

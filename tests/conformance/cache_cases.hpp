@@ -1,6 +1,7 @@
 // The caches that tests of the level "Cache" make. Kernels are specialised by shape and format, which these few share.
 #pragma once
 
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,5 +25,9 @@ std::vector<NamedSetup> policy_setups();
 
 // Any policy, shape, ring and budget.
 CacheSetup draw_setup(std::mt19937_64& engine);
+
+// Another policy, budget or cadence that a cache of this setup can take on, with room for two anchors; none where few
+// tries find none.
+std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& engine);
 
 } // namespace winnow::conformance

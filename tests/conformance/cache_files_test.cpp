@@ -2,37 +2,16 @@
 // nothing half-loaded.
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "cache_cases.hpp"
+#include "cache_folder.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 
 namespace winnow::conformance {
 namespace {
-
-// A folder for the files of one test, gone with it.
-class Folder {
-public:
-    Folder() : path_(std::filesystem::temp_directory_path() / ("winnow-cache-" + std::to_string(getpid()))) {
-        std::filesystem::create_directory(path_);
-    }
-    ~Folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    std::string file(const char* name) const { return (path_ / name).string(); }
-    size_t files() const {
-        return size_t(std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
-    }
-
-private:
-    std::filesystem::path path_;
-};
 
 std::vector<char> read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

@@ -39,7 +39,8 @@ CacheOracle::CacheOracle(CacheHost& host) : host_(host), setup_(host.setup()) {
 OracleSequence CacheOracle::empty_sequence() const {
     OracleLayer layer;
     layer.sinks.assign(size_t(setup_.sink), -1);
-    return {std::vector<OracleLayer>(size_t(setup_.layers), layer), {}, false};
+    layer.missing.assign(size_t(setup_.kv_heads), 0);
+    return {std::vector<OracleLayer>(size_t(setup_.layers), layer), {}, 0};
 }
 
 // Whether a judgement falls before a piece of which so many tokens are no sinks.
@@ -58,6 +59,12 @@ int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t number, int64_t e
     // Where nobody is given up, the last rows of a context stay in the ring: the body is no larger than the rest.
     const int64_t most = setup_.cells > 0 ? setup_.cells : setup_.context - setup_.sink - setup_.ring;
     return std::min(usual, std::max({most - layer.most_in_body, occupancy + entering - setup_.ring, int64_t(0)}));
+}
+
+// The most that the body of a layer holds.
+int64_t CacheOracle::most_body(int64_t number) const {
+    if (!setup_.covers_all(number)) return rules_[size_t(number)].budget - setup_.sink - setup_.ring;
+    return setup_.cells == 0 ? setup_.context : setup_.cells + (setup_.ring == 0 ? setup_.cadence_tokens() : 0);
 }
 
 // Tokens in sinks' slots that are sinks still.
@@ -111,12 +118,13 @@ std::string CacheOracle::step(Step& step) {
         for (size_t head = 0; head < gone.size(); ++head)
             if (gone[head].contains(token.position)) token.heads[head].is_alive = false;
     if (is_due) {
-        leave_ring(layer, leave);
+        leave_ring(layer, step.layer, leave);
         layer.is_listed = true;
         layer.output_sum.clear();
         layer.outputs = 0;
     }
     append(step, layer, numbers);
+    note_body(layer, 0);
     if (step.queries > 0) wrong = attend(step, layer);
     if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
     std::erase_if(layer.tokens, [](const OracleToken& token) {
@@ -173,7 +181,8 @@ std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t hea
     if (!setup_.covers_all(step.layer)) judgement.room = needing_room - (rules.budget - setup_.sink - setup_.ring);
     int64_t missing = 0;
     const std::string wrong = judge_victims(rules, judgement, candidates, victims, &missing);
-    missing_ += uint64_t(missing);
+    layer.missing.resize(size_t(setup_.kv_heads), 0);
+    layer.missing[size_t(head)] = missing;
     return wrong;
 }
 
@@ -215,7 +224,7 @@ void CacheOracle::set_means(OracleLayer& layer) {
 }
 
 // The oldest rows of the ring become rows of the body.
-void CacheOracle::leave_ring(OracleLayer& layer, int64_t leave) {
+void CacheOracle::leave_ring(OracleLayer& layer, int64_t number, int64_t leave) {
     std::vector<RowPair> rows;
     std::vector<HeadToken*> owners;
     for (OracleToken& token : layer.tokens) {
@@ -230,9 +239,8 @@ void CacheOracle::leave_ring(OracleLayer& layer, int64_t leave) {
             owners.push_back(&own);
         }
     }
-    const int64_t most = setup_.cells > 0 ? setup_.cells + setup_.cadence_tokens() : setup_.context;
     layer.most_in_body += setup_.ring > 0 ? leave : int64_t(layer.newest.size());
-    layer.most_in_body = std::min(layer.most_in_body, most);
+    layer.most_in_body = std::min(layer.most_in_body, most_body(number));
     // Without a ring the rows are in the body already, and a new list begins.
     layer.newest.erase(layer.newest.begin(),
                        layer.newest.begin() + (setup_.ring > 0 ? leave : int64_t(layer.newest.size())));

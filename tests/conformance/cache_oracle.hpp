@@ -50,17 +50,19 @@ struct OracleLayer {
     std::vector<int64_t> sinks;      // the number in each sink's slot, or -1
     std::deque<RingPlace> newest;    // the ring, oldest first; without a ring, those in slots of the last list
     int64_t most_in_body = 0;        // no head holds more there
+    bool has_body = false;           // there is memory for it
     bool is_listed = false;          // without a ring: there was a judgement, and so a list of slots
     bool has_means = false;
     std::vector<std::vector<float>> k_mean, v_mean;            // of each head
     std::vector<std::vector<double>> output_sum, output_slack; // of each head since the last judgement
     int64_t outputs = 0;
+    std::vector<int64_t> missing; // of each head: how many its last judgement lacked; empty: not known
 };
 
 struct OracleSequence {
     std::vector<OracleLayer> layers;
     std::set<int64_t> anchors;
-    bool is_reserved = false;
+    int64_t reserved = 0; // tokens
 };
 
 class CacheOracle {
@@ -78,6 +80,8 @@ public:
     std::string anchor(int64_t sequence, const std::vector<int64_t>& positions);
     std::string set_pressure(double pressure);
     std::string set_config(const CacheSetup& setup); // the same but for policy and budget
+    // Saves, changes what there is if `disturb` says so, and loads it again.
+    std::string save_and_load(const std::string& path, bool disturb);
     // What stats, positions and importance of all sequences have to say now.
     std::string look();
 
@@ -97,6 +101,7 @@ private:
     OracleLayer& at(int64_t sequence, int64_t layer) { return sequences_[size_t(sequence)].layers[size_t(layer)]; }
     OracleSequence empty_sequence() const;
     int64_t leaving(const OracleLayer& layer, int64_t number, int64_t entering) const;
+    int64_t most_body(int64_t number) const;
     int64_t sinks_held(const OracleLayer& layer) const;
     bool enters_sink(const OracleLayer& layer, int64_t position) const;
     bool is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const;
@@ -106,7 +111,7 @@ private:
                       int64_t leave);
     double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
                     double* slack) const;
-    void leave_ring(OracleLayer& layer, int64_t leave);
+    void leave_ring(OracleLayer& layer, int64_t number, int64_t leave);
     void set_means(OracleLayer& layer);
     void append(const Step& step, OracleLayer& layer, const std::vector<int64_t>& numbers);
     std::string attend(const Step& step, OracleLayer& layer);
@@ -114,7 +119,9 @@ private:
     std::string check_importance(int64_t sequence, int64_t layer_number);
     std::string look_at(int64_t sequence, int64_t layer);
     std::string look_at_stats();
-    void compact(OracleLayer& layer) const;
+    void note_rules();
+    void note_body(OracleLayer& layer, int64_t reserved) const;
+    void compact(OracleLayer& layer, int64_t reserved) const;
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;
     bool is_anchor(int64_t sequence, int64_t number) const {
@@ -127,7 +134,7 @@ private:
     double pressure_ = 0;
     bool keeps_importance_ = false;
     std::vector<OracleSequence> sequences_;
-    uint64_t evictions_ = 0, judgements_ = 0, missing_ = 0, steps_ = 0;
+    uint64_t evictions_ = 0, judgements_ = 0, steps_ = 0;
 };
 
 } // namespace winnow::conformance

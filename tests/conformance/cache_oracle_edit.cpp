@@ -31,16 +31,26 @@ bool reaches_body(const OracleLayer& layer, int64_t begin, int64_t end) {
 
 // The body's survivors are moved together: how many there are is known then, and without a ring the slots that were
 // listed for coming tokens are no longer the free ones.
-void CacheOracle::compact(OracleLayer& layer) const {
+void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
     layer.most_in_body = 0;
     for (size_t head = 0; head < size_t(setup_.kv_heads); ++head)
         layer.most_in_body = std::max<int64_t>(
             layer.most_in_body, std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
                 return token.is_in_body && token.heads[head].is_alive;
             }));
-    if (setup_.ring > 0) return;
-    layer.is_listed = false;
-    layer.newest.clear();
+    if (setup_.ring == 0) {
+        layer.is_listed = false;
+        layer.newest.clear();
+    }
+    layer.has_body = layer.has_body && setup_.sink + setup_.ring == 0; // one store there always is
+    note_body(layer, reserved);
+}
+
+// There is a body as soon as more tokens have come, or memory is reserved for more, than sinks' slots and the ring hold
+// after a flush.
+void CacheOracle::note_body(OracleLayer& layer, int64_t reserved) const {
+    const int64_t held = std::max(layer.most_in_body + int64_t(layer.newest.size()), reserved - setup_.sink);
+    if (held > (setup_.ring > 0 ? setup_.keep() : 0)) layer.has_body = true;
 }
 
 std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
@@ -52,7 +62,7 @@ std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
         while (!layer.newest.empty() && layer.newest.back().number >= length) layer.newest.pop_back();
         layer.next = length;
         drop(layer, length, INT64_MAX);
-        if (is_moved) compact(layer);
+        if (is_moved) compact(layer, sequences_[size_t(sequence)].reserved);
     }
     if (length == 0) forget(sequence);
     return look();
@@ -65,7 +75,7 @@ std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
     for (OracleLayer& layer : all.layers) {
         const bool is_moved = reaches_body(layer, begin, end < 0 ? INT64_MAX : end);
         drop(layer, begin, end < 0 ? INT64_MAX : end);
-        if (is_moved || setup_.ring == 0) compact(layer);
+        if (is_moved || setup_.ring == 0) compact(layer, all.reserved);
     }
     std::erase_if(all.anchors, [&](int64_t each) { return each >= begin && (end < 0 || each < end); });
     if (is_empty(sequence) && (had_tokens || begin == 0)) all = empty_sequence();
@@ -80,7 +90,21 @@ bool CacheOracle::is_empty(int64_t sequence) const {
 // A sequence that is taken back to its beginning is as new, but for its anchors and the memory reserved for it.
 void CacheOracle::forget(int64_t sequence) {
     OracleSequence& all = sequences_[size_t(sequence)];
-    if (!all.is_reserved) all.layers = empty_sequence().layers;
+    if (all.reserved == 0) all.layers = empty_sequence().layers;
+}
+
+// What an edit of it would leave is of no interest: all of it is to be replaced.
+std::string CacheOracle::save_and_load(const std::string& path, bool disturb) {
+    const winnow_api& api = host_.api();
+    if (api.cache_save(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_save");
+    for (int64_t sequence = 0; disturb && sequence < setup_.sequences; ++sequence)
+        if (api.cache_remove(host_.get(), sequence, 2, -1) != WINNOW_OK) return failed(host_, "cache_remove");
+    if (api.cache_load(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_load");
+    return look();
+}
+
+void CacheOracle::note_rules() {
+    for (int64_t layer = 0; layer < setup_.layers; ++layer) rules_[size_t(layer)] = rules_of(setup_, layer, pressure_);
 }
 
 void CacheOracle::forget_counts() {
@@ -120,14 +144,18 @@ std::string CacheOracle::shift(int64_t sequence, int64_t begin, int64_t end, int
 
 std::string CacheOracle::reserve(int64_t sequence, int64_t tokens) {
     if (host_.api().cache_reserve(host_.get(), sequence, tokens) != WINNOW_OK) return failed(host_, "cache_reserve");
-    if (tokens > 0) sequences_[size_t(sequence)].is_reserved = true;
+    OracleSequence& all = sequences_[size_t(sequence)];
+    all.reserved = std::max(all.reserved, tokens);
+    for (OracleLayer& layer : all.layers) note_body(layer, all.reserved);
     return look();
 }
 
 std::string CacheOracle::reset() {
     if (host_.api().cache_reset(host_.get()) != WINNOW_OK) return failed(host_, "cache_reset");
     for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
-    evictions_ = judgements_ = missing_ = steps_ = 0;
+    evictions_ = judgements_ = steps_ = 0;
+    pressure_ = 0;
+    note_rules();
     return look();
 }
 
@@ -140,7 +168,8 @@ std::string CacheOracle::anchor(int64_t sequence, const std::vector<int64_t>& po
 
 std::string CacheOracle::set_pressure(double pressure) {
     if (host_.api().cache_set_pressure(host_.get(), pressure) != WINNOW_OK) return failed(host_, "cache_set_pressure");
-    for (int64_t layer = 0; layer < setup_.layers; ++layer) rules_[size_t(layer)] = rules_of(setup_, layer, pressure);
+    pressure_ = pressure;
+    note_rules();
     return look();
 }
 
@@ -153,16 +182,12 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
         is_less.push_back(setup.layer_tokens()[size_t(layer)] < setup_.layer_tokens()[size_t(layer)] ||
                           (setup_.covers_all(layer) && !setup.covers_all(layer)));
     setup_ = setup;
-    for (int64_t layer = 0; layer < setup.layers; ++layer) rules_[size_t(layer)] = rules_of(setup, layer, 0);
+    note_rules();
     for (int64_t sequence = 0; sequence < setup.sequences; ++sequence)
         for (int64_t number = 0; number < setup.layers; ++number) {
             OracleLayer& layer = at(sequence, number);
             const Rules& rules = rules_[size_t(number)];
-            if (setup.ring == 0 || is_less[size_t(number)]) compact(layer);
-            if (is_less[size_t(number)]) { // it was judged
-                layer.output_sum.clear();
-                layer.outputs = 0;
-            }
+            const bool had_body = layer.has_body, is_judged = is_less[size_t(number)] && had_body;
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
                 const std::vector<int32_t> positions = host_.positions(sequence, number, head);
                 const std::set<int64_t> left(positions.begin(), positions.end());
@@ -173,10 +198,19 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
                     if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
                         is_anchor(sequence, token.number))
                         return "set_config gave up position " + std::to_string(token.position) + ", which is protected";
+                    if (!is_judged) return "set_config gave up tokens of a layer whose budget is no less";
                     own.is_alive = false;
                     ++evictions_;
                 }
             }
+            if (is_judged) {
+                layer.output_sum.clear();
+                layer.outputs = 0;
+                layer.missing.clear(); // more were asked for than the budget demands
+            }
+            if (setup.ring == 0 || is_judged) compact(layer, sequences_[size_t(sequence)].reserved);
+            // A body, once there, stays.
+            layer.has_body = had_body;
         }
     judgements_ = host_.stats().flushes; // as many as it takes
     return look();
@@ -210,13 +244,16 @@ std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
 
 std::string CacheOracle::look_at_stats() {
     const winnow_cache_stats s = host_.stats();
-    uint64_t live = 0, original = 0, used = 0;
+    uint64_t live = 0, original = 0, used = 0, missing = 0;
+    bool is_missing_known = true;
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
         bool has_tokens = false;
         for (int64_t number = 0; number < setup_.layers; ++number) {
             const OracleLayer& layer = at(sequence, number);
             has_tokens = has_tokens || layer.next > 0;
             original += layer.original.size();
+            is_missing_known = is_missing_known && !layer.missing.empty();
+            for (const int64_t each : layer.missing) missing += uint64_t(each);
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
                 const auto held = std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& each) {
                     return each.heads[size_t(head)].is_alive;
@@ -225,7 +262,7 @@ std::string CacheOracle::look_at_stats() {
                 if (held > rules_[size_t(number)].budget) return "a head holds more tokens than its budget";
             }
         }
-        used += has_tokens || sequences_[size_t(sequence)].is_reserved;
+        used += has_tokens || sequences_[size_t(sequence)].reserved > 0;
     }
     std::ostringstream wrong;
     const auto expect = [&](const char* name, uint64_t got, uint64_t want) {
@@ -240,6 +277,7 @@ std::string CacheOracle::look_at_stats() {
     expect("evictions", s.evictions, evictions_);
     expect("flushes", s.flushes, judgements_);
     expect("steps", s.steps, steps_);
+    if (is_missing_known) expect("missing", s.missing, missing);
     if (s.bytes > s.budget_bytes * std::max<uint64_t>(used, 1))
         wrong << "stats: " << s.bytes << " bytes, but the budget is " << s.budget_bytes << " for each of " << used
               << " sequences; ";

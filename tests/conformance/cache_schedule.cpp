@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
+#include "cache_cases.hpp"
+#include "cache_folder.hpp"
 #include "cache_oracle.hpp"
 
 namespace winnow::conformance {
@@ -55,16 +58,17 @@ private:
     std::string one() {
         const int64_t sequence = draw(0, setup_.sequences - 1), kind = draw(1, 100);
         if (schedule_.is_decode) return tokens(sequence, 1, true);
-        if (kind <= 35) return decode(sequence, draw(1, 12));
-        if (kind <= 65) return tokens(sequence, draw(1, 100), chance(80));
-        if (kind <= 72) return attend(sequence);
+        if (kind <= 30) return decode(sequence, draw(1, 12));
+        if (kind <= 58) return tokens(sequence, draw(1, 100), chance(80));
+        if (kind <= 65) return attend(sequence);
         if (!schedule_.edits) return decode(sequence, 3);
-        if (kind <= 78) return truncate(sequence);
-        if (kind <= 83) return remove(sequence);
-        if (kind <= 87) return copy();
-        if (kind <= 91) return shift(sequence);
-        if (kind <= 93) return anchor(sequence);
-        if (kind <= 94) return reserve(sequence);
+        if (kind <= 71) return truncate(sequence);
+        if (kind <= 76) return remove(sequence);
+        if (kind <= 80) return copy();
+        if (kind <= 84) return shift(sequence);
+        if (kind <= 86) return anchor(sequence);
+        if (kind <= 88) return reserve(sequence);
+        if (kind <= 92) return save_and_load();
         return schedule_.changes ? change() : decode(sequence, 2);
     }
 
@@ -192,18 +196,29 @@ private:
         return oracle_.reserve(sequence, count);
     }
 
+    std::string save_and_load() {
+        const bool disturb = chance(50);
+        note(std::string("save, ") + (disturb ? "remove all but two tokens, " : "") + "load");
+        return oracle_.save_and_load(folder_.file("cache"), disturb);
+    }
+
     std::string change() {
-        if (setup_.policy == Policy::hierarchical) {
+        if (setup_.policy == Policy::hierarchical && chance(50)) {
             const double pressure = double(draw(0, 10)) / 10;
             note("set_pressure " + std::to_string(pressure));
             return oracle_.set_pressure(pressure);
         }
-        return decode(0, 2);
+        const std::optional<CacheSetup> other = draw_change(setup_, engine_);
+        if (!other) return decode(0, 2);
+        setup_ = *other;
+        note("set_config " + setup_.config());
+        return oracle_.set_config(setup_);
     }
 
     Schedule schedule_;
     CacheSetup setup_;
     std::mt19937_64 engine_;
+    Folder folder_;
     CacheHost host_;
     CacheOracle oracle_;
     std::deque<std::string> calls_;

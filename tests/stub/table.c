@@ -37,6 +37,12 @@ static int32_t evictions_are_not_counted(winnow_cache* cache, winnow_cache_stats
     return status;
 }
 
+static int32_t missing_is_invented(winnow_cache* cache, winnow_cache_stats* stats) {
+    const int32_t status = good.cache_stats(cache, stats);
+    if (status == WINNOW_OK) stats->missing += stats->flushes;
+    return status;
+}
+
 static int32_t positions_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                                            int32_t* positions, uint64_t capacity, uint64_t* count) {
     (void)head;
@@ -131,6 +137,7 @@ static int choose(const char* defect) {
     }
     DEFECT(cache_stats, stats_under_report)
     DEFECT(cache_stats, evictions_are_not_counted)
+    DEFECT(cache_stats, missing_is_invented)
     DEFECT(cache_estimate, estimate_under_reports)
     DEFECT(cache_positions, positions_of_the_first_head)
     DEFECT(cache_importance, importance_of_the_first_head)
