@@ -42,10 +42,11 @@ int32_t on_cache(winnow_cache* cache, const char* function, Body&& body) noexcep
     return on_context(context_of(cache), [&] { named(function, [&] { body(*cache->cache); }); });
 }
 
-// Of a head's tokens what `look` finds: the first `capacity` of the values, and how many there are.
 struct HeadOf {
     int64_t sequence, layer, head;
 };
+
+// What `look` finds of a head's tokens: the first `capacity` of the values, and how many there are.
 template <class T, class Look>
 int32_t look_at_head(winnow_cache* cache, const char* function, const HeadOf& of, const char* name, T* out,
                      uint64_t capacity, uint64_t* count, Look look) noexcept {
