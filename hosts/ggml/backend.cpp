@@ -11,6 +11,7 @@
 
 #include "foreign.hpp"
 #include "ggml_api.hpp"
+#include "kv_config.hpp"
 #include "translate.hpp"
 #include "virtual_buffer.hpp"
 
@@ -203,7 +204,15 @@ void free_backend(ggml_backend_t backend) {
              static_cast<unsigned long long>(counters.append_calls()), counters.layers().size(),
              static_cast<unsigned long long>(counters.graphs()));
     try {
-        instance->registration.report.add(counters, instance->context.stats());
+        const winnow_stats stats = instance->context.stats();
+        if (stats.sdpa_calls > 0 && has_kv_config()) {
+            log_line(
+                GGML_LOG_LEVEL_WARN,
+                "%llu attention calls were over caches that are not virtual in spite of WINNOW_KV: such a cache is "
+                "not in a buffer of Winnow's (-nkvo), or is used in another way",
+                static_cast<unsigned long long>(stats.sdpa_calls));
+        }
+        instance->registration.report.add(counters, stats);
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no report: %s", error.what());
     }

@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
+#include <string>
 #include <sys/mman.h>
 
 #include "ggml_api.hpp"
@@ -59,9 +61,7 @@ constexpr ggml_backend_buffer_i buffer_interface = {
 
 const char* get_name(ggml_backend_buffer_type_t) { return "Winnow"; }
 
-ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
-    const std::string config = kv_config();
-    if (!config.empty()) return make_virtual_buffer(type, size, config);
+ggml_backend_buffer_t alloc_host_memory(ggml_backend_buffer_type_t type, size_t size) {
     // aligned_alloc wants a multiple of the alignment; large blocks are mapped and take memory only as they are
     // written.
     const size_t rounded = (size + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
@@ -76,6 +76,16 @@ ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size)
     madvise(memory, rounded, MADV_HUGEPAGE);
 #endif
     return ggml().buffer_init(type, buffer_interface, memory, size);
+}
+
+ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
+    try {
+        const std::string config = kv_config();
+        return config.empty() ? alloc_host_memory(type, size) : make_virtual_buffer(type, size, config);
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+        return nullptr;
+    }
 }
 
 size_t get_alignment(ggml_backend_buffer_type_t) { return tensor_alignment; }

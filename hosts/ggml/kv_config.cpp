@@ -5,12 +5,15 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "ggml_api.hpp"
+
 namespace winnow::ggml {
 
 namespace {
 
 std::mutex mutex;
 std::string current;
+std::string refusal; // why WINNOW_KV is none
 
 void check(const Plugin& plugin, const std::string& config) {
     if (plugin.api().version < WINNOW_MAKE_VERSION(0, 3)) {
@@ -36,7 +39,8 @@ void read_kv_config(const Plugin& plugin) {
     try {
         set_kv_config(plugin, config);
     } catch (const std::runtime_error& error) {
-        throw std::runtime_error("WINNOW_KV=" + std::string(config) + ": " + error.what());
+        refusal = "WINNOW_KV=" + std::string(config) + ": " + error.what();
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", refusal.c_str());
     }
 }
 
@@ -44,11 +48,18 @@ void set_kv_config(const Plugin& plugin, const std::string& config) {
     if (!config.empty()) check(plugin, config);
     const std::lock_guard lock(mutex);
     current = config;
+    refusal.clear();
 }
 
 std::string kv_config() {
     const std::lock_guard lock(mutex);
+    if (!refusal.empty()) throw std::runtime_error(refusal);
     return current;
+}
+
+bool has_kv_config() {
+    const std::lock_guard lock(mutex);
+    return !current.empty();
 }
 
 } // namespace winnow::ggml

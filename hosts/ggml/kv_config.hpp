@@ -7,14 +7,16 @@
 
 namespace winnow::ggml {
 
-// Takes WINNOW_KV. Throws std::runtime_error where it is no configuration.
+// Takes WINNOW_KV. Where it is no configuration, no buffer is made until the host sets one that is: a program does not
+// go on with another cache than was asked for.
 void read_kv_config(const Plugin& plugin);
 
-// For the buffers that are allocated from now on; "" is in place. Throws, and changes nothing, where it is no
-// configuration.
+// For the buffers that are allocated from now on; "" is in place. Throws std::runtime_error, and changes nothing, where
+// it is no configuration.
 void set_kv_config(const Plugin& plugin, const std::string& config);
 
-// "" is in place.
+// "" is in place. Throws std::runtime_error where WINNOW_KV was refused.
 std::string kv_config();
+bool has_kv_config();
 
 } // namespace winnow::ggml

@@ -116,8 +116,10 @@ void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const
     for (const CellRange& range : opening.dead) {
         expect(context_.api().cache_remove(cache_, number, range.begin, range.end));
     }
-    if (!opening.anchors.empty()) {
-        expect(context_.api().cache_anchor(cache_, number, opening.anchors.data(), opening.anchors.size()));
+    if (!opening.anchors.empty() &&
+        context_.api().cache_anchor(cache_, number, opening.anchors.data(), opening.anchors.size()) != WINNOW_OK) {
+        log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be given up: %s", figures_.name.c_str(),
+                 context_.message());
     }
     stream.sees_ahead = StreamRecord::sees_ahead(cells, view);
     stream.mask = nullptr;
@@ -130,7 +132,9 @@ void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const
 void VirtualCache::widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t plane, int64_t tokens) const {
     const MaskPlane view(mask, plane);
     const size_t element = view.element_bytes(), row = size_t(figures_.cells) * element;
-    wide.resize(size_t(tokens) * row);
+    const size_t size = size_t(tokens) * row;
+    if (wide.capacity() > 2 * size) wide = std::vector<char>(); // a long prompt's is not kept
+    wide.resize(size);
     for (int64_t token = 0; token < tokens; ++token) {
         char* to = &wide[size_t(token) * row];
         const size_t known = size_t(view.columns()) * element;

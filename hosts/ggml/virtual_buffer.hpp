@@ -72,7 +72,6 @@ VirtualBuffer* virtual_buffer_of(const ggml_tensor* tensor);
 // The same of a node that may read or write virtual tensors.
 VirtualBuffer* virtual_buffer_touched(const ggml_tensor* node);
 
-// NULL, with a line in the log, without memory.
 ggml_backend_buffer_t make_virtual_buffer(ggml_backend_buffer_type_t type, size_t size, const std::string& config);
 
 } // namespace winnow::ggml

@@ -84,15 +84,10 @@ VirtualBuffer* virtual_buffer_touched(const ggml_tensor* node) {
 }
 
 ggml_backend_buffer_t make_virtual_buffer(ggml_backend_buffer_type_t type, size_t size, const std::string& config) {
-    try {
-        auto made = std::make_unique<VirtualBuffer>(registration()->plugin.api(), registration()->report, config, size);
-        ggml_backend_buffer_t buffer = ggml().buffer_init(type, buffer_interface, made.get(), size);
-        made.release();
-        return buffer;
-    } catch (const std::exception& error) {
-        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
-        return nullptr;
-    }
+    auto made = std::make_unique<VirtualBuffer>(registration()->plugin.api(), registration()->report, config, size);
+    ggml_backend_buffer_t buffer = ggml().buffer_init(type, buffer_interface, made.get(), size);
+    made.release();
+    return buffer;
 }
 
 } // namespace winnow::ggml

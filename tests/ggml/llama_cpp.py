@@ -51,25 +51,33 @@ class Host:
         if "WINNOW_BACKEND" in os.environ:
             self.drivers["WINNOW_BACKEND"] = os.environ["WINNOW_BACKEND"]
 
-    def run(self, program, *arguments, winnow, status=0, environment=None):
-        """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
-        command = [str(self.programs / program), *map(str, arguments)]
+    def settings(self, winnow, environment=None):
+        """The environment of a program of llama.cpp's."""
         settings = dict(self.environment)
         if winnow:
             settings |= self.drivers
             settings |= {"GGML_BACKEND_PATH": str(self.plugin), "WINNOW_REPORT": str(self.report_path)}
-        settings |= environment or {}
+        return settings | (environment or {})
+
+    def take_report(self):
+        """What the plugin wrote, None if it was not called."""
+        if not self.report_path.exists():
+            return None
+        report = json.loads(self.report_path.read_text())
+        self.report_path.unlink()
+        return report
+
+    def run(self, program, *arguments, winnow, status=0, environment=None):
+        """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
+        command = [str(self.programs / program), *map(str, arguments)]
+        settings = self.settings(winnow, environment)
         self.report_path.unlink(missing_ok=True)
         result = subprocess.run(command, env=settings, capture_output=True, text=True, errors="replace",
                                 stdin=subprocess.DEVNULL)
         expect(status is None or result.returncode == status,
                f"{' '.join(command)}\nended with status {result.returncode}:\n"
                f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
-        report = None
-        if self.report_path.exists():
-            report = json.loads(self.report_path.read_text())
-            self.report_path.unlink()
-        return result.stdout, result.stderr, report
+        return result.stdout, result.stderr, self.take_report()
 
 
 def calls_per_layer(report):
@@ -83,6 +91,29 @@ def calls_per_layer(report):
     expect(report["attention_calls"] == len(layers) * min(attention), f"attention outside of the layers: {report}")
     expect(report["sdpa_calls"] == report["attention_calls"], f"the plugin and Winnow count differently: {report}")
     return len(layers), attention.pop(), appends.pop()
+
+
+def virtual_cache(report):
+    """What the report says of the one virtual cache that was; fails unless all attention was over it, layers alike."""
+    expect(report is not None, "the plugin was not called: it wrote no report")
+    expect(len(report["caches"]) == 1, f"expected one virtual cache: {report['caches']}")
+    cache = report["caches"][0]
+    counts = [counts for name, counts in report["tensors"].items() if name.startswith(LAYER_PREFIX)]
+    expect(len(counts) == cache["layers"], f"{len(counts)} tensors of keys for {cache['layers']} layers")
+    calls = {(each["attention_calls"], each["append_calls"]) for each in counts}
+    expect(len(calls) == 1, f"the layers differ: {report['tensors']}")
+    expect(report["sdpa_calls"] == 0 and report["kv_append_calls"] == 0, "there were calls in place")
+    expect(cache["steps"] >= report["attention_calls"] > 0, f"{cache['steps']} steps for {report['attention_calls']}")
+    return cache
+
+
+def expect_budget(cache, tokens):
+    """No head of a layer held more than so many tokens of a stream, on average over its heads, and some went."""
+    most = tokens * cache["kv_heads"] * cache["streams"]
+    expect(max(cache["live_of_layers"]) <= most,
+           f"a layer holds {max(cache['live_of_layers'])} slots, its budget is {most}: {cache}")
+    expect(min(cache["live_of_layers"]) > 0, f"a layer holds nothing: {cache}")
+    expect(cache["evictions"] > 0, f"nothing was given up: {cache}")
 
 
 def main(test):

@@ -1,0 +1,72 @@
+"""A virtual cache takes no memory for what it forgets: how much the process has, seen from outside, against the same
+run with the cache in place.
+"""
+
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import llama_cpp
+from llama_cpp import expect
+
+CONTEXT = 8192
+BUDGET = 512
+TOKENS = 24
+KV = f"window:budget={BUDGET}"
+SAVED = 0.85  # of the full cache
+CHARACTERS = 3000  # of the prompt
+
+
+def resident(pid):
+    """Bytes, or 0 once the process has ended."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
+
+
+def run(host, options, kv):
+    """(bytes resident in the second half of the run, report)"""
+    environment = host.settings(winnow=True, environment={"WINNOW_KV": kv} if kv else {})
+    command = [host.programs / "llama-completion", "-m", options.model, "-f", options.prompt, "-n", TOKENS, "--temp", 0,
+               "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-ub", BUDGET, "-t", 1,
+               "-fa", "on", "-dev", "Winnow"]
+    samples = []
+    with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            samples.append(resident(process.pid))
+            time.sleep(0.01)
+    expect(process.returncode == 0, f"llama-completion with WINNOW_KV={kv} ended with {process.returncode}")
+    return statistics.median(samples[len(samples) // 2:]), host.take_report()
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    parser.add_argument("--text", type=Path, required=True)
+    options = parser.parse_args()
+    options.prompt = options.work / "memory-prompt.txt"
+    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:CHARACTERS], encoding="utf-8")
+    host = llama_cpp.Host(options)
+    run(host, options, KV)  # compiles kernels where that was not done before, which takes memory, too
+    in_place, report = run(host, options, None)
+    expect(report is not None and report["caches"] == [], "the cache in place was not the plugin's")
+    virtual, report = run(host, options, KV)
+    cache = llama_cpp.virtual_cache(report)
+    saved = in_place - virtual
+    full = cache["full_bytes"]
+    print(f"{cache['cells']} cells, {cache['tokens_seen']} tokens seen, budget {BUDGET}: {virtual / 2**20:.1f} MiB "
+          f"resident, in place {in_place / 2**20:.1f}; saved are {100 * saved / full:.1f}% of the full cache's "
+          f"{full / 2**20:.1f} MiB; the cache says it has {cache['bytes'] / 2**20:.1f} MiB")
+    expect(cache["cells"] == CONTEXT, f"the cache has {cache['cells']} cells")
+    expect(cache["tokens_seen"] > BUDGET, f"{cache['tokens_seen']} tokens do not fill the budget")
+    llama_cpp.expect_budget(cache, BUDGET)
+    expect(saved >= SAVED * full, f"only {100 * saved / full:.1f}% of the full cache were saved")
+
+
+llama_cpp.main(test)

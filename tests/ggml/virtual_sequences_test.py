@@ -1,0 +1,47 @@
+"""Several sequences over virtual caches, by a program that links llama.cpp: tails that are taken back, cells that are
+used again, sequences that are copied within a stream and into another, two contexts at once, attention both ways.
+
+Without a budget all tokens are those that a cache in place gives; within one the budget is kept.
+"""
+
+from pathlib import Path
+
+import llama_cpp
+from llama_cpp import expect
+
+USES = ("reuse", "rollback", "streams", "unified", "contexts", "both ways")
+CONTEXTS = 7  # of all uses together
+SHARE = 8
+
+
+def run(host, options, kv):
+    """({use: tokens}, report)"""
+    out, _, report = host.run(options.program, options.model, options.text, winnow=True,
+                              environment={"WINNOW_KV": kv} if kv else {})
+    lines = dict(line.split(":", 1) for line in out.splitlines())
+    expect(tuple(lines) == USES, f"the program's output is {out}")
+    return {use: tokens.split() for use, tokens in lines.items()}, report
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--program", type=Path, required=True, help="sequences")
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    expected, report = run(host, options, None)
+    expect(report is not None and report["caches"] == [], "the caches in place were not the plugin's")
+    found, report = run(host, options, "none:k=f16,v=f16")
+    expect(len(report["caches"]) == CONTEXTS and report["sdpa_calls"] == 0, f"the caches are {report['caches']}")
+    for use in USES:
+        print(f"{use}: {' '.join(found[use])}")
+        expect(found[use] == expected[use], f"{use}: in place {expected[use]}, virtual {found[use]}")
+    found, report = run(host, options, f"window:budget=1/{SHARE}")
+    expect(len(report["caches"]) == CONTEXTS, f"the caches are {report['caches']}")
+    for cache in report["caches"]:
+        llama_cpp.expect_budget(cache, cache["cells"] // SHARE)
+    print(f"within an eighth: {[cache['evictions'] for cache in report['caches']]} evictions in {CONTEXTS} contexts")
+
+
+llama_cpp.main(test)

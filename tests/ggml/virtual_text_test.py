@@ -1,0 +1,60 @@
+"""With WINNOW_KV llama.cpp generates from a cache of Winnow's: without a budget the text that the cache in place gives,
+and within one a text, from no more tokens than the budget allows.
+"""
+
+import json
+
+import llama_cpp
+from llama_cpp import expect
+
+PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
+CONTEXT = 256
+TOKENS = 80
+BUDGET = CONTEXT // 4
+LONGER = 4  # than a budget's worth of words the text has to be at least a quarter
+
+
+def generate(host, options, kv):
+    environment = {"WINNOW_KV": kv} if kv else {}
+    out, _, report = host.run("llama-completion", "-m", options.model, "-p", PROMPT, "-n", TOKENS, "--temp", 0,
+                              "--seed", 1, "-no-cnv", "--no-display-prompt", "-c", CONTEXT, "-t", 1, "-fa", "on",
+                              "--ignore-eos", "-dev", "Winnow", winnow=True, environment=environment)
+    return out.strip(), report
+
+
+def compare_unlimited(host, options):
+    expected, report = generate(host, options, None)
+    expect(report["caches"] == [], "a cache was virtual although WINNOW_KV is not set")
+    text, report = generate(host, options, "none:k=f16,v=f16")
+    cache = llama_cpp.virtual_cache(report)
+    print(f"{cache['config']}: {cache['layers']} layers, {cache['tokens_seen']} tokens seen, {cache['tokens']} held, "
+          f"{cache['bytes']} bytes: {json.dumps(text)}")
+    expect(cache["tokens_seen"] > TOKENS, f"{cache['tokens_seen']} tokens seen for {TOKENS} and a prompt")
+    expect(cache["live_slots"] == cache["tokens"] * cache["layers"] * cache["kv_heads"], f"some are missing: {cache}")
+    expect(cache["evictions"] == 0, f"there were evictions: {cache}")
+    expect(text == expected, f"the texts differ\nin place: {expected}\nvirtual:  {text}")
+    return cache
+
+
+def keep_budget(host, options, kv, full):
+    text, report = generate(host, options, kv)
+    cache = llama_cpp.virtual_cache(report)
+    print(f"{kv}: at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head, {cache['evictions']} "
+          f"evictions, {cache['bytes']} bytes: {json.dumps(text)}")
+    expect(cache["tokens_seen"] == full["tokens_seen"], "it saw other tokens")
+    llama_cpp.expect_budget(cache, BUDGET)
+    expect(cache["bytes"] < full["bytes"], f"{cache['bytes']} bytes, without a budget {full['bytes']}")
+    expect(len(text.split()) >= BUDGET // LONGER, f"this is not a text: {text}")
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    full = compare_unlimited(host, options)
+    for kv in ("window:budget=1/4", "winnow:budget=1/4"):
+        keep_budget(host, options, kv, full)
+
+
+llama_cpp.main(test)
