@@ -20,6 +20,12 @@ std::vector<CellRange> to_ranges(std::vector<int64_t> cells) {
     return ranges;
 }
 
+std::vector<bool> flags_of(std::span<const int32_t> cells, size_t count) {
+    std::vector<bool> flags(count, false);
+    for (const int32_t cell : cells) flags[size_t(cell)] = true;
+    return flags;
+}
+
 } // namespace
 
 MaskPlane::MaskPlane(const ggml_tensor* mask, int64_t plane)
@@ -27,11 +33,13 @@ MaskPlane::MaskPlane(const ggml_tensor* mask, int64_t plane)
       element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
 
 StreamRecord::StreamRecord(int64_t cells, bool is_alone, int64_t sinks)
-    : order_(size_t(cells), -1), is_anchored_(size_t(cells), false), is_alone_(is_alone), sinks_(sinks) {}
+    : order_(size_t(cells), -1), is_anchored_(size_t(cells), false), group_(size_t(cells), -1), is_alone_(is_alone),
+      sinks_(sinks) {}
 
 void StreamRecord::clear() {
     std::fill(order_.begin(), order_.end(), -1);
     std::fill(is_anchored_.begin(), is_anchored_.end(), false);
+    std::fill(group_.begin(), group_.end(), -1);
     next_ = held_ = 0;
 }
 
@@ -45,11 +53,13 @@ void StreamRecord::forget(int64_t cell) {
     if (order_[size_t(cell)] >= 0) --held_;
     order_[size_t(cell)] = -1;
     is_anchored_[size_t(cell)] = false;
+    group_[size_t(cell)] = -1;
 }
 
 void StreamRecord::append(std::span<const int32_t> cells) {
     for (const int32_t cell : cells) {
         if (order_[size_t(cell)] < 0) ++held_;
+        group_[size_t(cell)] = -1;
         order_[size_t(cell)] = next_++;
     }
     tokens_seen_ += int64_t(cells.size());
@@ -70,8 +80,7 @@ bool StreamRecord::sees_ahead(std::span<const int32_t> cells, const MaskPlane& m
 void StreamRecord::find_unseen(std::span<const int32_t> cells, const MaskPlane& mask,
                                std::vector<int64_t>& dead) const {
     const int64_t last = int64_t(cells.size()) - 1;
-    std::vector<bool> is_coming(order_.size(), false);
-    for (const int32_t cell : cells) is_coming[size_t(cell)] = true;
+    const std::vector<bool> is_coming = flags_of(cells, order_.size());
     std::vector<int64_t> unseen;
     int64_t oldest = next_;
     for (int64_t cell = 0; cell < std::min(mask.columns(), int64_t(order_.size())); ++cell) {
@@ -85,6 +94,45 @@ void StreamRecord::find_unseen(std::span<const int32_t> cells, const MaskPlane& 
     const bool is_new = oldest == next_;
     std::copy_if(unseen.begin(), unseen.end(), std::back_inserter(dead),
                  [&](int64_t cell) { return is_new || order_[size_t(cell)] > oldest; });
+}
+
+// Where a group's first token is overwritten, all of the group that no token of the batch sees: llama.cpp uses only
+// empty cells, and nobody keeps a sequence without its beginning.
+void StreamRecord::find_orphans(std::span<const int32_t> cells, const MaskPlane& mask,
+                                std::vector<int64_t>& dead) const {
+    const std::vector<bool> is_coming = flags_of(cells, order_.size());
+    std::vector<int64_t> groups;
+    for (const int32_t cell : cells) {
+        const int64_t group = group_[size_t(cell)];
+        if (group >= 0 && group == order_[size_t(cell)]) groups.push_back(group);
+    }
+    if (groups.empty()) return;
+    for (size_t cell = 0; cell < order_.size(); ++cell) {
+        if (is_coming[cell] || std::find(groups.begin(), groups.end(), group_[cell]) == groups.end()) continue;
+        bool is_seen = false;
+        for (size_t row = 0; row < cells.size() && !is_seen; ++row) is_seen = mask.sees(int64_t(row), int64_t(cell));
+        if (!is_seen) dead.push_back(int64_t(cell));
+    }
+}
+
+// A token is of the group of whom it sees; who sees nobody else begins one.
+void StreamRecord::append_in_groups(std::span<const int32_t> cells, const MaskPlane& mask) {
+    const std::vector<bool> is_coming = flags_of(cells, order_.size());
+    const auto columns = std::min(size_t(mask.columns()), order_.size());
+    std::vector<int64_t> groups;
+    for (size_t token = 0; token < cells.size(); ++token) {
+        const auto sees = [&](int64_t cell) { return mask.sees(int64_t(token), cell); };
+        const auto mate = std::find_if(cells.begin(), cells.begin() + ptrdiff_t(token), sees);
+        if (mate != cells.begin() + ptrdiff_t(token)) {
+            groups.push_back(groups[size_t(mate - cells.begin())]);
+            continue;
+        }
+        size_t cell = 0;
+        while (cell < columns && (is_coming[cell] || order_[cell] < 0 || !sees(int64_t(cell)))) ++cell;
+        groups.push_back(cell < columns ? group_[cell] : next_ + int64_t(token));
+    }
+    append(cells);
+    for (size_t token = 0; token < cells.size(); ++token) group_[size_t(cells[token])] = groups[token];
 }
 
 std::vector<int64_t> StreamRecord::find_first_tokens(std::span<const int32_t> cells, const MaskPlane& mask) const {
@@ -103,7 +151,10 @@ StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const M
     // The columns reach over all cells that are in use.
     for (int64_t cell = mask.columns(); cell < int64_t(order_.size()); ++cell)
         if (order_[size_t(cell)] >= 0) dead.push_back(cell);
-    if (is_alone_) find_unseen(cells, mask, dead);
+    if (is_alone_)
+        find_unseen(cells, mask, dead);
+    else
+        find_orphans(cells, mask, dead);
     for (const int32_t cell : cells)
         if (is_anchored_[size_t(cell)]) dead.push_back(cell); // whose next token is no first one
     for (const int64_t cell : dead) forget(cell);
@@ -116,8 +167,12 @@ StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const M
     } else {
         opening.dead = to_ranges(std::move(dead));
     }
-    if (!is_alone_) opening.anchors = find_first_tokens(cells, mask);
-    append(cells);
+    if (is_alone_) {
+        append(cells);
+        return opening;
+    }
+    opening.anchors = find_first_tokens(cells, mask);
+    append_in_groups(cells, mask);
     for (const int64_t cell : opening.anchors) is_anchored_[size_t(cell)] = true;
     return opening;
 }

@@ -36,7 +36,8 @@ struct CellRange {
 
 class StreamRecord {
 public:
-    // is_alone: the stream has one sequence, so that a cell that its newest tokens do not see is dead. sinks: how many
+    // is_alone: the stream has one sequence, so that a cell that its newest tokens do not see is dead. Otherwise it may
+    // be another sequence's; but where a first token is overwritten, those that came after it are dead. sinks: how many
     // first tokens of a sequence are to stay.
     StreamRecord(int64_t cells, bool is_alone, int64_t sinks);
 
@@ -59,10 +60,15 @@ public:
 private:
     void forget(int64_t cell);
     void find_unseen(std::span<const int32_t> cells, const MaskPlane& mask, std::vector<int64_t>& dead) const;
+    void find_orphans(std::span<const int32_t> cells, const MaskPlane& mask, std::vector<int64_t>& dead) const;
+    void append_in_groups(std::span<const int32_t> cells, const MaskPlane& mask);
     std::vector<int64_t> find_first_tokens(std::span<const int32_t> cells, const MaskPlane& mask) const;
 
     std::vector<int64_t> order_;    // of the token in each cell: how many came before it; -1 where there is none
     std::vector<bool> is_anchored_; // by this record
+    // Which tokens belong together, where sequences share the stream: the order of the first token that sees nobody,
+    // from which they all descend; -1 where that is not known.
+    std::vector<int64_t> group_;
     bool is_alone_;
     int64_t sinks_;
     int64_t next_ = 0; // tokens since the stream was empty

@@ -79,7 +79,7 @@ private:
     bool is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const;
     void append_all(Layer& layer, Counters& counters);
     void attend_plane(Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Plane& plane);
-    bool open(Layer& layer, int64_t stream);
+    bool open(Layer& layer, int64_t number);
     void prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t plane);
     void widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t plane, int64_t tokens) const;
     void finish_rows(Layer& layer, Counters& counters);
