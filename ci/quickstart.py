@@ -1,7 +1,8 @@
 """An unmodified llama.cpp generates text through Winnow, beside the same program without it.
 
-Installs what is needed, fetches a model and llama.cpp, builds, runs both alternately, and prints what happened. Fails
-if the attention was not computed by Winnow.
+Installs what is needed, fetches a model and llama.cpp, builds, runs both alternately, and prints what happened. With
+--kv there is a third kind of run, in which the cache is Winnow's, inside a budget. Fails if the attention was not
+computed by Winnow.
 """
 
 import argparse
@@ -17,6 +18,9 @@ import parts
 from parts import Failure, say
 
 DEFAULT_PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
+TOKENS = 64
+KV_TOKENS = 160
+KV_CONTEXT = 256
 
 
 def arguments():
@@ -26,12 +30,25 @@ def arguments():
                                             "than PoCL.")
     parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="the text to continue")
     parser.add_argument("--model", type=Path, metavar="FILE.gguf", help="another model than SmolLM2-135M")
-    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens to generate (default 64)")
+    parser.add_argument("--kv", metavar="STRING", help="also with a cache of Winnow's, docs/policies.md: "
+                                                       "winnow:budget=1/4")
+    parser.add_argument("--context", type=int, metavar="N",
+                        help=f"cells of the cache (default the model's; with --kv {KV_CONTEXT}, or what the prompt needs)")
+    parser.add_argument("--tokens", type=int, metavar="N",
+                        help=f"tokens to generate (default {TOKENS}; with --kv {KV_TOKENS})")
     parser.add_argument("--runs", type=int, default=3, metavar="N",
                         help="runs of each kind; the best counts (default 3)")
     options = parser.parse_args()
     if not options.prompt:
         parser.error("--prompt: empty, expected a text to continue")
+    if options.kv is not None and not options.kv:
+        parser.error("--kv: empty, expected a policy, as winnow:budget=1/4")
+    if options.tokens is None:
+        options.tokens = KV_TOKENS if options.kv else TOKENS
+    if options.context is None:
+        options.context = max(KV_CONTEXT, options.tokens + len(options.prompt)) if options.kv else 0
+    elif options.context < 1:
+        parser.error(f"--context: {options.context}, expected at least 1")
     if options.tokens < 2:
         parser.error(f"--tokens: {options.tokens}, expected at least 2")
     if options.runs < 1:
@@ -45,11 +62,14 @@ def arguments():
     return options
 
 
-def generate(program, options, model, plugin=None, report=None):
+def generate(program, options, model, plugin=None, report=None, kv=None):
     """One run of llama-completion: (the text, tokens per second of generation)."""
     command = [program, "-m", model, "-p", options.prompt, "-n", options.tokens, "--temp", 0, "--seed", 1, "-no-cnv",
-               "--no-display-prompt", "--perf"]
-    environment = {key: value for key, value in os.environ.items() if key not in ("GGML_BACKEND_PATH", "WINNOW_REPORT")}
+               "--no-display-prompt", "--perf", "-c", options.context]
+    environment = {key: value for key, value in os.environ.items()
+                   if key not in ("GGML_BACKEND_PATH", "WINNOW_REPORT", "WINNOW_KV")}
+    if kv is not None:
+        environment["WINNOW_KV"] = kv
     if plugin is not None:
         # A llama.cpp with a static registry of backends looks for the plugin only when a device is named.
         command += ["-dev", "Winnow"]
@@ -87,13 +107,36 @@ def common_prefix(left, right):
     return len(os.path.commonprefix([left, right]))
 
 
+def compare(full_text, text):
+    if full_text == text:
+        return "yes"
+    return f"no, they part after {common_prefix(full_text, text)} of {len(text)} characters"
+
+
+def show_virtual(options, report, full, virtual):
+    """The run with a cache of Winnow's, beside that with llama.cpp's."""
+    counts, *_ = calls(report)
+    if len(counts["caches"]) != 1:
+        raise Failure(f"expected one cache of Winnow's, the plugin reports {len(counts['caches'])}")
+    cache = counts["caches"][0]
+    held = cache["live_slots"] / (cache["layers"] * cache["kv_heads"])
+    (full_text, full_speed), (text, speed) = full, virtual
+    mib = 1 << 20
+    print(f"""
+cache             {cache['config']}, {cache['cells']} cells
+tokens            {cache['tokens']} in the context, of which a head holds {held:.1f}
+bytes             {cache['bytes'] / mib:.2f} MiB for {cache['original_bytes'] / mib:.2f} MiB in f16: \
+{100 - 100 * cache['bytes'] / cache['original_bytes']:.0f}% saved
+tokens/s          {speed:.1f}, with the whole cache {full_speed:.1f}: {100 * speed / full_speed:.0f}%
+same text         {compare(full_text, text)}
+
+{options.prompt}{text}
+""", flush=True)
+
+
 def show(options, report, plain, winnow):
     counts, layers, attention, appends = calls(report)
     (plain_text, plain_speed), (text, speed) = plain, winnow
-    if plain_text == text:
-        same = "yes"
-    else:
-        same = f"no, they part after {common_prefix(plain_text, text)} of {len(text)} characters"
     print(f"""
 device            {counts['device']}
                   {counts['platform']}, driver {counts['driver_version']}, kernels for {counts['kernel_shape']}
@@ -101,7 +144,7 @@ layers            {layers}
 calls per layer   {attention} of attention, {appends} of append
 tokens/s          {speed:.1f} with Winnow, {plain_speed:.1f} without: {100 * speed / plain_speed:.0f}% \
 (generation, best of {options.runs} alternating runs)
-same text         {same}
+same text         {compare(plain_text, text)}
 
 {options.prompt}{text}
 """, flush=True)
@@ -113,16 +156,22 @@ def main():
     model = options.model or parts.model()
     program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
     plugin = parts.winnow_build("winnow_ggml", "winnow_opencl") / "lib" / "libwinnow_ggml.so"
-    plain, winnow = [], []
+    plain, winnow, virtual = [], [], []
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
+        report, virtual_report = Path(folder) / "report.json", Path(folder) / "virtual.json"
         for number in range(options.runs):
-            say(f"run {number + 1} of {options.runs}: plain llama.cpp, then with Winnow")
+            kv = f", then with {options.kv}" if options.kv else ""
+            say(f"run {number + 1} of {options.runs}: plain llama.cpp, then with Winnow{kv}")
             plain.append(generate(program, options, model))
             report.unlink(missing_ok=True)
             winnow.append(generate(program, options, model, plugin, report))
-        best = [(runs[0][0], max(speed for _, speed in runs)) for runs in (plain, winnow)]
-        show(options, report, *best)
+            if options.kv:
+                virtual_report.unlink(missing_ok=True)
+                virtual.append(generate(program, options, model, plugin, virtual_report, options.kv))
+        best = [(runs[0][0], max(speed for _, speed in runs)) for runs in (plain, winnow, virtual) if runs]
+        show(options, report, *best[:2])
+        if options.kv:
+            show_virtual(options, virtual_report, *best[1:])
 
 
 if __name__ == "__main__":

@@ -19,18 +19,21 @@ def main():
     assert "--tokens" in run(quickstart, "--help").stdout
     for wrong, complaint in ((("--tokens", "0"), "--tokens"), (("--tokens", "many"), "--tokens"),
                              (("--prompt", ""), "--prompt"), (("--model", "/no/such.gguf"), "/no/such.gguf"),
-                             (("--model", __file__), "GGUF"), (("--speed", "9"), "--speed")):
+                             (("--model", __file__), "GGUF"), (("--speed", "9"), "--speed"), (("--kv", ""), "--kv"),
+                             (("--context", "0"), "--context")):
         refused = run(quickstart, *wrong)
         assert refused.returncode == 2 and complaint in refused.stderr, f"{wrong} was not refused with a reason"
 
-    done = run(quickstart, "--tokens", "16", "--runs", "1", "--prompt", "The tide")
+    done = run(quickstart, "--tokens", "48", "--runs", "1", "--prompt", "The tide", "--kv", "window:budget=32")
     assert done.returncode == 0, f"exit status {done.returncode}"
     assert re.search(r"^device +\S", done.stdout, re.M)
     layers, attention, appends = (int(re.search(pattern, done.stdout, re.M)[1]) for pattern in
                                   (r"^layers +(\d+)$", r"^calls per layer +(\d+) of", r", (\d+) of append"))
-    # The prompt and 15 more tokens, each a graph of its own, and whatever llama.cpp runs to warm up.
+    # The prompt and up to 47 more tokens, each a graph of its own, and whatever llama.cpp runs to warm up.
     assert layers == 30 and attention >= 16 and appends >= 16, (layers, attention, appends)
-    assert re.search(r"^The tide \S", done.stdout, re.M), "no text"
+    assert len(re.findall(r"^The tide\b.*\S", done.stdout, re.M)) == 2, "not two texts"
+    held = re.search(r"^tokens +(\d+) in the context, of which a head holds ([\d.]+)$", done.stdout, re.M)
+    assert held and int(held[1]) >= 16 and 0 < float(held[2]) <= 32, "the budget was not kept"
 
 
 main()
