@@ -33,7 +33,7 @@ def arguments():
     parser.add_argument("--kv", metavar="STRING", help="also with a cache of Winnow's, docs/policies.md: "
                                                        "winnow:budget=1/4")
     parser.add_argument("--context", type=int, metavar="N",
-                        help=f"cells of the cache (default the model's; with --kv {KV_CONTEXT}, or what the prompt needs)")
+                        help=f"cells of the cache (default the model's; with --kv {KV_CONTEXT} or what it takes)")
     parser.add_argument("--tokens", type=int, metavar="N",
                         help=f"tokens to generate (default {TOKENS}; with --kv {KV_TOKENS})")
     parser.add_argument("--runs", type=int, default=3, metavar="N",

@@ -112,6 +112,7 @@ private:
 
 std::vector<Host::Token> tokens(int32_t first, int32_t count, int sequence) {
     std::vector<Host::Token> batch;
+    batch.reserve(size_t(count));
     for (int32_t i = 0; i < count; ++i) batch.push_back({first + i, sequence});
     return batch;
 }
