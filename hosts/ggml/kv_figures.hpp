@@ -9,6 +9,7 @@ namespace winnow::ggml {
 
 struct CacheFigures {
     std::string name;   // of its first tensor
+    std::string asked;  // the string as it was given
     std::string config; // canonical
     int64_t layers = 0, kv_heads = 0, streams = 0, cells = 0;
     // Over its life.

@@ -122,6 +122,7 @@ std::string Report::json_locked() const {
     text("platform", device_.platform);
     text("driver_version", device_.driver_version);
     text("kernel_shape", device_.kernel_shape);
+    text("kv", caches_.empty() ? "" : caches_.back().asked.c_str());
     number("graphs", counters_.graphs());
     number("attention_calls", counters_.attention_calls());
     number("append_calls", counters_.append_calls());

@@ -28,6 +28,7 @@ VirtualCache::VirtualCache(Context& context, std::string config, const std::vect
         layers_.push_back({.roots = roots, .k = {}, .v = {}, .opened = std::vector<uint64_t>(size_t(first->ne[2]), 0)});
     }
     figures_.name = first->name;
+    figures_.asked = config_;
     figures_.layers = int64_t(layers.size());
     figures_.cells = first->ne[1];
     figures_.streams = first->ne[2];

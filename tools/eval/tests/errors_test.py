@@ -14,7 +14,7 @@ from measured import expect
 
 SIZES = ("--contexts", "128", "--count", 4, "--no-needle", "--no-generation", "--weights", "as-is")
 CONFIGURATIONS = ("cpu:k=q4_0,v=q4_0", "inplace:k=q8_0,v=q8_0")
-POLICY = "h2o:budget=1/4,k=turbo4,v=turbo3"
+POLICY = "h2o:budet=1/4"
 
 
 def strange_model(path):
@@ -33,7 +33,7 @@ def refusals(work, folder):
     work.refused(["q9", "q8_0"], *SIZES, "cpu:k=q9")
     work.refused(["nothing", "there are"], *SIZES, "cpu:nothing=1")
     work.refused(["same settings"], *SIZES, "cpu:k=q8_0", "cpu:v=f16,k=q8_0")
-    work.refused([POLICY, "does not carry out"], *SIZES, CONFIGURATIONS[0], POLICY)
+    work.refused([POLICY, 'no key "budet"'], *SIZES, CONFIGURATIONS[0], POLICY)
     work.refused(["nonesuch.toml"], *SIZES, "--configs", folder / "nonesuch.toml")
 
     work.refused(["no file", "nonesuch.gguf"], *SIZES, model=folder / "nonesuch.gguf")

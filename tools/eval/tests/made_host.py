@@ -15,6 +15,7 @@ CELLS = 4096
 COUNT = 3
 NLL, LN_RATIO = [3.9, 4.0, 3.7], [0.01, 0.03, 0.02]  # of the base; of all others against it
 VOCABULARY = 99
+STORED = {"k_bytes": 4 * CELLS, "v_bytes": 3 * CELLS, "dense_bytes": CELLS, "bytes": 10 * CELLS}  # of a policy's cache
 BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
 
 
@@ -32,6 +33,7 @@ class MadeHost(Host):
         self.fails = None  # the name of a configuration whose runs fail
         self.short_calls = 0  # attention calls that are missing
         self.policies = []  # that the plugin carries out
+        self.in_place_calls = 0  # with a policy
         self.plugin_version = 1
         self.cut = 0  # bytes that are missing of the logits, as on a full disk
 
@@ -93,7 +95,10 @@ class MadeHost(Host):
                    for layer in range(LAYERS) for name, kind in (("k", config.k), ("v", config.v))}
         made = {"device": "made up", "platform": "made up", "driver_version": "1", "attention_calls": LAYERS * calls,
                 "sdpa_calls": LAYERS * calls, "tensors": tensors}
-        return made | ({"kv": config.kv} if config.kv in self.policies else {})
+        if config.kv not in self.policies:
+            return made
+        caches = [{"steps": LAYERS * calls} | STORED]
+        return made | {"kv": config.kv, "sdpa_calls": self.in_place_calls, "caches": caches}
 
 
 class Progress:

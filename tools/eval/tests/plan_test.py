@@ -140,6 +140,11 @@ class Plan(unittest.TestCase):
         perplexity.probe(self.host, policy)
         rows, _ = self.run_plan(POLICY)
         self.assertEqual(rows[1]["config"]["kv"], POLICY)
+        self.assertEqual((rows[1]["kv_bytes_per_token"], rows[1]["kv_bytes"]), (8, 8 * CELLS))
+        self.assertEqual((rows[1]["kv_metadata_bytes"], rows[0]["kv_metadata_bytes"]), (2 * CELLS, 0))
+        self.host.in_place_calls = 1
+        with self.assertRaisesRegex(Failure, "1 in place"):
+            perplexity.probe(self.host, policy)
 
     def test_sizes(self):
         for contexts, count, words in (([128], 1, "--count"), ([64], 3, "scored"), ([16], 99, "--contexts")):

@@ -267,9 +267,24 @@ def calls_per_layer(run, config, layers=None):
     calls = {counts["attention_calls"] for counts in seen.values()}
     if len(calls) != 1 or report["attention_calls"] != len(seen) * min(calls):
         raise Failure(f"{config}: the layers differ in their attention calls: {seen}")
-    if report["sdpa_calls"] != report["attention_calls"]:
-        raise Failure(f"{config}: {report['attention_calls']} attentions, but {report['sdpa_calls']} calls of Winnow")
+    attentions, in_place = report["attention_calls"], report["sdpa_calls"]
+    if config.kv:
+        steps = sum(cache["steps"] for cache in report["caches"])  # more, where appends come alone
+        if in_place or steps < attentions:
+            raise Failure(f"{config}: {attentions} attentions, but {steps} steps of Winnow's caches and {in_place} in "
+                          "place")
+    elif in_place != attentions:
+        raise Failure(f"{config}: {attentions} attentions, but {in_place} calls of Winnow")
     types = {name[:len("cache_k")]: counts["type"] for name, counts in report["tensors"].items()}
     if not config.kv and not types.items() <= {"cache_k": config.k, "cache_v": config.v}.items():
         raise Failure(f"{config}: the caches are of {types}, expected {config.k} and {config.v}")
     return calls.pop()
+
+
+def virtual_bytes(run, config):
+    """(bytes of keys and values, bytes of all else) of the caches of a policy, when they held most."""
+    caches = run.report["caches"]
+    if not caches:
+        raise Failure(f"{config}: the plugin reports no cache")
+    stored = sum(cache[part] for cache in caches for part in ("k_bytes", "v_bytes", "dense_bytes"))
+    return stored, sum(cache["bytes"] for cache in caches) - stored

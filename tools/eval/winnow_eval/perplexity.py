@@ -14,7 +14,7 @@ from pathlib import Path
 
 from winnow_eval import Failure, logs
 from winnow_eval.configs import BASE, NULL
-from winnow_eval.host import Host, calls_per_layer
+from winnow_eval.host import Host, calls_per_layer, virtual_bytes
 from winnow_eval.store import Store, write_json
 
 FEWEST_SCORED = 100  # llama-perplexity prints no statistics of fewer tokens
@@ -189,8 +189,9 @@ def compare(task, context, config, base, base_running, advance):
     found = logs.divergence(run.stdout, task.count, base_running)
     cache = logs.cache(run.stderr)
     calls = expect_calls(run, config, cache["layers"], task.count * micro_batches(task.host, context))
+    size, metadata = virtual_bytes(run, config) if config.kv else (cache["bytes"], 0)
     return {"context": context, "contexts": task.count, "scored_tokens": task.count * scored(context),
-            "kv_bytes_per_token": cache["bytes"] / cache["cells"], "kv_bytes": cache["bytes"], **found,
+            "kv_bytes_per_token": size / cache["cells"], "kv_bytes": size, "kv_metadata_bytes": metadata, **found,
             "prompt_tokens_per_second": logs.prompt_speed(run.stderr), "peak_rss_bytes": run.peak_rss,
             "attention_calls": calls}
 
