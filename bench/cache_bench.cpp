@@ -1,7 +1,8 @@
 // Decode steps of a cache at a quarter of a context, against attention over the whole context in f16: what a policy
 // saves, what its importance costs, what the judgements cost (slot_flush, every 32 tokens), and what it costs that a
 // layer lies in two stores (slot_attention over the dense ring and the packed body) with a slot map. A step is
-// slot_append, slot_attention and slot_observe; slot_edit, slot_copy, slot_compact and slot_scores are no part of it.
+// slot_append, slot_attention and slot_observe, in one launch where the device does that; slot_edit, slot_copy,
+// slot_compact and slot_scores are no part of it.
 #include <algorithm>
 #include <array>
 #include <chrono>

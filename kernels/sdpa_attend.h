@@ -41,6 +41,9 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     float maximum[ROWS_OF_16], sum[ROWS];
     uint skipped[ROWS];
     const sdpa_result result = {accumulator, maximum, sum, skipped};
+#if STEP
+    sdpa_take_token(p, memory, &unit);
+#endif
 #if STORES == 1
     attend_store(p, memory, &unit, &result);
 #else

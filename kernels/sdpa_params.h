@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "tensor_view.h"
+#include "slot_store_params.h"
 
 #define SDPA_MAX_UNITS_SPLIT 4096
 #define SDPA_COUNTER_BYTES (SDPA_MAX_UNITS_SPLIT * 4)
@@ -42,12 +42,28 @@ typedef struct sdpa_store {
     tensor_view k, v;
     tensor_view positions;      /* int: of each slot, negative where it is free */
     tensor_view k_mean, v_mean; /* float: what rows are stored less than */
+    head_view importance;       /* of a step: float */
     winnow_u32 slots;
     winnow_u32 first_key;   /* of its slot 0, among the keys that are cut into splits: a multiple of 64 */
     winnow_u32 first_score; /* of its slot 0, in scores_out */
     winnow_u32 has_k_mean, has_v_mean;
     winnow_u32 reserved;
 } sdpa_store;
+
+/* What a step of decoding does beside attention (sdpa_take.h, sdpa_observe.h); all 0 elsewhere. A unit has all query
+ * heads of a KV head then, and one query token. */
+typedef struct sdpa_step {
+    tensor_view k, v;           /* of the token that is taken in: [1, kv_heads, 1, size] */
+    head_view output_sum;       /* float [kv_heads][v_size]; the pointer is NULL without */
+    winnow_u64 number_positions; /* offset of [numbers] int: number to position; the pointer is NULL without */
+    winnow_u32 takes_token;
+    winnow_u32 slot;            /* of store 0, for the token */
+    winnow_i32 number, position;
+    winnow_u32 k_type, v_type;  /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    winnow_u32 statistic;       /* slot_statistic.h; 0: nothing is observed */
+    winnow_u32 is_maximum;      /* over the query group: 1 the maximum, 0 the sum */
+    winnow_f32 keep, gain;      /* I <- keep I + gain x, where a row sees the slot */
+} sdpa_step;
 
 typedef struct sdpa_params {
     tensor_view q, out;
@@ -73,10 +89,11 @@ typedef struct sdpa_params {
     winnow_u32 has_slopes, has_alibi, has_sinks, has_stats, has_skipped;
     winnow_u32 is_causal;
     winnow_u32 scores_mode;
+    sdpa_step step;
     sdpa_store store[SDPA_STORES]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE (360 + SDPA_STORES * 184)
+#define SDPA_PARAMS_SIZE (488 + SDPA_STORES * 200)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

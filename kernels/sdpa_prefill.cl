@@ -12,6 +12,7 @@
  * Layouts: sdpa_params.h. Needs -D:
  *     STORES, SLOTS            1 to 4 stores; 1: their rows lie in slots with positions and may lack a mean; 0: one
  *                              store, and key j lies in row j
+ *     STEP                     0: a step of decoding is sdpa_vector's
  *     K_FORMAT_i, V_FORMAT_i   of store i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     a multiple of 16
@@ -20,15 +21,16 @@
 #include "one_work_item.h"
 #include "sdpa_params.h"
 
-#if !defined(STORES) || !defined(SLOTS) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || \
-    !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
-#error "sdpa_prefill.cl needs -D STORES, SLOTS, K_FORMAT_0, V_FORMAT_0, HEAD_SIZE, V_HEAD_SIZE, ROWS and SINGLE_LAUNCH"
+#if !defined(STORES) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||           \
+    !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
+#error "sdpa_prefill.cl needs all of the -D that are listed above"
 #endif
 
 #include "formats.h"
 #include "format_any.h"
 #include "float16_math.h"
 #include "rotation.h"
+#include "vector_parts.h"
 #include "sdpa_chunks.h"
 #include "sdpa_stores.h"
 #include "sdpa_rows.h"

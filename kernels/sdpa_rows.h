@@ -1,6 +1,7 @@
 /* What the attention kernels have in common beside the inner products: which rows and keys a work-group takes, what
  * a row sees (causality, window, masks), the transforms of a logit, scores_out, and combining the splits. Needs
- * before it: sdpa_params.h, the formats, float16_math.h, sdpa_chunks.h, SLOTS, STORES and ROWS. */
+ * before it: sdpa_params.h, the formats, float16_math.h, vector_parts.h, sdpa_chunks.h, SLOTS, STEP, STORES and
+ * ROWS. */
 
 /* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a mask of its own,
  * not by this value, so a finite mask of -FLT_MAX keeps its meaning. A logit of -infinity hides its key. */
@@ -8,9 +9,16 @@
 
 /* The memory arguments of a launch; each may be NULL where the parameters say that there is none. */
 typedef struct sdpa_store_memory {
+#if STEP
+    __global uchar *k, *v, *positions;
+#else
     const __global uchar *k, *v;
 #if SLOTS
-    const __global uchar *positions, *k_mean, *v_mean;
+    const __global uchar* positions;
+#endif
+#endif
+#if SLOTS
+    const __global uchar *k_mean, *v_mean;
 #endif
 } sdpa_store_memory;
 
@@ -18,6 +26,11 @@ typedef struct sdpa_memory {
     const __global uchar *q, *mask, *slopes, *alibi, *sinks;
     __global uchar *out, *scores, *stats, *skipped, *scratch;
     sdpa_store_memory store[STORES];
+#if STEP
+    const __global uchar *new_k, *new_v;
+    __global uchar *number_positions, *output_sum, *records;
+    __global uchar* importance[STORES];
+#endif
 } sdpa_memory;
 
 #define ROWS_OF_16 ((ROWS + 15) / 16 * 16)
@@ -76,24 +89,6 @@ static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint gr
     }
 }
 
-/* Of 16 floats the first `count`; the other lanes are 0, or are left alone. */
-static inline float16 load_part_f32(const __global uchar* row, uint first, uint count) {
-    if (count == 16) return load16_f32(row, first, count);
-    float lanes[16];
-    for (uint lane = 0; lane < 16; ++lane) lanes[lane] = lane < count ? load_f32(row, first + lane) : 0.0f;
-    return vload16(0, lanes);
-}
-
-static inline void store_part_f32(__global uchar* row, uint first, float16 x, uint count) {
-    if (count == 16) {
-        store16_f32(row, first, x);
-        return;
-    }
-    float lanes[16];
-    vstore16(x, 0, lanes);
-    for (uint lane = 0; lane < count; ++lane) store_f32(row, first + lane, lanes[lane]);
-}
-
 /* Scores that this launch does not read again go past the caches: an ordinary store would read the line first, twice
  * the traffic. Only where the processor has such stores, and lines that are whole. */
 #if defined(__x86_64__) && defined(__has_builtin)
@@ -109,7 +104,7 @@ static inline void stream_part_f32(__global uchar* row, uint first, float16 x, u
         return;
     }
 #endif
-    store_part_f32(row, first, x, count);
+    store_floats((__global float*)row + first, count, x);
 }
 
 /* ---- Rows of the tensors ---- */
@@ -277,7 +272,7 @@ static inline float16 sdpa_transform(const sdpa_params* p, const sdpa_memory* me
     if (p->scores_mode >= SDPA_SCORES_BIASED) stage = select((float16)(-INFINITY), s, visible);
     if (p->scores_mode != SDPA_SCORES_NONE && r < unit->rows) {
         __global uchar* row = scores_row(p, memory, unit, r);
-        if (p->scores_mode == SDPA_SCORES_PROBS) store_part_f32(row, key, stage, count);
+        if (p->scores_mode == SDPA_SCORES_PROBS) store_floats((__global float*)row + key, count, stage);
         else stream_part_f32(row, key, stage, count);
     }
     *seen = visible;
@@ -299,9 +294,10 @@ static inline void sdpa_store_unseen(const sdpa_params* p, const sdpa_memory* me
 static inline void sdpa_normalise(const sdpa_params* p, __global uchar* row, float maximum, float inverse) {
     for (uint key = 0; key < p->kv_len; key += 16) {
         const uint count = min(p->kv_len - key, 16u);
-        const float16 s = load_part_f32(row, key, count);
+        __global float* part = (__global float*)row + key;
+        const float16 s = load_floats(part, count, 0.0f);
         const float16 probability = select((float16)(0.0f), exp16(s - maximum) * inverse, s != -INFINITY);
-        store_part_f32(row, key, probability, count);
+        store_floats(part, count, probability);
     }
 }
 
@@ -350,6 +346,16 @@ static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, flo
 #endif
 }
 
+#if STEP
+#include "sdpa_observe.h"
+#else
+typedef char sdpa_rows_end; /* a step alone asks how rows end */
+#define sdpa_note_end(end, r, maximum, factor)
+#define sdpa_observe(p, memory, unit, end)
+#define sdpa_leave(p, memory, unit, store, key, s, are_scores)
+#define sdpa_leave_seen(p, memory, unit, store, key, maximum, by_any, by_all, seen)
+#endif
+
 /* What a group has when it has seen its keys. Rows past unit.rows are there, and mean nothing. */
 typedef struct sdpa_result {
     float16* accumulator; /* [ROWS][V_CHUNKS], used up */
@@ -361,11 +367,14 @@ typedef struct sdpa_result {
 /* The result of a unit that was not split. */
 static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
                                      const sdpa_result* result) {
+    sdpa_rows_end end;
     for (uint r = 0; r < unit->rows; ++r) {
         const float factor =
             sdpa_finish_row(p, memory, unit, r, result->maximum[r], result->sum[r], result->skipped[r]);
         sdpa_store_out(p, out_row(p, memory, unit, r), result->accumulator + r * V_CHUNKS, factor);
+        sdpa_note_end(&end, r, result->maximum[r], factor);
     }
+    sdpa_observe(p, memory, unit, &end);
 }
 
 static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memory* memory, uint unit, uint split) {
@@ -387,6 +396,7 @@ static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* m
 }
 
 static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
+    sdpa_rows_end end;
     for (uint r = 0; r < unit->rows; ++r) {
         float maximum = NO_MAXIMUM;
         for (uint split = 0; split < p->splits; ++split) {
@@ -407,7 +417,9 @@ static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* me
         }
         const float factor = sdpa_finish_row(p, memory, unit, r, maximum, sum, skipped);
         sdpa_store_out(p, out_row(p, memory, unit, r), accumulator, factor);
+        sdpa_note_end(&end, r, maximum, factor);
     }
+    sdpa_observe(p, memory, unit, &end);
 }
 
 /* Where a group leaves its result. With SINGLE_LAUNCH the last group of a unit to get here combines; otherwise

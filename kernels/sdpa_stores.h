@@ -29,9 +29,14 @@
 #define attend_store OF_STORE(attend_store)
 
 #if SLOTS
+#if STEP
+#define STORED __global uchar
+#else
+#define STORED const __global uchar
+#endif
 #define STORE_ARGUMENTS(i)                                                                                             \
-    const __global uchar *k_memory_##i, const __global uchar *v_memory_##i, const __global uchar *slots_memory_##i,    \
-        const __global uchar *k_mean_memory_##i, const __global uchar *v_mean_memory_##i
+    STORED *k_memory_##i, STORED *v_memory_##i, STORED *slots_memory_##i, const __global uchar *k_mean_memory_##i,     \
+        const __global uchar *v_mean_memory_##i
 #define STORE_MEMORY(i) {k_memory_##i, v_memory_##i, slots_memory_##i, k_mean_memory_##i, v_mean_memory_##i}
 #define SLOT_MAP(p, memory, unit)                                                                                      \
     ((const __global int*)plane((memory)->store[STORE].positions, &(p)->store[STORE].positions, p, unit))
@@ -42,6 +47,9 @@
 #define SLOT_MAP(p, memory, unit) 0
 #define MASK16(p, row, key, count, position) load16_mask(p, row, key, count)
 #endif
+
+#define IMPORTANCE_ARGUMENT(i) __global uchar* importance_memory_##i
+#define IMPORTANCE_MEMORY(i) importance_memory_##i
 
 #if STORES == 1
 #define EVERY_STORE(f) f(0)

@@ -12,6 +12,7 @@
  * Layouts: sdpa_params.h. Needs -D:
  *     STORES, SLOTS            1 to 4 stores; 1: their rows lie in slots with positions and may lack a mean; 0: one
  *                              store, and key j lies in row j
+ *     STEP                     1: a step of decoding, which takes a token in and observes besides; SLOTS is 1 then
  *     K_FORMAT_i, V_FORMAT_i   of store i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
@@ -20,23 +21,33 @@
 #include "one_work_item.h"
 #include "sdpa_params.h"
 
-#if !defined(STORES) || !defined(SLOTS) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || \
-    !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
-#error "sdpa_vector.cl needs -D STORES, SLOTS, K_FORMAT_0, V_FORMAT_0, HEAD_SIZE, V_HEAD_SIZE, ROWS and SINGLE_LAUNCH"
+#if !defined(STORES) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||           \
+    !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
+#error "sdpa_vector.cl needs all of the -D that are listed above"
 #endif
-
-#include "formats.h"
-#include "format_any.h"
-#include "float16_math.h"
-#include "rotation.h"
-#include "sdpa_chunks.h"
-#include "sdpa_stores.h"
-#include "sdpa_rows.h"
 
 #ifndef TILE
 #define TILE 32
 #endif
 #define TILE_VECTORS (TILE / 16)
+
+#include "formats.h"
+#include "format_any.h"
+#include "float16_math.h"
+#include "rotation.h"
+#include "vector_parts.h"
+#include "sdpa_chunks.h"
+#include "sdpa_stores.h"
+#include "sdpa_tile.h"
+#if STEP
+#include "kv_rows.h"
+#include "slot_statistic.h"
+#include "slot_outputs.h"
+#endif
+#include "sdpa_rows.h"
+#if STEP
+#include "sdpa_take.h"
+#endif
 
 /* A limit is this much lower, so that rounding does not pass over a weight at the threshold. */
 #define BELOW_ROUNDING 0.99999f
@@ -55,8 +66,6 @@
 
 /* Chunks of a key that the loop over them takes at once: with packed ones, where they lie should be a constant. */
 #define CHUNKS_AT_ONCE (K_PACKED ? 8 : 2)
-
-#include "sdpa_tile.h"
 
 /* Of the values in `used`, a bit each, those that are read: where the weight is not below the limit in every row, and
  * single ones between two of these, because a run of its own costs more. Counts for each row the ones that it sees and
@@ -111,11 +120,21 @@ sdpa_vector(const sdpa_params p, const __global uchar* q_memory, __global uchar*
             const __global uchar* mask_memory, const __global uchar* slopes_memory, const __global uchar* alibi_memory,
             const __global uchar* sinks_memory, __global uchar* scores_memory, __global uchar* stats_memory,
             __global uchar* skipped_memory, __global uchar* scratch_memory, EVERY_STORE(STORE_ARGUMENTS),
+#if STEP
+            const __global uchar* new_k_memory, const __global uchar* new_v_memory,
+            __global uchar* number_positions_memory, __global uchar* output_sum_memory, __global uchar* records_memory,
+            EVERY_STORE(IMPORTANCE_ARGUMENT),
+#endif
             uint group_base) {
     if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
     const sdpa_memory memory = {q_memory,   mask_memory,   slopes_memory, alibi_memory,   sinks_memory,
                                 out_memory, scores_memory, stats_memory,  skipped_memory, scratch_memory,
-                                {EVERY_STORE(STORE_MEMORY)}};
+                                {EVERY_STORE(STORE_MEMORY)},
+#if STEP
+                                new_k_memory, new_v_memory, number_positions_memory, output_sum_memory, records_memory,
+                                {EVERY_STORE(IMPORTANCE_MEMORY)}
+#endif
+    };
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 

@@ -230,6 +230,7 @@ static inline void attend_store(const sdpa_params* p, const sdpa_memory* memory,
         }
         if (none && !scores_of_unseen) {
             if (p->scores_mode != SDPA_SCORES_NONE) sdpa_store_unseen(p, memory, unit, key, count);
+            sdpa_leave_seen(p, memory, unit, STORE, key, maximum, 0, 0, seen);
             continue;
         }
 
@@ -284,6 +285,8 @@ static inline void attend_store(const sdpa_params* p, const sdpa_memory* memory,
         }
         const uint used = 32 - clz(by_any); /* keys after the last one that a row sees have no weight */
 
+        sdpa_leave(p, memory, unit, STORE, key, s, 1);
+
         /* Softmax over the tile; s becomes the weights. */
         float new_maximum[16];
         vstore16(vload16(0, maximum), 0, new_maximum);
@@ -306,6 +309,8 @@ static inline void attend_store(const sdpa_params* p, const sdpa_memory* memory,
                 sum[r] += weight;
             }
         }
+        sdpa_leave(p, memory, unit, STORE, key, s, 0);
+        sdpa_leave_seen(p, memory, unit, STORE, key, maximum, by_any, by_all, seen);
 
         /* Under a threshold: a weight below the threshold's share of the sum so far is below that of the whole. */
         uint read = BITS_OF_TILE(used);

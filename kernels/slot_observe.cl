@@ -12,11 +12,7 @@
  */
 #include "one_work_item.h"
 #include "slot_observe_params.h"
-
-#define SCORE_MAGNITUDE 1
-#define PROBABILITY 2
-#define PROBABILITY_SQUARED 3
-#define ABOVE_MEAN 4
+#include "slot_statistic.h"
 
 /* Vectors at once: their chains of arithmetic overlap. */
 #define BLOCK 4
@@ -30,6 +26,7 @@
 #include "format_any.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
+#include "slot_outputs.h"
 
 /* What a query head knows of its row: x = 2^((s - maximum) * RATE + shift), or of ABOVE_MEAN whether s - maximum is at
  * least `shift`. A row that sees nothing has the maximum -infinity; with 0 in its place, its x is 0. */
@@ -86,9 +83,10 @@ static inline float16 join_head(float16 x, float16 s, row_facts facts) {
     return IS_MAXIMUM ? select(x, y, y > x) : x + y;
 #else
     const float16 y = fma(s - facts.maximum, (float16)(RATE), (float16)(facts.shift));
-    if (!IS_MAXIMUM) return add_power_of_2(x, y);
+    const int16 is_seen = s != -INFINITY; /* a row whose sum is NaN says nothing of what it does not see */
+    if (!IS_MAXIMUM) return select(x, add_power_of_2(x, y), is_seen);
     const float16 p = add_power_of_2((float16)(0.0f), y);
-    return select(x, p, (p > x) | isnan(p));
+    return select(x, p, ((p > x) | isnan(p)) & is_seen);
 #endif
 }
 
@@ -153,28 +151,6 @@ static inline void observe_few(const slot_observe_params* p, const __global ucha
     store_floats(importance, count, total);
 }
 
-/* The outputs of the query group and the observed queries onto the head's sum. */
-static inline void add_outputs(const slot_observe_params* p, const __global uchar* out, __global uchar* sum,
-                               uint head) {
-    __global float* to = (__global float*)of_head(sum, &p->sum, head);
-    for (uint i = 0; i < p->v_size; i += 16) {
-        const uint count = min(p->v_size - i, 16u);
-        float16 total = load_floats(to + i, count, 0.0f);
-        for (uint member = 0; member < p->group; ++member)
-            for (uint query = 0; query < p->queries; ++query) {
-                const __global uchar* row = out + row_offset(&p->out, 0, head * p->group + member, query);
-                if (count == 16) {
-                    total += load16_any(row, p->out_type, i);
-                    continue;
-                }
-                float lanes[16] = {0.0f};
-                for (uint lane = 0; lane < count; ++lane) lanes[lane] = load_any(row, p->out_type, i + lane);
-                total += vload16(0, lanes);
-            }
-        store_floats(to + i, count, total);
-    }
-}
-
 ONE_WORK_ITEM __kernel void
 slot_observe(const slot_observe_params p, const __global uchar* scores, const __global uchar* stats,
              const __global uchar* out, __global uchar* sum, __global uchar* importance_0,
@@ -184,7 +160,9 @@ slot_observe(const slot_observe_params p, const __global uchar* scores, const __
     const uint group_number = (uint)get_group_id(0) + group_base;
     const uint head = group_number / p.ranges;
     const uint range = group_number % p.ranges;
-    if (out && range == 0) add_outputs(&p, out, sum, head);
+    if (out && range == 0)
+        add_outputs((__global float*)of_head(sum, &p.sum, head), out, &p.out, p.out_type, head * p.group, p.group,
+                    p.queries, p.v_size);
     __global row_facts* facts = scratch + group_number * p.group * p.queries;
     for (uint query = 0; query < p.queries; ++query)
         for (uint member = 0; member < p.group; ++member) {
@@ -194,9 +172,9 @@ slot_observe(const slot_observe_params p, const __global uchar* scores, const __
                          (const __global float*)(stats + row_offset(&p.stats, 0, q_head, query)), p.columns);
         }
     for (uint i = 0; i < p.store_count; ++i) {
-        const slot_observe_store* store = &p.stores[i];
+        const slot_columns* store = &p.stores[i];
         __global uchar* memory = i == 0 ? importance_0 : i == 1 ? importance_1 : i == 2 ? importance_2 : importance_3;
-        __global float* importance = (__global float*)of_head(memory, &store->importance, head);
+        __global float* importance = (__global float*)of_head(memory, &store->values, head);
         const uint vectors = store->slots / 16;
         /* A store that is not worth cutting is all in the first range. */
         const uint ranges = vectors < p.ranges ? 1 : p.ranges;

@@ -6,20 +6,12 @@
 
 #include "slot_store_params.h"
 
-#define SLOT_OBSERVE_STORES 4
-
-typedef struct slot_observe_store {
-    head_view importance; /* [kv_heads][slots] float */
-    winnow_u32 first;     /* the store's first column of the scores */
-    winnow_u32 slots;
-} slot_observe_store;
-
 typedef struct slot_observe_params {
     tensor_view scores; /* [1, q_heads, q_len, columns] float, biased */
     tensor_view stats;  /* [1, q_heads, q_len, 2] float */
     tensor_view out;    /* [1, q_heads, q_len, v_size]; the pointer is NULL without */
     head_view sum;      /* [kv_heads][v_size] float */
-    slot_observe_store stores[SLOT_OBSERVE_STORES];
+    slot_columns stores[SLOT_MOST_STORES]; /* the importance */
     winnow_u32 store_count;
     winnow_u32 group;    /* query heads of a KV head */
     winnow_u32 queries;  /* that are observed: the first so many */

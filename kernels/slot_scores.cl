@@ -24,9 +24,9 @@ slot_scores(const slot_scores_params p, const __global uchar* scores, __global u
         for (uint column = 0; column < p.columns; column += 16)
             store_floats(to + column, p.columns - column, (float16)(-INFINITY));
         for (uint i = 0; i < p.store_count; ++i) {
-            const slot_scores_store* store = &p.stores[i];
+            const slot_columns* store = &p.stores[i];
             __global uchar* memory = i == 0 ? tokens_0 : i == 1 ? tokens_1 : i == 2 ? tokens_2 : tokens_3;
-            const __global int* map = (const __global int*)of_head(memory, &store->tokens, q_head / p.group);
+            const __global int* map = (const __global int*)of_head(memory, &store->values, q_head / p.group);
             for (uint slot = 0; slot < store->slots; ++slot) {
                 const uint number = (uint)map[slot] & (ANCHOR_FLAG - 1);
                 if (map[slot] >= 0 && number < p.columns) to[number] = from[store->first + slot];

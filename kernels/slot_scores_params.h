@@ -5,18 +5,10 @@
 
 #include "slot_store_params.h"
 
-#define SLOT_SCORES_STORES 4
-
-typedef struct slot_scores_store {
-    head_view tokens; /* [kv_heads][slots] int */
-    winnow_u32 first; /* the store's first column of the scores */
-    winnow_u32 slots;
-} slot_scores_store;
-
 typedef struct slot_scores_params {
     tensor_view scores; /* [1, q_heads, queries, slots of all stores] float */
     tensor_view out;    /* [1, q_heads, queries, columns] float */
-    slot_scores_store stores[SLOT_SCORES_STORES];
+    slot_columns stores[SLOT_MOST_STORES]; /* the slot map */
     winnow_u32 store_count;
     winnow_u32 group; /* query heads of a KV head */
     winnow_u32 queries;

@@ -25,6 +25,14 @@ typedef struct slot_store {
     winnow_u32 reserved;
 } slot_store;
 
+/* What a launch over several stores takes of one: its slot map or its importance, and its columns of the scores. */
+#define SLOT_MOST_STORES 4
+typedef struct slot_columns {
+    head_view values; /* [kv_heads][slots], int or float */
+    winnow_u32 first; /* the store's first column of the scores */
+    winnow_u32 slots;
+} slot_columns;
+
 #define SLOT_STORE_SIZE 144
 #ifdef __OPENCL_VERSION__
 typedef char slot_store_size_differs_from_the_host[sizeof(slot_store) == SLOT_STORE_SIZE ? 1 : -1];

@@ -63,8 +63,10 @@ public:
         const int64_t tokens = std::max(appended_, asked_);
         for (int64_t first = 0; first < tokens; first += geometry_.piece()) {
             const int64_t count = std::min(geometry_.piece(), tokens - first);
-            if (appended_ > 0) append(first, count);
-            if (asked_ > 0) attend(first, count);
+            SlotStep step;
+            if (appended_ > 0) append(first, count, step);
+            if (asked_ > 0) attend(first, count, step);
+            if (step.append) mark_anchors({step.append->number, step.append->number + step.append->k.shape[2]});
         }
         ++cache_.steps;
     }
@@ -137,7 +139,8 @@ private:
         flush(cache_, layer_, args_.layer, leaving, cadence);
     }
 
-    void append(int64_t first, int64_t count) {
+    // What it does not launch is left to the step.
+    void append(int64_t first, int64_t count, SlotStep& step) {
         make_room(outside_sinks(first, count));
         for (const Run& run : layer_.record.place(first, count, cells_)) {
             SlotAppend args;
@@ -161,8 +164,12 @@ private:
                 args.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.record.first_newest()));
                 args.slots.shape[3] = run.count;
             }
-            cache_.device.launch(args);
             layer_.record.append(run);
+            if (asked_ > 0 && run.first + run.count == first + count) {
+                step.append = args;
+                break;
+            }
+            cache_.device.launch(args);
             mark_anchors({run.number, run.number + run.count});
         }
     }
@@ -216,32 +223,27 @@ private:
         return attention;
     }
 
-    void attend(int64_t first, int64_t count) {
-        SlotAttention attention = attention_of(first, count, layer_.slots());
-        attention.stores = layer_.stores(geometry_);
-        cache_.device.launch(attention);
-        if (args_.scores_out)
-            cache_.device.launch(SlotScores{.stores = attention.stores,
-                                            .scores = attention.sdpa.scores_out,
-                                            .out = rows_of(args_.scores_out, first, count)});
-        if (observed(first, count) > 0) observe(attention, observed(first, count));
-    }
-
-    void observe(const SlotAttention& attention, int64_t queries) {
-        SlotObserve args;
-        args.stores = attention.stores;
-        args.scores = attention.sdpa.scores_out;
-        args.row_stats = attention.sdpa.row_stats;
-        args.observed = queries;
-        args.importance = geometry_.importance(args_.layer);
-        if (geometry_.ranks_distance(args_.layer)) {
+    void attend(int64_t first, int64_t count, SlotStep& step) {
+        step.attention = attention_of(first, count, layer_.slots());
+        step.attention.stores = layer_.stores(geometry_);
+        step.observed = observed(first, count);
+        step.importance = geometry_.importance(args_.layer);
+        if (step.observed > 0 && geometry_.ranks_distance(args_.layer)) {
             const Shape& shape = geometry_.shape();
-            args.out = attention.sdpa.out;
-            args.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
+            step.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
                                            shape.v_head_size);
-            layer_.outputs += queries * (geometry_.request().q_heads / shape.kv_heads);
+            layer_.outputs += step.observed * (geometry_.request().q_heads / shape.kv_heads);
         }
-        cache_.device.launch(args);
+        if (!args_.scores_out) {
+            cache_.device.step(step);
+            return;
+        }
+        if (step.append) cache_.device.launch(*step.append);
+        cache_.device.launch(step.attention);
+        cache_.device.launch(SlotScores{.stores = step.attention.stores,
+                                        .scores = step.attention.sdpa.scores_out,
+                                        .out = rows_of(args_.scores_out, first, count)});
+        if (step.observed > 0) cache_.device.launch(observe_of(step));
     }
 
     // F32 [1, q_heads, rows, columns].

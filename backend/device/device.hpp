@@ -125,6 +125,7 @@ struct Hadamard {
 struct SlotAttention;
 struct SlotAppend;
 struct SlotObserve;
+struct SlotStep;
 struct SlotScores;
 struct SlotFlush;
 struct SlotEdit;
@@ -181,6 +182,8 @@ public:
     virtual void launch(const SlotEdit& args) = 0;
     virtual void launch(const SlotCompact& args) = 0;
     virtual void launch(const SlotCopy& args) = 0;
+    // In as few launches as the device allows; as it is here, in one for each part.
+    virtual void step(const SlotStep& args);
 
     virtual std::unique_ptr<Event> mark() = 0; // completes with all that was enqueued before
     virtual void flush() = 0;

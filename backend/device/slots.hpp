@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "device/description.hpp"
@@ -66,6 +67,18 @@ struct SlotObserve {
     Tensor out;
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size]
 };
+
+// A step of a layer: tokens come in, their queries attend, and what that showed is folded; the same as the launches of
+// SlotAppend, SlotAttention and SlotObserve one after the other. The attention's scores_out and row_stats are memory
+// for it, there where queries are observed, and hold nothing afterwards that anybody may read.
+struct SlotStep {
+    std::optional<SlotAppend> append;
+    SlotAttention attention; // scores_mode is none where no query is observed
+    int64_t observed = 0;    // these three as in SlotObserve
+    Importance importance;
+    Tensor output_sum;
+};
+SlotObserve observe_of(const SlotStep& step);
 
 // Scores by slot become scores by number: out[h][i][number] is the score of the slot with that number, -infinity where
 // no slot of the KV head has it. Numbers beyond out's columns are left out.

@@ -73,6 +73,9 @@ public:
     void launch(const SlotEdit& args) override { slot_edit_.launch(args); }
     void launch(const SlotCompact& args) override { slot_compact_.launch(args); }
     void launch(const SlotCopy& args) override { slot_copy_.launch(args); }
+    void step(const SlotStep& args) override {
+        if (!sdpa_.step(args, slot_append_)) Device::step(args);
+    }
 
     std::unique_ptr<Event> mark() override { return Operation(runtime_).complete(true); }
     void flush() override { runtime_.flush(); }

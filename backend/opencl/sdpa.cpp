@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "opencl/sdpa_step.hpp"
+
 namespace winnow::opencl {
 namespace {
 
@@ -97,6 +99,20 @@ std::string SdpaLauncher::validate(const SlotAttention& args) const {
 void SdpaLauncher::launch(const SlotAttention& args) {
     const SlotCall call = read(args);
     launch_sdpa(runtime_, programs_, choose(call.args, call.stores()), call.args, call.stores(), options_, false);
+}
+
+bool SdpaLauncher::step(const SlotStep& args, SlotAppendLauncher& append) {
+    SlotCall call = read(args.attention);
+    call.args.scores_mode = Scores::none;
+    call.args.scores_out = call.args.row_stats = {};
+    SdpaKernel kernel = choose(call.args, call.stores());
+    if (!steps_in_one_launch(kernel, call.args)) return false;
+    kernel.step = true;
+    SdpaStep step{.args = &args};
+    step.takes_token = args.append && can_take_token(*args.append, *call.filled[0]);
+    if (args.append && !step.takes_token) append.launch(*args.append);
+    launch_sdpa(runtime_, programs_, kernel, call.args, call.stores(), options_, false, step);
+    return true;
 }
 
 } // namespace winnow::opencl

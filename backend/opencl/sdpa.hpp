@@ -5,6 +5,7 @@
 #include <string>
 
 #include "opencl/sdpa_launch.hpp"
+#include "opencl/slot_append.hpp"
 
 namespace winnow::opencl {
 
@@ -19,6 +20,10 @@ public:
 
     std::string validate(const SlotAttention& args) const;
     void launch(const SlotAttention& args);
+
+    // All in one launch, or in two where the token comes into packed rows. Does nothing and returns false where the
+    // attention is not that of one query token in one block of rows.
+    bool step(const SlotStep& args, SlotAppendLauncher& append);
 
 private:
     SdpaKernel choose(const Sdpa& args, SdpaStores stores) const;

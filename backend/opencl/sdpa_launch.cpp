@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "opencl/sdpa_step.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
@@ -62,18 +63,19 @@ tensor_view shared_view(const Tensor& tensor, const Bound& bound) {
 }
 
 // The fields of the stores, and their memory.
-void bind_stores(Operation& operation, SdpaStores stores, const SdpaKernel& kernel, sdpa_params& params,
-                 std::vector<const Memory*>& memory) {
+void bind_stores(Operation& operation, SdpaStores stores, const SdpaKernel& kernel, const SdpaStep& step,
+                 sdpa_params& params, std::vector<const Memory*>& memory) {
     int64_t first_key = 0, first_score = 0;
     sdpa_store* field = params.store;
     for (const Store* store : stores) {
-        const Bound k = operation.bind(store->k, Access::read);
-        const Bound v = operation.bind(store->v, Access::read);
+        const Access access = step.takes_token && store == stores[0] ? Access::read_write : Access::read;
+        const Bound k = operation.bind(store->k, access);
+        const Bound v = operation.bind(store->v, access);
         memory.insert(memory.end(), {k.memory, v.memory});
         field->k = view(store->k, k);
         field->v = view(store->v, v);
         if (kernel.slots) {
-            const Bound tokens = operation.bind(store->tokens, Access::read);
+            const Bound tokens = operation.bind(store->tokens, access);
             const Bound k_mean = operation.bind(store->k_mean, Access::read);
             const Bound v_mean = operation.bind(store->v_mean, Access::read);
             memory.insert(memory.end(), {tokens.memory, k_mean.memory, v_mean.memory});
@@ -144,6 +146,7 @@ std::string SdpaKernel::name() const {
 
 std::string SdpaKernel::options() const {
     std::string options = "-DSTORES=" + std::to_string(stores) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
+    options += step ? " -DSTEP=1" : " -DSTEP=0";
     std::vector<Type> used;
     for (uint32_t i = 0; i < stores; ++i) {
         options += " -DK_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].k);
@@ -224,7 +227,7 @@ void check_sdpa(const Sdpa& args, SdpaStores stores) {
 
 size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
-    bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57;
+    bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57 | uint64_t{kernel.step} << 58;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | uint64_t{static_cast<uint32_t>(one.k)} << 8 | static_cast<uint32_t>(one.v);
@@ -245,7 +248,8 @@ const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel&
 }
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   SdpaStores stores, const VariantOptions& options, bool want_event) {
+                                   SdpaStores stores, const VariantOptions& options, bool want_event,
+                                   const SdpaStep& step) {
     const SdpaDivision division = divide(args, stores, kernel, runtime.capabilities().compute_units, options.splits);
     const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
     sdpa_params params = make_params(args, stores, kernel, division);
@@ -288,12 +292,16 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     Grid grid{.groups = {static_cast<size_t>(division.units * division.splits), 1, 1}, .work = division.work};
     std::vector<const Memory*> memory{q.memory,     out.memory,    mask.memory,  slopes.memory,  alibi.memory,
                                       sinks.memory, scores.memory, stats.memory, skipped.memory, scratch};
-    bind_stores(operation, stores, kernel, params, memory);
+    bind_stores(operation, stores, kernel, step, params, memory);
+    std::vector<const Memory*> folded; // what the fold alone needs
+    if (kernel.step) folded = bind_step(runtime, operation, step, stores, division, params, memory);
     const size_t params_size = offsetof(sdpa_params, store) + stores.size() * sizeof(sdpa_store);
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
         grid = {.groups = {static_cast<size_t>(division.units), 1, 1}};
-        const std::array combined{sinks.memory, out.memory, scores.memory, stats.memory, skipped.memory, scratch};
+        std::vector<const Memory*> combined{sinks.memory, out.memory,     scores.memory,
+                                            stats.memory, skipped.memory, scratch};
+        combined.insert(combined.end(), folded.begin(), folded.end());
         operation.launch(*pair.combine, &params, params_size, combined, grid);
     }
     return operation.complete(want_event);

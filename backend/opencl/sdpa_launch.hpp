@@ -31,6 +31,7 @@ struct SdpaKernel {
     const Variant* variant = nullptr; // a row of the list
     bool single_launch = false;
     bool slots = false;
+    bool step = false; // a step of decoding in one launch
     uint32_t stores = 0;
     std::array<Formats, SDPA_MOST_STORES> formats;
     uint32_t head_size = 0;
@@ -74,7 +75,14 @@ private:
     std::unordered_map<SdpaKernel, Pair, Hash> pairs_;
 };
 
+// What a step has beside its attention; none: there is no more.
+struct SdpaStep {
+    const SlotStep* args = nullptr;
+    bool takes_token = false; // args->append is part of the launch
+};
+
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   SdpaStores stores, const VariantOptions& options, bool want_event);
+                                   SdpaStores stores, const VariantOptions& options, bool want_event,
+                                   const SdpaStep& step = {});
 
 } // namespace winnow::opencl

@@ -27,14 +27,13 @@ const char* statistic_name(Statistic statistic) {
     throw Error(WINNOW_ERROR_INTERNAL, "slot_observe: there is no statistic to keep");
 }
 
-// I <- keep I + gain x, x the sum or the maximum over the query group.
-void set_accumulation(const Importance& importance, slot_observe_params& params) {
-    const double gain = importance.accumulation == Accumulation::ema ? 1 - importance.decay : 1;
-    params.keep = static_cast<float>(importance.decay);
-    params.gain = static_cast<float>(importance.group == Group::mean ? gain / params.group : gain);
-}
-
 } // namespace
+
+Fold fold_of(const Importance& importance, int64_t group) {
+    const double gain = importance.accumulation == Accumulation::ema ? 1 - importance.decay : 1;
+    return {static_cast<float>(importance.decay),
+            static_cast<float>(importance.group == Group::mean ? gain / double(group) : gain)};
+}
 
 Kernel& SlotObserveLauncher::kernel_of(const Importance& importance) {
     const bool is_maximum = importance.group == Group::maximum;
@@ -49,8 +48,8 @@ Kernel& SlotObserveLauncher::kernel_of(const Importance& importance) {
 }
 
 void SlotObserveLauncher::launch(const SlotObserve& args) {
-    if (args.stores.size() > SLOT_OBSERVE_STORES)
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_observe: up to " + std::to_string(SLOT_OBSERVE_STORES) +
+    if (args.stores.size() > SLOT_MOST_STORES)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_observe: up to " + std::to_string(SLOT_MOST_STORES) +
                                                   " stores are supported, given are " +
                                                   std::to_string(args.stores.size()));
     if (args.observed == 0) return;
@@ -71,7 +70,7 @@ void SlotObserveLauncher::launch(const SlotObserve& args) {
         params.v_size = static_cast<uint32_t>(args.out.shape[3]);
     }
     int64_t heads = 0;
-    std::array<const Memory*, SLOT_OBSERVE_STORES> importance{};
+    std::array<const Memory*, SLOT_MOST_STORES> importance{};
     for (const Store& store : args.stores) {
         const auto first = static_cast<uint32_t>(params.columns);
         params.columns += static_cast<uint32_t>(store.slots());
@@ -85,7 +84,9 @@ void SlotObserveLauncher::launch(const SlotObserve& args) {
     if (params.store_count == 0) return;
     params.group = static_cast<uint32_t>(args.scores.shape[1] / heads);
     params.queries = static_cast<uint32_t>(args.observed);
-    set_accumulation(args.importance, params);
+    const Fold fold = fold_of(args.importance, params.group);
+    params.keep = fold.keep;
+    params.gain = fold.gain;
     const uint64_t most = std::max<uint64_t>(params.columns * uint64_t{params.queries} / slots_of_a_range, 1);
     const uint64_t wanted = 4 * uint64_t{runtime_.capabilities().compute_units} / static_cast<uint64_t>(heads) + 1;
     params.ranges = static_cast<uint32_t>(std::min(most, wanted));

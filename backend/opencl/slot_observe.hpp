@@ -8,6 +8,12 @@
 
 namespace winnow::opencl {
 
+// I <- keep I + gain x, x the sum or the maximum over the query group.
+struct Fold {
+    float keep, gain;
+};
+Fold fold_of(const Importance& importance, int64_t group);
+
 class SlotObserveLauncher {
 public:
     explicit SlotObserveLauncher(Runtime& runtime) : runtime_(runtime) {}

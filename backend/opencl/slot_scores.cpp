@@ -12,8 +12,8 @@
 namespace winnow::opencl {
 
 void SlotScoresLauncher::launch(const SlotScores& args) {
-    if (args.stores.size() > SLOT_SCORES_STORES)
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_scores: up to " + std::to_string(SLOT_SCORES_STORES) +
+    if (args.stores.size() > SLOT_MOST_STORES)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_scores: up to " + std::to_string(SLOT_MOST_STORES) +
                                                   " stores are supported, given are " +
                                                   std::to_string(args.stores.size()));
     check_row_count(args.out.shape, "slot_scores: out");
@@ -28,7 +28,7 @@ void SlotScoresLauncher::launch(const SlotScores& args) {
     params.out = view(args.out, out);
     params.group = 1;
     uint64_t slots = 0;
-    std::array<const Memory*, SLOT_SCORES_STORES> tokens{};
+    std::array<const Memory*, SLOT_MOST_STORES> tokens{};
     for (const Store& store : args.stores) {
         if (!store.tokens) continue;
         const Bound bound = operation.bind(store.tokens, Access::read);

@@ -1,0 +1,25 @@
+// A step in the operations that it consists of.
+#include "device/slots.hpp"
+
+namespace winnow {
+
+SlotObserve observe_of(const SlotStep& step) {
+    const Sdpa& sdpa = step.attention.sdpa;
+    SlotObserve observe;
+    observe.stores = step.attention.stores;
+    observe.scores = sdpa.scores_out;
+    observe.row_stats = sdpa.row_stats;
+    observe.observed = step.observed;
+    observe.importance = step.importance;
+    if (step.output_sum) observe.out = sdpa.out;
+    observe.output_sum = step.output_sum;
+    return observe;
+}
+
+void Device::step(const SlotStep& args) {
+    if (args.append) launch(*args.append);
+    launch(args.attention);
+    if (args.observed > 0) launch(observe_of(args));
+}
+
+} // namespace winnow

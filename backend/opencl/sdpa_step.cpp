@@ -1,0 +1,80 @@
+// A step of decoding in one launch.
+#include "opencl/sdpa_step.hpp"
+
+#include "opencl/slot_observe.hpp"
+#include "opencl/slot_store.hpp"
+#include "opencl/view.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr int records_slot = 1; // of the runtime's scratch
+constexpr uint64_t tile = 32;   // keys of a record: sdpa_vector.cl's TILE
+
+void take_token(Operation& operation, const SlotAppend& append, sdpa_params& params,
+                std::vector<const Memory*>& memory) {
+    const Bound k = operation.bind(append.k, Access::read);
+    const Bound v = operation.bind(append.v, Access::read);
+    const Bound positions = operation.bind(append.positions, Access::read_write);
+    sdpa_step& step = params.step;
+    step.takes_token = 1;
+    step.k = view(append.k, k);
+    step.v = view(append.v, v);
+    step.k_type = static_cast<uint32_t>(append.k.type);
+    step.v_type = static_cast<uint32_t>(append.v.type);
+    step.slot = static_cast<uint32_t>(append.first + append.offset % append.count);
+    step.number = static_cast<int32_t>(append.number);
+    step.number_positions = positions.offset;
+    step.position = static_cast<int32_t>(append.position);
+    memory.insert(memory.end(), {k.memory, v.memory, positions.memory});
+}
+
+} // namespace
+
+bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args) {
+    return kernel.variant->entry_point == "sdpa_vector" && args.q_len() == 1 && args.group() <= kernel.rows;
+}
+
+bool can_take_token(const SlotAppend& append, const Store& first) {
+    const auto is_same = [](const Tensor& a, const Tensor& b) {
+        return a.buffer == b.buffer && a.data == b.data && a.offset == b.offset;
+    };
+    return !is_packed(first.k.type) && !is_packed(first.v.type) && is_same(append.store.tokens, first.tokens) &&
+           append.k.shape[2] == 1 && !append.slots && !append.numbers && !first.k_mean && !first.v_mean;
+}
+
+std::vector<const Memory*> bind_step(Runtime& runtime, Operation& operation, const SdpaStep& step, SdpaStores stores,
+                                     const SdpaDivision& division, sdpa_params& params,
+                                     std::vector<const Memory*>& memory) {
+    const SlotStep& args = *step.args;
+    if (step.takes_token)
+        take_token(operation, *args.append, params, memory);
+    else
+        memory.insert(memory.end(), 3, nullptr);
+
+    const Memory* records = nullptr;
+    if (args.observed > 0) {
+        const Fold fold = fold_of(args.importance, params.group);
+        params.step.statistic = static_cast<uint32_t>(args.importance.statistic);
+        params.step.is_maximum = args.importance.group == Group::maximum;
+        params.step.keep = fold.keep;
+        params.step.gain = fold.gain;
+        const uint64_t rows = params.group == 7 ? 8 : params.group;
+        records = runtime.scratch(division.units * ((division.key_end + 2 * tile - 1) / (2 * tile) * 2) *
+                                      (16 + rows * tile) * sizeof(float),
+                                  records_slot);
+    }
+    const Bound sum = operation.bind(args.observed > 0 ? args.output_sum : Tensor{}, Access::read_write);
+    if (sum.memory != nullptr) params.step.output_sum = view_of_heads(args.output_sum, sum);
+    std::vector<const Memory*> folded{sum.memory, records};
+    for (size_t i = 0; i < stores.size(); ++i) {
+        const Tensor& importance = stores[i]->importance;
+        const Bound bound = operation.bind(importance, Access::read_write);
+        if (importance) params.store[i].importance = view_of_heads(importance, bound);
+        folded.push_back(bound.memory);
+    }
+    memory.insert(memory.end(), folded.begin(), folded.end());
+    return folded;
+}
+
+} // namespace winnow::opencl
