@@ -409,6 +409,18 @@ typedef struct winnow_cache_step_desc {
     const winnow_tensor *mask_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
 } winnow_cache_step_desc;             /* end of version 0.3 */
 
+/* Keys and values of a layer by token: what cache_read gives, cache_write takes and cache_restore appends. */
+typedef struct winnow_cache_rows_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    int64_t layer;
+    int64_t sequence;
+    const winnow_tensor *tokens; /* [1, 1, 1, count] I32 or I64: positions (or cells), none twice */
+    const winnow_tensor *k;      /* [1, kv_num_heads, count, head_size] F32, F16 or BF16, or NULL */
+    const winnow_tensor *v;      /* [1, kv_num_heads, count, v_head_size] F32, F16 or BF16, or NULL */
+} winnow_cache_rows_desc;        /* end of version 0.3 */
+
 /* What a cache holds. Bytes count the memory in use, whole chunks of it. */
 typedef struct winnow_cache_stats {
     uint32_t struct_size;
@@ -566,6 +578,19 @@ typedef struct winnow_api {
     /* Tokens of a sequence that are never given up (structural anchors), by positions (or cells); for tokens that are
      * still to come, too. Refused where a head could then not stay inside its budget. */
     int32_t (*cache_anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
+
+    /* Rows by token, for hosts that keep states of their own or turn keys to other positions. All three wait until the
+     * work is done. k or v may be NULL in read and write.
+     * read: gives rows back as attention sees them; the row of a KV head that does not hold the token is all NaN.
+     * write: puts rows in the place of those that a head holds, in the store's format; where the head does not hold the
+     * token, or the row begins with NaN, nothing happens. Who is held and the importance stay.
+     * restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins with NaN
+     * does not get the token, as if it had given it up. Nobody is given up for that as long as there is room in every
+     * head. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the next
+     * positions. When it fails, the sequence is as it was before. */
+    int32_t (*cache_read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t (*cache_write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t (*cache_restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     /* end of version 0.3 */
 } winnow_api;
 

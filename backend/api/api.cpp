@@ -398,6 +398,9 @@ winnow_api table_of(uint32_t version, size_t size) {
         .cache_get_config = cache_get_config,
         .cache_set_pressure = cache_set_pressure,
         .cache_anchor = cache_anchor,
+        .cache_read = cache_read,
+        .cache_write = cache_write,
+        .cache_restore = cache_restore,
     };
 }
 

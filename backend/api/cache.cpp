@@ -223,4 +223,19 @@ int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* posit
     });
 }
 
+int32_t cache_read(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+    return on_cache(cache, "cache_read",
+                    [&](cache::Cache& inside) { inside.read(to_cache_rows(*cache, desc, Access::output)); });
+}
+
+int32_t cache_write(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+    return on_cache(cache, "cache_write",
+                    [&](cache::Cache& inside) { inside.write(to_cache_rows(*cache, desc, Access::input)); });
+}
+
+int32_t cache_restore(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+    return on_cache(cache, "cache_restore",
+                    [&](cache::Cache& inside) { inside.restore(to_restored_rows(*cache, desc)); });
+}
+
 } // namespace winnow::api

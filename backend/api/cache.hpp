@@ -27,5 +27,8 @@ int32_t cache_set_config(winnow_cache* cache, const char* config);
 int32_t cache_get_config(winnow_cache* cache, char* config, size_t* size);
 int32_t cache_set_pressure(winnow_cache* cache, double pressure);
 int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* positions, uint64_t count);
+int32_t cache_read(winnow_cache* cache, const winnow_cache_rows_desc* desc);
+int32_t cache_write(winnow_cache* cache, const winnow_cache_rows_desc* desc);
+int32_t cache_restore(winnow_cache* cache, const winnow_cache_rows_desc* desc);
 
 } // namespace winnow::api

@@ -111,6 +111,30 @@ void check_shapes(const cache::CacheStep& step, const cache::CacheRequest& of, i
     }
 }
 
+// Layer, sequence and tensors; the shapes are still to be compared.
+cache::CacheRows to_rows(const winnow_cache& cache, const winnow_cache_rows_desc& given, Access access) {
+    expect_layer(cache, given.layer);
+    expect_sequence(cache, "sequence", given.sequence);
+    const auto tensor = [&](const winnow_tensor* from, const char* name, std::initializer_list<Type> types,
+                            Access its) {
+        return to_tensor(*cache.context, from, {name, types, its}, Memory::required);
+    };
+    cache::CacheRows rows;
+    rows.layer = given.layer;
+    rows.sequence = given.sequence;
+    rows.tokens = tensor(given.tokens, "tokens", index_types, Access::input);
+    rows.k = tensor(given.k, "k", dense_types, access);
+    rows.v = tensor(given.v, "v", dense_types, access);
+    return rows;
+}
+
+void check_shapes(const cache::CacheRows& rows, const cache::Shape& shape) {
+    const int64_t count = rows.tokens ? rows.tokens.shape[3] : (rows.k ? rows.k : rows.v).shape[2];
+    if (rows.tokens) expect_shape(rows.tokens, "tokens", {1, 1, 1, -1});
+    if (rows.k) expect_shape(rows.k, "k", {1, shape.kv_heads, count, shape.head_size});
+    if (rows.v) expect_shape(rows.v, "v", {1, shape.kv_heads, count, shape.v_head_size});
+}
+
 } // namespace
 
 cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
@@ -181,6 +205,32 @@ cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_ste
                                                                         {step.mask, "attn_mask"},
                                                                         {step.mask_slopes, "mask_slopes"}});
     return step;
+}
+
+cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access) {
+    const winnow_cache_rows_desc given = read_desc(desc, "desc");
+    if (given.tokens == nullptr) invalid("tokens is NULL, expected the tokens' positions, or cells");
+    if (given.k == nullptr && given.v == nullptr) invalid("neither k nor v is given, expected one of them or both");
+    const cache::CacheRows rows = to_rows(cache, given, access);
+    check_shapes(rows, cache.request.shape);
+    if (access == Access::output) {
+        expect_apart({{rows.k, "k"}, {rows.v, "v"}}, {{rows.tokens, "tokens"}});
+    }
+    return rows;
+}
+
+cache::CacheRows to_restored_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
+    const winnow_cache_rows_desc given = read_desc(desc, "desc");
+    if (given.k == nullptr || given.v == nullptr) {
+        invalid(std::string(given.k == nullptr ? "k" : "v") + " is NULL, expected keys and values");
+    }
+    if (cache.request.cells == 0) expect_absent(given.tokens, "tokens", "in a cache without cells");
+    if (cache.request.cells != 0 && given.tokens == nullptr) {
+        invalid("tokens is NULL, expected the cell of each token, in a cache with cells");
+    }
+    const cache::CacheRows rows = to_rows(cache, given, Access::input);
+    check_shapes(rows, cache.request.shape);
+    return rows;
 }
 
 void expect_layer(const winnow_cache& cache, int64_t layer) {

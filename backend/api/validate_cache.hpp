@@ -5,11 +5,15 @@
 #include <string>
 
 #include "api/handles.hpp"
+#include "api/tensor.hpp"
 
 namespace winnow::api {
 
 cache::CacheRequest to_cache_request(const winnow_cache_desc* desc);
 cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_step_desc* desc);
+// Rows that are read (output) or written (input), and rows that are appended.
+cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access);
+cache::CacheRows to_restored_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);
 
 void expect_layer(const winnow_cache& cache, int64_t layer);
 void expect_head(const winnow_cache& cache, int64_t head);

@@ -5,6 +5,7 @@
 #include "cache/edit.hpp"
 #include "cache/look.hpp"
 #include "cache/pressure.hpp"
+#include "cache/rows.hpp"
 #include "cache/snapshot.hpp"
 #include "cache/state.hpp"
 #include "cache/step.hpp"
@@ -59,5 +60,11 @@ void Cache::set_pressure(double pressure) {
 void Cache::anchor(int64_t sequence, std::span<const int64_t> positions) {
     cache::anchor(*state_, sequence, positions);
 }
+
+void Cache::read(const CacheRows& rows) { cache::read(*state_, rows); }
+
+void Cache::write(const CacheRows& rows) { cache::write(*state_, rows); }
+
+void Cache::restore(const CacheRows& rows) { cache::restore(*state_, rows); }
 
 } // namespace winnow::cache

@@ -35,6 +35,12 @@ struct CacheStep {
     Tensor cells, mask, mask_slopes;
 };
 
+// winnow_cache_rows_desc, checked.
+struct CacheRows {
+    int64_t layer = 0, sequence = 0;
+    Tensor tokens, k, v;
+};
+
 struct CacheState;
 
 // Every function throws Error, and leaves the cache as it was when it does. What can be told from the request alone has
@@ -67,6 +73,10 @@ public:
     std::string config() const;
     void set_pressure(double pressure);
     void anchor(int64_t sequence, std::span<const int64_t> positions);
+
+    void read(const CacheRows& rows);
+    void write(const CacheRows& rows);
+    void restore(const CacheRows& rows);
 
 private:
     std::unique_ptr<CacheState> state_;

@@ -67,6 +67,12 @@ Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slo
     return store;
 }
 
+Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
+    tensor.offset += static_cast<uint64_t>(first * tensor.stride[2]);
+    tensor.shape[2] = count;
+    return tensor;
+}
+
 Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns) {
     if (part.size == 0) return {};
     Tensor tensor = columns_tensor(type, state, heads, columns, columns);

@@ -26,6 +26,8 @@ uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The first `slots` slots of a store; `rows` may lack buffers.
 Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
 
+// Rows [first, first + count) of a tensor.
+Tensor rows_of(Tensor tensor, int64_t first, int64_t count);
 // A tensor over a part of a layer's state.
 Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns);
 

@@ -92,7 +92,8 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
 }
 
-void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less) {
+void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less,
+           Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const Record& record = layer.record;
@@ -109,6 +110,10 @@ void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
     if (geometry.ring() == 0 && !geometry.covers_all(number))
         args.description.budget -= geometry.sink() - record.sinks_held();
     args.description.budget -= less;
+    if (demanded == Demanded::by_room) {
+        args.description.budget = anchor_flag; // no layer holds more
+        args.description.trigger = {1, 1};
+    }
     args.dense = layer.dense_store(geometry);
     args.body = layer.body_store(geometry);
     args.seen = record.next();

@@ -61,8 +61,11 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held,
 std::vector<Store> stores_after(const Geometry& geometry, const Layer& layer, const Growth& growth);
 void commit(CacheState& cache, Layer& layer, Growth growth);
 
+// By what a judgement demands that tokens go: the policy's budget, or only that the rows find slots.
+enum class Demanded { by_budget, by_room };
 // A judgement by the budget less so many tokens; the oldest `leaving` rows of the ring go into the body.
-void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less = 0);
+void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less = 0,
+           Demanded demanded = Demanded::by_budget);
 
 // Moves a body's survivors together and tells how many the fullest head has. Slots that were listed are so no more.
 int64_t gather(CacheState& cache, Layer& layer);

@@ -2,56 +2,22 @@
 #include "cache/step.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <list>
+
+#include "cache/numbers.hpp"
 
 namespace winnow::cache {
 namespace {
 
 constexpr int64_t most_seen = 1 << 30; // tokens; with cells, which are appended again and again
 
-Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
-    tensor.offset += static_cast<uint64_t>(first * tensor.stride[2]);
-    tensor.shape[2] = count;
-    return tensor;
-}
-
-std::vector<int32_t> read_cells(const Tensor& tensor, int64_t cells) {
-    if (!tensor) return {};
-    const auto count = static_cast<size_t>(tensor.shape[3]);
-    const size_t size = type_size(tensor.type);
-    std::vector<std::byte> bytes(count * size);
-    if (tensor.buffer != nullptr)
-        tensor.buffer->read(tensor.offset, bytes.data(), bytes.size());
-    else
-        std::memcpy(bytes.data(), tensor.data + tensor.offset, bytes.size());
-    std::vector<int32_t> numbers(count);
-    for (size_t i = 0; i < count; ++i) {
-        int64_t number = 0;
-        if (tensor.type == Type::i64) {
-            std::memcpy(&number, bytes.data() + i * size, size);
-        } else {
-            int32_t narrow = 0;
-            std::memcpy(&narrow, bytes.data() + i * size, size);
-            number = narrow;
-        }
-        if (number < 0 || number >= cells)
-            refuse("cells[" + std::to_string(i) + "] is " + std::to_string(number) + ", expected 0 to " +
-                   std::to_string(cells - 1));
-        numbers[i] = static_cast<int32_t>(number);
-    }
-    std::vector<int32_t> sorted = numbers;
-    std::sort(sorted.begin(), sorted.end());
-    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-    if (twice != sorted.end()) refuse("cells has " + std::to_string(*twice) + " twice, expected each cell once");
-    return numbers;
-}
-
 class Step {
 public:
-    Step(CacheState& cache, const CacheStep& args)
+    Step(CacheState& cache, const CacheStep& args, const Held* held = nullptr)
         : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
           layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.k ? args.k.shape[2] : 0),
-          asked_(args.q ? args.q.shape[2] : 0), cells_(read_cells(args.cells, geometry_.request().cells)) {}
+          asked_(args.q ? args.q.shape[2] : 0), cells_(read_numbers(args.cells, "cells", geometry_.request().cells)),
+          held_(held) {}
 
     void run() {
         check();
@@ -68,7 +34,6 @@ public:
             if (asked_ > 0) attend(first, count, step);
             if (step.append) mark_anchors({step.append->number, step.append->number + step.append->k.shape[2]});
         }
-        ++cache_.steps;
     }
 
 private:
@@ -139,9 +104,70 @@ private:
         flush(cache_, layer_, args_.layer, leaving, cadence);
     }
 
+    // The same for rows of a state: all that is there stays if it can.
+    void make_room_beside(int64_t first, int64_t count) {
+        const Record& record = layer_.record;
+        const int64_t others = outside_sinks(first, count);
+        if (others == 0) return;
+        if (geometry_.ring() > 0) {
+            const int64_t leaving = record.newest() + others - geometry_.ring();
+            if (leaving > 0) flush(cache_, layer_, args_.layer, leaving, 0, 0, Demanded::by_room);
+            return;
+        }
+        const bool fits = most_lacking(first, count) <= 0;
+        flush(cache_, layer_, args_.layer, 0, geometry_.cadence(), 0, fits ? Demanded::by_room : Demanded::by_budget);
+        listed_.assign(static_cast<size_t>(geometry_.shape().kv_heads), 0);
+    }
+
+    // How many slots of the body some head lacks for what it holds of these tokens.
+    int64_t most_lacking(int64_t first, int64_t count) const {
+        const int64_t heads = geometry_.shape().kv_heads, slots = layer_.body.slots;
+        std::vector<int32_t> map(static_cast<size_t>(heads * slots));
+        layer_.body.tokens->read(0, map.data(), 4 * map.size());
+        int64_t most = 0;
+        for (int64_t head = 0; head < heads; ++head) {
+            int64_t coming = 0;
+            for (const Run& run : layer_.record.place(first, count, cells_))
+                for (int64_t i = 0; i < run.count && !run.is_sink; ++i) coming += (*held_)(head, run.first + i);
+            const auto from = map.begin() + head * slots;
+            most = std::max(most, coming - std::count_if(from, from + slots, [](int32_t entry) { return entry < 0; }));
+        }
+        return most;
+    }
+
+    // Where the tokens of a run go in the heads that hold them.
+    Tensor slots_of_held(const Run& run, const SlotAppend& args) {
+        const int64_t heads = geometry_.shape().kv_heads;
+        std::vector<int32_t> list;
+        if (args.slots) {
+            list.resize(static_cast<size_t>(heads * most_listed(geometry_.config())));
+            layer_.state->read(geometry_.state().free_slots.offset, list.data(), 4 * list.size());
+        }
+        std::vector<int32_t>& slots = slots_.emplace_back(static_cast<size_t>(heads * run.count), -1);
+        for (int64_t head = 0; head < heads; ++head)
+            for (int64_t i = 0; i < run.count; ++i) {
+                if (!(*held_)(head, run.first + i)) continue;
+                int64_t slot = args.first + (args.offset + i) % args.count;
+                if (args.slots) {
+                    int64_t& used = listed_[static_cast<size_t>(head)];
+                    slot = list[static_cast<size_t>(head * most_listed(geometry_.config()) + used++)];
+                }
+                slots[static_cast<size_t>(head * run.count + i)] = static_cast<int32_t>(slot);
+            }
+        Tensor tensor;
+        tensor.type = Type::i32;
+        tensor.data = reinterpret_cast<std::byte*>(slots.data());
+        tensor.shape = {1, heads, 1, run.count};
+        tensor.stride = {4 * heads * run.count, 4 * run.count, 4 * run.count, 4};
+        return tensor;
+    }
+
     // What it does not launch is left to the step.
     void append(int64_t first, int64_t count, SlotStep& step) {
-        make_room(outside_sinks(first, count));
+        if (held_ == nullptr)
+            make_room(outside_sinks(first, count));
+        else
+            make_room_beside(first, count);
         for (const Run& run : layer_.record.place(first, count, cells_)) {
             SlotAppend args;
             args.k = rows_of(args_.k, run.first, run.count);
@@ -164,6 +190,7 @@ private:
                 args.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.record.first_newest()));
                 args.slots.shape[3] = run.count;
             }
+            if (held_ != nullptr) args.slots = slots_of_held(run, args);
             layer_.record.append(run);
             if (asked_ > 0 && run.first + run.count == first + count) {
                 step.append = args;
@@ -263,10 +290,23 @@ private:
     Layer& layer_;
     int64_t appended_, asked_;
     std::vector<int32_t> cells_;
+    const Held* held_;                      // of a state's rows; else NULL
+    std::vector<int64_t> listed_;           // of each head, how many of the listed slots have a row of the state
+    std::list<std::vector<int32_t>> slots_; // that launches read
 };
 
 } // namespace
 
-void step(CacheState& cache, const CacheStep& args) { Step(cache, args).run(); }
+void step(CacheState& cache, const CacheStep& args) {
+    Step(cache, args).run();
+    ++cache.steps;
+}
+
+void append_held(CacheState& cache, const CacheStep& args, const Held& held) {
+    Step step(cache, args, &held);
+    step.run();
+    compact(cache, cache.sequence(args.sequence), args.layer); // memory was taken as for all tokens in each head
+    cache.device.finish();
+}
 
 } // namespace winnow::cache

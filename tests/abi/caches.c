@@ -15,6 +15,9 @@ typedef struct cache_work {
     winnow_tensor k_view, v_view, q_view, out_view;
     LONGER(winnow_cache_desc) desc;
     LONGER(winnow_cache_step_desc) step;
+    int32_t token;
+    winnow_tensor token_view;
+    LONGER(winnow_cache_rows_desc) rows;
 } cache_work;
 
 static const uint32_t canary = 0xdeadbeefu;
@@ -62,6 +65,13 @@ static void prepare(cache_work *work) {
     work->step.first.v = &work->v_view;
     work->step.first.q = &work->q_view;
     work->step.first.out = &work->out_view;
+    work->token_view = row_of(work->k, 1);
+    work->token_view.type = WINNOW_TYPE_I32;
+    work->token_view.data = &work->token;
+    work->token_view.shape[3] = 1;
+    work->rows.first.struct_size = sizeof work->rows.first;
+    work->rows.first.k = &work->k_view;
+    work->rows.first.v = &work->v_view;
 }
 
 /* 1: out is the one value of the cache; 0: it is as prepared; -1: neither, or a canary fell. */
@@ -113,6 +123,14 @@ static int32_t call_step(const abi_backend *backend, void *data) {
     return backend->api->cache_reset(work->cache) == WINNOW_OK ? status : -1;
 }
 
+/* The same of a row of a state. */
+static int32_t call_restore(const abi_backend *backend, void *data) {
+    cache_work *work = (cache_work *)data;
+    int32_t status = backend->api->cache_restore(work->cache, &work->rows.first);
+    if (tokens_of(backend, work->cache) != (uint64_t)(status == WINNOW_OK)) status = -1;
+    return backend->api->cache_reset(work->cache) == WINNOW_OK ? status : -1;
+}
+
 static int32_t fill_estimate(const abi_backend *backend, void *target) {
     cache_work work;
     prepare(&work);
@@ -138,21 +156,29 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     what.tail = work->step.tail;
     what.call = call_step;
     abi_check_read(run, backend, &what);
+    what.struct_size = &work->rows.first.struct_size;
+    what.size = what.least = sizeof work->rows.first;
+    what.tail = work->rows.tail;
+    what.call = call_restore;
+    abi_check_read(run, backend, &what);
 
-    work->desc.first.flags = work->step.first.flags = 1;
+    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = 1;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
-    work->desc.first.flags = work->step.first.flags = 0;
+    EXPECT_STATUS(call_restore(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = 0;
     memset(&extension, 0, sizeof extension);
     extension.struct_size = sizeof extension;
     extension.type = 0x7ffffff1u;
-    work->desc.first.next = work->step.first.next = &extension;
+    work->desc.first.next = work->step.first.next = work->rows.first.next = &extension;
     EXPECT_STATUS(call_create(backend, work), WINNOW_OK);
     EXPECT_STATUS(call_step(backend, work), WINNOW_OK);
+    EXPECT_STATUS(call_restore(backend, work), WINNOW_OK);
     extension.flags = WINNOW_EXTENSION_REQUIRED;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
-    work->desc.first.next = work->step.first.next = NULL;
+    EXPECT_STATUS(call_restore(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    work->desc.first.next = work->step.first.next = work->rows.first.next = NULL;
 
     abi_check_fill(run, backend, fill_estimate, sizeof(winnow_cache_stats), sizeof(winnow_cache_stats));
     cache_to_look_at = work->cache;
@@ -217,6 +243,12 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(api->cache_anchor(NULL, 0, &anchor, 1), invalid);
     EXPECT_STATUS(api->cache_anchor(cache, 0, NULL, 1), invalid);
     EXPECT_STATUS(api->cache_anchor(cache, 0, NULL, 0), WINNOW_OK);
+    EXPECT_STATUS(api->cache_read(NULL, &work->rows.first), invalid);
+    EXPECT_STATUS(api->cache_read(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_write(NULL, &work->rows.first), invalid);
+    EXPECT_STATUS(api->cache_write(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_restore(NULL, &work->rows.first), invalid);
+    EXPECT_STATUS(api->cache_restore(cache, NULL), invalid);
     EXPECT(result_of(work) == 0 && tokens_of(backend, cache) == 0);
 }
 
@@ -260,6 +292,39 @@ static void check_positions(abi_run *run, const abi_backend *backend, cache_work
     }
 }
 
+/* A token's rows: read as they were appended, written, read again, and restored into the emptied cache. */
+static void check_rows(abi_run *run, const abi_backend *backend, cache_work *work) {
+    const winnow_api *api = backend->api;
+    int i, is_right = 1;
+    float k[16], v[16];
+    winnow_tensor k_view = row_of(k, 1), v_view = row_of(v, 1);
+    winnow_cache_rows_desc rows = work->rows.first;
+    rows.tokens = &work->token_view;
+    rows.k = &k_view;
+    rows.v = &v_view;
+    EXPECT_STATUS(api->cache_reset(work->cache), WINNOW_OK);
+    EXPECT_STATUS(api->cache_read(work->cache, &rows), WINNOW_OK);
+    for (i = 0; i < 16; ++i) is_right = is_right && k[i] != k[i] && v[i] != v[i];
+    EXPECT(is_right);
+    EXPECT_STATUS(api->cache_step(work->cache, &work->step.first, NULL), WINNOW_OK);
+    EXPECT_STATUS(api->cache_read(work->cache, &rows), WINNOW_OK);
+    for (i = 0; i < 16; ++i) is_right = is_right && k[i] == work->k[i] && v[i] == work->v[i];
+    EXPECT(is_right);
+    for (i = 0; i < 16; ++i) k[i] = 2;
+    rows.v = NULL;
+    EXPECT_STATUS(api->cache_write(work->cache, &rows), WINNOW_OK);
+    memset(k, 0, sizeof k);
+    EXPECT_STATUS(api->cache_read(work->cache, &rows), WINNOW_OK);
+    for (i = 0; i < 16; ++i) is_right = is_right && k[i] == 2;
+    EXPECT(is_right);
+    EXPECT_STATUS(api->cache_reset(work->cache), WINNOW_OK);
+    rows.v = &v_view;
+    rows.tokens = NULL;
+    EXPECT_STATUS(api->cache_restore(work->cache, &rows), WINNOW_OK);
+    EXPECT(tokens_of(backend, work->cache) == 1);
+    EXPECT_STATUS(api->cache_reset(work->cache), WINNOW_OK);
+}
+
 void check_caches(abi_run *run) {
     abi_backend backend = abi_open_context(run);
     winnow_event *event = NULL;
@@ -273,6 +338,7 @@ void check_caches(abi_run *run) {
             check_null(run, &backend, &work);
             check_config_text(run, &backend, work.cache);
             check_positions(run, &backend, &work);
+            check_rows(run, &backend, &work);
             EXPECT_STATUS(backend.api->cache_step(work.cache, &work.step.first, &event), WINNOW_OK);
             EXPECT(event != NULL);
             EXPECT_STATUS(backend.api->event_wait(event), WINNOW_OK);

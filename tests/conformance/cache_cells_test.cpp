@@ -61,6 +61,11 @@ public:
         return oracle_.remove(0, begin, end);
     }
 
+    std::string exchange(int64_t layer) {
+        const std::string wrong = oracle_.read(0, layer, WINNOW_TYPE_F32);
+        return wrong.empty() ? oracle_.write(0, layer, engine_) : wrong;
+    }
+
     std::string anchor(int64_t cell) { return oracle_.anchor(0, {cell}); }
 
 private:
@@ -121,6 +126,9 @@ void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& ma
             ASSERT_EQ(host.remove(begin, end), "")
                 << "seed " << seed << ", step " << at << ", cells " << begin << " to " << end;
         }
+        const bool exchanges = kind == 2 && at % 3 == 0;
+        const std::string wrong = exchanges ? host.exchange(at % setup.layers) : "";
+        ASSERT_EQ(wrong, "") << "seed " << seed << ", step " << at;
         const int64_t tokens = kind < 6 ? 1 : 1 + int64_t(engine() % uint64_t(piece));
         ASSERT_EQ(host.step(tokens), "") << "seed " << seed << ", step " << at << ", " << setup.config();
     }

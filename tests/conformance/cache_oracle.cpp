@@ -15,12 +15,6 @@ namespace {
 constexpr double unit = 0x1p-24;
 constexpr double smallest = 0x1p-120;
 
-std::vector<float> row_of(const TestTensor& tensor, int64_t head, int64_t token) {
-    std::vector<float> row(size_t(tensor.shape()[3]));
-    for (size_t d = 0; d < row.size(); ++d) row[d] = float(tensor.get({0, head, token, int64_t(d)}));
-    return row;
-}
-
 double norm_of(const std::vector<double>& row) {
     double sum = 0;
     for (const double each : row) sum += each * each;
@@ -221,6 +215,12 @@ void CacheOracle::set_means(OracleLayer& layer) {
         for (size_t d = 0; d < k.size(); ++d) layer.k_mean[head][d] = float(k[d] / rows);
         for (size_t d = 0; d < v.size(); ++d) layer.v_mean[head][d] = float(v[d] / rows);
     }
+}
+
+std::vector<float> CacheOracle::row_of(const TestTensor& tensor, int64_t head, int64_t token) {
+    std::vector<float> row(size_t(tensor.shape()[3]));
+    for (size_t d = 0; d < row.size(); ++d) row[d] = float(tensor.get({0, head, token, int64_t(d)}));
+    return row;
 }
 
 // The oldest rows of the ring become rows of the body.

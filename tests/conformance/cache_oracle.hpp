@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -82,6 +83,9 @@ public:
     std::string set_config(const CacheSetup& setup); // the same but for policy and budget
     // Saves, changes what there is if `disturb` says so, and loads it again.
     std::string save_and_load(const std::string& path, bool disturb);
+    // All rows of a layer, in a type of the host's; and some of them replaced.
+    std::string read(int64_t sequence, int64_t layer_number, uint32_t type);
+    std::string write(int64_t sequence, int64_t layer_number, std::mt19937_64& engine);
     // What stats, positions and importance of all sequences have to say now.
     std::string look();
 
@@ -127,6 +131,8 @@ private:
     bool is_anchor(int64_t sequence, int64_t number) const {
         return sequences_[size_t(sequence)].anchors.contains(number);
     }
+
+    static std::vector<float> row_of(const TestTensor& tensor, int64_t head, int64_t token);
 
     CacheHost& host_;
     CacheSetup setup_;

@@ -68,7 +68,8 @@ private:
         if (kind <= 84) return shift(sequence);
         if (kind <= 86) return anchor(sequence);
         if (kind <= 88) return reserve(sequence);
-        if (kind <= 92) return save_and_load();
+        if (kind <= 91) return save_and_load();
+        if (kind <= 94) return exchange(sequence);
         return schedule_.changes ? change() : decode(sequence, 2);
     }
 
@@ -194,6 +195,13 @@ private:
         const int64_t count = draw(1, setup_.context);
         note("reserve " + std::to_string(count) + " for sequence " + std::to_string(sequence));
         return oracle_.reserve(sequence, count);
+    }
+
+    std::string exchange(int64_t sequence) {
+        const int64_t layer = draw(0, setup_.layers - 1);
+        note("read and write rows of layer " + std::to_string(layer) + " of sequence " + std::to_string(sequence));
+        const std::string wrong = oracle_.read(sequence, layer, WINNOW_TYPE_F16);
+        return wrong.empty() ? oracle_.write(sequence, layer, engine_) : wrong;
     }
 
     std::string save_and_load() {

@@ -127,6 +127,41 @@ static int32_t save_leaves_a_file(winnow_cache* cache, const char* path) {
     return status;
 }
 
+/* ---- Rows by token ---- */
+
+static int32_t write_ignored(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    (void)cache, (void)rows;
+    return WINNOW_OK;
+}
+
+static int32_t write_of_keys_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    winnow_cache_rows_desc keys = *rows;
+    if (rows->k != NULL) keys.v = NULL;
+    return good.cache_write(cache, &keys);
+}
+
+/* A head gets the tokens that it had given up. */
+static int32_t restore_appends_all(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    winnow_cache_step_desc step;
+    memset(&step, 0, sizeof step);
+    step.struct_size = sizeof step;
+    step.layer = rows->layer;
+    step.sequence = rows->sequence;
+    step.k = rows->k;
+    step.v = rows->v;
+    step.cells = rows->tokens;
+    return good.cache_step(cache, &step, NULL);
+}
+
+/* Another row in the place of the last. */
+static int32_t read_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    const int32_t status = good.cache_read(cache, rows);
+    const winnow_tensor* const k = rows->k;
+    if (status != WINNOW_OK || k == NULL || k->data == NULL || k->shape[2] < 2) return status;
+    memcpy((char*)k->data + (k->shape[2] - 1) * k->stride[2], k->data, (size_t)k->stride[2]);
+    return status;
+}
+
 /* ---- The table ---- */
 
 static int choose(const char* defect) {
@@ -153,6 +188,10 @@ static int choose(const char* defect) {
     DEFECT(cache_load, load_takes_anything)
     DEFECT(cache_save, save_leaves_a_file)
     DEFECT(cache_load, load_ignored)
+    DEFECT(cache_write, write_ignored)
+    DEFECT(cache_write, write_of_keys_alone)
+    DEFECT(cache_restore, restore_appends_all)
+    DEFECT(cache_read, read_of_the_first_twice)
 #undef DEFECT
     return strcmp(defect, "none") == 0;
 }

@@ -1,0 +1,228 @@
+// Rows pass through single precision in the host's memory, some tokens at a time; the device converts on both sides.
+#include "cache/rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+
+#include "cache/numbers.hpp"
+#include "cache/step.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr int64_t most_at_once = 256; // tokens
+
+// [1, heads, rows, columns] of four bytes each, in the host's memory.
+template <class T>
+Tensor tensor_over(Type type, std::vector<T>& values, int64_t heads, int64_t rows, int64_t columns) {
+    static_assert(sizeof(T) == 4);
+    Tensor tensor;
+    tensor.type = type;
+    tensor.data = reinterpret_cast<std::byte*>(values.data());
+    tensor.shape = {1, heads, rows, columns};
+    tensor.stride = {4 * heads * rows * columns, 4 * rows * columns, 4 * columns, 4};
+    return tensor;
+}
+
+// Keys or values: of a host's rows and of the stores.
+struct Side {
+    const Tensor CacheRows::*rows;
+    Tensor Store::*stored;
+    Tensor Store::*mean;
+    int64_t size;
+    Norm norm;
+};
+
+class Exchange {
+public:
+    Exchange(CacheState& cache, const CacheRows& args)
+        : cache_(cache), args_(args), layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]),
+          heads_(cache.geometry->shape().kv_heads), count_((args.k ? args.k : args.v).shape[2]) {
+        const Shape& shape = cache.geometry->shape();
+        const Config& config = cache.geometry->config();
+        if (args.k) sides_.push_back({&CacheRows::k, &Store::k, &Store::k_mean, shape.head_size, config.k_norm()});
+        if (args.v) sides_.push_back({&CacheRows::v, &Store::v, &Store::v_mean, shape.v_head_size, config.v_norm()});
+    }
+
+    void read() {
+        find();
+        for (const Side& side : sides_)
+            for (first_ = 0; first_ < count_; first_ += most_at_once) read(side);
+    }
+
+    void write() {
+        find();
+        for (const Side& side : sides_)
+            for (first_ = 0; first_ < count_; first_ += most_at_once) write(side);
+    }
+
+    Held held() {
+        Held held{count_, std::vector<bool>(static_cast<size_t>(heads_ * count_))};
+        const Side& keys = sides_.front();
+        for (first_ = 0; first_ < count_; first_ += most_at_once) {
+            const std::vector<float> values = from_host(keys);
+            for (int64_t head = 0; head < heads_; ++head)
+                for (int64_t i = 0; i < now(); ++i)
+                    held.of[static_cast<size_t>(head * count_ + first_ + i)] =
+                        !std::isnan(values[at(head, i) * static_cast<size_t>(keys.size)]);
+        }
+        return held;
+    }
+
+private:
+    int64_t now() const { return std::min(most_at_once, count_ - first_); }
+    size_t at(int64_t head, int64_t row) const { return static_cast<size_t>(head * now() + row); }
+
+    // In which slot of each store each head has each of the tokens.
+    void find() {
+        const Geometry& geometry = *cache_.geometry;
+        const int64_t limit = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+        const std::vector<int32_t> numbers = read_numbers(args_.tokens, "tokens", limit);
+        stores_ = layer_.stores(geometry);
+        for (const Store& store : stores_) {
+            std::vector<int32_t> map(static_cast<size_t>(heads_ * store.slots()));
+            store.tokens.buffer->read(store.tokens.offset, map.data(), 4 * map.size());
+            std::vector<int32_t>& slots = slots_.emplace_back(static_cast<size_t>(heads_ * count_), -1);
+            for (int64_t head = 0; head < heads_; ++head) {
+                std::unordered_map<int32_t, int32_t> slot_of;
+                for (int64_t slot = 0; slot < store.slots(); ++slot) {
+                    const int32_t entry = map[static_cast<size_t>(head * store.slots() + slot)];
+                    if (entry >= 0) slot_of[entry & ~anchor_flag] = static_cast<int32_t>(slot);
+                }
+                for (int64_t i = 0; i < count_; ++i) {
+                    const auto found = slot_of.find(numbers[static_cast<size_t>(i)]);
+                    if (found != slot_of.end()) slots[static_cast<size_t>(head * count_ + i)] = found->second;
+                }
+            }
+        }
+    }
+
+    // Those of the tokens in turn.
+    std::vector<int32_t> slots_now(size_t store) const {
+        std::vector<int32_t> slots;
+        for (int64_t head = 0; head < heads_; ++head) {
+            const auto from = slots_[store].begin() + head * count_ + first_;
+            slots.insert(slots.end(), from, from + now());
+        }
+        return slots;
+    }
+
+    // Of each head, or zeros.
+    std::vector<float> means_of(const Side& side, const Store& store) const {
+        std::vector<float> means(static_cast<size_t>(heads_ * side.size), 0);
+        const Tensor& tensor = store.*side.mean;
+        if (tensor) tensor.buffer->read(tensor.offset, means.data(), 4 * means.size());
+        return means;
+    }
+
+    std::vector<float> rows_in_turn(const Side& side) const {
+        return std::vector<float>(static_cast<size_t>(heads_ * now() * side.size),
+                                  std::numeric_limits<float>::quiet_NaN());
+    }
+
+    Tensor host_rows(const Side& side) const { return rows_of(args_.*side.rows, first_, now()); }
+
+    std::vector<float> from_host(const Side& side) {
+        std::vector<float> values = rows_in_turn(side);
+        KvDequantize args;
+        args.src = host_rows(side);
+        args.dst = tensor_over(Type::f32, values, heads_, now(), side.size);
+        run(args);
+        return values;
+    }
+
+    void to_host(const Side& side, std::vector<float>& values) {
+        std::vector<int32_t> in_order(static_cast<size_t>(now()));
+        std::iota(in_order.begin(), in_order.end(), 0);
+        AppendRows rows;
+        rows.src = tensor_over(Type::f32, values, heads_, now(), side.size);
+        rows.cache = host_rows(side);
+        rows.row_indices = tensor_over(Type::i32, in_order, 1, 1, now());
+        run(KvAppend{.k = rows, .v = {}});
+    }
+
+    void read(const Side& side) {
+        std::vector<float> values = rows_in_turn(side);
+        for (size_t each = 0; each < stores_.size(); ++each) {
+            const Store& store = stores_[each];
+            std::vector<int32_t> slots = slots_now(each);
+            if (std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; })) continue;
+            std::vector<float> stored = rows_in_turn(side);
+            KvDequantize args;
+            args.src = store.*side.stored;
+            args.dst = tensor_over(Type::f32, stored, heads_, now(), side.size);
+            args.row_indices = tensor_over(Type::i32, slots, heads_, 1, now());
+            run(args);
+            const std::vector<float> means = means_of(side, store);
+            each_element(side, slots, [&](size_t mean, size_t at) { values[at] = stored[at] + means[mean]; });
+        }
+        to_host(side, values);
+    }
+
+    void write(const Side& side) {
+        const std::vector<float> values = from_host(side);
+        for (size_t each = 0; each < stores_.size(); ++each) {
+            const Store& store = stores_[each];
+            std::vector<int32_t> slots = slots_now(each);
+            for (size_t row = 0; row < slots.size(); ++row)
+                if (std::isnan(values[row * static_cast<size_t>(side.size)])) slots[row] = -1;
+            if (std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; })) continue;
+            const std::vector<float> means = means_of(side, store);
+            std::vector<float> less = values;
+            each_element(side, slots, [&](size_t mean, size_t at) { less[at] -= means[mean]; });
+            AppendRows rows;
+            rows.src = tensor_over(Type::f32, less, heads_, now(), side.size);
+            rows.cache = store.*side.stored;
+            rows.row_indices = tensor_over(Type::i32, slots, heads_, 1, now());
+            rows.norm = side.norm;
+            run(KvAppend{.k = rows, .v = {}});
+        }
+    }
+
+    // body(index into the means, index into the rows) for the elements of the rows that have a slot.
+    template <class Body>
+    void each_element(const Side& side, const std::vector<int32_t>& slots, Body&& body) const {
+        const auto size = static_cast<size_t>(side.size);
+        for (size_t row = 0; row < slots.size(); ++row) {
+            if (slots[row] < 0) continue;
+            const size_t head = row / static_cast<size_t>(now());
+            for (size_t element = 0; element < size; ++element) body(head * size + element, row * size + element);
+        }
+    }
+
+    template <class Args>
+    void run(const Args& args) {
+        cache_.device.launch(args, false);
+        cache_.device.finish(); // what it reads and writes is on this stack
+    }
+
+    CacheState& cache_;
+    const CacheRows& args_;
+    const Layer& layer_;
+    int64_t heads_, count_;
+    int64_t first_ = 0; // of the tokens in turn
+    std::vector<Side> sides_;
+    std::vector<Store> stores_;
+    std::vector<std::vector<int32_t>> slots_; // of each store, [head][token]; -1: not there
+};
+
+} // namespace
+
+void read(CacheState& cache, const CacheRows& rows) { Exchange(cache, rows).read(); }
+
+void write(CacheState& cache, const CacheRows& rows) { Exchange(cache, rows).write(); }
+
+void restore(CacheState& cache, const CacheRows& rows) {
+    CacheStep step;
+    step.layer = rows.layer;
+    step.sequence = rows.sequence;
+    step.k = rows.k;
+    step.v = rows.v;
+    step.cells = rows.tokens;
+    append_held(cache, step, Exchange(cache, rows).held());
+}
+
+} // namespace winnow::cache

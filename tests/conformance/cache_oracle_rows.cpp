@@ -1,0 +1,87 @@
+// Rows by token, against those that the oracle keeps.
+#include <algorithm>
+#include <cmath>
+
+#include "cache_oracle.hpp"
+#include "cache_rows.hpp"
+#include "cache_token_rows.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// Half a unit in the last place of a type, relative, and the least that counts.
+double rounding_of(uint32_t type) { return type == WINNOW_TYPE_F16 ? 0x1p-11 : type == WINNOW_TYPE_BF16 ? 0x1p-8 : 0; }
+
+// "" or what differs. stored: NULL where the head does not hold the token.
+std::string compare(const TestTensor& rows, int64_t head, int64_t at, const std::vector<float>* stored,
+                    const std::vector<float>& slack, const char* name) {
+    for (int64_t d = 0; d < rows.shape()[3]; ++d) {
+        const double got = rows.get({0, head, at, d});
+        if (!stored && std::isnan(got)) continue;
+        if (stored) {
+            const double want = (*stored)[size_t(d)];
+            // A mean is subtracted and added, each in single precision.
+            const double off = slack.empty() ? 0 : slack[size_t(d)] + std::fabs(want) * 0x1p-22;
+            if (std::fabs(got - want) <= off + std::fabs(want) * rounding_of(rows.type()) + 0x1p-25) continue;
+        }
+        return std::string(name) + " of head " + std::to_string(head) + " element " + std::to_string(d) + " is " +
+               std::to_string(got) + ", expected " +
+               (stored ? std::to_string((*stored)[size_t(d)]) : std::string("NaN, for the head does not hold it"));
+    }
+    return "";
+}
+
+} // namespace
+
+std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t type) {
+    const OracleLayer& layer = at(sequence, layer_number);
+    const int64_t end = setup_.cells > 0 ? setup_.cells : std::min(layer.next + 3, setup_.context);
+    std::vector<int64_t> numbers;
+    for (int64_t each = end; each-- > 0;) numbers.push_back(each); // in any order
+    if (numbers.empty()) return "";
+    TokenRows rows = make_token_rows(setup_, layer_number, sequence, numbers, type, Layout(type % 3));
+    if (run(host_, host_.api().cache_read, rows) != WINNOW_OK) return "cache_read: " + host_.message();
+    if (!rows.k.damage().empty() || !rows.v.damage().empty()) return "beside what is read: " + rows.k.damage();
+    for (size_t i = 0; i < numbers.size(); ++i) {
+        const auto token = std::find_if(layer.tokens.begin(), layer.tokens.end(),
+                                        [&](const OracleToken& each) { return each.number == numbers[i]; });
+        for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+            const bool is_held = token != layer.tokens.end() && token->heads[size_t(head)].is_alive;
+            const StoredRow none;
+            const StoredRow& row = is_held ? token->heads[size_t(head)].row : none;
+            std::string wrong = compare(rows.k, head, int64_t(i), is_held ? &row.k : nullptr, row.k_slack, "the key");
+            if (wrong.empty())
+                wrong = compare(rows.v, head, int64_t(i), is_held ? &row.v : nullptr, row.v_slack, "the value");
+            if (!wrong.empty()) return "cache_read of " + std::to_string(numbers[i]) + ": " + wrong;
+        }
+    }
+    return "";
+}
+
+std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
+    OracleLayer& layer = at(sequence, layer_number);
+    const int64_t end = setup_.cells > 0 ? setup_.cells : std::min(layer.next + 3, setup_.context);
+    std::vector<int64_t> numbers;
+    for (int64_t each = 0; each < end; ++each)
+        if (engine() % 3 == 0) numbers.push_back(each);
+    if (numbers.empty()) return "";
+    TokenRows rows = make_token_rows(setup_, layer_number, sequence, numbers, setup_.type);
+    fill_token_rows(rows, engine, true);
+    if (run(host_, host_.api().cache_write, rows) != WINNOW_OK) return "cache_write: " + host_.message();
+    if (!rows.k.change().empty() || !rows.v.change().empty()) return "cache_write changed its input";
+    for (size_t i = 0; i < numbers.size(); ++i)
+        for (OracleToken& token : layer.tokens) {
+            if (token.number != numbers[i]) continue;
+            for (size_t head = 0; head < token.heads.size(); ++head) {
+                HeadToken& own = token.heads[head];
+                const RowPair row{row_of(rows.k, int64_t(head), int64_t(i)), row_of(rows.v, int64_t(head), int64_t(i)),
+                                  layer.has_means ? &layer.k_mean[head] : nullptr,
+                                  layer.has_means ? &layer.v_mean[head] : nullptr};
+                if (!own.is_alive || std::isnan(row.k[0])) continue;
+                own.row = token.is_in_body ? as_packed(host_.session(), setup_, {row})[0] : as_dense(setup_, row);
+            }
+        }
+    return read(sequence, layer_number, WINNOW_TYPE_F32);
+}
+
+} // namespace winnow::conformance

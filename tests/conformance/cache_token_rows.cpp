@@ -1,0 +1,47 @@
+// Rows of tokens.
+#include "cache_token_rows.hpp"
+
+#include <limits>
+
+namespace winnow::conformance {
+
+TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& numbers,
+                          uint32_t type, Layout layout) {
+    TokenRows rows;
+    rows.layer = layer;
+    rows.sequence = sequence;
+    const int64_t count = int64_t(numbers.size());
+    rows.tokens = TestTensor(count % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64, {1, 1, 1, count});
+    rows.tokens.each([&](const Index& at) { rows.tokens.set(at, double(numbers[size_t(at[3])])); });
+    rows.k = TestTensor(type, {1, setup.kv_heads, count, setup.head_size}, layout);
+    rows.v = TestTensor(type, {1, setup.kv_heads, count, setup.v_head_size}, layout);
+    for (TestTensor* each : {&rows.k, &rows.v}) each->each([&](const Index& at) { each->set(at, -77); });
+    return rows;
+}
+
+void fill_token_rows(TokenRows& rows, std::mt19937_64& engine, bool has_holes) {
+    std::normal_distribution<double> draw;
+    for (TestTensor* each : {&rows.k, &rows.v}) each->each([&](const Index& at) { each->set(at, draw(engine)); });
+    rows.k.each_row([&](const Index& at) {
+        if (!has_holes || engine() % 4 != 0) return;
+        for (TestTensor* each : {&rows.k, &rows.v}) each->set(at, std::numeric_limits<double>::quiet_NaN());
+    });
+}
+
+int32_t run(CacheHost& host, TokenRowsFunction function, TokenRows& rows) {
+    for (TestTensor* each : {&rows.tokens, &rows.k, &rows.v})
+        if (*each) each->bind(host.session());
+    winnow_cache_rows_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.layer = rows.layer;
+    desc.sequence = rows.sequence;
+    desc.tokens = rows.tokens.view();
+    desc.k = rows.k.view();
+    desc.v = rows.v.view();
+    const int32_t status = function(host.get(), &desc);
+    for (TestTensor* each : {&rows.k, &rows.v})
+        if (*each) each->fetch();
+    return status;
+}
+
+} // namespace winnow::conformance

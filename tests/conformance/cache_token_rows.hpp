@@ -1,0 +1,27 @@
+// What a host hands to cache_read, cache_write and cache_restore, and gets back from them.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "cache_host.hpp"
+
+namespace winnow::conformance {
+
+struct TokenRows {
+    int64_t layer = 0, sequence = 0;
+    TestTensor tokens, k, v;
+};
+
+// Rows for these tokens in a type and layout of keys and values, full of what nobody stores.
+TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& numbers,
+                          uint32_t type, Layout layout = Layout::packed);
+// Random ones; of every fourth head and token the key and the value begin with NaN where `has_holes`.
+void fill_token_rows(TokenRows& rows, std::mt19937_64& engine, bool has_holes);
+
+using TokenRowsFunction = int32_t (*)(winnow_cache*, const winnow_cache_rows_desc*);
+// Runs, and brings the rows back. The status, WINNOW_OK or not.
+int32_t run(CacheHost& host, TokenRowsFunction function, TokenRows& rows);
+
+} // namespace winnow::conformance
