@@ -17,10 +17,11 @@ struct Sequence {
     int64_t reserved = 0;      // tokens for which memory stays
 };
 
-// Scores of one piece, in the order of slots; every layer's in turn.
+// What lasts no longer than a step of a layer, every layer's in turn.
 struct Scratch {
     int64_t slots = 0;
-    std::unique_ptr<Buffer> scores, row_stats;
+    std::unique_ptr<Buffer> scores; // of one piece, in the order of slots; or the records of a step of one token
+    std::unique_ptr<Buffer> row_stats;
 };
 
 Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots); // throws where there is no memory

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <list>
+#include <optional>
+#include <utility>
 
 #include "cache/numbers.hpp"
 
@@ -16,8 +18,8 @@ public:
     Step(CacheState& cache, const CacheStep& args, const Held* held = nullptr)
         : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
           layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.k ? args.k.shape[2] : 0),
-          asked_(args.q ? args.q.shape[2] : 0), cells_(read_numbers(args.cells, "cells", geometry_.request().cells)),
-          held_(held) {}
+          asked_(args.q ? args.q.shape[2] : 0), seen_(layer_.record.next()),
+          cells_(read_numbers(args.cells, "cells", geometry_.request().cells)), held_(held) {}
 
     void run() {
         check();
@@ -32,23 +34,25 @@ public:
             SlotStep step;
             if (appended_ > 0) append(first, count, step);
             if (asked_ > 0) attend(first, count, step);
-            if (step.append) mark_anchors({step.append->number, step.append->number + step.append->k.shape[2]});
+            if (step.output_sum)
+                layer_.outputs += step.observed * (geometry_.request().q_heads / geometry_.shape().kv_heads);
+            if (left_) note(*std::exchange(left_, std::nullopt));
         }
     }
 
 private:
     void check() const {
-        const int64_t seen = layer_.record.next(), most = geometry_.has_cells() ? most_seen : geometry_.shape().context;
-        if (appended_ > most - seen)
+        const int64_t most = geometry_.has_cells() ? most_seen : geometry_.shape().context;
+        if (appended_ > most - seen_)
             refuse("layer " + std::to_string(args_.layer) + " of sequence " + std::to_string(args_.sequence) + " has " +
-                   std::to_string(seen) + " tokens, and k has " + std::to_string(appended_) +
+                   std::to_string(seen_) + " tokens, and k has " + std::to_string(appended_) +
                    " more, expected at most " + std::to_string(most) +
                    (geometry_.has_cells() ? " together" : " together, the cache's context"));
-        if (asked_ > seen + appended_)
-            refuse("q has " + std::to_string(asked_) + " tokens, but only " + std::to_string(seen) +
+        if (asked_ > seen_ + appended_)
+            refuse("q has " + std::to_string(asked_) + " tokens, but only " + std::to_string(seen_) +
                    " were appended to layer " + std::to_string(args_.layer) + " of sequence " +
                    std::to_string(args_.sequence));
-        const int64_t columns = geometry_.has_cells() ? geometry_.request().cells : seen + appended_;
+        const int64_t columns = geometry_.has_cells() ? geometry_.request().cells : seen_ + appended_;
         if (args_.scores_out && args_.scores_out.shape[3] < columns)
             refuse("scores_out has " + std::to_string(args_.scores_out.shape[3]) + " columns, expected at least " +
                    std::to_string(columns));
@@ -162,7 +166,7 @@ private:
         return tensor;
     }
 
-    // What it does not launch is left to the step.
+    // What it does not launch is left to the step, and noted after it: a failure leaves no token that was not stored.
     void append(int64_t first, int64_t count, SlotStep& step) {
         if (held_ == nullptr)
             make_room(outside_sinks(first, count));
@@ -191,14 +195,19 @@ private:
                 args.slots.shape[3] = run.count;
             }
             if (held_ != nullptr) args.slots = slots_of_held(run, args);
-            layer_.record.append(run);
             if (asked_ > 0 && run.first + run.count == first + count) {
                 step.append = args;
+                left_ = run;
                 break;
             }
             cache_.device.launch(args);
-            mark_anchors({run.number, run.number + run.count});
+            note(run);
         }
+    }
+
+    void note(const Run& run) {
+        layer_.record.append(run);
+        mark_anchors({run.number, run.number + run.count});
     }
 
     int64_t outside_sinks(int64_t first, int64_t count) const {
@@ -239,7 +248,7 @@ private:
         } else {
             // The queries are those of the last tokens: of this piece, or where none were appended of all that ask.
             sdpa.is_causal = true;
-            sdpa.q_offset = layer_.record.next() - (appended_ > 0 ? count : asked_ - first);
+            sdpa.q_offset = seen_ + first - (appended_ > 0 ? 0 : asked_);
             sdpa.window_left = args_.window_left;
         }
         if (observed(first, count) > 0 || args_.scores_out) {
@@ -259,8 +268,8 @@ private:
             const Shape& shape = geometry_.shape();
             step.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
                                            shape.v_head_size);
-            layer_.outputs += step.observed * (geometry_.request().q_heads / shape.kv_heads);
         }
+        if (step.observed > 0 && count == 1) step.records = records();
         if (!args_.scores_out) {
             cache_.device.step(step);
             return;
@@ -271,6 +280,16 @@ private:
                                         .scores = step.attention.sdpa.scores_out,
                                         .out = rows_of(args_.scores_out, first, count)});
         if (step.observed > 0) cache_.device.launch(observe_of(step));
+    }
+
+    Tensor records() const {
+        Tensor tensor;
+        tensor.type = Type::f32;
+        tensor.buffer = cache_.scratch.scores.get();
+        const auto floats = static_cast<int64_t>(tensor.buffer->size() / 4);
+        tensor.shape = {1, 1, 1, floats};
+        tensor.stride = {4 * floats, 4 * floats, 4 * floats, 4};
+        return tensor;
     }
 
     // F32 [1, q_heads, rows, columns].
@@ -288,7 +307,8 @@ private:
     const CacheStep& args_;
     Sequence& sequence_;
     Layer& layer_;
-    int64_t appended_, asked_;
+    int64_t appended_, asked_, seen_; // tokens; seen_: before the step
+    std::optional<Run> left_;         // what the piece's step appends
     std::vector<int32_t> cells_;
     const Held* held_;                      // of a state's rows; else NULL
     std::vector<int64_t> listed_;           // of each head, how many of the listed slots have a row of the state

@@ -70,14 +70,19 @@ struct SlotObserve {
 
 // A step of a layer: tokens come in, their queries attend, and what that showed is folded; the same as the launches of
 // SlotAppend, SlotAttention and SlotObserve one after the other. The attention's scores_out and row_stats are memory
-// for it, there where queries are observed, and hold nothing afterwards that anybody may read.
+// for it, there where queries are observed, and hold nothing afterwards that anybody may read; so are the records,
+// which a device has instead of them where one launch is all. They may lie in the same memory.
 struct SlotStep {
     std::optional<SlotAppend> append;
     SlotAttention attention; // scores_mode is none where no query is observed
     int64_t observed = 0;    // these three as in SlotObserve
     Importance importance;
     Tensor output_sum;
+    Tensor records; // F32 [1, 1, 1, record_floats at least], where a buffer begins; there where one query is observed
 };
+// How many there are for stores whose slots, each rounded up to a multiple of record_slots, add up to `slots`.
+inline constexpr int64_t record_slots = 64;
+int64_t record_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
 SlotObserve observe_of(const SlotStep& step);
 
 // Scores by slot become scores by number: out[h][i][number] is the score of the slot with that number, -infinity where

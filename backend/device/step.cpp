@@ -3,6 +3,8 @@
 
 namespace winnow {
 
+int64_t record_floats(int64_t q_heads, int64_t kv_heads, int64_t slots) { return (q_heads + 2 * kv_heads) * slots; }
+
 SlotObserve observe_of(const SlotStep& step) {
     const Sdpa& sdpa = step.attention.sdpa;
     SlotObserve observe;

@@ -294,7 +294,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
                                       sinks.memory, scores.memory, stats.memory, skipped.memory, scratch};
     bind_stores(operation, stores, kernel, step, params, memory);
     std::vector<const Memory*> folded; // what the fold alone needs
-    if (kernel.step) folded = bind_step(runtime, operation, step, stores, division, params, memory);
+    if (kernel.step) folded = bind_step(operation, kernel, step, stores, division, params, memory);
     const size_t params_size = offsetof(sdpa_params, store) + stores.size() * sizeof(sdpa_store);
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {

@@ -8,8 +8,21 @@
 namespace winnow::opencl {
 namespace {
 
-constexpr int records_slot = 1; // of the runtime's scratch
-constexpr uint64_t tile = 32;   // keys of a record: sdpa_vector.cl's TILE
+constexpr uint64_t tile = 32; // keys of a record: sdpa_vector.cl's TILE
+
+// The step's records (sdpa_observe.h), which begin where their buffer does.
+const Memory* bind_records(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
+                           const Tensor& records) {
+    static_assert(record_slots == 2 * tile); // in pairs
+    const uint64_t of_unit = (division.key_end + 2 * tile - 1) / (2 * tile) * 2;
+    const uint64_t floats = division.units * of_unit * (16 + kernel.rows * tile);
+    const Bound bound = operation.bind(records, Access::read_write);
+    if (bound.memory == nullptr || bound.offset != 0 || static_cast<uint64_t>(records.shape[3]) < floats)
+        throw Error(WINNOW_ERROR_INTERNAL, "a step's records have " + std::to_string(records.shape[3]) +
+                                               " floats, expected " + std::to_string(floats) +
+                                               " where a buffer begins");
+    return bound.memory;
+}
 
 void take_token(Operation& operation, const SlotAppend& append, sdpa_params& params,
                 std::vector<const Memory*>& memory) {
@@ -43,8 +56,8 @@ bool can_take_token(const SlotAppend& append, const Store& first) {
            append.k.shape[2] == 1 && !append.slots && !append.numbers && !first.k_mean && !first.v_mean;
 }
 
-std::vector<const Memory*> bind_step(Runtime& runtime, Operation& operation, const SdpaStep& step, SdpaStores stores,
-                                     const SdpaDivision& division, sdpa_params& params,
+std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& kernel, const SdpaStep& step,
+                                     SdpaStores stores, const SdpaDivision& division, sdpa_params& params,
                                      std::vector<const Memory*>& memory) {
     const SlotStep& args = *step.args;
     if (step.takes_token)
@@ -59,10 +72,7 @@ std::vector<const Memory*> bind_step(Runtime& runtime, Operation& operation, con
         params.step.is_maximum = args.importance.group == Group::maximum;
         params.step.keep = fold.keep;
         params.step.gain = fold.gain;
-        const uint64_t rows = params.group == 7 ? 8 : params.group;
-        records = runtime.scratch(division.units * ((division.key_end + 2 * tile - 1) / (2 * tile) * 2) *
-                                      (16 + rows * tile) * sizeof(float),
-                                  records_slot);
+        records = bind_records(operation, kernel, division, args.records);
     }
     const Bound sum = operation.bind(args.observed > 0 ? args.output_sum : Tensor{}, Access::read_write);
     if (sum.memory != nullptr) params.step.output_sum = view_of_heads(args.output_sum, sum);

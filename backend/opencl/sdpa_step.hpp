@@ -16,8 +16,8 @@ bool can_take_token(const SlotAppend& append, const Store& first);
 
 // Fills params.step and what the stores have of it, and adds the memory of it to the launch's. Returns the part of that
 // memory which combining the splits needs.
-std::vector<const Memory*> bind_step(Runtime& runtime, Operation& operation, const SdpaStep& step, SdpaStores stores,
-                                     const SdpaDivision& division, sdpa_params& params,
+std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& kernel, const SdpaStep& step,
+                                     SdpaStores stores, const SdpaDivision& division, sdpa_params& params,
                                      std::vector<const Memory*>& memory);
 
 } // namespace winnow::opencl

@@ -274,6 +274,23 @@ void FakeDevice::launch(const SlotCopy& args) {
         }
 }
 
+// In one launch, which either is or is not.
+void FakeDevice::step(const SlotStep& args) {
+    if (fails_steps) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no step");
+    if (args.observed > 0 && args.attention.sdpa.q_len() == 1) {
+        int64_t slots = 0;
+        for (const Store& store : args.attention.stores)
+            slots += (store.slots() + record_slots - 1) / record_slots * record_slots;
+        const Sdpa& sdpa = args.attention.sdpa;
+        const int64_t floats = record_floats(sdpa.q_heads(), args.attention.stores.at(0).kv_heads(), slots);
+        if (args.records.shape[3] < floats || args.records.offset != 0)
+            throw std::logic_error("too little memory for records");
+        const std::vector<float> records(static_cast<size_t>(floats), -1);
+        args.records.buffer->write(0, records.data(), 4 * records.size());
+    }
+    Device::step(args);
+}
+
 HostRows::HostRows(int64_t of_heads, int64_t of_tokens, int64_t of_size)
     : heads(of_heads), tokens(of_tokens), size(of_size), values(static_cast<size_t>(of_heads * of_tokens * of_size)) {}
 

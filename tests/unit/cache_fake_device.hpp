@@ -38,6 +38,7 @@ public:
     int64_t allocations_until_failure = -1; // none of them fails
     uint64_t in_use = 0, most_in_use = 0;   // bytes
     bool refuses_attention = false;
+    bool fails_steps = false;
 
     void clear();
 
@@ -66,6 +67,7 @@ public:
     void launch(const SlotEdit& args) override;
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;
+    void step(const SlotStep& args) override;
     std::unique_ptr<Event> mark() override { absent(); }
     void flush() override {}
     void finish() override {}

@@ -176,6 +176,48 @@ TEST(cache_memory, nothing_changes_when_a_step_cannot_be) {
     EXPECT_EQ(std::memcmp(&now, &stats, sizeof now), 0);
 }
 
+TEST(cache_memory, nothing_is_recorded_that_was_not_stored) {
+    for (const char* config : configs)
+        for (const int64_t before : {0, 3, 90, 260})
+            for (const int64_t tokens : {1, 40}) {
+                FakeDevice device;
+                Cache failed(device, request_of(config)), other(device, request_of(config));
+                for (Cache* cache : {&failed, &other}) {
+                    if (before > 0) append_all(*cache, before);
+                    cache->anchor(0, std::vector<int64_t>{before});
+                }
+                device.fails_steps = true;
+                EXPECT_THROW(append(failed, 1, tokens, 0, true), Error);
+                device.fails_steps = false;
+                EXPECT_EQ(stats_of(failed).steps, stats_of(other).steps);
+                if (tokens > 1) { // sinks are stored by themselves
+                    EXPECT_LE(stats_of(failed).tokens, std::max<uint64_t>(stats_of(other).tokens, 4)) << config;
+                    continue;
+                }
+                EXPECT_EQ(stats_of(failed).tokens, stats_of(other).tokens);
+                for (const int64_t position : failed.positions(0, 1, 0)) EXPECT_LT(position, before) << config;
+                for (Cache* cache : {&failed, &other}) append(*cache, 1, tokens, 0, true);
+                EXPECT_EQ(failed.positions(0, 1, 1), other.positions(0, 1, 1)) << config;
+                EXPECT_EQ(failed.positions(0, 1, 1).back(), before + tokens - 1) << config;
+            }
+}
+
+// A step of few slots and a short piece needs more for its records than for its scores.
+TEST(cache_memory, has_room_for_the_records_of_a_step) {
+    for (const char* config : {"h2o:k=f32,v=f32,budget=12,sink=0,ring=0,recent=1,grace=1,cadence=1",
+                               "h2o:k=f32,v=f32,budget=70,sink=1,ring=3,cadence=1", "h2o:k=f32,v=f32,budget=1/4"}) {
+        FakeDevice device;
+        Cache cache(device, request_of(config));
+        for (int64_t tokens = 1; tokens <= 100; ++tokens) {
+            for (int64_t layer = 0; layer < shape.layers; ++layer) append(cache, layer, 1, 0, true);
+            const winnow_cache_stats estimated = estimate(request_of(config), tokens), stats = stats_of(cache);
+            expect_estimated(stats, estimated, config);
+            EXPECT_EQ(stats.peak_bytes, estimated.peak_bytes);
+            EXPECT_EQ(stats.bytes + stats.scratch_bytes, device.in_use);
+        }
+    }
+}
+
 TEST(cache_memory, goes_back_when_tokens_go) {
     FakeDevice device;
     Cache cache(device, request_of("none:k=f32,v=f32"));
@@ -252,6 +294,50 @@ TEST(cache_memory, a_smaller_budget_holds_at_once) {
         cache.set_config("scissorhands:k=f32,v=f32,budget=300" + std::string(tail)); // another policy, and more room
         append_all(cache, 100);
     }
+}
+
+TEST(cache_memory, a_reservation_holds_under_another_configuration) {
+    struct Change {
+        const char *from, *to;
+    };
+    for (const Change& change : {Change{"h2o:k=f32,v=f32,budget=100", "h2o:k=f32,v=f32,budget=700,ring=48"},
+                                 Change{"h2o:k=f32,v=f32,budget=100,ring=0", "h2o:k=f32,v=f32,budget=700,ring=0"},
+                                 Change{"h2o:k=f32,v=f32,budget=700,cadence=4,ring=48", "h2o:k=f32,v=f32,budget=700"},
+                                 Change{"h2o:k=f32,v=f32,ring=0,cadence=4", "winnow:k=f32,v=f32,ring=0,budget=1/4"},
+                                 Change{"h2o:k=f32,v=f32,budget=700,cadence=4", "h2o:k=f32,v=f32,budget=600,ring=48"}})
+        for (const int64_t before : {0, 30, 190})
+            for (const int64_t reserved : {40, 300, 900}) {
+                const std::string what = std::string(change.from) + " to " + change.to + " with " +
+                                         std::to_string(reserved) + " reserved and " + std::to_string(before);
+                FakeDevice device;
+                Cache cache(device, request_of(to_string(parse(change.from))));
+                cache.reserve(0, reserved);
+                if (before > reserved) continue;
+                if (before > 0) append_all(cache, before);
+                const winnow_cache_stats stats = stats_of(cache);
+                device.allocations_until_failure = 1;
+                try {
+                    cache.set_config(change.to);
+                } catch (const Error& error) {
+                    EXPECT_EQ(error.status(), WINNOW_ERROR_OUT_OF_MEMORY) << what << ": " << error.what();
+                    const winnow_cache_stats now = stats_of(cache);
+                    EXPECT_EQ(std::memcmp(&now, &stats, sizeof now), 0) << what;
+                    device.allocations_until_failure = -1;
+                    cache.set_config(change.to);
+                }
+                EXPECT_GE(stats_of(cache).bytes, estimate(request_of(change.to), reserved).bytes) << what;
+                EXPECT_EQ(stats_of(cache).bytes + stats_of(cache).scratch_bytes, device.in_use) << what;
+                EXPECT_GE(stats_of(cache).peak_bytes, device.most_in_use) << what;
+                device.allocations_until_failure = 0; // it is all there
+                for (int64_t tokens = before; tokens < reserved; tokens += 5) {
+                    append(cache, 0, 1, 0, true);
+                    append(cache, 0, 4);
+                    append(cache, 1, 5);
+                    append(cache, 2, 5);
+                }
+                device.allocations_until_failure = -1;
+                EXPECT_EQ(cache.positions(0, 1, 0).back(), reserved - 1) << what;
+            }
 }
 
 TEST(cache_memory, a_smaller_budget_that_cannot_hold_at_once_is_refused) {

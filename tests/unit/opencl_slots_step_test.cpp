@@ -1,5 +1,8 @@
 // A step in one launch against the same step as the three operations that it consists of, each of which has its judge
 // elsewhere.
+#include <algorithm>
+#include <utility>
+
 #include "opencl_slots.hpp"
 
 namespace winnow::opencl {
@@ -26,10 +29,12 @@ struct Case {
 // Everything that a step reads and writes.
 struct Problem {
     std::vector<HostStore> stores;
+    std::unique_ptr<Buffer> records;
     std::vector<float> q, k, v, sinks, mask, scores, stats, output_sum;
     std::vector<int32_t> positions, slots;
     Rows out;
-    int64_t columns = 0;
+    int64_t columns = 0, record_count = 0;
+    static constexpr float mark = 1.2345e-20f;
 
     Problem(Device& device, const Case& each, Random& random) : out(each.out, heads * each.group, 1, size) {
         const int64_t q_heads = heads * each.group;
@@ -59,6 +64,23 @@ struct Problem {
         output_sum.resize(static_cast<size_t>(heads * size), .5f);
         positions.resize(static_cast<size_t>(columns + 1), -7);
         for (int64_t head = 0; head < heads; ++head) slots.push_back(static_cast<int32_t>(20 + head));
+        int64_t whole = 0;
+        for (const int64_t count : each.slots) whole += (count + record_slots - 1) / record_slots * record_slots;
+        record_count = record_floats(q_heads, heads, whole);
+        const std::vector<float> marks(static_cast<size_t>(record_count + 64), mark); // some beyond the records
+        records = device.allocate(4 * marks.size());
+        records->write(0, marks.data(), 4 * marks.size());
+    }
+
+    // Of the records and of what comes after them.
+    std::pair<int64_t, int64_t> changed() const {
+        std::vector<float> floats(static_cast<size_t>(record_count + 64));
+        records->read(0, floats.data(), 4 * floats.size());
+        const auto count = [](auto begin, auto end) {
+            return std::count_if(begin, end, [](float value) { return value != mark; });
+        };
+        return {count(floats.begin(), floats.begin() + record_count),
+                count(floats.begin() + record_count, floats.end())};
     }
 
     SlotStep step(const Case& each) {
@@ -80,6 +102,10 @@ struct Problem {
             sdpa.scores_out = dense_of(Type::f32, scores, {1, q_heads, 1, columns});
             sdpa.row_stats = dense_of(Type::f32, stats, {1, q_heads, 1, 2});
             step.importance = each.importance;
+            step.records.type = Type::f32;
+            step.records.buffer = records.get();
+            step.records.shape = {1, 1, 1, record_count};
+            step.records.stride = {4 * record_count, 4 * record_count, 4 * record_count, 4};
             if (each.has_sum) step.output_sum = dense_of(Type::f32, output_sum, {1, heads, 1, size});
         }
         if (!each.appends) return step;
@@ -122,6 +148,8 @@ void check(Device& device, const Case& each) {
         const uint64_t before = launches();
         device.step(one.step(each));
         EXPECT_EQ(launches() - before, each.launches);
+        EXPECT_EQ(one.changed().first > 0, each.observed > 0 && each.launches < 3) << "the records are elsewhere";
+        EXPECT_EQ(one.changed().second, 0) << "records beyond their end";
         device.Device::step(parts.step(each));
         device.finish();
         for (size_t i = 0; i < one.stores.size(); ++i) {
@@ -189,6 +217,17 @@ TEST_F(SlotsStepTest, IsOneLaunchWhereItCanBe) {
     check(*device(), {.name = "into packed rows", .slots = {300}, .launches = 2, .to_body = true});
     check(*device(), {.name = "two blocks of rows", .group = 9, .launches = 3});
     check(*device(true), {.name = "divided", .slots = {52, 2000}});
+}
+
+TEST_F(SlotsStepTest, RefusesTooFewRecords) {
+    Case each{.name = "too few"};
+    Random random(3);
+    Problem problem(*device(), each, random);
+    SlotStep step = problem.step(each);
+    step.records.shape[3] = 100;
+    EXPECT_THROW(device()->step(step), Error);
+    step.records = {};
+    EXPECT_THROW(device()->step(step), Error);
 }
 
 TEST_F(SlotsStepTest, CombinesSplits) {
