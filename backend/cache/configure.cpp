@@ -90,8 +90,12 @@ Change prepare(CacheState& cache, const Geometry& to) {
             Exchange& exchange = change.layers.emplace_back();
             exchange.layer = &layer;
             exchange.number = static_cast<int64_t>(i);
-            const int64_t slots = std::min(layer.body.slots, to.most_body(exchange.number));
-            if (slots < layer.body.slots) {
+            int64_t slots = std::min(layer.body.slots, to.most_body(exchange.number));
+            if (sequence.reserved > 0) {
+                const int64_t held = std::max(layer.held(), sequence.reserved - to.sink());
+                slots = std::max(slots, to.body_slots(exchange.number, held, layer.record.sinks_lost()));
+            }
+            if (slots != layer.body.slots) {
                 exchange.body = make_rows(cache.device, to, Part::body, slots);
                 change.bytes += bytes_of(to, Part::body, slots);
             }
@@ -121,13 +125,21 @@ void carry_out(CacheState& cache, const Geometry& from, Exchange& exchange) {
     const bool is_less =
         tokens(to) < tokens(from) || (from.covers_all(exchange.number) && !to.covers_all(exchange.number));
     if (to.ring() == 0) gather(cache, layer);
-    if (!is_less || layer.body.slots == 0) return;
     const int64_t slots = exchange.body.slots;
-    const bool fits = fit(cache, layer, exchange.number, slots > 0 ? slots : layer.body.slots);
-    if (slots == 0 || !fits) return;
-    cache.device.launch(SlotCopy{.from = view_of(to, Part::body, layer.body, slots),
-                                 .to = view_of(to, Part::body, exchange.body, slots)});
-    layer.body = std::move(exchange.body);
+    const bool is_smaller = slots > 0 && slots < layer.body.slots;
+    if (is_less && layer.body.slots > 0) {
+        const bool fits = fit(cache, layer, exchange.number, is_smaller ? slots : layer.body.slots);
+        if (is_smaller && fits) {
+            cache.device.launch(SlotCopy{.from = view_of(to, Part::body, layer.body, slots),
+                                         .to = view_of(to, Part::body, exchange.body, slots)});
+            layer.body = std::move(exchange.body);
+        }
+    }
+    if (slots <= layer.body.slots) return;
+    Growth reserved;
+    reserved.body = std::move(exchange.body);
+    reserved.bytes = bytes_of(to, Part::body, slots);
+    commit(cache, layer, std::move(reserved));
 }
 
 } // namespace
