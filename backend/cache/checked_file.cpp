@@ -99,6 +99,10 @@ struct CheckedReader::State {
     uint64_t left = 0; // with the checksum
     Hash hash;
 
+    ~State() { // of the reader, too, that its constructor refuses
+        if (file >= 0) ::close(file);
+    }
+
     void read(void* data, uint64_t size) {
         auto at = static_cast<char*>(data);
         left -= size;
@@ -122,9 +126,7 @@ CheckedReader::CheckedReader(const std::string& path) : state_(std::make_unique<
     if (state_->left < hash_size) refuse_file("is cut short");
 }
 
-CheckedReader::~CheckedReader() {
-    if (state_->file >= 0) ::close(state_->file);
-}
+CheckedReader::~CheckedReader() = default;
 
 void CheckedReader::refuse_file(const std::string& why) const { refuse(quote(state_->path) + " " + why); }
 

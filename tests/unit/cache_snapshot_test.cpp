@@ -170,5 +170,17 @@ TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
     EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
+TEST_F(cache_snapshot, leaves_no_file_open_that_it_refuses) {
+    const auto open_files = [] {
+        const std::filesystem::directory_iterator begin("/proc/self/fd");
+        return std::distance(begin, std::filesystem::directory_iterator());
+    };
+    const auto before = open_files();
+    EXPECT_NE(refusal(*cache_, folder_.string()).find("is not a file"), std::string::npos);
+    write("short");
+    EXPECT_NE(refusal(*cache_, path()).find("is cut short"), std::string::npos);
+    EXPECT_EQ(open_files(), before);
+}
+
 } // namespace
 } // namespace winnow::cache
