@@ -30,7 +30,7 @@ public:
     int64_t keep() const { return plan_.ring > 0 ? plan_.ring - plan_.cadence : 0; } // rows that a flush leaves
     int64_t piece() const; // the most tokens of one append and one attention
 
-    // The policy's description of a layer, for a sequence that has seen so many tokens and has room for `coming`.
+    // The policy's description of a layer under this memory pressure.
     Description describe(int64_t layer, double pressure) const;
     const Importance& importance(int64_t layer) const { return importance_[static_cast<size_t>(layer)]; }
     bool ranks_distance(int64_t layer) const { return ranks_distance_[static_cast<size_t>(layer)]; }
