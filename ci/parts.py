@@ -34,8 +34,10 @@ PINS = {
 MLX = "0.32.4"
 INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf")
 # Without AMX: GCC 12 drops stores to the tile configuration that ggml loads, and its programs then die on such CPUs.
-LLAMA_CPP_OPTIONS = ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_SERVER=OFF",
-                     "-DCMAKE_C_FLAGS=-U__AMX_INT8__", "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__")
+# Without the server's web page, which would be downloaded.
+LLAMA_CPP_OPTIONS = ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_SERVER=ON",
+                     "-DLLAMA_USE_PREBUILT_UI=OFF", "-DCMAKE_C_FLAGS=-U__AMX_INT8__",
+                     "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__")
 
 
 class Failure(Exception):

@@ -14,7 +14,8 @@ import parts
 from parts import Failure, say
 
 BUILD = parts.SOURCE / "build" / "test"
-LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "test-backend-ops")
+LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
+                      "test-backend-ops")
 
 
 def arguments():

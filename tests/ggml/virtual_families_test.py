@@ -1,0 +1,99 @@
+"""A family of models with WINNOW_KV: without a budget the perplexity and the text of the cache in place, and within one
+a text, from no more tokens than the budget allows. The model is small and random, made here.
+"""
+
+import re
+from pathlib import Path
+
+import llama_cpp
+import random_models
+from llama_cpp import expect
+
+CONTEXT = 512
+BATCH = 64  # so small that a cache of a window's cells has to use them again
+PROMPT = 260  # characters, of which most are a token
+TOKENS = 64
+CHUNKS = 2
+SHARE = 8
+TOLERANCE = 0.00005  # relative; in f32 instead of f16 the models' perplexities are others by 0.00002 to 0.0002
+UNLIMITED = "none:k=f16,v=f16"
+CACHES = {"windows": 2, "uneven": 2}  # one for layers with windows, or for each number of heads; otherwise 1
+ATTEMPTS = 5
+
+
+def arguments(options, *more):
+    return ["-m", options.model, "-c", CONTEXT, "-ub", BATCH, "-t", 1, "-fa", "on", "--no-warmup", "-dev", "Winnow",
+            *more]
+
+
+def perplexity(host, options, kv):
+    command = arguments(options, "-f", options.text, "-b", CONTEXT, "--chunks", CHUNKS)
+    for _ in range(ATTEMPTS):  # llama.cpp does not wait for the last lines of its log when it ends
+        out, err, report = host.run("llama-perplexity", *command, winnow=True, environment=environment(kv))
+        number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
+        if number:
+            return float(number[1]), report
+    raise llama_cpp.Failure(f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
+
+
+def generate(host, options, kv):
+    command = arguments(options, "-f", options.prompt, "-n", TOKENS, "--temp", 0, "--seed", 1, "-no-cnv",
+                        "--no-display-prompt", "--ignore-eos")
+    out, _, report = host.run("llama-completion", *command, winnow=True, environment=environment(kv))
+    return out.strip(), report
+
+
+def environment(kv):
+    return {"WINNOW_KV": kv} if kv else {}
+
+
+def caches_of(options, report):
+    caches = llama_cpp.virtual_caches(report)
+    wanted = CACHES.get(options.family, 1)
+    expect(len(caches) == wanted, f"expected {wanted} virtual caches: {caches}")
+    return caches
+
+
+def compare(options, what, run):
+    expected, report = run(None)
+    expect(report is not None and report["caches"] == [], "the cache in place was not the plugin's")
+    found, report = run(UNLIMITED)
+    for cache in caches_of(options, report):
+        print(f"{what}: {cache['name']}, {cache['layers']} layers, {cache['kv_heads']} heads, {cache['cells']} cells, "
+              f"{cache['tokens_seen']} tokens seen, {cache['tokens']} held")
+        expect(cache["evictions"] == 0, f"there were evictions: {cache}")
+        all_slots = cache["tokens"] * cache["layers"] * cache["kv_heads"]
+        expect(cache["live_slots"] == all_slots, f"some are missing: {cache}")
+    return expected, found
+
+
+def keep_budget(host, options, kv):
+    text, report = generate(host, options, kv)
+    for cache in caches_of(options, report):
+        llama_cpp.expect_budget(cache, cache["cells"] // SHARE)
+        print(f"{kv}: {cache['name']}, at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head "
+              f"of {cache['cells']} cells, {cache['evictions']} evictions")
+    print(text)
+    expect(len(text) >= TOKENS, f"{len(text)} characters are no {TOKENS} tokens: {text}")
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--family", choices=random_models.FAMILIES, required=True)
+    parser.add_argument("--text", type=Path, required=True)
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    options.model = random_models.make(options.family, options.work)
+    options.prompt = options.work / "families-prompt.txt"
+    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:PROMPT], encoding="utf-8")
+    expected, found = compare(options, "perplexity", lambda kv: perplexity(host, options, kv))
+    print(f"perplexity in place {expected}, virtual {found}")
+    expect(abs(found - expected) <= TOLERANCE * expected, f"perplexity {found} instead of {expected}")
+    expected, found = compare(options, "text", lambda kv: generate(host, options, kv))
+    print(found)
+    expect(found == expected, f"the texts differ\nin place: {expected}\nvirtual:  {found}")
+    for kv in (f"window:budget=1/{SHARE},k=f16,v=f16", f"winnow:budget=1/{SHARE}"):
+        keep_budget(host, options, kv)
+
+
+llama_cpp.main(test)
