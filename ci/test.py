@@ -42,6 +42,7 @@ def build(options):
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
         "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
         "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,
+        "WINNOW_LLAMA_CPP_PYTHON": parts.llama_cpp_python(),
         "WINNOW_MODEL": parts.model(),
         "WINNOW_MLX_PYTHON": parts.mlx_python(),
         "WINNOW_INTEL_ICD_DIR": icd,

@@ -36,8 +36,10 @@ def vocabulary():
 class Model:
     """What a file has: values by key, weights by name."""
 
-    def __init__(self, architecture, values):
+    def __init__(self, architecture, values, noise=0.0):
+        """noise: how far the weights are from those that another model of the architecture has under the same names."""
         self.architecture = architecture
+        self.noise = noise
         self.values = {f"{architecture}.{key}": value for key, value in values.items()}
         self.weights = {}
 
@@ -46,8 +48,12 @@ class Model:
         count = math.prod(shape)
         reach = gain * math.sqrt(3 / shape[0])
         table = [reach * (2 * byte / 255 - 1) for byte in range(256)]
-        seed = random.Random(f"{self.architecture} {name}")
-        self.weights[f"{name}.weight"] = (shape, array.array("f", map(table.__getitem__, seed.randbytes(count))))
+        generator = random.Random(f"{self.architecture} {name}")
+        weights = array.array("f", map(table.__getitem__, generator.randbytes(count)))
+        if self.noise:
+            other = map(table.__getitem__, generator.randbytes(count))
+            weights = array.array("f", (one + self.noise * more for one, more in zip(weights, other)))
+        self.weights[f"{name}.weight"] = (shape, weights)
 
     def add_norm(self, name, width, gain=1.0):
         self.weights[f"{name}.weight"] = ((width,), array.array("f", [gain]) * width)
@@ -143,10 +149,10 @@ def shape_of(layers, heads, kv_heads, size, **more):
     }
 
 
-def llama(heads, kv_heads, size, layers=LAYERS):
-    model = Model("llama", shape_of(layers, heads, kv_heads, size))
+def llama(heads, kv_heads, size, noise=0.0):
+    model = Model("llama", shape_of(LAYERS, heads, kv_heads, size), noise)
     model.add_tokens(is_tied=False)
-    for layer in range(layers):
+    for layer in range(LAYERS):
         model.add_norm(f"blk.{layer}.attn_norm", EMBEDDING)
         model.add_attention(layer, heads, kv_heads, size)
         model.add_feed_forward(layer)
@@ -241,6 +247,7 @@ def openelm():
 
 FAMILIES = {
     "plain": lambda: llama(3, 1, 64),
+    "draft": lambda: llama(3, 1, 64, noise=0.03),  # which mostly says what "plain" says
     "grouped": lambda: llama(8, 2, 128),
     "multi_head": lambda: llama(3, 3, 80),
     "windows": gemma2,

@@ -1,0 +1,46 @@
+"""llama-cpp-python with two models at once, whose contexts get their strings through winnow_ggml_set_kv, each its own:
+without a budget the texts of the caches in place, and within two budgets both are kept.
+"""
+
+import json
+from pathlib import Path
+
+import llama_cpp
+import random_models
+from llama_cpp import expect
+
+BUDGETS = (("window:budget=64,k=f16,v=f16", 64), ("winnow:budget=96", 96))
+
+
+def run(host, options, strings):
+    """(texts, report)"""
+    pairs = [part for pair in zip(options.models, strings) for part in pair]
+    out, _, report = host.run(options.python, "-P", Path(__file__).parent / "python_host.py", host.plugin, options.text,
+                              *pairs, winnow=True, environment={"LLAMA_CPP_LIB_PATH": str(host.programs)})
+    print(f"{strings}: {out.strip()}")
+    return json.loads(out), report
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--python", type=Path, required=True, help="a Python that can import llama-cpp-python")
+    parser.add_argument("--text", type=Path, required=True)
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    options.models = [random_models.make(name, options.work) for name in ("plain", "draft")]
+    expected, report = run(host, options, ["", ""])
+    expect(report is not None and report["caches"] == [] and report["sdpa_calls"] > 0,
+           f"the caches in place were not the plugin's: {report}")
+    texts, report = run(host, options, ["none:k=f16,v=f16"] * 2)
+    expect(len(report["caches"]) == 2 and report["sdpa_calls"] == 0, f"expected two virtual caches: {report}")
+    expect(texts == expected, f"the texts differ\nin place: {expected}\nvirtual:  {texts}")
+    texts, report = run(host, options, [kv for kv, _ in BUDGETS])
+    expect(len(report["caches"]) == 2 and report["sdpa_calls"] == 0, f"expected two virtual caches: {report}")
+    for cache, (kv, budget) in zip(report["caches"], BUDGETS):
+        policy = kv.partition(":")[0]
+        expect(cache["config"].startswith(policy), f"expected {policy} for the cache {cache}")
+        llama_cpp.expect_budget(cache, budget)
+    expect(all(texts), f"a text is missing: {texts}")
+
+
+llama_cpp.main(test)

@@ -1,0 +1,65 @@
+"""A draft and a target model in one llama-server with WINNOW_KV: guesses are appended and, where they were wrong, taken
+back. Without a budget the text is the cache's in place, with guesses and without; within one both caches keep it.
+"""
+
+from pathlib import Path
+
+import llama_cpp
+import random_models
+from llama_cpp import expect
+from llama_server import Server
+
+CONTEXT = 512
+PROMPT = 200  # characters
+TOKENS = 64
+GUESSES = 6
+BUDGET = 64
+
+
+def complete(host, options, kv, is_guessed):
+    """(text, guesses that were right, report)"""
+    arguments = ["-m", options.model, "-c", CONTEXT, "-np", 1, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0]
+    if is_guessed:
+        arguments += ["-md", options.draft, "-devd", "Winnow", "--spec-type", "draft-simple", "--spec-draft-n-max",
+                      GUESSES, "--spec-draft-p-min", 0]
+    with Server(host, kv, *arguments) as server:
+        answer = server.complete(0, options.prompt, TOKENS)
+    timings = answer["timings"]
+    print(f"{kv or 'in place'}: {answer['content']}")
+    if is_guessed:
+        print(f"    {timings['draft_n']} guesses, {timings['draft_n_accepted']} of them right")
+        expect(0 < timings["draft_n_accepted"] < timings["draft_n"], f"no guess was right, or none wrong: {timings}")
+    return answer["content"], server.report
+
+
+def caches_of(report):
+    expect(report is not None and len(report["caches"]) == 2, f"expected two caches: {report}")
+    expect(report["sdpa_calls"] == 0, "there were calls in place")
+    return report["caches"]
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--text", type=Path, required=True)
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    options.model = random_models.make("plain", options.work)
+    options.draft = random_models.make("draft", options.work)
+    options.prompt = options.text.read_text(encoding="utf-8")[:PROMPT]
+    expected, report = complete(host, options, None, False)
+    expect(report is not None and report["caches"] == [], "the cache in place was not the plugin's")
+    text, report = complete(host, options, "none:k=f16,v=f16", True)
+    expect(text == expected, f"the texts differ\nin place: {expected}\nvirtual:  {text}")
+    for cache in caches_of(report):
+        print(f"{cache['tokens_seen']} tokens seen, at most {cache['tokens']} held")
+        expect(cache["tokens_seen"] > cache["tokens"], f"nothing was taken back: {cache}")
+        all_slots = cache["tokens"] * cache["layers"] * cache["kv_heads"]
+        expect(cache["live_slots"] == all_slots, f"some are missing: {cache}")
+    for kv in (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}"):
+        text, report = complete(host, options, kv, True)
+        expect(len(text) >= TOKENS, f"{len(text)} characters are no {TOKENS} tokens: {text}")
+        for cache in caches_of(report):
+            llama_cpp.expect_budget(cache, BUDGET)
+
+
+llama_cpp.main(test)
