@@ -24,9 +24,11 @@ MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S
 # What may stand between two markers; {} is a context length.
 PIECES = {"command": report.command, "setting": report.setting, "full cache": report.full_cache,
           "needle": report.needle_table, "quality {}": report.quality_table, "cost {}": report.cost_table}
-PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle"}
+PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle",
+            "picture held": "held"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
-                "contexts": "Loss over context length", "needle": "Planted facts retrieved, by depth and context"}
+                "contexts": "Loss over context length", "needle": "Planted facts retrieved, by depth and context",
+                "held": "What each layer and head held of the planted facts"}
 
 
 class Failure(Exception):
@@ -39,7 +41,7 @@ def piece(name, results, words):
     pattern = " ".join("{}" if word.isdigit() else word for word in words.split())
     if context is not None and context not in report.contexts_of(results):
         raise Failure(f"{name}.json has no context {context}; it has {report.contexts_of(results)}")
-    if pattern in ("needle", "full cache", "picture needle") and not results["needle"]:
+    if pattern in ("needle", "full cache", "picture needle", "picture held") and not results["needle"]:
         raise Failure(f"{name}.json has no needle test")
     if pattern in PICTURES:
         picture = PICTURES[pattern]

@@ -40,7 +40,10 @@ std::string to_json(const CacheFigures& figures) {
     for (size_t i = 0; i < figures.live_of_layers.size(); ++i) {
         out += (i > 0 ? ", " : "") + std::to_string(figures.live_of_layers[i]);
     }
-    return out + "]}";
+    out += "]";
+    if (!figures.held.empty()) out += ", \"held\": " + figures.held;
+    if (!figures.profile.empty()) out += ", \"profile\": " + figures.profile;
+    return out + "}";
 }
 
 std::string to_text(const CacheFigures& figures) {

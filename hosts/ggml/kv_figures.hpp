@@ -22,6 +22,8 @@ struct CacheFigures {
     uint64_t bytes = 0, original_bytes = 0, budget_bytes = 0, full_bytes = 0;
     uint64_t k_bytes = 0, v_bytes = 0, dense_bytes = 0, slot_map_bytes = 0, importance_bytes = 0, state_bytes = 0;
     std::vector<uint64_t> live_of_layers; // over KV heads and streams
+    // JSON that was asked for, of the newest tokens that there were: held_cells, AttentionProfile. "" if it was not.
+    std::string held, profile;
 };
 
 std::string to_json(const CacheFigures& figures);

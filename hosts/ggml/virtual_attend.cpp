@@ -197,7 +197,12 @@ void VirtualCache::attend_plane(Layer& layer, const ggml_tensor* node, const win
         expect(context_.api().cache_step(cache_, &append, nullptr));
         step.k = step.v = step.cells = nullptr;
     }
+    if (profile_) step.scores_out = profile_->scores(plane.tokens);
     expect(context_.api().cache_step(cache_, &step, nullptr));
+    if (profile_) {
+        expect(context_.api().finish(context_.get()));
+        profile_->add(step.layer, plane.stream);
+    }
 }
 
 void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {

@@ -6,6 +6,8 @@
 #include <stdexcept>
 
 #include "ggml_api.hpp"
+#include "profile_file.hpp"
+#include "report_with.hpp"
 
 namespace winnow::ggml {
 
@@ -52,8 +54,12 @@ void VirtualCache::create(const winnow_sdpa_desc& sdpa) {
     desc.context = figures_.cells;
     desc.max_sequences = figures_.streams;
     desc.cells = figures_.cells;
+    const std::vector<double> profile = read_profile(config_, layer_names());
+    desc.profile = profile.empty() ? nullptr : profile.data();
     expect(context_.api().cache_create(context_.get(), &desc, &cache_));
+    desc.profile = nullptr;
     shape_ = desc;
+    if (reports("profile")) profile_.emplace(desc.layers, desc.q_num_heads, desc.cells);
     char config[512] = "";
     size_t size = sizeof config;
     expect(context_.api().cache_get_config(cache_, config, &size));
@@ -123,6 +129,10 @@ void VirtualCache::note_figures() {
     figures_.flushes += now.flushes;
     figures_.steps += now.steps;
     figures_.peak_bytes = std::max(figures_.peak_bytes, now.peak_bytes);
+    if (profile_) profile_->end_sequences();
+    if (now.live_slots > 0 && reports("held")) {
+        figures_.held = held_cells(context_, cache_, {figures_.streams, figures_.layers, figures_.kv_heads});
+    }
     if (now.live_slots < figures_.live_slots || now.live_slots == 0) return;
     figures_.live_slots = now.live_slots;
     figures_.tokens = now.tokens;
@@ -147,6 +157,12 @@ void VirtualCache::note_figures() {
     }
 }
 
+std::vector<std::string> VirtualCache::layer_names() const {
+    std::vector<std::string> names;
+    for (const Layer& layer : layers_) names.emplace_back(layer.roots.k->name);
+    return names;
+}
+
 std::optional<CacheFigures> VirtualCache::figures() {
     if (!cache_) return std::nullopt;
     note_figures();
@@ -156,6 +172,7 @@ std::optional<CacheFigures> VirtualCache::figures() {
     for (const Layer& layer : layers_) {
         figures_.full_bytes += ggml().nbytes(layer.roots.k) + (layer.roots.v ? ggml().nbytes(layer.roots.v) : 0);
     }
+    if (profile_) figures_.profile = profile_->json(layer_names());
     return figures_;
 }
 

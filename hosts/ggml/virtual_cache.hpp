@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention_profile.hpp"
 #include "ggml.h"
 #include "kv_figures.hpp"
 #include "plugin.hpp"
@@ -86,6 +87,7 @@ private:
     int64_t number_of(const Layer& layer) const { return &layer - layers_.data(); }
     void expect(int32_t status) const;
     void note_figures();
+    std::vector<std::string> layer_names() const;
 
     // Rows of a layer as a step takes them, and what it points to.
     struct Rows {
@@ -103,6 +105,7 @@ private:
     std::vector<Stream> streams_;
     std::vector<std::vector<char>> staging_; // what running steps read
     CacheFigures figures_;
+    std::optional<AttentionProfile> profile_; // where the report is to have it
 };
 
 } // namespace winnow::ggml

@@ -69,6 +69,10 @@ def made_needle(contexts=(512, 1024, 2048), depths=(0, 0.25, 0.5, 0.75, 1), numb
         right = {trial["id"]: generator.random() > 4 * kld * (1.2 - trial["depth"]) for trial in counted}
         answers = {trial["id"]: {"text": f"{trial['answer'] if right[trial['id']] else 1234}. The", "correct":
                                  right[trial["id"]]} for trial in counted}
+        if settings["kv"]:
+            for answer in answers.values():
+                answer["held"] = {"tokens": 12, "layers": [[generator.randrange(13) for _ in range(3)]
+                                                           for _ in range(30)]}
         results.append({"name": name, "config": settings, "retrieved": sum(right.values()), "trials": len(counted),
                         "answers": answers})
     return {"contexts": list(contexts), "depths": list(depths), "trials": trials, "results": results}

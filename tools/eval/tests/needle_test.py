@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, haystack, needle  # noqa: E402
+from winnow_eval import Failure, haystack, held, needle  # noqa: E402
 from winnow_eval.configs import Config  # noqa: E402
 from winnow_eval.host import Run  # noqa: E402
 from winnow_eval.store import Store  # noqa: E402
@@ -21,6 +21,7 @@ CHARACTERS = 5  # of a token of the made-up model
 LAYERS = 2
 BASE = Config("base", "winnow")
 WEAK = Config("weak", "winnow", "q4_0", "q4_0")
+POLICY = Config("window:budget=1/2", "winnow", kv="window:budget=1/2")
 
 
 class Progress:
@@ -70,9 +71,19 @@ class Model:
         layers = {f"cache_{kind}_l{layer}": {"type": getattr(config, kind), "attention_calls": calls}
                   for kind in "kv" for layer in range(LAYERS)}
         report = {"tensors": layers, "attention_calls": calls * LAYERS, "sdpa_calls": calls * LAYERS}
+        pieces = ""
+        if config.kv:
+            assert "--verbose-prompt" in arguments and dict(config.environment) == {"WINNOW_REPORT_WITH": "held"}
+            words = re.findall(r" ?[^ ]+", prompt)
+            pieces = "".join(f"0.01 I   {number} -> '{word}'\n" for number, word in enumerate(words))
+            # The second layer's second head holds the words of the second half, the others hold everything.
+            newest = list(range(len(re.findall(r" ?[^ ]+", prompt[:len(prompt) // 2])), len(words)))
+            all_words = list(range(len(words)))
+            report |= {"sdpa_calls": 0, "caches": [{
+                "steps": calls * LAYERS, "held": [[[all_words, all_words], [all_words, newest]]]}]}
         times = (f"prompt eval time = 10.0 ms / {tokens} tokens\n"
                  f"       eval time = 10.0 ms / {runs} runs\n")
-        return Run(text, times, report, 0.1, 1)
+        return Run(text, pieces + times, report, 0.1, 1)
 
 
 class Texts(unittest.TestCase):
@@ -180,10 +191,43 @@ class Answers(unittest.TestCase):
         self.assertEqual(results, needle.run(fresh, Store(other), [BASE, WEAK], BASE, [256, 512], 12, Progress()))
         self.assertEqual(self.model.runs, fresh.runs)
 
+    def test_what_a_policy_held_of_the_facts(self):
+        results = self.ask([BASE, POLICY], contexts=[512], trials=10)
+        full, policy = results["results"]
+        self.assertFalse(any("held" in answer for answer in full["answers"].values()))
+        for trial in results["trials"]:
+            answer = policy["answers"][trial["id"]]
+            self.assertEqual(answer["held"]["tokens"], 7)  # The pass number of NAME is NUMBER.
+            if trial["depth"] != 0.5:
+                self.assertEqual(answer["held"]["layers"], [[7, 7], [7, 7 if answer["correct"] else 0]])
+        early = [policy["answers"][trial["id"]] for trial in results["trials"] if trial["depth"] < 0.5]
+        self.assertEqual(held.shares(early), [[1, 1], [1, 0]])
+        self.assertEqual(held.mean(early), 0.75)
+
     def test_attention_elsewhere_is_refused(self):
         self.model.miscount = -1
         with self.assertRaisesRegex(Failure, "base: Winnow attended .* expected"):
             self.ask([BASE])
+
+
+class Held(unittest.TestCase):
+    LOG = "".join(f"0.0{number} I  {number * 7} -> '{piece}'\n"
+                  for number, piece in enumerate(["So", " it", "'s 4", "8", "27. The", " end"]))
+
+    def test_tokens_that_hold_a_part(self):
+        self.assertEqual(held.tokens_of("it's 4827.", self.LOG), [1, 2, 3, 4])
+        self.assertEqual(held.tokens_of("8", self.LOG), [3])
+
+    def test_a_prompt_without_the_fact_is_refused(self):
+        with self.assertRaisesRegex(Failure, "6 tokens of the prompt, and \"it's 5\" is not"):
+            held.tokens_of("it's 5", self.LOG)
+
+    def test_a_plugin_that_does_not_report_it(self):
+        with self.assertRaisesRegex(Failure, "WINNOW_REPORT_WITH"):
+            held.counts({"caches": [{}]}, [1])
+
+    def test_nobody_looked(self):
+        self.assertIsNone(held.mean([{"correct": True}]))
 
 
 if __name__ == "__main__":

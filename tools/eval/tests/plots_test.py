@@ -111,7 +111,17 @@ class Pictures(unittest.TestCase):
         results = made_results()
         with plots.matplotlib.rc_context(plots.STYLE):
             for name, make in plots.figures(results):
-                self.assertNotIn("1e-6", str(self.expect_clear(name, make())))
+                if name != "held":  # it has no labels
+                    self.assertNotIn("1e-6", str(self.expect_clear(name, make())))
+
+    def test_what_is_held_has_a_map_for_each_policy(self):
+        results = made_results(contexts=(512,))
+        figure = plots.holdings(results)
+        maps = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+        policies = [result for result in results["needle"]["results"] if result["config"]["kv"]]
+        self.assertEqual([found.shape for found in maps], [(30, 3)] * len(policies))
+        self.assertTrue(all(0 <= found.min() < found.max() <= 1 for found in maps))
+        plots.pyplot.close(figure)
 
     def test_a_null_row_below_what_is_drawn_is_said(self):
         results = made_results(needle=False)

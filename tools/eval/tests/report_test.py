@@ -37,6 +37,19 @@ class Numbers(unittest.TestCase):
         self.assertEqual(report.number(None, 1), "-")
 
 
+class Needles(unittest.TestCase):
+    def test_only_policies_have_a_share_that_they_held(self):
+        results = made_results()
+        lines = cells(report.needle_table(results))
+        self.assertEqual(lines[0][-1], "of the facts held, %")
+        for line, result in zip(lines[1:], results["needle"]["results"], strict=True):
+            self.assertEqual(line[-1] != "-", bool(result["config"]["kv"]), line)
+        for result in results["needle"]["results"]:
+            for answer in result["answers"].values():
+                answer.pop("held", None)
+        self.assertNotIn("of the facts held, %", cells(report.needle_table(results))[0])
+
+
 class Tables(unittest.TestCase):
     def setUp(self):
         self.results = made_results()

@@ -47,6 +47,11 @@ class Trial:
     answer: str
     prompt: str
 
+    @property
+    def fact(self):
+        """What is planted."""
+        return f"{self.question} {self.answer}."
+
 
 def generator(name):
     """Numbers that follow from a name."""

@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from winnow_eval import Failure, haystack
+from winnow_eval import Failure, haystack, held
 from winnow_eval.configs import Config
 from winnow_eval.host import calls_per_layer
 
@@ -39,7 +39,8 @@ def _units(context, trials):
 
 
 def _identity(host, config, trial):
-    return host.identity(config) | {"trial": trial.id, "prompt": trial.prompt, "generated": GENERATED}
+    watched = {"held": True} if config.kv else {}
+    return host.identity(config) | {"trial": trial.id, "prompt": trial.prompt, "generated": GENERATED} | watched
 
 
 def _kept(host, store, config, trial):
@@ -134,17 +135,20 @@ def evaluations(host, run):
 
 
 def ask(host, store, config, trial):
-    """What a configuration answers: {"text", "correct", "tokens"}."""
+    """What a configuration answers: {"text", "correct", "tokens"}, and of a policy, what it still "held" of the fact."""
     identity = _identity(host, config, trial)
     kept = store.get("needle", identity)
     if kept is None:
-        run = complete(host, config, trial.prompt, trial.context + ROOM, GENERATED)
+        watched, more = (held.watched(config), held.ARGUMENTS) if config.kv else (config, ())
+        run = complete(host, watched, trial.prompt, trial.context + ROOM, GENERATED, *more)
         tokens, expected = evaluations(host, run)
         calls = calls_per_layer(run, config)
         if config.backend == "winnow" and calls != expected:
             raise Failure(f"{config}: Winnow attended {calls} times in each layer, expected {expected}")
         text = run.stdout.strip()
         kept = {"text": text, "correct": first_number(text) == trial.answer, "tokens": tokens}
+        if config.kv:
+            kept["held"] = held.counts(run.report, held.tokens_of(trial.fact, run.stdout + run.stderr))
         store.put("needle", identity, kept)
     return kept
 
@@ -183,12 +187,12 @@ def _full_cache(host, store, base, context, depths, number, length, progress):
 
 
 def _answers(host, store, config, trials, progress):
-    """{id: {"text", "correct"}} of one configuration."""
+    """{id: {"text", "correct"}} of one configuration, of a policy with "held"."""
     answers = {}
     with _step(progress, f"needle, {config}", _answers_units(host, store, config, trials)) as advance:
         for done, trial in enumerate(trials, start=1):
             answer = ask(host, store, config, trial)
-            answers[trial.id] = {"text": answer["text"], "correct": answer["correct"]}
+            answers[trial.id] = {key: answer[key] for key in ("text", "correct", "held") if key in answer}
             advance(done / len(trials))
     return answers
 

@@ -13,7 +13,7 @@ from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backe
 from matplotlib.lines import Line2D  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from winnow_eval import labels, report  # noqa: E402
+from winnow_eval import held, labels, report  # noqa: E402
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
 KLD_FLOOR = 1e-6  # below it there is only the rounding of the logits that llama.cpp keeps
@@ -274,6 +274,36 @@ def needles(results):
     return figure
 
 
+def holdings(results):
+    """One heat map for each policy: what each layer and head still held of the facts' tokens."""
+    kinds = [(result, held.shares(result["answers"].values())) for result in results["needle"]["results"]]
+    kinds = [(result, shares) for result, shares in kinds if shares]
+    columns = min(6, len(kinds))
+    lines = -(-len(kinds) // columns)
+    layers, heads = max(len(shares) for _, shares in kinds), max(len(shares[0]) for _, shares in kinds)
+    titled = {result["name"]: labels.wrapped(result["name"], 20) for result, _ in kinds}
+    above = 0.35 + 0.12 * max(title.count("\n") + 2 for title in titled.values())  # inches over each map
+    width, height = 0.6 + columns * max(1.5, 0.2 * heads), 0.4 + lines * (above + 0.11 * layers)
+    figure, panels = pyplot.subplots(lines, columns, figsize=(width + 0.7, height), squeeze=False)
+    figure.suptitle(f"{results['model']['file']}: share of the planted facts' tokens that each head held at the end",
+                    fontsize=9)
+    figure.subplots_adjust(left=0.5 / width, right=0.9, top=1 - above / height, bottom=0.4 / height, wspace=0.3,
+                           hspace=above / (0.11 * layers))
+    for axes, (result, shares) in zip(panels.flat, kinds):
+        axes.grid(False)
+        image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        axes.set_title(f"{titled[result['name']]}\n"
+                       f"{100 * held.mean(result['answers'].values()):.0f}% held", fontsize=7)
+        axes.set_xticks(range(len(shares[0])))
+        axes.tick_params(labelsize=7, length=2)
+    for axes in list(panels.flat)[len(kinds):]:
+        axes.set_visible(False)
+    figure.supxlabel("KV head", fontsize=9)
+    figure.supylabel("layer", fontsize=9)
+    figure.colorbar(image, ax=panels, fraction=0.03, pad=0.02)
+    return figure
+
+
 def figures(results):
     """(name, function that draws it) of each picture that these results give."""
     for context in sorted({row["context"] for row in results["rows"]}):
@@ -282,6 +312,8 @@ def figures(results):
         yield "contexts", lambda: over_contexts(results)
     if results["needle"] and results["needle"]["results"]:
         yield "needle", lambda: needles(results)
+        if any(held.shares(result["answers"].values()) for result in results["needle"]["results"]):
+            yield "held", lambda: holdings(results)
 
 
 def _shrink(path):

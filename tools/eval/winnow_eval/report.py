@@ -7,6 +7,8 @@ import shlex
 import textwrap
 from pathlib import Path
 
+from winnow_eval import held
+
 MIB = 1024 * 1024
 COMMAND_COLUMNS = 100
 CSV_COLUMNS = ("name", "role", "backend", "k", "v", "rotate", "kv", "context", "contexts", "scored_tokens",
@@ -88,14 +90,18 @@ def found(needle, result, **cell):
 
 
 def needle_table(results):
-    """Planted facts retrieved, in all and for each context length."""
+    """Planted facts retrieved, in all and for each context length; of policies, what of the facts they still held."""
     needle = results["needle"]
-    lines = []
+    lines, watched = [], any(held.shares(result["answers"].values()) for result in needle["results"])
     for result in needle["results"]:
         cells = [found(needle, result, context=context) for context in needle["contexts"]]
         lines.append([titled_needle(results, result), f"{result['retrieved']}/{result['trials']}",
                       *[f"{right}/{trials}" for right, trials in cells]])
-    return table(["configuration", "retrieved", *[f"context {context}" for context in needle["contexts"]]], lines)
+        if watched:
+            share = held.mean(result["answers"].values())
+            lines[-1].append(number(None if share is None else 100 * share, 1))
+    return table(["configuration", "retrieved", *[f"context {context}" for context in needle["contexts"]],
+                  *(["of the facts held, %"] if watched else [])], lines)
 
 
 def full_cache(results):

@@ -1,0 +1,120 @@
+// Sums over queries and tokens, in double: a text has millions of probabilities.
+#include "attention_profile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+
+#include "json.hpp"
+
+namespace winnow::ggml {
+
+AttentionProfile::AttentionProfile(int64_t layers, int64_t q_heads, int64_t columns)
+    : q_heads_(q_heads), columns_(columns), layers_(size_t(layers), std::vector<Head>(size_t(q_heads))) {}
+
+const winnow_tensor* AttentionProfile::scores(int64_t tokens) {
+    scores_.resize(size_t(q_heads_ * tokens * columns_));
+    tensor_ = {};
+    tensor_.struct_size = sizeof tensor_;
+    tensor_.type = WINNOW_TYPE_F32;
+    tensor_.data = scores_.data();
+    const int64_t shape[4] = {1, q_heads_, tokens, columns_};
+    int64_t stride = sizeof(float);
+    for (int axis = 3; axis >= 0; --axis) {
+        tensor_.shape[axis] = shape[axis];
+        tensor_.stride[axis] = stride;
+        stride *= shape[axis];
+    }
+    return &tensor_;
+}
+
+void AttentionProfile::add(int64_t layer, int64_t stream) {
+    std::vector<Received>& received = received_[{layer, stream}];
+    received.resize(size_t(q_heads_ * columns_));
+    const int64_t tokens = tensor_.shape[2];
+    for (int64_t head = 0; head < q_heads_; ++head) {
+        for (int64_t token = 0; token < tokens; ++token) {
+            add_row(layers_[size_t(layer)][size_t(head)], &scores_[size_t((head * tokens + token) * columns_)],
+                    &received[size_t(head * columns_)]);
+        }
+    }
+}
+
+void AttentionProfile::add_row(Head& head, const float* logits, Received* received) {
+    seen_.clear();
+    float most = -INFINITY;
+    for (int64_t i = 0; i < columns_; ++i) {
+        if (logits[i] == -INFINITY) continue;
+        most = std::max(most, logits[i]);
+        seen_.push_back(logits[i]);
+    }
+    if (int64_t(seen_.size()) < fewest_seen) return;
+    double sum = 0, weighted = 0;
+    for (float& each : seen_) {
+        const float below = each - most;
+        each = std::exp(below);
+        sum += each;
+        weighted += double(each) * below;
+    }
+    head.entropy += std::log(sum) - weighted / sum;
+    const float* next = seen_.data();
+    for (int64_t i = 0; i < columns_; ++i) {
+        if (logits[i] == -INFINITY) continue;
+        const double probability = *next++ / sum;
+        received[i].count += 1;
+        received[i].sum += probability;
+        received[i].squares += probability * probability;
+    }
+    const auto tenth = seen_.begin() + std::ptrdiff_t((seen_.size() + 9) / 10);
+    std::nth_element(seen_.begin(), tenth - 1, seen_.end(), std::greater<>());
+    double largest = 0;
+    for (auto at = seen_.begin(); at != tenth; ++at) largest += *at;
+    head.concentration += largest / sum;
+    ++head.queries;
+}
+
+void AttentionProfile::end(Head& head, std::vector<Received>& received, size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i) {
+        const Received& token = received[i];
+        if (token.count < 2) continue;
+        const double mean = token.sum / token.count;
+        head.variance += std::max(token.squares / token.count - mean * mean, 0.0);
+        ++head.tokens;
+    }
+}
+
+void AttentionProfile::end_sequences() {
+    for (auto& [key, received] : received_) {
+        for (int64_t head = 0; head < q_heads_; ++head) {
+            end(layers_[size_t(key.first)][size_t(head)], received, size_t(head * columns_), size_t(columns_));
+        }
+    }
+    received_.clear();
+}
+
+std::string AttentionProfile::json(const std::vector<std::string>& names) const {
+    std::string out = "[";
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+        const auto& heads = layers_[layer];
+        out += (layer > 0 ? ", " : "") + ("{\"name\": " + quoted(names[layer].c_str())) +
+               ", \"queries\": " + std::to_string(heads.empty() ? 0 : heads.front().queries);
+        const auto numbers = [&](const char* key, auto&& mean) {
+            out += std::string(", \"") + key + "\": [";
+            for (size_t i = 0; i < heads.size(); ++i) {
+                char text[32];
+                std::snprintf(text, sizeof text, "%s%.6g", i > 0 ? ", " : "", mean(heads[i]));
+                out += text;
+            }
+            out += "]";
+        };
+        const auto share = [](double sum, uint64_t count) { return count > 0 ? sum / double(count) : 0.0; };
+        numbers("entropy", [&](const Head& head) { return share(head.entropy, head.queries); });
+        numbers("concentration", [&](const Head& head) { return share(head.concentration, head.queries); });
+        numbers("variance", [&](const Head& head) { return share(head.variance, head.tokens); });
+        out += "}";
+    }
+    return out + "]";
+}
+
+} // namespace winnow::ggml

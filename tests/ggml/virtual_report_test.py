@@ -1,0 +1,84 @@
+"""What WINNOW_REPORT_WITH adds to the report: the tokens that each head holds, and a profile of the attention, which
+then divides a budget among the layers.
+"""
+
+import math
+
+import llama_cpp
+from llama_cpp import expect
+
+CONTEXT = 256
+BUDGET = 64
+SINKS = 4
+NUMBERS = ("entropy", "concentration", "variance")
+
+
+def run(host, options, kv, asked, status=0):
+    out, err, report = host.run("llama-perplexity", "-m", options.model, "-f", options.text, "-c", CONTEXT, "-b",
+                                CONTEXT, "--chunks", 1, "-fa", "on", "-t", 2, "-dev", "Winnow", winnow=True,
+                                status=status, environment={"WINNOW_KV": kv, "WINNOW_REPORT_WITH": asked})
+    return out + err, report
+
+
+def check_held(host, options):
+    _, report = run(host, options, f"window:budget={BUDGET}", "held")
+    cache = llama_cpp.virtual_cache(report)
+    expect("profile" not in cache, "a profile that was not asked for")
+    heads = [head for stream in cache["held"] for layer in stream for head in layer]
+    expect(len(heads) == cache["streams"] * cache["layers"] * cache["kv_heads"], f"{len(heads)} lists of cells")
+    for cells in heads:
+        newest = list(range(CONTEXT - (len(cells) - SINKS), CONTEXT))
+        expect(len(cells) <= BUDGET and cells == [*range(SINKS), *newest], f"a window of {BUDGET} holds {cells}")
+    print(f"window:budget={BUDGET}: {len(heads)} heads hold sinks and the newest, the first {len(heads[0])} tokens")
+
+
+def record(host, options):
+    """The profile of the attention: [(layer, [its three numbers])]"""
+    _, report = run(host, options, "none", "profile")
+    cache = llama_cpp.virtual_cache(report)
+    expect("held" not in cache, "cells that were not asked for")
+    expect(len(cache["profile"]) == cache["layers"], f"{len(cache['profile'])} layers in the profile")
+    layers = []
+    for layer in cache["profile"]:
+        expect(0 < layer["queries"] < CONTEXT, f"{layer['queries']} queries")
+        expect(all(0 < each < math.log(CONTEXT) for each in layer["entropy"]), f"entropies of {layer}")
+        expect(all(0.1 < each <= 1.000001 for each in layer["concentration"]), f"concentrations of {layer}")
+        expect(all(0 < each < 0.25 for each in layer["variance"]), f"variances of {layer}")
+        layers.append((layer["name"], [sum(layer[key]) / len(layer[key]) for key in NUMBERS]))
+    return layers
+
+
+def write(path, layers):
+    path.write_text("".join(f"{name} {' '.join(map(str, numbers))}\n" for name, numbers in layers), encoding="utf-8")
+
+
+def check_profile(host, options):
+    layers = record(host, options)
+    path = options.work / "attention-profile.txt"
+    kv = f"adaptive_budget:budget={BUDGET},judge=window,profile_file={path}"
+    write(path, layers)
+    _, report = run(host, options, kv, "")
+    cache = llama_cpp.virtual_cache(report)
+    live = [count // cache["kv_heads"] for count in cache["live_of_layers"]]
+    print(f"{kv}: layers hold {min(live)} to {max(live)} tokens, {sum(live) / len(live):.1f} on average")
+    expect(sum(live) <= BUDGET * len(live), f"more than the budget: {live}")
+    expect(max(live) > BUDGET > min(live), f"the budget is not divided: {live}")
+    write(path, layers[:-1])
+    text, _ = run(host, options, kv, "", status=None)
+    expect(f"none that is called {layers[-1][0]}" in text, f"a layer is missing, and nobody says so:\n{text[-2000:]}")
+    path.unlink()
+    text, _ = run(host, options, kv, "", status=1)
+    expect("profile_file: cannot read" in text, f"the file is missing, and nobody says so:\n{text[-2000:]}")
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    parser.add_argument("--text", required=True)
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    check_held(host, options)
+    check_profile(host, options)
+
+
+llama_cpp.main(test)
