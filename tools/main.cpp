@@ -22,11 +22,13 @@ int main(int argc, char** argv) {
     info_command->add_option("--variants", info.variants, "Forces kernel variants, key=value,...; key=help lists them");
     info_command->add_flag("--json", info.json, "Print JSON");
 
-    // Its command line, --help included, is parsed by the program that it is.
+    // Their command lines, --help included, are parsed by the program that they are.
     app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality, through llama.cpp");
+    app.add_subcommand("profile", "Measure how spread out a model's attention is, layer by layer, through llama.cpp");
 
     try {
         if (argc > 1 && std::string_view(argv[1]) == "eval") winnow::tools::run_eval(argc - 2, argv + 2);
+        if (argc > 1 && std::string_view(argv[1]) == "profile") winnow::tools::run_eval(argc - 1, argv + 1);
         CLI11_PARSE(app, argc, argv);
         if (*info_command) return winnow::tools::run_info(info, std::cout, std::cerr);
     } catch (const std::exception& error) {

@@ -65,15 +65,61 @@ class Tables(unittest.TestCase):
                               ("[[config]]\nk = \"f16\"", "backend"), ('[[config]]\nbackend = "gpu"', "gpu", "winnow"),
                               (row + 'K = "f16"', "K", "rotate"), (row + "rotate = \"on\"", "rotate", "bool"),
                               (row + 'v = "q9"', "q9", "iq4_nl"), (row + 'kv = "h2o"', "kv", "winnow"),
+                              ("configs = \"h2o\"", "list of strings"), ("configs = [1]", "list of strings"),
+                              ("configs = [\"cpu:k=q9\"]", "q9"), ("contexts = [2048]", "no configs"),
                               (row + "arguments = [1]", "strings"), (row + "environment = {A = 1}", "strings")):
             with self.assertRaises(Failure, msg=text) as raised:
                 self.load(text)
             for word in wanted:
                 self.assertIn(word, str(raised.exception), text)
 
+    def test_strings_beside_tables(self):
+        found = self.load('configs = ["h2o:budget=1/4", "cpu:k=q8_0"]\n[[config]]\nbackend = "winnow"\n')
+        self.assertEqual([config.name for config in found],
+                         ["h2o:budget=1/4", "cpu:k=q8_0,v=f16", "inplace:k=f16,v=f16"])
+
+    def test_contexts_that_are_none(self):
+        for text in ("2048", "[]", "[0]", '["512"]', "[512, 512]"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "some.toml"
+                path.write_text(f'contexts = {text}\nconfigs = ["h2o"]\n')
+                with self.assertRaisesRegex(Failure, "some.toml, contexts"):
+                    configs.contexts_of([path])
+
     def test_a_missing_file(self):
         with self.assertRaisesRegex(Failure, "nonesuch.toml"):
             configs.load(Path("nonesuch.toml"))
+
+
+class Presets(unittest.TestCase):
+    """The files that come with Winnow."""
+
+    def test_all_can_be_read_and_say_nothing_twice(self):
+        names = sorted(path.stem for path in configs.FOLDER.glob("*.toml"))
+        self.assertEqual(names, ["adaptive", "baselines", "budgets", "lengths", "policies"])
+        for name in names:
+            found = configs.gather([], [name])
+            self.assertGreater(len(found), 5, name)
+            self.assertIn(name, configs.GRAMMAR)
+
+    def test_the_sweeps_are_whole(self):
+        budgets = [config.kv for config in configs.load("budgets")]
+        for size in (128, 256, 512, 1024, 2048):
+            for policy in ("winnow", "window", "h2o", "random"):
+                self.assertTrue(any(kv.startswith(f"{policy}:budget={size}") for kv in budgets), f"{policy} {size}")
+        self.assertEqual(configs.contexts_of(["budgets"]), [2048])
+        self.assertEqual(configs.contexts_of(["lengths"]), [512, 1024, 2048, 4096, 8192])
+
+    def test_files_without_contexts_or_with_different_ones(self):
+        self.assertIsNone(configs.contexts_of(["baselines"]))
+        self.assertEqual(configs.contexts_of(["baselines", "policies", "budgets"]), [2048])
+        with self.assertRaisesRegex(Failure, "budgets and lengths ask for different contexts"):
+            configs.contexts_of(["budgets", "lengths"])
+
+    def test_a_file_of_the_same_name_comes_first(self):
+        self.assertEqual(configs.located(configs.DEFAULTS_FILE), configs.DEFAULTS_FILE)
+        self.assertEqual(configs.located("budgets"), configs.FOLDER / "budgets.toml")
+        self.assertEqual(configs.located("nonesuch"), Path("nonesuch"))
 
 
 class Gathering(unittest.TestCase):

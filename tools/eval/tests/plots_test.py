@@ -58,6 +58,19 @@ class Front(unittest.TestCase):
             self.assertEqual((size, loss) in front, not beaten)
 
 
+class Families(unittest.TestCase):
+    def test_budgets_of_a_policy_belong_together(self):
+        def family(kv, **more):
+            return plots.family({"name": "mine", "config": {"kv": kv, "arguments": [], "environment": {}, "k": "f16",
+                                                            "v": "q8_0"} | more})
+
+        self.assertEqual(family("winnow:budget=1/4,k=f16"), family("winnow:k=f16,budget=512"))
+        self.assertEqual(family("winnow:budget=922"), family("winnow"))
+        self.assertNotEqual(family("winnow:budget=1/4,k=f16"), family("winnow:budget=1/4"))
+        self.assertEqual(family(""), "f16/q8_0")
+        self.assertEqual(family("winnow", arguments=["-x"]), "mine")
+
+
 class Labels(unittest.TestCase):
     def test_long_names_are_broken_at_commas(self):
         self.assertEqual(labels.wrapped("a:b=1,c=2,d=3", 8), "a:b=1,\nc=2,d=3")

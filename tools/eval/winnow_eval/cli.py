@@ -61,14 +61,20 @@ def render(results, folder, console):
         console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
 
 
+def console_for_output():
+    return Console() if sys.stdout.isatty() else Console(width=WIDE)
+
+
 def measure(
     strings: Annotated[list[str] | None, typer.Argument(metavar="CONFIGURATION...", help="see --list-configs")] = None,
     model: Annotated[Path | None, typer.Option(metavar="FILE.gguf", help="the model")] = None,
     text_file: Annotated[Path | None, typer.Option("--text", metavar="FILE",
                                                            help="the text to measure on, UTF-8")] = None,
     files: Annotated[list[Path] | None, typer.Option("--configs", metavar="FILE.toml",
-                                                     help="configurations; may be repeated")] = None,
-    contexts: Annotated[str, typer.Option(metavar="N,...", help="context lengths in tokens")] = "512,2048",
+                                                     help="configurations, a file or a name of --list-configs; may be "
+                                                     "repeated")] = None,
+    contexts: Annotated[str | None, typer.Option(metavar="N,...", help="context lengths in tokens (default those of "
+                                                 "--configs, else 512,2048)")] = None,
     count: Annotated[int, typer.Option(metavar="N", help="contexts of each length")] = 16,
     part: Annotated[str, typer.Option(metavar="all|first|second", help="all of the text or a half, so that "
                                       "choosing and judging use different contexts")] = "all",
@@ -95,7 +101,7 @@ def measure(
     list_configs: Annotated[bool, typer.Option("--list-configs", help="how configurations are written, and the "
                                                "baselines")] = False,
 ):
-    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    console = console_for_output()
     if list_configs:
         names = [f"  {config}" for config in (configs.NULL, *configs.load(configs.DEFAULTS_FILE)[1:])]
         print("\n".join([configs.GRAMMAR, "The baselines:", "", *names]))
@@ -116,7 +122,8 @@ def measure(
         raise Failure(f"--ubatch: {ubatch}, expected at most --batch, which is {batch}")
     options = Options(
         model=model, text=text_file, strings=strings or [], files=files or [],
-        contexts=numbers("--contexts", contexts), count=count, part=one_of("--part", part, text.PARTS), out=out,
+        contexts=numbers("--contexts", contexts) if contexts else configs.contexts_of(files or []) or [512, 2048],
+        count=count, part=one_of("--part", part, text.PARTS), out=out,
         weights=one_of("--weights", weights, ("f32", "as-is")), batch=batch, ubatch=ubatch,
         threads=threads or len(os.sched_getaffinity(0)), programs=llama_cpp, plugin=plugin,
         plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],
@@ -133,14 +140,19 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
-def main():
+def run_app(name, description, command):
+    """A program of one command; what the user has to know becomes a line."""
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGINT, interrupt)  # also where a shell started this in the background
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(help=HELP)(measure)
+    app.command(help=description)(command)
     try:
-        app(prog_name="winnow eval")
+        app(prog_name=name)
     except Failure as failure:
-        sys.exit(f"winnow eval: {failure}")
+        sys.exit(f"{name}: {failure}")
     except OSError as error:
-        sys.exit(f"winnow eval: {error.filename or 'cannot read or write'}: {error.strerror or error}")
+        sys.exit(f"{name}: {error.filename or 'cannot read or write'}: {error.strerror or error}")
+
+
+def main():
+    run_app("winnow eval", HELP, measure)

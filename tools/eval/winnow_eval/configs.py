@@ -12,7 +12,8 @@ BACKENDS = {"cpu": "cpu", "inplace": "winnow"}
 SWITCH = {"on": True, "off": False}
 TOML_KEYS = {"name": str, "backend": str, "k": str, "v": str, "rotate": bool, "kv": str, "arguments": list,
              "environment": dict}
-DEFAULTS_FILE = Path(__file__).parent.parent / "configs" / "baselines.toml"
+FOLDER = Path(__file__).parent.parent / "configs"
+DEFAULTS_FILE = FOLDER / "baselines.toml"
 GRAMMAR = f"""\
 A configuration is one string:
 
@@ -23,9 +24,13 @@ A configuration is one string:
   keys: k, v    types of keys and of values: {", ".join(CACHE_TYPES)} (default f16)
         rotate  on or off: llama.cpp's own rotation around quantized caches (default on, as in llama.cpp)
 
-or a table of a TOML file given with --configs:
+or a part of a TOML file given with --configs, which is a path or one of {", ".join(sorted(
+    path.stem for path in FOLDER.glob("*.toml")))}:
 
-  [[config]]
+  contexts = [512, 2048]      # optional: context lengths, where --contexts is not given
+  configs = ["...", "..."]    # strings as above
+
+  [[config]]                  # or, for what has no string
   name = "..."                # optional
   backend = "cpu"             # or "winnow"
   k = "q8_0"                  # optional, as above; v and rotate (true, false) as well
@@ -117,8 +122,30 @@ def _from_table(table, where):
                         environment=tuple(sorted(environment.items())), **plain))
 
 
-def load(path):
-    """The configurations of a TOML file."""
+def located(path):
+    """The TOML file of that path, or of that name among those that come with Winnow."""
+    kept = FOLDER / f"{path}.toml"
+    return kept if not Path(path).exists() and kept.parent == FOLDER and kept.is_file() else Path(path)
+
+
+def contexts_of(paths):
+    """The context lengths that TOML files ask for; None where none does."""
+    found = {}
+    for path in paths:
+        contexts = _read(located(path)).get("contexts")
+        if contexts is None:
+            continue
+        if not isinstance(contexts, list) or not contexts or not all(
+                isinstance(length, int) and length > 0 for length in contexts) or len(set(contexts)) < len(contexts):
+            raise Failure(f"{path}, contexts: {contexts!r}, expected token counts like [512, 2048], none twice")
+        found[tuple(contexts)] = path
+    if len(found) > 1:
+        raise Failure(f"--configs: {' and '.join(map(str, found.values()))} ask for different contexts; say which with "
+                      "--contexts")
+    return list(next(iter(found))) if found else None
+
+
+def _read(path):
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
@@ -127,11 +154,21 @@ def load(path):
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Failure(f"--configs: {path}: {error}") from error
     for key in content:
-        _one_of(f"{path}, table", key, ("config",))
-    tables = content.get("config", [])
-    if not isinstance(tables, list) or not tables:
-        raise Failure(f"{path}: no [[config]]")
-    return [_from_table(table, f"{path}, [[config]] {number}") for number, table in enumerate(tables, start=1)]
+        _one_of(f"{path}, table", key, ("config", "configs", "contexts"))
+    return content
+
+
+def load(path):
+    """The configurations of a TOML file."""
+    path = located(path)
+    content = _read(path)
+    strings, tables = content.get("configs", []), content.get("config", [])
+    if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
+        raise Failure(f"{path}, configs: {strings!r}, expected a list of strings")
+    if not isinstance(tables, list) or not [*strings, *tables]:
+        raise Failure(f"{path}: no [[config]] and no configs")
+    return [parse(string) for string in strings] + [
+        _from_table(table, f"{path}, [[config]] {number}") for number, table in enumerate(tables, start=1)]
 
 
 BASE = parse("inplace:k=f16,v=f16")  # what all others are compared with

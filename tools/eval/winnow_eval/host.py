@@ -249,7 +249,17 @@ class Host:
         if config.backend == "winnow":
             made |= {"plugin": self._plugin_sha256, "device": self.found_device,
                      "backend": os.environ.get("WINNOW_BACKEND", "")}
-        return made
+        return made | profile_identity(config)
+
+
+def profile_identity(config):
+    """What a policy reads beside its string."""
+    named = re.search(r"\bprofile_file=([^,]+)", config.kv)
+    if not named:
+        return {}
+    if not Path(named[1]).is_file():
+        raise Failure(f"{config}: no file {named[1]}; `winnow profile` writes one")
+    return {"profile_file": store.sha256_of(named[1])}
 
 
 def calls_per_layer(run, config, layers=None):

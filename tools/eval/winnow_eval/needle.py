@@ -135,7 +135,7 @@ def evaluations(host, run):
 
 
 def ask(host, store, config, trial):
-    """What a configuration answers: {"text", "correct", "tokens"}, and of a policy, what it still "held" of the fact."""
+    """What a configuration answers: {"text", "correct", "tokens"}, and of a policy what it still "held"."""
     identity = _identity(host, config, trial)
     kept = store.get("needle", identity)
     if kept is None:

@@ -36,9 +36,19 @@ def group(row):
     return config["k"] if config["k"] == config["v"] else f"{config['k']}/{config['v']}"
 
 
-def colours(rows):
-    """{group: colour}, in the order of the rows."""
-    groups = dict.fromkeys(group(row) for row in rows)
+def family(row):
+    """The group, with all budgets of a policy together."""
+    config = row["config"]
+    if not config["kv"] or group(row) != config["kv"]:
+        return group(row)
+    policy, _, keys = config["kv"].partition(":")
+    others = [key for key in keys.split(",") if key and not key.startswith(("budget=", "max="))]
+    return ":".join([policy, ",".join(others)] if others else [policy])
+
+
+def colours(rows, key=group):
+    """{key of a row: colour}, in the order of the rows."""
+    groups = dict.fromkeys(key(row) for row in rows)
     return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(groups)}
 
 
@@ -120,16 +130,24 @@ def _bytes_panel(axes, rows, quantity, palette):
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     values = [shown(quantity, row[key]) for row in rows]
     _scale(axes, quantity, values)
-    lines, points, best = [], [], {}
+    lines, points, best, families = [], [], {}, {}
     for row, size, value in zip(rows, sizes, values):
         null = row["role"] == "null"
-        colour = "#888888" if null else palette[group(row)]
+        colour = "#888888" if null else palette[family(row)]
         lines += _error_bar(axes, quantity, size, value, row[error_key], colour)
         axes.plot([size], [value], "D" if null else marker(row), color=colour, markersize=6, zorder=3,
                   markerfacecolor=colour if filled(row) and not null else "white")
         points.append((size, value))
-        if not null and (group(row) not in best or value < best[group(row)][1]):
-            best[group(row)] = (size, value)
+        if not null:
+            families.setdefault(family(row), []).append((size, value, row))
+    for name, members in families.items():
+        size, value, row = min(members, key=lambda member: member[1])
+        swept = len(members) > 1 and row["config"]["kv"]
+        best[name if swept or not row["config"]["kv"] else row["name"]] = (size, value, palette[name])
+        if swept:
+            line = sorted((size, value) for size, value, _ in members)
+            axes.plot(*zip(*line), color=palette[name], linewidth=1, zorder=2)
+            lines.append(line)
     candidates = [row for row in rows if row["role"] != "null"]
     if candidates:
         lines.append(_draw_front(axes, quantity, candidates, axes.get_xlim()[1]))
@@ -138,7 +156,7 @@ def _bytes_panel(axes, rows, quantity, palette):
         level = shown(quantity, null[key])
         axes.axhline(level, color="#888888", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
         lines.append([(limit, level) for limit in axes.get_xlim()])
-    named = [(labels.wrapped(name, 26), *point, palette[name]) for name, point in best.items()]
+    named = [(labels.wrapped(name, 26), *point) for name, point in best.items()]
     if null is not None and at_floor(quantity, null[key]):
         named.append((f"null row ({FLOOR_WORDS})", null["kv_bytes_per_token"], level, NULL_TEXT))
     labels.place(axes, named, points, lines)
@@ -175,7 +193,7 @@ def over_bytes(results, context):
     figure.suptitle(f"{title(results, context)} ({rows[0]['contexts']} contexts, bars: one standard error)",
                     fontsize=9)
     figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.22, wspace=0.18)
-    palette = colours([row for row in results["rows"] if row["role"] != "null"])
+    palette = colours([row for row in results["rows"] if row["role"] != "null"], family)
     for axes, quantity in zip(panels, (INCREASE, KLD)):
         _bytes_panel(axes, rows, quantity, palette)
     _legend(figure, rows, front=any(row["role"] != "null" for row in rows))

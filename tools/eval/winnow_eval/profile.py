@@ -1,0 +1,76 @@
+"""What a model's attention looks like in each layer and head, on a text: recorded by the plugin while llama.cpp reads.
+
+The numbers are those by which the policy adaptive_budget divides a budget among layers: entropy of a query's
+probabilities, concentration (what the largest tenth of them hold), variance of what a token gets over time.
+"""
+
+import csv
+import io
+
+from winnow_eval import Failure, logs
+from winnow_eval.configs import Config
+from winnow_eval.host import calls_per_layer
+from winnow_eval.perplexity import COMMON, micro_batches
+from winnow_eval.store import write_atomically, write_json
+
+FORMAT = 1
+NUMBERS = ("entropy", "concentration", "variance")
+# All tokens in f16: the attention of the model itself.
+CONFIG = Config("none", "winnow", kv="none", environment=(("WINNOW_REPORT_WITH", "profile"),))
+FEWEST = 64  # tokens of a context: the plugin counts queries that see 32
+
+
+def record(host, path, context, count, advance=None):
+    """[{"name", "queries", and for each of NUMBERS a list over query heads}] of each layer."""
+    arguments = ["-f", path, "-c", context, "--chunks", count, *COMMON]
+    run = host.run_program("llama-perplexity", arguments, CONFIG,
+                           advance and (lambda printed: advance(printed.count(",") / count)),
+                           batch=min(host.batch, context))
+    expected = count * micro_batches(host, context)
+    calls = calls_per_layer(run, CONFIG, logs.cache(run.stderr)["layers"])
+    if calls != expected:
+        raise Failure(f"{calls} attention calls of each layer for {expected} micro-batches: not all was recorded")
+    caches = run.report["caches"]
+    if not all("profile" in cache for cache in caches):
+        raise Failure("the plugin recorded no profile; it is older than WINNOW_REPORT_WITH")
+    layers = [layer for cache in caches for layer in cache["profile"]]
+    for layer in layers:
+        if layer["queries"] == 0:
+            raise Failure(f"{layer['name']}: no query that counts; expected longer contexts")
+    return sorted(layers, key=lambda layer: (len(layer["name"]), layer["name"]))
+
+
+def means(layer):
+    """The layer's numbers over all its heads."""
+    return {key: sum(layer[key]) / len(layer[key]) for key in NUMBERS}
+
+
+def policy_text(profile):
+    """The file that profile_file=... of adaptive_budget names."""
+    setting = profile["setting"]
+    lines = [f"# {setting['model']}, {setting['contexts']} contexts of {setting['context']} tokens of "
+             f"{setting['text']}; by winnow profile", f"# layer {' '.join(NUMBERS)}"]
+    for layer in profile["layers"]:
+        numbers = means(layer)
+        lines.append(" ".join([layer["name"], *(f"{numbers[key]:.6g}" for key in NUMBERS)]))
+    return "\n".join(lines) + "\n"
+
+
+def csv_text(profile):
+    """A line for each layer and query head."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(["layer", "head", *NUMBERS])
+    for layer in profile["layers"]:
+        for head, numbers in enumerate(zip(*(layer[key] for key in NUMBERS))):
+            writer.writerow([layer["name"], head, *numbers])
+    return output.getvalue()
+
+
+def write(profile, folder):
+    """profile.json, profile.csv and profile.txt for the policy; gives their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "profile.json", profile)
+    write_atomically(folder / "profile.csv", csv_text(profile))
+    write_atomically(folder / "profile.txt", policy_text(profile))
+    return [folder / f"profile.{kind}" for kind in ("json", "csv", "txt")]

@@ -1,0 +1,55 @@
+"""The pictures of a profile: each number over layers and heads, and its mean and spread in each layer."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
+
+from winnow_eval.plots import STYLE  # noqa: E402
+from winnow_eval.profile import NUMBERS, means  # noqa: E402
+
+TITLES = {"entropy": "entropy (nats)", "concentration": "share of the largest tenth",
+          "variance": "variance over time"}
+
+
+def picture(profile):
+    """A column for each number: layers over query heads above, the layers' means and the range of heads below."""
+    layers, setting = profile["layers"], profile["setting"]
+    above, between, below = 0.13 * len(layers) + 0.5, 0.55, 1.7  # inches of both lines and what is between them
+    height = above + between + below + 1.1
+    figure, panels = pyplot.subplots(2, len(NUMBERS), figsize=(10, height), squeeze=False,
+                                     height_ratios=[above, below])
+    figure.subplots_adjust(left=0.06, right=0.98, top=1 - 0.6 / height, bottom=0.5 / height, wspace=0.22,
+                           hspace=between / ((above + below) / 2))
+    figure.suptitle(f"{setting['model']}, attention on {setting['text']}; {setting['contexts']} contexts of "
+                    f"{setting['context']} tokens", fontsize=9)
+    for (grid, curve), key in zip(panels.T, NUMBERS):
+        heads = [layer[key] for layer in layers]
+        grid.grid(False)
+        image = grid.imshow(heads, cmap="viridis", aspect="auto", interpolation="nearest")
+        figure.colorbar(image, ax=grid, fraction=0.05, pad=0.02)
+        grid.set_title(TITLES[key], fontsize=9)
+        grid.set_xlabel("query head")
+        grid.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        numbers = range(len(layers))
+        curve.fill_between(numbers, [min(each) for each in heads], [max(each) for each in heads], color="#0072b2",
+                           alpha=0.2, linewidth=0)
+        curve.plot(numbers, [means(layer)[key] for layer in layers], color="#0072b2", linewidth=1.2)
+        curve.set_ylim(bottom=0)
+        curve.set_xlabel("layer (line: mean, area: all heads)")
+        curve.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    panels[0, 0].set_ylabel("layer")
+    return figure
+
+
+def draw(profile, folder, formats=("png", "svg")):
+    """Writes the picture and gives the paths; the same profile gives the same SVG."""
+    with matplotlib.rc_context(STYLE):
+        figure = picture(profile)
+        paths = [folder / f"profile.{kind}" for kind in formats]
+        for path in paths:
+            metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+            figure.savefig(path, dpi=110, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
+        pyplot.close(figure)
+    return paths
