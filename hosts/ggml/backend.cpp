@@ -126,8 +126,13 @@ void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node) {
         buffer.cache(keys).attend(node, sdpa, counters);
         return;
     }
-    const std::string reason = std::string(node->name) + ": " + ggml().op_name(node->op) +
-                               " on a cache that WINNOW_KV has made virtual; only flash attention (-fa on) can use it";
+    if (node->op == GGML_OP_ROPE && root && buffer.has_root(root) && root_of(node->src[0]) == root) {
+        buffer.cache(root).shift(node);
+        return;
+    }
+    const std::string reason =
+        std::string(node->name) + ": " + ggml().op_name(node->op) +
+        " on a cache that WINNOW_KV has made virtual; only flash attention (-fa on) can use it, and context shifts";
     if (root && buffer.has_root(root)) buffer.spoil(reason); // it would have changed what is stored
     throw std::runtime_error(reason);
 }

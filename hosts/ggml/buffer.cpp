@@ -37,7 +37,7 @@ void get_tensor(ggml_backend_buffer_t, const ggml_tensor* tensor, void* data, si
 }
 
 bool copy_tensor(ggml_backend_buffer_t, const ggml_tensor* source, ggml_tensor* destination) {
-    const ggml_tensor* owner = source->view_src ? source->view_src : source;
+    const ggml_tensor* owner = root_of(source);
     if (!owner->buffer || !ggml().buft_is_host(owner->buffer->buft)) return false;
     std::memcpy(destination->data, source->data, ggml().nbytes(source));
     return true;

@@ -38,6 +38,17 @@ bool find_ggml(const void* caller) {
     found &= look_up(library, "ggml_op_name", table.op_name);
     found &= look_up(library, "ggml_graph_n_nodes", table.graph_n_nodes);
     found &= look_up(library, "ggml_graph_node", table.graph_node);
+    found &= look_up(library, "ggml_init", table.init);
+    found &= look_up(library, "ggml_free", table.free);
+    found &= look_up(library, "ggml_new_tensor_1d", table.new_tensor_1d);
+    found &= look_up(library, "ggml_new_tensor_3d", table.new_tensor_3d);
+    found &= look_up(library, "ggml_rope_ext", table.rope_ext);
+    found &= look_up(library, "ggml_new_graph", table.new_graph);
+    found &= look_up(library, "ggml_build_forward_expand", table.build_forward_expand);
+    found &= look_up(library, "ggml_backend_dev_by_type", table.backend_dev_by_type);
+    found &= look_up(library, "ggml_backend_dev_init", table.backend_dev_init);
+    found &= look_up(library, "ggml_backend_graph_compute", table.backend_graph_compute);
+    found &= look_up(library, "ggml_backend_free", table.backend_free);
     if (library) dlclose(library);
     return found;
 }

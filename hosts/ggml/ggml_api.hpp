@@ -19,6 +19,18 @@ struct GgmlApi {
     decltype(&ggml_op_name) op_name = nullptr;
     decltype(&ggml_graph_n_nodes) graph_n_nodes = nullptr;
     decltype(&ggml_graph_node) graph_node = nullptr;
+    // For work that only the host's CPU backend knows how to do.
+    decltype(&ggml_init) init = nullptr;
+    decltype(&ggml_free) free = nullptr;
+    decltype(&ggml_new_tensor_1d) new_tensor_1d = nullptr;
+    decltype(&ggml_new_tensor_3d) new_tensor_3d = nullptr;
+    decltype(&ggml_rope_ext) rope_ext = nullptr;
+    decltype(&ggml_new_graph) new_graph = nullptr;
+    decltype(&ggml_build_forward_expand) build_forward_expand = nullptr;
+    decltype(&ggml_backend_dev_by_type) backend_dev_by_type = nullptr;
+    decltype(&ggml_backend_dev_init) backend_dev_init = nullptr;
+    decltype(&ggml_backend_graph_compute) backend_graph_compute = nullptr;
+    decltype(&ggml_backend_free) backend_free = nullptr;
     void (*log)(enum ggml_log_level level, const char* format, ...) = nullptr;
 };
 
@@ -28,6 +40,9 @@ const GgmlApi& ggml();
 // Looks the functions up, `caller` being an address inside the library that loads this backend. False if one is
 // missing; its name is then logged if a log was found.
 bool find_ggml(const void* caller);
+
+// The tensor that has the memory of a view, or the tensor itself.
+inline const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->view_src ? tensor->view_src : tensor; }
 
 // One line into ggml's log, "winnow: " before and a newline after it.
 void log_line(enum ggml_log_level level, const char* format, ...) __attribute__((format(printf, 2, 3)));

@@ -19,6 +19,7 @@ std::string to_json(const CacheFigures& figures) {
     number("streams", uint64_t(figures.streams));
     number("cells", uint64_t(figures.cells));
     number("tokens_seen", figures.tokens_seen);
+    number("restored", figures.restored);
     number("evictions", figures.evictions);
     number("missing", figures.missing);
     number("flushes", figures.flushes);

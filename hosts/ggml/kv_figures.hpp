@@ -14,6 +14,7 @@ struct CacheFigures {
     int64_t layers = 0, kv_heads = 0, streams = 0, cells = 0;
     // Over its life.
     uint64_t tokens_seen = 0; // of the stream's records, all streams together
+    uint64_t restored = 0;    // tokens of states that came back
     uint64_t evictions = 0, missing = 0, flushes = 0, steps = 0;
     uint64_t peak_bytes = 0;
     // When it held most.

@@ -32,6 +32,13 @@ MaskPlane::MaskPlane(const ggml_tensor* mask, int64_t plane)
     : data_(static_cast<const char*>(mask->data) + size_t(plane % mask->ne[3]) * mask->nb[3]), row_bytes_(mask->nb[1]),
       element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
 
+void MaskPlane::hide(char* begin, char* end) const {
+    if (element_bytes_ == 2)
+        std::fill(reinterpret_cast<uint16_t*>(begin), reinterpret_cast<uint16_t*>(end), f16_minus_infinity);
+    else
+        std::fill(reinterpret_cast<uint32_t*>(begin), reinterpret_cast<uint32_t*>(end), f32_minus_infinity);
+}
+
 StreamRecord::StreamRecord(int64_t cells, bool is_alone, int64_t sinks)
     : order_(size_t(cells), -1), is_anchored_(size_t(cells), false), group_(size_t(cells), -1), is_alone_(is_alone),
       sinks_(sinks) {}
@@ -96,9 +103,9 @@ void StreamRecord::find_unseen(std::span<const int32_t> cells, const MaskPlane& 
                  [&](int64_t cell) { return is_new || order_[size_t(cell)] > oldest; });
 }
 
-// Where a group's first token is overwritten, all of the group that no token of the batch sees: llama.cpp uses only
-// empty cells, and nobody keeps a sequence without its beginning.
-void StreamRecord::find_orphans(std::span<const int32_t> cells, const MaskPlane& mask,
+// Where a group's first token is overwritten, all of the group that no token of the batch sees (without a mask nobody
+// sees any): llama.cpp uses only empty cells, and nobody keeps a sequence without its beginning.
+void StreamRecord::find_orphans(std::span<const int32_t> cells, const MaskPlane* mask,
                                 std::vector<int64_t>& dead) const {
     const std::vector<bool> is_coming = flags_of(cells, order_.size());
     std::vector<int64_t> groups;
@@ -110,7 +117,8 @@ void StreamRecord::find_orphans(std::span<const int32_t> cells, const MaskPlane&
     for (size_t cell = 0; cell < order_.size(); ++cell) {
         if (is_coming[cell] || std::find(groups.begin(), groups.end(), group_[cell]) == groups.end()) continue;
         bool is_seen = false;
-        for (size_t row = 0; row < cells.size() && !is_seen; ++row) is_seen = mask.sees(int64_t(row), int64_t(cell));
+        for (size_t row = 0; mask && row < cells.size() && !is_seen; ++row)
+            is_seen = mask->sees(int64_t(row), int64_t(cell));
         if (!is_seen) dead.push_back(int64_t(cell));
     }
 }
@@ -146,15 +154,7 @@ std::vector<int64_t> StreamRecord::find_first_tokens(std::span<const int32_t> ce
     return found;
 }
 
-StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const MaskPlane& mask) {
-    std::vector<int64_t> dead;
-    // The columns reach over all cells that are in use.
-    for (int64_t cell = mask.columns(); cell < int64_t(order_.size()); ++cell)
-        if (order_[size_t(cell)] >= 0) dead.push_back(cell);
-    if (is_alone_)
-        find_unseen(cells, mask, dead);
-    else
-        find_orphans(cells, mask, dead);
+StreamRecord::Opening StreamRecord::bury(std::span<const int32_t> cells, std::vector<int64_t> dead) {
     for (const int32_t cell : cells)
         if (is_anchored_[size_t(cell)]) dead.push_back(cell); // whose next token is no first one
     for (const int64_t cell : dead) forget(cell);
@@ -167,6 +167,41 @@ StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const M
     } else {
         opening.dead = to_ranges(std::move(dead));
     }
+    return opening;
+}
+
+StreamRecord::Opening StreamRecord::restore(std::span<const int32_t> cells) {
+    std::vector<int64_t> dead;
+    if (is_alone_) { // what the stream held is replaced
+        for (size_t cell = 0; cell < order_.size(); ++cell)
+            if (order_[cell] >= 0) dead.push_back(int64_t(cell));
+    } else {
+        find_orphans(cells, nullptr, dead);
+    }
+    Opening opening = bury(cells, std::move(dead));
+    const int64_t first = next_;
+    append(cells);
+    tokens_seen_ -= int64_t(cells.size());
+    if (is_alone_) return opening;
+    for (size_t token = 0; token < cells.size(); ++token) {
+        group_[size_t(cells[token])] = first;
+        if (int64_t(token) >= sinks_ || first + int64_t(token) < sinks_) continue;
+        opening.anchors.push_back(cells[token]);
+        is_anchored_[size_t(cells[token])] = true;
+    }
+    return opening;
+}
+
+StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const MaskPlane& mask) {
+    std::vector<int64_t> dead;
+    // The columns reach over all cells that are in use.
+    for (int64_t cell = mask.columns(); cell < int64_t(order_.size()); ++cell)
+        if (order_[size_t(cell)] >= 0) dead.push_back(cell);
+    if (is_alone_)
+        find_unseen(cells, mask, dead);
+    else
+        find_orphans(cells, &mask, dead);
+    Opening opening = bury(cells, std::move(dead));
     if (is_alone_) {
         append(cells);
         return opening;

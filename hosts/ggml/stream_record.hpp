@@ -18,13 +18,18 @@ public:
     bool sees(int64_t row, int64_t cell) const {
         if (cell >= columns_) return false;
         const char* at = data_ + size_t(row) * row_bytes_ + size_t(cell) * element_bytes_;
-        if (element_bytes_ == 2) return *reinterpret_cast<const uint16_t*>(at) != 0xfc00; // f16's -infinity
-        return *reinterpret_cast<const uint32_t*>(at) != 0xff800000;
+        if (element_bytes_ == 2) return *reinterpret_cast<const uint16_t*>(at) != f16_minus_infinity;
+        return *reinterpret_cast<const uint32_t*>(at) != f32_minus_infinity;
     }
+    // Makes elements of a mask of this type such that nobody sees these cells.
+    void hide(char* begin, char* end) const;
     const char* row(int64_t row) const { return data_ + size_t(row) * row_bytes_; }
     size_t element_bytes() const { return element_bytes_; }
 
 private:
+    static constexpr uint16_t f16_minus_infinity = 0xfc00;
+    static constexpr uint32_t f32_minus_infinity = 0xff800000;
+
     const char* data_;
     size_t row_bytes_, element_bytes_;
     int64_t columns_;
@@ -49,6 +54,8 @@ public:
     Opening open(std::span<const int32_t> cells, const MaskPlane& mask);
     // Tokens that come without an attention.
     void append(std::span<const int32_t> cells);
+    // A state that comes back: one sequence, in the order of its cells. tokens_seen does not count it.
+    Opening restore(std::span<const int32_t> cells);
 
     void clear();
     void copy(const StreamRecord& from);                 // all but tokens_seen
@@ -60,7 +67,9 @@ public:
 private:
     void forget(int64_t cell);
     void find_unseen(std::span<const int32_t> cells, const MaskPlane& mask, std::vector<int64_t>& dead) const;
-    void find_orphans(std::span<const int32_t> cells, const MaskPlane& mask, std::vector<int64_t>& dead) const;
+    void find_orphans(std::span<const int32_t> cells, const MaskPlane* mask, std::vector<int64_t>& dead) const;
+    // What is told of the dead; where nobody is left, the stream begins anew.
+    Opening bury(std::span<const int32_t> cells, std::vector<int64_t> dead);
     void append_in_groups(std::span<const int32_t> cells, const MaskPlane& mask);
     std::vector<int64_t> find_first_tokens(std::span<const int32_t> cells, const MaskPlane& mask) const;
 

@@ -10,8 +10,6 @@ namespace winnow::ggml {
 
 namespace {
 
-const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->view_src ? tensor->view_src : tensor; }
-
 int64_t offset_in(const ggml_tensor* view, const ggml_tensor* root) {
     return static_cast<const char*>(view->data) - static_cast<const char*>(root->data);
 }
@@ -112,20 +110,23 @@ bool VirtualCache::open(Layer& layer, int64_t number) {
 void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t plane) {
     Stream& stream = streams_[size_t(number)];
     const MaskPlane view(mask, plane);
-    const StreamRecord::Opening opening = stream.record.open(cells, view);
-    for (const CellRange& range : opening.dead) {
-        expect(context_.api().cache_remove(cache_, number, range.begin, range.end));
-    }
-    if (!opening.anchors.empty() &&
-        context_.api().cache_anchor(cache_, number, opening.anchors.data(), opening.anchors.size()) != WINNOW_OK) {
-        log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be given up: %s", figures_.name.c_str(),
-                 context_.message());
-    }
+    carry_out(stream.record.open(cells, view), number);
     stream.sees_ahead = StreamRecord::sees_ahead(cells, view);
     stream.mask = nullptr;
     if (mask->ne[0] >= figures_.cells) return;
     stream.mask = mask->data;
     widen_mask(stream.wide_mask, mask, plane, int64_t(cells.size()));
+}
+
+void VirtualCache::carry_out(const StreamRecord::Opening& opening, int64_t stream) {
+    for (const CellRange& range : opening.dead) {
+        expect(context_.api().cache_remove(cache_, stream, range.begin, range.end));
+    }
+    if (!opening.anchors.empty() &&
+        context_.api().cache_anchor(cache_, stream, opening.anchors.data(), opening.anchors.size()) != WINNOW_OK) {
+        log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be given up: %s", figures_.name.c_str(),
+                 context_.message());
+    }
 }
 
 // Cells beyond the mask's columns are seen by nobody.
@@ -139,10 +140,7 @@ void VirtualCache::widen_mask(std::vector<char>& wide, const ggml_tensor* mask, 
         char* to = &wide[size_t(token) * row];
         const size_t known = size_t(view.columns()) * element;
         std::memcpy(to, view.row(token), known);
-        if (element == 2)
-            std::fill(reinterpret_cast<uint16_t*>(to + known), reinterpret_cast<uint16_t*>(to + row), uint16_t(0xfc00));
-        else
-            std::fill(reinterpret_cast<uint32_t*>(to + known), reinterpret_cast<uint32_t*>(to + row), 0xff800000u);
+        view.hide(to + known, to + row);
     }
 }
 
@@ -212,6 +210,7 @@ void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counter
         if (!layer.roots.v) v_skip_ = offset_in(node->src[2], k) / int64_t(k->nb[0]);
         create(sdpa.desc());
     }
+    settle();
     check(layer, node, sdpa.desc());
     if (layer.waits() && !layer.is_whole()) {
         throw std::runtime_error(std::string(node->name) + ": keys without values, or values without keys");

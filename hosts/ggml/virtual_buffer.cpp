@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string_view>
 #include <sys/mman.h>
@@ -36,9 +37,21 @@ struct Name {
     }
 };
 
+size_t offset_in(const ggml_tensor* root, const void* data) {
+    return size_t(static_cast<const char*>(data) - static_cast<const char*>(root->data));
+}
+
 size_t rounded(size_t size) { return (std::max<size_t>(size, 1) + page - 1) / page * page; }
 
-const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->view_src ? tensor->view_src : tensor; }
+// All that there are: memory that is copied may be another's.
+struct Living {
+    std::mutex mutex;
+    std::set<VirtualBuffer*> buffers;
+};
+Living& living() {
+    static Living all;
+    return all;
+}
 
 } // namespace
 
@@ -47,9 +60,15 @@ VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, std::string 
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("cannot reserve " + std::to_string(size) + " bytes");
     base_ = static_cast<char*>(memory);
+    const std::lock_guard lock(living().mutex);
+    living().buffers.insert(this);
 }
 
 VirtualBuffer::~VirtualBuffer() {
+    {
+        const std::lock_guard lock(living().mutex);
+        living().buffers.erase(this);
+    }
     try {
         if (context_) finish();
         winnow_stats stats = context_ ? context_->stats() : winnow_stats{};
@@ -152,43 +171,63 @@ void VirtualBuffer::clear(uint8_t value) {
 }
 
 void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset, size_t size) {
-    if (!has_root(root_of(tensor))) {
+    const ggml_tensor* root = root_of(tensor);
+    if (!has_root(root)) {
         std::memset(static_cast<char*>(tensor->data) + offset, value, size);
-    } else if (value != 0) { // with 0 llama.cpp wipes cells that it has given up
+    } else if (value == 0) { // llama.cpp wipes cells that it has given up
+        cache(root).wipe(root, offset_in(root, tensor->data) + offset, size);
+    } else {
         spoil(std::string(tensor->name) + " was filled with " + std::to_string(value) + ", which WINNOW_KV cannot do");
     }
 }
 
 void VirtualBuffer::read(const ggml_tensor* tensor, void* data, size_t offset, size_t size) {
-    if (!has_root(root_of(tensor))) {
+    const ggml_tensor* root = root_of(tensor);
+    if (!has_root(root)) {
         std::memcpy(data, static_cast<const char*>(tensor->data) + offset, size);
         return;
     }
-    std::memset(data, 0xff, size); // NaN in f16 and bf16
-    throw std::runtime_error(std::string(tensor->name) +
-                             " was read, as for saving a state; with WINNOW_KV there are only NaN to give");
+    std::memset(data, 0xff, size); // NaN in f16 and bf16, should it fail
+    cache(root).read(root, static_cast<char*>(data), offset_in(root, tensor->data) + offset, size);
 }
 
 void VirtualBuffer::write(const ggml_tensor* tensor, const void* data, size_t offset, size_t size) {
-    if (has_root(root_of(tensor)))
-        write_virtual(tensor, data, offset, size);
+    const ggml_tensor* root = root_of(tensor);
+    const bool is_virtual = has_root(root);
+    const size_t at = is_virtual ? offset_in(root, tensor->data) + offset : 0;
+    if (is_virtual && copies_stream(root, data, at, size)) return;
+    std::vector<char> copy; // of what is no memory
+    if (const std::optional<Source> source = source_of(data)) {
+        copy.resize(size);
+        source->buffer->read(source->root, copy.data(), source->offset, size);
+        data = copy.data();
+    }
+    if (is_virtual)
+        cache(root).write(root, static_cast<const char*>(data), at, size);
     else
         std::memcpy(static_cast<char*>(tensor->data) + offset, data, size);
 }
 
-void VirtualBuffer::write_virtual(const ggml_tensor* tensor, const void* data, size_t offset, size_t size) {
-    const ggml_tensor* root = root_of(tensor);
+// The virtual tensor, if any, in which an address lies.
+std::optional<VirtualBuffer::Source> VirtualBuffer::source_of(const void* data) {
+    const std::lock_guard lock(living().mutex);
+    for (VirtualBuffer* buffer : living().buffers) {
+        for (const ggml_tensor* root : buffer->roots_) {
+            const auto* begin = static_cast<const char*>(root->data);
+            if (data >= begin && data < begin + ggml().nbytes(root)) return Source{buffer, root, offset_in(root, data)};
+        }
+    }
+    return std::nullopt;
+}
+
+bool VirtualBuffer::copies_stream(const ggml_tensor* root, const void* data, size_t at, size_t size) {
     const auto* begin = static_cast<const char*>(root->data);
     const auto* from = static_cast<const char*>(data);
     const size_t stream = root->nb[2];
-    const size_t target = size_t(static_cast<const char*>(tensor->data) - begin) + offset;
     const bool is_own = from >= begin && from < begin + ggml().nbytes(root);
-    if (is_own && size == stream && target % stream == 0 && size_t(from - begin) % stream == 0) {
-        copy_stream(root, int64_t(size_t(from - begin) / stream), int64_t(target / stream));
-        return;
-    }
-    throw std::runtime_error(std::string(tensor->name) +
-                             " was written, as for restoring a state, which WINNOW_KV cannot do");
+    if (!is_own || size != stream || at % stream != 0 || size_t(from - begin) % stream != 0) return false;
+    copy_stream(root, int64_t(size_t(from - begin) / stream), int64_t(at / stream));
+    return true;
 }
 
 void VirtualBuffer::copy_stream(const ggml_tensor* root, int64_t from, int64_t to) {

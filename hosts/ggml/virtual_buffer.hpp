@@ -48,7 +48,13 @@ public:
 
 private:
     void group();
-    void write_virtual(const ggml_tensor* tensor, const void* data, size_t offset, size_t size);
+    struct Source {
+        VirtualBuffer* buffer;
+        const ggml_tensor* root;
+        size_t offset;
+    };
+    static std::optional<Source> source_of(const void* data);
+    bool copies_stream(const ggml_tensor* root, const void* data, size_t at, size_t size);
     void copy_stream(const ggml_tensor* root, int64_t from, int64_t to);
 
     const winnow_api& api_;

@@ -68,7 +68,7 @@ constexpr ggml_backend_buffer_i buffer_interface = {
 } // namespace
 
 VirtualBuffer* virtual_buffer_of(const ggml_tensor* tensor) {
-    const ggml_tensor* root = tensor->view_src ? tensor->view_src : tensor;
+    const ggml_tensor* root = root_of(tensor);
     if (!root->buffer || root->buffer->iface.free_buffer != free_buffer) return nullptr;
     VirtualBuffer& buffer = of(root->buffer);
     return buffer.has_root(root) ? &buffer : nullptr;

@@ -77,6 +77,7 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
             "; with WINNOW_KV, which says how keys and values are stored, expected f16 or bf16 (no "
             "-ctk and -ctv)");
     }
+    settle();
     Layer& layer = layers_[layer_of_.at(root)];
     std::optional<WaitingRows>& rows = root == layer.roots.k ? layer.k : layer.v;
     if (rows && layer.is_whole() && cache_) append_all(layer, counters);
@@ -107,6 +108,7 @@ void VirtualCache::forget_waiting() {
 
 void VirtualCache::clear() {
     forget_waiting();
+    states_.clear();
     if (!cache_) return;
     note_figures();
     expect(context_.api().cache_reset(cache_));
@@ -114,6 +116,7 @@ void VirtualCache::clear() {
 }
 
 void VirtualCache::copy_stream(int64_t from, int64_t to) {
+    settle();
     if (!cache_) return; // nothing to copy
     expect(context_.api().cache_copy(cache_, from, to));
     streams_[size_t(to)].record.copy(streams_[size_t(from)].record);
@@ -165,6 +168,7 @@ std::vector<std::string> VirtualCache::layer_names() const {
 
 std::optional<CacheFigures> VirtualCache::figures() {
     if (!cache_) return std::nullopt;
+    settle();
     note_figures();
     figures_.tokens_seen = 0;
     for (const Stream& stream : streams_) figures_.tokens_seen += uint64_t(stream.record.tokens_seen());

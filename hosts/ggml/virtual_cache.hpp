@@ -48,6 +48,16 @@ public:
     // After a failure.
     void forget_waiting();
 
+    // Bytes of a root as llama.cpp believes them to lie there: the row of a head that has no token in a cell is NaN.
+    void read(const ggml_tensor* root, char* data, size_t offset, size_t size);
+    // Rows of a state, which become tokens before the cache is used again. Where a head's row begins with NaN, it does
+    // not get the token.
+    void write(const ggml_tensor* root, const char* data, size_t offset, size_t size);
+    // Rows whose cells llama.cpp has given up.
+    void wipe(const ggml_tensor* root, size_t offset, size_t size);
+    // A ROPE in place over the keys, by which a context shifts.
+    void shift(const ggml_tensor* node);
+
     void clear();
     void copy_stream(int64_t from, int64_t to);
 
@@ -75,7 +85,23 @@ private:
         int64_t index, stream, tokens;
     };
 
+    // Rows of a root that were written, in this order; and a state, of each root.
+    struct Half {
+        std::vector<int32_t> cells;
+        std::vector<char> rows;
+    };
+    struct State {
+        int64_t stream;
+        std::map<const ggml_tensor*, Half> halves;
+    };
+
     void create(const winnow_sdpa_desc& sdpa);
+    void settle();
+    void restore(const State& state);
+    void carry_out(const StreamRecord::Opening& opening, int64_t stream);
+    std::vector<char> read_rows(const ggml_tensor* root, int64_t stream, int64_t first, int64_t count);
+    void rotate(const ggml_tensor* node, int64_t stream, std::vector<int32_t>& cells, const std::vector<int32_t>& turns,
+                int64_t skip);
     void check(const Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa) const;
     bool is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const;
     void append_all(Layer& layer, Counters& counters);
@@ -104,6 +130,8 @@ private:
     int64_t v_skip_ = 0; // where a head's values begin, in elements; with MLA in the keys
     std::vector<Stream> streams_;
     std::vector<std::vector<char>> staging_; // what running steps read
+    std::vector<State> states_;              // that are not settled
+    const ggml_tensor* last_written_ = nullptr;
     CacheFigures figures_;
     std::optional<AttentionProfile> profile_; // where the report is to have it
 };
