@@ -67,17 +67,18 @@ public:
         mask.nb[0] = 2;
         mask.nb[1] = size_t(columns) * 2;
         mask.nb[2] = mask.nb[3] = rows.size() * 2;
-        const StreamRecord::Opening opening = record_.open(its, MaskPlane(&mask, 0));
-        Answer answer;
-        for (const auto &range : opening.dead) {
-            answer.is_empty = answer.is_empty || (range.begin == 0 && range.end == cells);
-            for (int64_t cell = range.begin; cell < range.end; ++cell) {
-                if (before.count(int32_t(cell)) || removed_.count(cell)) answer.dead.insert(cell);
-            }
+        return answer_to(record_.open(its, MaskPlane(&mask, 0)), before);
+    }
+
+    // A state of one sequence, which has just been removed, comes back in these cells.
+    Answer restore(const std::vector<Token> &state) {
+        std::vector<int32_t> its;
+        const auto before = held_;
+        for (const Token &token : state) {
+            its.push_back(token.cell);
+            held_[token.cell] = {{token.sequence}, next_[token.sequence]++};
         }
-        answer.anchors.insert(opening.anchors.begin(), opening.anchors.end());
-        for (const int64_t cell : answer.dead) removed_.erase(cell);
-        return answer;
+        return answer_to(record_.restore(its), before);
     }
 
     // Positions of a sequence from `begin` on.
@@ -103,6 +104,20 @@ private:
         std::set<int> sequences;
         int64_t position;
     };
+
+    Answer answer_to(const StreamRecord::Opening &opening, const std::map<int32_t, Held> &before) {
+        Answer answer;
+        for (const auto &range : opening.dead) {
+            answer.is_empty = answer.is_empty || (range.begin == 0 && range.end == cells);
+            for (int64_t cell = range.begin; cell < range.end; ++cell) {
+                if (before.count(int32_t(cell)) || removed_.count(cell)) answer.dead.insert(cell);
+            }
+        }
+        answer.anchors.insert(opening.anchors.begin(), opening.anchors.end());
+        for (const int64_t cell : answer.dead) removed_.erase(cell);
+        return answer;
+    }
+
     StreamRecord record_;
     int64_t window_;
     std::map<int32_t, Held> held_;
@@ -186,6 +201,35 @@ void test_all_over() {
     expect(host.append(tokens(0, 4, 0)).is_empty, "a stream that is overwritten as a whole is not as new");
 }
 
+void test_restored_alone() {
+    Host host(true);
+    host.append(tokens(0, 10, 0));
+    host.remove(0, 0);
+    const auto answer = host.restore(tokens(2, 5, 0));
+    expect(answer.is_empty, "a state did not replace what the stream held");
+    expect(answer.anchors.empty(), "sinks of a stream were anchored, too");
+    expect_dead("the restored sequence goes on", host.append(tokens(7, 1, 0)), {});
+    host.remove(0, 4);
+    expect_dead("its tail goes", host.append(tokens(6, 1, 0)), {7});
+}
+
+void test_restored_shared() {
+    Host host(false);
+    host.append(tokens(0, 6, 0));
+    host.append(tokens(6, 6, 1));
+    host.remove(0, 0);
+    const auto answer = host.restore(tokens(0, 3, 0));
+    expect_dead("a state over the first's beginning", answer, range(3, 6));
+    expect(answer.anchors == range(0, 2), "anchored are" + to_string(answer.anchors) + ", expected 0 1");
+    expect_dead("the second is as it was", host.append(tokens(12, 1, 1)), {});
+    expect_dead("the restored one goes on", host.append(tokens(13, 1, 0)), {});
+    host.remove(0, 0);
+    std::set<int64_t> restored = range(1, 3);
+    restored.insert(13);
+    restored.insert(0); // its anchor is for another token
+    expect_dead("another prompt over the state's beginning", host.append(tokens(0, 1, 0)), restored);
+}
+
 } // namespace
 
 int main() {
@@ -194,5 +238,7 @@ int main() {
     test_columns();
     test_shared();
     test_all_over();
+    test_restored_alone();
+    test_restored_shared();
     return 0;
 }
