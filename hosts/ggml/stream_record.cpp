@@ -104,7 +104,7 @@ void StreamRecord::find_unseen(std::span<const int32_t> cells, const MaskPlane& 
 }
 
 // Where a group's first token is overwritten, all of the group that no token of the batch sees (without a mask nobody
-// sees any): llama.cpp uses only empty cells, and nobody keeps a sequence without its beginning.
+// sees any): without a window llama.cpp uses only empty cells, and nobody keeps a sequence without its beginning.
 void StreamRecord::find_orphans(std::span<const int32_t> cells, const MaskPlane* mask,
                                 std::vector<int64_t>& dead) const {
     const std::vector<bool> is_coming = flags_of(cells, order_.size());
@@ -143,6 +143,26 @@ void StreamRecord::append_in_groups(std::span<const int32_t> cells, const MaskPl
     for (size_t token = 0; token < cells.size(); ++token) group_[size_t(cells[token])] = groups[token];
 }
 
+// A token of the batch that sees only newer ones of its group: with a window the older ones are behind it. Otherwise
+// llama.cpp removes the end of a sequence, or all; a context shift that keeps no first token is taken for a window, so
+// that removed tokens stay until their cells are used again.
+bool StreamRecord::shows_window(std::span<const int32_t> cells, const MaskPlane& mask) const {
+    std::vector<int64_t> groups;
+    for (size_t token = cells.size(); token-- > 0;) {
+        const int64_t group = group_[size_t(cells[token])];
+        if (std::find(groups.begin(), groups.end(), group) != groups.end()) continue;
+        groups.push_back(group); // its newest token is enough
+        int64_t oldest_seen = next_, oldest = next_;
+        for (int64_t cell = 0; cell < std::min(mask.columns(), int64_t(order_.size())); ++cell) {
+            if (group_[size_t(cell)] != group) continue;
+            oldest = std::min(oldest, order_[size_t(cell)]);
+            if (mask.sees(int64_t(token), cell)) oldest_seen = std::min(oldest_seen, order_[size_t(cell)]);
+        }
+        if (oldest < oldest_seen) return true;
+    }
+    return false;
+}
+
 std::vector<int64_t> StreamRecord::find_first_tokens(std::span<const int32_t> cells, const MaskPlane& mask) const {
     std::vector<int64_t> found;
     for (size_t token = 0; token < cells.size(); ++token) {
@@ -175,7 +195,7 @@ StreamRecord::Opening StreamRecord::restore(std::span<const int32_t> cells) {
     if (is_alone_) { // what the stream held is replaced
         for (size_t cell = 0; cell < order_.size(); ++cell)
             if (order_[cell] >= 0) dead.push_back(int64_t(cell));
-    } else {
+    } else if (!has_window_) {
         find_orphans(cells, nullptr, dead);
     }
     Opening opening = bury(cells, std::move(dead));
@@ -199,7 +219,7 @@ StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const M
         if (order_[size_t(cell)] >= 0) dead.push_back(cell);
     if (is_alone_)
         find_unseen(cells, mask, dead);
-    else
+    else if (!has_window_)
         find_orphans(cells, &mask, dead);
     Opening opening = bury(cells, std::move(dead));
     if (is_alone_) {
@@ -208,6 +228,7 @@ StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const M
     }
     opening.anchors = find_first_tokens(cells, mask);
     append_in_groups(cells, mask);
+    has_window_ = has_window_ || shows_window(cells, mask);
     for (const int64_t cell : opening.anchors) is_anchored_[size_t(cell)] = true;
     return opening;
 }

@@ -42,8 +42,8 @@ struct CellRange {
 class StreamRecord {
 public:
     // is_alone: the stream has one sequence, so that a cell that its newest tokens do not see is dead. Otherwise it may
-    // be another sequence's; but where a first token is overwritten, those that came after it are dead. sinks: how many
-    // first tokens of a sequence are to stay.
+    // be another sequence's; but where a first token is overwritten, those that came after it are dead, unless tokens
+    // were seen to leave a window. sinks: how many first tokens of a sequence are to stay.
     StreamRecord(int64_t cells, bool is_alone, int64_t sinks);
 
     // What has to happen before the tokens of these cells are appended.
@@ -70,6 +70,7 @@ private:
     void find_orphans(std::span<const int32_t> cells, const MaskPlane* mask, std::vector<int64_t>& dead) const;
     // What is told of the dead; where nobody is left, the stream begins anew.
     Opening bury(std::span<const int32_t> cells, std::vector<int64_t> dead);
+    bool shows_window(std::span<const int32_t> cells, const MaskPlane& mask) const;
     void append_in_groups(std::span<const int32_t> cells, const MaskPlane& mask);
     std::vector<int64_t> find_first_tokens(std::span<const int32_t> cells, const MaskPlane& mask) const;
 
@@ -79,6 +80,7 @@ private:
     // from which they all descend; -1 where that is not known.
     std::vector<int64_t> group_;
     bool is_alone_;
+    bool has_window_ = false; // of what the masks show so far
     int64_t sinks_;
     int64_t next_ = 0; // tokens since the stream was empty
     int64_t held_ = 0; // cells with a token

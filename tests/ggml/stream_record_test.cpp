@@ -194,6 +194,15 @@ void test_shared() {
     expect(third.anchors == range(6, 8), "the new beginning is not anchored");
 }
 
+// Cells that left a window are used again, by whomever: of a sequence without its beginning the rest stays.
+void test_shared_window() {
+    Host host(false, 4);
+    host.append(tokens(0, 6, 0));
+    host.append(tokens(6, 3, 1));
+    expect_dead("a beginning that left its window", host.append(tokens(0, 1, 1)), {});
+    expect_dead("the sequence without its beginning goes on", host.append(tokens(9, 1, 0)), {});
+}
+
 void test_all_over() {
     Host host(false);
     host.append(tokens(0, 4, 0));
@@ -237,6 +246,7 @@ int main() {
     test_window();
     test_columns();
     test_shared();
+    test_shared_window();
     test_all_over();
     test_restored_alone();
     test_restored_shared();

@@ -1,6 +1,6 @@
 """llama-server with WINNOW_KV and two slots, each with a stream of its own and both among the cells of one: talks that
 go on from what is cached, and one that goes back. Without a budget the answers are those of the cache in place; within
-one there are answers, and the budget is kept.
+one there are answers, and the budget is kept. With windows cells of one talk are used by the other.
 """
 
 from pathlib import Path
@@ -16,11 +16,13 @@ PROMPT = 200  # characters
 TURN = 60
 TOKENS = 24
 SHARE = 8
+WINDOWS = ("windows",)  # families that cannot go back behind a window
 WAYS = {"streams": "--no-kv-unified", "unified": "--kv-unified"}
 
 
-def talk(server, text):
+def talk(server, options):
     """All answers, in the order of the requests; fails where a prefix was not taken from the cache."""
+    text = options.prose
     parts = [text[PROMPT * i:PROMPT * (i + 1)] for i in range(2 * SLOTS)]
     opening, more = parts[:SLOTS], parts[SLOTS:]
     first = server.complete_together(opening, TOKENS)
@@ -29,7 +31,8 @@ def talk(server, text):
     for answer in second:
         expect_reuse(answer, PROMPT // 2)  # most characters are a token
     back = server.complete(0, opening[0][:PROMPT // 2] + more[0], TOKENS)
-    expect_reuse(back, PROMPT // 4)
+    if options.family not in WINDOWS:
+        expect_reuse(back, PROMPT // 4)
     return [answer["content"] for answer in [*first, *second, back]]
 
 
@@ -43,7 +46,7 @@ def serve(host, options, way, kv):
     arguments = ["-m", options.model, "-c", CELLS, "-np", SLOTS, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0,
                  WAYS[way]]
     with Server(host, kv, *arguments) as server:
-        answers = talk(server, options.prose)
+        answers = talk(server, options)
     return answers, server.report
 
 
@@ -51,28 +54,30 @@ def compare(host, options, way):
     expected, report = serve(host, options, way, None)
     expect(report is not None and report["caches"] == [], "the cache in place was not the plugin's")
     answers, report = serve(host, options, way, "none:k=f16,v=f16")
-    cache = llama_cpp.virtual_cache(report)
-    print(f"{way}: {cache['streams']} streams of {cache['cells']} cells, {cache['tokens_seen']} tokens seen: {answers}")
-    expect(cache["streams"] == (SLOTS if way == "streams" else 1), f"the cache has {cache['streams']} streams")
-    expect(cache["streams"] * cache["cells"] == CELLS, f"the cache has {cache['cells']} cells in a stream")
+    print(f"{way}: {answers}")
+    for cache in llama_cpp.virtual_caches(report):
+        print(f"    {cache['streams']} streams of {cache['cells']} cells, {cache['tokens_seen']} tokens seen")
+        expect(cache["streams"] == (SLOTS if way == "streams" else 1), f"the cache has {cache['streams']} streams")
     expect(answers == expected, f"{way}: the answers differ\nin place: {expected}\nvirtual:  {answers}")
 
 
 def keep_budget(host, options, way, kv):
     answers, report = serve(host, options, way, kv)
-    cache = llama_cpp.virtual_cache(report)
-    print(f"{way}, {kv}: at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head, "
-          f"{cache['evictions']} evictions: {answers}")
-    llama_cpp.expect_budget(cache, cache["cells"] // SHARE)
+    print(f"{way}, {kv}: {answers}")
+    for cache in llama_cpp.virtual_caches(report):
+        print(f"    at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head of {cache['cells']} "
+              f"cells, {cache['evictions']} evictions")
+        llama_cpp.expect_budget(cache, cache["cells"] // SHARE)
     expect(all(len(answer) >= TOKENS for answer in answers), f"an answer is too short: {answers}")
 
 
 def test():
     parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--family", choices=random_models.FAMILIES, required=True)
     parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
     host = llama_cpp.Host(options)
-    options.model = random_models.make("plain", options.work)
+    options.model = random_models.make(options.family, options.work)
     options.prose = options.text.read_text(encoding="utf-8")
     for way in WAYS:
         compare(host, options, way)
