@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "backend.hpp"
@@ -13,6 +14,7 @@
 #include "ggml_api.hpp"
 #include "kv_config.hpp"
 #include "threads.hpp"
+#include "virtual_buffer.hpp"
 
 namespace winnow::ggml {
 
@@ -26,16 +28,29 @@ ggml_backend_dev_t get_device(ggml_backend_reg_t, size_t index) {
     return index == 0 ? &registration()->device : nullptr;
 }
 
-// Under the name "winnow_ggml_report": the counts of all backend instances that were freed so far, as JSON. Writes at
-// most size bytes, zero terminated, and returns the length of the whole text.
-size_t write_report(char* text, size_t size) {
-    const std::string json = registration()->report.json();
+// At most size bytes of a text, zero terminated; returns the length of the whole.
+size_t copy_text(const std::string& from, char* text, size_t size) {
     if (text && size > 0) {
-        const size_t length = std::min(size - 1, json.size());
-        std::memcpy(text, json.data(), length);
+        const size_t length = std::min(size - 1, from.size());
+        std::memcpy(text, from.data(), length);
         text[length] = 0;
     }
-    return json.size();
+    return from.size();
+}
+
+// Under the name "winnow_ggml_report": the counts of all backend instances that were freed so far, as JSON. Writes at
+// most size bytes, zero terminated, and returns the length of the whole text.
+size_t write_report(char* text, size_t size) { return copy_text(registration()->report.json(), text, size); }
+
+// Under the name "winnow_ggml_caches": what the virtual caches hold that there are now, as a JSON array of objects as
+// the report's. Not while a graph is computed. Likewise; 0 where it fails, and the reason is in the log.
+size_t write_caches(char* text, size_t size) {
+    try {
+        return copy_text(VirtualBuffer::living_caches(), text, size);
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+        return 0;
+    }
 }
 
 // Under the name "winnow_ggml_set_kv": the configuration of the caches that are made from now on, as WINNOW_KV; "" or
@@ -55,6 +70,7 @@ void* get_proc_address(ggml_backend_reg_t, const char* name) {
     if (wanted == "ggml_backend_set_n_threads") return reinterpret_cast<void*>(set_n_threads);
     if (wanted == "ggml_backend_set_abort_callback") return reinterpret_cast<void*>(set_abort_callback);
     if (wanted == "winnow_ggml_report") return reinterpret_cast<void*>(write_report);
+    if (wanted == "winnow_ggml_caches") return reinterpret_cast<void*>(write_caches);
     if (wanted == "winnow_ggml_set_kv") return reinterpret_cast<void*>(set_kv);
     return nullptr;
 }

@@ -1,9 +1,12 @@
 // Checking the string before a model is known: against a cache of a shape that every policy and format takes.
 #include "kv_config.hpp"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 
 #include "ggml_api.hpp"
 #include "profile_file.hpp"
@@ -40,6 +43,8 @@ void read_kv_config(const Plugin& plugin) {
     if (!config || !*config) return;
     try {
         set_kv_config(plugin, config);
+        const char* windows = std::getenv("WINNOW_KV_SWA");
+        if (windows && *windows) check(plugin, windows);
     } catch (const std::runtime_error& error) {
         refusal = "WINNOW_KV=" + std::string(config) + ": " + error.what();
         log_line(GGML_LOG_LEVEL_ERROR, "%s", refusal.c_str());
@@ -57,6 +62,24 @@ std::string kv_config() {
     const std::lock_guard lock(mutex);
     if (!refusal.empty()) throw std::runtime_error(refusal);
     return current;
+}
+
+std::string window_config(const std::string& config) {
+    const char* own = std::getenv("WINNOW_KV_SWA");
+    if (own && *own) return own;
+    static constexpr std::string_view kept[] = {"k", "v", "k_norm", "v_norm", "sink", "ring", "cadence", "center"};
+    const std::string policy = config.substr(0, config.find(':'));
+    std::string formats = policy == "winnow" ? "winnow" : "none"; // without a budget winnow keeps all
+    char separator = ':';
+    for (size_t begin = policy.size(); begin < config.size();) {
+        const size_t end = std::min(config.find(',', begin + 1), config.size());
+        const std::string pair = config.substr(begin + 1, end - begin - 1);
+        begin = end;
+        if (std::find(std::begin(kept), std::end(kept), pair.substr(0, pair.find('='))) == std::end(kept)) continue;
+        formats += separator + pair;
+        separator = ',';
+    }
+    return formats;
 }
 
 bool has_kv_config() {

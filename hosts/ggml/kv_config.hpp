@@ -19,4 +19,8 @@ void set_kv_config(const Plugin& plugin, const std::string& config);
 std::string kv_config();
 bool has_kv_config();
 
+// For the cache of a model's layers with sliding windows, which holds no more than those need: WINNOW_KV_SWA, or else
+// the formats of `config` alone, with which nobody is given up.
+std::string window_config(const std::string& config);
+
 } // namespace winnow::ggml

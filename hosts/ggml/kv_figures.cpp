@@ -2,6 +2,7 @@
 #include "kv_figures.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "json.hpp"
@@ -20,6 +21,8 @@ std::string to_json(const CacheFigures& figures) {
     number("cells", uint64_t(figures.cells));
     number("tokens_seen", figures.tokens_seen);
     number("restored", figures.restored);
+    number("reused", figures.reused);
+    number("reused_held", uint64_t(std::llround(figures.reused_held)));
     number("evictions", figures.evictions);
     number("missing", figures.missing);
     number("flushes", figures.flushes);
@@ -64,7 +67,14 @@ std::string to_text(const CacheFigures& figures) {
                   live.empty() ? 0.0 : per_head(*std::max_element(live.begin(), live.end())),
                   double(figures.bytes) / (1 << 20), double(figures.full_bytes) / (1 << 20),
                   double(figures.evictions) / double(std::max<uint64_t>(heads, 1)));
-    return text;
+    std::string line = text;
+    if (figures.reused > 0) {
+        std::snprintf(text, sizeof text, "; of %llu tokens of reused prefixes it still held %.1f %%",
+                      static_cast<unsigned long long>(figures.reused),
+                      100 * figures.reused_held / double(figures.reused));
+        line += text;
+    }
+    return line;
 }
 
 } // namespace winnow::ggml

@@ -15,6 +15,8 @@ struct CacheFigures {
     // Over its life.
     uint64_t tokens_seen = 0; // of the stream's records, all streams together
     uint64_t restored = 0;    // tokens of states that came back
+    uint64_t reused = 0;      // tokens of prefixes that prompts went on from after another end was cut off
+    double reused_held = 0;   // how many of those a head still held, on average
     uint64_t evictions = 0, missing = 0, flushes = 0, steps = 0;
     uint64_t peak_bytes = 0;
     // When it held most.

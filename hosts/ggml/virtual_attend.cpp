@@ -10,6 +10,8 @@ namespace winnow::ggml {
 
 namespace {
 
+constexpr int64_t least_taken_back = 32; // tokens; fewer are drafts that were refused
+
 int64_t offset_in(const ggml_tensor* view, const ggml_tensor* root) {
     return static_cast<const char*>(view->data) - static_cast<const char*>(root->data);
 }
@@ -110,12 +112,41 @@ bool VirtualCache::open(Layer& layer, int64_t number) {
 void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t plane) {
     Stream& stream = streams_[size_t(number)];
     const MaskPlane view(mask, plane);
-    carry_out(stream.record.open(cells, view), number);
+    const StreamRecord::Opening opening = stream.record.open(cells, view);
+    carry_out(opening, number);
+    int64_t taken_back = 0;
+    for (const CellRange& range : opening.dead) taken_back += range.end - range.begin;
+    if (taken_back >= least_taken_back) note_reuse(number, cells, view);
     stream.sees_ahead = StreamRecord::sees_ahead(cells, view);
     stream.mask = nullptr;
     if (mask->ne[0] >= figures_.cells) return;
     stream.mask = mask->data;
     widen_mask(stream.wide_mask, mask, plane, int64_t(cells.size()));
+}
+
+// A prompt that goes on from a prefix, behind which another end was cut off: what the prefix's tokens were given up for
+// may be gone. Counts what of it is still held.
+void VirtualCache::note_reuse(int64_t number, std::span<const int32_t> cells, const MaskPlane& mask) {
+    std::vector<bool> is_prefix(size_t(figures_.cells), false);
+    uint64_t tokens = 0;
+    for (int64_t cell = 0; cell < mask.columns() && cell < figures_.cells; ++cell) {
+        const bool is_own = std::find(cells.begin(), cells.end(), int32_t(cell)) != cells.end();
+        if (is_own || !mask.sees(0, cell)) continue;
+        is_prefix[size_t(cell)] = true;
+        ++tokens;
+    }
+    if (tokens == 0) return;
+    uint64_t held = 0;
+    std::vector<int32_t> its(size_t(figures_.cells));
+    for (int64_t layer = 0; layer < figures_.layers; ++layer) {
+        for (int64_t head = 0; head < figures_.kv_heads; ++head) {
+            uint64_t count = 0;
+            expect(context_.api().cache_positions(cache_, number, layer, head, its.data(), its.size(), &count));
+            for (uint64_t i = 0; i < count; ++i) held += is_prefix[size_t(its[i])];
+        }
+    }
+    figures_.reused += tokens;
+    figures_.reused_held += double(held) / double(figures_.layers * figures_.kv_heads);
 }
 
 void VirtualCache::carry_out(const StreamRecord::Opening& opening, int64_t stream) {

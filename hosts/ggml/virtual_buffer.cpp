@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "ggml_api.hpp"
+#include "kv_config.hpp"
 
 namespace winnow::ggml {
 
@@ -62,6 +63,19 @@ VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, std::string 
     base_ = static_cast<char*>(memory);
     const std::lock_guard lock(living().mutex);
     living().buffers.insert(this);
+}
+
+std::string VirtualBuffer::living_caches() {
+    const std::lock_guard lock(living().mutex);
+    std::string out = "[";
+    for (const VirtualBuffer* buffer : living().buffers) {
+        for (const auto& cache : buffer->caches_) {
+            if (const std::optional<CacheFigures> figures = cache->figures()) {
+                out += (out.size() > 1 ? ",\n" : "\n") + to_json(*figures);
+            }
+        }
+    }
+    return out + "]";
 }
 
 VirtualBuffer::~VirtualBuffer() {
@@ -117,7 +131,31 @@ void VirtualBuffer::group() {
         const ggml_tensor* k = layer.k;
         shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
     }
-    for (const auto& [shape, its] : shapes) caches_.push_back(std::make_unique<VirtualCache>(context(), config_, its));
+    const std::string config = has_windows() ? window_config(config_) : config_;
+    for (const auto& [shape, its] : shapes) caches_.push_back(std::make_unique<VirtualCache>(context(), config, its));
+}
+
+std::set<int64_t> VirtualBuffer::layers() const {
+    std::set<int64_t> numbers;
+    for (const ggml_tensor* root : roots_) numbers.insert(Name(root->name).layer);
+    return numbers;
+}
+
+// Where llama.cpp keeps layers with windows apart, it makes two caches, which have all layers of the model together;
+// that of the windows is the smaller one.
+bool VirtualBuffer::has_windows() const {
+    if (roots_.empty()) return false;
+    const std::set<int64_t> own = layers();
+    const std::lock_guard lock(living().mutex);
+    return std::any_of(living().buffers.begin(), living().buffers.end(), [&](const VirtualBuffer* other) {
+        if (other == this || other->roots_.empty()) return false;
+        std::set<int64_t> all = other->layers();
+        const size_t others = all.size();
+        all.insert(own.begin(), own.end());
+        const bool is_other_part =
+            all.size() == own.size() + others && *all.begin() == 0 && *all.rbegin() + 1 == int64_t(all.size());
+        return is_other_part && (*roots_.begin())->ne[1] < (*other->roots_.begin())->ne[1];
+    });
 }
 
 Context& VirtualBuffer::context() {

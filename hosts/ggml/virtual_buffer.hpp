@@ -46,8 +46,13 @@ public:
 
     Context& context();
 
+    // What all caches hold that there are now: a JSON array of the report's objects.
+    static std::string living_caches();
+
 private:
     void group();
+    std::set<int64_t> layers() const;
+    bool has_windows() const;
     struct Source {
         VirtualBuffer* buffer;
         const ggml_tensor* root;

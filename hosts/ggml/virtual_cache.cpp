@@ -110,7 +110,7 @@ void VirtualCache::clear() {
     forget_waiting();
     states_.clear();
     if (!cache_) return;
-    note_figures();
+    figures_ = present(figures_);
     expect(context_.api().cache_reset(cache_));
     for (Stream& stream : streams_) stream.record.clear();
 }
@@ -123,41 +123,42 @@ void VirtualCache::copy_stream(int64_t from, int64_t to) {
 }
 
 // Adds what the cache did since it was made or reset, and keeps what it holds where that is the most so far.
-void VirtualCache::note_figures() {
+CacheFigures VirtualCache::present(CacheFigures figures) {
     winnow_cache_stats now{};
     now.struct_size = sizeof now;
     expect(context_.api().cache_stats(cache_, &now));
-    figures_.evictions += now.evictions;
-    figures_.missing += now.missing;
-    figures_.flushes += now.flushes;
-    figures_.steps += now.steps;
-    figures_.peak_bytes = std::max(figures_.peak_bytes, now.peak_bytes);
+    figures.evictions += now.evictions;
+    figures.missing += now.missing;
+    figures.flushes += now.flushes;
+    figures.steps += now.steps;
+    figures.peak_bytes = std::max(figures.peak_bytes, now.peak_bytes);
     if (profile_) profile_->end_sequences();
     if (now.live_slots > 0 && reports("held")) {
-        figures_.held = held_cells(context_, cache_, {figures_.streams, figures_.layers, figures_.kv_heads});
+        figures.held = held_cells(context_, cache_, {figures.streams, figures.layers, figures.kv_heads});
     }
-    if (now.live_slots < figures_.live_slots || now.live_slots == 0) return;
-    figures_.live_slots = now.live_slots;
-    figures_.tokens = now.tokens;
-    figures_.bytes = now.bytes;
-    figures_.original_bytes = now.original_bytes;
-    figures_.budget_bytes = now.budget_bytes;
-    figures_.k_bytes = now.k_bytes;
-    figures_.v_bytes = now.v_bytes;
-    figures_.dense_bytes = now.dense_k_bytes + now.dense_v_bytes;
-    figures_.slot_map_bytes = now.slot_map_bytes;
-    figures_.importance_bytes = now.importance_bytes;
-    figures_.state_bytes = now.state_bytes;
-    figures_.live_of_layers.assign(layers_.size(), 0);
-    for (int64_t layer = 0; layer < figures_.layers; ++layer) {
-        for (int64_t stream = 0; stream < figures_.streams; ++stream) {
-            for (int64_t head = 0; head < figures_.kv_heads; ++head) {
+    if (now.live_slots < figures.live_slots || now.live_slots == 0) return figures;
+    figures.live_slots = now.live_slots;
+    figures.tokens = now.tokens;
+    figures.bytes = now.bytes;
+    figures.original_bytes = now.original_bytes;
+    figures.budget_bytes = now.budget_bytes;
+    figures.k_bytes = now.k_bytes;
+    figures.v_bytes = now.v_bytes;
+    figures.dense_bytes = now.dense_k_bytes + now.dense_v_bytes;
+    figures.slot_map_bytes = now.slot_map_bytes;
+    figures.importance_bytes = now.importance_bytes;
+    figures.state_bytes = now.state_bytes;
+    figures.live_of_layers.assign(layers_.size(), 0);
+    for (int64_t layer = 0; layer < figures.layers; ++layer) {
+        for (int64_t stream = 0; stream < figures.streams; ++stream) {
+            for (int64_t head = 0; head < figures.kv_heads; ++head) {
                 uint64_t count = 0;
                 expect(context_.api().cache_positions(cache_, stream, layer, head, nullptr, 0, &count));
-                figures_.live_of_layers[size_t(layer)] += count;
+                figures.live_of_layers[size_t(layer)] += count;
             }
         }
     }
+    return figures;
 }
 
 std::vector<std::string> VirtualCache::layer_names() const {
@@ -169,15 +170,15 @@ std::vector<std::string> VirtualCache::layer_names() const {
 std::optional<CacheFigures> VirtualCache::figures() {
     if (!cache_) return std::nullopt;
     settle();
-    note_figures();
-    figures_.tokens_seen = 0;
-    for (const Stream& stream : streams_) figures_.tokens_seen += uint64_t(stream.record.tokens_seen());
-    figures_.full_bytes = 0;
+    CacheFigures figures = present(figures_);
+    figures.tokens_seen = 0;
+    for (const Stream& stream : streams_) figures.tokens_seen += uint64_t(stream.record.tokens_seen());
+    figures.full_bytes = 0;
     for (const Layer& layer : layers_) {
-        figures_.full_bytes += ggml().nbytes(layer.roots.k) + (layer.roots.v ? ggml().nbytes(layer.roots.v) : 0);
+        figures.full_bytes += ggml().nbytes(layer.roots.k) + (layer.roots.v ? ggml().nbytes(layer.roots.v) : 0);
     }
-    if (profile_) figures_.profile = profile_->json(layer_names());
-    return figures_;
+    if (profile_) figures.profile = profile_->json(layer_names());
+    return figures;
 }
 
 } // namespace winnow::ggml

@@ -112,7 +112,8 @@ private:
     void finish_rows(Layer& layer, Counters& counters);
     int64_t number_of(const Layer& layer) const { return &layer - layers_.data(); }
     void expect(int32_t status) const;
-    void note_figures();
+    CacheFigures present(CacheFigures figures);
+    void note_reuse(int64_t number, std::span<const int32_t> cells, const MaskPlane& mask);
     std::vector<std::string> layer_names() const;
 
     // Rows of a layer as a step takes them, and what it points to.

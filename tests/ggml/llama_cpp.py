@@ -125,6 +125,16 @@ def expect_budget(cache, tokens):
     expect(cache["evictions"] > 0, f"nothing was given up: {cache}")
 
 
+def expect_shares(caches, share):
+    """Each keeps to its share; but the smaller of two caches, that of sliding windows, gives nobody up."""
+    largest = max(cache["cells"] for cache in caches)
+    for cache in caches:
+        if cache["cells"] == largest:
+            expect_budget(cache, cache["cells"] // share)
+        else:
+            expect("budget" not in cache["config"] and cache["evictions"] == 0, f"windows have a budget: {cache}")
+
+
 def main(test):
     """Runs a test function: its failures become one line and a status."""
     try:

@@ -1,4 +1,5 @@
-"""A Python program over llama-cpp-python, with two models at once: prints a line of JSON with what they write.
+"""A Python program over llama-cpp-python, with two models at once: prints a line of JSON with what they write and what
+their caches hold.
 
     python_host.py <library of the backend> <text> (<model> <string for WINNOW_KV, or "">)...
 
@@ -34,6 +35,15 @@ def set_kv(backend, kv):
         sys.exit(f"{kv}: {message.value.decode()}")
 
 
+def live_caches(backend):
+    """What the virtual caches hold that there are now."""
+    address = ggml.ggml_backend_reg_get_proc_address(backend, b"winnow_ggml_caches")
+    function = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)(address)
+    text = ctypes.create_string_buffer(function(None, 0) + 1)
+    function(text, len(text))
+    return json.loads(text.value)
+
+
 def main(library, text, *pairs):
     backend = ggml.ggml_backend_load(library.encode())
     if not backend:
@@ -50,9 +60,12 @@ def main(library, text, *pairs):
             answer = model(prompt, max_tokens=TOKENS, temperature=0.0)
             answers.append(answer["choices"][0]["text"])
         prompt += prose[PROMPT + turn * MORE:PROMPT + (turn + 1) * MORE]
+    live = live_caches(backend)
     for model in models:
         model.close()
-    print(json.dumps(answers))
+    if live_caches(backend):
+        sys.exit(f"caches without a context: {live_caches(backend)}")
+    print(json.dumps({"answers": answers, "live": live}))
 
 
 main(*sys.argv[1:])

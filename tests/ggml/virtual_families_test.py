@@ -69,8 +69,9 @@ def compare(options, what, run):
 
 def keep_budget(host, options, kv):
     text, report = generate(host, options, kv)
-    for cache in caches_of(options, report):
-        llama_cpp.expect_budget(cache, cache["cells"] // SHARE)
+    caches = caches_of(options, report)
+    llama_cpp.expect_shares(caches, SHARE)
+    for cache in caches:
         print(f"{kv}: {cache['name']}, at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head "
               f"of {cache['cells']} cells, {cache['evictions']} evictions")
     print(text)

@@ -13,12 +13,19 @@ BUDGETS = (("window:budget=64,k=f16,v=f16", 64), ("winnow:budget=96", 96))
 
 
 def run(host, options, strings):
-    """(texts, report)"""
+    """(texts, report); checks what the caches told of themselves while there were contexts."""
     pairs = [part for pair in zip(options.models, strings) for part in pair]
     out, _, report = host.run(options.python, "-P", Path(__file__).parent / "python_host.py", host.plugin, options.text,
                               *pairs, winnow=True, environment={"LLAMA_CPP_LIB_PATH": str(host.programs)})
     print(f"{strings}: {out.strip()}")
-    return json.loads(out), report
+    found = json.loads(out)
+    wanted = len(report["caches"]) if report else 0
+    expect(len(found["live"]) == wanted, f"expected {wanted} caches while there were contexts: {found['live']}")
+    by_config = {cache["config"]: cache for cache in report["caches"]}
+    for live in found["live"]:
+        last = by_config[live["config"]]
+        expect(0 < live["steps"] <= last["steps"], f"a cache had done {live}, and at the end {last}")
+    return found["answers"], report
 
 
 def test():
