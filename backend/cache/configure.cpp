@@ -16,8 +16,8 @@ void expect_same(const char* what, const std::string& now, const std::string& th
 
 void check(const CacheState& cache, const Geometry& to) {
     const Geometry& from = *cache.geometry;
-    expect_same("k", format_name(from.config().k()), format_name(to.config().k()));
-    expect_same("v", format_name(from.config().v()), format_name(to.config().v()));
+    expect_same("k", format_name(from.k()), format_name(to.k()));
+    expect_same("v", format_name(from.v()), format_name(to.v()));
     expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
     expect_same("ring", std::to_string(from.ring()), std::to_string(to.ring()));
     expect_same("center", from.config().word("center"), to.config().word("center"));

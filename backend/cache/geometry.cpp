@@ -27,7 +27,8 @@ int64_t chunks_for(int64_t slots) {
 
 Geometry::Geometry(const CacheRequest& request, const Config& config)
     : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
-      plan_(cache::plan(config, request_.shape, request.profile)) {
+      plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
+      k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
     if (config_.center() && ring() == 0)
         refuse(std::string(config_.policy().name) + ": center=on takes its means from a ring, and this cache has none");
     state_ = state_layout(config_, shape(), ring(), keeps_importance());

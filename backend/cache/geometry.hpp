@@ -21,6 +21,11 @@ public:
     const Shape& shape() const { return request_.shape; }
     const Config& config() const { return config_; }
     const Plan& plan() const { return plan_; }
+    // As the configuration has them; reading it takes longer than a step may.
+    Type k() const { return k_; }
+    Type v() const { return v_; }
+    Norm k_norm() const { return k_norm_; }
+    Norm v_norm() const { return v_norm_; }
     bool has_cells() const { return request_.cells > 0; }
     bool keeps_importance() const { return plan_.bytes.importance > 0; }
     int64_t sink() const { return plan_.sink; }
@@ -62,6 +67,8 @@ private:
     std::unique_ptr<Policy> policy_;
     Plan plan_;
     StateLayout state_;
+    Type k_, v_;
+    Norm k_norm_, v_norm_;
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;
 };

@@ -5,11 +5,11 @@ namespace winnow::cache {
 namespace {
 
 Type k_type(const Geometry& geometry, Part part) {
-    return part == Part::body ? geometry.config().k() : dense_format(geometry.config().k());
+    return part == Part::body ? geometry.k() : dense_format(geometry.k());
 }
 
 Type v_type(const Geometry& geometry, Part part) {
-    return part == Part::body ? geometry.config().v() : dense_format(geometry.config().v());
+    return part == Part::body ? geometry.v() : dense_format(geometry.v());
 }
 
 // [1, heads, slots, size] of memory with `capacity` slots for each head.

@@ -11,11 +11,10 @@ uint64_t unsigned_of(int64_t value) { return static_cast<uint64_t>(value); }
 // Adds the bytes of a layer with so many slots.
 void add_layer(const Geometry& geometry, int64_t dense, int64_t body, winnow_cache_stats& out) {
     const Shape& shape = geometry.shape();
-    const Config& config = geometry.config();
-    out.k_bytes += geometry.row_bytes_of(config.k(), shape.head_size, body);
-    out.v_bytes += geometry.row_bytes_of(config.v(), shape.v_head_size, body);
-    out.dense_k_bytes += geometry.row_bytes_of(dense_format(config.k()), shape.head_size, dense);
-    out.dense_v_bytes += geometry.row_bytes_of(dense_format(config.v()), shape.v_head_size, dense);
+    out.k_bytes += geometry.row_bytes_of(geometry.k(), shape.head_size, body);
+    out.v_bytes += geometry.row_bytes_of(geometry.v(), shape.v_head_size, body);
+    out.dense_k_bytes += geometry.row_bytes_of(dense_format(geometry.k()), shape.head_size, dense);
+    out.dense_v_bytes += geometry.row_bytes_of(dense_format(geometry.v()), shape.v_head_size, dense);
     out.slot_map_bytes += geometry.row_bytes_of(Type::i32, 1, dense + body);
     if (geometry.keeps_importance()) out.importance_bytes += geometry.row_bytes_of(Type::f32, 1, dense + body);
     out.state_bytes += geometry.state().size;

@@ -118,8 +118,8 @@ void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
     args.body = layer.body_store(geometry);
     args.seen = record.next();
     args.incoming = incoming;
-    args.k_norm = geometry.config().k_norm();
-    args.v_norm = geometry.config().v_norm();
+    args.k_norm = geometry.k_norm();
+    args.v_norm = geometry.v_norm();
     args.ring_first = geometry.sink();
     if (geometry.ring() > 0) {
         args.ring_count = geometry.ring();

@@ -177,8 +177,8 @@ private:
             args.k = rows_of(args_.k, run.first, run.count);
             args.v = rows_of(args_.v, run.first, run.count);
             args.number = run.number;
-            args.k_norm = geometry_.config().k_norm();
-            args.v_norm = geometry_.config().v_norm();
+            args.k_norm = geometry_.k_norm();
+            args.v_norm = geometry_.v_norm();
             args.positions =
                 state_tensor(Type::i32, geometry_.state().positions, layer_.state.get(), 1, geometry_.request().cells);
             args.position = run.position;
