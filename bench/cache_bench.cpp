@@ -3,10 +3,21 @@
 // layer lies in two stores (slot_attention over the dense ring and the packed body) with a slot map. A step is
 // slot_append, slot_attention and slot_observe, in one launch where the device does that; slot_edit, slot_copy,
 // slot_compact and slot_scores are no part of it.
+//
+// Each figure is the median of ratios between neighbours in time, with half of their interquartile range in brackets:
+//     x full       a step, its part of the judgements included, against attention over the whole context
+//     attend       a step that appends nothing, against the same
+//     import. %    what such a step takes longer than the same whose query is tentative and does not count
+//     flush %      of all steps from flush to flush, what those that judge take longer than the others
+//     stores %     what an attention over ring and body takes longer than over a cache that is one store of as many
+//                  bytes of K and V
+//     plain %      the same against attention over such rows without a cache, its slot map and its calls
+//     worst step   one that judges, against the usual one
+// Where memory lies changes speed by more than some of this: caches are made anew several times for each row.
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <limits>
+#include <vector>
 
 #include "attention.hpp"
 
@@ -14,6 +25,8 @@ namespace winnow::bench {
 namespace {
 
 constexpr int64_t piece = 32; // tokens of a prompt that are handed over at once, and steps from flush to flush
+constexpr int builds = 3;     // of the caches, for each row
+constexpr int width = 15;     // of the table's columns
 
 struct Policy {
     const char* name;   // of the row
@@ -58,33 +71,45 @@ public:
     }
     void append_and_attend() { step(1, true, true); }
     void attend() { step(1, false, true); }
+    void attend_unobserved() { step(1, false, true, 1); }
 
-    // As many steps as there are from flush to flush; the shortest time of each phase is kept.
-    void run_cadence() {
+    // Finds out which of the steps of a cadence judge.
+    void find_flushes() {
         for (int64_t i = 0; i < piece; ++i) {
+            const uint64_t before = stats().flushes;
+            append_and_attend();
+            judges_[static_cast<size_t>(i)] = stats().flushes > before;
+        }
+    }
+    // As many steps as there are from flush to flush. The median step stands for all that do not judge: it does not
+    // notice if the process has to wait in between.
+    void run_cadence() {
+        std::vector<double> usual, judging;
+        for (const bool judges : judges_) {
             const auto begin = std::chrono::steady_clock::now();
             append_and_attend();
             const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-            double& shortest = phases_[static_cast<size_t>(phase_++ % piece)];
-            shortest = std::min(shortest, time.count());
+            (judges ? judging : usual).push_back(time.count());
         }
+        Cadence& made = cadences_.emplace_back();
+        const double step = quartiles(usual).middle;
+        for (const double time : judging) made.flushes += time - step;
+        made.steps = step * static_cast<double>(piece) + made.flushes;
+        made.worst = judging.empty() ? 1 : quartiles(judging).middle / step;
     }
-    // Of a cadence's time, what the steps that judge take more than the others.
-    double flush_share() const {
-        std::array<double, piece> sorted = phases_;
-        std::sort(sorted.begin(), sorted.end());
-        const double usual = sorted[piece / 2];
-        double all = 0;
-        for (const double phase : sorted) all += phase;
-        return (sorted.back() - usual) / all;
-    }
-    double slowest_step() const { return *std::max_element(phases_.begin(), phases_.end()); }
+
+    struct Cadence {
+        double steps = 0;   // seconds, of all
+        double flushes = 0; // of them
+        double worst = 0;   // a step that judges against the usual one
+    };
+    const std::vector<Cadence>& cadences() const { return cadences_; }
     winnow_cache_stats stats() { return backend_.stats(cache_); }
 
 private:
     static constexpr int64_t random_pieces = 8;
 
-    void step(int64_t tokens, bool appends, bool attends) {
+    void step(int64_t tokens, bool appends, bool attends, int64_t tentative = 0) {
         const winnow_tensor q = q_.tensor(1, sizes_.q_heads(), tokens, sizes_.head_size);
         const winnow_tensor out = out_.tensor(1, sizes_.q_heads(), tokens, sizes_.head_size);
         winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, tokens, sizes_.head_size);
@@ -95,6 +120,7 @@ private:
         if (attends) {
             desc.q = &q;
             desc.out = &out;
+            desc.tentative = tentative;
         }
         backend_.run(cache_, desc);
     }
@@ -103,58 +129,93 @@ private:
     Memory q_, kv_, out_;
     AttentionSizes sizes_;
     winnow_cache* cache_ = nullptr;
-    int64_t count_ = 0, phase_ = 0;
-    std::array<double, piece> phases_ = [] {
-        std::array<double, piece> longest{};
-        longest.fill(std::numeric_limits<double>::infinity());
-        return longest;
-    }();
+    int64_t count_ = 0;
+    std::array<bool, piece> judges_{};
+    std::vector<Cadence> cadences_;
 };
 
-// One policy at a quarter of `keys` tokens; its context has no end, so that it can go on for as long as is measured.
-nlohmann::json measure(const Options& options, Backend& backend, const Policy& policy, int64_t group, int64_t head_size,
-                       int64_t keys) {
-    const int64_t budget = keys / 4;
-    const int64_t context = int64_t{1} << 29;
-    AttentionSizes sizes{options.kv_heads, group, 1, keys, head_size, WINNOW_TYPE_F16, WINNOW_TYPE_F16};
-    Attention full(backend, sizes);
-    sizes.kv_len = budget;
-    sizes.k_type = policy.k_type;
-    sizes.v_type = policy.v_type;
-    Attention one_store(backend, sizes); // the same number of rows in the body's formats, without a slot map
-    const auto budgeted = [&](const char* config) { return std::string(config) + ",budget=" + std::to_string(budget); };
-    CacheProblem cache(backend, budgeted(policy.config), sizes, context);
-    // The same formats and tokens without an importance, to see what it costs.
-    const std::string formats = std::string(policy.config).substr(std::string(policy.config).find(':'));
-    CacheProblem plain(backend, budgeted(("random" + formats).c_str()), sizes, context);
-    cache.fill(keys);
-    plain.fill(keys);
+nlohmann::json to_json(const Quartiles& values) { return {values.low, values.middle, values.high}; }
 
-    const std::vector<double> seconds =
-        take_turns({[&] { full.run(); }, [&] { cache.run_cadence(); }, [&] { plain.run_cadence(); },
-                    [&] { cache.attend(); }, [&] { plain.attend(); }, [&] { one_store.run(); }},
-                   options.seconds);
-    const double step = seconds[1] / piece;
-    const double importance = policy.has_importance ? seconds[3] / seconds[4] - 1 : 0;
+// What was measured of a policy, an entry for each round.
+struct Figures {
+    std::vector<double> step, of_full, attend_of_full, importance, flush, stores, plain, worst;
+    uint64_t bytes = 0;
+};
+
+// Makes the caches, fills them, and measures for a time.
+void measure(Backend& backend, const Policy& policy, const AttentionSizes& sizes, Attention& full, double seconds,
+             Figures& figures) {
+    const int64_t budget = sizes.kv_len / 4;
+    const int64_t no_end = int64_t{1} << 29; // of the context, so that it can go on for as long as is measured
+    const std::string config(policy.config);
+    CacheProblem cache(backend, config + ",budget=" + std::to_string(budget), sizes, no_end);
+    cache.fill(sizes.kv_len);
+    cache.find_flushes();
     const winnow_cache_stats stats = cache.stats();
-    print_row({std::string(policy.name) + " G=" + std::to_string(group) + " D=" + std::to_string(head_size) + " " +
-                   std::to_string(budget) + "/" + std::to_string(keys),
-               fixed(step * 1e6, 1), fixed(step / seconds[0], 3), fixed(seconds[3] / seconds[0], 3),
-               policy.has_importance ? fixed(importance * 100, 1) : "-", fixed(cache.flush_share() * 100, 1),
-               fixed((seconds[4] / seconds[5] - 1) * 100, 1), fixed(cache.slowest_step() / step, 1)});
+    figures.bytes = stats.bytes;
+
+    AttentionSizes one = sizes;
+    one.k_type = policy.k_type;
+    one.v_type = policy.v_type;
+    const uint64_t row = backend.row_bytes(one.k_type, one.head_size) + backend.row_bytes(one.v_type, one.head_size);
+    const uint64_t rows = stats.k_bytes + stats.v_bytes + stats.dense_k_bytes + stats.dense_v_bytes;
+    one.kv_len = static_cast<int64_t>(rows / (row * static_cast<uint64_t>(one.kv_heads)));
+    CacheProblem one_store(backend, "none" + config.substr(config.find(':')) + ",sink=0,ring=0", one, one.kv_len);
+    one_store.fill(one.kv_len);
+    Attention plain(backend, one);
+
+    // Neighbours are compared.
+    const std::vector<std::vector<double>> rounds = take_rounds({{[&] { cache.run_cadence(); }, true},
+                                                                 {[&] { full.run(); }},
+                                                                 {[&] { cache.attend(); }},
+                                                                 {[&] { cache.attend_unobserved(); }},
+                                                                 {[&] { one_store.attend(); }},
+                                                                 {[&] { plain.run(); }}},
+                                                                seconds);
+    for (size_t i = 0; i < rounds.size(); ++i) {
+        const std::vector<double>& times = rounds[i];
+        const CacheProblem::Cadence& cadence = cache.cadences().at(i + 1); // the first was run before the rounds
+        figures.step.push_back(cadence.steps / static_cast<double>(piece));
+        figures.of_full.push_back(figures.step.back() / times[1]);
+        figures.attend_of_full.push_back(times[2] / times[1]);
+        figures.importance.push_back(100 * (times[2] / times[3] - 1));
+        figures.flush.push_back(100 * cadence.flushes / cadence.steps);
+        figures.stores.push_back(100 * (times[3] / times[4] - 1));
+        figures.plain.push_back(100 * (times[3] / times[5] - 1));
+        figures.worst.push_back(cadence.worst);
+    }
+}
+
+nlohmann::json measure(const Options& options, Backend& backend, const Policy& policy, const AttentionSizes& sizes,
+                       Attention& full) {
+    Figures figures;
+    for (int i = 0; i < builds; ++i) measure(backend, policy, sizes, full, options.seconds / builds, figures);
+    const Quartiles step = quartiles(figures.step), worst = quartiles(figures.worst);
+    const Quartiles of_full = quartiles(figures.of_full), attend = quartiles(figures.attend_of_full);
+    const Quartiles importance = quartiles(figures.importance), flush = quartiles(figures.flush);
+    const Quartiles stores = quartiles(figures.stores), plain = quartiles(figures.plain);
+    print_row({std::string(policy.name) + " G=" + std::to_string(sizes.group) +
+                   " D=" + std::to_string(sizes.head_size) + " " + std::to_string(sizes.kv_len / 4) + "/" +
+                   std::to_string(sizes.kv_len),
+               fixed(step.middle * 1e6, 1), with_spread(of_full, 3), with_spread(attend, 3),
+               policy.has_importance ? with_spread(importance, 1) : "-", with_spread(flush, 1), with_spread(stores, 1),
+               with_spread(plain, 1), fixed(worst.middle, 1), std::to_string(figures.step.size())},
+              width);
     return {{"policy", policy.config},
-            {"group", group},
-            {"head_size", head_size},
-            {"context", keys},
-            {"budget", budget},
-            {"bytes", stats.bytes},
-            {"step_seconds", step},
-            {"full_f16_seconds", seconds[0]},
-            {"attend_seconds", seconds[3]},
-            {"attend_without_importance_seconds", seconds[4]},
-            {"one_store_seconds", seconds[5]},
-            {"flush_share", cache.flush_share()},
-            {"slowest_step_seconds", cache.slowest_step()}};
+            {"group", sizes.group},
+            {"head_size", sizes.head_size},
+            {"context", sizes.kv_len},
+            {"budget", sizes.kv_len / 4},
+            {"bytes", figures.bytes},
+            {"rounds", figures.step.size()},
+            {"step_seconds", to_json(step)},
+            {"step_of_full", to_json(of_full)},
+            {"attend_of_full", to_json(attend)},
+            {"importance_percent", to_json(importance)},
+            {"flush_percent", to_json(flush)},
+            {"stores_percent", to_json(stores)},
+            {"plain_percent", to_json(plain)},
+            {"worst_step", to_json(worst)}};
 }
 
 } // namespace
@@ -162,12 +223,16 @@ nlohmann::json measure(const Options& options, Backend& backend, const Policy& p
 nlohmann::json bench_cache(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
     print_row({"cache: a decode step at 1/4 of a context", "us", "x full", "attend", "import. %", "flush %", "stores %",
-               "worst step"});
+               "plain %", "worst step", "rounds"},
+              width);
     for (const int64_t head_size : options.head_sizes)
         for (const int64_t group : options.groups)
-            for (const int64_t keys : options.key_counts)
-                for (const Policy& policy : policies)
-                    rows.push_back(measure(options, backend, policy, group, head_size, keys));
+            for (const int64_t keys : options.key_counts) {
+                const AttentionSizes sizes{options.kv_heads, group,          1, keys, head_size,
+                                           WINNOW_TYPE_F16,  WINNOW_TYPE_F16};
+                Attention full(backend, sizes);
+                for (const Policy& policy : policies) rows.push_back(measure(options, backend, policy, sizes, full));
+            }
     return rows;
 }
 

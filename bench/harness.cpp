@@ -269,8 +269,44 @@ std::vector<double> take_turns(const std::vector<std::function<void()>>& all, do
     return best;
 }
 
-void print_row(const std::vector<std::string>& cells) {
-    for (size_t i = 0; i < cells.size(); ++i) std::printf(i == 0 ? "%-38s" : "%12s", cells[i].c_str());
+std::vector<std::vector<double>> take_rounds(const std::vector<Turn>& all, double seconds) {
+    using Clock = std::chrono::steady_clock;
+    constexpr int runs = 3; // of a turn; the first finds another's rows in the processor's cache
+    const auto since = [](Clock::time_point start) {
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    for (const Turn& each : all) each.run(); // compiles, and touches the memory
+    std::vector<std::vector<double>> rounds;
+    const Clock::time_point begin = Clock::now();
+    do {
+        std::vector<double>& times = rounds.emplace_back(all.size(), std::numeric_limits<double>::infinity());
+        for (size_t turn = 0; turn < all.size(); ++turn) {
+            const size_t i = rounds.size() % 2 == 1 ? turn : all.size() - 1 - turn;
+            for (int run = 0; run < (all[i].is_once ? 1 : runs); ++run) {
+                const Clock::time_point start = Clock::now();
+                all[i].run();
+                times[i] = std::min(times[i], since(start));
+            }
+        }
+    } while (since(begin) < seconds);
+    return rounds;
+}
+
+Quartiles quartiles(std::vector<double> values) {
+    if (values.empty()) throw std::invalid_argument("quartiles of no values");
+    std::sort(values.begin(), values.end());
+    const auto at = [&](double part) {
+        return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + .5)];
+    };
+    return {at(.25), at(.5), at(.75)};
+}
+
+std::string with_spread(const Quartiles& values, int digits) {
+    return fixed(values.middle, digits) + " (" + fixed((values.high - values.low) / 2, digits) + ")";
+}
+
+void print_row(const std::vector<std::string>& cells, int width) {
+    for (size_t i = 0; i < cells.size(); ++i) std::printf("%*s", i == 0 ? -38 : width, cells[i].c_str());
     std::printf("\n");
     std::fflush(stdout);
 }

@@ -94,8 +94,24 @@ private:
 // Runs all in turn, again and again for `seconds`, and gives the shortest time of each, in seconds.
 std::vector<double> take_turns(const std::vector<std::function<void()>>& all, double seconds);
 
-// One line to stdout, columns 12 wide after a first one of 38.
-void print_row(const std::vector<std::string>& cells);
+// What is compared to within a percent takes short turns in rounds, in this order and in the reverse by turns. Gives
+// for each round the seconds of each, the shortest of a few runs that follow each other. Ratios within a round are of
+// neighbours in time, whom most of what else the machine does slows alike.
+struct Turn {
+    std::function<void()> run;
+    bool is_once = false; // it times itself
+};
+std::vector<std::vector<double>> take_rounds(const std::vector<Turn>& all, double seconds);
+
+// The quartiles of many measurements: what is typical, and how far half of them are from it.
+struct Quartiles {
+    double low = 0, middle = 0, high = 0;
+};
+Quartiles quartiles(std::vector<double> values);
+std::string with_spread(const Quartiles& values, int digits); // "1.23 (0.04)": the middle and half of high - low
+
+// One line to stdout, columns of a width after a first one of 38.
+void print_row(const std::vector<std::string>& cells, int width = 12);
 std::string fixed(double value, int digits);
 
 // The benchmarks. Each prints a table and returns its rows.
