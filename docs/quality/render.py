@@ -23,7 +23,7 @@ from winnow_eval import report  # noqa: E402  after its path
 MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S)
 # What may stand between two markers; {} is a context length.
 PIECES = {"command": report.command, "setting": report.setting, "full cache": report.full_cache,
-          "needle": report.needle_table, "quality {}": report.quality_table, "cost {}": report.cost_table}
+          "needle": report.needle_table, "conversation": report.conversation_table, "quality {}": report.quality_table, "cost {}": report.cost_table}
 PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle",
             "picture held": "held"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
@@ -43,6 +43,8 @@ def piece(name, results, words):
         raise Failure(f"{name}.json has no context {context}; it has {report.contexts_of(results)}")
     if pattern in ("needle", "full cache", "picture needle", "picture held") and not results["needle"]:
         raise Failure(f"{name}.json has no needle test")
+    if pattern == "conversation" and not results.get("conversation"):
+        raise Failure(f"{name}.json has no conversations")
     if pattern in PICTURES:
         picture = PICTURES[pattern]
         return f"![{DESCRIPTIONS[picture].format(context)}](quality/{name}_{picture.format(context)}.png)\n"

@@ -55,7 +55,8 @@ class Evaluation(unittest.TestCase):
                        strings=list(strings) or [ROW], files=[], contexts=[128], count=COUNT, part="all",
                        out=self.folder / "out", weights="f32", batch=64, ubatch=32, threads=2, programs=None,
                        plugin=None, plugin_folders=[], device=None, needle=True, needle_contexts=[256],
-                       needle_trials=4, generation=False, fresh=False) | more
+                       needle_trials=4, conversations=0, conversation_context=512, generation=False,
+                       fresh=False) | more
         self.host = MadeHost(self.folder)
         self.host.version = "made up"
         said, seen = io.StringIO(), []

@@ -94,6 +94,9 @@ def measure(
     with_needle: Annotated[bool, typer.Option("--needle/--no-needle", help="ask for planted facts")] = True,
     needle_contexts: Annotated[str, typer.Option(metavar="N,...", help="their context lengths")] = "512,1024,2048",
     needle_trials: Annotated[int, typer.Option(min=1, metavar="N", help="how many, over all lengths and depths")] = 45,
+    conversations: Annotated[int, typer.Option(min=0, metavar="N", help="how many conversations that ask for facts of "
+                                               "their beginning, turn by turn")] = 0,
+    conversation_context: Annotated[int, typer.Option(min=512, metavar="N", help="their length in tokens")] = 1024,
     generation: Annotated[bool, typer.Option(help="measure the speed of generation")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the runs that --out keeps")] = False,
     from_results: Annotated[Path | None, typer.Option("--from", metavar="DIR", help="only show kept results again: a "
@@ -128,7 +131,8 @@ def measure(
         threads=threads or len(os.sched_getaffinity(0)), programs=llama_cpp, plugin=plugin,
         plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],
         device=device, needle=with_needle, needle_contexts=numbers("--needle-contexts", needle_contexts),
-        needle_trials=needle_trials, generation=generation, fresh=fresh)
+        needle_trials=needle_trials, conversations=conversations, conversation_context=conversation_context,
+        generation=generation, fresh=fresh)
     try:
         render(evaluate(options, console), out, console)
     except KeyboardInterrupt:

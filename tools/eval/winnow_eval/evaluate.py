@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, configs, needle, perplexity, store, text, weights
+from winnow_eval import Failure, configs, conversation, needle, perplexity, store, text, weights
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
@@ -34,6 +34,8 @@ class Options:
     needle: bool
     needle_contexts: list
     needle_trials: int
+    conversations: int
+    conversation_context: int
     generation: bool
     fresh: bool
 
@@ -49,6 +51,9 @@ class Options:
                      "--needle-trials", str(self.needle_trials)]
         else:
             made += ["--no-needle"]
+        if self.conversations:
+            made += ["--conversations", str(self.conversations), "--conversation-context",
+                     str(self.conversation_context)]
         return made + ([] if self.generation else ["--no-generation"]) + self.strings
 
 
@@ -68,7 +73,7 @@ def _model_facts(path):
 
 def _make_host(options):
     programs = find_programs(options.programs)
-    wanted = ["llama-perplexity", *(["llama-completion"] if options.needle else []),
+    wanted = ["llama-perplexity", *(["llama-completion"] if options.needle or options.conversations else []),
               *(["llama-bench"] if options.generation else [])]
     missing = [name for name in wanted if not (programs / name).is_file()]
     if missing:
@@ -140,18 +145,22 @@ def evaluate(options, console):
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
         asked = (made, kept, [configs.NULL, *rows], configs.BASE, options.needle_contexts, options.needle_trials)
-        work = plan.units() + (needle.units(*asked) if options.needle else 0)
+        talks = (options.conversation_context, options.conversations)
+        work = plan.units() + (needle.units(*asked) if options.needle else 0) + conversation.units(
+            [configs.BASE, *asked[2]], *talks)
         progress.expect(work)
         copy_bytes = _use_weights(made, options, kept, progress)
         perplexity.check_room(kept.folder, plan.room(vocabulary) + copy_bytes if work else 0)
         plan.run(progress)
         found = needle.run(*asked, progress) if options.needle else None
+        talked = conversation.run(*asked[:4], *talks, progress) if options.conversations else None
         results = {"format": FORMAT, "command": options.command(),
                    "model": {"file": options.model.name, "sha256": made.model_sha256, "weights": options.weights},
                    "text": {"file": options.text.name, **identity},
                    "host": {"version": made.version, "batch": options.batch, "ubatch": options.ubatch,
                             "threads": options.threads},
-                   "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "needle": found}
+                   "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "needle": found,
+                   "conversation": talked}
         store.write_json(kept.folder / "results.json", results)
         shutil.rmtree(kept.base, ignore_errors=True)
     return results

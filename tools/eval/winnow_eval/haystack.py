@@ -33,6 +33,7 @@ SHAPES = ("{person} {deed} {place} {time}.", "{Time}, {person_low} {deed} {place
 DIGITS = 4
 # Sentences between the fact and the cue even at depth 1: right beside it, "is 7808. ... is" reads as a series to go on.
 LAST = 2
+OPENING = 0.75  # of a conversation, before the first question
 FULL = 0.985  # of the context, because the length in tokens is an estimate
 
 
@@ -92,3 +93,34 @@ def trial(context, depth, number, characters_per_token):
     sentences = filler(numbers, room)
     sentences.insert(round(depth * max(0, len(sentences) - LAST)), fact)
     return Trial(name, context, depth, question, answer, " ".join([*sentences, question]))
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Some turns over one growing text. Each turn ends with a question, and `answers` has the right continuations."""
+
+    id: str
+    context: int  # tokens that the whole comes close to
+    opening: str
+    turns: tuple  # of the user, after the first answer
+    questions: tuple
+    answers: tuple
+
+
+def conversation(context, number, turns, characters_per_token):
+    """The conversation of this number: an opening with a fact for each turn, asked for in another order."""
+    name = f"conversation-{context}-{number}"
+    numbers = generator(name)
+    people = numbers.sample(NAMES, turns)
+    facts = [(f"The pass number of {person} is", str(numbers.randrange(10 ** (DIGITS - 1), 10 ** DIGITS)))
+             for person in people]
+    room = FULL * context * characters_per_token - sum(2 * len(question) + 2 * len(answer) + 4
+                                                       for question, answer in facts)
+    opening = filler(numbers, OPENING * room)
+    for index, (question, answer) in enumerate(facts):
+        opening.insert(round((index + 0.5) * len(opening) / turns), f"{question} {answer}.")
+    numbers.shuffle(facts)
+    between = [filler(numbers, (1 - OPENING) * room / turns) for _ in range(turns - 1)]
+    return Conversation(name, context, " ".join([*opening, facts[0][0]]),
+                        tuple(" ".join([*sentences, question]) for sentences, (question, _) in zip(between, facts[1:])),
+                        tuple(question for question, _ in facts), tuple(answer for _, answer in facts))

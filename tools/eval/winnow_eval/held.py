@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from winnow_eval import Failure
 
+PROMPT = re.compile(r"number of tokens in prompt = (\d+)")  # comes before each prompt; the first is the file's
 PIECE = re.compile(r"(\d+) -> '(.*)'$", re.M)  # what --verbose-prompt prints of a token
 ARGUMENTS = ("--verbose-prompt",)
 
@@ -19,7 +20,8 @@ def watched(config):
 
 def tokens_of(fact, log):
     """The numbers of the prompt's tokens that hold a part of the fact, from what llama.cpp prints of a prompt."""
-    pieces = [piece for _, piece in PIECE.findall(log)]
+    head = PROMPT.search(log)
+    pieces = [piece for _, piece in PIECE.findall(log, head.end())][:int(head[1])] if head else []
     begin = "".join(pieces).find(fact)
     if begin < 0:
         raise Failure(f"llama-completion printed {len(pieces)} tokens of the prompt, and \"{fact}\" is not in them")

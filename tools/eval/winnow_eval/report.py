@@ -104,6 +104,21 @@ def needle_table(results):
                   *(["of the facts held, %"] if watched else [])], lines)
 
 
+def conversation_table(results):
+    """Facts of the opening that are still known in each turn; of policies what is held, and what reading anew gives."""
+    talked = results["conversation"]
+    lines = []
+    for result in talked["results"]:
+        pairs = list(zip(result["retrieved"], result["trials"]))
+        policy = "held" in result
+        lines.append([titled_needle(results, result), f"{sum(result['retrieved'])}/{sum(result['trials'])}",
+                      *[f"{right}/{trials}" for right, trials in pairs],
+                      number(100 * result["held"] if policy else None, 1),
+                      f"{result['same_as_fresh']}/{talked['conversations']}" if policy else "-"])
+    return table(["configuration", "retrieved", *[f"turn {turn}" for turn in range(1, 1 + talked["turns"])],
+                  "of the opening held, %", "last answer as when read anew"], lines)
+
+
 def full_cache(results):
     """How many of the questions that were asked the full cache answers: the others say nothing about a cache."""
     needle = results["needle"]
@@ -152,6 +167,8 @@ def markdown(results):
         parts += [f"Context {context}:\n", quality_table(results, context), cost_table(results, context)]
     if results["needle"]:
         parts += ["Planted facts:\n", full_cache(results), needle_table(results)]
+    if results.get("conversation"):
+        parts += ["Conversations:\n", conversation_table(results)]
     return "\n".join(parts)
 
 

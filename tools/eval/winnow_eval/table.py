@@ -45,3 +45,9 @@ def show(results, console):
         for result in results["needle"]["results"]:
             made.add_row(escape(result["name"]), f"{result['retrieved']}/{result['trials']}")
         console.print(made)
+    if results.get("conversation"):
+        console.print("conversations: facts of the opening, of those that the full cache finds", style="bold")
+        made = _table(("configuration", "retrieved"))
+        for result in results["conversation"]["results"]:
+            made.add_row(escape(result["name"]), f"{sum(result['retrieved'])}/{sum(result['trials'])}")
+        console.print(made)
