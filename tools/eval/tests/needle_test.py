@@ -75,7 +75,8 @@ class Model:
         if config.kv:
             assert "--verbose-prompt" in arguments and dict(config.environment) == {"WINNOW_REPORT_WITH": "held"}
             words = re.findall(r" ?[^ ]+", prompt)
-            pieces = f"number of tokens in prompt = {len(words)}\n" + "".join(f"0.01 I   {number} -> '{word}'\n" for number, word in enumerate(words))
+            pieces = f"number of tokens in prompt = {len(words)}\n" + "".join(
+                f"0.01 I   {number} -> '{word}'\n" for number, word in enumerate(words))
             # The second layer's second head holds the words of the second half, the others hold everything.
             newest = list(range(len(re.findall(r" ?[^ ]+", prompt[:len(prompt) // 2])), len(words)))
             all_words = list(range(len(words)))
@@ -211,8 +212,9 @@ class Answers(unittest.TestCase):
 
 
 class Held(unittest.TestCase):
-    LOG = "0.0 I   1 -> 'So it'\n0.0 I main: number of tokens in prompt = 6\n" + "".join(f"0.0{number} I  {number * 7} -> '{piece}'\n"
-                  for number, piece in enumerate(["So", " it", "'s 4", "8", "27. The", " end", " it's 5"]))
+    PIECES = ("So", " it", "'s 4", "8", "27. The", " end", " it's 5")
+    LOG = "0.0 I   1 -> 'So it'\n0.0 I main: number of tokens in prompt = 6\n" + "".join(
+        f"0.0{number} I  {number * 7} -> '{piece}'\n" for number, piece in enumerate(PIECES))
 
     def test_tokens_that_hold_a_part(self):
         self.assertEqual(held.tokens_of("it's 4827.", self.LOG), [1, 2, 3, 4])

@@ -1,7 +1,7 @@
 """A conversation whose prefix is reused: facts of the opening are asked for turn by turn, in one growing cache.
 
-What a cache gave up in an early turn is not read again. So each answer says what the opening is still good for after the
-turns before it; and the whole so far, read anew as one prompt, says whether going on cost anything beside that.
+What a cache gave up in an early turn is not read again. So each answer says what the opening is still good for after
+the turns before it; and the whole so far, read anew as one prompt, says whether going on cost anything beside that.
 """
 
 import tempfile
