@@ -30,7 +30,7 @@ class Progress:
 
 
 class Model:
-    """Stands for llama.cpp: the base knows all but Oskar; the policy forgets in the third turn, unless it reads anew."""
+    """Stands for llama.cpp: the base knows all but Oskar; the policy forgets in the third turn if it goes on."""
 
     model_sha256, version = "0", "made up"
 
