@@ -1,5 +1,5 @@
-"""`winnow profile`, and `winnow eval` of policies, on a small text: a profile divides a budget, what is held of a fact is
-said, and a conversation goes on in a cache that has forgotten.
+"""`winnow profile`, and `winnow eval` of policies, on a small text: a profile divides a budget, what is held of a fact
+is said, and a conversation goes on in a cache that has forgotten.
 """
 
 import json
