@@ -76,7 +76,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
     if (!has_importance(s.policy)) return;
-    if (s.statistic) text.add("statistic", statistic_name(*s.statistic));
+    if (s.statistic && s.policy != Policy::scissorhands) text.add("statistic", statistic_name(*s.statistic));
     text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
 }
 
