@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -296,7 +297,7 @@ Quartiles quartiles(std::vector<double> values) {
     if (values.empty()) throw std::invalid_argument("quartiles of no values");
     std::sort(values.begin(), values.end());
     const auto at = [&](double part) {
-        return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + .5)];
+        return values[static_cast<size_t>(std::lround(part * static_cast<double>(values.size() - 1)))];
     };
     return {at(.25), at(.5), at(.75)};
 }
