@@ -433,7 +433,7 @@ typedef struct winnow_cache_stats {
     uint64_t slot_map_bytes;
     uint64_t importance_bytes;
     uint64_t state_bytes;    /* means, sums and counts of the heads */
-    uint64_t scratch_bytes;  /* scores of one piece of a prompt, shared by all layers; not in bytes */
+    uint64_t scratch_bytes;  /* what the steps of all layers share, as scores of a piece; not in bytes */
     uint64_t peak_bytes;     /* the most that bytes and scratch_bytes were together since create or reset */
     uint64_t original_bytes; /* the same tokens, all that were appended and not removed, in F16 */
     uint64_t budget_bytes;   /* what bytes may become for each sequence */
