@@ -1,0 +1,68 @@
+"""Context shift with WINNOW_KV: half of a full context is dropped, and what comes after it moves up. Without a budget
+the text is the cache's in place, for families whose keys are rotated whole and in part (latent); within one there is a
+text, and the budget is kept.
+"""
+
+from pathlib import Path
+
+import llama_cpp
+import random_models
+from llama_cpp import expect
+from llama_server import Server
+
+CONTEXT = 256
+PROMPT = 200  # characters, of which most are a token
+KEEP = 16
+START = 1000  # of the prompt, in the text: after it no two tokens are likely alike
+TOKENS = 140  # with the prompt more than the context
+BUDGET = 64
+UNLIMITED = "none:k=f16,v=f16"
+LIMITED = (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}")
+FAMILIES = ("plain", "latent", "hybrid", "uneven")
+
+
+def complete(host, options, model, kv):
+    prompt = options.work / "shift-prompt.txt"
+    prompt.write_text(options.prose[:PROMPT], encoding="utf-8")
+    out, _, report = host.run("llama-completion", "-m", model, "-f", prompt, "-n", TOKENS, "--temp", 0, "--seed", 1,
+                              "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-ub", 64, "-t", 1,
+                              "-fa", "on", "--no-warmup", "-dev", "Winnow", "--context-shift", "--keep", KEEP,
+                              winnow=True, environment={"WINNOW_KV": kv} if kv else {})
+    return out.strip(), report
+
+
+def serve(host, options, model, kv):
+    """The same by llama-server, with a slot beside it that is not shifted."""
+    with Server(host, kv, "-m", model, "-c", 2 * CONTEXT, "-np", 2, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0,
+                "--context-shift", "--keep", KEEP) as server:
+        other = server.complete(1, options.prose[PROMPT:PROMPT + PROMPT // 2], TOKENS // 4)["content"]
+        first = server.complete(0, options.prose[:PROMPT], TOKENS)["content"]
+        more = server.complete(1, options.prose[PROMPT:PROMPT + PROMPT // 2] + other, TOKENS // 8)["content"]
+    return first + "\n" + more, server.report
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--text", type=Path, required=True)
+    options = parser.parse_args()
+    options.prose = options.text.read_text(encoding="utf-8")[START:]
+    host = llama_cpp.Host(options)
+    uses = {f"{family}, {name}": (random_models.make(family, options.work), use)
+            for name, use in (("llama-completion", complete), ("llama-server", serve)) for family in FAMILIES}
+    for name, (model, use) in uses.items():
+        expected, report = use(host, options, model, None)
+        expect(report is not None and report["caches"] == [], f"{name}: the cache in place was not the plugin's")
+        found, report = use(host, options, model, UNLIMITED)
+        for cache in llama_cpp.virtual_caches(report):
+            expect(cache["tokens_seen"] > cache["cells"], f"{name}: the cells were enough without a shift: {cache}")
+        print(f"{name}: {found}")
+        expect(found == expected, f"{name}: the texts differ\nin place: {expected}\nvirtual:  {found}")
+        for kv in LIMITED:
+            found, report = use(host, options, model, kv)
+            print(f"{name}, {kv}: {found}")
+            expect(len(found) >= TOKENS, f"{name}, {kv}: the text is too short: {found}")
+            for cache in llama_cpp.virtual_caches(report):
+                llama_cpp.expect_budget(cache, BUDGET)
+
+
+llama_cpp.main(test)

@@ -1,0 +1,138 @@
+"""States with WINNOW_KV: what was saved of a cache goes into another, and attention goes on over it. Without a budget
+everything that llama.cpp's programs do with states gives the text of the cache in place; within one it gives a text,
+and the budget is kept.
+"""
+
+import json
+from pathlib import Path
+
+import llama_cpp
+import random_models
+from llama_cpp import expect
+from llama_server import Server
+
+CONTEXT = 512
+PROMPT = 200  # characters, of which most are a token
+TURN = 60
+TOKENS = 32
+BUDGET = 64
+DEPTH = 256
+UNLIMITED = "none:k=f16,v=f16"
+LIMITED = (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}")
+COMMON = ["-ub", 64]
+
+
+def complete(host, options, kv, state):
+    """llama-completion, which keeps what it has read in a file."""
+    prompt = options.work / "state-prompt.txt"
+    prompt.write_text(options.prose[:PROMPT], encoding="utf-8")
+    out, err, report = host.run("llama-completion", "-m", options.model, "-f", prompt, "-n", TOKENS, "--temp", 0,
+                                "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-t", 1,
+                                "-fa", "on", "--no-warmup", "-dev", "Winnow", "--prompt-cache", state, *COMMON,
+                                winnow=True, environment={"WINNOW_KV": kv} if kv else {})
+    return out.strip(), report
+
+
+def prompt_cache(host, options, kv):
+    """A first run that saves, and a second that restores."""
+    state = options.work / "state.bin"
+    state.unlink(missing_ok=True)
+    texts, reports = [], []
+    for _ in range(2):
+        text, report = complete(host, options, kv, state)
+        texts.append(text)
+        reports.append(report)
+    expect(state.exists(), "nothing was saved")
+    state.unlink()
+    return texts, reports
+
+
+def serve(host, options, kv, talk, *arguments):
+    with Server(host, kv, "-m", options.model, "-c", CONTEXT, "-np", 1, *COMMON, *arguments) as server:
+        texts = talk(server, options)
+    return texts, [server.report]
+
+
+def ask(server, prompt, reused):
+    answer = server.complete(0, prompt, TOKENS)
+    timings = answer["timings"]
+    expect(timings["cache_n"] >= reused, f"only {timings['cache_n']} tokens came from the cache: {timings}")
+    return answer["content"]
+
+
+def slot_files(host, options, kv):
+    """llama-server saves a slot, has another talk in it, and restores it."""
+    def talk(server, options):
+        opening, other, more = (options.prose[i * PROMPT:(i + 1) * PROMPT] for i in range(3))
+        first = ask(server, opening, 0)
+        saved = server.ask("/slots/0?action=save", {"filename": "slot.bin"})
+        second = ask(server, other, 0)
+        restored = server.ask("/slots/0?action=restore", {"filename": "slot.bin"})
+        expect(saved["n_saved"] == restored["n_restored"] > PROMPT // 2, f"saved {saved}, restored {restored}")
+        return [first, second, ask(server, opening + first + more[:TURN], PROMPT // 2)]
+
+    return serve(host, options, kv, talk, "--cache-ram", 0, "--slot-save-path", str(options.work) + "/")
+
+
+def cache_ram(host, options, kv):
+    """llama-server puts a talk aside for another, and takes it up again."""
+    def talk(server, options):
+        opening, other, more = (options.prose[i * PROMPT:(i + 1) * PROMPT] for i in range(3))
+        first = ask(server, opening, 0)
+        second = ask(server, other, 0)
+        return [first, second, ask(server, opening + first + more[:TURN], PROMPT // 2),
+                ask(server, other + second + more[TURN:2 * TURN], PROMPT // 2)]
+
+    return serve(host, options, kv, talk, "--cache-ram", 64)
+
+
+def bench(host, options, kv):
+    """llama-bench restores what is in front of a test before each repetition."""
+    out, _, report = host.run("llama-bench", "-m", options.model, "-p", 64, "-n", 16, "-d", DEPTH, "-r", 2, "-t", 1,
+                              "-fa", 1, "-dev", "Winnow", "-o", "json", *COMMON, winnow=True,
+                              environment={"WINNOW_KV": kv} if kv else {})
+    rates = [each["avg_ts"] for each in json.loads(out)]
+    expect(len(rates) == 2 and min(rates) > 0, f"the rates are {rates}")
+    return [], [report]
+
+
+USES = {"prompt cache": prompt_cache, "slot files": slot_files, "cache in memory": cache_ram, "depth": bench}
+
+
+def expect_restored(name, reports):
+    caches = [cache for report in reports for cache in report["caches"]]
+    in_place = sum(report["sdpa_calls"] for report in reports)
+    expect(caches and in_place == 0, f"{name}: {in_place} calls were in place: {reports}")
+    restored = sum(cache["restored"] for cache in caches)
+    print(f"{name}: {restored} tokens restored")
+    expect(restored > 0, f"{name}: nothing was restored: {caches}")
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--text", type=Path, required=True)
+    options = parser.parse_args()
+    options.prose = options.text.read_text(encoding="utf-8")
+    options.model = random_models.make("plain", options.work)
+    host = llama_cpp.Host(options)
+    for name, use in USES.items():
+        expected, reports = use(host, options, None)
+        expect(all(report is not None and report["caches"] == [] for report in reports),
+               f"{name}: the caches in place were not the plugin's")
+        found, reports = use(host, options, UNLIMITED)
+        print(f"{name}: {found}")
+        expect(found == expected, f"{name}: the texts differ\nin place: {expected}\nvirtual:  {found}")
+        expect_restored(name, reports)
+        for kv in LIMITED:
+            found, reports = use(host, options, kv)
+            print(f"{name}, {kv}: {found}")
+            expect(all(len(text) >= TOKENS for text in found), f"{name}, {kv}: a text is too short: {found}")
+            expect_restored(name, reports)
+            for report in reports:
+                for cache in report["caches"]:
+                    expect(max(cache["live_of_layers"]) <= BUDGET * cache["kv_heads"], f"{name}, {kv}: {cache}")
+            evictions = sum(cache["evictions"] for report in reports for cache in report["caches"])
+            expect(evictions > 0, f"{name}, {kv}: nothing was given up: {reports}")
+
+
+llama_cpp.main(test)
