@@ -195,8 +195,8 @@ private:
 
     template <class Args>
     void run(const Args& args) {
-        cache_.device.launch(args, false);
-        cache_.device.finish(); // what it reads and writes is on this stack
+        finishing(cache_.device,
+                  [&] { cache_.device.launch(args, false); }); // what it reads and writes is on the stack
     }
 
     CacheState& cache_;

@@ -77,6 +77,18 @@ void compact(CacheState& cache, Sequence& sequence, int64_t number);
 // Forgets what the layers hold, with their memory.
 void drop(CacheState& cache, Sequence& sequence);
 
+// Runs, and waits for what was enqueued, also where it fails in the middle.
+template <class Body>
+void finishing(Device& device, Body&& body) {
+    try {
+        body();
+    } catch (...) {
+        device.finish();
+        throw;
+    }
+    device.finish();
+}
+
 // The tokens with numbers in a range: changes the slot maps alone.
 void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range numbers, int64_t delta = 0);
 

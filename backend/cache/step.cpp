@@ -323,10 +323,11 @@ void step(CacheState& cache, const CacheStep& args) {
 }
 
 void append_held(CacheState& cache, const CacheStep& args, const Held& held) {
-    Step step(cache, args, &held);
-    step.run();
-    compact(cache, cache.sequence(args.sequence), args.layer); // memory was taken as for all tokens in each head
-    cache.device.finish();
+    Step step(cache, args, &held); // launches read its memory
+    finishing(cache.device, [&] {
+        step.run();
+        compact(cache, cache.sequence(args.sequence), args.layer); // memory was taken as for all tokens in each head
+    });
 }
 
 } // namespace winnow::cache

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <mutex>
 #include <stdexcept>
 #include <string_view>
@@ -36,6 +35,21 @@ void check(const Plugin& plugin, const std::string& config) {
     if (!reason.empty()) throw std::runtime_error(reason);
 }
 
+const char* own_window_config() {
+    const char* own = std::getenv("WINNOW_KV_SWA");
+    return own && *own ? own : nullptr;
+}
+
+void check_windows(const Plugin& plugin) {
+    const char* own = own_window_config();
+    if (!own) return;
+    try {
+        check(plugin, own);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error("WINNOW_KV_SWA=" + std::string(own) + ": " + error.what());
+    }
+}
+
 } // namespace
 
 void read_kv_config(const Plugin& plugin) {
@@ -43,8 +57,6 @@ void read_kv_config(const Plugin& plugin) {
     if (!config || !*config) return;
     try {
         set_kv_config(plugin, config);
-        const char* windows = std::getenv("WINNOW_KV_SWA");
-        if (windows && *windows) check(plugin, windows);
     } catch (const std::runtime_error& error) {
         refusal = "WINNOW_KV=" + std::string(config) + ": " + error.what();
         log_line(GGML_LOG_LEVEL_ERROR, "%s", refusal.c_str());
@@ -52,7 +64,10 @@ void read_kv_config(const Plugin& plugin) {
 }
 
 void set_kv_config(const Plugin& plugin, const std::string& config) {
-    if (!config.empty()) check(plugin, config);
+    if (!config.empty()) {
+        check(plugin, config);
+        check_windows(plugin);
+    }
     const std::lock_guard lock(mutex);
     current = config;
     refusal.clear();
@@ -64,19 +79,28 @@ std::string kv_config() {
     return current;
 }
 
-std::string window_config(const std::string& config) {
-    const char* own = std::getenv("WINNOW_KV_SWA");
-    if (own && *own) return own;
-    static constexpr std::string_view kept[] = {"k", "v", "k_norm", "v_norm", "sink", "ring", "cadence", "center"};
-    const std::string policy = config.substr(0, config.find(':'));
-    std::string formats = policy == "winnow" ? "winnow" : "none"; // without a budget winnow keeps all
-    char separator = ':';
-    for (size_t begin = policy.size(); begin < config.size();) {
+std::string value_of(const std::string& config, std::string_view key) {
+    for (size_t begin = config.find(':'); begin < config.size();) {
         const size_t end = std::min(config.find(',', begin + 1), config.size());
-        const std::string pair = config.substr(begin + 1, end - begin - 1);
+        const std::string_view pair = std::string_view(config).substr(begin + 1, end - begin - 1);
+        const size_t equals = pair.find('=');
+        if (equals != std::string_view::npos && pair.substr(0, equals) == key) {
+            return std::string(pair.substr(equals + 1));
+        }
         begin = end;
-        if (std::find(std::begin(kept), std::end(kept), pair.substr(0, pair.find('='))) == std::end(kept)) continue;
-        formats += separator + pair;
+    }
+    return "";
+}
+
+std::string window_config(const std::string& config) {
+    if (const char* own = own_window_config()) return own;
+    // Without a budget winnow keeps all.
+    std::string formats = config.substr(0, config.find(':')) == "winnow" ? "winnow" : "none";
+    char separator = ':';
+    for (const char* key : {"k", "v", "k_norm", "v_norm", "sink", "ring", "cadence", "center"}) {
+        const std::string value = value_of(config, key);
+        if (value.empty()) continue;
+        formats += separator + (key + ("=" + value));
         separator = ',';
     }
     return formats;

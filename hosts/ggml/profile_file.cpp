@@ -10,20 +10,11 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "kv_config.hpp"
+
 namespace winnow::ggml {
 
 namespace {
-
-// The value of a configuration's key, "" where it has none.
-std::string value_of(const std::string& config, const std::string& key) {
-    for (size_t begin = config.find(':'); begin < config.size();) {
-        const size_t end = std::min(config.find(',', begin + 1), config.size());
-        const std::string pair = config.substr(begin + 1, end - begin - 1);
-        if (pair.compare(0, key.size() + 1, key + "=") == 0) return pair.substr(key.size() + 1);
-        begin = end;
-    }
-    return "";
-}
 
 std::map<std::string, std::array<double, 3>> read(const std::string& path) {
     std::ifstream file(path);
@@ -37,8 +28,14 @@ std::map<std::string, std::array<double, 3>> read(const std::string& path) {
         std::array<double, 3> numbers{};
         for (double& each : numbers) words >> each;
         if (!words || words >> more || !std::isfinite(numbers[0] + numbers[1] + numbers[2])) {
-            throw std::runtime_error("profile_file: line " + std::to_string(number) + " of " + path + " is \"" + line +
-                                     "\"; expected a layer's name, its entropy, concentration and variance");
+            throw std::runtime_error(
+                std::string("profile_file: line ")
+                    .append(std::to_string(number))
+                    .append(" of ")
+                    .append(path)
+                    .append(" is \"")
+                    .append(line)
+                    .append("\"; expected a layer's name, its entropy, concentration and variance"));
         }
         found[name] = numbers;
     }
@@ -55,8 +52,12 @@ std::vector<double> read_profile(const std::string& config, const std::vector<st
     for (const std::string& layer : layers) {
         const auto at = found.find(layer);
         if (at == found.end()) {
-            throw std::runtime_error("profile_file: " + path + " has " + std::to_string(found.size()) +
-                                     " layers, and none that is called " + layer);
+            throw std::runtime_error(std::string("profile_file: ")
+                                         .append(path)
+                                         .append(" has ")
+                                         .append(std::to_string(found.size()))
+                                         .append(" layers, and none that is called ")
+                                         .append(layer));
         }
         profile.insert(profile.end(), at->second.begin(), at->second.end());
     }

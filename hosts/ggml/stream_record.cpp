@@ -150,7 +150,7 @@ bool StreamRecord::shows_window(std::span<const int32_t> cells, const MaskPlane&
     std::vector<int64_t> groups;
     for (size_t token = cells.size(); token-- > 0;) {
         const int64_t group = group_[size_t(cells[token])];
-        if (std::find(groups.begin(), groups.end(), group) != groups.end()) continue;
+        if (group < 0 || std::find(groups.begin(), groups.end(), group) != groups.end()) continue;
         groups.push_back(group); // its newest token is enough
         int64_t oldest_seen = next_, oldest = next_;
         for (int64_t cell = 0; cell < std::min(mask.columns(), int64_t(order_.size())); ++cell) {
@@ -172,6 +172,21 @@ std::vector<int64_t> StreamRecord::find_first_tokens(std::span<const int32_t> ce
         if (seen <= sinks_) found.push_back(cells[token]);
     }
     return found;
+}
+
+int64_t StreamRecord::count_taken_back(const std::vector<int64_t>& dead, const MaskPlane& mask) const {
+    if (is_alone_) return int64_t(dead.size());
+    int64_t seen = 0;
+    const int64_t columns = std::min(mask.columns(), int64_t(order_.size()));
+    while (seen < columns && (order_[size_t(seen)] < 0 || !mask.sees(0, seen))) ++seen;
+    if (seen == columns || group_[size_t(seen)] < 0) return 0;
+    return std::count_if(dead.begin(), dead.end(),
+                         [&](int64_t cell) { return group_[size_t(cell)] == group_[size_t(seen)]; });
+}
+
+void StreamRecord::remove(const CellRange& range) {
+    for (int64_t cell = range.begin; cell < range.end; ++cell) forget(cell);
+    if (held_ == 0) clear();
 }
 
 StreamRecord::Opening StreamRecord::bury(std::span<const int32_t> cells, std::vector<int64_t> dead) {
@@ -202,7 +217,7 @@ StreamRecord::Opening StreamRecord::restore(std::span<const int32_t> cells) {
     const int64_t first = next_;
     append(cells);
     tokens_seen_ -= int64_t(cells.size());
-    if (is_alone_) return opening;
+    if (is_alone_ || first == 0) return opening; // a state of all that was there may have several sequences
     for (size_t token = 0; token < cells.size(); ++token) {
         group_[size_t(cells[token])] = first;
         if (int64_t(token) >= sinks_ || first + int64_t(token) < sinks_) continue;
@@ -221,7 +236,9 @@ StreamRecord::Opening StreamRecord::open(std::span<const int32_t> cells, const M
         find_unseen(cells, mask, dead);
     else if (!has_window_)
         find_orphans(cells, &mask, dead);
+    const int64_t taken_back = count_taken_back(dead, mask);
     Opening opening = bury(cells, std::move(dead));
+    opening.taken_back = taken_back;
     if (is_alone_) {
         append(cells);
         return opening;

@@ -49,14 +49,18 @@ public:
     // What has to happen before the tokens of these cells are appended.
     struct Opening {
         std::vector<CellRange> dead;  // nobody will ask for the tokens in these cells
+        int64_t taken_back = 0;       // of the dead, those of the sequence that goes on with the first token
         std::vector<int64_t> anchors; // cells of first tokens of sequences that begin now, in a stream with others
     };
     Opening open(std::span<const int32_t> cells, const MaskPlane& mask);
     // Tokens that come without an attention.
     void append(std::span<const int32_t> cells);
-    // A state that comes back: one sequence, in the order of its cells. tokens_seen does not count it.
+    // A state that comes back, in the order of its cells: one sequence, or, where the stream was empty, any number.
+    // tokens_seen does not count it.
     Opening restore(std::span<const int32_t> cells);
 
+    // The tokens in these cells are gone.
+    void remove(const CellRange& range);
     void clear();
     void copy(const StreamRecord& from);                 // all but tokens_seen
     int64_t tokens_seen() const { return tokens_seen_; } // since it was made
@@ -68,6 +72,7 @@ private:
     void forget(int64_t cell);
     void find_unseen(std::span<const int32_t> cells, const MaskPlane& mask, std::vector<int64_t>& dead) const;
     void find_orphans(std::span<const int32_t> cells, const MaskPlane* mask, std::vector<int64_t>& dead) const;
+    int64_t count_taken_back(const std::vector<int64_t>& dead, const MaskPlane& mask) const;
     // What is told of the dead; where nobody is left, the stream begins anew.
     Opening bury(std::span<const int32_t> cells, std::vector<int64_t> dead);
     bool shows_window(std::span<const int32_t> cells, const MaskPlane& mask) const;

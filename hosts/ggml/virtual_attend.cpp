@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "ggml_api.hpp"
+#include "tensors.hpp"
 #include "virtual_cache.hpp"
 
 namespace winnow::ggml {
@@ -32,18 +33,6 @@ winnow_tensor plane_of(const winnow_tensor& all, int64_t index) {
     one.data = static_cast<char*>(all.data) + (index % all.shape[0]) * all.stride[0];
     one.shape[0] = 1;
     return one;
-}
-
-winnow_tensor flat(uint32_t type, int64_t element_bytes, const void* data, int64_t count) {
-    winnow_tensor to{};
-    to.struct_size = sizeof to;
-    to.type = type;
-    to.data = const_cast<void*>(data);
-    for (int axis = 0; axis < 4; ++axis) {
-        to.shape[axis] = axis == 3 ? count : 1;
-        to.stride[axis] = axis == 3 ? element_bytes : count * element_bytes;
-    }
-    return to;
 }
 
 } // namespace
@@ -114,9 +103,7 @@ void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const
     const MaskPlane view(mask, plane);
     const StreamRecord::Opening opening = stream.record.open(cells, view);
     carry_out(opening, number);
-    int64_t taken_back = 0;
-    for (const CellRange& range : opening.dead) taken_back += range.end - range.begin;
-    if (taken_back >= least_taken_back) note_reuse(number, cells, view);
+    if (opening.taken_back >= least_taken_back) note_reuse(number, cells, view);
     stream.sees_ahead = StreamRecord::sees_ahead(cells, view);
     stream.mask = nullptr;
     if (mask->ne[0] >= figures_.cells) return;

@@ -48,6 +48,7 @@ size_t rounded(size_t size) { return (std::max<size_t>(size, 1) + page - 1) / pa
 struct Living {
     std::mutex mutex;
     std::set<VirtualBuffer*> buffers;
+    int64_t made = 0; // so far
 };
 Living& living() {
     static Living all;
@@ -62,6 +63,7 @@ VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, std::string 
     if (memory == MAP_FAILED) throw std::runtime_error("cannot reserve " + std::to_string(size) + " bytes");
     base_ = static_cast<char*>(memory);
     const std::lock_guard lock(living().mutex);
+    number_ = living().made++;
     living().buffers.insert(this);
 }
 
@@ -102,7 +104,10 @@ VirtualBuffer::~VirtualBuffer() {
 
 void VirtualBuffer::add(ggml_tensor* tensor) {
     if (tensor->view_src || tensor->op != GGML_OP_NONE || !Name(tensor->name).letter) return;
-    if (!roots_.insert(tensor).second) return;
+    {
+        const std::lock_guard lock(living().mutex); // others may look for their windows here
+        if (!roots_.insert(tensor).second) return;
+    }
     // Who reads it all the same is stopped, rather than given zeros.
     char* const begin = static_cast<char*>(tensor->data);
     char* const end = begin + ggml().nbytes(tensor);
@@ -132,7 +137,11 @@ void VirtualBuffer::group() {
         shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
     }
     const std::string config = has_windows() ? window_config(config_) : config_;
-    for (const auto& [shape, its] : shapes) caches_.push_back(std::make_unique<VirtualCache>(context(), config, its));
+    std::vector<std::unique_ptr<VirtualCache>> made;
+    made.reserve(shapes.size());
+    for (const auto& [shape, its] : shapes) made.push_back(std::make_unique<VirtualCache>(context(), config, its));
+    const std::lock_guard lock(living().mutex);
+    caches_ = std::move(made);
 }
 
 std::set<int64_t> VirtualBuffer::layers() const {
@@ -141,14 +150,14 @@ std::set<int64_t> VirtualBuffer::layers() const {
     return numbers;
 }
 
-// Where llama.cpp keeps layers with windows apart, it makes two caches, which have all layers of the model together;
-// that of the windows is the smaller one.
+// Where llama.cpp keeps layers with windows apart, it makes two caches one after the other, which have all layers of
+// the model together; that of the windows is the second and smaller one.
 bool VirtualBuffer::has_windows() const {
     if (roots_.empty()) return false;
     const std::set<int64_t> own = layers();
     const std::lock_guard lock(living().mutex);
     return std::any_of(living().buffers.begin(), living().buffers.end(), [&](const VirtualBuffer* other) {
-        if (other == this || other->roots_.empty()) return false;
+        if (other->number_ + 1 != number_ || other->roots_.empty()) return false;
         std::set<int64_t> all = other->layers();
         const size_t others = all.size();
         all.insert(own.begin(), own.end());
@@ -212,7 +221,7 @@ void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset
     const ggml_tensor* root = root_of(tensor);
     if (!has_root(root)) {
         std::memset(static_cast<char*>(tensor->data) + offset, value, size);
-    } else if (value == 0) { // llama.cpp wipes cells that it has given up
+    } else if (value == 0) { // cells that are given up
         cache(root).wipe(root, offset_in(root, tensor->data) + offset, size);
     } else {
         spoil(std::string(tensor->name) + " was filled with " + std::to_string(value) + ", which WINNOW_KV cannot do");
@@ -250,6 +259,7 @@ void VirtualBuffer::write(const ggml_tensor* tensor, const void* data, size_t of
 std::optional<VirtualBuffer::Source> VirtualBuffer::source_of(const void* data) {
     const std::lock_guard lock(living().mutex);
     for (VirtualBuffer* buffer : living().buffers) {
+        if (data < buffer->base_ || data >= buffer->base_ + buffer->size_) continue;
         for (const ggml_tensor* root : buffer->roots_) {
             const auto* begin = static_cast<const char*>(root->data);
             if (data >= begin && data < begin + ggml().nbytes(root)) return Source{buffer, root, offset_in(root, data)};

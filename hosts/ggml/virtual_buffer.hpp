@@ -67,6 +67,7 @@ private:
     std::string config_;
     char* base_;
     size_t size_;
+    int64_t number_; // in the order in which buffers were made
     std::set<const ggml_tensor*> roots_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<VirtualCache>> caches_;

@@ -42,7 +42,7 @@ void set_tensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor, const void* d
 void get_tensor(ggml_backend_buffer_t buffer, const ggml_tensor* tensor, void* data, size_t offset, size_t size) {
     try {
         of(buffer).read(tensor, data, offset, size);
-    } catch (const std::exception& error) { // what was read is NaN; the caches are as they were
+    } catch (const std::exception& error) { // what was read is NaN
         log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
     }
 }

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <stdexcept>
 
 #include "ggml_api.hpp"
+#include "kv_config.hpp"
 #include "profile_file.hpp"
 #include "report_with.hpp"
 
@@ -14,9 +16,8 @@ namespace winnow::ggml {
 namespace {
 
 int64_t sinks_of(const std::string& config) {
-    constexpr int64_t usual = 4; // docs/policies.md
-    const size_t at = config.find("sink=");
-    return at == std::string::npos ? usual : std::strtoll(config.c_str() + at + 5, nullptr, 10);
+    const std::string given = value_of(config, "sink");
+    return given.empty() ? 4 : std::strtoll(given.c_str(), nullptr, 10); // docs/policies.md
 }
 
 } // namespace
@@ -109,7 +110,10 @@ void VirtualCache::forget_waiting() {
 void VirtualCache::clear() {
     forget_waiting();
     states_.clear();
+    last_written_ = nullptr;
+    failed_.clear();
     if (!cache_) return;
+    if (profile_) profile_->end_sequences();
     figures_ = present(figures_);
     expect(context_.api().cache_reset(cache_));
     for (Stream& stream : streams_) stream.record.clear();
@@ -117,7 +121,15 @@ void VirtualCache::clear() {
 
 void VirtualCache::copy_stream(int64_t from, int64_t to) {
     settle();
-    if (!cache_) return; // nothing to copy
+    if (!cache_) { // what there is was not settled
+        std::erase_if(states_, [&](const State& state) { return state.stream == to; });
+        std::vector<State> copies;
+        std::copy_if(states_.begin(), states_.end(), std::back_inserter(copies),
+                     [&](const State& state) { return state.stream == from; });
+        for (State& copy : copies) copy.stream = to;
+        states_.insert(states_.end(), copies.begin(), copies.end());
+        return;
+    }
     expect(context_.api().cache_copy(cache_, from, to));
     streams_[size_t(to)].record.copy(streams_[size_t(from)].record);
 }
@@ -132,7 +144,6 @@ CacheFigures VirtualCache::present(CacheFigures figures) {
     figures.flushes += now.flushes;
     figures.steps += now.steps;
     figures.peak_bytes = std::max(figures.peak_bytes, now.peak_bytes);
-    if (profile_) profile_->end_sequences();
     if (now.live_slots > 0 && reports("held")) {
         figures.held = held_cells(context_, cache_, {figures.streams, figures.layers, figures.kv_heads});
     }
@@ -169,7 +180,6 @@ std::vector<std::string> VirtualCache::layer_names() const {
 
 std::optional<CacheFigures> VirtualCache::figures() {
     if (!cache_) return std::nullopt;
-    settle();
     CacheFigures figures = present(figures_);
     figures.tokens_seen = 0;
     for (const Stream& stream : streams_) figures.tokens_seen += uint64_t(stream.record.tokens_seen());
@@ -177,7 +187,11 @@ std::optional<CacheFigures> VirtualCache::figures() {
     for (const Layer& layer : layers_) {
         figures.full_bytes += ggml().nbytes(layer.roots.k) + (layer.roots.v ? ggml().nbytes(layer.roots.v) : 0);
     }
-    if (profile_) figures.profile = profile_->json(layer_names());
+    if (profile_) {
+        AttentionProfile ended = *profile_;
+        ended.end_sequences();
+        figures.profile = ended.json(layer_names());
+    }
     return figures;
 }
 

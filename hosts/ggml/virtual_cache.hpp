@@ -53,7 +53,7 @@ public:
     // Rows of a state, which become tokens before the cache is used again. Where a head's row begins with NaN, it does
     // not get the token.
     void write(const ggml_tensor* root, const char* data, size_t offset, size_t size);
-    // Rows whose cells llama.cpp has given up.
+    // Rows that llama.cpp has given up: tokens and states in their cells are gone.
     void wipe(const ggml_tensor* root, size_t offset, size_t size);
     // A ROPE in place over the keys, by which a context shifts.
     void shift(const ggml_tensor* node);
@@ -96,10 +96,15 @@ private:
     };
 
     void create(const winnow_sdpa_desc& sdpa);
+    bool begins_state(const ggml_tensor* root, int64_t stream, int32_t cell) const;
+    static void drop_cells(State& state, const CellRange& range);
     void settle();
+    void shift_settled(const ggml_tensor* node);
     void restore(const State& state);
     void carry_out(const StreamRecord::Opening& opening, int64_t stream);
     std::vector<char> read_rows(const ggml_tensor* root, int64_t stream, int64_t first, int64_t count);
+    template <typename Body>
+    void latched(Body&& body);
     void rotate(const ggml_tensor* node, int64_t stream, std::vector<int32_t>& cells, const std::vector<int32_t>& turns,
                 int64_t skip);
     void check(const Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa) const;
@@ -133,6 +138,7 @@ private:
     std::vector<std::vector<char>> staging_; // what running steps read
     std::vector<State> states_;              // that are not settled
     const ggml_tensor* last_written_ = nullptr;
+    std::string failed_; // why what is stored is not what llama.cpp believes, until it is cleared
     CacheFigures figures_;
     std::optional<AttentionProfile> profile_; // where the report is to have it
 };

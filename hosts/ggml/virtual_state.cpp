@@ -8,6 +8,7 @@
 
 #include "cpu_rope.hpp"
 #include "ggml_api.hpp"
+#include "tensors.hpp"
 #include "virtual_cache.hpp"
 
 namespace winnow::ggml {
@@ -19,32 +20,8 @@ constexpr int64_t most_at_once = 1024;    // tokens whose keys are rotated
 
 uint32_t type_of(const ggml_tensor* root) { return root->type == GGML_TYPE_F16 ? WINNOW_TYPE_F16 : WINNOW_TYPE_BF16; }
 
-// [1, heads, rows, size] of rows of `row` bytes, of whose elements of `element` bytes a head has `stride`, those from
-// `skip` on.
-winnow_tensor rows_over(uint32_t type, void* data, const std::array<int64_t, 3>& shape, int64_t element, int64_t row,
-                        int64_t stride, int64_t skip) {
-    winnow_tensor to{};
-    to.struct_size = sizeof to;
-    to.type = type;
-    to.data = static_cast<char*>(data) + skip * element;
-    const int64_t axes[4] = {1, shape[0], shape[1], shape[2]};
-    const int64_t strides[4] = {row * shape[1], stride * element, row, element};
-    std::memcpy(to.shape, axes, sizeof axes);
-    std::memcpy(to.stride, strides, sizeof strides);
-    return to;
-}
-
-winnow_tensor numbers_over(std::vector<int32_t>& numbers) {
-    winnow_tensor to{};
-    to.struct_size = sizeof to;
-    to.type = WINNOW_TYPE_I32;
-    to.data = numbers.data();
-    const auto count = int64_t(numbers.size());
-    for (int axis = 0; axis < 4; ++axis) {
-        to.shape[axis] = axis == 3 ? count : 1;
-        to.stride[axis] = axis == 3 ? 4 : 4 * count;
-    }
-    return to;
+winnow_tensor numbers_over(const std::vector<int32_t>& numbers) {
+    return flat(WINNOW_TYPE_I32, sizeof(int32_t), numbers.data(), int64_t(numbers.size()));
 }
 
 winnow_cache_rows_desc rows_desc(int64_t layer, int64_t stream, const winnow_tensor& tokens) {
@@ -96,13 +73,18 @@ std::vector<char> VirtualCache::read_rows(const ggml_tensor* root, int64_t strea
     winnow_cache_rows_desc desc = rows_desc(number_of(layer), stream, tokens);
     const int64_t size = root == layer.roots.k ? shape_.head_size : shape_.v_head_size;
     const winnow_tensor to =
-        rows_over(type_of(root), rows.data(), {shape_.kv_num_heads, count, size}, element, row, size, 0);
+        rows_over(type_of(root), rows.data(), {shape_.kv_num_heads, count, size, element, row, size});
     (root == layer.roots.k ? desc.k : desc.v) = &to;
     expect(context_.api().cache_read(cache_, &desc));
     return rows;
 }
 
 void VirtualCache::write(const ggml_tensor* root, const char* data, size_t offset, size_t size) {
+    // So llama.cpp wipes cells, in parts that may end within a row; keys or values that are all 0 there are not.
+    if (std::all_of(data, data + size, [](char byte) { return byte == 0; })) {
+        wipe(root, offset, size);
+        return;
+    }
     const size_t row = root->nb[1];
     if (offset % row != 0 || size % row != 0) {
         throw std::runtime_error(std::string(root->name) + ": " + std::to_string(size) + " bytes are written at byte " +
@@ -111,32 +93,76 @@ void VirtualCache::write(const ggml_tensor* root, const char* data, size_t offse
     for (size_t at = 0; at < size; at += row) {
         const auto number = int64_t((offset + at) / row);
         const int64_t stream = number / figures_.cells;
-        // A state comes with the keys of all layers first.
-        const bool begins = root == layers_.front().roots.k && last_written_ != root;
-        if (states_.empty() || begins || states_.back().stream != stream) states_.push_back({stream, {}});
+        const auto cell = int32_t(number % figures_.cells);
+        if (begins_state(root, stream, cell)) states_.push_back({stream, {}});
         last_written_ = root;
         Half& half = states_.back().halves[root];
-        half.cells.push_back(int32_t(number % figures_.cells));
+        half.cells.push_back(cell);
         half.rows.insert(half.rows.end(), data + at, data + at + row);
     }
 }
 
+// A state comes with the keys of all layers first.
+bool VirtualCache::begins_state(const ggml_tensor* root, int64_t stream, int32_t cell) const {
+    if (states_.empty() || states_.back().stream != stream) return true;
+    if (root != layers_.front().roots.k) return false;
+    const auto half = states_.back().halves.find(root);
+    return last_written_ != root || (half != states_.back().halves.end() && half->second.cells.front() == cell);
+}
+
 void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
-    settle();
     const size_t row = root->nb[1];
-    for (auto number = int64_t(offset / row); cache_ && number < int64_t((offset + size) / row); ++number) {
-        const int64_t cell = number % figures_.cells;
-        expect(context_.api().cache_remove(cache_, number / figures_.cells, cell, cell + 1));
+    const auto begin = int64_t(offset / row), end = int64_t((offset + size + row - 1) / row);
+    for (int64_t number = begin; number < end;) { // of one stream at a time
+        const int64_t stream = number / figures_.cells, first = number % figures_.cells;
+        const int64_t last = std::min(first + end - number, figures_.cells);
+        for (State& state : states_) {
+            if (state.stream == stream) drop_cells(state, {first, last});
+        }
+        if (cache_) {
+            expect(context_.api().cache_remove(cache_, stream, first, last));
+            streams_[size_t(stream)].record.remove({first, last});
+        }
+        number += last - first;
+    }
+    std::erase_if(states_, [](const State& state) { return state.halves.empty(); });
+}
+
+void VirtualCache::drop_cells(State& state, const CellRange& range) {
+    for (auto& [root, half] : state.halves) {
+        Half left;
+        const size_t row = root->nb[1];
+        for (size_t i = 0; i < half.cells.size(); ++i) {
+            if (half.cells[i] >= range.begin && half.cells[i] < range.end) continue;
+            left.cells.push_back(half.cells[i]);
+            left.rows.insert(left.rows.end(), &half.rows[i * row], &half.rows[i * row] + row);
+        }
+        half = std::move(left);
+    }
+    std::erase_if(state.halves, [](const auto& each) { return each.second.cells.empty(); });
+}
+
+// What fails in the middle leaves other rows than llama.cpp believes.
+template <typename Body>
+void VirtualCache::latched(Body&& body) {
+    if (!failed_.empty()) throw std::runtime_error(failed_);
+    try {
+        body();
+    } catch (const std::exception& error) {
+        failed_ = error.what();
+        throw;
     }
 }
 
 // States that were written become tokens, as soon as heads and their sizes are known.
 void VirtualCache::settle() {
-    last_written_ = nullptr;
-    if (!cache_) return;
-    const std::vector<State> states = std::move(states_);
-    states_.clear();
-    for (const State& state : states) restore(state);
+    latched([&] {
+        last_written_ = nullptr;
+        if (!cache_) return;
+        const std::vector<State> states = std::move(states_);
+        states_.clear();
+        for (const State& state : states) restore(state);
+    });
 }
 
 void VirtualCache::restore(const State& state) {
@@ -160,9 +186,9 @@ void VirtualCache::restore(const State& state) {
         const ggml_tensor *k_root = layer.roots.k, *v_root = layer.roots.v ? layer.roots.v : layer.roots.k;
         const auto rows = [&](const ggml_tensor* root, int64_t size, int64_t stride, int64_t skip) {
             const Half& half = state.halves.at(root);
-            return rows_over(type_of(root), const_cast<char*>(half.rows.data()),
-                             {shape_.kv_num_heads, int64_t(cells.size()), size}, int64_t(root->nb[0]),
-                             int64_t(root->nb[1]), stride, skip);
+            return rows_over(type_of(root), half.rows.data(),
+                             {shape_.kv_num_heads, int64_t(cells.size()), size, int64_t(root->nb[0]),
+                              int64_t(root->nb[1]), stride, skip});
         };
         const winnow_tensor k = rows(k_root, shape_.head_size, shape_.head_size, 0);
         const winnow_tensor v = rows(v_root, shape_.v_head_size, layer.roots.v ? shape_.v_head_size : shape_.head_size,
@@ -176,12 +202,20 @@ void VirtualCache::restore(const State& state) {
 
 void VirtualCache::shift(const ggml_tensor* node) {
     settle();
+    latched([&] { shift_settled(node); });
+}
+
+void VirtualCache::shift_settled(const ggml_tensor* node) {
     const ggml_tensor *keys = node->src[0], *deltas = node->src[1];
     const ggml_tensor* root = keys->view_src;
     const Layer& layer = layers_[layer_of_.at(root)];
     const auto skip =
         int64_t(static_cast<const char*>(keys->data) - static_cast<const char*>(root->data)) / int64_t(root->nb[0]);
-    if (!cache_) return; // nothing to turn
+    if (!cache_ && states_.empty()) return; // nothing to turn
+    if (!cache_) {
+        throw std::runtime_error(std::string(node->name) + ": a state of " + root->name +
+                                 " is shifted before any attention over it");
+    }
     if (root != layer.roots.k || keys->ne[2] != root->ne[1] * root->ne[2] || keys->nb[2] != root->nb[1] ||
         keys->ne[1] != shape_.kv_num_heads || skip + keys->ne[0] > shape_.head_size ||
         int64_t(keys->nb[1]) != shape_.head_size * int64_t(root->nb[0]) || deltas->type != GGML_TYPE_I32 ||
@@ -212,8 +246,8 @@ void VirtualCache::rotate(const ggml_tensor* node, int64_t stream, std::vector<i
     const auto count = int64_t(cells.size());
     std::vector<float> keys(size_t(count * heads * size)), part;
     const winnow_tensor tokens = numbers_over(cells);
-    const winnow_tensor k = rows_over(WINNOW_TYPE_F32, keys.data(), {heads, count, size}, sizeof(float),
-                                      heads * size * int64_t(sizeof(float)), size, 0);
+    const winnow_tensor k = rows_over(WINNOW_TYPE_F32, keys.data(),
+                                      {heads, count, size, sizeof(float), heads * size * int64_t(sizeof(float)), size});
     winnow_cache_rows_desc desc = rows_desc(number_of(layer), stream, tokens);
     desc.k = &k;
     expect(context_.api().cache_read(cache_, &desc));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ggml_api.hpp"
+#include "tensors.hpp"
 
 namespace winnow::ggml {
 
@@ -50,15 +51,7 @@ std::vector<int32_t> WaitingRows::cells(int64_t first, int64_t count) const {
 
 winnow_tensor WaitingRows::tensor(int64_t first, int64_t count, int64_t heads, int64_t size, int64_t stride,
                                   int64_t skip) const {
-    winnow_tensor to{};
-    to.struct_size = sizeof to;
-    to.type = type_;
-    to.data = const_cast<char*>(data_ + first * stride_ + skip * element_bytes_);
-    const int64_t shape[4] = {1, heads, count, size};
-    const int64_t strides[4] = {stride_ * tokens(), stride * element_bytes_, stride_, element_bytes_};
-    std::memcpy(to.shape, shape, sizeof shape);
-    std::memcpy(to.stride, strides, sizeof strides);
-    return to;
+    return rows_over(type_, data_ + first * stride_, {heads, count, size, element_bytes_, stride_, stride, skip});
 }
 
 bool WaitingRows::overlaps(const ggml_tensor* other) const {

@@ -86,6 +86,24 @@ public:
         next_[size_t(to)] = next_[size_t(from)];
     }
 
+    // All sequences of another session.
+    void restore(Session &from) {
+        std::vector<uint8_t> state(llama_state_get_size(from.context_));
+        state.resize(llama_state_get_data(from.context_, state.data(), state.size()));
+        if (llama_state_set_data(context_, state.data(), state.size()) == 0) throw std::runtime_error("no state");
+        length_ = from.length_;
+        next_ = from.next_;
+    }
+
+    // The first part of a state of one sequence in the place of another; whether that was taken.
+    bool restore_part(int from, int to, double share) {
+        std::vector<uint8_t> state(llama_state_seq_get_size(context_, from));
+        state.resize(llama_state_seq_get_data(context_, state.data(), state.size(), from));
+        const auto size = size_t(share * double(state.size()));
+        length_[size_t(to)] = 0;
+        return llama_state_seq_set_data(context_, state.data(), size, to) != 0;
+    }
+
     llama_context *context() { return context_; }
 
 private:
@@ -175,6 +193,36 @@ void contexts(llama_model *model) {
     print("contexts", out);
 }
 
+// A state of two sequences goes into another context. The one goes, another text takes its cells, the other stays.
+void states(llama_model *model) {
+    Session from(model, 512, 3, true), to(model, 512, 3, true);
+    from.decode({{0, part(0, 80)}});
+    from.decode({{1, part(200, 90)}});
+    to.restore(from);
+    to.remove(0, 0);
+    to.decode({{2, part(400, 60)}});
+    Tokens out = to.generate(1, 6);
+    add(out, to.generate(2, 6));
+    print("states", out);
+}
+
+// States that are cut short are refused, and whoever was there goes on as if they had not come.
+void broken_states(llama_model *model) {
+    Session session(model, 512, 3, true);
+    Tokens out;
+    session.decode({{0, part(0, 80)}});
+    session.decode({{1, part(300, 60)}});
+    for (const double share : {.1, .4, .8}) {
+        if (session.restore_part(0, 2, share)) throw std::runtime_error("a part of a state was taken for all of it");
+        add(out, session.generate(0, 2));
+        session.decode({{2, part(500, 20)}});
+        add(out, session.generate(2, 2));
+        session.remove(2, 0);
+        add(out, session.generate(1, 2));
+    }
+    print("broken states", out);
+}
+
 // Every token sees those behind it, too.
 void both_ways(llama_model *model) {
     Session session(model, 256, 1, false);
@@ -209,6 +257,8 @@ void run(const char *model_path, const char *text_path) {
     share(model.get(), "streams", false);
     share(model.get(), "unified", true);
     contexts(model.get());
+    states(model.get());
+    broken_states(model.get());
     both_ways(model.get());
 }
 

@@ -1,5 +1,5 @@
 """What a virtual cache cannot do fails, and says why: a string that is no configuration, a cache type besides it,
-attention without flash attention, a state that was saved.
+attention without flash attention.
 """
 
 import llama_cpp
@@ -20,17 +20,6 @@ def refuse(host, options, kv, arguments, wanted):
     print(f"WINNOW_KV={kv} {' '.join(arguments)}: {line}")
 
 
-def spoil_state(host, options):
-    """A state of NaN is what a virtual cache has to give; who takes it for one is told."""
-    state = options.work / "virtual-state.bin"
-    state.unlink(missing_ok=True)
-    arguments = ["-fa", "on", "--prompt-cache", str(state)]
-    text = complete(host, options, "none", *arguments, status=0)
-    expect("only NaN to give" in text and state.exists(), f"no word of what was saved:\n{text[-3000:]}")
-    refuse(host, options, "none", arguments, ["restoring a state, which WINNOW_KV cannot do"])
-    state.unlink()
-
-
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
@@ -41,7 +30,6 @@ def test():
     refuse(host, options, "h2o:k=q9", ["-fa", "on"], ["q9", "turbo4"])
     refuse(host, options, "winnow", ["-fa", "on", "-ctk", "q8_0"], ["cache_k_l0 is of type q8_0", "f16"])
     refuse(host, options, "winnow", ["-fa", "off"], ["cache_v_l0", "-fa on"])
-    spoil_state(host, options)
 
 
 llama_cpp.main(test)

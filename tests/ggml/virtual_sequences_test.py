@@ -1,5 +1,6 @@
 """Several sequences over virtual caches, by a program that links llama.cpp: tails that are taken back, cells that are
-used again, sequences that are copied within a stream and into another, two contexts at once, attention both ways.
+used again, sequences that are copied within a stream and into another, two contexts at once, states of several
+sequences and parts of states, attention both ways.
 
 Without a budget all tokens are those that a cache in place gives; within one the budget is kept.
 """
@@ -7,10 +8,11 @@ Without a budget all tokens are those that a cache in place gives; within one th
 from pathlib import Path
 
 import llama_cpp
+import random_models
 from llama_cpp import expect
 
-USES = ("reuse", "rollback", "streams", "unified", "contexts", "both ways")
-CONTEXTS = 7  # of all uses together
+USES = ("reuse", "rollback", "streams", "unified", "contexts", "states", "broken states", "both ways")
+CONTEXTS = 10  # of all uses together
 SHARE = 8
 
 
@@ -25,11 +27,11 @@ def run(host, options, kv):
 
 def test():
     parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
     parser.add_argument("--text", required=True)
     parser.add_argument("--program", type=Path, required=True, help="sequences")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
+    options.model = random_models.make("plain", options.work)
     expected, report = run(host, options, None)
     expect(report is not None and report["caches"] == [], "the caches in place were not the plugin's")
     found, report = run(host, options, "none:k=f16,v=f16")

@@ -1,0 +1,22 @@
+// Tensors as Winnow takes them, over memory of the host's.
+#pragma once
+
+#include <cstdint>
+
+#include "winnow.h"
+
+namespace winnow::ggml {
+
+// [1, 1, 1, count], without gaps.
+winnow_tensor flat(uint32_t type, int64_t element_bytes, const void* data, int64_t count);
+
+// [1, heads, rows, size] of rows that begin `row_bytes` apart; a head's elements begin `stride` elements apart, and of
+// them are meant those from `skip` on.
+struct RowsLayout {
+    int64_t heads, rows, size;
+    int64_t element_bytes, row_bytes;
+    int64_t stride, skip = 0;
+};
+winnow_tensor rows_over(uint32_t type, const void* data, const RowsLayout& layout);
+
+} // namespace winnow::ggml
