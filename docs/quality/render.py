@@ -24,7 +24,7 @@ MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S
 # What may stand between two markers; {} is a context length.
 PIECES = {"command": report.command, "setting": report.setting, "full cache": report.full_cache,
           "needle": report.needle_table, "conversation": report.conversation_table,
-          "quality {}": report.quality_table, "cost {}": report.cost_table}
+          "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table}
 PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle",
             "picture held": "held"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",

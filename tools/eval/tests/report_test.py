@@ -50,6 +50,18 @@ class Needles(unittest.TestCase):
         self.assertNotIn("of the facts held, %", cells(report.needle_table(results))[0])
 
 
+class Pairs(unittest.TestCase):
+    def row(self, name, size, klds, role="row"):
+        return {"name": name, "role": role, "context": 512, "kv_bytes_per_token": size, "kld": sum(klds) / len(klds),
+                "per_context": {"kld": klds}}
+
+    def test_only_rows_of_the_same_bytes_are_compared(self):
+        results = {"rows": [self.row("null", 100, [0, 0], "null"), self.row("bad", 101, [0.5, 0.1]),
+                            self.row("good", 100, [0.1, 0.3]), self.row("small", 60, [9, 9])]}
+        table = report.paired_table(results, 512)
+        self.assertEqual(cells(table)[1:], [["`bad` against `good`", "101", "+0.1000 ± 0.3000", "1/2"]])
+
+
 class Tables(unittest.TestCase):
     def setUp(self):
         self.results = made_results()

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import shlex
+import statistics
 import textwrap
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from winnow_eval import held
 
 MIB = 1024 * 1024
 COMMAND_COLUMNS = 100
+SAME_BYTES = 0.02  # rows whose sizes differ by less are compared
 CSV_COLUMNS = ("name", "role", "backend", "k", "v", "rotate", "kv", "context", "contexts", "scored_tokens",
                "kv_bytes_per_token", "kv_bytes", "ppl", "ppl_base", "ppl_increase_percent", "ppl_increase_se", "kld",
                "kld_se", "kld_p99", "same_top_percent", "same_top_se", "prompt_tokens_per_second",
@@ -71,6 +73,33 @@ def quality_table(results, context):
               measured(row["same_top_percent"], row["same_top_se"], 1, 2)] for row in rows_of(results, context)]
     return table(["configuration", "bytes/token", "share", "MiB in all", "perplexity", "increase, %", "mean KLD",
                   "99% KLD", "same top, %"], lines)
+
+
+def of_same_bytes(results, context):
+    """Lists of rows with about the same bytes, each list and its rows from the best on; no row stands alone."""
+    rows = sorted((row for row in rows_of(results, context) if row["role"] != "null"),
+                  key=lambda row: row["kv_bytes_per_token"])
+    groups = []
+    for row in rows:
+        if groups and row["kv_bytes_per_token"] <= (1 + SAME_BYTES) * groups[-1][0]["kv_bytes_per_token"]:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return [sorted(group, key=lambda row: row["kld"]) for group in groups if len(group) > 1]
+
+
+def paired_table(results, context):
+    """Rows of about the same bytes against the best of them, context by context."""
+    lines = []
+    for best, *others in of_same_bytes(results, context):
+        for row in others:
+            pairs = zip(row["per_context"]["kld"], best["per_context"]["kld"], strict=True)
+            differences = [worse - better for worse, better in pairs]
+            error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
+            wins = sum(difference > 0 for difference in differences)
+            lines.append([f"{titled(row)} against {titled(best)}", number(row["kv_bytes_per_token"], 0),
+                          measured(statistics.fmean(differences), error, 4, 6, "+"), f"{wins}/{len(differences)}"])
+    return table(["configurations", "bytes/token", "mean KLD, difference", "contexts in which it is worse"], lines)
 
 
 def cost_table(results, context):
