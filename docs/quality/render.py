@@ -21,10 +21,35 @@ sys.path.insert(0, str(FOLDER.parent.parent / "tools" / "eval"))
 from winnow_eval import report  # noqa: E402  after its path
 
 MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S)
+# KL divergences at a context of 2048: what a numpy prototype of the same policies had, and what is wanted. By label:
+# the configuration.
+GOALS = {"8 bits": ("none:k=q8_0,v=q8_0", 0.0004, 0.0003),
+         "4 bits": ("winnow:v=turbo4,center=on", 0.0073, 0.005),
+         "4 and 3 bits": ("winnow", 0.0105, 0.008),
+         "packed, an eighth": ("winnow:budget=922", 0.055, 0.04),
+         "packed, a sixteenth": ("winnow:budget=376", 0.153, 0.11),
+         "f16, a quarter": ("winnow:budget=1/4,k=f16,v=f16", 0.126, 0.1),
+         "f16, a quarter, window": ("window:budget=1/4", 0.174, None),
+         "f16, a quarter, h2o": ("h2o:budget=1/4", 0.226, None),
+         "f16, a quarter, random": ("random:budget=1/4", 0.193, None)}
+
+
+def goals_table(results, context):
+    """What was measured beside the prototype's figure and the goal; what was not measured says so."""
+    rows = {row["name"]: row for row in report.rows_of(results, context)}
+    lines = []
+    for label, (name, prototype, goal) in GOALS.items():
+        row = rows.get(name)
+        lines.append([label, f"`{name}`", "not measured" if row is None else
+                      report.measured(row["kld"], row["kld_se"], 4, 6), f"{prototype}", f"{goal or '-'}"])
+    return report.table(["", "configuration", "mean KLD", "prototype", "goal"], lines)
+
+
 # What may stand between two markers; {} is a context length.
 PIECES = {"command": report.command, "setting": report.setting, "full cache": report.full_cache,
           "needle": report.needle_table, "conversation": report.conversation_table,
-          "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table}
+          "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table,
+          "goals {}": goals_table}
 PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle",
             "picture held": "held"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",

@@ -83,6 +83,15 @@ class Render(unittest.TestCase):
         self.fill()
         self.assertEqual(self.page.read_text(), text)
 
+    def test_goals_say_what_was_not_measured(self):
+        row = self.made["rows"][-1]
+        row |= {"name": "winnow", "kld": 0.0123, "kld_se": 0.001}
+        self.page.write_text("<!-- begin made goals 512 -->\n<!-- end -->\n")
+        self.fill()
+        text = self.page.read_text()
+        self.assertIn("| 4 and 3 bits | `winnow` | 0.0123 ± 0.0010 | 0.0105 | 0.008 |", text)
+        self.assertIn("| 8 bits | `none:k=q8_0,v=q8_0` | not measured | 0.0004 | 0.0003 |", text)
+
     def test_a_changed_number_is_noticed_on_either_side(self):
         self.fill()
         text = self.page.read_text()
