@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "config_value.hpp"
 #include "ggml_api.hpp"
 #include "profile_file.hpp"
 
@@ -77,19 +78,6 @@ std::string kv_config() {
     const std::lock_guard lock(mutex);
     if (!refusal.empty()) throw std::runtime_error(refusal);
     return current;
-}
-
-std::string value_of(const std::string& config, std::string_view key) {
-    for (size_t begin = config.find(':'); begin < config.size();) {
-        const size_t end = std::min(config.find(',', begin + 1), config.size());
-        const std::string_view pair = std::string_view(config).substr(begin + 1, end - begin - 1);
-        const size_t equals = pair.find('=');
-        if (equals != std::string_view::npos && pair.substr(0, equals) == key) {
-            return std::string(pair.substr(equals + 1));
-        }
-        begin = end;
-    }
-    return "";
 }
 
 std::string window_config(const std::string& config) {

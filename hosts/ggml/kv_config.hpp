@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "plugin.hpp"
 
@@ -19,9 +18,6 @@ void set_kv_config(const Plugin& plugin, const std::string& config);
 // "" is in place. Throws std::runtime_error where WINNOW_KV was refused.
 std::string kv_config();
 bool has_kv_config();
-
-// The value of a key in a configuration, "" where it has none.
-std::string value_of(const std::string& config, std::string_view key);
 
 // For the cache of a model's layers with sliding windows, which holds no more than those need: WINNOW_KV_SWA, or else
 // the formats of `config` alone, with which nobody is given up.

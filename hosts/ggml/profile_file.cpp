@@ -10,7 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "kv_config.hpp"
+#include "config_value.hpp"
 
 namespace winnow::ggml {
 

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "config_value.hpp"
 #include "ggml_api.hpp"
-#include "kv_config.hpp"
 #include "profile_file.hpp"
 #include "report_with.hpp"
 
