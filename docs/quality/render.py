@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -35,14 +36,13 @@ GOALS = {"8 bits": ("none:k=q8_0,v=q8_0", 0.0004, 0.0003),
 
 
 def goals_table(results, context):
-    """What was measured beside the prototype's figure and the goal; what was not measured says so."""
+    """What was measured beside the prototype's figure and the goal, and in a line what was not measured."""
     rows = {row["name"]: row for row in report.rows_of(results, context)}
-    lines = []
-    for label, (name, prototype, goal) in GOALS.items():
-        row = rows.get(name)
-        lines.append([label, f"`{name}`", "not measured" if row is None else
-                      report.measured(row["kld"], row["kld_se"], 4, 6), f"{prototype}", f"{goal or '-'}"])
-    return report.table(["", "configuration", "mean KLD", "prototype", "goal"], lines)
+    lines = [[f"`{name}`", label, report.measured(rows[name]["kld"], rows[name]["kld_se"], 4, 6), f"{prototype}",
+              f"{goal or '-'}"] for label, (name, prototype, goal) in GOALS.items() if name in rows]
+    made = report.table(["configuration", "what it is", "mean KLD", "prototype", "goal"], lines)
+    missing = ", ".join(f"`{name}`" for name, *_ in GOALS.values() if name not in rows)
+    return made + (f"\n{textwrap.fill(f'Not measured: {missing}.', 120, break_on_hyphens=False)}\n" if missing else "")
 
 
 # What may stand between two markers; {} is a context length.

@@ -89,8 +89,9 @@ class Render(unittest.TestCase):
         self.page.write_text("<!-- begin made goals 512 -->\n<!-- end -->\n")
         self.fill()
         text = self.page.read_text()
-        self.assertIn("| 4 and 3 bits | `winnow` | 0.0123 ± 0.0010 | 0.0105 | 0.008 |", text)
-        self.assertIn("| 8 bits | `none:k=q8_0,v=q8_0` | not measured | 0.0004 | 0.0003 |", text)
+        self.assertIn("| `winnow` | 4 and 3 bits | 0.0123 ± 0.0010 | 0.0105 | 0.008 |", text)
+        self.assertIn("Not measured: `none:k=q8_0,v=q8_0`, `winnow:v=turbo4,center=on`,", text)
+        self.assertNotIn("| `none:k=q8_0,v=q8_0` |", text)
 
     def test_a_changed_number_is_noticed_on_either_side(self):
         self.fill()
