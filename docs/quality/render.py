@@ -30,6 +30,7 @@ GOALS = {"8 bits": ("none:k=q8_0,v=q8_0", 0.0004, 0.0003),
          "packed, an eighth": ("winnow:budget=922", 0.055, 0.04),
          "packed, a sixteenth": ("winnow:budget=376", 0.153, 0.11),
          "f16, a quarter": ("winnow:budget=1/4,k=f16,v=f16", 0.126, 0.1),
+         "f16, a quarter and 32 tokens": ("winnow:budget=544,k=f16,v=f16", 0.126, 0.1),
          "f16, a quarter, window": ("window:budget=1/4", 0.174, None),
          "f16, a quarter, h2o": ("h2o:budget=1/4", 0.226, None),
          "f16, a quarter, random": ("random:budget=1/4", 0.193, None)}
