@@ -1,4 +1,5 @@
-// Starting `winnow eval` and `winnow profile`, whose files are found relative to this executable, in a build tree as after an install.
+// Starting `winnow eval` and `winnow profile`, whose files are found relative to this executable, in a build tree as
+// after an install.
 #include "eval.hpp"
 
 #include <cerrno>

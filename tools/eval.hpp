@@ -4,7 +4,8 @@
 
 namespace winnow::tools {
 
-// Becomes that program, with these arguments, of which "profile" may be the first. Returns only by an exception, if it cannot be started.
+// Becomes that program, with these arguments, of which "profile" may be the first. Returns only by an exception, if it
+// cannot be started.
 [[noreturn]] void run_eval(int argc, char** argv);
 
 } // namespace winnow::tools
