@@ -22,6 +22,16 @@ Finished runs are kept in --out, and the same command goes on where it was inter
 baselines are measured: llama.cpp's own f16, q8_0, q5_1 and q4_0 caches."""
 
 
+# Options of `winnow profile`, too.
+BATCH = Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a batch, llama.cpp's -b")]
+THREADS = Annotated[int | None, typer.Option(min=1, metavar="N", help="llama.cpp's -t; by default all processors")]
+LLAMA_CPP = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs; otherwise "
+                                                "$WINNOW_LLAMA_CPP_BIN, PATH")]
+PLUGIN = Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_ggml.so; otherwise $GGML_BACKEND_PATH, "
+                                             "this installation")]
+DEVICE = Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")]
+
+
 def numbers(option, given):
     """The positive numbers of a list like 512,2048."""
     parts = [part.strip() for part in given.split(",")]
@@ -82,15 +92,12 @@ def measure(
                                              "(default winnow-eval; with --from, that folder)")] = None,
     weights: Annotated[str, typer.Option(metavar="f32|as-is", help="f32: dequantized, so that the rounding of "
                                          "activations does not hide what a cache costs")] = "f32",
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a batch, llama.cpp's -b")] = 512,
+    batch: BATCH = 512,
     ubatch: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a micro-batch, llama.cpp's -ub")] = 512,
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N",
-                                                help="llama.cpp's -t; by default all processors")] = None,
-    llama_cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs; otherwise "
-                                                   "$WINNOW_LLAMA_CPP_BIN, PATH")] = None,
-    plugin: Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_ggml.so; otherwise "
-                                                "$GGML_BACKEND_PATH, this installation")] = None,
-    device: Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")] = None,
+    threads: THREADS = None,
+    llama_cpp: LLAMA_CPP = None,
+    plugin: PLUGIN = None,
+    device: DEVICE = None,
     with_needle: Annotated[bool, typer.Option("--needle/--no-needle", help="ask for planted facts")] = True,
     needle_contexts: Annotated[str, typer.Option(metavar="N,...", help="their context lengths")] = "512,1024,2048",
     needle_trials: Annotated[int, typer.Option(min=1, metavar="N", help="how many, over all lengths and depths")] = 45,

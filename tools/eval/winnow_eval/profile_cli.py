@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from winnow_eval import Failure, perplexity, profile, text, weights
-from winnow_eval.cli import console_for_output, one_of, run_app
+from winnow_eval.cli import BATCH, DEVICE, LLAMA_CPP, PLUGIN, THREADS, console_for_output, one_of, run_app
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
@@ -28,14 +28,11 @@ def measure(
                                       "and judging use different contexts")] = "first",
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder of what is written")] = Path("winnow-profile"),
     as_is: Annotated[bool, typer.Option("--weights-as-is", help="do not dequantize the weights before")] = False,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a batch, llama.cpp's -b")] = 512,
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N",
-                                                help="llama.cpp's -t; by default all processors")] = None,
-    llama_cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs; otherwise "
-                                                   "$WINNOW_LLAMA_CPP_BIN, PATH")] = None,
-    plugin: Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_ggml.so; otherwise "
-                                                "$GGML_BACKEND_PATH, this installation")] = None,
-    device: Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")] = None,
+    batch: BATCH = 512,
+    threads: THREADS = None,
+    llama_cpp: LLAMA_CPP = None,
+    plugin: PLUGIN = None,
+    device: DEVICE = None,
 ):
     if context < profile.FEWEST:
         raise Failure(f"--context: {context}, expected at least {profile.FEWEST}")
