@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "json.hpp"
+#include "tensors.hpp"
 
 namespace winnow::ggml {
 
@@ -15,17 +16,9 @@ AttentionProfile::AttentionProfile(int64_t layers, int64_t q_heads, int64_t colu
 
 const winnow_tensor* AttentionProfile::scores(int64_t tokens) {
     scores_.resize(size_t(q_heads_ * tokens * columns_));
-    tensor_ = {};
-    tensor_.struct_size = sizeof tensor_;
-    tensor_.type = WINNOW_TYPE_F32;
-    tensor_.data = scores_.data();
-    const int64_t shape[4] = {1, q_heads_, tokens, columns_};
-    int64_t stride = sizeof(float);
-    for (int axis = 3; axis >= 0; --axis) {
-        tensor_.shape[axis] = shape[axis];
-        tensor_.stride[axis] = stride;
-        stride *= shape[axis];
-    }
+    constexpr int64_t element = sizeof(float);
+    tensor_ = rows_over(WINNOW_TYPE_F32, scores_.data(),
+                        {q_heads_, tokens, columns_, element, columns_ * element, tokens * columns_});
     return &tensor_;
 }
 

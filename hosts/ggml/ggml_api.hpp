@@ -44,6 +44,11 @@ bool find_ggml(const void* caller);
 // The tensor that has the memory of a view, or the tensor itself.
 inline const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->view_src ? tensor->view_src : tensor; }
 
+// Bytes from a tensor's beginning to an address in it.
+inline int64_t offset_in(const ggml_tensor* root, const void* data) {
+    return static_cast<const char*>(data) - static_cast<const char*>(root->data);
+}
+
 // One line into ggml's log, "winnow: " before and a newline after it.
 void log_line(enum ggml_log_level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 

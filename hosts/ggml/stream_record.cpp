@@ -175,7 +175,7 @@ std::vector<int64_t> StreamRecord::find_first_tokens(std::span<const int32_t> ce
 }
 
 int64_t StreamRecord::count_taken_back(const std::vector<int64_t>& dead, const MaskPlane& mask) const {
-    if (is_alone_) return int64_t(dead.size());
+    if (is_alone_ || dead.empty()) return int64_t(dead.size());
     int64_t seen = 0;
     const int64_t columns = std::min(mask.columns(), int64_t(order_.size()));
     while (seen < columns && (order_[size_t(seen)] < 0 || !mask.sees(0, seen))) ++seen;

@@ -86,6 +86,8 @@ struct Range {
 
 } // namespace
 
+uint32_t type_of(enum ggml_type type) { return storage_of(type).type; }
+
 bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
     const ggml_tensor* q = node->src[0];
     const ggml_tensor* k = node->src[1];

@@ -14,6 +14,9 @@
 
 namespace winnow::ggml {
 
+// Winnow's name of a type, 0 where it has none.
+uint32_t type_of(enum ggml_type type);
+
 // FLASH_ATTN_EXT as a winnow_sdpa_desc; the tensors it points to live here, so it is neither copied nor moved.
 class SdpaNode {
 public:

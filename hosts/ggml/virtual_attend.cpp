@@ -13,17 +13,13 @@ namespace {
 
 constexpr int64_t least_taken_back = 32; // tokens; fewer are drafts that were refused
 
-int64_t offset_in(const ggml_tensor* view, const ggml_tensor* root) {
-    return static_cast<const char*>(view->data) - static_cast<const char*>(root->data);
-}
-
 // Whether a view of keys or values has the root's cells and streams as they lie, beginning with element `skip` of a
 // row.
 bool is_whole_view(const ggml_tensor* view, const ggml_tensor* root, int64_t skip) {
     const auto row = int64_t(root->nb[1]), stream = int64_t(root->nb[2]), element = int64_t(root->nb[0]);
     return view->type == root->type && int64_t(view->nb[1]) == row && view->ne[1] <= root->ne[1] &&
            (view->ne[3] == 1 || int64_t(view->nb[3]) == stream) &&
-           (offset_in(view, root) - skip * element) % stream == 0 &&
+           (offset_in(root, view->data) - skip * element) % stream == 0 &&
            skip + (view->ne[2] - 1) * int64_t(view->nb[2]) / element + view->ne[0] <= root->ne[0];
 }
 
@@ -197,9 +193,9 @@ void VirtualCache::attend_plane(Layer& layer, const ggml_tensor* node, const win
             data = staging_.back().data();
         }
         const int64_t element = int64_t(mask->nb[0]);
-        wide = flat(wide.type, element, data, figures_.cells);
-        wide.shape[2] = plane.tokens;
-        wide.stride[0] = wide.stride[1] = plane.tokens * figures_.cells * element;
+        wide = rows_over(
+            wide.type, data,
+            {1, plane.tokens, figures_.cells, element, figures_.cells * element, plane.tokens * figures_.cells});
     }
     step.attn_mask = &wide;
     if (step.k && stream.sees_ahead) { // all of them have to be there before the first attends
@@ -225,7 +221,7 @@ void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counter
     const ggml_tensor* k = node->src[1];
     Layer& layer = layers_[layer_of_.at(root_of(k))];
     if (!cache_) {
-        if (!layer.roots.v) v_skip_ = offset_in(node->src[2], k) / int64_t(k->nb[0]);
+        if (!layer.roots.v) v_skip_ = offset_in(k, node->src[2]->data) / int64_t(k->nb[0]);
         create(sdpa.desc());
     }
     settle();
@@ -233,7 +229,7 @@ void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counter
     if (layer.waits() && !layer.is_whole()) {
         throw std::runtime_error(std::string(node->name) + ": keys without values, or values without keys");
     }
-    const int64_t first = offset_in(k, layer.roots.k) / int64_t(layer.roots.k->nb[2]);
+    const int64_t first = offset_in(layer.roots.k, k->data) / int64_t(layer.roots.k->nb[2]);
     const int64_t planes = k->ne[3], tokens = node->src[0]->ne[1];
     if (layer.k && !is_aligned(layer, first, planes, tokens)) append_all(layer, counters);
     // The allocator of the graph may have given the rows' memory, which is read, to the result.

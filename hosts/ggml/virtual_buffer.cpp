@@ -38,10 +38,6 @@ struct Name {
     }
 };
 
-size_t offset_in(const ggml_tensor* root, const void* data) {
-    return size_t(static_cast<const char*>(data) - static_cast<const char*>(root->data));
-}
-
 size_t rounded(size_t size) { return (std::max<size_t>(size, 1) + page - 1) / page * page; }
 
 // All that there are: memory that is copied may be another's.
@@ -222,7 +218,7 @@ void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset
     if (!has_root(root)) {
         std::memset(static_cast<char*>(tensor->data) + offset, value, size);
     } else if (value == 0) { // cells that are given up
-        cache(root).wipe(root, offset_in(root, tensor->data) + offset, size);
+        cache(root).wipe(root, size_t(offset_in(root, tensor->data)) + offset, size);
     } else {
         spoil(std::string(tensor->name) + " was filled with " + std::to_string(value) + ", which WINNOW_KV cannot do");
     }
@@ -235,13 +231,13 @@ void VirtualBuffer::read(const ggml_tensor* tensor, void* data, size_t offset, s
         return;
     }
     std::memset(data, 0xff, size); // NaN in f16 and bf16, should it fail
-    cache(root).read(root, static_cast<char*>(data), offset_in(root, tensor->data) + offset, size);
+    cache(root).read(root, static_cast<char*>(data), size_t(offset_in(root, tensor->data)) + offset, size);
 }
 
 void VirtualBuffer::write(const ggml_tensor* tensor, const void* data, size_t offset, size_t size) {
     const ggml_tensor* root = root_of(tensor);
     const bool is_virtual = has_root(root);
-    const size_t at = is_virtual ? offset_in(root, tensor->data) + offset : 0;
+    const size_t at = is_virtual ? size_t(offset_in(root, tensor->data)) + offset : 0;
     if (is_virtual && copies_stream(root, data, at, size)) return;
     std::vector<char> copy; // of what is no memory
     if (const std::optional<Source> source = source_of(data)) {
@@ -262,19 +258,18 @@ std::optional<VirtualBuffer::Source> VirtualBuffer::source_of(const void* data) 
         if (data < buffer->base_ || data >= buffer->base_ + buffer->size_) continue;
         for (const ggml_tensor* root : buffer->roots_) {
             const auto* begin = static_cast<const char*>(root->data);
-            if (data >= begin && data < begin + ggml().nbytes(root)) return Source{buffer, root, offset_in(root, data)};
+            if (data >= begin && data < begin + ggml().nbytes(root))
+                return Source{buffer, root, size_t(offset_in(root, data))};
         }
     }
     return std::nullopt;
 }
 
 bool VirtualBuffer::copies_stream(const ggml_tensor* root, const void* data, size_t at, size_t size) {
-    const auto* begin = static_cast<const char*>(root->data);
-    const auto* from = static_cast<const char*>(data);
-    const size_t stream = root->nb[2];
-    const bool is_own = from >= begin && from < begin + ggml().nbytes(root);
-    if (!is_own || size != stream || at % stream != 0 || size_t(from - begin) % stream != 0) return false;
-    copy_stream(root, int64_t(size_t(from - begin) / stream), int64_t(at / stream));
+    const auto stream = int64_t(root->nb[2]), from = offset_in(root, data);
+    const bool is_own = from >= 0 && size_t(from) < ggml().nbytes(root);
+    if (!is_own || int64_t(size) != stream || int64_t(at) % stream != 0 || from % stream != 0) return false;
+    copy_stream(root, from / stream, int64_t(at) / stream);
     return true;
 }
 

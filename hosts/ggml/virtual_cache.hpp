@@ -105,8 +105,8 @@ private:
     std::vector<char> read_rows(const ggml_tensor* root, int64_t stream, int64_t first, int64_t count);
     template <typename Body>
     void latched(Body&& body);
-    void rotate(const ggml_tensor* node, int64_t stream, std::vector<int32_t>& cells, const std::vector<int32_t>& turns,
-                int64_t skip);
+    void rotate(const Layer& layer, const ggml_tensor* node, int64_t stream, const std::vector<int32_t>& cells,
+                const std::vector<int32_t>& turns, int64_t skip);
     void check(const Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa) const;
     bool is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const;
     void append_all(Layer& layer, Counters& counters);

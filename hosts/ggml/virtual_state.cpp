@@ -1,9 +1,7 @@
 // What llama.cpp reads and writes of a cache's rows beside its graphs: states that are saved and restored, and keys
 // that are turned when a context shifts.
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 
 #include "cpu_rope.hpp"
@@ -17,8 +15,6 @@ namespace {
 
 constexpr uint16_t not_a_number = 0x7fff; // of f16 and of bf16
 constexpr int64_t most_at_once = 1024;    // tokens whose keys are rotated
-
-uint32_t type_of(const ggml_tensor* root) { return root->type == GGML_TYPE_F16 ? WINNOW_TYPE_F16 : WINNOW_TYPE_BF16; }
 
 winnow_tensor numbers_over(const std::vector<int32_t>& numbers) {
     return flat(WINNOW_TYPE_I32, sizeof(int32_t), numbers.data(), int64_t(numbers.size()));
@@ -73,7 +69,7 @@ std::vector<char> VirtualCache::read_rows(const ggml_tensor* root, int64_t strea
     winnow_cache_rows_desc desc = rows_desc(number_of(layer), stream, tokens);
     const int64_t size = root == layer.roots.k ? shape_.head_size : shape_.v_head_size;
     const winnow_tensor to =
-        rows_over(type_of(root), rows.data(), {shape_.kv_num_heads, count, size, element, row, size});
+        rows_over(type_of(root->type), rows.data(), {shape_.kv_num_heads, count, size, element, row, size});
     (root == layer.roots.k ? desc.k : desc.v) = &to;
     expect(context_.api().cache_read(cache_, &desc));
     return rows;
@@ -186,7 +182,7 @@ void VirtualCache::restore(const State& state) {
         const ggml_tensor *k_root = layer.roots.k, *v_root = layer.roots.v ? layer.roots.v : layer.roots.k;
         const auto rows = [&](const ggml_tensor* root, int64_t size, int64_t stride, int64_t skip) {
             const Half& half = state.halves.at(root);
-            return rows_over(type_of(root), half.rows.data(),
+            return rows_over(type_of(root->type), half.rows.data(),
                              {shape_.kv_num_heads, int64_t(cells.size()), size, int64_t(root->nb[0]),
                               int64_t(root->nb[1]), stride, skip});
         };
@@ -209,8 +205,7 @@ void VirtualCache::shift_settled(const ggml_tensor* node) {
     const ggml_tensor *keys = node->src[0], *deltas = node->src[1];
     const ggml_tensor* root = keys->view_src;
     const Layer& layer = layers_[layer_of_.at(root)];
-    const auto skip =
-        int64_t(static_cast<const char*>(keys->data) - static_cast<const char*>(root->data)) / int64_t(root->nb[0]);
+    const int64_t skip = offset_in(root, keys->data) / int64_t(root->nb[0]);
     if (!cache_ && states_.empty()) return; // nothing to turn
     if (!cache_) {
         throw std::runtime_error(std::string(node->name) + ": a state of " + root->name +
@@ -231,7 +226,7 @@ void VirtualCache::shift_settled(const ggml_tensor* node) {
             if (delta != 0) cells.push_back(int32_t(cell)), turns.push_back(delta);
             const bool is_last = cell + 1 == figures_.cells;
             if (cells.empty() || (!is_last && int64_t(cells.size()) < most_at_once)) continue;
-            rotate(node, stream, cells, turns, skip);
+            rotate(layer, node, stream, cells, turns, skip);
             cells.clear();
             turns.clear();
         }
@@ -239,9 +234,8 @@ void VirtualCache::shift_settled(const ggml_tensor* node) {
 }
 
 // Keys are read, turned by the host's own arithmetic, and stored again in their places.
-void VirtualCache::rotate(const ggml_tensor* node, int64_t stream, std::vector<int32_t>& cells,
-                          const std::vector<int32_t>& turns, int64_t skip) {
-    const Layer& layer = layers_[layer_of_.at(node->src[0]->view_src)];
+void VirtualCache::rotate(const Layer& layer, const ggml_tensor* node, int64_t stream,
+                          const std::vector<int32_t>& cells, const std::vector<int32_t>& turns, int64_t skip) {
     const int64_t heads = shape_.kv_num_heads, size = shape_.head_size, turned = node->src[0]->ne[0];
     const auto count = int64_t(cells.size());
     std::vector<float> keys(size_t(count * heads * size)), part;

@@ -7,6 +7,7 @@
 
 #include "ggml_api.hpp"
 #include "tensors.hpp"
+#include "translate.hpp"
 
 namespace winnow::ggml {
 
@@ -20,11 +21,9 @@ WaitingRows::WaitingRows(const ggml_tensor* root, const ggml_tensor* node)
                                  " is written in pieces of a token's row; expected whole rows, as flash attention "
                                  "(-fa on) has them");
     }
-    type_ = rows->type == GGML_TYPE_F32   ? WINNOW_TYPE_F32
-            : rows->type == GGML_TYPE_F16 ? WINNOW_TYPE_F16
-                                          : WINNOW_TYPE_BF16;
-    if ((type_ == WINNOW_TYPE_BF16 && rows->type != GGML_TYPE_BF16) ||
-        (indices->type != GGML_TYPE_I64 && indices->type != GGML_TYPE_I32)) {
+    type_ = type_of(rows->type);
+    const bool is_dense = type_ == WINNOW_TYPE_F32 || type_ == WINNOW_TYPE_F16 || type_ == WINNOW_TYPE_BF16;
+    if (!is_dense || (indices->type != GGML_TYPE_I64 && indices->type != GGML_TYPE_I32)) {
         throw std::runtime_error(std::string(root->name) + ": rows or indices of another type");
     }
     data_ = static_cast<const char*>(rows->data);
