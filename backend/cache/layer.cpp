@@ -67,6 +67,14 @@ Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slo
     return store;
 }
 
+Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns) {
+    Tensor tensor;
+    tensor.type = type;
+    tensor.shape = {1, heads, rows, columns};
+    tensor.stride = {4 * heads * rows * columns, 4 * rows * columns, 4 * columns, 4};
+    return tensor;
+}
+
 Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
     tensor.offset += static_cast<uint64_t>(first * tensor.stride[2]);
     tensor.shape[2] = count;

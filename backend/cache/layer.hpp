@@ -26,6 +26,8 @@ uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The first `slots` slots of a store; `rows` may lack buffers.
 Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
 
+// [1, heads, rows, columns] of four bytes each, without gaps; the caller says in which memory.
+Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns);
 // Rows [first, first + count) of a tensor.
 Tensor rows_of(Tensor tensor, int64_t first, int64_t count);
 // A tensor over a part of a layer's state.

@@ -19,11 +19,8 @@ constexpr int64_t most_at_once = 256; // tokens
 template <class T>
 Tensor tensor_over(Type type, std::vector<T>& values, int64_t heads, int64_t rows, int64_t columns) {
     static_assert(sizeof(T) == 4);
-    Tensor tensor;
-    tensor.type = type;
+    Tensor tensor = tensor_of(type, heads, rows, columns);
     tensor.data = reinterpret_cast<std::byte*>(values.data());
-    tensor.shape = {1, heads, rows, columns};
-    tensor.stride = {4 * heads * rows * columns, 4 * rows * columns, 4 * columns, 4};
     return tensor;
 }
 

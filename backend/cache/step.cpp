@@ -158,11 +158,8 @@ private:
                 }
                 slots[static_cast<size_t>(head * run.count + i)] = static_cast<int32_t>(slot);
             }
-        Tensor tensor;
-        tensor.type = Type::i32;
+        Tensor tensor = tensor_of(Type::i32, heads, 1, run.count);
         tensor.data = reinterpret_cast<std::byte*>(slots.data());
-        tensor.shape = {1, heads, 1, run.count};
-        tensor.stride = {4 * heads * run.count, 4 * run.count, 4 * run.count, 4};
         return tensor;
     }
 
@@ -283,22 +280,16 @@ private:
     }
 
     Tensor records() const {
-        Tensor tensor;
-        tensor.type = Type::f32;
-        tensor.buffer = cache_.scratch.scores.get();
-        const auto floats = static_cast<int64_t>(tensor.buffer->size() / 4);
-        tensor.shape = {1, 1, 1, floats};
-        tensor.stride = {4 * floats, 4 * floats, 4 * floats, 4};
+        Buffer* const buffer = cache_.scratch.scores.get();
+        Tensor tensor = tensor_of(Type::f32, 1, 1, static_cast<int64_t>(buffer->size() / 4));
+        tensor.buffer = buffer;
         return tensor;
     }
 
     // F32 [1, q_heads, rows, columns].
     Tensor scratch_tensor(Buffer* buffer, int64_t rows, int64_t columns) const {
-        Tensor tensor;
-        tensor.type = Type::f32;
+        Tensor tensor = tensor_of(Type::f32, geometry_.request().q_heads, rows, columns);
         tensor.buffer = buffer;
-        tensor.shape = {1, geometry_.request().q_heads, rows, columns};
-        tensor.stride = {4 * geometry_.request().q_heads * rows * columns, 4 * rows * columns, 4 * columns, 4};
         return tensor;
     }
 
