@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t chunk = 16; // elements
 constexpr double largest_scale = 65504;
+constexpr double least_root_mean_square = 0x1p-25; // half of the smallest scale: rows below are stored as zeros
 
 // Centroids of Lloyd and Max for the normal distribution with variance 1, the positive half, ascending.
 constexpr std::array<double, 2> half_of_4 = {.452780, 1.510418};
@@ -111,6 +112,7 @@ void encode_turbo(Type type, std::byte* row, int64_t n, const double* x, Norm no
     if (!is_finite) std::fill(y.begin(), y.end(), 0); // the codes of zero, so that only the scale says NaN
     rotate(y.data(), n);
     const double root_mean_square = scale_of(Norm::plain, y, y);
+    const bool vanishes = root_mean_square < least_root_mean_square;
 
     std::vector<double> chosen;
     std::fill_n(row, row_bytes(type, n), std::byte{0});
@@ -118,7 +120,7 @@ void encode_turbo(Type type, std::byte* row, int64_t n, const double* x, Norm no
         const int bits = code_bits(type, at, n / chunk);
         const std::vector<double>& centroids = codebook(bits);
         for (int64_t i = 0; i < chunk; ++i) {
-            const double z = root_mean_square == 0 ? 0 : y[size_t(at * chunk + i)] / root_mean_square;
+            const double z = vanishes ? 0 : y[size_t(at * chunk + i)] / root_mean_square;
             const int code = nearest(centroids, z);
             write_code(row, bits, i, code);
             chosen.push_back(centroids[size_t(code)]);
@@ -126,7 +128,7 @@ void encode_turbo(Type type, std::byte* row, int64_t n, const double* x, Norm no
         row += 2 * bits;
     }
 
-    double scale = root_mean_square == 0 ? 0 : std::min(scale_of(norm, y, chosen), largest_scale);
+    double scale = vanishes ? 0 : std::min(scale_of(norm, y, chosen), largest_scale);
     if (!is_finite) scale = std::numeric_limits<double>::quiet_NaN();
     store(Type::f16, row, scale);
 }

@@ -28,7 +28,7 @@ struct RowsToJudge {
 std::string judge_rows(const RowsToJudge& rows);
 
 // A row of hostile numbers of one of several kinds: ordinary ones, ties, zeros, one huge element, denormals, NaN, ...
-constexpr int number_kinds = 14;
+constexpr int number_kinds = 16;
 void fill_row(TestTensor& numbers, const Index& row, int kind, uint64_t seed);
 
 } // namespace winnow::conformance

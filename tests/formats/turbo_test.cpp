@@ -140,6 +140,7 @@ TEST_P(turbo, saturates_and_vanishes_like_its_scale) {
         EXPECT_GT(huge[3], 1e5);
         x[3] = 1e-30;
         EXPECT_EQ(round_trip(GetParam(), x, kind), Vector(64, 0));
+        EXPECT_EQ(hex(encode(GetParam(), x, kind)), hex(encode(GetParam(), Vector(64, 0), kind)));
         x[3] = 1e30;
     }
 }
