@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -13,36 +14,41 @@ namespace winnow::api {
 
 [[noreturn]] inline void invalid(const std::string& text) { throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text); }
 
-// The size of a struct in the version that brought it: the least that a caller may have. A struct that grows gets a
-// line here, so that older callers stay welcome.
+// What a struct measured in earlier versions, ascending. A struct that grows gets a line here, so that older callers
+// stay welcome. Between two of these sizes no version ended: such a struct ends in the middle of what is not known.
 template <class T>
-inline constexpr size_t first_version_size = sizeof(T);
+inline constexpr std::array<size_t, 0> earlier_sizes{};
 template <>
-inline constexpr size_t first_version_size<winnow_sdpa_desc> = offsetof(winnow_sdpa_desc, v_threshold);
+inline constexpr std::array earlier_sizes<winnow_sdpa_desc>{offsetof(winnow_sdpa_desc, v_threshold),
+                                                            offsetof(winnow_sdpa_desc, slot_positions)};
 template <>
-inline constexpr size_t first_version_size<winnow_kv_append_desc> = offsetof(winnow_kv_append_desc, k_norm);
+inline constexpr std::array earlier_sizes<winnow_kv_append_desc>{offsetof(winnow_kv_append_desc, k_norm)};
 template <>
-inline constexpr size_t first_version_size<winnow_stats> = offsetof(winnow_stats, rows_requantized);
+inline constexpr std::array earlier_sizes<winnow_stats>{offsetof(winnow_stats, rows_requantized)};
 
 // No struct of ours comes near; a larger size is an uninitialised field.
 inline constexpr uint32_t max_struct_size = 1u << 16;
 
-inline uint32_t checked_struct_size(const void* given, size_t least, const char* name) {
+// The size that the caller gives: that of some version's struct, or more than ours.
+template <class T>
+uint32_t checked_struct_size(const T* given, const char* name) {
     if (given == nullptr) invalid(std::string(name) + " is NULL");
     uint32_t size = 0;
     std::memcpy(&size, given, sizeof size);
-    if (size < least || size > max_struct_size) {
-        invalid(std::string(name) + ".struct_size is " + std::to_string(size) + ", expected at least " +
-                std::to_string(least));
-    }
-    return size;
+    constexpr auto& earlier = earlier_sizes<T>;
+    const bool is_earlier = std::find(earlier.begin(), earlier.end(), size) != earlier.end();
+    if (is_earlier || (size >= sizeof(T) && size <= max_struct_size)) return size;
+    std::string expected;
+    for (const size_t each : earlier) expected += std::to_string(each) + ", ";
+    invalid(std::string(name) + ".struct_size is " + std::to_string(size) + ", expected " + expected +
+            (expected.empty() ? "" : "or ") + std::to_string(sizeof(T)) + " to " + std::to_string(max_struct_size));
 }
 
 // A copy of the caller's struct in our size: what an older caller does not have is zero; what a newer one has beyond
 // ours has to be zero, since we could not honour it.
 template <class T>
 T read_struct(const T* given, const char* name) {
-    const uint32_t size = checked_struct_size(given, first_version_size<T>, name);
+    const uint32_t size = checked_struct_size(given, name);
     const auto* bytes = reinterpret_cast<const unsigned char*>(given);
     for (uint32_t i = sizeof(T); i < size; ++i) {
         if (bytes[i] != 0) {
@@ -58,7 +64,7 @@ T read_struct(const T* given, const char* name) {
 // Fills the caller's struct up to its size; fields that are newer than we are become zero, "absent".
 template <class T>
 void write_struct(T* target, T value, const char* name) {
-    const uint32_t size = checked_struct_size(target, first_version_size<T>, name);
+    const uint32_t size = checked_struct_size(target, name);
     value.struct_size = size;
     std::memcpy(target, &value, std::min<size_t>(size, sizeof(T)));
     if (size > sizeof(T)) std::memset(reinterpret_cast<unsigned char*>(target) + sizeof(T), 0, size - sizeof(T));
@@ -68,7 +74,7 @@ void write_struct(T* target, T value, const char* name) {
 inline void check_extensions(const winnow_extension* next, const char* name) {
     for (int count = 0; next != nullptr; ++count) {
         if (count == 64) invalid(std::string(name) + ".next is a chain of more than 64 records, or a circle");
-        checked_struct_size(next, sizeof(winnow_extension), "an extension in next");
+        checked_struct_size(next, "an extension in next");
         if (next->flags & ~uint32_t{WINNOW_EXTENSION_REQUIRED}) {
             invalid(std::string(name) + ".next: unknown extension flags " + std::to_string(next->flags));
         }

@@ -58,7 +58,7 @@ winnow_host_info abi_host(uint32_t min_version, uint32_t max_version) {
 
 const abi_version abi_versions[] = {
     {ABI_FIRST_VERSION, ABI_FIRST_API, ABI_FIRST_STATS, ABI_FIRST_SDPA_DESC, ABI_FIRST_KV_APPEND_DESC},
-    {WINNOW_MAKE_VERSION(0, 2), 264, sizeof(winnow_stats), 152, sizeof(winnow_kv_append_desc)},
+    {WINNOW_MAKE_VERSION(0, 2), 264, sizeof(winnow_stats), ABI_SECOND_SDPA_DESC, sizeof(winnow_kv_append_desc)},
     {WINNOW_API_VERSION, sizeof(winnow_api), sizeof(winnow_stats), sizeof(winnow_sdpa_desc),
      sizeof(winnow_kv_append_desc)},
 };
@@ -67,6 +67,14 @@ uint32_t abi_size_of_table(uint32_t version) {
     const abi_version *at = abi_versions;
     while (at->version < version && at->version < WINNOW_API_VERSION) ++at;
     return at->api;
+}
+
+int32_t abi_status_of_size(const abi_backend *backend, const abi_sizes *sizes, uint32_t size) {
+    const uint32_t first = sizes->older[0] ? sizes->older[0] : sizes->ours;
+    if (size < first) return WINNOW_ERROR_INVALID_ARGUMENT;
+    if (size == first) return WINNOW_OK;
+    if (backend->api->version < WINNOW_API_VERSION) return -1;
+    return size == sizes->older[1] || size == sizes->ours ? WINNOW_OK : WINNOW_ERROR_INVALID_ARGUMENT;
 }
 
 abi_backend abi_open(abi_run *run) {

@@ -50,6 +50,7 @@ int abi_expect_status(abi_run *run, int32_t got, int32_t want, const char *text,
 #define ABI_FIRST_API 208
 #define ABI_FIRST_STATS 64
 #define ABI_FIRST_SDPA_DESC 136
+#define ABI_SECOND_SDPA_DESC 152
 #define ABI_FIRST_KV_APPEND_DESC 64
 
 /* Bytes of what grew, in each version; ends with the header's. */
@@ -89,12 +90,21 @@ int abi_is_right(const abi_work *work); /* both results are, and the canaries st
         unsigned char tail[24];                                                                                        \
     }
 
+/* What a struct measures: in earlier versions, where that was less, and in ours. */
+typedef struct abi_sizes {
+    uint32_t older[2]; /* ascending; 0: none */
+    uint32_t ours;
+} abi_sizes;
+
+/* What becomes of a struct_size up to ours: WINNOW_OK where a version ended there, else WINNOW_ERROR_INVALID_ARGUMENT.
+ * A backend that is older than the header cannot know what came later: -1, either will do. */
+int32_t abi_status_of_size(const abi_backend *backend, const abi_sizes *sizes, uint32_t size);
+
 /* A struct that a call reads, to be tried in each length. */
 typedef struct abi_read_case {
     uint32_t *struct_size; /* of the struct that varies */
-    uint32_t least;        /* in the first version */
-    uint32_t size;         /* ours */
-    unsigned char *tail;   /* of the longer one */
+    abi_sizes sizes;
+    unsigned char *tail; /* of the longer one */
     int32_t (*call)(const abi_backend *backend, void *data);
     void *data;
 } abi_read_case;
@@ -103,8 +113,7 @@ void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_cas
 
 /* Calls with a struct of `struct_size` bytes inside a larger memory: what it may write is exactly that. */
 typedef int32_t (*abi_fill_function)(const abi_backend *backend, void *target);
-/* least: in the first version; size: ours. */
-void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t least, uint32_t size);
+void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, abi_sizes sizes);
 
 void check_negotiation(abi_run *run);
 void check_refused_hosts(abi_run *run);

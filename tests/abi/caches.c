@@ -144,20 +144,22 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
 
 static void check_structs(abi_run *run, const abi_backend *backend, cache_work *work) {
     winnow_extension extension;
+    const abi_sizes of_stats = {{0, 0}, sizeof(winnow_cache_stats)};
     abi_read_case what;
+    memset(&what, 0, sizeof what);
     what.data = work;
     what.struct_size = &work->desc.first.struct_size;
-    what.size = what.least = sizeof work->desc.first;
+    what.sizes.ours = sizeof work->desc.first;
     what.tail = work->desc.tail;
     what.call = call_create;
     abi_check_read(run, backend, &what);
     what.struct_size = &work->step.first.struct_size;
-    what.size = what.least = sizeof work->step.first;
+    what.sizes.ours = sizeof work->step.first;
     what.tail = work->step.tail;
     what.call = call_step;
     abi_check_read(run, backend, &what);
     what.struct_size = &work->rows.first.struct_size;
-    what.size = what.least = sizeof work->rows.first;
+    what.sizes.ours = sizeof work->rows.first;
     what.tail = work->rows.tail;
     what.call = call_restore;
     abi_check_read(run, backend, &what);
@@ -180,9 +182,9 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     EXPECT_STATUS(call_restore(backend, work), WINNOW_ERROR_UNSUPPORTED);
     work->desc.first.next = work->step.first.next = work->rows.first.next = NULL;
 
-    abi_check_fill(run, backend, fill_estimate, sizeof(winnow_cache_stats), sizeof(winnow_cache_stats));
+    abi_check_fill(run, backend, fill_estimate, of_stats);
     cache_to_look_at = work->cache;
-    abi_check_fill(run, backend, fill_stats, sizeof(winnow_cache_stats), sizeof(winnow_cache_stats));
+    abi_check_fill(run, backend, fill_stats, of_stats);
 }
 
 /* ---- NULL ---------------------------------------------------------------------------------------------------------

@@ -16,50 +16,48 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
     return backend->api->context_stats(backend->context, (winnow_stats *)target);
 }
 
-void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t least, uint32_t size) {
-    static const uint32_t offsets[] = {0, 8, 32};
+/* The call fills a struct of `given` bytes; what is unknown to it is zero, and nothing beyond is touched. */
+static void check_filled(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t given,
+                         uint32_t known, int32_t want) {
     union {
         uint32_t struct_size;
         uint64_t alignment;
         unsigned char bytes[1024];
     } target;
-    uint32_t given, at;
-    size_t which;
-    /* Too short: refused and left alone. */
-    for (given = 0; given < least; given += given < 8 ? 4 : 52) {
-        memset(&target, 0xa7, sizeof target);
-        target.struct_size = given;
-        EXPECT_STATUS(fill(backend, &target), WINNOW_ERROR_INVALID_ARGUMENT);
-        for (at = 4; at < sizeof target; ++at)
-            if (target.bytes[at] != 0xa7) break;
-        EXPECT(at == sizeof target);
-    }
-    /* As long as the first, as ours, and longer: filled, what is unknown is zero, and nothing beyond is touched. */
-    for (which = 0; which <= sizeof offsets / sizeof offsets[0]; ++which) {
-        given = which == 0 ? least : size + offsets[which - 1];
-        memset(&target, 0xa7, sizeof target);
-        target.struct_size = given;
-        EXPECT_STATUS(fill(backend, &target), WINNOW_OK);
-        EXPECT(target.struct_size == given);
-        for (at = size; at < given; ++at)
-            if (target.bytes[at] != 0) break;
-        EXPECT(at >= given);
-        for (at = given; at < sizeof target; ++at)
-            if (target.bytes[at] != 0xa7) break;
-        EXPECT(at == sizeof target);
-    }
+    uint32_t at;
+    int32_t status;
+    memset(&target, 0xa7, sizeof target);
+    target.struct_size = given;
+    status = fill(backend, &target);
+    if (want != -1) EXPECT_STATUS(status, want);
+    EXPECT(target.struct_size == given);
+    for (at = known; status == WINNOW_OK && at < given; ++at)
+        if (target.bytes[at] != 0) break;
+    EXPECT(status != WINNOW_OK || at >= given);
+    for (at = status == WINNOW_OK ? given : 4; at < sizeof target; ++at)
+        if (target.bytes[at] != 0xa7) break;
+    EXPECT(at == sizeof target);
+}
+
+void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, abi_sizes sizes) {
+    uint32_t given;
+    for (given = 0; given <= sizes.ours; ++given)
+        check_filled(run, backend, fill, given, sizes.ours, abi_status_of_size(backend, &sizes, given));
+    check_filled(run, backend, fill, sizes.ours + 8, sizes.ours, WINNOW_OK);
+    check_filled(run, backend, fill, sizes.ours + 32, sizes.ours, WINNOW_OK);
 }
 
 void check_output_structs(abi_run *run) {
     abi_backend backend = abi_open_context(run);
+    const abi_sizes of_device_info = {{0, 0}, sizeof(winnow_device_info)};
+    const abi_sizes of_stats = {{ABI_FIRST_STATS, 0}, sizeof(winnow_stats)};
     uint32_t count = 0;
     winnow_device_info info;
     if (backend.api) {
         EXPECT_STATUS(backend.api->device_count(&count, NULL, 0), WINNOW_OK);
-        if (count > 0)
-            abi_check_fill(run, &backend, fill_device_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
-        abi_check_fill(run, &backend, fill_context_info, sizeof(winnow_device_info), sizeof(winnow_device_info));
-        abi_check_fill(run, &backend, fill_stats, ABI_FIRST_STATS, sizeof(winnow_stats));
+        if (count > 0) abi_check_fill(run, &backend, fill_device_info, of_device_info);
+        abi_check_fill(run, &backend, fill_context_info, of_device_info);
+        abi_check_fill(run, &backend, fill_stats, of_stats);
         memset(&info, 0xff, sizeof info);
         info.struct_size = sizeof info;
         EXPECT_STATUS(backend.api->context_info(backend.context, &info), WINNOW_OK);
@@ -79,23 +77,17 @@ void check_output_structs(abi_run *run) {
 
 /* Each length in turn; the last call is a good one again. */
 void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_case *what) {
-    static const uint32_t short_by[] = {1, 4, 8, 16};
-    size_t which;
+    const uint32_t ours = what->sizes.ours;
     uint32_t size;
-    for (which = 0; which < sizeof short_by / sizeof short_by[0]; ++which) {
-        *what->struct_size = what->least - short_by[which];
-        EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
-    }
-    /* What hosts between the first version and ours have; a backend of the first version finds zeros behind its own. */
-    for (size = what->least; size < what->size; size += 4) {
+    for (size = 0; size < ours; ++size) {
+        const int32_t want = abi_status_of_size(backend, &what->sizes, size);
         *what->struct_size = size;
-        EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
+        if (want == -1) continue;
+        EXPECT_STATUS(what->call(backend, what->data), want);
     }
-    *what->struct_size = 0;
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
     *what->struct_size = UINT32_MAX;
     EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
-    *what->struct_size = what->size + 24;
+    *what->struct_size = ours + 24;
     what->tail[0] = 1;
     EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
     what->tail[0] = 0;
@@ -103,7 +95,7 @@ void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_cas
     EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
     what->tail[23] = 0;
     EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
-    *what->struct_size = what->size;
+    *what->struct_size = ours;
     what->tail[0] = 1; /* beyond struct_size: none of the backend's business */
     EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
     what->tail[0] = 0;
@@ -151,17 +143,32 @@ static int32_t call_append(const abi_backend *backend, void *data) {
     return call_work(backend, &longer->work, NULL, &longer->append.first);
 }
 
+/* What a struct_size cuts in two is not read: half an address, or half a number. */
+static void check_half_a_pointer(abi_run *run, const abi_backend *backend, const abi_work *of) {
+    abi_work work = *of;
+    const uint32_t ours = sizeof work.sdpa;
+    uint32_t short_by;
+    if (backend->api->version < WINNOW_API_VERSION) return; /* which has no such field */
+    abi_prepare(&work);
+    memset((unsigned char *)&work.sdpa + ABI_SECOND_SDPA_DESC, 0xee, ours - ABI_SECOND_SDPA_DESC);
+    for (short_by = 1; short_by < ours - ABI_SECOND_SDPA_DESC; ++short_by) {
+        work.sdpa.struct_size = ours - short_by;
+        EXPECT_STATUS(call_work(backend, &work, &work.sdpa, NULL), WINNOW_ERROR_INVALID_ARGUMENT);
+    }
+}
+
 void check_input_structs(abi_run *run) {
     abi_backend backend = abi_open_context(run);
     LONGER(winnow_context_desc) context;
     LONGER(winnow_buffer_desc) buffer;
     longer_work longer;
     abi_read_case what;
+    memset(&what, 0, sizeof what);
     if (backend.api) {
         memset(&context, 0, sizeof context);
         context.first.device = run->device;
         what.struct_size = &context.first.struct_size;
-        what.size = what.least = sizeof context.first;
+        what.sizes.ours = sizeof context.first;
         what.tail = context.tail;
         what.call = call_context;
         what.data = &context;
@@ -171,7 +178,7 @@ void check_input_structs(abi_run *run) {
         buffer.first.kind = WINNOW_BUFFER_ALLOCATE;
         buffer.first.size = 16;
         what.struct_size = &buffer.first.struct_size;
-        what.size = what.least = sizeof buffer.first;
+        what.sizes.ours = sizeof buffer.first;
         what.tail = buffer.tail;
         what.call = call_buffer;
         what.data = &buffer;
@@ -182,23 +189,27 @@ void check_input_structs(abi_run *run) {
         longer.sdpa.first = longer.work.sdpa;
         longer.append.first = longer.work.append;
         what.struct_size = &longer.sdpa.first.struct_size;
-        what.size = sizeof longer.sdpa.first;
-        what.least = ABI_FIRST_SDPA_DESC;
+        what.sizes.ours = sizeof longer.sdpa.first;
+        what.sizes.older[0] = ABI_FIRST_SDPA_DESC;
+        what.sizes.older[1] = ABI_SECOND_SDPA_DESC;
         what.tail = longer.sdpa.tail;
         what.call = call_sdpa;
         what.data = &longer;
         abi_check_read(run, &backend, &what);
         what.struct_size = &longer.append.first.struct_size;
-        what.size = sizeof longer.append.first;
-        what.least = ABI_FIRST_KV_APPEND_DESC;
+        what.sizes.ours = sizeof longer.append.first;
+        what.sizes.older[0] = ABI_FIRST_KV_APPEND_DESC;
+        what.sizes.older[1] = 0;
         what.tail = longer.append.tail;
         what.call = call_append;
         abi_check_read(run, &backend, &what);
+        check_half_a_pointer(run, &backend, &longer.work);
 
+        what.sizes.older[0] = 0;
         longer.tensor.first = longer.work.q_view;
         longer.sdpa.first.q = &longer.tensor.first;
         what.struct_size = &longer.tensor.first.struct_size;
-        what.size = what.least = sizeof longer.tensor.first;
+        what.sizes.ours = sizeof longer.tensor.first;
         what.tail = longer.tensor.tail;
         what.call = call_sdpa;
         abi_check_read(run, &backend, &what);
