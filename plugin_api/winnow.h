@@ -6,8 +6,8 @@
  *
  * Conventions, true of every function unless it says otherwise:
  *   - It returns a status, WINNOW_OK (0) or one of WINNOW_ERROR_*. When it fails, no output was written.
- *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it.
- *     A zero in any other field means "absent" or "default".
+ *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it. A size below the
+ *     backend's that is no version's is refused. A zero in any other field means "absent" or "default".
  *   - Distinct contexts may be used from different threads at once; one context, and all that was made from
  *     it, is the host's to serialise.
  *   - A backend never prints, throws, aborts or exits. Text goes to the caller's buffer, to the context's
@@ -235,8 +235,10 @@ typedef struct winnow_tensor {
  *                    or j > p + window_right (window_right != 0)
  *   out[b,h,i,:] = sum_j exp(s[j] - m) * v[b',g,j,:] / (sum_j exp(s[j] - m) + exp(sinks[h] - m))
  *
- * A row in which every key is masked gives zeros (with sinks too). NaN in q, k, v or mask comes out as NaN in the
- * rows that see it. b' = b / (batch of q / batch of k): the batch of q is a multiple of k's and v's.
+ * A row in which every key is masked gives zeros (with sinks too, NaN among them). NaN in q, k, v, mask or a row's sink
+ * comes out as NaN in the rows that see it; a key that a mask of -inf hides is not seen, whatever it holds, and
+ * scores_out has -inf for it in WINNOW_SCORES_BIASED. b' = b / (batch of q / batch of k): the batch of q is a multiple
+ * of k's and v's.
  */
 typedef struct winnow_sdpa_desc {
     uint32_t struct_size;
@@ -262,7 +264,7 @@ typedef struct winnow_sdpa_desc {
     float softcap;        /* 0: none */
     uint32_t scores_mode; /* WINNOW_SCORES_* */
     uint32_t is_causal;   /* 0 or 1; never inferred from shapes */
-    int64_t q_offset;     /* position of the first query token; may be negative */
+    int64_t q_offset;     /* position of the first query token; may be negative; within 2^48 of 0 */
     int64_t window_left;  /* number of keys visible up to and including position p; 0: no limit */
     int64_t window_right; /* number of keys visible after position p; 0: no limit (use is_causal for none) */
     /* end of version 0.1 */
@@ -484,7 +486,10 @@ typedef struct winnow_api {
 
     /* Whether sdpa / kv_append with this description would be carried out: WINNOW_OK and, in message, the name of the
      * kernel variant that would run; or the status they would return and the reason. No side effect. Tensors need
-     * neither buffer nor data here. message may be NULL. */
+     * neither buffer nor data here, and what a tensor without them would have to be is left out of the answer. Where a
+     * tensor has them, they are looked at as the call does: whether it lies inside its buffer, is aligned, and overlaps
+     * another. So the answer for a description with all its memory is the call's, but for what only a driver can tell
+     * (memory that is exhausted, a kernel that does not build). message may be NULL. */
     int32_t (*supports_sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, char *message, size_t message_size);
     int32_t (*supports_kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, char *message,
                                   size_t message_size);

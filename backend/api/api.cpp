@@ -37,7 +37,7 @@ int32_t device_count(uint32_t* count, char* message, size_t message_size) {
 
 int32_t device_info(uint32_t index, winnow_device_info* info, char* message, size_t message_size) {
     return with_message(message, message_size, [&] {
-        checked_struct_size(info, sizeof(winnow_device_info), "device_info: info");
+        checked_struct_size(info, "device_info: info");
         const std::vector<winnow_device_info> devices = backend::enumerate();
         if (index >= devices.size()) {
             throw Error(WINNOW_ERROR_NOT_FOUND, "device_info: index is " + std::to_string(index) + ", and there are " +
@@ -213,7 +213,7 @@ template <class Desc, class Translate>
 int32_t supports(winnow_context* context, const Desc* desc, char* message, size_t message_size, Translate translate) {
     return with_message(message, message_size, [&] {
         checked(context, "context");
-        const auto args = translate(*context, desc, Memory::ignored);
+        const auto args = translate(*context, desc, Memory::optional);
         copy_message(context->device->validate(args).c_str(), message, message_size);
     });
 }

@@ -72,12 +72,18 @@ void check_memory(const winnow_context& context, const winnow_tensor& desc, cons
         const uint64_t size = tensor.buffer->size();
         const uint64_t extent = tensor.extent();
         if (extent > size || tensor.offset > size - extent) {
-            invalid(std::string(rules.name) + " ends at byte " + std::to_string(tensor.offset + extent) +
-                    " of a buffer of " + std::to_string(size) + " bytes");
+            invalid(std::string(rules.name) + " begins at byte " + std::to_string(tensor.offset) + " and spans " +
+                    std::to_string(extent) + " bytes, expected to lie in a buffer of " + std::to_string(size) +
+                    " bytes");
         }
         first = desc.buffer->misalignment + tensor.offset;
     } else {
         if (desc.data == nullptr) invalid(std::string(rules.name) + " has neither a buffer nor data");
+        const uint64_t behind = std::numeric_limits<uint64_t>::max() - reinterpret_cast<uintptr_t>(desc.data);
+        if (tensor.offset > behind || tensor.extent() > behind - tensor.offset) {
+            invalid(std::string(rules.name) + ".offset is " + std::to_string(tensor.offset) +
+                    ", which leads beyond the last address");
+        }
         first = reinterpret_cast<uintptr_t>(desc.data) + tensor.offset;
     }
     if (first % unit != 0) {
@@ -103,6 +109,11 @@ Range range_of(const Tensor& tensor) {
         if (tensor.stride[axis] != 0) bytes *= static_cast<uint64_t>(tensor.shape[axis]);
     }
     return {tensor.buffer, begin, begin + extent, bytes == extent};
+}
+
+bool have_memory(const Tensor& a, const Tensor& b) {
+    const auto has_memory = [](const Tensor& tensor) { return tensor.buffer != nullptr || tensor.data != nullptr; };
+    return has_memory(a) && has_memory(b);
 }
 
 } // namespace
@@ -137,7 +148,7 @@ Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const
         if (tensor.shape[axis] == 1) tensor.stride[axis] = 0;
     }
     if (rules.access == Access::output) check_no_self_overlap(tensor, rules.name, "rows of an output");
-    if (memory == Memory::ignored) return tensor;
+    if (memory == Memory::optional && given.buffer == nullptr && given.data == nullptr) return tensor;
     if (given.buffer != nullptr && context.buffers.contains(given.buffer)) tensor.buffer = given.buffer->buffer.get();
     tensor.data = static_cast<std::byte*>(given.data);
     check_memory(context, given, tensor, rules);
@@ -157,7 +168,7 @@ std::string shape_text(const Tensor& tensor) {
 }
 
 bool certainly_overlap(const Tensor& a, const Tensor& b) {
-    if (!a || !b) return false;
+    if (!have_memory(a, b)) return false;
     const Range first = range_of(a);
     const Range second = range_of(b);
     return first.memory == second.memory && first.dense && second.dense && first.begin < second.end &&
@@ -165,13 +176,13 @@ bool certainly_overlap(const Tensor& a, const Tensor& b) {
 }
 
 bool begin_together(const Tensor& a, const Tensor& b) {
+    if (!have_memory(a, b)) return false;
     const Range first = range_of(a);
     const Range second = range_of(b);
     return first.memory == second.memory && first.begin == second.begin;
 }
 
 bool certainly_share_a_byte(const Tensor& a, const Tensor& b) {
-    if (!a || !b) return false;
     return begin_together(a, b) || certainly_overlap(a, b);
 }
 

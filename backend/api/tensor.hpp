@@ -26,7 +26,8 @@ Tensor to_required_tensor(const winnow_context& context, const winnow_tensor* de
 void check_no_self_overlap(const Tensor& tensor, const char* name, const char* rows);
 
 std::string shape_text(const Tensor& tensor);
-// Whether two views, both without gaps, share a byte. Views with gaps may interleave, so nothing is said of them.
+// Whether two views, both without gaps, share a byte. Views with gaps may interleave, so nothing is said of them, nor
+// of views that lie in no memory yet, here and below.
 bool certainly_overlap(const Tensor& a, const Tensor& b);
 // Whether their first bytes are the same.
 bool begin_together(const Tensor& a, const Tensor& b);

@@ -155,7 +155,7 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     args.window_right = to_window(given.window_right, "sdpa: window_right");
     check_shapes(args);
     broadcast_slot_positions(args);
-    if (memory == Memory::required) check_no_overlap(args);
+    check_no_overlap(args);
     return args;
 }
 
@@ -169,7 +169,7 @@ KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc
     args.k.norm = to_norm(given.k_norm, "kv_append: k_norm");
     args.v.norm = to_norm(given.v_norm, "kv_append: v_norm");
     if (!args.k && !args.v) invalid("kv_append: neither k_src and k_cache nor v_src and v_cache are given");
-    if (memory == Memory::required) check_no_overlap(args, v_side);
+    check_no_overlap(args, v_side);
     return args;
 }
 

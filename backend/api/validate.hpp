@@ -6,8 +6,9 @@
 
 namespace winnow::api {
 
-// With memory: every tensor must lie in memory that is there and large enough. Without (supports_*): shapes only.
-enum class Memory { required, ignored };
+// Whether every tensor must have memory, or may be without (supports_*). What has memory is checked in either case: it
+// is large enough, aligned, and overlaps only what it may.
+enum class Memory { required, optional };
 
 // Throw Error with a text that names the argument, what it was and what was expected.
 Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory memory);

@@ -50,10 +50,8 @@ KvRequantize to_kv_requantize(const winnow_context& context, const winnow_kv_req
     expect_shape(args.dst, "kv_requantize: dst", args.src.shape);
     args.row_indices = to_row_indices(context, given.row_indices, "kv_requantize: row_indices", args.dst, -1, memory);
     args.norm = to_norm(given.norm, "kv_requantize: norm");
-    if (memory == Memory::required) {
-        check_in_place(args.src, args.dst);
-        if (certainly_overlap(args.dst, args.row_indices)) invalid("kv_requantize: dst overlaps row_indices");
-    }
+    check_in_place(args.src, args.dst);
+    if (certainly_overlap(args.dst, args.row_indices)) invalid("kv_requantize: dst overlaps row_indices");
     return args;
 }
 
@@ -66,10 +64,8 @@ KvDequantize to_kv_dequantize(const winnow_context& context, const winnow_kv_deq
         to_row_indices(context, given.row_indices, "kv_dequantize: row_indices", args.dst, args.dst.shape[2], memory);
     const auto& [batch, heads, slots, elements] = args.src.shape;
     expect_shape(args.dst, "kv_dequantize: dst", {batch, heads, args.row_indices ? -1 : slots, elements});
-    if (memory == Memory::required) {
-        if (certainly_share_a_byte(args.src, args.dst)) invalid("kv_dequantize: dst overlaps src");
-        if (certainly_overlap(args.dst, args.row_indices)) invalid("kv_dequantize: dst overlaps row_indices");
-    }
+    if (certainly_share_a_byte(args.src, args.dst)) invalid("kv_dequantize: dst overlaps src");
+    if (certainly_overlap(args.dst, args.row_indices)) invalid("kv_dequantize: dst overlaps row_indices");
     return args;
 }
 
@@ -87,7 +83,7 @@ Hadamard to_hadamard(const winnow_context& context, const winnow_hadamard_desc* 
     }
     expect_flag(given.inverse, "hadamard: inverse");
     args.inverse = given.inverse != 0;
-    if (memory == Memory::required && certainly_share_a_byte(args.src, args.dst) &&
+    if (certainly_share_a_byte(args.src, args.dst) &&
         (!same_place(args.src, args.dst) || args.src.type != args.dst.type)) {
         invalid("hadamard: dst overlaps src, expected to lie apart or to be src itself, in the same type");
     }

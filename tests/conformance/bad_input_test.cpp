@@ -15,7 +15,7 @@
 namespace winnow::conformance {
 namespace {
 
-// What only the execution can notice, since supports_* looks at no memory.
+// Only the execution refuses a tensor that lies nowhere: supports_* is asked before there is memory, too.
 enum class Seen { by_both, by_execution };
 
 template <typename Call>
@@ -43,8 +43,7 @@ void expect_refused(const Fault<Call>& fault) {
     if (fault.seen == Seen::by_both) {
         const Session::Answer answer = subject().supports(call.desc);
         EXPECT_EQ(answer.status, fault.status) << fault.name << ": supports says " << answer.message;
-        EXPECT_TRUE(names(answer.message, fault.argument))
-            << fault.name << ": supports does not name " << fault.argument << ": " << answer.message;
+        EXPECT_EQ(answer.message, message) << fault.name << ": supports gives another reason";
     } else {
         EXPECT_EQ(subject().supports(call.desc).status, WINNOW_OK) << fault.name << ": needs no memory";
     }
@@ -140,24 +139,21 @@ void add_tensor_faults(std::vector<Fault<Call>>& faults, const char* argument, w
     if (is_output) add("two rows in one place", [](winnow_tensor& t) { t.stride[1] = 0; });
     add(
         "no memory", [](winnow_tensor& t) { t.buffer = nullptr; }, Seen::by_execution);
-    add(
-        "offset beyond the buffer", [](winnow_tensor& t) { t.offset = 1 << 20; }, Seen::by_execution);
-    add(
-        "offset 2^64 - 8", [](winnow_tensor& t) { t.offset = UINT64_MAX - 7; }, Seen::by_execution);
-    add(
-        "last byte beyond the buffer",
-        [](winnow_tensor& t) {
-            t.offset += 512;
-            t.stride[0] += 1 << 14;
-        },
-        Seen::by_execution);
-    add(
-        "not a buffer of the context",
-        [](winnow_tensor& t) {
-            static int elsewhere;
-            t.buffer = reinterpret_cast<winnow_buffer*>(&elsewhere);
-        },
-        Seen::by_execution);
+    add("offset beyond the buffer", [](winnow_tensor& t) { t.offset = 1 << 20; });
+    add("offset 2^64 - 8", [](winnow_tensor& t) { t.offset = UINT64_MAX - 7; });
+    add("last byte beyond the buffer", [](winnow_tensor& t) {
+        t.offset += 512;
+        t.stride[0] += 1 << 14;
+    });
+    static int elsewhere;
+    add("not a buffer of the context",
+        [](winnow_tensor& t) { t.buffer = reinterpret_cast<winnow_buffer*>(&elsewhere); });
+    add("a buffer and data", [](winnow_tensor& t) { t.data = &elsewhere; });
+    add("data beyond the address space", [](winnow_tensor& t) {
+        t.buffer = nullptr;
+        t.data = &elsewhere;
+        t.offset = UINT64_MAX - 7 - reinterpret_cast<uintptr_t>(&elsewhere);
+    });
 }
 
 std::vector<Fault<SdpaCall>> sdpa_faults() {
@@ -230,15 +226,15 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
     add("negative", "softcap", [](C& c) { c.desc.softcap = -1; });
     add("NaN", "softcap", [](C& c) { c.desc.softcap = std::numeric_limits<float>::quiet_NaN(); });
     add("neither 0 nor 1", "is_causal", [](C& c) { c.desc.is_causal = 2; });
+    for (const int64_t far : {(int64_t{1} << 48) + 1, -(int64_t{1} << 48) - 1, INT64_MAX, INT64_MIN})
+        add("beyond 2^48", "q_offset", [far](C& c) { c.desc.q_offset = far; });
     add("negative", "window_left", [](C& c) { c.desc.window_left = -1; });
     add("negative", "window_right", [](C& c) { c.desc.window_right = -1; });
-    faults.push_back({"the same memory as q", "out",
-                      [](C& c) {
+    faults.push_back({"the same memory as q", "out", [](C& c) {
                           c.out.type = c.q.type;
                           c.out.buffer = c.q.buffer;
                           c.out.offset = c.q.offset;
-                      },
-                      Seen::by_execution});
+                      }});
     return faults;
 }
 
@@ -255,13 +251,10 @@ std::vector<Fault<SdpaSlotsCall>> sdpa_slots_faults() {
     add("two rows", [](C& c) { c.slots.shape[2] = 2; });
     add("too few keys", [](C& c) { c.slots.shape[3] = 19; });
     add("too many keys", [](C& c) { c.slots.shape[3] = 21; });
-    add(
-        "the memory of an output",
-        [](C& c) {
-            c.stats.buffer = c.slots.buffer;
-            c.stats.offset = c.slots.offset;
-        },
-        Seen::by_execution);
+    add("the memory of an output", [](C& c) {
+        c.stats.buffer = c.slots.buffer;
+        c.stats.offset = c.slots.offset;
+    });
     return faults;
 }
 

@@ -79,7 +79,7 @@ enum class SlotsShape {
     shared,
 };
 
-enum class Sink { none, random, equal, huge, minus_infinity };
+enum class Sink { none, random, equal, huge, minus_infinity, nan };
 
 struct SdpaCase {
     std::string name;

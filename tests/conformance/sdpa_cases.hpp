@@ -264,6 +264,18 @@ private:
                             c.row_stats = true;
                             c.scores_mode = WINNOW_SCORES_PROBS;
                         });
+        // The first query sees nothing: zeros, whatever the sink is.
+        for (int64_t q_len : {1, 18})
+            for (int64_t q_offset : {-1, 60})
+                add("sink_nan_q_len_" + number(q_len) + (q_offset < 0 ? "_hidden" : ""), [&](SdpaCase& c) {
+                    c.sink = Sink::nan;
+                    c.q_len = q_len;
+                    c.kv_len = 70;
+                    c.is_causal = true;
+                    c.q_offset = q_offset;
+                    c.row_stats = true;
+                    c.scores_mode = WINNOW_SCORES_PROBS;
+                });
         for (uint32_t mode : {WINNOW_SCORES_RAW, WINNOW_SCORES_SOFTCAPPED, WINNOW_SCORES_BIASED, WINNOW_SCORES_PROBS})
             for (int64_t q_len : {1, 4, 21})
                 for (int64_t kv_len : {33, 1500})

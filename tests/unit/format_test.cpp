@@ -150,7 +150,7 @@ TEST(packed_tensors, good_calls_are_good) {
     for (const Of operation : {Of::requantize, Of::dequantize, Of::hadamard}) {
         EXPECT_EQ(refusal(operation, [](Calls&) {}), "");
         EXPECT_EQ(refusal(
-                      operation, [](Calls&) {}, Memory::ignored),
+                      operation, [](Calls&) {}, Memory::optional),
                   "");
     }
     EXPECT_EQ(refusal(Of::requantize, [](Calls& c) { c.requantize.row_indices = nullptr; }), "");
@@ -202,7 +202,7 @@ TEST(packed_tensors, strides_sizes_and_addresses) {
         {Of::hadamard, {"hadamard: src.type", "TURBO4"}, [](Calls& c) { c.turned.type = WINNOW_TYPE_TURBO4; }},
     };
     expect_refused(faults);
-    expect_refused(faults, Memory::ignored); // supports_* says the same
+    expect_refused(faults, Memory::optional); // supports_* says the same
 }
 
 TEST(packed_tensors, memory) {
