@@ -32,6 +32,25 @@ bool has_room(const CacheSetup& setup) {
     return setup.ring == 0 || setup.cadence_tokens() <= setup.ring;
 }
 
+// The least budget of a head that the configuration itself does not refuse; every layer has the same.
+int64_t least_budget(const CacheSetup& setup) {
+    const Rules rules = rules_of(setup, setup.layers - 1, 0);
+    return std::max(rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens(),
+                    setup.sink + setup.ring + 1);
+}
+
+bool is_accepted(const CacheSetup& setup) {
+    const int64_t rest = setup.budget - setup.sink - setup.budget / 2; // of h2o, beside the heavy half
+    return least_budget(setup) <= setup.budget && rest >= 0 && setup.budget <= setup.context;
+}
+
+// A budget that leaves `more` tokens beside what is protected; false where that is more than there is.
+bool set_least_budget(CacheSetup& setup, int64_t more) {
+    for (setup.budget = 2 * setup.sink + 1; setup.budget <= setup.context / 3; ++setup.budget)
+        if (is_accepted(setup) && least_budget(setup) + more <= setup.budget) return true;
+    return false;
+}
+
 } // namespace
 
 CacheSetup with_shape(CacheSetup setup, int shape) {
@@ -204,6 +223,51 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
         if ((other.budget == 0 || other.tokens() < other.context) && has_room(other)) return other;
     }
     return std::nullopt;
+}
+
+CacheSetup draw_tight_setup(std::mt19937_64& engine) {
+    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    for (;;) {
+        CacheSetup setup = with_shape({}, int(draw(0, 2)));
+        const Policy policies[] = {Policy::window, Policy::random, Policy::h2o, Policy::winnow, Policy::scissorhands};
+        setup.policy = policies[draw(0, 4)];
+        setup.layers = draw(1, 3);
+        setup.sequences = draw(1, 2);
+        setup.context = draw(60, 160);
+        setup.sink = draw(0, 6);
+        setup.ring = draw(1, 3) == 1 ? draw(2, 9) : 0;
+        setup.cadence = draw(1, setup.ring > 0 ? setup.ring : 6);
+        setup.center = setup.ring > 0 && draw(1, 4) == 1;
+        setup.grace = draw(0, 3);
+        setup.recent = draw(0, 5);
+        if (setup.policy == Policy::h2o) setup.recent.reset();
+        if (!set_least_budget(setup, draw(0, 1) ? draw(0, 3) : draw(0, 20))) continue;
+        if (draw(1, 5) == 1) {
+            setup.cells = setup.budget + draw(-2, 30);
+            setup.context = 4096;
+        } else if (draw(1, 12) == 1) {
+            setup.budget = 0; // all of it
+        }
+        return setup;
+    }
+}
+
+std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine) {
+    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    CacheSetup other = setup;
+    const bool has_importance = setup.keeps_importance();
+    if (draw(0, 1)) {
+        const Policy policies[] = {Policy::h2o, Policy::scissorhands, Policy::winnow, Policy::window, Policy::random};
+        other.policy = policies[draw(0, 4)];
+        other.recent = draw(0, 5);
+        if (other.policy == Policy::h2o) other.recent.reset();
+    }
+    if (draw(0, 1)) other.cadence = draw(1, setup.ring > 0 ? setup.ring : 6);
+    if (draw(0, 1)) other.grace = draw(0, 3);
+    if (!set_least_budget(other, draw(0, 1) ? draw(0, 3) : draw(0, 20))) return std::nullopt;
+    if (setup.cells == 0 && draw(1, 8) == 1) other.budget = 0;
+    if (other.config() == setup.config() || other.keeps_importance() != has_importance) return std::nullopt;
+    return other;
 }
 
 } // namespace winnow::conformance

@@ -71,6 +71,16 @@ bool CacheOracle::enters_sink(const OracleLayer& layer, int64_t position) const 
     return position < setup_.sink && layer.sinks[size_t(position)] < 0;
 }
 
+// What had one of these cells before is gone.
+void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& numbers) const {
+    for (OracleToken& token : layer.tokens) {
+        if (std::find(numbers.begin(), numbers.end(), token.number) == numbers.end()) continue;
+        for (HeadToken& head : token.heads) head.is_alive = false;
+        token.number = -1;
+    }
+    for (const int64_t number : numbers) std::replace(layer.sinks.begin(), layer.sinks.end(), number, int64_t(-1));
+}
+
 std::string CacheOracle::step(Step& step) {
     OracleLayer& layer = at(step.sequence, step.layer);
     std::vector<int64_t> numbers;
@@ -79,13 +89,7 @@ std::string CacheOracle::step(Step& step) {
         numbers.push_back(step.cells ? int64_t(step.cells.get({0, 0, 0, t})) : layer.next + t);
         entering += !enters_sink(layer, layer.next + t);
     }
-    if (step.cells) // what had the cell before is gone
-        for (OracleToken& token : layer.tokens)
-            if (std::find(numbers.begin(), numbers.end(), token.number) != numbers.end()) {
-                for (HeadToken& head : token.heads) head.is_alive = false;
-                std::replace(layer.sinks.begin(), layer.sinks.end(), token.number, int64_t(-1));
-                token.number = -1;
-            }
+    if (step.cells) reuse_cells(layer, numbers);
     const bool is_due = step.tokens > 0 && is_judged(layer, step.layer, entering, step.tokens == 1);
     const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0;
 
@@ -117,7 +121,7 @@ std::string CacheOracle::step(Step& step) {
         layer.output_sum.clear();
         layer.outputs = 0;
     }
-    append(step, layer, numbers);
+    append(layer, numbers, step.k, step.v);
     note_body(layer, 0);
     if (step.queries > 0) wrong = attend(step, layer);
     if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
@@ -248,9 +252,11 @@ void CacheOracle::leave_ring(OracleLayer& layer, int64_t number, int64_t leave) 
     for (size_t i = 0; i < owners.size(); ++i) owners[i]->row = packed[i];
 }
 
-void CacheOracle::append(const Step& step, OracleLayer& layer, const std::vector<int64_t>& numbers) {
+// Rows of k and v from `first` on; a head does not get a token whose key begins with NaN.
+void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers, const TestTensor& k,
+                         const TestTensor& v, int64_t first) {
     std::vector<RowPair> rows;
-    for (int64_t t = 0; t < step.tokens; ++t) {
+    for (int64_t t = 0; t < int64_t(numbers.size()); ++t) {
         OracleToken token;
         token.number = numbers[size_t(t)];
         token.position = layer.next++;
@@ -264,11 +270,11 @@ void CacheOracle::append(const Step& step, OracleLayer& layer, const std::vector
             layer.newest.push_back({token.id, token.number});
         token.heads.resize(size_t(setup_.kv_heads));
         for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-            const RowPair row{row_of(step.k, head, t), row_of(step.v, head, t)};
-            if (token.is_in_body)
-                rows.push_back(row);
-            else
-                token.heads[size_t(head)].row = as_dense(setup_, row);
+            HeadToken& own = token.heads[size_t(head)];
+            const RowPair row{row_of(k, head, first + t), row_of(v, head, first + t)};
+            own.is_alive = !std::isnan(row.k[0]);
+            if (own.is_alive && token.is_in_body) rows.push_back(row);
+            if (own.is_alive && !token.is_in_body) own.row = as_dense(setup_, row);
         }
         layer.original.insert(token.number);
         layer.tokens.push_back(std::move(token));
@@ -277,7 +283,8 @@ void CacheOracle::append(const Step& step, OracleLayer& layer, const std::vector
     size_t left = packed.size();
     for (auto token = layer.tokens.rbegin(); left > 0; ++token)
         if (token->is_in_body)
-            for (size_t head = token->heads.size(); head-- > 0;) token->heads[head].row = packed[--left];
+            for (size_t head = token->heads.size(); head-- > 0;)
+                if (token->heads[head].is_alive) token->heads[head].row = packed[--left];
 }
 
 std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {

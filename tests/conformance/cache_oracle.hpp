@@ -14,6 +14,7 @@
 #include "cache_attention.hpp"
 #include "cache_host.hpp"
 #include "cache_setup.hpp"
+#include "cache_token_rows.hpp"
 #include "cache_victims.hpp"
 
 namespace winnow::conformance {
@@ -71,6 +72,7 @@ public:
     explicit CacheOracle(CacheHost& host);
 
     // Each carries out the call and judges what became of it: "" or what is wrong. A step has at most piece() tokens.
+    // What may be refused (shift, anchor and set_config) has to be where it must be, and then to have changed nothing.
     std::string step(Step& step);
     std::string truncate(int64_t sequence, int64_t length);
     std::string remove(int64_t sequence, int64_t begin, int64_t end);
@@ -86,6 +88,8 @@ public:
     // All rows of a layer, in a type of the host's; and some of them replaced.
     std::string read(int64_t sequence, int64_t layer_number, uint32_t type);
     std::string write(int64_t sequence, int64_t layer_number, std::mt19937_64& engine);
+    // Rows of a type of the host's are appended, each to the heads in which it is no NaN; tokens: cells, or absent.
+    std::string restore(TokenRows& rows);
     // What stats, positions and importance of all sequences have to say now.
     std::string look();
 
@@ -100,14 +104,21 @@ public:
     size_t anchors(int64_t sequence) const { return sequences_[size_t(sequence)].anchors.size(); }
     uint64_t evictions() const { return evictions_; }
     uint64_t judgements() const { return judgements_; }
+    uint64_t refusals() const { return refusals_; }
 
 private:
+    enum class Refusal { wrong, permitted, due };
+
     OracleLayer& at(int64_t sequence, int64_t layer) { return sequences_[size_t(sequence)].layers[size_t(layer)]; }
     OracleSequence empty_sequence() const;
     int64_t leaving(const OracleLayer& layer, int64_t number, int64_t entering) const;
     int64_t most_body(int64_t number) const;
     int64_t sinks_held(const OracleLayer& layer) const;
     bool enters_sink(const OracleLayer& layer, int64_t position) const;
+    void reuse_cells(OracleLayer& layer, const std::vector<int64_t>& numbers) const;
+    Refusal refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const;
+    std::string judge_call(const char* what, int32_t status, Refusal refusal);
+    std::string settle(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last);
     bool is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const;
     std::string read_survivors(const Step& step, const std::vector<int64_t>& numbers,
                                std::vector<std::set<int64_t>>& left);
@@ -117,7 +128,8 @@ private:
                     double* slack) const;
     void leave_ring(OracleLayer& layer, int64_t number, int64_t leave);
     void set_means(OracleLayer& layer);
-    void append(const Step& step, OracleLayer& layer, const std::vector<int64_t>& numbers);
+    void append(OracleLayer& layer, const std::vector<int64_t>& numbers, const TestTensor& k, const TestTensor& v,
+                int64_t first = 0);
     std::string attend(const Step& step, OracleLayer& layer);
     std::string attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query);
     std::string check_importance(int64_t sequence, int64_t layer_number);
@@ -140,7 +152,7 @@ private:
     double pressure_ = 0;
     bool keeps_importance_ = false;
     std::vector<OracleSequence> sequences_;
-    uint64_t evictions_ = 0, judgements_ = 0, steps_ = 0;
+    uint64_t evictions_ = 0, judgements_ = 0, steps_ = 0, refusals_ = 0;
 };
 
 } // namespace winnow::conformance

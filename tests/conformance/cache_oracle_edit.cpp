@@ -27,7 +27,61 @@ bool reaches_body(const OracleLayer& layer, int64_t begin, int64_t end) {
     return count > 0;
 }
 
+// Adds delta to the positions of a range; false where tokens or anchors would meet or leave what there is.
+bool move_positions(OracleSequence& all, int64_t begin, int64_t until, int64_t delta, int64_t context) {
+    const auto moves = [&](int64_t position) { return position >= begin && position < until; };
+    for (OracleLayer& layer : all.layers) {
+        for (OracleToken& token : layer.tokens)
+            if (moves(token.position)) token.number = token.position += delta;
+        std::set<int64_t> original;
+        for (const int64_t number : layer.original) original.insert(moves(number) ? number + delta : number);
+        if (original.size() != layer.original.size()) return false;
+        layer.original = original;
+        for (int64_t& number : layer.sinks) number += number >= 0 && moves(number) ? delta : 0;
+        for (RingPlace& place : layer.newest)
+            if (moves(place.number)) place.number = std::clamp<int64_t>(place.number + delta, 0, context);
+        if (moves(layer.next)) layer.next += delta;
+        if (layer.next < 0 || layer.next > context) return false;
+        if (!original.empty() && (*original.begin() < 0 || *original.rbegin() >= layer.next)) return false;
+    }
+    std::set<int64_t> anchors;
+    for (const int64_t each : all.anchors) anchors.insert(moves(each) ? each + delta : each);
+    if (anchors.size() != all.anchors.size() || (!anchors.empty() && *anchors.begin() < 0)) return false;
+    all.anchors = anchors;
+    return true;
+}
+
 } // namespace
+
+// Whether a call that leads to this sequence is refused, because what is protected would leave less of a layer's budget
+// than comes until the next judgement. Sinks that lie in the body count beside the slots of sinks, which are then of no
+// use; so does what lies there of the newest that the ring would protect, of which there may be less.
+CacheOracle::Refusal CacheOracle::refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const {
+    Refusal refusal = Refusal::wrong;
+    for (int64_t number = 0; number < setup.layers; ++number) {
+        if (setup.covers_all(number)) continue;
+        const OracleLayer& layer = sequence.layers[size_t(number)];
+        const Rules rules = rules_of(setup, number, 0);
+        int64_t least = rules.sink + std::max(rules.recent, rules.grace) + int64_t(sequence.anchors.size()) +
+                        setup.cadence_tokens();
+        if (setup.cells == 0) {
+            least += std::distance(layer.original.begin(), layer.original.lower_bound(setup.sink));
+            least -= std::count_if(layer.sinks.begin(), layer.sinks.end(),
+                                   [&](int64_t each) { return each >= 0 && each < setup.sink; });
+        }
+        if (least > rules.budget) return Refusal::due;
+        if (setup.ring > 0 && least + setup.keep() > rules.budget) refusal = Refusal::permitted;
+    }
+    return refusal;
+}
+
+std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal refusal) {
+    if (status == WINNOW_OK)
+        return refusal == Refusal::due ? std::string(what) + " was accepted, though it cannot be kept" : "";
+    if (status != WINNOW_ERROR_INVALID_ARGUMENT || refusal == Refusal::wrong) return failed(host_, what);
+    ++refusals_;
+    return "";
+}
 
 // The body's survivors are moved together: how many there are is known then, and without a ring the slots that were
 // listed for coming tokens are no longer the free ones.
@@ -121,24 +175,12 @@ std::string CacheOracle::copy(int64_t from, int64_t to) {
 }
 
 std::string CacheOracle::shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
-    if (host_.api().cache_shift(host_.get(), sequence, begin, end, delta) != WINNOW_OK)
-        return failed(host_, "cache_shift");
-    const int64_t until = end < 0 ? INT64_MAX : end;
-    const auto moves = [&](int64_t position) { return position >= begin && position < until; };
-    OracleSequence& all = sequences_[size_t(sequence)];
-    for (OracleLayer& layer : all.layers) {
-        for (OracleToken& token : layer.tokens)
-            if (moves(token.position)) token.number = token.position += delta;
-        std::set<int64_t> original;
-        for (const int64_t number : layer.original) original.insert(moves(number) ? number + delta : number);
-        layer.original = original;
-        for (int64_t& number : layer.sinks) number += number >= 0 && moves(number) ? delta : 0;
-        for (RingPlace& place : layer.newest) place.number += moves(place.number) ? delta : 0;
-        if (moves(layer.next)) layer.next += delta;
-    }
-    std::set<int64_t> anchors;
-    for (const int64_t each : all.anchors) anchors.insert(moves(each) ? each + delta : each);
-    all.anchors = anchors;
+    OracleSequence after = sequences_[size_t(sequence)];
+    const bool is_possible = move_positions(after, begin, end < 0 ? INT64_MAX : end, delta, setup_.context);
+    const Refusal refusal = is_possible ? refusal_of(after, setup_) : Refusal::due;
+    const int32_t status = host_.api().cache_shift(host_.get(), sequence, begin, end, delta);
+    if (const std::string wrong = judge_call("cache_shift", status, refusal); !wrong.empty()) return wrong;
+    if (status == WINNOW_OK) sequences_[size_t(sequence)] = after;
     return look();
 }
 
@@ -160,9 +202,12 @@ std::string CacheOracle::reset() {
 }
 
 std::string CacheOracle::anchor(int64_t sequence, const std::vector<int64_t>& positions) {
-    if (host_.api().cache_anchor(host_.get(), sequence, positions.data(), positions.size()) != WINNOW_OK)
-        return failed(host_, "cache_anchor");
-    sequences_[size_t(sequence)].anchors.insert(positions.begin(), positions.end());
+    OracleSequence after = sequences_[size_t(sequence)];
+    after.anchors.insert(positions.begin(), positions.end());
+    const int32_t status = host_.api().cache_anchor(host_.get(), sequence, positions.data(), positions.size());
+    if (const std::string wrong = judge_call("cache_anchor", status, refusal_of(after, setup_)); !wrong.empty())
+        return wrong;
+    if (status == WINNOW_OK) sequences_[size_t(sequence)] = after;
     return look();
 }
 
@@ -175,8 +220,11 @@ std::string CacheOracle::set_pressure(double pressure) {
 
 // A smaller budget holds at once: who goes for it is the new policy's business, but for those whom it protects.
 std::string CacheOracle::set_config(const CacheSetup& setup) {
-    if (host_.api().cache_set_config(host_.get(), setup.config().c_str()) != WINNOW_OK)
-        return failed(host_, "cache_set_config");
+    Refusal refusal = Refusal::wrong;
+    for (const OracleSequence& sequence : sequences_) refusal = std::max(refusal, refusal_of(sequence, setup));
+    const int32_t status = host_.api().cache_set_config(host_.get(), setup.config().c_str());
+    if (const std::string wrong = judge_call("cache_set_config", status, refusal); !wrong.empty()) return wrong;
+    if (status != WINNOW_OK) return look();
     std::vector<bool> is_less;
     for (int64_t layer = 0; layer < setup.layers; ++layer)
         is_less.push_back(setup.layer_tokens()[size_t(layer)] < setup_.layer_tokens()[size_t(layer)] ||

@@ -84,4 +84,70 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
     return read(sequence, layer_number, WINNOW_TYPE_F32);
 }
 
+// A restore goes by pieces, too. Which of the older tokens go where a head has too few slots, and when, is not told:
+// nobody does where there is room for all, and never who is protected or has just come.
+std::string CacheOracle::restore(TokenRows& rows) {
+    OracleLayer& layer = at(rows.sequence, rows.layer);
+    const int64_t count = rows.k.shape()[2];
+    std::vector<int64_t> numbers;
+    for (int64_t t = 0; t < count; ++t)
+        numbers.push_back(rows.tokens ? int64_t(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
+    if (rows.tokens) reuse_cells(layer, numbers);
+    if (run(host_, host_.api().cache_restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
+    bool has_room = true;
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        int64_t held = 0;
+        for (const OracleToken& token : layer.tokens)
+            held += (token.is_in_body || token.is_in_ring) && token.heads[size_t(head)].is_alive;
+        for (int64_t t = 0; t < count; ++t) held += !std::isnan(rows.k.get({0, head, t, 0}));
+        has_room = has_room && held <= most_body(rows.layer);
+    }
+    for (int64_t first = 0; first < count; first += setup_.piece()) {
+        const auto from = numbers.begin() + first, to = from + std::min(setup_.piece(), count - first);
+        int64_t entering = 0;
+        for (int64_t t = 0; t < to - from; ++t) entering += !enters_sink(layer, layer.next + t);
+        const int64_t leave = setup_.ring > 0 ? int64_t(layer.newest.size()) + entering - setup_.ring : 0;
+        if (leave > 0 || (setup_.ring == 0 && entering > 0)) {
+            if (setup_.center && !layer.has_means) set_means(layer);
+            leave_ring(layer, rows.layer, leave);
+            layer.output_sum.clear();
+            layer.outputs = 0;
+            layer.missing.clear(); // another demand than a budget's
+        }
+        append(layer, {from, to}, rows.k, rows.v, first);
+        note_body(layer, 0);
+    }
+    judgements_ = host_.stats().flushes;
+    const std::string wrong = settle(rows, layer, has_room, (count - 1) % setup_.piece() + 1);
+    if (!wrong.empty()) return "after cache_restore, " + wrong;
+    std::erase_if(layer.tokens, [](const OracleToken& token) {
+        return std::none_of(token.heads.begin(), token.heads.end(), [](const HeadToken& own) { return own.is_alive; });
+    });
+    compact(layer, sequences_[size_t(rows.sequence)].reserved);
+    return read(rows.sequence, rows.layer, WINNOW_TYPE_F32);
+}
+
+// Those that are not there any more are gone, if they may be. The `last` tokens came in the last piece.
+std::string CacheOracle::settle(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last) {
+    const Rules& rules = rules_[size_t(rows.layer)];
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        const std::vector<int32_t> positions = host_.positions(rows.sequence, rows.layer, head);
+        const std::set<int64_t> left(positions.begin(), positions.end());
+        for (OracleToken& token : layer.tokens) {
+            HeadToken& own = token.heads[size_t(head)];
+            if (!own.is_alive || left.contains(token.number)) continue;
+            const std::string which =
+                "head " + std::to_string(head) + " has not got position " + std::to_string(token.position);
+            if (has_room) return which + ", though there is room for all";
+            if (token.position >= layer.next - last) return which + ", which has just come";
+            if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
+                is_anchor(rows.sequence, token.number))
+                return which + ", which is protected";
+            own.is_alive = false;
+            ++evictions_;
+        }
+    }
+    return "";
+}
+
 } // namespace winnow::conformance

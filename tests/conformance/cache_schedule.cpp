@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -33,7 +34,7 @@ public:
             std::ostringstream text;
             text << "seed " << schedule_.seed << ", " << setup_.config() << ", " << setup_.layers << " layers, "
                  << setup_.q_heads() << " query and " << setup_.kv_heads << " KV heads of " << setup_.head_size
-                 << ", context " << setup_.context << "; the last calls:";
+                 << ", context " << setup_.context << ", " << setup_.cells << " cells; the last calls:";
             for (const std::string& each : calls_) text << "\n  " << each;
             text << "\n" << wrong_;
             result.wrong = text.str();
@@ -41,6 +42,7 @@ public:
         result.digest = digest_.str() + (wrong_.empty() ? host_.portrait() : "");
         result.evictions = oracle_.evictions();
         result.judgements = oracle_.judgements();
+        result.refusals = oracle_.refusals();
         return result;
     }
 
@@ -58,6 +60,7 @@ private:
     std::string one() {
         const int64_t sequence = draw(0, setup_.sequences - 1), kind = draw(1, 100);
         if (schedule_.is_decode) return tokens(sequence, 1, true);
+        if (schedule_.is_tight) return one_of_tight(sequence, kind);
         if (kind <= 30) return decode(sequence, draw(1, 12));
         if (kind <= 58) return tokens(sequence, draw(1, 100), chance(80));
         if (kind <= 65) return attend(sequence);
@@ -71,6 +74,22 @@ private:
         if (kind <= 91) return save_and_load();
         if (kind <= 94) return exchange(sequence);
         return schedule_.changes ? change() : decode(sequence, 2);
+    }
+
+    std::string one_of_tight(int64_t sequence, int64_t kind) {
+        const bool has_cells = setup_.cells > 0;
+        if (kind <= 30) return decode(sequence, draw(1, 6));
+        if (kind <= 46) return tokens(sequence, draw(1, 3 * setup_.piece() + 2), chance(70));
+        if (kind <= 50) return attend(sequence);
+        if (kind <= 57) return has_cells ? remove_numbers(sequence) : truncate(sequence);
+        if (kind <= 63) return remove_numbers(sequence);
+        if (kind <= 66) return copy();
+        if (kind <= 78) return has_cells ? decode(sequence, 2) : shift_anything(sequence);
+        if (kind <= 84) return anchor_anything(sequence);
+        if (kind <= 85) return has_cells ? decode(sequence, 2) : reserve(sequence);
+        if (kind <= 88) return save_and_load();
+        if (kind <= 90) return exchange(sequence);
+        return kind <= 95 ? restore(sequence) : change();
     }
 
     int64_t length(int64_t sequence) { return oracle_.length(sequence, 0); }
@@ -102,10 +121,42 @@ private:
         return bits;
     }
 
+    // Of so many tokens of a host with cells.
+    std::vector<int64_t> draw_cells(int64_t count) {
+        std::vector<int64_t> cells(size_t(setup_.cells));
+        std::iota(cells.begin(), cells.end(), int64_t(0));
+        std::shuffle(cells.begin(), cells.end(), engine_);
+        cells.resize(size_t(count));
+        return cells;
+    }
+
+    static TestTensor as_tensor(const std::vector<int64_t>& cells) {
+        TestTensor tensor(WINNOW_TYPE_I32, {1, 1, 1, int64_t(cells.size())});
+        tensor.each([&](const Index& at) { tensor.set(at, double(cells[size_t(at[3])])); });
+        return tensor;
+    }
+
+    // A query sees its own cell and most others.
+    void set_mask(Step& step, const std::vector<int64_t>& own) {
+        step.alibi = TestTensor();
+        step.options.window_left = 0;
+        if (step.queries == 0) return;
+        step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, step.queries, setup_.cells});
+        step.mask.each([&](const Index& at) {
+            const bool is_own = !own.empty() && own[size_t(at[2])] == at[3];
+            step.mask.set(at, is_own || !chance(25) ? 1 : 0);
+        });
+    }
+
+    int64_t most_appended(int64_t sequence) {
+        return setup_.cells > 0 ? setup_.cells : setup_.context - length(sequence);
+    }
+
     // Layer after layer, as a model does.
     std::string tokens(int64_t sequence, int64_t count, bool attends) {
-        count = std::min(count, setup_.context - length(sequence));
+        count = std::min(count, most_appended(sequence));
         if (count <= 0) return "";
+        const std::vector<int64_t> cells = draw_cells(setup_.cells > 0 ? count : 0);
         note("append " + std::to_string(count) + (attends ? " and attend" : "") + ", sequence " +
              std::to_string(sequence) + " of " + std::to_string(length(sequence)) + " tokens");
         const StepOptions drawn = options(count);
@@ -115,12 +166,20 @@ private:
                 StepOptions own = drawn;
                 own.tentative = std::clamp<int64_t>(drawn.tentative - (count - first - part), 0, part);
                 Step step = draw_step(setup_, engine_, layer, sequence, part, attends ? part : 0, own,
-                                      oracle_.length(sequence, layer) + part + draw(0, 3));
+                                      columns(oracle_.length(sequence, layer) + part));
+                if (setup_.cells > 0) {
+                    const std::vector<int64_t> named(cells.begin() + first, cells.begin() + first + part);
+                    step.cells = as_tensor(named);
+                    set_mask(step, named);
+                }
                 if (const std::string wrong = run(step); !wrong.empty()) return wrong;
             }
         digest_ << hash_ << " ";
         return oracle_.look();
     }
+
+    // Of scores_out.
+    int64_t columns(int64_t length) { return setup_.cells > 0 ? setup_.cells : length + draw(0, 3); }
 
     std::string decode(int64_t sequence, int64_t count) {
         for (int64_t at = 0; at < count; ++at)
@@ -134,7 +193,8 @@ private:
         note("attend with the last " + std::to_string(count) + ", sequence " + std::to_string(sequence));
         const StepOptions drawn = options(count);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
-            Step step = draw_step(setup_, engine_, layer, sequence, 0, count, drawn, length(sequence));
+            Step step = draw_step(setup_, engine_, layer, sequence, 0, count, drawn, columns(length(sequence)));
+            if (setup_.cells > 0) set_mask(step, {});
             if (const std::string wrong = run(step); !wrong.empty()) return wrong;
         }
         return oracle_.look();
@@ -182,6 +242,67 @@ private:
         return wrong.empty() ? oracle_.shift(sequence, end, -1, begin - end) : wrong;
     }
 
+    // The end of the positions, or cells.
+    int64_t numbers() const { return setup_.cells > 0 ? setup_.cells : setup_.context; }
+
+    // Some that lie together, a few behind the last among them.
+    std::string remove_numbers(int64_t sequence) {
+        const int64_t some = setup_.cells > 0 ? setup_.cells : std::min(length(sequence) + 2, setup_.context);
+        const int64_t begin = draw(0, some - 1), end = chance(10) ? -1 : draw(begin + 1, std::min(begin + 8, some));
+        note("remove [" + std::to_string(begin) + ", " + std::to_string(end) + ") of sequence " +
+             std::to_string(sequence));
+        return oracle_.remove(sequence, begin, end);
+    }
+
+    // Up or down, often everything and back again; before it moves down, what is there may be removed.
+    std::string shift_anything(int64_t sequence) {
+        const int64_t last = std::min(length(sequence) + 1, setup_.context - 1);
+        int64_t begin = chance(40) ? draw(0, std::min(setup_.sink, last)) : draw(0, last);
+        int64_t end = chance(60) ? -1 : draw(begin + 1, last + 1), delta = chance(50) ? draw(1, 6) : -draw(1, 6);
+        if (moved_up_ > 0 && chance(50)) {
+            begin = moved_up_;
+            delta = -moved_up_;
+            end = -1;
+        } else if (delta < 0 && chance(70)) {
+            delta = std::max(delta, -begin);
+            if (delta == 0) return "";
+            note("remove [" + std::to_string(begin + delta) + ", " + std::to_string(begin) + ") of sequence " +
+                 std::to_string(sequence));
+            if (const std::string wrong = oracle_.remove(sequence, begin + delta, begin); !wrong.empty()) return wrong;
+        }
+        moved_up_ = begin == 0 && end == -1 && delta > 0 ? delta : 0;
+        note("shift [" + std::to_string(begin) + ", " + std::to_string(end) + ") of sequence " +
+             std::to_string(sequence) + " by " + std::to_string(delta));
+        return oracle_.shift(sequence, begin, end, delta);
+    }
+
+    // Of tokens that are there, that are not any more, and that are still to come.
+    std::string anchor_anything(int64_t sequence) {
+        const int64_t most = chance(70) ? std::min(length(sequence) + 4, numbers()) : numbers();
+        std::vector<int64_t> positions;
+        for (int64_t at = draw(1, 2); at > 0; --at) positions.push_back(draw(0, most - 1));
+        note("anchor " + std::to_string(positions.front()) + " and " + std::to_string(positions.back()) +
+             " of sequence " + std::to_string(sequence));
+        return oracle_.anchor(sequence, positions);
+    }
+
+    // Rows that no cache gave, to some of the heads.
+    std::string restore(int64_t sequence) {
+        const int64_t count = std::min(draw(1, 3 * setup_.piece() + 2), most_appended(sequence));
+        if (count <= 0) return "";
+        note("restore " + std::to_string(count) + " tokens of sequence " + std::to_string(sequence));
+        const std::vector<int64_t> cells = draw_cells(setup_.cells > 0 ? count : 0);
+        for (int64_t layer = 0; layer < setup_.layers; ++layer) {
+            std::vector<int64_t> numbers(size_t(count), 0);
+            TokenRows rows = make_token_rows(setup_, layer, sequence, numbers, setup_.type);
+            rows.tokens = setup_.cells > 0 ? as_tensor(cells) : TestTensor();
+            fill_token_rows(rows, engine_, true);
+            if (const std::string wrong = oracle_.restore(rows); !wrong.empty())
+                return "layer " + std::to_string(layer) + ": " + wrong;
+        }
+        return oracle_.look();
+    }
+
     std::string anchor(int64_t sequence) {
         if (length(sequence) == 0) return "";
         const int64_t position = draw(0, length(sequence) - 1);
@@ -216,11 +337,13 @@ private:
             note("set_pressure " + std::to_string(pressure));
             return oracle_.set_pressure(pressure);
         }
-        const std::optional<CacheSetup> other = draw_change(setup_, engine_);
+        const std::optional<CacheSetup> other =
+            schedule_.is_tight ? draw_tight_change(setup_, engine_) : draw_change(setup_, engine_);
         if (!other) return decode(0, 2);
-        setup_ = *other;
-        note("set_config " + setup_.config());
-        return oracle_.set_config(setup_);
+        note("set_config " + other->config());
+        const std::string wrong = oracle_.set_config(*other);
+        setup_ = oracle_.setup();
+        return wrong;
     }
 
     Schedule schedule_;
@@ -229,6 +352,7 @@ private:
     Folder folder_;
     CacheHost host_;
     CacheOracle oracle_;
+    int64_t moved_up_ = 0; // by how much a whole sequence was, in the last shift
     std::deque<std::string> calls_;
     std::string wrong_;
     std::ostringstream digest_;
@@ -241,7 +365,7 @@ ScheduleResult run_schedule(const Schedule& schedule) {
     try {
         return Runner(schedule).run();
     } catch (const std::exception& error) {
-        return {error.what(), "", 0, 0};
+        return {error.what(), "", 0, 0, 0};
     }
 }
 

@@ -16,12 +16,13 @@ struct Schedule {
     bool edits = true;      // truncate, remove, copy, shift, reserve, anchors
     bool changes = true;    // set_config, set_pressure
     bool is_decode = false; // one token at a time after a first prompt
+    bool is_tight = false;  // every call at any place, as for a cache with hardly any room
 };
 
 struct ScheduleResult {
     std::string wrong;  // "" or what is wrong, with the seed and the last calls
     std::string digest; // of all outputs and of what was left: the same for the same schedule
-    uint64_t evictions = 0, judgements = 0;
+    uint64_t evictions = 0, judgements = 0, refusals = 0;
 };
 
 ScheduleResult run_schedule(const Schedule& schedule);

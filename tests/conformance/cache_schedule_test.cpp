@@ -81,12 +81,29 @@ void register_random() {
         });
 }
 
+// Budgets of hardly more than what is protected, where whatever loses a slot or a token is missed at once. They are
+// short, and so many of them: what finds a mistake is an unlikely order of calls.
+void register_tight() {
+    const int cases = options().pairs == Pairs::all ? 2000 : 60;
+    for (int at = 0; at < cases; ++at)
+        register_cache_test("tight", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
+            std::mt19937_64 engine(options().seed * 9176 + uint64_t(at));
+            Schedule schedule;
+            schedule.setup = draw_tight_setup(engine);
+            schedule.seed = engine();
+            schedule.operations = 60;
+            schedule.is_tight = true;
+            run(schedule);
+        });
+}
+
 } // namespace
 
 void register_cache_schedules() {
     register_policies();
     register_edits();
     register_random();
+    register_tight();
 }
 
 } // namespace winnow::conformance
