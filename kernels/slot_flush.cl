@@ -6,7 +6,8 @@
  *
  *     1. the body's means, where they are set from the ring
  *     2. a key for each slot (slot_select.h), and the threshold it needs: a quantile of the importances
- *     3. the bound up to which slots go: as many as are demanded, and as many as the leaving rows need room
+ *     3. the bound up to which slots go: as many as are demanded, and as many as the leaving rows and the slots that are
+ *        wanted free need room
  *     4. the slot maps without those, the leaving rows into free slots, the list of free slots, the head's state
  *
  * Layouts: slot_flush_params.h. Needs -D:
@@ -205,7 +206,8 @@ static uint free_within(const head_slots* at, slot_bound bound, uint first_index
     return sum_of_int_lanes(freed);
 }
 
-/* The bound of a judgement: as many as are demanded; and as many as the leaving rows need room in the body. */
+/* The bound of a judgement: as many as are demanded; and as many as need room in the body, for the leaving rows and for
+ * the slots that are wanted free. */
 static slot_bound judge(const slot_flush_params* p, const head_slots* dense, const head_slots* body,
                         __global ulong* leaving_keys, const head_counts* counts, uint body_live, slot_demand wanted) {
     const uint first_of_body = in_whole_vectors(dense->slots);
@@ -220,7 +222,7 @@ static slot_bound judge(const slot_flush_params* p, const head_slots* dense, con
     slot_keys makes_room = all;
     makes_room.run[0] = leaving_keys;
     for (uint i = 0; i < first_of_body; ++i) leaving_keys[i] = NO_KEY;
-    long needed = 0;
+    long needed = p->wanted_free;
     for (uint i = 0; i < p->leaving_count; ++i) {
         const uint slot = ring_slot(p, i);
         leaving_keys[slot] = dense->keys[slot];
@@ -257,6 +259,12 @@ static uint move_rows(const slot_flush_params* p, const head_slots* dense, const
         body->tokens[to] = token;
     }
     return homeless;
+}
+
+static uint count_free(const head_slots* at) {
+    uint count = 0;
+    for (uint slot = 0; slot < at->slots; ++slot) count += at->tokens[slot] < 0;
+    return count;
 }
 
 static head_slots head_of(const slot_store* store, __global uchar* k, __global uchar* v, __global uchar* tokens,
@@ -339,8 +347,9 @@ slot_flush(const slot_flush_params p, __global uchar* dense_k, __global uchar* d
     }
     if (sum)
         for (uint i = 0; i < p.v_size; ++i) sum[i] = 0.0f;
+    const long lacking = p.wanted_free > 0 ? (long)p.wanted_free - (long)count_free(&body) : 0L;
     __global int* state = (__global int*)of_head(states, &p.state, head);
     state[0] = (int)(counts.live - gone - homeless);
     state[1] += (int)(gone + homeless);
-    state[2] = (int)max(max(wanted.must - (long)gone, 0L), (long)homeless);
+    state[2] = (int)max(max(wanted.must - (long)gone, 0L), max((long)homeless, lacking));
 }

@@ -54,7 +54,7 @@ typedef struct slot_flush_params {
     winnow_u32 k_norm, v_norm;
     winnow_u32 k_size, v_size; /* elements of a row */
     winnow_f32 outputs;        /* in output_sum */
-    winnow_u32 reserved;
+    winnow_u32 wanted_free;    /* slots of the body */
 } slot_flush_params;
 
 #define SLOT_FLUSH_PARAMS_SIZE 520

@@ -146,6 +146,7 @@ void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         edit(cache, sequence.layers[i], SlotEdit::Action::shift, range, delta);
         sequence.layers[i].record = std::move(records[i]);
+        mark_anchors(cache, sequence.layers[i], anchors, {0, no_end}); // a token may have come to an anchor's position
     }
     sequence.anchors = anchors;
 }
@@ -158,8 +159,8 @@ void anchor(CacheState& cache, int64_t number, std::span<const int64_t> numbers)
     for (size_t i = 0; i < sequence.layers.size(); ++i)
         geometry.check_anchors(number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
                                sequence.layers[i].record.displaced(geometry.keep()));
-    for (const Layer& layer : sequence.layers)
-        for (const int64_t each : numbers) edit(cache, layer, SlotEdit::Action::anchor, {each, each + 1});
+    const std::set<int64_t> added(numbers.begin(), numbers.end());
+    for (const Layer& layer : sequence.layers) mark_anchors(cache, layer, added, {0, no_end});
     sequence.anchors = std::move(anchors);
 }
 

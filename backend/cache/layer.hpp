@@ -40,7 +40,7 @@ struct Layer {
     std::unique_ptr<Buffer> state; // StateLayout; none: the layer holds no memory
     Record record;
     int64_t most_in_body = 0; // no head holds more there; with the newest where there is no ring
-    int64_t listed = 0;       // slots that the last judgement listed, without a ring
+    int64_t listed = 0;       // slots that the last judgement promised to be free, without a ring
     int64_t outputs = 0;      // rows in output_sum
     bool has_means = false;
 

@@ -31,6 +31,14 @@ bool normalize(std::vector<Range>& ranges) {
 // The number of one of the newest, removed or not.
 int64_t original(int64_t number) { return number < 0 ? ~number : number; }
 
+// Where the token of a sink's position goes: to the slot of its own, or where that is taken by a token that was shifted
+// down, to the first that is not. There is one, as every token there is has a position of its own before this one.
+int64_t sink_slot(const std::vector<int64_t>& sinks, int64_t position) {
+    if (sinks[static_cast<size_t>(position)] < 0) return position;
+    const auto free = std::find(sinks.begin(), sinks.end(), -1);
+    return free == sinks.end() ? -1 : free - sinks.begin();
+}
+
 // The parts of the ranges inside and outside of a range.
 struct Parts {
     std::vector<Range> inside, outside;
@@ -55,25 +63,22 @@ Record::Record(int64_t sink, int64_t cells)
 int64_t Record::tokens() const { return cells_.empty() ? length_of(ranges_) : cell_tokens_; }
 
 int64_t Record::sinks_lost() const {
-    const auto come = sinks_.begin() + std::min<int64_t>(next_, static_cast<int64_t>(sinks_.size()));
-    return std::count(sinks_.begin(), come, -1);
-}
-
-int64_t Record::sinks_held() const {
-    return std::count_if(sinks_.begin(), sinks_.end(), [&](int64_t number) {
-        return number >= 0 && (!cells_.empty() || number < static_cast<int64_t>(sinks_.size()));
-    });
+    const int64_t to_come = std::max<int64_t>(static_cast<int64_t>(sinks_.size()) - next_, 0);
+    return std::max<int64_t>(std::count(sinks_.begin(), sinks_.end(), -1) - to_come, 0);
 }
 
 std::vector<Run> Record::place(int64_t first, int64_t count, std::span<const int32_t> cells) const {
     std::vector<Run> runs;
     int64_t others = moved_ + newest();
+    std::vector<int64_t> sinks; // with those that are placed
+    if (next_ < static_cast<int64_t>(sinks_.size())) sinks = sinks_;
     for (int64_t i = 0; i < count; ++i) {
         const int64_t position = next_ + i;
-        const bool is_sink =
-            position < static_cast<int64_t>(sinks_.size()) && sinks_[static_cast<size_t>(position)] < 0;
         const int64_t number = cells.empty() ? position : cells[static_cast<size_t>(first + i)];
-        const int64_t place = is_sink ? position : others++;
+        const int64_t slot = position < static_cast<int64_t>(sinks.size()) ? sink_slot(sinks, position) : -1;
+        const bool is_sink = slot >= 0;
+        if (is_sink) sinks[static_cast<size_t>(slot)] = number;
+        const int64_t place = is_sink ? slot : others++;
         if (!runs.empty()) {
             Run& last = runs.back();
             if (last.is_sink == is_sink && last.number + last.count == number && last.place + last.count == place) {
@@ -113,14 +118,26 @@ bool Record::holds(int64_t number) const {
 int64_t Record::displaced(int64_t most) const {
     if (!cells_.empty()) return 0; // nothing is shifted there
     const auto sinks = static_cast<int64_t>(sinks_.size());
-    const int64_t as_sinks = length_of(divide(ranges_, {0, sinks}).inside) - sinks_held();
-    int64_t oldest = no_end, live = 0;
-    for (const int64_t number : newest_) {
-        oldest = std::min(oldest, original(number));
-        live += number >= 0;
+    const int64_t in_slots =
+        std::count_if(sinks_.begin(), sinks_.end(), [&](int64_t number) { return number >= 0 && number < sinks; });
+    return length_of(divide(ranges_, {0, sinks}).inside) - in_slots +
+           (most > 0 ? std::min(behind_the_ring(), most) : 0);
+}
+
+// Rows of the ring leave it in the order of appending, which after shifts is not that of their numbers: a row may go into
+// the body from behind one that stays.
+int64_t Record::behind_the_ring() const {
+    const auto sinks = static_cast<int64_t>(sinks_.size());
+    int64_t oldest = no_end, live = 0, behind = 0, most = 0;
+    for (auto number = newest_.rbegin(); number != newest_.rend(); ++number) {
+        if (original(*number) < oldest) {
+            oldest = original(*number);
+            behind = length_of(divide(ranges_, {std::max(oldest, sinks), no_end}).inside);
+        }
+        live += *number >= 0;
+        most = std::max(most, behind - live);
     }
-    const int64_t behind = length_of(divide(ranges_, {std::max(oldest, sinks), no_end}).inside);
-    return as_sinks + std::clamp<int64_t>(behind - live, 0, most);
+    return most;
 }
 
 bool Record::remove(Range numbers) {

@@ -38,8 +38,7 @@ public:
     // slots used of those that are listed. Removed ones count.
     int64_t newest() const { return static_cast<int64_t>(newest_.size()); }
     int64_t first_newest() const { return moved_; } // how many tokens came before those
-    int64_t sinks_lost() const;                     // sinks' slots that are empty though their token has come
-    int64_t sinks_held() const;                     // sinks' slots with a token that is a sink
+    int64_t sinks_lost() const;                     // sinks' slots that are empty and that no token is going to have
 
     // The next tokens, from token `first` of the step on, in runs. Cells of the whole step, or none.
     std::vector<Run> place(int64_t first, int64_t count, std::span<const int32_t> cells) const;
@@ -51,8 +50,9 @@ public:
     void leave_all() { leave(newest()); }
 
     bool holds(int64_t number) const;
-    // Tokens that shifts moved to where sinks or the newest are, though they are in neither's slots. Of the newest,
-    // those behind the oldest row of the ring, and no more than `most`.
+    // The most tokens, now or once more rows left the ring, that are where sinks or the newest are, though they are in
+    // neither's slots: shifts brought them there. Of the newest, those behind the oldest row of the ring, and no more
+    // than `most`.
     int64_t displaced(int64_t most) const;
     // Both tell whether there were tokens among them that are neither newest nor sinks.
     bool remove(Range numbers);
@@ -73,6 +73,8 @@ public:
     bool restore(const Saved& saved, int64_t most_newest, int64_t limit);
 
 private:
+    int64_t behind_the_ring() const;
+
     int64_t next_ = 0;
     int64_t moved_ = 0;
     std::vector<Range> ranges_;  // of positions; ascending, apart

@@ -106,9 +106,12 @@ void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
             args.description.context = record.next() + geometry.request().cells - record.tokens();
         }
     }
-    // Without a ring, listed slots are a promise: what is alive in no sink's slot has to fit the body.
-    if (geometry.ring() == 0 && !geometry.covers_all(number))
-        args.description.budget -= geometry.sink() - record.sinks_held();
+    // Without a ring, listed slots are a promise that only a head itself can keep: which sinks' slots are empty there,
+    // so that its budget would allow it more than the body holds, nobody else knows.
+    int64_t listed = 0;
+    if (geometry.ring() == 0 && demanded == Demanded::by_budget)
+        listed = geometry.has_cells() ? incoming : std::min(incoming, shape.context - record.next());
+    args.wanted_free = listed;
     args.description.budget -= less;
     if (demanded == Demanded::by_room) {
         args.description.budget = anchor_flag; // no layer holds more
@@ -145,8 +148,7 @@ void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
     const int64_t moved = geometry.ring() > 0 ? leaving : record.newest();
     layer.most_in_body = std::min(layer.most_in_body + moved, geometry.most_body(number));
     layer.record.leave(moved);
-    if (geometry.ring() == 0)
-        layer.listed = geometry.has_cells() ? incoming : std::min(incoming, shape.context - record.next());
+    layer.listed = listed;
 }
 
 int64_t gather(CacheState& cache, Layer& layer) {
@@ -205,6 +207,14 @@ void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range 
     args.end = std::min<int64_t>(numbers.end, anchor_flag);
     args.delta = delta;
     if (!args.stores.empty() && args.begin < args.end) cache.device.launch(args);
+}
+
+void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range numbers) {
+    for (auto it = anchors.lower_bound(numbers.begin); it != anchors.end() && *it < numbers.end;) {
+        Range together{*it, *it};
+        for (; it != anchors.end() && *it == together.end && *it < numbers.end; ++it) ++together.end;
+        edit(cache, layer, SlotEdit::Action::anchor, together);
+    }
 }
 
 } // namespace winnow::cache

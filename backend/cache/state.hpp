@@ -92,4 +92,7 @@ void finishing(Device& device, Body&& body) {
 // The tokens with numbers in a range: changes the slot maps alone.
 void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range numbers, int64_t delta = 0);
 
+// Makes those of the tokens with numbers in a range anchors that have an anchor's number.
+void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range numbers);
+
 } // namespace winnow::cache

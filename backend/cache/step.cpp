@@ -204,7 +204,7 @@ private:
 
     void note(const Run& run) {
         layer_.record.append(run);
-        mark_anchors({run.number, run.number + run.count});
+        mark_anchors(cache_, layer_, sequence_.anchors, {run.number, run.number + run.count});
     }
 
     int64_t outside_sinks(int64_t first, int64_t count) const {
@@ -212,15 +212,6 @@ private:
         for (const Run& run : layer_.record.place(first, count, cells_))
             if (!run.is_sink) others += run.count;
         return others;
-    }
-
-    void mark_anchors(Range numbers) const {
-        const std::set<int64_t>& anchors = sequence_.anchors;
-        for (auto it = anchors.lower_bound(numbers.begin); it != anchors.end() && *it < numbers.end;) {
-            Range together{*it, *it};
-            for (; it != anchors.end() && *it == together.end && *it < numbers.end; ++it) ++together.end;
-            edit(cache_, layer_, SlotEdit::Action::anchor, together);
-        }
     }
 
     // Queries of a step that count in the importance, of `count` from `first` on.

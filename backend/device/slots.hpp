@@ -97,13 +97,14 @@ struct SlotScores {
 struct HeadState {
     int32_t live = 0;     // after the last flush or compaction
     int32_t given_up = 0; // so far
-    int32_t missing = 0;  // at the last flush: more was protected than fits
+    int32_t missing = 0;  // at the last flush: more was protected than fits, or than leaves the slots that are wanted
     int32_t reserved = 0;
 };
 
 // A judgement, and the ring's oldest rows into the body: for each KV head
 //  1. slots alive in stores 0 (dense: sinks, then the ring) and 1 (the body) are judged by `select` (select.hpp) with
-//     demand(description, alive, seen, incoming), but at least as many go that the leaving rows find room in the body.
+//     demand(description, alive, seen, incoming), but at least as many go that the leaving rows find room in the body
+//     and wanted_free of its slots remain.
 //     position = number (or positions[number]); queries_seen = seen - position; value norms and distances over the
 //     values that the stores stand for, o = output_sum / outputs.
 //  2. victims' slots become free;
@@ -116,6 +117,7 @@ struct SlotFlush {
     Store dense, body; // dense is absent where there are neither sinks nor a ring
     int64_t seen = 0;
     int64_t incoming = 0;
+    int64_t wanted_free = 0;                       // slots of the body
     int64_t ring_first = 0, ring_count = 1;        // the ring is dense slots [ring_first, ring_first + ring_count)
     int64_t leaving_offset = 0, leaving_count = 0; // slots ring_first + (leaving_offset + i) % ring_count leave
     Norm k_norm = Norm::corrected, v_norm = Norm::corrected;

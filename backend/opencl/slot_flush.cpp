@@ -102,6 +102,7 @@ void SlotFlushLauncher::launch(const SlotFlush& args) {
     params.ring_count = args.dense.tokens ? static_cast<uint32_t>(args.ring_count) : 0;
     params.leaving_offset = static_cast<uint32_t>(args.leaving_offset);
     params.leaving_count = static_cast<uint32_t>(args.leaving_count);
+    params.wanted_free = static_cast<uint32_t>(args.wanted_free);
     params.set_means = args.set_means ? 1 : 0;
     params.k_norm = static_cast<uint32_t>(args.k_norm);
     params.v_norm = static_cast<uint32_t>(args.v_norm);

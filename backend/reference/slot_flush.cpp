@@ -36,7 +36,7 @@ public:
         find_places();
         const Selection selection = judge();
         for (const size_t victim : selection.victims) give_up(*places_[victim].store, places_[victim].slot);
-        state_.missing = int32_t(std::max(selection.missing, move_leaving()));
+        state_.missing = int32_t(std::max({selection.missing, move_leaving(), args_.wanted_free - free_in_body()}));
         list_free_slots();
         clear_output_sum();
         find_places();
@@ -103,9 +103,9 @@ private:
         return load(args_.output_sum.type, address(args_.output_sum, 0, head_, 0, d)) / double(args_.outputs);
     }
 
-    // How many leaving rows would find no slot in the body.
-    int64_t rows_without_room(const std::vector<size_t>& victims) const {
-        int64_t rows = 0, room = args_.body.slots();
+    // How many slots of the body would be lacking for leaving rows, and for those that are wanted free.
+    int64_t lacking_room(const std::vector<size_t>& victims) const {
+        int64_t rows = args_.wanted_free, room = args_.body.slots();
         for (size_t i = 0; i < places_.size(); ++i) {
             const bool stays = std::find(victims.begin(), victims.end(), i) == victims.end();
             if (stays && places_[i].leaves) ++rows;
@@ -114,14 +114,14 @@ private:
         return std::max<int64_t>(rows - room, 0);
     }
 
-    // More go than the budget demands while leaving rows have no room; one victim makes room for one row at most.
+    // More go than the budget demands while room is lacking; one victim makes room for one row at most.
     Selection judge() const {
         std::vector<Slot> slots;
         for (const Place& place : places_) slots.push_back(described(place));
         Demand wanted = demand(args_.description, int64_t(slots.size()), args_.seen, args_.incoming);
         for (;;) {
             Selection selection = select(args_.description, slots, args_.seen, head_, wanted);
-            const int64_t more = rows_without_room(selection.victims);
+            const int64_t more = lacking_room(selection.victims);
             if (more == 0 || selection.missing > 0) return selection;
             wanted.must = int64_t(selection.victims.size()) + more;
         }
@@ -146,6 +146,12 @@ private:
             set_entry(dense.tokens, head_, from, free_slot);
         }
         return without_room;
+    }
+
+    int64_t free_in_body() const {
+        int64_t free = 0;
+        for (int64_t slot = 0; slot < args_.body.slots(); ++slot) free += is_free(args_.body, slot);
+        return free;
     }
 
     void list_free_slots() const {

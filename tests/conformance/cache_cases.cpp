@@ -243,7 +243,7 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
         if (setup.policy == Policy::h2o) setup.recent.reset();
         if (!set_least_budget(setup, draw(0, 1) ? draw(0, 3) : draw(0, 20))) continue;
         if (draw(1, 5) == 1) {
-            setup.cells = setup.budget + draw(-2, 30);
+            setup.cells = std::max<int64_t>(setup.budget + draw(-2, 30), 4);
             setup.context = 4096;
         } else if (draw(1, 12) == 1) {
             setup.budget = 0; // all of it

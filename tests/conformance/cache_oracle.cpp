@@ -61,16 +61,6 @@ int64_t CacheOracle::most_body(int64_t number) const {
     return setup_.cells == 0 ? setup_.context : setup_.cells + (setup_.ring == 0 ? setup_.cadence_tokens() : 0);
 }
 
-// Tokens in sinks' slots that are sinks still.
-int64_t CacheOracle::sinks_held(const OracleLayer& layer) const {
-    return std::count_if(layer.sinks.begin(), layer.sinks.end(),
-                         [&](int64_t number) { return number >= 0 && (setup_.cells > 0 || number < setup_.sink); });
-}
-
-bool CacheOracle::enters_sink(const OracleLayer& layer, int64_t position) const {
-    return position < setup_.sink && layer.sinks[size_t(position)] < 0;
-}
-
 // What had one of these cells before is gone.
 void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& numbers) const {
     for (OracleToken& token : layer.tokens) {
@@ -78,7 +68,10 @@ void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& nu
         for (HeadToken& head : token.heads) head.is_alive = false;
         token.number = -1;
     }
-    for (const int64_t number : numbers) std::replace(layer.sinks.begin(), layer.sinks.end(), number, int64_t(-1));
+    for (const int64_t number : numbers) {
+        std::replace(layer.sinks.begin(), layer.sinks.end(), number, int64_t(-1));
+        for (RingPlace& place : layer.newest) place.is_removed |= place.number == number;
+    }
 }
 
 std::string CacheOracle::step(Step& step) {
@@ -87,7 +80,7 @@ std::string CacheOracle::step(Step& step) {
     int64_t entering = 0;
     for (int64_t t = 0; t < step.tokens; ++t) {
         numbers.push_back(step.cells ? int64_t(step.cells.get({0, 0, 0, t})) : layer.next + t);
-        entering += !enters_sink(layer, layer.next + t);
+        entering += layer.next + t >= setup_.sink;
     }
     if (step.cells) reuse_cells(layer, numbers);
     const bool is_due = step.tokens > 0 && is_judged(layer, step.layer, entering, step.tokens == 1);
@@ -165,7 +158,7 @@ std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t hea
         Candidate candidate{token.position, is_anchor(step.sequence, token.number), own.told};
         candidate.value = value_of(layer, head, own, rules.ranking, &candidate.value_slack);
         const bool leaves = leave > 0 && token.is_in_ring && token.id <= layer.newest[size_t(leave) - 1].id;
-        candidate.makes_room = token.is_in_body || leaves || setup_.ring == 0;
+        candidate.makes_room = token.is_in_body || leaves;
         needing_room += candidate.makes_room;
         candidates.push_back(candidate);
     }
@@ -174,13 +167,13 @@ std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t hea
         judgement.context =
             setup_.covers_all(step.layer) ? layer.next + setup_.cells - int64_t(layer.original.size()) : INT64_MAX;
     // Rows that leave the ring need a place in the body; without a ring, those that come until the next judgement do.
-    if (setup_.ring == 0)
-        needing_room += std::min(judgement.incoming, judgement.context - layer.next) - sinks_held(layer);
+    if (setup_.ring == 0) needing_room += std::min(judgement.incoming, judgement.context - layer.next);
     if (!setup_.covers_all(step.layer)) judgement.room = needing_room - (rules.budget - setup_.sink - setup_.ring);
     int64_t missing = 0;
     const std::string wrong = judge_victims(rules, judgement, candidates, victims, &missing);
     layer.missing.resize(size_t(setup_.kv_heads), 0);
     layer.missing[size_t(head)] = missing;
+    if (wrong.empty() && missing > 0) return std::to_string(missing) + " more had to go, and were protected";
     return wrong;
 }
 
@@ -261,11 +254,11 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers
         token.number = numbers[size_t(t)];
         token.position = layer.next++;
         token.id = layer.next_id++;
-        const bool is_sink = enters_sink(layer, token.position);
+        const bool is_sink = token.position < setup_.sink;
         token.is_in_body = !is_sink && setup_.ring == 0;
         token.is_in_ring = !is_sink && setup_.ring > 0;
-        if (is_sink)
-            layer.sinks[size_t(token.position)] = token.number;
+        if (is_sink) // any slot of a sink does
+            *std::find(layer.sinks.begin(), layer.sinks.end(), -1) = token.number;
         else
             layer.newest.push_back({token.id, token.number});
         token.heads.resize(size_t(setup_.kv_heads));

@@ -43,13 +43,14 @@ struct OracleToken {
 // A place in the ring that is taken, also by a token that was removed since.
 struct RingPlace {
     int64_t id, number;
+    bool is_removed = false;
 };
 
 struct OracleLayer {
     std::vector<OracleToken> tokens; // that some head still holds
     std::set<int64_t> original;      // numbers appended and not removed, given up or not
     int64_t next = 0, next_id = 0;   // position and id of the next token
-    std::vector<int64_t> sinks;      // the number in each sink's slot, or -1
+    std::vector<int64_t> sinks;      // the number in each sink's slot, in any order, or -1
     std::deque<RingPlace> newest;    // the ring, oldest first; without a ring, those in slots of the last list
     int64_t most_in_body = 0;        // no head holds more there
     bool has_body = false;           // there is memory for it
@@ -113,8 +114,6 @@ private:
     OracleSequence empty_sequence() const;
     int64_t leaving(const OracleLayer& layer, int64_t number, int64_t entering) const;
     int64_t most_body(int64_t number) const;
-    int64_t sinks_held(const OracleLayer& layer) const;
-    bool enters_sink(const OracleLayer& layer, int64_t position) const;
     void reuse_cells(OracleLayer& layer, const std::vector<int64_t>& numbers) const;
     Refusal refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const;
     std::string judge_call(const char* what, int32_t status, Refusal refusal);

@@ -15,6 +15,7 @@ void drop(OracleLayer& layer, int64_t begin, int64_t end) {
     layer.original.erase(layer.original.lower_bound(begin), layer.original.lower_bound(end));
     for (int64_t& number : layer.sinks)
         if (number >= begin && number < end) number = -1;
+    for (RingPlace& place : layer.newest) place.is_removed |= place.number >= begin && place.number < end;
 }
 
 // Whether tokens from a number on lie elsewhere than in sinks' slots and the ring (or the list of slots).
@@ -22,7 +23,7 @@ bool reaches_body(const OracleLayer& layer, int64_t begin, int64_t end) {
     int64_t count = std::distance(layer.original.lower_bound(begin), layer.original.lower_bound(end));
     const auto is_among = [&](int64_t number) { return number >= begin && number < end; };
     for (const RingPlace& place : layer.newest)
-        count -= is_among(place.number) && layer.original.contains(place.number);
+        count -= is_among(place.number) && !place.is_removed;
     for (const int64_t number : layer.sinks) count -= number >= 0 && is_among(number);
     return count > 0;
 }

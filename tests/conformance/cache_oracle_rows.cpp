@@ -105,7 +105,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     for (int64_t first = 0; first < count; first += setup_.piece()) {
         const auto from = numbers.begin() + first, to = from + std::min(setup_.piece(), count - first);
         int64_t entering = 0;
-        for (int64_t t = 0; t < to - from; ++t) entering += !enters_sink(layer, layer.next + t);
+        for (int64_t t = 0; t < to - from; ++t) entering += layer.next + t >= setup_.sink;
         const int64_t leave = setup_.ring > 0 ? int64_t(layer.newest.size()) + entering - setup_.ring : 0;
         if (leave > 0 || (setup_.ring == 0 && entering > 0)) {
             if (setup_.center && !layer.has_means) set_means(layer);

@@ -199,7 +199,7 @@ void FakeDevice::launch(const SlotFlush& args) {
         Selection selection;
         for (int64_t lacking = 1; lacking > 0;) {
             selection = select(args.description, slots, args.seen, head, wanted);
-            int64_t rows = 0, room = args.body.slots();
+            int64_t rows = args.wanted_free, room = args.body.slots();
             for (size_t i = 0; i < places.size(); ++i) {
                 if (std::count(selection.victims.begin(), selection.victims.end(), i) > 0) continue;
                 if (places[i].first == &args.body)
@@ -208,7 +208,7 @@ void FakeDevice::launch(const SlotFlush& args) {
                     ++rows;
             }
             lacking = rows - room;
-            if (lacking > 0 && selection.missing > 0) throw std::logic_error("protected rows without room");
+            if (lacking > 0 && selection.missing > 0) throw std::logic_error("protected rows leave no room");
             wanted.must = static_cast<int64_t>(selection.victims.size()) + lacking;
         }
         for (const size_t victim : selection.victims)
