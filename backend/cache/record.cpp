@@ -115,27 +115,31 @@ bool Record::holds(int64_t number) const {
     return after != ranges_.begin() && std::prev(after)->contains(number);
 }
 
-int64_t Record::displaced(int64_t most) const {
+int64_t Record::displaced(int64_t keep) const {
     if (!cells_.empty()) return 0; // nothing is shifted there
     const auto sinks = static_cast<int64_t>(sinks_.size());
     const int64_t in_slots =
         std::count_if(sinks_.begin(), sinks_.end(), [&](int64_t number) { return number >= 0 && number < sinks; });
-    return length_of(divide(ranges_, {0, sinks}).inside) - in_slots +
-           (most > 0 ? std::min(behind_the_ring(), most) : 0);
+    return length_of(divide(ranges_, {0, sinks}).inside) - in_slots + newest_elsewhere(keep);
 }
 
-// Rows of the ring leave it in the order of appending, which after shifts is not that of their numbers: a row may go into
-// the body from behind one that stays.
-int64_t Record::behind_the_ring() const {
+// Once so many more tokens have come that the ring keeps the last `rows` of its present rows beside them, those are among
+// its newest whose positions are the last `rows` before the next. Each row counts from the number of rows on at which it
+// is both kept and that new.
+int64_t Record::newest_elsewhere(int64_t keep) const {
     const auto sinks = static_cast<int64_t>(sinks_.size());
-    int64_t oldest = no_end, live = 0, behind = 0, most = 0;
-    for (auto number = newest_.rbegin(); number != newest_.rend(); ++number) {
-        if (original(*number) < oldest) {
-            oldest = original(*number);
-            behind = length_of(divide(ranges_, {std::max(oldest, sinks), no_end}).inside);
-        }
-        live += *number >= 0;
-        most = std::max(most, behind - live);
+    const int64_t most_rows = std::min(keep, newest());
+    std::vector<int64_t> counted(static_cast<size_t>(most_rows) + 1, 0);
+    for (int64_t row = 1; row <= most_rows; ++row) {
+        const int64_t number = newest_[static_cast<size_t>(newest() - row)];
+        const int64_t from = std::max(row, next_ - number);
+        if (number >= sinks && from <= most_rows) ++counted[static_cast<size_t>(from)];
+    }
+    int64_t in_ring = 0, most = 0;
+    for (int64_t rows = 1; rows <= most_rows; ++rows) {
+        in_ring += counted[static_cast<size_t>(rows)];
+        const int64_t tokens = length_of(divide(ranges_, {std::max(next_ - rows, sinks), no_end}).inside);
+        most = std::max(most, tokens - in_ring);
     }
     return most;
 }

@@ -50,10 +50,10 @@ public:
     void leave_all() { leave(newest()); }
 
     bool holds(int64_t number) const;
-    // The most tokens, now or once more rows left the ring, that are where sinks or the newest are, though they are in
-    // neither's slots: shifts brought them there. Of the newest, those behind the oldest row of the ring, and no more
-    // than `most`.
-    int64_t displaced(int64_t most) const;
+    // The most tokens that a judgement from now on finds where sinks and the newest `keep` are, though they are in neither
+    // sinks' slots nor the rows that the ring keeps. Shifts bring them there, or the next token down to them while the
+    // rows of removed tokens fill the ring. Tokens that come make it no more.
+    int64_t displaced(int64_t keep) const;
     // Both tell whether there were tokens among them that are neither newest nor sinks.
     bool remove(Range numbers);
     bool truncate(int64_t length);
@@ -73,7 +73,7 @@ public:
     bool restore(const Saved& saved, int64_t most_newest, int64_t limit);
 
 private:
-    int64_t behind_the_ring() const;
+    int64_t newest_elsewhere(int64_t keep) const;
 
     int64_t next_ = 0;
     int64_t moved_ = 0;

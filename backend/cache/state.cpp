@@ -131,7 +131,7 @@ void flush(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
         args.set_means = geometry.config().center() && !layer.has_means && leaving > 0;
     }
     const StateLayout& layout = geometry.state();
-    if (geometry.ranks_distance(number)) {
+    if (layout.output_sum.size > 0) { // also under a policy that does not add to it: another one may follow
         args.output_sum =
             state_tensor(Type::f32, layout.output_sum, layer.state.get(), shape.kv_heads, shape.v_head_size);
         args.outputs = layer.outputs;

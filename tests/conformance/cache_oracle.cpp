@@ -40,7 +40,7 @@ OracleSequence CacheOracle::empty_sequence() const {
 // Whether a judgement falls before a piece of which so many tokens are no sinks.
 bool CacheOracle::is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const {
     const int64_t occupancy = int64_t(layer.newest.size()), cadence = setup_.cadence_tokens();
-    if (setup_.ring == 0) return entering > 0 && (!layer.is_listed || occupancy + entering > cadence);
+    if (setup_.ring == 0) return entering > 0 && occupancy + entering > layer.listed;
     if (occupancy + entering > setup_.ring) return true;
     return is_decode && layer.next % cadence == number * cadence / setup_.layers && occupancy > setup_.keep();
 }
@@ -110,7 +110,8 @@ std::string CacheOracle::step(Step& step) {
             if (gone[head].contains(token.position)) token.heads[head].is_alive = false;
     if (is_due) {
         leave_ring(layer, step.layer, leave);
-        layer.is_listed = true;
+        layer.listed = setup_.cadence_tokens();
+        if (setup_.cells == 0) layer.listed = std::min(layer.listed, setup_.context - layer.next);
         layer.output_sum.clear();
         layer.outputs = 0;
     }

@@ -54,7 +54,7 @@ struct OracleLayer {
     std::deque<RingPlace> newest;    // the ring, oldest first; without a ring, those in slots of the last list
     int64_t most_in_body = 0;        // no head holds more there
     bool has_body = false;           // there is memory for it
-    bool is_listed = false;          // without a ring: there was a judgement, and so a list of slots
+    int64_t listed = 0;              // without a ring: for how many tokens the last judgement made room
     bool has_means = false;
     std::vector<std::vector<float>> k_mean, v_mean;            // of each head
     std::vector<std::vector<double>> output_sum, output_slack; // of each head since the last judgement

@@ -94,10 +94,11 @@ void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
                 return token.is_in_body && token.heads[head].is_alive;
             }));
     if (setup_.ring == 0) {
-        layer.is_listed = false;
+        layer.listed = 0;
         layer.newest.clear();
     }
-    layer.has_body = layer.has_body && setup_.sink + setup_.ring == 0; // one store there always is
+    const bool is_only_store = setup_.sink + setup_.ring == 0; // one there always is
+    layer.has_body = layer.most_in_body > 0 || (layer.has_body && is_only_store);
     note_body(layer, reserved);
 }
 
@@ -299,7 +300,7 @@ std::string CacheOracle::look_at_stats() {
         bool has_tokens = false;
         for (int64_t number = 0; number < setup_.layers; ++number) {
             const OracleLayer& layer = at(sequence, number);
-            has_tokens = has_tokens || layer.next > 0;
+            has_tokens = has_tokens || layer.next_id > 0; // or had some, and keeps its memory
             original += layer.original.size();
             is_missing_known = is_missing_known && !layer.missing.empty();
             for (const int64_t each : layer.missing) missing += uint64_t(each);
