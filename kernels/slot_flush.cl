@@ -6,8 +6,8 @@
  *
  *     1. the body's means, where they are set from the ring
  *     2. a key for each slot (slot_select.h), and the threshold it needs: a quantile of the importances
- *     3. the bound up to which slots go: as many as are demanded, and as many as the leaving rows and the slots that are
- *        wanted free need room
+ *     3. the bound up to which slots go: as many as are demanded, and as many as the leaving rows and the slots that
+ *        are wanted free need room
  *     4. the slot maps without those, the leaving rows into free slots, the list of free slots, the head's state
  *
  * Layouts: slot_flush_params.h. Needs -D:

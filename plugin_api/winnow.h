@@ -363,8 +363,10 @@ typedef struct winnow_cache_desc {
     int64_t q_num_heads; /* a multiple of kv_num_heads */
     int64_t kv_num_heads;
     int64_t head_size;
-    int64_t v_head_size;   /* 0: head_size */
-    int64_t context;       /* tokens: no sequence grows longer; shares in config are of it */
+    int64_t v_head_size; /* 0: head_size */
+    /* Tokens: no sequence grows longer; shares in config are of it, and no budget is more. In cell mode it is only what
+     * shares are of and what bounds budgets: cells are used again, and tokens come and go in them without end. */
+    int64_t context;
     int64_t max_sequences; /* 0: 1 */
     /* For policies that divide the budget by a profile: 3 numbers a layer (entropy, concentration, variance), or NULL.
      * Not needed after the call. */
@@ -394,8 +396,8 @@ typedef struct winnow_cache_step_desc {
     const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
     const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32, or NULL */
     /* [1, q_num_heads, tokens, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
-     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least the
-     * tokens appended by then (or the cells). */
+     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least as many
+     * as the position that the next token has after the step, which truncate and shift move (or the cells). */
     const winnow_tensor *scores_out;
     float scale;         /* multiplies q.k; 0 means 1/sqrt(head_size) */
     float softcap;       /* 0: none */
@@ -531,7 +533,8 @@ typedef struct winnow_api {
 
     /* The cache. create takes no memory for tokens yet; *cache is the caller's, to be destroyed before the context.
      * estimate tells what create with this description would use when one sequence has `tokens` tokens, without making
-     * anything (max_sequences is not multiplied in); it equals what stats then shows. message may be NULL. */
+     * anything (max_sequences is not multiplied in); it equals what stats then shows, but for what depends on more than
+     * lengths: live_slots, evictions, missing, flushes and steps are 0. message may be NULL. */
     int32_t (*cache_create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
     int32_t (*cache_destroy)(winnow_cache *cache);
     int32_t (*cache_estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
@@ -546,7 +549,8 @@ typedef struct winnow_api {
      * longer has position `length`, also where none is left before it. What was given up stays so. */
     int32_t (*cache_truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
     /* Forgets the tokens with positions in [begin, end), every one from begin on where end is -1; the others keep
-     * their positions. All of them: the sequence is as new, and its memory is given back. In cell mode: cells. */
+     * their positions. Where that leaves no token in any layer, the sequence is as new, and its memory is given back.
+     * Tokens that were given up count for that, until they are removed. In cell mode: cells. */
     int32_t (*cache_remove)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end);
     /* Makes `to` a copy of `from`; what `to` held is gone. */
     int32_t (*cache_copy)(winnow_cache *cache, int64_t from, int64_t to);
@@ -580,8 +584,10 @@ typedef struct winnow_api {
     int32_t (*cache_get_config)(winnow_cache *cache, char *config, size_t *size);
     /* Memory pressure, 0 (none) to 1; some policies give up more under it. Negative: each judgement asks /proc. */
     int32_t (*cache_set_pressure)(winnow_cache *cache, double pressure);
-    /* Tokens of a sequence that are never given up (structural anchors), by positions (or cells); for tokens that are
-     * still to come, too. Refused where a head could then not stay inside its budget. */
+    /* Positions (or cells) of a sequence whose tokens are never given up (structural anchors): the token that has one,
+     * or where none has it, also where one was removed, the token that comes to it by being appended or shifted there.
+     * shift moves the anchors of its range, remove forgets those of its range, truncate leaves all. What was given up
+     * before does not return. Refused where a head could then not stay inside its budget. */
     int32_t (*cache_anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
 
     /* Rows by token, for hosts that keep states of their own or turn keys to other positions. All three wait until the

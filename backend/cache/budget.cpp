@@ -12,6 +12,8 @@ constexpr uint64_t slot_bytes = 4, importance_bytes = 4, mean_bytes = 4;
 constexpr uint64_t head_numbers = 4;     // of a HeadState
 constexpr uint64_t state_alignment = 64; // bytes
 constexpr int64_t usual_cadence = 32;
+constexpr int64_t usual_rings[] = {48, 32};
+constexpr int64_t longest_context = 1 << 24; // in which a ring is looked for
 
 uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product = 0;
@@ -65,6 +67,12 @@ std::string what_holds(const Config& config, int64_t tokens) {
     return config.policy().name + (": " + budget) + " is " + std::to_string(tokens) + " tokens of a KV head";
 }
 
+// Whether the dense rows take no more than half of the bytes of so many tokens.
+bool leaves_half(const Layout& layout, int64_t tokens) {
+    const Bytes bytes = bytes_of(layout, tokens);
+    return tokens > layout.dense_rows && 2 * (bytes.dense_k + bytes.dense_v) <= bytes.total();
+}
+
 // The ring that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
 int64_t ring_of(const Config& config, const Shape& shape, bool importance) {
     const auto tokens_with = [&](int64_t ring) {
@@ -77,12 +85,8 @@ int64_t ring_of(const Config& config, const Shape& shape, bool importance) {
                    " and ring=" + std::to_string(*config.ring()));
         return *config.ring();
     }
-    for (const int64_t ring : {48, 32}) {
-        const Layout layout = layout_of(config, shape, ring, importance);
-        const int64_t tokens = tokens_with(ring);
-        const Bytes bytes = bytes_of(layout, tokens);
-        if (tokens > layout.dense_rows && 2 * (bytes.dense_k + bytes.dense_v) <= bytes.total()) return ring;
-    }
+    for (const int64_t ring : usual_rings)
+        if (leaves_half(layout_of(config, shape, ring, importance), tokens_with(ring))) return ring;
     return 0;
 }
 
@@ -177,6 +181,18 @@ int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
         (bytes_of(layout, middle).total() <= bytes ? fits : too_many) = middle;
     }
     return fits;
+}
+
+std::optional<LeastRing> least_ring(const Config& config, const Shape& shape, bool importance) {
+    const int64_t rows = std::end(usual_rings)[-1];
+    const Layout layout = layout_of(config, shape, rows, importance);
+    int64_t too_few = layout.dense_rows, enough = longest_context; // bytes_of grows with the tokens
+    if (!leaves_half(layout, enough)) return std::nullopt;
+    while (enough - too_few > 1) {
+        const int64_t middle = too_few + (enough - too_few) / 2;
+        (leaves_half(layout, middle) ? enough : too_few) = middle;
+    }
+    return LeastRing{enough, rows};
 }
 
 Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -75,6 +76,13 @@ struct Plan {
     Bytes bytes;             // of the whole cache
     uint64_t full_bytes = 0; // K and V of the whole context in f16, nothing else
 };
+
+// From how many tokens of a KV head on there is a ring by default, and of how many rows; none where no context is long
+// enough.
+struct LeastRing {
+    int64_t tokens = 0, rows = 0;
+};
+std::optional<LeastRing> least_ring(const Config& config, const Shape& shape, bool importance);
 
 // Throws Error (invalid argument) where the configuration does not fit the shape: a format the head size, the ring or
 // what the policy protects the budget, a profile the layers.

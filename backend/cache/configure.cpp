@@ -117,6 +117,7 @@ void carry_out(CacheState& cache, const Geometry& from, Exchange& exchange) {
     Layer& layer = *exchange.layer;
     if (exchange.state) {
         move_state(from.state(), *layer.state, to.state(), *exchange.state);
+        cache.layer_bytes += exchange.state->size() - layer.state->size();
         layer.state = std::move(exchange.state);
     }
     const auto tokens = [&](const Geometry& of) {
@@ -127,12 +128,15 @@ void carry_out(CacheState& cache, const Geometry& from, Exchange& exchange) {
     if (to.ring() == 0) gather(cache, layer);
     const int64_t slots = exchange.body.slots;
     const bool is_smaller = slots > 0 && slots < layer.body.slots;
-    if (is_less && layer.body.slots > 0) {
-        const bool fits = fit(cache, layer, exchange.number, is_smaller ? slots : layer.body.slots);
+    if ((is_less || is_smaller) && layer.body.slots > 0) { // smaller without being less: fewer slots are listed
+        const int64_t most = is_smaller ? slots : layer.body.slots;
+        const bool fits = (!is_less && gather(cache, layer) <= most) || fit(cache, layer, exchange.number, most);
         if (is_smaller && fits) {
             cache.device.launch(SlotCopy{.from = view_of(to, Part::body, layer.body, slots),
                                          .to = view_of(to, Part::body, exchange.body, slots)});
+            cache.layer_bytes -= layer.bytes();
             layer.body = std::move(exchange.body);
+            cache.layer_bytes += layer.bytes();
         }
     }
     if (slots <= layer.body.slots) return;

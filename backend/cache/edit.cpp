@@ -118,6 +118,7 @@ void copy(CacheState& cache, int64_t from, int64_t to) {
     drop(cache, target);
     const uint64_t without = cache.bytes();
     target = std::move(made);
+    cache.layer_bytes += target.bytes();
     cache.peak_bytes = std::max(cache.peak_bytes, before + cache.bytes() - without);
 }
 

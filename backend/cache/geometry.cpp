@@ -29,14 +29,22 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
       plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
       k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
-    if (config_.center() && ring() == 0)
-        refuse(std::string(config_.policy().name) + ": center=on takes its means from a ring, and this cache has none");
+    if (config_.center() && ring() == 0) refuse_center();
     state_ = state_layout(config_, shape(), ring(), keeps_importance());
     for (int64_t layer = 0; layer < shape().layers; ++layer) {
         const Description description = describe(layer, 0);
         importance_.push_back(description.importance);
         ranks_distance_.push_back(description.ranking == Ranking::importance_value_distance);
     }
+}
+
+void Geometry::refuse_center() const {
+    std::string text = std::string(config_.policy().name) + ": center=on takes its means from a ring, and ";
+    if (config_.ring()) refuse(text + "ring=0 says that there is none");
+    text += std::to_string(plan_.tokens) + " tokens of a KV head have none unless ring= says how many rows";
+    if (const std::optional<LeastRing> least = least_ring(config_, shape(), keeps_importance()))
+        text += ": there are " + std::to_string(least->rows) + " from " + std::to_string(least->tokens) + " tokens on";
+    refuse(text);
 }
 
 int64_t Geometry::piece() const { return std::min(largest_piece, cadence()); }

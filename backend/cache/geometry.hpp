@@ -62,6 +62,8 @@ public:
     void check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t elsewhere) const;
 
 private:
+    [[noreturn]] void refuse_center() const;
+
     CacheRequest request_;
     Config config_;
     std::unique_ptr<Policy> policy_;

@@ -109,6 +109,14 @@ Tensor Layer::head_state(const Geometry& geometry) const {
                         sizeof(HeadState) / 4);
 }
 
+uint64_t Layer::bytes() const {
+    uint64_t sum = 0;
+    for (const Rows* rows : {&dense, &body})
+        for (const std::unique_ptr<Buffer>* each : {&rows->k, &rows->v, &rows->tokens, &rows->importance})
+            if (*each) sum += (*each)->size();
+    return sum + (state ? state->size() : 0);
+}
+
 std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
     std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
     const StateLayout::Part& part = geometry.state().head_state;

@@ -54,6 +54,8 @@ struct Layer {
     Tensor head_state(const Geometry& geometry) const;
     int64_t slots() const { return dense.slots + body.slots; }
 
+    uint64_t bytes() const; // of all its memory
+
     std::vector<HeadState> read_head_state(const Geometry& geometry) const;
 };
 static_assert(sizeof(HeadState) == 16); // as StateLayout has it

@@ -123,9 +123,9 @@ int64_t Record::displaced(int64_t keep) const {
     return length_of(divide(ranges_, {0, sinks}).inside) - in_slots + newest_elsewhere(keep);
 }
 
-// Once so many more tokens have come that the ring keeps the last `rows` of its present rows beside them, those are among
-// its newest whose positions are the last `rows` before the next. Each row counts from the number of rows on at which it
-// is both kept and that new.
+// Once so many tokens have come that the ring keeps the last `rows` of its present rows beside them, the tokens at the
+// last `rows` positions before the next one are among the newest. A row counts from that number of rows on at which it
+// is both kept and at such a position.
 int64_t Record::newest_elsewhere(int64_t keep) const {
     const auto sinks = static_cast<int64_t>(sinks_.size());
     const int64_t most_rows = std::min(keep, newest());

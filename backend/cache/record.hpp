@@ -50,9 +50,9 @@ public:
     void leave_all() { leave(newest()); }
 
     bool holds(int64_t number) const;
-    // The most tokens that a judgement from now on finds where sinks and the newest `keep` are, though they are in neither
-    // sinks' slots nor the rows that the ring keeps. Shifts bring them there, or the next token down to them while the
-    // rows of removed tokens fill the ring. Tokens that come make it no more.
+    // The most tokens that a judgement from now on finds where sinks and the newest `keep` are, though they are in
+    // neither sinks' slots nor the rows that the ring keeps. Shifts bring them there, or the next token down to them
+    // while the rows of removed tokens fill the ring. Tokens that come make it no more.
     int64_t displaced(int64_t keep) const;
     // Both tell whether there were tokens among them that are neither newest nor sinks.
     bool remove(Range numbers);

@@ -168,7 +168,7 @@ void load(CacheState& cache, const std::string& path) {
 
     const Geometry& geometry = *cache.geometry;
     const uint64_t replaced = cache.bytes() - geometry.scratch_bytes(cache.scratch.slots);
-    cache.sequences.swap(sequences);
+    cache.replace_sequences(sequences);
     cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots));
     if (scratch.slots > 0) cache.scratch = std::move(scratch);
     cache.evictions = counts[0];

@@ -26,12 +26,15 @@ Sequence CacheState::new_sequence() const {
     return sequence;
 }
 
-uint64_t CacheState::bytes() const {
-    uint64_t sum = geometry->scratch_bytes(scratch.slots);
-    for (const Sequence& sequence : sequences)
-        for (const Layer& layer : sequence.layers)
-            sum += bytes_of(*geometry, Part::dense, layer.dense.slots) +
-                   bytes_of(*geometry, Part::body, layer.body.slots) + (layer.state ? geometry->state().size : 0);
+void CacheState::replace_sequences(std::vector<Sequence>& others) {
+    sequences.swap(others);
+    layer_bytes = 0;
+    for (const Sequence& sequence : sequences) layer_bytes += sequence.bytes();
+}
+
+uint64_t Sequence::bytes() const {
+    uint64_t sum = 0;
+    for (const Layer& layer : layers) sum += layer.bytes();
     return sum;
 }
 
@@ -84,11 +87,13 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     }
     if (!clear.stores.empty()) cache.device.launch(clear);
     cache.note_peak(growth.bytes);
+    cache.layer_bytes -= layer.bytes();
     if (growth.is_new) {
         layer.dense = std::move(growth.dense);
         layer.state = std::move(growth.state);
     }
     if (growth.body.slots > 0) layer.body = std::move(growth.body);
+    cache.layer_bytes += layer.bytes();
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
 }
 
@@ -187,7 +192,9 @@ void compact(CacheState& cache, Sequence& sequence, int64_t number) {
         cache.device.launch(SlotCopy{.from = view_of(geometry, Part::body, layer.body, slots),
                                      .to = view_of(geometry, Part::body, smaller, slots)});
     cache.note_peak(bytes_of(geometry, Part::body, slots));
+    cache.layer_bytes -= layer.bytes();
     layer.body = std::move(smaller);
+    cache.layer_bytes += layer.bytes();
 }
 
 void drop(CacheState& cache, Sequence& sequence) {
@@ -195,6 +202,7 @@ void drop(CacheState& cache, Sequence& sequence) {
     for (const Layer& layer : sequence.layers)
         for (const HeadState& head : layer.read_head_state(*cache.geometry))
             evictions += static_cast<uint64_t>(head.given_up);
+    cache.layer_bytes -= sequence.bytes();
     sequence.layers = cache.new_sequence().layers;
     cache.evictions += evictions;
 }

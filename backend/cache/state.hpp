@@ -15,6 +15,8 @@ struct Sequence {
     std::vector<Layer> layers;
     std::set<int64_t> anchors; // numbers, of tokens still to come too
     int64_t reserved = 0;      // tokens for which memory stays
+
+    uint64_t bytes() const;
 };
 
 // What lasts no longer than a step of a layer, every layer's in turn.
@@ -34,6 +36,7 @@ struct CacheState {
     double pressure = 0; // negative: that of the machine
     std::vector<Sequence> sequences;
     Scratch scratch;
+    uint64_t layer_bytes = 0; // of all layers of all sequences, kept by whatever changes them
     uint64_t peak_bytes = 0;
     uint64_t evictions = 0; // of layers whose memory is gone
     uint64_t flushes = 0;
@@ -41,7 +44,8 @@ struct CacheState {
 
     Sequence& sequence(int64_t number) { return sequences[static_cast<size_t>(number)]; }
     Sequence new_sequence() const;
-    uint64_t bytes() const; // with scratch
+    void replace_sequences(std::vector<Sequence>& others);                                  // swaps
+    uint64_t bytes() const { return layer_bytes + geometry->scratch_bytes(scratch.slots); } // with scratch
     void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }
     double pressure_now() const;
 };

@@ -30,7 +30,7 @@ CacheSetup draw_setup(std::mt19937_64& engine);
 // tries find none.
 std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& engine);
 
-// A budget of hardly more than what is protected, and a short context: with a small ring or none, with cells or without.
+// A budget of hardly more than what is protected, a short context, a small ring or none; with cells or without.
 CacheSetup draw_tight_setup(std::mt19937_64& engine);
 // Another budget, cadence or policy of that kind. Anchors and tokens where they are may forbid it.
 std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine);

@@ -22,8 +22,7 @@ void drop(OracleLayer& layer, int64_t begin, int64_t end) {
 bool reaches_body(const OracleLayer& layer, int64_t begin, int64_t end) {
     int64_t count = std::distance(layer.original.lower_bound(begin), layer.original.lower_bound(end));
     const auto is_among = [&](int64_t number) { return number >= begin && number < end; };
-    for (const RingPlace& place : layer.newest)
-        count -= is_among(place.number) && !place.is_removed;
+    for (const RingPlace& place : layer.newest) count -= is_among(place.number) && !place.is_removed;
     for (const int64_t number : layer.sinks) count -= number >= 0 && is_among(number);
     return count > 0;
 }
@@ -300,7 +299,7 @@ std::string CacheOracle::look_at_stats() {
         bool has_tokens = false;
         for (int64_t number = 0; number < setup_.layers; ++number) {
             const OracleLayer& layer = at(sequence, number);
-            has_tokens = has_tokens || layer.next_id > 0; // or had some, and keeps its memory
+            has_tokens = has_tokens || layer.next > 0 || layer.next_id > 0; // or had some, and keeps its memory
             original += layer.original.size();
             is_missing_known = is_missing_known && !layer.missing.empty();
             for (const int64_t each : layer.missing) missing += uint64_t(each);

@@ -207,6 +207,7 @@ int main(int argc, char** argv) {
     register_cache_steps();
     register_cache_cells();
     register_cache_files();
+    register_cache_contract();
     register_cache_rows();
     register_cache_stats();
     register_cache_bad_input();

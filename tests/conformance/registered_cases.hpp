@@ -36,6 +36,7 @@ void register_cache_schedules();
 void register_cache_steps();
 void register_cache_cells();
 void register_cache_files();
+void register_cache_contract();
 void register_cache_rows();
 void register_cache_stats();
 void register_cache_bad_input();

@@ -73,6 +73,17 @@ void lose_last(const SlotCompact& args) {
         if (entry(args.store.tokens, 0, slot) != free_slot) return set_entry(args.store.tokens, 0, slot, free_slot);
 }
 
+// Tokens that come to an anchor's position by a shift are none.
+void forget_anchors_after_shift(SlotEdit& args) {
+    static bool after_shift = false;
+    if (args.action == SlotEdit::Action::shift)
+        after_shift = true;
+    else if (args.action == SlotEdit::Action::free)
+        after_shift = false;
+    else if (after_shift)
+        args.stores.clear();
+}
+
 bool is_open(const SlotEdit& args) { return args.action == SlotEdit::Action::free && args.end > 1 << 20; }
 
 } // namespace
@@ -140,6 +151,8 @@ std::map<std::string, Defect> slot_defects() {
               [](SlotEdit& a) {
                   if (a.action == Action::anchor) a.stores.clear();
               }}},
+        {"shift_forgets_anchors", {.before_slot_edit = forget_anchors_after_shift}},
+        {"tokens_without_a_slot", {.before_slot_flush = [](SlotFlush& a) { a.wanted_free = 0; }}},
         {"compaction_loses_a_token", {.after_slot_compact = lose_last}},
         {"copy_forgets_the_importance",
          {.before_slot_copy = [](SlotCopy& a) { a.from.importance = a.to.importance = {}; }}},

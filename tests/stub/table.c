@@ -153,6 +153,37 @@ static int32_t restore_appends_all(winnow_cache* cache, const winnow_cache_rows_
     return good.cache_step(cache, &step, NULL);
 }
 
+/* The last element of the last row of keys is off by about what 8 bits tell apart; in F32 alone. */
+static int32_t restore_a_code_off(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    const winnow_tensor* const k = rows->k;
+    float *at = NULL, before = 0;
+    int32_t status = WINNOW_OK;
+    if (k == NULL || k->data == NULL || k->type != WINNOW_TYPE_F32) return good.cache_restore(cache, rows);
+    at = (float*)((char*)k->data + k->offset + (k->shape[1] - 1) * k->stride[1] + (k->shape[2] - 1) * k->stride[2] +
+                  (k->shape[3] - 1) * k->stride[3]);
+    before = *at;
+    *at += (before < 0 ? -1.0f : 1.0f) / 32;
+    status = good.cache_restore(cache, rows);
+    *at = before;
+    return status;
+}
+
+/* The first row of a head comes back in the place of its last. */
+static int32_t restore_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    const winnow_tensor* const k = rows->k;
+    const size_t size = k != NULL ? (size_t)(k->shape[3] * k->stride[3]) : 0;
+    char before[4096], *last = NULL;
+    int32_t status = WINNOW_OK;
+    if (k == NULL || k->data == NULL || k->shape[2] < 2 || k->stride[3] <= 0 || size > sizeof before)
+        return good.cache_restore(cache, rows);
+    last = (char*)k->data + k->offset + (k->shape[2] - 1) * k->stride[2];
+    memcpy(before, last, size);
+    memcpy(last, (char*)k->data + k->offset, size);
+    status = good.cache_restore(cache, rows);
+    memcpy(last, before, size);
+    return status;
+}
+
 /* Another row in the place of the last. */
 static int32_t read_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     const int32_t status = good.cache_read(cache, rows);
@@ -191,6 +222,8 @@ static int choose(const char* defect) {
     DEFECT(cache_write, write_ignored)
     DEFECT(cache_write, write_of_keys_alone)
     DEFECT(cache_restore, restore_appends_all)
+    DEFECT(cache_restore, restore_a_code_off)
+    DEFECT(cache_restore, restore_of_the_first_twice)
     DEFECT(cache_read, read_of_the_first_twice)
 #undef DEFECT
     return strcmp(defect, "none") == 0;

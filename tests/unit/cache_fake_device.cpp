@@ -57,7 +57,7 @@ std::unique_ptr<Buffer> FakeDevice::allocate(uint64_t size) {
     if (size == 0) throw std::invalid_argument("a buffer of no bytes");
     if (allocations_until_failure == 0) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no more memory");
     if (allocations_until_failure > 0) --allocations_until_failure;
-    auto buffer = std::make_unique<FakeBuffer>(size, in_use);
+    auto buffer = std::make_unique<FakeBuffer>(size, in_use, sizes_asked);
     most_in_use = std::max(most_in_use, in_use);
     return buffer;
 }

@@ -12,9 +12,11 @@ namespace winnow::cache {
 
 class FakeBuffer : public Buffer {
 public:
-    FakeBuffer(uint64_t size, uint64_t& in_use) : bytes_(size), in_use_(in_use) { in_use_ += size; }
+    FakeBuffer(uint64_t size, uint64_t& in_use, uint64_t& asked) : bytes_(size), in_use_(in_use), asked_(asked) {
+        in_use_ += size;
+    }
     ~FakeBuffer() override { in_use_ -= bytes_.size(); }
-    uint64_t size() const override { return bytes_.size(); }
+    uint64_t size() const override { return ++asked_, bytes_.size(); }
     void write(uint64_t offset, const void* data, uint64_t size) override;
     void read(uint64_t offset, void* data, uint64_t size) override;
     std::byte* at(uint64_t offset) { return bytes_.data() + offset; }
@@ -22,6 +24,7 @@ public:
 private:
     std::vector<std::byte> bytes_;
     uint64_t& in_use_;
+    uint64_t& asked_;
 };
 
 class FakeDevice : public Device {
@@ -37,6 +40,7 @@ public:
 
     int64_t allocations_until_failure = -1; // none of them fails
     uint64_t in_use = 0, most_in_use = 0;   // bytes
+    uint64_t sizes_asked = 0;               // how often a buffer told its size
     bool refuses_attention = false;
     bool fails_steps = false;
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "cache/cache.hpp"
@@ -63,6 +64,39 @@ constexpr const char* configs[] = {"window:k=f32,v=f32",
                                    "none:k=f32,v=f32,sink=0",
                                    "none:k=f32,v=f32,ring=0",
                                    "window:k=f32,v=f32,budget=70,sink=0,ring=0"};
+
+// Work of calls in a cache of so many layers: how often buffers tell their sizes, and what is launched.
+std::vector<uint64_t> work_of_calls(int64_t layers) {
+    FakeDevice device;
+    Cache cache(device, {"h2o:k=f32,v=f32,budget=80", {layers, 2, 2, 2, 900}, 4, 2, 0, {}});
+    std::vector<uint64_t> work;
+    const auto count = [&](const std::function<void()>& call) {
+        device.clear();
+        device.sizes_asked = 0;
+        call();
+        work.push_back(device.sizes_asked + device.log.size() + 10); // a little is done once
+    };
+    const auto fill = [&](int64_t tokens) {
+        for (int64_t layer = 0; layer < layers; ++layer) append(cache, layer, tokens);
+    };
+    count([&] { cache.reserve(0, 70); });
+    count([&] { fill(300); });
+    count([&] { cache.copy(0, 1); });
+    count([&] { cache.shift(0, 200, -1, 5); });
+    count([&] { cache.remove(0, 10, 290); });
+    count([&] { cache.truncate(1, 20); });
+    count([&] { fill(100); });
+    count([&] { cache.set_config("h2o:k=f32,v=f32,budget=70"); });
+    count([&] { stats_of(cache); });
+    count([&] { cache.remove(0, 0, -1); });
+    return work;
+}
+
+TEST(cache_memory, the_work_of_every_call_is_in_proportion_to_the_layers) {
+    const std::vector<uint64_t> few = work_of_calls(8), many = work_of_calls(64);
+    for (size_t call = 0; call < few.size(); ++call)
+        EXPECT_LE(many[call], 8 * few[call]) << "call " << call << " of work_of_calls";
+}
 
 TEST(cache_memory, grows_as_it_was_estimated) {
     for (const char* config : configs) {

@@ -23,6 +23,7 @@ struct Problem {
     std::vector<int32_t> positions; // empty: absent
     std::vector<float> output_sum;
     std::vector<int32_t> free_slots, state;
+    int64_t wanted_free = 0;
 
     int64_t heads() const { return body.heads(); }
     int64_t slots() const { return dense.slots() + body.slots(); }
@@ -35,6 +36,7 @@ struct Problem {
         args.body = body.store();
         args.seen = seen;
         args.incoming = incoming;
+        args.wanted_free = wanted_free;
         args.ring_first = ring_first;
         args.ring_count = ring_count;
         args.leaving_offset = leaving_offset;
@@ -108,7 +110,7 @@ struct Judgement {
 inline Judgement judge(const Problem& problem, const std::vector<Judged>& all, int64_t head) {
     std::vector<Slot> alive;
     std::vector<size_t> index;
-    int64_t leaving = 0, room = 0;
+    int64_t leaving = problem.wanted_free, room = 0;
     for (size_t i = 0; i < all.size(); ++i) {
         const bool is_body = i >= static_cast<size_t>(problem.dense.slots());
         if (!all[i].slot.alive) {

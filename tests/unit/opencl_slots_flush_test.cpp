@@ -112,6 +112,7 @@ void check(Device& device, Problem problem) {
             live += stays && all[i].token >= 0;
         }
         std::vector<int32_t> free_slots;
+        int64_t live_in_body = 0;
         for (int64_t slot = 0; slot < problem.body.slots(); ++slot) {
             SCOPED_TRACE(testing::Message() << "body slot " << slot);
             const auto i = static_cast<size_t>(problem.dense.slots() + slot);
@@ -131,6 +132,7 @@ void check(Device& device, Problem problem) {
             }
             if (is_free(slot)) free_slots.push_back(static_cast<int32_t>(slot));
             live += !is_free(slot);
+            live_in_body += !is_free(slot);
         }
         if (!problem.free_slots.empty()) {
             free_slots.resize(problem.free_slots.size() / static_cast<size_t>(problem.heads()), free_slot);
@@ -138,7 +140,8 @@ void check(Device& device, Problem problem) {
             ASSERT_EQ(std::vector<int32_t>(first, first + static_cast<int64_t>(free_slots.size())), free_slots);
         }
         const auto gone = static_cast<int64_t>(victims.size());
-        const int64_t missing = std::max({wanted.must - gone, homeless, int64_t{0}});
+        const int64_t unlisted = problem.wanted_free - (problem.body.slots() - live_in_body);
+        const int64_t missing = std::max({wanted.must - gone, homeless, unlisted, int64_t{0}});
         const auto state = problem.state.begin() + head * 4;
         ASSERT_EQ(std::vector<int32_t>(state, state + 4),
                   (std::vector<int32_t>{int32_t(live), int32_t(40 + gone + homeless), int32_t(missing), 6}));
@@ -270,6 +273,7 @@ TEST_F(SlotsTest, FlushJudgesAsSelectDoes) {
         if (chance(random, .1)) problem.output_sum.clear();
         if (chance(random, .1)) problem.outputs = 0;
         if (chance(random, .2)) problem.free_slots.clear();
+        if (chance(random, .3)) problem.wanted_free = draw(random, 0, shape.body);
         SCOPED_TRACE(testing::Message() << "round " << round);
         check(*device(), problem);
         if (HasFatalFailure()) return;

@@ -186,6 +186,30 @@ TEST_F(SlotFlushTest, a_victim_that_makes_no_room_is_not_enough) {
     f.expect_state(0, {.live = 2, .given_up = 3, .missing = 2});
 }
 
+// Token 2, in the dense store, goes before 3 and makes no room; 4 is protected.
+TEST_F(SlotFlushTest, slots_of_the_body_that_are_wanted_free_become_so_or_are_missed) {
+    for (const int64_t wanted : {0, 1, 2, 3}) {
+        Flushing f({{2}}, {{3, 5, 4 | anchor_flag, none}});
+        f.args.description.budget = f.args.description.target = 9;
+        f.args.seen = 6;
+        f.args.wanted_free = wanted;
+        f.run(device_);
+        EXPECT_EQ(f.dense.map(0), wanted > 1 ? (Map{none}) : (Map{2}));
+        const Map maps[] = {{3, 5, 4 | anchor_flag, none},
+                            {3, 5, 4 | anchor_flag, none},
+                            {none, 5, 4 | anchor_flag, none},
+                            {none, none, 4 | anchor_flag, none}};
+        EXPECT_EQ(f.body.map(0), maps[wanted]);
+    }
+    Flushing f({{2}}, {{3 | anchor_flag, 5, 4 | anchor_flag, none}});
+    f.args.description.budget = f.args.description.target = 9;
+    f.args.seen = 6;
+    f.args.wanted_free = 4;
+    f.run(device_);
+    EXPECT_EQ(f.body.map(0), (Map{3 | anchor_flag, none, 4 | anchor_flag, none}));
+    f.expect_state(0, {.live = 2, .given_up = 2, .missing = 2});
+}
+
 TEST_F(SlotFlushTest, numbers_may_have_positions) {
     // Cells 0 to 5 hold the positions 7, 2, 9, 1, 8, 3.
     Flushing f({{0, 2}}, {{1, 3, 5, none}});
