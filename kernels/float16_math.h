@@ -1,14 +1,17 @@
 /* Arithmetic on vectors of 16 floats that the attention kernels share: sums and maxima across lanes, exp and tanh.
  * exp is correct to 1e-7 relative without fast-math, and NaN comes out as NaN. */
 
-/* Clang's builtin becomes one instruction; shuffle2 is a loop through memory in some implementations. */
+/* Clang's builtin becomes one instruction; shuffle2 is a loop through memory in some implementations. The indices have
+ * names because OpenCL C 1.2 has no variadic macros. */
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define SHUFFLE(a, b, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf)                                  \
+    __builtin_shufflevector(a, b, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf)
 #endif
 #endif
 #ifndef SHUFFLE
-#define SHUFFLE(a, b, ...) shuffle2(a, b, (uint16)(__VA_ARGS__))
+#define SHUFFLE(a, b, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf)                                  \
+    shuffle2(a, b, (uint16)(s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf))
 #endif
 
 /* Four vectors to one: 128-bit block i of the result holds partial sums [a, b, c, d] of the arguments' blocks i. */

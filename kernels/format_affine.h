@@ -16,7 +16,8 @@ static inline float16 affine_codes_8(const __global uchar* codes, uint first) {
 static inline float16 affine_lookup_4(const __global uchar* codes, uint first, float16 table) {
     const __global uchar* at = codes + first / 2;
 #ifdef SHIFT_BYTES
-    const int16 code = SHIFT_BYTES(load_u64(at), 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+    const int16 code = SHIFT_BYTES(
+        load_u64(at), (int16)(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60));
 #else
     const uint16 words = choose_where(0xff00u, load_u32(at + 4), load_u32(at));
     const int16 code = as_int16(words >> (uint16)(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));

@@ -64,9 +64,10 @@ static inline block_range block_range_of(float16 a, float16 b) {
 
 static inline float inverse_or_0(float d) { return d != 0.0f ? 1.0f / d : 0.0f; }
 
-/* Codes from numbers that are not negative: what no int can hold becomes 0, as it does in the low byte of x86's. */
+/* Codes from numbers that are not negative: what no int can hold becomes 0, as it does in the low byte of x86's. Both
+ * arguments of min are vectors, because Oclgrind reads past the end of an integer that stands for all lanes. */
 static inline int16 truncated(float16 x, int most) {
-    return min(select((int16)(0), convert_int16(x), fabs(x) < 2147483648.0f), most);
+    return min(select((int16)(0), convert_int16(x), fabs(x) < 2147483648.0f), (int16)(most));
 }
 
 /* What is stored of a block, for codes of 4 or 5 bits. */

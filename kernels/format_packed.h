@@ -85,8 +85,8 @@ static inline float16 load_half16(const __global uchar* at) {
 #if defined(__AVX512VBMI__) && defined(__has_builtin)
 #if __has_builtin(__builtin_ia32_vpmultishiftqb512)
 typedef char char64 __attribute__((ext_vector_type(64)));
-#define SHIFT_BYTES(number, ...)                                                                                       \
-    __builtin_astype(__builtin_ia32_vpmultishiftqb512(__builtin_astype((int16)(__VA_ARGS__), char64),                 \
+#define SHIFT_BYTES(number, amounts)                                                                                   \
+    __builtin_astype(__builtin_ia32_vpmultishiftqb512(__builtin_astype((int16)(amounts), char64),                      \
                                                       __builtin_astype((ulong8)(number), char64)),                     \
                      int16)
 #endif

@@ -35,7 +35,7 @@ static inline void stage_halves(float16* numbers, const uint groups, const __glo
     } else {
         for (uint i = 0; i < groups * TILE_VECTORS; ++i) vectors[i] = (ushort16)(0);
         for (uint left = read; left; left &= left - 1) {
-            const uint t = ctz(left);
+            const uint t = trailing_zeros(left);
 #pragma unroll
             for (uint g = 0; g < groups; ++g)
                 bits[g * TILE + t] = *(const __global ushort*)(rows + (long)t * stride + at + g * step);

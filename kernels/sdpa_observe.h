@@ -19,6 +19,12 @@ typedef struct sdpa_rows_end {
     float factor[16];  /* of what was added up with that maximum; 0 where a row saw no key */
 } sdpa_rows_end;
 
+/* The lanes of 8 that belong to no row are computed with, too. */
+static inline void sdpa_begin_end(sdpa_rows_end* end) {
+    vstore8((float8)(0.0f), 0, end->maximum);
+    vstore8((float8)(0.0f), 0, end->factor);
+}
+
 static inline void sdpa_note_end(sdpa_rows_end* end, uint r, float maximum, float factor) {
     end->maximum[r] = maximum;
     end->factor[r] = factor;

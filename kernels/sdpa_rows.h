@@ -173,9 +173,9 @@ static inline float16 halves_as_floats(ushort16 bits) {
 
 /* The same for slots, by position; -INFINITY where the mask has no column. */
 static inline float16 gather16_mask(const sdpa_params* p, const __global uchar* row, int16 position) {
-    const uint16 column = as_uint16(p->mask_key_broadcast ? min(position, 0) : position);
+    const uint16 column = as_uint16(p->mask_key_broadcast ? min(position, (int16)(0)) : position);
     uint at[16];
-    vstore16(min(column, p->mask_columns - 1), 0, at);
+    vstore16(min(column, (uint16)(p->mask_columns - 1)), 0, at);
     float16 x;
     if (p->mask_type == TYPE_F16) { /* one conversion for all */
         ushort bits[16];
@@ -350,6 +350,7 @@ static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, flo
 #include "sdpa_observe.h"
 #else
 typedef char sdpa_rows_end; /* a step alone asks how rows end */
+#define sdpa_begin_end(end)
 #define sdpa_note_end(end, r, maximum, factor)
 #define sdpa_observe(p, memory, unit, end)
 #define sdpa_leave(p, memory, unit, store, key, s, are_scores)
@@ -368,6 +369,7 @@ typedef struct sdpa_result {
 static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
                                      const sdpa_result* result) {
     sdpa_rows_end end;
+    sdpa_begin_end(&end);
     for (uint r = 0; r < unit->rows; ++r) {
         const float factor =
             sdpa_finish_row(p, memory, unit, r, result->maximum[r], result->sum[r], result->skipped[r]);
@@ -397,6 +399,7 @@ static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* m
 
 static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
     sdpa_rows_end end;
+    sdpa_begin_end(&end);
     for (uint r = 0; r < unit->rows; ++r) {
         float maximum = NO_MAXIMUM;
         for (uint split = 0; split < p->splits; ++split) {

@@ -31,6 +31,7 @@
 #endif
 #define TILE_VECTORS (TILE / 16)
 
+#include "opencl_1_2.h"
 #include "formats.h"
 #include "format_any.h"
 #include "float16_math.h"
@@ -83,7 +84,7 @@ static inline uint find_read(uint used, const float16* weights, const float* lim
         }
         read |= bits_of_lanes(above) << i * 16;
     }
-    read = (read | read << 1 & read >> 1) & used;
+    read = (read | (read << 1 & read >> 1)) & used;
     for (uint r = 0; r < ROWS; ++r) skipped[r] += popcount((hide ? visible[r] : used) & ~read);
     return read;
 }

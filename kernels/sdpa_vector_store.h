@@ -144,7 +144,7 @@ static inline int values_are_finite(const __global uchar* v, long stride, uint c
 static inline void prefetch_read(uint read, const __global uchar* v, long stride) {
     for (; read; read &= read - 1)
         for (uint c = 0; c < V_CHUNKS; ++c)
-            PREFETCH_CHUNK(v + (long)ctz(read) * stride, c, V_ROW_BYTES, V_CHUNKS, 0, 0);
+            PREFETCH_CHUNK(v + (long)trailing_zeros(read) * stride, c, V_ROW_BYTES, V_CHUNKS, 0, 0);
 }
 
 /* What one group does with the keys of this store that it has. */
@@ -192,6 +192,7 @@ static inline void attend_store(const sdpa_params* p, const sdpa_memory* memory,
     float16 s[ROWS * TILE_VECTORS];
     float16 bias[ROWS * TILE_VECTORS];
     int seen[ROWS * TILE];
+    for (uint i = 0; i < ROWS * TILE_VECTORS; ++i) s[i] = (float16)(0.0f); /* a part of a tile leaves the rest */
     const int sparse = p->v_threshold != 0.0f;
     int read_few = 0; /* values of the last tile */
     for (uint key = unit->key_begin; key < unit->key_end; key += TILE) {
@@ -342,9 +343,9 @@ static inline void attend_store(const sdpa_params* p, const sdpa_memory* memory,
         const float* biases = 0;
 #endif
         do {
-            const uint begin = read ? ctz(read) : 0;
+            const uint begin = read ? trailing_zeros(read) : 0;
             const uint after = ~(read >> begin);
-            const uint length = after ? ctz(after) : TILE;
+            const uint length = after ? trailing_zeros(after) : TILE;
             const __global uchar* run = rows + (long)begin * v_stride;
 #if V_PACKED
             const int is_finite = 1; /* codes are */

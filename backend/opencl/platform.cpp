@@ -57,6 +57,12 @@ bool has_device_scope_atomics(cl_device_id device) {
     return (atomics & needed) == needed && (fences & needed) == needed;
 }
 
+// A part of OpenCL since 2.1, where a device may have none; before, an extension.
+bool has_subgroups(cl_device_id device, const std::string& extensions) {
+    if (has_word(extensions, "cl_khr_subgroups")) return true;
+    return device_version(device) >= 210 && device_value<cl_uint>(device, CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0;
+}
+
 // CL_DEVICE_HOST_UNIFIED_MEMORY is deprecated, and still the only query there is; a probe confirms it when a context is
 // made.
 bool says_unified_memory(cl_device_id device) {
@@ -153,8 +159,7 @@ DeviceEntry describe_device(cl_device_id device) {
     const std::string extensions = device_text(device, CL_DEVICE_EXTENSIONS);
     if (says_unified_memory(device)) info.capabilities |= WINNOW_CAPABILITY_UNIFIED_MEMORY;
     if (has_device_scope_atomics(device)) info.capabilities |= WINNOW_CAPABILITY_SINGLE_LAUNCH;
-    if (has_word(extensions, "cl_khr_subgroups") || device_value<cl_uint>(device, CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0)
-        info.capabilities |= WINNOW_CAPABILITY_SUBGROUPS;
+    if (has_subgroups(device, extensions)) info.capabilities |= WINNOW_CAPABILITY_SUBGROUPS;
     if (has_word(extensions, "cl_khr_fp16")) info.capabilities |= WINNOW_CAPABILITY_FP16;
     if (has_word(extensions, "cl_khr_fp64") ||
         device_value<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0)
