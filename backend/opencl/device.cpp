@@ -27,7 +27,7 @@ namespace {
 class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
-        : options_(parse_variants(request.variants)), runtime_(request), sdpa_(runtime_, options_),
+        : options_(parse_variants(request.variants)), runtime_(request, options_.copies), sdpa_(runtime_, options_),
           kv_append_(runtime_), kv_requantize_(runtime_), kv_dequantize_(runtime_), hadamard_(runtime_),
           slot_append_(runtime_), slot_observe_(runtime_), slot_flush_(runtime_), slot_edit_(runtime_),
           slot_compact_(runtime_), slot_copy_(runtime_), slot_scores_(runtime_) {}

@@ -1,5 +1,6 @@
 // One operation: its memory bound, its kernels launched, its results brought back.
 #include <cstring>
+#include <utility>
 
 #include "opencl/launch.hpp"
 #include "opencl/state.hpp"
@@ -107,6 +108,7 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size, s
         throw;
     }
     ++state_.launches;
+    if (!std::exchange(kernel.is_launched, true)) state_.log(WINNOW_LOG_DEBUG, "first launch of " + kernel.label);
 }
 
 std::unique_ptr<Event> Operation::complete(bool want_event) {

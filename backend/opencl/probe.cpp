@@ -37,7 +37,7 @@ bool reaches_host_memory(Lanes& lanes, Programs& programs) {
 
 } // namespace
 
-Capabilities probe_capabilities(Lanes& lanes, Programs& programs) {
+Capabilities probe_capabilities(Lanes& lanes, Programs& programs, bool copies) {
     const winnow_device_info& info = lanes.entry.info;
     const cl_device_id device = lanes.front().device();
     Capabilities found;
@@ -51,7 +51,7 @@ Capabilities probe_capabilities(Lanes& lanes, Programs& programs) {
     found.subgroups = (info.capabilities & WINNOW_CAPABILITY_SUBGROUPS) != 0;
     found.fp16 = (info.capabilities & WINNOW_CAPABILITY_FP16) != 0;
     found.fp64 = (info.capabilities & WINNOW_CAPABILITY_FP64) != 0;
-    found.zero_copy = reaches_host_memory(lanes, programs);
+    found.zero_copy = !copies && reaches_host_memory(lanes, programs);
     return found;
 }
 

@@ -30,6 +30,7 @@ public:
     std::vector<Instance> instances; // one for each lane
     std::string label;               // for messages
     cl_uint argument_count = 0;
+    bool is_launched = false; // by an operation, once at least
 };
 
 class Programs {

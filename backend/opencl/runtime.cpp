@@ -7,9 +7,9 @@
 
 namespace winnow::opencl {
 
-RuntimeState::RuntimeState(const DeviceRequest& request)
+RuntimeState::RuntimeState(const DeviceRequest& request, bool copies)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      lanes(open_lanes(request)), programs(lanes, log), capabilities(probe_capabilities(lanes, programs)),
+      lanes(open_lanes(request)), programs(lanes, log), capabilities(probe_capabilities(lanes, programs, copies)),
       imports(lanes) {
     const winnow_device_info& info = lanes.entry.info;
     log(WINNOW_LOG_INFO, std::string("device ") + info.name + " of " + info.platform +
@@ -37,7 +37,8 @@ void RuntimeState::retire_scratch() {
         if (one.memory != nullptr) retired_scratch.push_back(std::exchange(one, Scratch{}));
 }
 
-Runtime::Runtime(const DeviceRequest& request) : state_(std::make_unique<RuntimeState>(request)) {}
+Runtime::Runtime(const DeviceRequest& request, bool copies)
+    : state_(std::make_unique<RuntimeState>(request, copies)) {}
 Runtime::~Runtime() = default;
 
 const Capabilities& Runtime::capabilities() const { return state_->capabilities; }

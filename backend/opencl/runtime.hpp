@@ -104,9 +104,9 @@ private:
 
 class Runtime {
 public:
-    // Chooses the device (or takes the host's objects), probes it and makes the queues. Throws NOT_FOUND,
-    // INVALID_ARGUMENT, DEVICE.
-    explicit Runtime(const DeviceRequest& request);
+    // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
+    // copied, whatever the probe would find. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+    explicit Runtime(const DeviceRequest& request, bool copies = false);
     ~Runtime();
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;

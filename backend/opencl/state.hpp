@@ -12,7 +12,7 @@
 namespace winnow::opencl {
 
 struct RuntimeState {
-    explicit RuntimeState(const DeviceRequest& request);
+    explicit RuntimeState(const DeviceRequest& request, bool copies = false);
     ~RuntimeState();
 
     // Waits for all that was enqueued. The lanes after the first are idle between operations.
@@ -45,7 +45,8 @@ struct RuntimeState {
 };
 
 // What was found out about the device, by queries and, for zero_copy, by a probe: a kernel that works on host memory.
-Capabilities probe_capabilities(Lanes& lanes, Programs& programs);
+// With `copies` nothing is tried, and zero_copy is false.
+Capabilities probe_capabilities(Lanes& lanes, Programs& programs, bool copies);
 
 // A buffer of the interface. bind() of an Operation reads where it lies.
 class ClBuffer final : public Buffer {

@@ -52,7 +52,7 @@ std::string choices() {
         if (text.back() != '=') text += '|';
         text += row.forced_as;
     }
-    return text + ", launches=1|2, splits=N (1 to 1024)";
+    return text + ", launches=1|2, splits=N (1 to 1024), host_memory=copy";
 }
 
 [[noreturn]] void refuse(std::string_view item) {
@@ -112,6 +112,8 @@ VariantOptions parse_variants(std::string_view text) {
             options.launches = number(item, value, 2);
         } else if (key == "splits") {
             options.splits = number(item, value, 1024);
+        } else if (key == "host_memory" && value == "copy") {
+            options.copies = true;
         } else {
             refuse(item);
         }

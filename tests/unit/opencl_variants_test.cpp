@@ -17,6 +17,8 @@ const struct {
     {"kernel=help", "kernel=help"},
     {"launches=help", "launches=help"},
     {"splits=help", "splits=help"},
+    {"host_memory=help", "host_memory=help"},
+    {"host_memory=", "host_memory="},
     {"help", "help"},
     {"colour=red", "colour=red"},
     {"kernel=fast", "kernel=fast"},
@@ -42,8 +44,9 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
         const std::string message = error.what();
-        for (const std::string& part : {"\"" + item + "\"", std::string("kernel=vector|prefill"),
-                                        std::string("launches=1|2"), std::string("splits=N (1 to 1024)")})
+        for (const std::string& part :
+             {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("launches=1|2"),
+              std::string("splits=N (1 to 1024)"), std::string("host_memory=copy")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -53,6 +56,7 @@ TEST(VariantsTest, NothingIsForcedWithoutAWord) {
     EXPECT_EQ(options.kernel, "");
     EXPECT_EQ(options.launches, 0u);
     EXPECT_EQ(options.splits, 0u);
+    EXPECT_FALSE(options.copies);
 }
 
 TEST(VariantsTest, WhatIsForcedIsRead) {
@@ -63,6 +67,7 @@ TEST(VariantsTest, WhatIsForcedIsRead) {
     EXPECT_EQ(parse_variants("kernel=vector").kernel, "vector");
     EXPECT_EQ(parse_variants("launches=1").launches, 1u);
     EXPECT_EQ(parse_variants("splits=1").splits, 1u);
+    EXPECT_TRUE(parse_variants("host_memory=copy").copies);
 }
 
 TEST(VariantsTest, WhatNobodyUnderstandsIsRefusedWithTheChoices) {
