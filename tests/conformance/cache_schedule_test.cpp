@@ -10,9 +10,13 @@
 //   slot_copy       memory that grows, and copies of sequences
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "cache_cases.hpp"
 #include "cache_registration.hpp"
 #include "cache_schedule.hpp"
+#include "formats.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -69,6 +73,34 @@ void register_edits() {
     }
 }
 
+// Caches of a few tokens in every format, under one policy after the other.
+void register_small() {
+    const Policy policies[] = {Policy::window, Policy::h2o, Policy::winnow, Policy::scissorhands, Policy::random};
+    for (size_t at = 0; at < formats().size(); ++at) {
+        const Format &k = formats()[at], &v = formats()[(at + 7) % formats().size()];
+        CacheSetup setup;
+        setup.policy = policies[at % std::size(policies)];
+        setup.layers = setup.kv_heads = 1;
+        setup.head_size = std::max<int64_t>(k.multiple, 16);
+        setup.v_head_size = std::max<int64_t>(v.multiple, 16);
+        setup.k_type = k.type;
+        setup.v_type = v.type;
+        setup.context = 90;
+        setup.sequences = 2;
+        setup.budget = 26;
+        setup.sink = 2;
+        setup.ring = 8;
+        setup.cadence = 4;
+        setup.recent = 6;
+        setup.grace = 2;
+        setup.center = at % 3 == 0;
+        setup.group_maximum = at % 4 == 1;
+        register_cache_test("small", std::string("k_") + k.name + "_v_" + v.name, __FILE__, __LINE__, [=] {
+            run({setup, options().seed + at, 8, true, false, false});
+        });
+    }
+}
+
 void register_random() {
     const int cases = options().pairs == Pairs::all ? 10 * options().cases : options().cases / 10;
     for (int at = 0; at < cases; ++at)
@@ -104,6 +136,7 @@ void register_cache_schedules() {
     register_edits();
     register_random();
     register_tight();
+    if (options().has_small) register_small();
 }
 
 } // namespace winnow::conformance

@@ -137,6 +137,42 @@ void register_random() {
                              });
 }
 
+// ---- Small ones: both kernels with every format of K and of V ------------------------------------------------------
+
+SdpaCase small_case(size_t at, bool is_prefill) {
+    const Format &k = formats()[at], &v = formats()[(at + 7) % formats().size()];
+    SdpaCase c;
+    c.k_type = k.type;
+    c.v_type = v.type;
+    c.head_size = std::max<int64_t>(k.multiple, 16);
+    c.v_head_size = std::max<int64_t>(v.multiple, at % 2 ? 32 : 16);
+    c.kv_heads = 1;
+    c.q_heads = is_prefill ? 1 : 2;
+    c.q_len = is_prefill ? 9 : 1;
+    return c;
+}
+
+void register_small() {
+    for (size_t at = 0; at < formats().size(); ++at)
+        for (const bool is_prefill : {false, true}) {
+            const SdpaCase shape = small_case(at, is_prefill);
+            const std::string name = std::string(is_prefill ? "prefill" : "vector") + "_k_" + type_name(shape.k_type) +
+                                     "_v_" + type_name(shape.v_type);
+            register_format_test("small", name, __FILE__, __LINE__, [=] {
+                const uint64_t seed = options().seed * 1000 + 2 * at + is_prefill;
+                std::mt19937_64 engine(seed);
+                SdpaCase split = drawn(shape, engine), sparse = with_garbage(shape, engine);
+                split.batch = split.kv_batch = 1;
+                split.kv_len = 65 + int64_t(at % 9);
+                sparse.kv_len = 5 + int64_t(2 * at);
+                sparse.q_offset = sparse.kv_len / 2 - sparse.q_len;
+                sparse.v_threshold = 0.02f;
+                sparse.count_skipped = true;
+                run_cases({{split, seed}, {sparse, seed}});
+            });
+        }
+}
+
 // ---- Options -------------------------------------------------------------------------------------------------------
 
 // The table of the dense cases, each row with one of a few pairs of formats.
@@ -255,6 +291,7 @@ void register_format_attention() {
     register_sizes();
     register_sparse_v();
     register_random();
+    if (options().has_small) register_small();
 }
 
 } // namespace winnow::conformance

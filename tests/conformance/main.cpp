@@ -30,6 +30,9 @@ constexpr const char* usage =
     "  --cases N         random cases per operation (default 200)\n"
     "  --pairs STRING    Formats: all for every format of K with every format of V, sample (60 pairs) or few (20)\n"
     "                    Cache: all for every policy in every shape, and ten times as many random schedules\n"
+    "  --small           also the suites Formats/small and Cache/small: every format in the smallest shapes, for\n"
+    "                    devices that are very slow\n"
+    "  --log PATH        write what the backend under test logs: on every level, a line each\n"
     "  --list            print the names of the tests and end\n"
     "\n"
     "Exit status: 0 passed, 1 failed, 2 could not start.\n";
@@ -75,6 +78,10 @@ void parse(int argc, char** argv) {
             GTEST_FLAG_SET(list_tests, true);
             continue;
         }
+        if (option == "--small") {
+            the_options.has_small = true;
+            continue;
+        }
         if (const size_t equals = option.find('='); equals != std::string::npos) {
             value = option.substr(equals + 1);
             option.resize(equals);
@@ -98,6 +105,8 @@ void parse(int argc, char** argv) {
             the_options.cases = int(as_number(option, value));
         else if (option == "--pairs")
             the_options.pairs = as_pairs(value);
+        else if (option == "--log")
+            the_options.log = value;
         else
             refuse(option + ": unknown");
     }
@@ -213,6 +222,7 @@ int main(int argc, char** argv) {
     register_cache_bad_input();
     if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
     try {
+        the_subject.write_log(the_options.log);
         the_subject.open(the_options.backend, the_options.device, the_options.variants);
         the_reference.open(the_options.reference, "0", "");
     } catch (const std::exception& error) {

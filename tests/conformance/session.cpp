@@ -21,6 +21,12 @@ void Session::open(const std::string& backend, const std::string& device, const 
     context_ = new_context();
 }
 
+void Session::write_log(const std::string& path) {
+    if (path.empty()) return;
+    log_.reset(std::fopen(path.c_str(), "w"));
+    if (!log_) throw std::runtime_error("cannot write the log \"" + path + "\"");
+}
+
 void Session::close() {
     if (context_) library_.api->context_destroy(context_);
     context_ = nullptr;
@@ -32,6 +38,13 @@ winnow_context* Session::new_context() const {
     desc.struct_size = sizeof desc;
     desc.device = device_.c_str();
     desc.variants = variants_.c_str();
+    if (log_) { // of several threads' contexts: a line is written as a whole
+        desc.log = [](void* log, int32_t, const char* text) {
+            std::fprintf(static_cast<std::FILE*>(log), "%s\n", text);
+        };
+        desc.log_user_data = log_.get();
+        desc.log_level = WINNOW_LOG_DEBUG;
+    }
     winnow_context* context = nullptr;
     char message[1024] = "";
     if (api().context_create(&desc, &context, message, sizeof message) != WINNOW_OK)

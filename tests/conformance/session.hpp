@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "winnow.h"
@@ -22,6 +24,8 @@ struct Options {
     uint64_t seed = 1;
     int cases = 200; // random cases per operation
     Pairs pairs = Pairs::sample;
+    std::string log; // a file
+    bool has_small = false; // the suites of the smallest shapes are there
 };
 
 class Session {
@@ -31,6 +35,9 @@ public:
     Session& operator=(const Session&) = delete;
     ~Session() { close(); }
 
+    // Every context writes what it logs into this file, which is made anew; "" for none. To be called before open. Throws
+    // std::runtime_error.
+    void write_log(const std::string& path);
     // Opens the shared object and a context on the device; throws std::runtime_error with the backend's message.
     void open(const std::string& backend, const std::string& device, const std::string& variants);
     void close();
@@ -79,6 +86,11 @@ public:
     const std::map<std::string, int>& not_offered() const { return not_offered_; }
 
 private:
+    struct Close {
+        void operator()(std::FILE* file) const { std::fclose(file); }
+    };
+
+    std::unique_ptr<std::FILE, Close> log_;
     winnow_library library_{};
     winnow_context* context_ = nullptr;
     std::string path_, device_, variants_;
