@@ -116,6 +116,9 @@ def compare(full_text, text):
 def show_virtual(options, report, full, virtual):
     """The run with a cache of Winnow's, beside that with llama.cpp's."""
     counts, *_ = calls(report)
+    for cache in counts["in_place"]:
+        raise Failure(f"the cache of {cache['name']} was not Winnow's: {cache['node']} ({cache['operation']}): "
+                      f"{cache['reason']}")
     if not counts["caches"]:
         raise Failure("the cache was not Winnow's: the plugin reports none")
     (full_text, full_speed), (text, speed) = full, virtual

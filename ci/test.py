@@ -15,7 +15,7 @@ from parts import Failure, say
 
 BUILD = parts.SOURCE / "build" / "test"
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
-                      "test-backend-ops")
+                      "test-backend-ops", "test-llama-archs")
 
 
 def arguments():

@@ -51,20 +51,6 @@ private:
 
 Instance& of(ggml_backend_t backend) { return *static_cast<Instance*>(backend->context); }
 
-// Nodes without this flag only hold shapes for others; views have nothing to compute.
-bool has_work(const ggml_tensor* node) {
-    if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE)) return false;
-    switch (node->op) {
-    case GGML_OP_NONE:
-    case GGML_OP_RESHAPE:
-    case GGML_OP_VIEW:
-    case GGML_OP_PERMUTE:
-    case GGML_OP_TRANSPOSE: return false;
-    case GGML_OP_SET_ROWS: return !sets_no_rows(node);
-    default: return true; // what supports_op does not claim does not come
-    }
-}
-
 bool Instance::fail(const ggml_tensor* node) const {
     log_line(GGML_LOG_LEVEL_ERROR, "%s: %s", node->name, context.message());
     return false;
@@ -113,6 +99,7 @@ bool Instance::append(const ggml_tensor* first, const ggml_tensor* second, bool&
 }
 
 void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node) {
+    buffer.begin_use();
     virtual_buffers_.insert(&buffer);
     buffer.context().set_threads(context.threads());
     const ggml_tensor* root = node->view_src;
@@ -130,9 +117,7 @@ void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node) {
         buffer.cache(root).shift(node);
         return;
     }
-    const std::string reason =
-        std::string(node->name) + ": " + ggml().op_name(node->op) +
-        " on a cache that WINNOW_KV has made virtual; only flash attention (-fa on) can use it, and context shifts";
+    const std::string reason = misuse(node);
     if (root && buffer.has_root(root)) buffer.spoil(reason); // it would have changed what is stored
     throw std::runtime_error(reason);
 }
@@ -235,6 +220,15 @@ enum ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
     }
 }
 
+// ggml's scheduler has given every node to a backend. It asks this of each part of a graph that is this backend's.
+void graph_optimize(ggml_backend_t, ggml_cgraph* graph, ggml_backend_graph_optimize_params*) {
+    try {
+        review_plan(graph);
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+    }
+}
+
 constexpr ggml_backend_i backend_interface = {
     .get_name = get_name,
     .free = free_backend,
@@ -251,7 +245,7 @@ constexpr ggml_backend_i backend_interface = {
     .graph_compute = graph_compute,
     .event_record = nullptr,
     .event_wait = nullptr,
-    .graph_optimize = nullptr,
+    .graph_optimize = graph_optimize,
 };
 
 ggml_guid guid = {0x57, 0x69, 0x6e, 0x6e, 0x6f, 0x77, 0x4b, 0x56, 0x9d, 0x41, 0x3c, 0x8a, 0x20, 0x6b, 0x71, 0xe5};

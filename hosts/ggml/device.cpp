@@ -2,6 +2,7 @@
 // GPU, and needs no copies because the memory is the host's.
 #include "device.hpp"
 
+#include <exception>
 #include <unistd.h>
 
 #include "backend.hpp"
@@ -43,9 +44,21 @@ void get_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
 
 ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) { return make_backend(of(device)); }
 
+// A buffer that does not claim a node is in place from then on; another may have tensors of the node as well.
+bool is_claimed(const ggml_tensor* node) {
+    try {
+        while (VirtualBuffer* buffer = virtual_buffer_touched(node)) {
+            if (buffer->claims(node)) return true;
+        }
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+        return true; // nobody else could
+    }
+    return false;
+}
+
 bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
-    // Nobody else could: what the graph cannot do with a virtual tensor fails here, with a message.
-    if (virtual_buffer_touched(node)) return true;
+    if (is_claimed(node)) return true;
     switch (node->op) {
     case GGML_OP_NONE:
     case GGML_OP_RESHAPE:

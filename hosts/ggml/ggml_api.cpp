@@ -53,6 +53,10 @@ bool find_ggml(const void* caller) {
     return found;
 }
 
+std::string with_name(const ggml_tensor* node, const std::string& reason) {
+    return std::string(node->name) + " (" + ggml().op_name(node->op) + "): " + reason;
+}
+
 void log_line(enum ggml_log_level level, const char* format, ...) {
     if (!table.log) return;
     char text[1024];

@@ -4,6 +4,8 @@
 // carry it inside the program, and a second copy loaded by name would have its own registry and its own log.
 #pragma once
 
+#include <string>
+
 #include "ggml-backend-impl.h"
 #include "ggml-backend.h"
 #include "ggml.h"
@@ -48,6 +50,9 @@ inline const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->vi
 inline int64_t offset_in(const ggml_tensor* root, const void* data) {
     return static_cast<const char*>(data) - static_cast<const char*>(root->data);
 }
+
+// A reason with the node and its operation before it.
+std::string with_name(const ggml_tensor* node, const std::string& reason);
 
 // One line into ggml's log, "winnow: " before and a newline after it.
 void log_line(enum ggml_log_level level, const char* format, ...) __attribute__((format(printf, 2, 3)));

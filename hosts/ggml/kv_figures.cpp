@@ -50,6 +50,23 @@ std::string to_json(const CacheFigures& figures) {
     return out + "}";
 }
 
+std::string to_json(const InPlaceCache& cache) {
+    const auto text = [](const char* key, const std::string& value) {
+        return std::string("\"") + key + "\": " + quoted(value.c_str());
+    };
+    return "    {" + text("name", cache.name) + ", " + text("asked", cache.asked) +
+           ", \"tensors\": " + std::to_string(cache.tensors) + ", \"bytes\": " + std::to_string(cache.bytes) + ", " +
+           text("operation", cache.operation) + ", " + text("node", cache.node) + ", " + text("reason", cache.reason) +
+           "}";
+}
+
+std::string to_text(const InPlaceCache& cache) {
+    char size[64];
+    std::snprintf(size, sizeof size, "%zu tensors, %.2f MiB", cache.tensors, double(cache.bytes) / (1 << 20));
+    return "the cache of " + cache.name + " (" + size + ") stays in place, as llama.cpp stores it, in spite of " +
+           "WINNOW_KV=" + cache.asked + ": " + cache.node + " (" + cache.operation + "): " + cache.reason;
+}
+
 std::string to_text(const CacheFigures& figures) {
     const auto heads = uint64_t(figures.layers * figures.kv_heads);
     const auto& live = figures.live_of_layers;

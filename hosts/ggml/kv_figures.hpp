@@ -29,8 +29,18 @@ struct CacheFigures {
     std::string held, profile;
 };
 
+// A buffer of caches that are not virtual in spite of the string that asks for it.
+struct InPlaceCache {
+    std::string name;  // of its first tensor
+    std::string asked; // the string as it was given
+    size_t tensors = 0, bytes = 0;
+    std::string operation, node, reason; // what no virtual cache can carry out
+};
+
 std::string to_json(const CacheFigures& figures);
+std::string to_json(const InPlaceCache& cache);
 // One line for the log.
 std::string to_text(const CacheFigures& figures);
+std::string to_text(const InPlaceCache& cache);
 
 } // namespace winnow::ggml

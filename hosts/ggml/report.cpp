@@ -102,6 +102,12 @@ void Report::add(const CacheFigures& figures, const winnow_stats& stats) {
     write();
 }
 
+void Report::add(const InPlaceCache& cache) {
+    const std::lock_guard lock(mutex_);
+    in_place_.push_back(cache);
+    write();
+}
+
 std::string Report::json() {
     const std::lock_guard lock(mutex_);
     return json_locked();
@@ -142,13 +148,20 @@ std::string Report::json_locked() const {
                ", \"append_calls\": " + std::to_string(counts.append_calls) + "}";
         separator = ",\n";
     }
-    out += "\n  },\n  \"caches\": [";
-    separator = "\n";
-    for (const CacheFigures& figures : caches_) {
-        out += separator + to_json(figures);
-        separator = ",\n";
-    }
-    return out + "\n  ]\n}\n";
+    const auto list = [&](const char* key, const auto& objects) {
+        out += std::string(",\n  \"") + key + "\": [";
+        separator = "\n";
+        for (const auto& object : objects) {
+            out += separator;
+            out += to_json(object);
+            separator = ",\n";
+        }
+        out += "\n  ]";
+    };
+    out += "\n  }";
+    list("caches", caches_);
+    list("in_place", in_place_);
+    return out + "\n}\n";
 }
 
 } // namespace winnow::ggml

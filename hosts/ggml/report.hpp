@@ -58,6 +58,8 @@ public:
     void add(const Counters& counters, const winnow_stats& stats);
     // A virtual cache at its end, and what its context did.
     void add(const CacheFigures& figures, const winnow_stats& stats);
+    // One that was to be virtual and is not.
+    void add(const InPlaceCache& cache);
 
     std::string json();
 
@@ -72,6 +74,7 @@ private:
     Counters counters_;
     winnow_stats stats_{};
     std::vector<CacheFigures> caches_;
+    std::vector<InPlaceCache> in_place_;
 };
 
 } // namespace winnow::ggml

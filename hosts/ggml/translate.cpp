@@ -141,6 +141,19 @@ bool sets_no_rows(const ggml_tensor* node) {
     return rows->ne[1] == 0 && (storage_of(node->type).type != 0 || is_foreign(node->type));
 }
 
+bool has_work(const ggml_tensor* node) {
+    if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE)) return false;
+    switch (node->op) {
+    case GGML_OP_NONE:
+    case GGML_OP_RESHAPE:
+    case GGML_OP_VIEW:
+    case GGML_OP_PERMUTE:
+    case GGML_OP_TRANSPOSE: return false;
+    case GGML_OP_SET_ROWS: return !sets_no_rows(node);
+    default: return true; // what supports_op does not claim does not come
+    }
+}
+
 bool AppendNode::Side::translate(const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[1];
     // node is a view of the cache, with the cache's shape.

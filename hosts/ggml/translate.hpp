@@ -46,6 +46,10 @@ private:
 // SET_ROWS of no rows at all into a type that is stored here: nothing to do, and nothing that Winnow would take.
 bool sets_no_rows(const ggml_tensor* node);
 
+// Whether there is something to compute: not for a view, and not without the flag, where a node only has a shape for
+// others.
+bool has_work(const ggml_tensor* node);
+
 // One or two SET_ROWS as a winnow_kv_append_desc.
 class AppendNode {
 public:

@@ -23,6 +23,21 @@ bool is_whole_view(const ggml_tensor* view, const ggml_tensor* root, int64_t ski
            skip + (view->ne[2] - 1) * int64_t(view->nb[2]) / element + view->ne[0] <= root->ne[0];
 }
 
+// The node that computes a mask; NULL for one that the host has filled in, or a copy of such a one. Only those tell who
+// is dead: a cell that is hidden from a batch's last token is taken for empty.
+const ggml_tensor* computes(const ggml_tensor* mask) {
+    for (const ggml_tensor* at = mask; at->op != GGML_OP_NONE; at = at->src[0]) {
+        switch (at->op) {
+        case GGML_OP_CPY:
+        case GGML_OP_CONT:
+        case GGML_OP_VIEW:
+        case GGML_OP_RESHAPE: break;
+        default: return at;
+        }
+    }
+    return nullptr;
+}
+
 // Plane `index` of the outermost axis.
 winnow_tensor plane_of(const winnow_tensor& all, int64_t index) {
     winnow_tensor one = all;
@@ -36,28 +51,39 @@ winnow_tensor plane_of(const winnow_tensor& all, int64_t index) {
 void VirtualCache::check(const Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa) const {
     const ggml_tensor *k = node->src[1], *v = node->src[2];
     const ggml_tensor* v_root = layer.roots.v ? layer.roots.v : layer.roots.k;
-    if (root_of(v) != v_root || !is_whole_view(k, layer.roots.k, 0) || !is_whole_view(v, v_root, v_skip_) ||
-        k->ne[1] != v->ne[1] || k->ne[2] != v->ne[2] || k->ne[3] != v->ne[3]) {
-        throw std::runtime_error(std::string(node->name) + ": keys or values are other parts of " +
-                                 layer.roots.k->name + " than whole rows of cells from the first on");
+    if (root_of(k) != layer.roots.k || root_of(v) != v_root || !is_whole_view(k, layer.roots.k, 0) ||
+        !is_whole_view(v, v_root, v_skip_) || k->ne[1] != v->ne[1] || k->ne[2] != v->ne[2] || k->ne[3] != v->ne[3]) {
+        throw std::runtime_error(with_name(node, std::string("keys or values are other parts of ") +
+                                                     layer.roots.k->name +
+                                                     " than whole rows of cells from the first on"));
     }
     if (sdpa.q->shape[1] != shape_.q_num_heads || sdpa.k->shape[1] != shape_.kv_num_heads ||
         sdpa.k->shape[3] != shape_.head_size || sdpa.v->shape[3] != shape_.v_head_size) {
-        throw std::runtime_error(std::string(node->name) + ": " + std::to_string(sdpa.q->shape[1]) +
-                                 " query heads, keys and values of " + std::to_string(sdpa.k->shape[1]) + " heads of " +
-                                 std::to_string(sdpa.k->shape[3]) + " and " + std::to_string(sdpa.v->shape[3]) +
-                                 "; expected as in the first layer, " + std::to_string(shape_.q_num_heads) + ", " +
-                                 std::to_string(shape_.kv_num_heads) + ", " + std::to_string(shape_.head_size) +
-                                 " and " + std::to_string(shape_.v_head_size));
+        throw std::runtime_error(
+            with_name(node, std::to_string(sdpa.q->shape[1]) + " query heads, keys and values of " +
+                                std::to_string(sdpa.k->shape[1]) + " heads of " + std::to_string(sdpa.k->shape[3]) +
+                                " and " + std::to_string(sdpa.v->shape[3]) + "; expected as in the first layer, " +
+                                std::to_string(shape_.q_num_heads) + ", " + std::to_string(shape_.kv_num_heads) + ", " +
+                                std::to_string(shape_.head_size) + " and " + std::to_string(shape_.v_head_size)));
     }
     const ggml_tensor* mask = node->src[3];
     if (!mask || mask->ne[2] != 1 || mask->ne[0] < k->ne[1] || (mask->ne[3] != 1 && mask->ne[3] != k->ne[3])) {
-        throw std::runtime_error(std::string(node->name) + ": expected a mask with a column for each cell");
+        throw std::runtime_error(with_name(node, "expected a mask with a column for each cell"));
     }
     if (node->src[0]->ne[3] != k->ne[3]) {
-        throw std::runtime_error(std::string(node->name) + ": queries of " + std::to_string(node->src[0]->ne[3]) +
-                                 " streams over keys of " + std::to_string(k->ne[3]));
+        throw std::runtime_error(with_name(node, "queries of " + std::to_string(node->src[0]->ne[3]) +
+                                                     " streams over keys of " + std::to_string(k->ne[3])));
     }
+    if (const ggml_tensor* computed = computes(mask)) {
+        throw std::runtime_error(with_name(node, std::string("the mask is computed (") + ggml().op_name(computed->op) +
+                                                     " " + computed->name +
+                                                     "): what one token does not see, the next may"));
+    }
+}
+
+void VirtualCache::judge(const ggml_tensor* node, const SdpaNode& sdpa) {
+    take_shape(node, sdpa.desc());
+    check(layers_[layer_of_.at(root_of(node->src[1]))], node, sdpa.desc());
 }
 
 bool VirtualCache::is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const {
@@ -220,14 +246,12 @@ void VirtualCache::attend_plane(Layer& layer, const ggml_tensor* node, const win
 void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {
     const ggml_tensor* k = node->src[1];
     Layer& layer = layers_[layer_of_.at(root_of(k))];
-    if (!cache_) {
-        if (!layer.roots.v) v_skip_ = offset_in(k, node->src[2]->data) / int64_t(k->nb[0]);
-        create(sdpa.desc());
-    }
+    take_shape(node, sdpa.desc());
+    if (!cache_) create();
     settle();
     check(layer, node, sdpa.desc());
     if (layer.waits() && !layer.is_whole()) {
-        throw std::runtime_error(std::string(node->name) + ": keys without values, or values without keys");
+        throw std::runtime_error(with_name(node, "keys without values, or values without keys"));
     }
     const int64_t first = offset_in(layer.roots.k, k->data) / int64_t(layer.roots.k->nb[2]);
     const int64_t planes = k->ne[3], tokens = node->src[0]->ne[1];

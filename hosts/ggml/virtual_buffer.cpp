@@ -82,6 +82,7 @@ VirtualBuffer::~VirtualBuffer() {
         living().buffers.erase(this);
     }
     try {
+        if (in_place_) report_.add(*in_place_);
         if (context_) finish();
         winnow_stats stats = context_ ? context_->stats() : winnow_stats{};
         for (const auto& cache : caches_) {
@@ -175,6 +176,10 @@ VirtualCache& VirtualBuffer::cache(const ggml_tensor* root) {
                                  std::to_string(copied_.roots.size()) + " of " + std::to_string(roots_.size()) +
                                  " cache tensors were copied to stream " + std::to_string(copied_.to));
     }
+    return find_cache(root);
+}
+
+VirtualCache& VirtualBuffer::find_cache(const ggml_tensor* root) {
     if (caches_.empty()) group();
     for (const auto& cache : caches_) {
         if (cache->has(root)) return *cache;
@@ -203,7 +208,9 @@ void VirtualBuffer::clear(uint8_t value) {
     for (const auto& cache : caches_) cache->clear();
     spoiled_.clear();
     copied_ = {};
-    std::vector<const ggml_tensor*> roots(roots_.begin(), roots_.end());
+    fill_ = value;
+    std::vector<const ggml_tensor*> roots;
+    if (!in_place_) roots.assign(roots_.begin(), roots_.end());
     std::sort(roots.begin(), roots.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
     char* at = base_;
     for (const ggml_tensor* root : roots) {
@@ -238,6 +245,7 @@ void VirtualBuffer::write(const ggml_tensor* tensor, const void* data, size_t of
     const ggml_tensor* root = root_of(tensor);
     const bool is_virtual = has_root(root);
     const size_t at = is_virtual ? size_t(offset_in(root, tensor->data)) + offset : 0;
+    is_used_ |= is_virtual;
     if (is_virtual && copies_stream(root, data, at, size)) return;
     std::vector<char> copy; // of what is no memory
     if (const std::optional<Source> source = source_of(data)) {
@@ -255,7 +263,7 @@ void VirtualBuffer::write(const ggml_tensor* tensor, const void* data, size_t of
 std::optional<VirtualBuffer::Source> VirtualBuffer::source_of(const void* data) {
     const std::lock_guard lock(living().mutex);
     for (VirtualBuffer* buffer : living().buffers) {
-        if (data < buffer->base_ || data >= buffer->base_ + buffer->size_) continue;
+        if (buffer->in_place_ || data < buffer->base_ || data >= buffer->base_ + buffer->size_) continue;
         for (const ggml_tensor* root : buffer->roots_) {
             const auto* begin = static_cast<const char*>(root->data);
             if (data >= begin && data < begin + ggml().nbytes(root))

@@ -1,5 +1,8 @@
 // A buffer whose cache tensors are virtual: their memory is reserved and never touched, and Winnow caches hold what
 // llama.cpp believes to be in it. Whatever else lies in the buffer is ordinary memory.
+//
+// llama.cpp has its graphs planned before it stores the first token. A buffer whose tensors a graph uses in another way
+// than a Winnow cache can carry out becomes ordinary memory then, all of it, says so, and stays that.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +31,19 @@ public:
 
     // Takes a tensor that was placed here, if it is a cache's.
     void add(ggml_tensor* tensor);
-    bool has_root(const ggml_tensor* tensor) const { return roots_.count(tensor) != 0; }
+    // Whether a tensor is virtual here.
+    bool has_root(const ggml_tensor* tensor) const { return !in_place_ && roots_.count(tensor) != 0; }
+
+    // Of a node that a graph has, before it runs: whether the caches carry it out. Where false is returned, the buffer
+    // is in place from now on. Once there are tokens it is true of all nodes, and those that cannot be fail.
+    bool claims(const ggml_tensor* node);
+    // The same of all nodes of the graph that touch its virtual tensors, when each has its backend: none may be
+    // another's.
+    bool has_claimed(const ggml_tensor* node);
+    bool is_planned() const { return !claimed_.empty(); }
+    void end_plan() { claimed_.clear(); }
+    // Before a node is computed; throws where the graph was refused.
+    void begin_use();
 
     // The cache of a root.
     VirtualCache& cache(const ggml_tensor* root);
@@ -51,6 +66,10 @@ public:
 
 private:
     void group();
+    VirtualCache& find_cache(const ggml_tensor* root);
+    void judge(const ggml_tensor* node);
+    void refuse(const ggml_tensor* node, const std::string& reason);
+    void stay_in_place(const ggml_tensor* node, const std::string& reason);
     std::set<int64_t> layers() const;
     bool has_windows() const;
     struct Source {
@@ -72,6 +91,11 @@ private:
     std::optional<Context> context_;
     std::vector<std::unique_ptr<VirtualCache>> caches_;
     std::string spoiled_;
+    std::optional<InPlaceCache> in_place_;
+    bool is_used_ = false;                 // tokens were stored
+    std::set<const ggml_tensor*> claimed_; // nodes of the graph that is being planned
+    std::string refused_;                  // why the newest graph cannot run
+    uint8_t fill_ = 0;                     // what clear() wrote last
     // A copy of a stream comes tensor by tensor, and is done with the first of them.
     struct Copied {
         int64_t from = 0, to = 0;
@@ -83,6 +107,10 @@ private:
 VirtualBuffer* virtual_buffer_of(const ggml_tensor* tensor);
 // The same of a node that may read or write virtual tensors.
 VirtualBuffer* virtual_buffer_touched(const ggml_tensor* node);
+// The graph of which this is a part has a backend for each of its nodes.
+void review_plan(const ggml_cgraph* part);
+// What is said of a node that no Winnow cache can carry out.
+std::string misuse(const ggml_tensor* node);
 
 ggml_backend_buffer_t make_virtual_buffer(ggml_backend_buffer_type_t type, size_t size, const std::string& config);
 

@@ -43,23 +43,27 @@ void VirtualCache::expect(int32_t status) const {
     if (status != WINNOW_OK) throw std::runtime_error(figures_.name + ": " + context_.message());
 }
 
-void VirtualCache::create(const winnow_sdpa_desc& sdpa) {
-    winnow_cache_desc desc{};
-    desc.struct_size = sizeof desc;
-    desc.config = config_.c_str();
-    desc.layers = figures_.layers;
-    desc.q_num_heads = sdpa.q->shape[1];
-    desc.kv_num_heads = sdpa.k->shape[1];
-    desc.head_size = sdpa.k->shape[3];
-    desc.v_head_size = sdpa.v->shape[3];
-    desc.context = figures_.cells;
-    desc.max_sequences = figures_.streams;
-    desc.cells = figures_.cells;
+void VirtualCache::take_shape(const ggml_tensor* node, const winnow_sdpa_desc& sdpa) {
+    if (shape_.struct_size != 0) return;
+    shape_.struct_size = sizeof shape_;
+    shape_.config = config_.c_str();
+    shape_.layers = figures_.layers;
+    shape_.q_num_heads = sdpa.q->shape[1];
+    shape_.kv_num_heads = sdpa.k->shape[1];
+    shape_.head_size = sdpa.k->shape[3];
+    shape_.v_head_size = sdpa.v->shape[3];
+    shape_.context = figures_.cells;
+    shape_.max_sequences = figures_.streams;
+    shape_.cells = figures_.cells;
+    const ggml_tensor* k = node->src[1];
+    if (!layers_.front().roots.v) v_skip_ = offset_in(k, node->src[2]->data) / int64_t(k->nb[0]);
+}
+
+void VirtualCache::create() {
+    winnow_cache_desc desc = shape_;
     const std::vector<double> profile = read_profile(config_, layer_names());
     desc.profile = profile.empty() ? nullptr : profile.data();
     expect(context_.api().cache_create(context_.get(), &desc, &cache_));
-    desc.profile = nullptr;
-    shape_ = desc;
     if (reports("profile")) profile_.emplace(desc.layers, desc.q_num_heads, desc.cells);
     char config[512] = "";
     size_t size = sizeof config;

@@ -31,13 +31,17 @@ struct LayerRoots {
 // Functions throw std::runtime_error with the reason.
 class VirtualCache {
 public:
-    // Layers of one shape, in the order of the model. The cache is made when the first attention tells its heads.
+    // Layers of one shape, in the order of the model. The first attention that is seen tells its heads.
     VirtualCache(Context& context, std::string config, const std::vector<LayerRoots>& layers);
     ~VirtualCache();
     VirtualCache(const VirtualCache&) = delete;
     VirtualCache& operator=(const VirtualCache&) = delete;
 
     bool has(const ggml_tensor* root) const { return layer_of_.count(root) != 0; }
+
+    // Whether the cache could carry out an attention, before it is computed; throws where not. The first tells the
+    // heads of all.
+    void judge(const ggml_tensor* node, const SdpaNode& sdpa);
 
     void set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters);
     void attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters);
@@ -95,7 +99,8 @@ private:
         std::map<const ggml_tensor*, Half> halves;
     };
 
-    void create(const winnow_sdpa_desc& sdpa);
+    void take_shape(const ggml_tensor* node, const winnow_sdpa_desc& sdpa);
+    void create();
     bool begins_state(const ggml_tensor* root, int64_t stream, int32_t cell) const;
     static void drop_cells(State& state, const CellRange& range);
     void settle();

@@ -11,8 +11,7 @@
 
 namespace winnow::ggml {
 
-WaitingRows::WaitingRows(const ggml_tensor* root, const ggml_tensor* node)
-    : root_(root), cells_of_stream_(root->ne[1]) {
+void WaitingRows::check(const ggml_tensor* root, const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];
     const ggml_tensor* indices = node->src[1];
     if (node->ne[0] != root->ne[0] || rows->ne[2] != 1 || rows->ne[3] != 1 || indices->ne[1] != 1 ||
@@ -21,11 +20,19 @@ WaitingRows::WaitingRows(const ggml_tensor* root, const ggml_tensor* node)
                                  " is written in pieces of a token's row; expected whole rows, as flash attention "
                                  "(-fa on) has them");
     }
-    type_ = type_of(rows->type);
-    const bool is_dense = type_ == WINNOW_TYPE_F32 || type_ == WINNOW_TYPE_F16 || type_ == WINNOW_TYPE_BF16;
+    const uint32_t type = type_of(rows->type);
+    const bool is_dense = type == WINNOW_TYPE_F32 || type == WINNOW_TYPE_F16 || type == WINNOW_TYPE_BF16;
     if (!is_dense || (indices->type != GGML_TYPE_I64 && indices->type != GGML_TYPE_I32)) {
         throw std::runtime_error(std::string(root->name) + ": rows or indices of another type");
     }
+}
+
+WaitingRows::WaitingRows(const ggml_tensor* root, const ggml_tensor* node)
+    : root_(root), cells_of_stream_(root->ne[1]) {
+    check(root, node);
+    const ggml_tensor* rows = node->src[0];
+    const ggml_tensor* indices = node->src[1];
+    type_ = type_of(rows->type);
     data_ = static_cast<const char*>(rows->data);
     element_bytes_ = int64_t(rows->nb[0]);
     row_bytes_ = element_bytes_ * rows->ne[0];

@@ -11,6 +11,8 @@ namespace winnow::ggml {
 
 class WaitingRows {
 public:
+    // Throws std::runtime_error where a node does not write whole rows of the root, whatever the rows are.
+    static void check(const ggml_tensor* root, const ggml_tensor* node);
     // Throws std::runtime_error where these are not whole rows of the root, one for each token.
     WaitingRows(const ggml_tensor* root, const ggml_tensor* node);
 

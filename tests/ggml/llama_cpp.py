@@ -98,6 +98,7 @@ def virtual_caches(report):
     expect(report is not None, "the plugin was not called: it wrote no report")
     caches = report["caches"]
     expect(caches, "no cache was virtual")
+    expect(report["in_place"] == [], f"caches that stayed in place: {report['in_place']}")
     counts = [counts for name, counts in report["tensors"].items() if name.startswith(LAYER_PREFIX)]
     layers = sum(cache["layers"] for cache in caches)
     expect(len(counts) == layers, f"{len(counts)} tensors of keys for {layers} layers")

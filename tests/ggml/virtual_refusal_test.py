@@ -1,5 +1,5 @@
-"""What a virtual cache cannot do fails, and says why: a string that is no configuration, a cache type besides it,
-attention without flash attention.
+"""What a virtual cache cannot do: a string that is no configuration and a cache type besides it fail and say why;
+without flash attention the cache stays in place, says why, and the text is the host's own.
 """
 
 import llama_cpp
@@ -7,17 +7,31 @@ from llama_cpp import expect
 
 
 def complete(host, options, kv, *arguments, status=1):
-    out, err, _ = host.run("llama-completion", "-m", options.model, "-p", "The keeper of the lighthouse", "-n", 4,
-                           "--temp", 0, "--seed", 1, "-no-cnv", "-c", 256, "-t", 2, "--no-warmup", "-dev", "Winnow",
-                           *arguments, winnow=True, status=status, environment={"WINNOW_KV": kv})
-    return out + err
+    """(stdout, stderr, report)"""
+    return host.run("llama-completion", "-m", options.model, "-p", "The keeper of the lighthouse", "-n", 4, "--temp", 0,
+                    "--seed", 1, "-no-cnv", "-c", 256, "-t", 2, "--no-warmup", "--no-display-prompt", "-dev", "Winnow",
+                    *arguments, winnow=True, status=status, environment={"WINNOW_KV": kv})
 
 
 def refuse(host, options, kv, arguments, wanted):
-    text = complete(host, options, kv, *arguments)
+    text = "".join(complete(host, options, kv, *arguments)[:2])
     line = next((line for line in text.splitlines() if all(part in line for part in wanted)), None)
     expect(line, f"WINNOW_KV={kv} {' '.join(arguments)}: no line with {wanted} in\n{text[-3000:]}")
     print(f"WINNOW_KV={kv} {' '.join(arguments)}: {line}")
+
+
+def stay_in_place(host, options, arguments):
+    expected, _, report = complete(host, options, "", *arguments, status=0)
+    expect(report["in_place"] == [], f"in place without WINNOW_KV: {report['in_place']}")
+    found, err, report = complete(host, options, "winnow:budget=1/4", *arguments, status=0)
+    expect(report["kv"] == "" and report["caches"] == [], f"a virtual cache: {report['caches']}")
+    (cache,) = report["in_place"]
+    print(cache)
+    expect((cache["name"], cache["asked"], cache["operation"]) == ("cache_k_l0", "winnow:budget=1/4", "SET_ROWS"),
+           f"another cache or operation: {cache}")
+    expect("cache_v_l0" in cache["reason"] and "-fa on" in cache["reason"], f"another reason: {cache['reason']}")
+    expect(err.count("stays in place") == 1 and cache["reason"] in err, f"not one warning:\n{err[-3000:]}")
+    expect(found == expected and len(found) > 8, f"other text\nwithout WINNOW_KV: {expected}\nwith it: {found}")
 
 
 def test():
@@ -29,7 +43,7 @@ def test():
     refuse(host, options, "h2o:budet=1/4", ["-fa", "on"], ['no key "budet"', "budget, k, v"])
     refuse(host, options, "h2o:k=q9", ["-fa", "on"], ["q9", "turbo4"])
     refuse(host, options, "winnow", ["-fa", "on", "-ctk", "q8_0"], ["cache_k_l0 is of type q8_0", "f16"])
-    refuse(host, options, "winnow", ["-fa", "off"], ["cache_v_l0", "-fa on"])
+    stay_in_place(host, options, ["-fa", "off"])
 
 
 llama_cpp.main(test)

@@ -126,6 +126,14 @@ class Calls(unittest.TestCase):
             with self.assertRaises(Failure):
                 self.calls(report)
 
+    def test_what_stayed_in_place_is_refused(self):
+        policy = configs.parse("winnow:budget=1/4")
+        report = self.report(sdpa=0) | {"kv": policy.kv, "caches": [{"steps": 8}], "in_place": []}
+        self.assertEqual(calls_per_layer(Run("", "", report, 1.0, 1), policy, 2), 4)
+        report["in_place"] = [{"name": "cache_k_l1", "operation": "GET_ROWS", "node": "members", "reason": "is read"}]
+        with self.assertRaisesRegex(Failure, r"cache_k_l1 stays in place: members \(GET_ROWS\): is read"):
+            calls_per_layer(Run("", "", report, 1.0, 1), policy, 2)
+
     def test_too_few_micro_batches(self):
         with self.assertRaisesRegex(Failure, "4 attention calls of each layer for 5 micro-batches"):
             perplexity.expect_calls(Run("", "", self.report(), 1.0, 1), self.CONFIG, 2, 5)

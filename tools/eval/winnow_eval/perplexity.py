@@ -14,7 +14,7 @@ from pathlib import Path
 
 from winnow_eval import Failure, logs
 from winnow_eval.configs import BASE, NULL
-from winnow_eval.host import Host, calls_per_layer, virtual_bytes
+from winnow_eval.host import Host, calls_per_layer, expect_virtual, virtual_bytes
 from winnow_eval.store import Store, write_json
 
 FEWEST_SCORED = 100  # llama-perplexity prints no statistics of fewer tokens
@@ -128,6 +128,8 @@ def probe(host, config):
         text.write_text("One two three four five six seven eight nine ten. " * 12)
         run = host.run_program("llama-perplexity", ["-f", text, "-c", PROBE_CONTEXT, "--chunks", 1, *COMMON], config,
                                batch=PROBE_CONTEXT)
+    if config.kv:
+        expect_virtual(run.report or {}, config)
     if config.kv and (run.report or {}).get("kv") != config.kv:
         raise Failure(f"{config}: the plugin does not carry out this policy; it reports "
                       f"{json.dumps((run.report or {}).get('kv'))} as what it did")

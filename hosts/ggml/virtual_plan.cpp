@@ -1,0 +1,142 @@
+// What graphs do with virtual tensors, known before they run: ggml's scheduler asks a backend for each node whether it
+// would carry it out, and shows it the graph when every node has its backend. llama.cpp plans its graphs when it makes
+// a context, so that a buffer whose tensors are used in another way than a Winnow cache can be is in place in time.
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <sys/mman.h>
+
+#include "ggml-impl.h"
+
+#include "ggml_api.hpp"
+#include "virtual_buffer.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+const ggml_tensor* touched_root(const ggml_tensor* node) {
+    if (virtual_buffer_of(node)) return root_of(node);
+    for (const ggml_tensor* source : node->src) {
+        if (source && virtual_buffer_of(source)) return root_of(source);
+    }
+    return node;
+}
+
+// Whether virtual tensors are among the sources from `first` on.
+bool reads_others(const ggml_tensor* node, int first) {
+    return std::any_of(node->src + first, node->src + GGML_MAX_SRC,
+                       [](const ggml_tensor* source) { return source && virtual_buffer_of(source); });
+}
+
+// Without what with_name has added.
+std::string without_name(const ggml_tensor* node, const std::string& reason) {
+    const std::string name = with_name(node, "");
+    return reason.starts_with(name) ? reason.substr(name.size()) : reason;
+}
+
+} // namespace
+
+std::string misuse(const ggml_tensor* node) {
+    return with_name(node,
+                     std::string(touched_root(node)->name) +
+                         " is a cache that WINNOW_KV makes virtual; only flash attention (-fa on) can use it, and "
+                         "context shifts");
+}
+
+void VirtualBuffer::judge(const ggml_tensor* node) {
+    const ggml_tensor* root = node->view_src;
+    const bool writes = root && has_root(root);
+    if (node->op == GGML_OP_SET_ROWS && writes && !virtual_buffer_of(node->src[0]) &&
+        !virtual_buffer_of(node->src[1])) {
+        WaitingRows::check(root, node);
+        find_cache(root);
+        return;
+    }
+    if (node->op == GGML_OP_ROPE && writes && root_of(node->src[0]) == root && !reads_others(node, 1)) return;
+    SdpaNode sdpa;
+    if (node->op == GGML_OP_FLASH_ATTN_EXT && has_root(root_of(node->src[1])) && !virtual_buffer_of(node->src[0]) &&
+        !reads_others(node, 3) && sdpa.translate(node, nullptr)) {
+        find_cache(root_of(node->src[1])).judge(node, sdpa);
+        return;
+    }
+    throw std::runtime_error(misuse(node));
+}
+
+bool VirtualBuffer::claims(const ggml_tensor* node) {
+    if (!has_work(node)) return true;
+    if (claimed_.empty()) refused_.clear(); // of the graph before
+    claimed_.insert(node);
+    try {
+        judge(node);
+    } catch (const std::runtime_error& error) {
+        refuse(node, error.what());
+    }
+    return !in_place_;
+}
+
+bool VirtualBuffer::has_claimed(const ggml_tensor* node) {
+    if (claimed_.count(node) == 0) {
+        refuse(node,
+               with_name(node, std::string(touched_root(node)->name) +
+                                   " is a cache that WINNOW_KV makes virtual, and the scheduler gives the node to "
+                                   "another backend than Winnow"));
+    }
+    return !in_place_;
+}
+
+void VirtualBuffer::refuse(const ggml_tensor* node, const std::string& reason) {
+    if (is_used_)
+        refused_ = reason;
+    else
+        stay_in_place(node, reason);
+}
+
+void VirtualBuffer::stay_in_place(const ggml_tensor* node, const std::string& reason) {
+    if (mprotect(base_, size_, PROT_READ | PROT_WRITE) != 0) { // what cannot be in place fails
+        refused_ = reason;
+        return;
+    }
+#ifdef MADV_HUGEPAGE
+    madvise(base_, size_, MADV_HUGEPAGE); // as in buffer.cpp
+#endif
+    if (fill_ != 0) std::memset(base_, fill_, size_);
+    const auto first =
+        std::min_element(roots_.begin(), roots_.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
+    in_place_ = {(*first)->name,
+                 config_,
+                 roots_.size(),
+                 size_,
+                 ggml().op_name(node->op),
+                 node->name,
+                 without_name(node, reason)};
+    log_line(GGML_LOG_LEVEL_WARN, "%s", to_text(*in_place_).c_str());
+    claimed_.clear();
+    caches_.clear();
+    context_.reset();
+}
+
+void VirtualBuffer::begin_use() {
+    if (!refused_.empty()) throw std::runtime_error(refused_);
+    is_used_ = true;
+}
+
+void review_plan(const ggml_cgraph* part) {
+    const auto is_new = [](const ggml_tensor* node) {
+        const VirtualBuffer* buffer = virtual_buffer_touched(node);
+        return buffer && buffer->is_planned();
+    };
+    if (std::none_of(part->nodes, part->nodes + part->n_nodes, is_new)) return; // another part was before this one
+    std::set<VirtualBuffer*> planned;
+    const ggml_hash_set& all = part->visited_hash_set; // of the whole graph
+    for (size_t i = 0; i < all.size; ++i) {
+        if (!ggml_bitset_get(all.used, i) || !has_work(all.keys[i])) continue;
+        while (VirtualBuffer* buffer = virtual_buffer_touched(all.keys[i])) {
+            planned.insert(buffer);
+            if (buffer->has_claimed(all.keys[i])) break;
+        }
+    }
+    for (VirtualBuffer* buffer : planned) buffer->end_plan();
+}
+
+} // namespace winnow::ggml
