@@ -32,11 +32,11 @@ def main():
             arguments = ["--model", str(parts.model()), *arguments]
         if not given("--llama-cpp", arguments):
             arguments = ["--llama-cpp", str(parts.llama_cpp_build(*PROGRAMS) / "bin"), *arguments]
-        build = parts.winnow_build("winnow", "winnow_ggml", "winnow_opencl")
+        build = parts.winnow_build("winnow")
         if not given("--plugin", arguments):
             arguments = ["--plugin", str(build / "lib" / "libwinnow_ggml.so"), *arguments]
         command = [build / "bin" / "winnow", "eval", *arguments]
-    os.environ.setdefault("WINNOW_DEVICE", "Portable Computing Language")
+    parts.choose_device(os.environ)
     sys.stdout.flush()
     os.execv(command[0], [str(part) for part in command])
 

@@ -203,8 +203,15 @@ def llama_cpp_build(*targets):
     return folder
 
 
+def choose_device(environment):
+    """PoCL, where neither a device nor another backend than OpenCL is asked for."""
+    if not environment.get("WINNOW_BACKEND"):
+        environment.setdefault("WINNOW_DEVICE", "Portable Computing Language")
+
+
 def winnow_build(*targets):
-    """The build tree of Winnow for llama.cpp, without tests, with these targets built."""
+    """The build tree of Winnow for llama.cpp, without tests, with the plugin, its backends and these targets."""
+    targets = ("winnow_ggml", "winnow_opencl", "winnow_reference", *targets)
     folder = SOURCE / "build" / "quickstart"
     say("building Winnow")
     logs = CACHE / "logs"

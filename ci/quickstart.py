@@ -27,7 +27,7 @@ def arguments():
     parser = argparse.ArgumentParser(prog="ci/quickstart", description=__doc__.split("\n\n")[0],
                                      epilog="The second run skips what is done. Downloads and builds of other projects "
                                             f"are kept in {parts.CACHE}. WINNOW_DEVICE chooses another OpenCL device "
-                                            "than PoCL.")
+                                            "than PoCL, WINNOW_BACKEND=reference the plain backend.")
     parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="the text to continue")
     parser.add_argument("--model", type=Path, metavar="FILE.gguf", help="another model than SmolLM2-135M")
     parser.add_argument("--kv", metavar="STRING", help="also with a cache of Winnow's, docs/policies.md: "
@@ -74,7 +74,7 @@ def generate(program, options, model, plugin=None, report=None, kv=None):
         # A llama.cpp with a static registry of backends looks for the plugin only when a device is named.
         command += ["-dev", "Winnow"]
         environment |= {"GGML_BACKEND_PATH": str(plugin), "WINNOW_REPORT": str(report)}
-        environment.setdefault("WINNOW_DEVICE", "Portable Computing Language")
+        parts.choose_device(environment)
     result = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
                             errors="replace", stdin=subprocess.DEVNULL)
     if result.returncode != 0:
@@ -158,7 +158,7 @@ def main():
     parts.setup("quickstart")
     model = options.model or parts.model()
     program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
-    plugin = parts.winnow_build("winnow_ggml", "winnow_opencl") / "lib" / "libwinnow_ggml.so"
+    plugin = parts.winnow_build() / "lib" / "libwinnow_ggml.so"
     plain, winnow, virtual = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         report, virtual_report = Path(folder) / "report.json", Path(folder) / "virtual.json"

@@ -3,14 +3,16 @@
     quickstart_test.py SOURCE
 """
 
+import os
 import re
 import subprocess
 import sys
 
 
-def run(quickstart, *arguments):
-    result = subprocess.run([quickstart, *arguments], capture_output=True, text=True)
-    print(f"$ ci/quickstart {' '.join(arguments)}\n{result.stdout}{result.stderr}", flush=True)
+def run(quickstart, *arguments, **environment):
+    result = subprocess.run([quickstart, *arguments], capture_output=True, text=True, env=os.environ | environment)
+    shown = " ".join([*(f"{key}={value}" for key, value in environment.items()), "ci/quickstart", *arguments])
+    print(f"$ {shown}\n{result.stdout}{result.stderr}", flush=True)
     return result
 
 
@@ -34,6 +36,10 @@ def main():
     assert len(re.findall(r"^The tide\b.*\S", done.stdout, re.M)) == 2, "not two texts"
     held = re.search(r"^tokens +(\d+) in the context, of which a head holds ([\d.]+)$", done.stdout, re.M)
     assert held and int(held[1]) >= 16 and 0 < float(held[2]) <= 32, "the budget was not kept"
+
+    plain = run(quickstart, "--tokens", "2", "--runs", "1", "--prompt", "The tide", WINNOW_BACKEND="reference")
+    assert plain.returncode == 0, f"exit status {plain.returncode} with the reference backend"
+    assert re.search(r"^device +reference$", plain.stdout, re.M), "not the reference backend"
 
 
 main()
