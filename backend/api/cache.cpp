@@ -108,7 +108,12 @@ int32_t cache_estimate(winnow_context* context, const winnow_cache_desc* desc, i
 int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {
     return on_cache(cache, "cache_step", [&](cache::Cache& inside) {
         inside.step(to_cache_step(*cache, desc));
-        if (event != nullptr) store_event(*cache->context, cache->context->device->mark(), event);
+        if (event == nullptr) return;
+        try {
+            store_event(*cache->context, cache->context->device->mark(), event);
+        } catch (const Error& error) {
+            throw after_a_change(error);
+        }
     });
 }
 

@@ -11,24 +11,58 @@
 #include "cache/step.hpp"
 
 namespace winnow::cache {
+namespace {
+
+uint64_t launches(const Device& device) {
+    winnow_stats stats{};
+    device.stats(stats);
+    return stats.kernel_launches;
+}
+
+// Runs what changes a cache by launches. A failure after the first of them may leave it half done: nothing of it runs
+// any more then, and it is the device's, so that WINNOW_ERROR_OUT_OF_MEMORY says that the cache is as before.
+template <class Body>
+void changing(Device& device, Body&& body) {
+    const uint64_t before = launches(device);
+    try {
+        body();
+    } catch (const Error& error) {
+        if (launches(device) == before) throw;
+        try {
+            device.finish();
+        } catch (const Error&) { // what failed first says more
+        }
+        throw after_a_change(error);
+    }
+}
+
+} // namespace
 
 Cache::Cache(Device& device, const CacheRequest& request)
     : state_(std::make_unique<CacheState>(device, std::make_unique<Geometry>(request, parse(request.config)))) {}
 
 Cache::~Cache() = default;
 
-void Cache::step(const CacheStep& args) { cache::step(*state_, args); }
+void Cache::step(const CacheStep& args) {
+    changing(state_->device, [&] { cache::step(*state_, args); });
+}
 
-void Cache::reserve(int64_t sequence, int64_t tokens) { cache::reserve(*state_, sequence, tokens); }
+void Cache::reserve(int64_t sequence, int64_t tokens) {
+    changing(state_->device, [&] { cache::reserve(*state_, sequence, tokens); });
+}
 
-void Cache::truncate(int64_t sequence, int64_t length) { cache::truncate(*state_, sequence, length); }
+void Cache::truncate(int64_t sequence, int64_t length) {
+    changing(state_->device, [&] { cache::truncate(*state_, sequence, length); });
+}
 
-void Cache::remove(int64_t sequence, int64_t begin, int64_t end) { cache::remove(*state_, sequence, begin, end); }
+void Cache::remove(int64_t sequence, int64_t begin, int64_t end) {
+    changing(state_->device, [&] { cache::remove(*state_, sequence, begin, end); });
+}
 
 void Cache::copy(int64_t from, int64_t to) { cache::copy(*state_, from, to); }
 
 void Cache::shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
-    cache::shift(*state_, sequence, begin, end, delta);
+    changing(state_->device, [&] { cache::shift(*state_, sequence, begin, end, delta); });
 }
 
 void Cache::reset() { state_ = std::make_unique<CacheState>(state_->device, std::move(state_->geometry)); }
@@ -47,7 +81,9 @@ std::vector<float> Cache::importance(int64_t sequence, int64_t layer, int64_t he
     return cache::importance(*state_, sequence, layer, head);
 }
 
-void Cache::set_config(const std::string& config) { cache::set_config(*state_, config); }
+void Cache::set_config(const std::string& config) {
+    changing(state_->device, [&] { cache::set_config(*state_, config); });
+}
 
 std::string Cache::config() const { return to_string(state_->geometry->config()); }
 
@@ -58,13 +94,17 @@ void Cache::set_pressure(double pressure) {
 }
 
 void Cache::anchor(int64_t sequence, std::span<const int64_t> positions) {
-    cache::anchor(*state_, sequence, positions);
+    changing(state_->device, [&] { cache::anchor(*state_, sequence, positions); });
 }
 
 void Cache::read(const CacheRows& rows) { cache::read(*state_, rows); }
 
-void Cache::write(const CacheRows& rows) { cache::write(*state_, rows); }
+void Cache::write(const CacheRows& rows) {
+    changing(state_->device, [&] { cache::write(*state_, rows); });
+}
 
-void Cache::restore(const CacheRows& rows) { cache::restore(*state_, rows); }
+void Cache::restore(const CacheRows& rows) {
+    changing(state_->device, [&] { cache::restore(*state_, rows); });
+}
 
 } // namespace winnow::cache

@@ -102,6 +102,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
             if (!same_state(*cache.geometry, to)) {
                 exchange.state = cache.device.allocate(to.state().size);
                 change.bytes += to.state().size;
+                move_state(cache.geometry->state(), *layer.state, to.state(), *exchange.state);
             }
             if (to.importance(exchange.number).statistic != Statistic::none)
                 scored = std::max(scored, layer.dense.slots + slots);
@@ -115,11 +116,6 @@ Change prepare(CacheState& cache, const Geometry& to) {
 void carry_out(CacheState& cache, const Geometry& from, Exchange& exchange) {
     const Geometry& to = *cache.geometry;
     Layer& layer = *exchange.layer;
-    if (exchange.state) {
-        move_state(from.state(), *layer.state, to.state(), *exchange.state);
-        cache.layer_bytes += exchange.state->size() - layer.state->size();
-        layer.state = std::move(exchange.state);
-    }
     const auto tokens = [&](const Geometry& of) {
         return of.plan().layer_tokens[static_cast<size_t>(exchange.number)];
     };
@@ -157,7 +153,17 @@ void set_config(CacheState& cache, const std::string& text) {
     cache.note_peak(change.bytes);
     const std::unique_ptr<Geometry> from = std::exchange(cache.geometry, std::move(to));
     if (change.scratch) cache.scratch = std::move(*change.scratch);
-    for (Exchange& exchange : change.layers) carry_out(cache, *from, exchange);
+    // Of all layers before anything is launched, which may fail: a state and its layout belong together.
+    for (Exchange& exchange : change.layers) {
+        if (!exchange.state) continue;
+        cache.layer_bytes += exchange.state->size() - exchange.layer->state->size();
+        exchange.layer->state = std::move(exchange.state);
+    }
+    try {
+        for (Exchange& exchange : change.layers) carry_out(cache, *from, exchange);
+    } catch (const Error& error) {
+        throw after_a_change(error);
+    }
 }
 
 } // namespace winnow::cache

@@ -87,7 +87,10 @@ void finishing(Device& device, Body&& body) {
     try {
         body();
     } catch (...) {
-        device.finish();
+        try {
+            device.finish();
+        } catch (const Error&) { // what failed first says more
+        }
         throw;
     }
     device.finish();

@@ -29,6 +29,12 @@ private:
     int32_t status_;
 };
 
+// WINNOW_ERROR_OUT_OF_MEMORY says that nothing has changed: what fails of lack of memory after the first change is a
+// failure of the device.
+inline Error after_a_change(const Error& error) {
+    return error.status() == WINNOW_ERROR_OUT_OF_MEMORY ? Error(WINNOW_ERROR_DEVICE, error.what()) : error;
+}
+
 // Memory a tensor can lie in. Its size is fixed; reading and writing wait for work enqueued before.
 class Buffer {
 public:

@@ -4,17 +4,28 @@
 #include "opencl/state.hpp"
 
 namespace winnow::opencl {
+namespace {
+
+// Of a call that waits for what ran before, and may tell that it failed.
+void check_copy(RuntimeState& state, cl_int code, const char* call) {
+    if (code != CL_SUCCESS) state.retire_scratch();
+    check(code, call);
+}
+
+} // namespace
 
 void copy_to_device(RuntimeState& state, const Memory& memory, uint64_t offset, const void* data, uint64_t size) {
-    check(clEnqueueWriteBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
-                               nullptr),
-          "clEnqueueWriteBuffer");
+    check_copy(state,
+               clEnqueueWriteBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
+                                    nullptr),
+               "clEnqueueWriteBuffer");
 }
 
 void copy_from_device(RuntimeState& state, const Memory& memory, uint64_t offset, void* data, uint64_t size) {
-    check(clEnqueueReadBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
-                              nullptr),
-          "clEnqueueReadBuffer");
+    check_copy(state,
+               clEnqueueReadBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
+                                   nullptr),
+               "clEnqueueReadBuffer");
 }
 
 void enqueue_zeros(RuntimeState& state, const Memory& memory, uint64_t size) {
@@ -59,8 +70,8 @@ std::unique_ptr<ClBuffer> ClBuffer::import_cl_mem(RuntimeState& state, cl_mem me
     cl_context context = nullptr;
     cl_mem_object_type type = 0;
     size_t whole = 0;
-    const cl_int code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &context, nullptr);
-    if (code != CL_SUCCESS) invalid(std::string("is no valid memory object: the driver says ") + cl_error_name(code));
+    check_host_object(clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &context, nullptr),
+                      "clGetMemObjectInfo", "cl_mem is no valid memory object");
     check(clGetMemObjectInfo(memory, CL_MEM_TYPE, sizeof type, &type, nullptr), "clGetMemObjectInfo");
     check(clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof whole, &whole, nullptr), "clGetMemObjectInfo");
     if (context != state.lanes.front().context()) invalid("belongs to another cl_context than this context's");
@@ -82,6 +93,7 @@ ClBuffer::~ClBuffer() {
         state_.finish();
     } catch (const Error& error) {
         state_.log(WINNOW_LOG_ERROR, std::string("while waiting to release a buffer: ") + error.what());
+        state_.retired.push_back({std::move(pages_), std::move(memory_), size_});
     }
 }
 

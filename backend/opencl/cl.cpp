@@ -56,6 +56,18 @@ const char* cl_error_name(cl_int code) {
 #undef NAME
 }
 
+void check_host_object(cl_int code, const char* call, const std::string& text) {
+    if (code == CL_SUCCESS) return;
+    if (code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY || code == CL_DEVICE_NOT_AVAILABLE)
+        throw_cl_error(code, call);
+    throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text + ": the driver says " + cl_error_name(code));
+}
+
+bool is_failed_query(cl_int code) {
+    return code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY || code == CL_DEVICE_NOT_AVAILABLE ||
+           code == CL_INVALID_DEVICE || code == CL_INVALID_PLATFORM;
+}
+
 void throw_cl_error(cl_int code, const char* call, const std::string& detail) {
     const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_HOST_MEMORY ||
                         code == CL_INVALID_BUFFER_SIZE || code == CL_OUT_OF_RESOURCES;

@@ -15,6 +15,12 @@ const char* cl_error_name(cl_int code);
 
 [[noreturn]] void throw_cl_error(cl_int code, const char* call, const std::string& detail = {});
 
+// Whether a query failed, and not because the device or its version does not know it.
+bool is_failed_query(cl_int code);
+
+// For a query of an object of the host's: `text` says what it is not where the driver does not know it.
+void check_host_object(cl_int code, const char* call, const std::string& text);
+
 inline void check(cl_int code, const char* call) {
     if (code != CL_SUCCESS) throw_cl_error(code, call);
 }

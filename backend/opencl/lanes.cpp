@@ -12,7 +12,7 @@ Lane make_lane(cl_platform_id platform, cl_device_id device) {
                                                 0};
     cl_int code = CL_SUCCESS;
     Lane lane;
-    lane.device = cl::Device(device, true);
+    lane.device = device;
     lane.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
     check(code, "clCreateContext");
     lane.queue = make_queue(lane);
@@ -21,24 +21,25 @@ Lane make_lane(cl_platform_id platform, cl_device_id device) {
 
 // Whether the device does its work in the thread that asks for it: a native kernel tells which thread it ran in.
 bool computes_in_calling_thread(const Lane& lane) {
-    const auto can = device_value<cl_device_exec_capabilities>(lane.device(), CL_DEVICE_EXECUTION_CAPABILITIES);
+    const auto can = device_value<cl_device_exec_capabilities>(lane.device, CL_DEVICE_EXECUTION_CAPABILITIES);
     if ((can & CL_EXEC_NATIVE_KERNEL) == 0) return false;
     std::thread::id ran_in;
     std::thread::id* argument = &ran_in;
     const auto note_thread = [](void* data) { **static_cast<std::thread::id**>(data) = std::this_thread::get_id(); };
     void (*function)(void*) = note_thread;
-    return clEnqueueNativeKernel(lane.queue(), function, &argument, sizeof argument, 0, nullptr, nullptr, 0, nullptr,
-                                 nullptr) == CL_SUCCESS &&
-           clFinish(lane.queue()) == CL_SUCCESS && ran_in == std::this_thread::get_id();
+    Work work(lane.queue());
+    check(clEnqueueNativeKernel(lane.queue(), function, &argument, sizeof argument, 0, nullptr, nullptr, 0, nullptr,
+                                nullptr),
+          "clEnqueueNativeKernel");
+    work.finish();
+    return ran_in == std::this_thread::get_id();
 }
 
 template <typename T, typename Handle, typename Function>
-T host_value(Function function, Handle handle, cl_uint what, const char* field, const char* kind) {
+T host_value(Function function, const char* call, Handle handle, cl_uint what, const char* field) {
     T value{};
-    const cl_int code = function(handle, what, sizeof value, &value, nullptr);
-    if (code != CL_SUCCESS)
-        throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
-                    std::string(field) + " is no valid " + kind + ": the driver says " + cl_error_name(code));
+    check_host_object(function(handle, what, sizeof value, &value, nullptr), call,
+                      std::string(field) + " is no valid " + field);
     return value;
 }
 
@@ -52,25 +53,31 @@ Lanes take_host_objects(const DeviceRequest& request) {
     const auto queue = static_cast<cl_command_queue>(request.cl_command_queue);
 
     const auto count =
-        host_value<cl_uint>(clGetContextInfo, context, CL_CONTEXT_NUM_DEVICES, "cl_context", "cl_context");
+        host_value<cl_uint>(clGetContextInfo, "clGetContextInfo", context, CL_CONTEXT_NUM_DEVICES, "cl_context");
     std::vector<cl_device_id> devices(count);
     check(clGetContextInfo(context, CL_CONTEXT_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr),
           "clGetContextInfo");
     if (std::find(devices.begin(), devices.end(), device) == devices.end())
         invalid("cl_device_id is not a device of cl_context");
-    constexpr const char* field = "cl_command_queue";
-    if (host_value<cl_context>(clGetCommandQueueInfo, queue, CL_QUEUE_CONTEXT, field, field) != context)
+    constexpr const char *call = "clGetCommandQueueInfo", *field = "cl_command_queue";
+    if (host_value<cl_context>(clGetCommandQueueInfo, call, queue, CL_QUEUE_CONTEXT, field) != context)
         invalid("cl_command_queue belongs to another context than cl_context");
-    if (host_value<cl_device_id>(clGetCommandQueueInfo, queue, CL_QUEUE_DEVICE, field, field) != device)
+    if (host_value<cl_device_id>(clGetCommandQueueInfo, call, queue, CL_QUEUE_DEVICE, field) != device)
         invalid("cl_command_queue belongs to another device than cl_device_id");
     const auto properties =
-        host_value<cl_command_queue_properties>(clGetCommandQueueInfo, queue, CL_QUEUE_PROPERTIES, field, field);
+        host_value<cl_command_queue_properties>(clGetCommandQueueInfo, call, queue, CL_QUEUE_PROPERTIES, field);
     if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
         invalid("cl_command_queue executes out of order; expected an in-order queue");
 
     Lanes lanes;
     lanes.entry = describe_device(device);
-    lanes.all.push_back({cl::Context(context, true), cl::Device(device, true), cl::CommandQueue(queue, true)});
+    // A retain that failed must not be followed by a release, which the wrappers would do.
+    Lane& lane = lanes.all.emplace_back();
+    check(clRetainContext(context), "clRetainContext");
+    lane.context = cl::Context(context, false);
+    lane.device = device;
+    check(clRetainCommandQueue(queue), "clRetainCommandQueue");
+    lane.queue = cl::CommandQueue(queue, false);
     return lanes;
 }
 
@@ -107,7 +114,7 @@ cl::CommandQueue make_queue(const Lane& lane) {
     // The call of OpenCL 1.x: deprecated, and the only one that every version has.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    cl::CommandQueue queue(clCreateCommandQueue(lane.context(), lane.device(), 0, &code));
+    cl::CommandQueue queue(clCreateCommandQueue(lane.context(), lane.device, 0, &code));
 #pragma GCC diagnostic pop
     check(code, "clCreateCommandQueue");
     return queue;

@@ -13,7 +13,7 @@ namespace winnow::opencl {
 
 struct Lane {
     cl::Context context;
-    cl::Device device;
+    cl_device_id device = nullptr; // the context keeps it
     cl::CommandQueue queue;
 };
 
@@ -31,6 +31,25 @@ struct Lanes {
 
 // An in-order queue beside the lane's own.
 cl::CommandQueue make_queue(const Lane& lane);
+
+// The work of a queue that is to be over when this goes, whatever fails meanwhile: what it uses may go after it.
+class Work {
+public:
+    explicit Work(cl_command_queue queue) : queue_(queue) {}
+    ~Work() {
+        if (!is_over_) clFinish(queue_);
+    }
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+    void finish() {
+        check(clFinish(queue_), "clFinish");
+        is_over_ = true;
+    }
+
+private:
+    cl_command_queue queue_;
+    bool is_over_ = false;
+};
 
 // Chooses the device by the request, or takes the host's own objects. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
 Lanes open_lanes(const DeviceRequest& request);

@@ -79,8 +79,9 @@ void rehearse(const Lanes& lanes, size_t lane, const Arguments& arguments, const
     if (instance.rehearsed_group_size == grid.group_size) return;
     const Rehearsal rehearsal(arguments.kernel.label);
     const cl::CommandQueue queue = make_queue(lanes.all[lane]);
+    Work work(queue());
     enqueue(lanes, lane, queue(), arguments, grid, rehearsal_base, most_groups(lanes, grid));
-    check(clFinish(queue()), "clFinish");
+    work.finish();
     instance.rehearsed_group_size = grid.group_size;
 }
 
@@ -114,7 +115,7 @@ struct Division {
     static void task(void* data, uint32_t lane) { static_cast<Division*>(data)->work_on(lane); }
 };
 
-void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& grid) {
+void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
     state.finish(); // the other lanes know nothing of what was enqueued on the first
     const size_t lanes = state.lanes.all.size();
     const size_t groups = grid.groups[0];
@@ -125,28 +126,31 @@ void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& gr
     for (size_t lane = 0; state.lanes.needs_rehearsal && lane < used; ++lane)
         rehearse(state.lanes, lane, arguments, grid);
     Division division{state.lanes, arguments, grid, groups_per_part};
+    has_begun = true;
     state.parallel_for(state.parallel_user_data, static_cast<uint32_t>(used), &Division::task, &division);
     if (division.has_failed.test()) std::rethrow_exception(division.failure);
 }
 
-void run_on_first_lane(RuntimeState& state, const Arguments& arguments, const Grid& grid) {
+void run_on_first_lane(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
     if (state.lanes.needs_rehearsal) rehearse(state.lanes, 0, arguments, grid);
     const size_t groups = grid.groups[0];
     const size_t most = most_groups(state.lanes, grid);
     const cl_command_queue queue = state.lanes.front().queue();
-    for (size_t first = 0; first < groups; first += most)
+    for (size_t first = 0; first < groups; first += most) {
         enqueue(state.lanes, 0, queue, arguments, grid, static_cast<cl_uint>(first), std::min(most, groups - first));
-    state.is_pending = true;
+        has_begun = true;
+        state.is_pending = true;
+    }
 }
 
 } // namespace
 
-void run(RuntimeState& state, const Arguments& arguments, const Grid& grid) {
+void run(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
     const bool is_worth_dividing = grid.work >= divided_work && grid.groups[0] > 1;
     if (state.lanes.is_divided() && is_worth_dividing && !Rehearsal::is_crowded())
-        run_divided(state, arguments, grid);
+        run_divided(state, arguments, grid, has_begun);
     else
-        run_on_first_lane(state, arguments, grid);
+        run_on_first_lane(state, arguments, grid, has_begun);
 }
 
 } // namespace winnow::opencl

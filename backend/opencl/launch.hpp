@@ -14,7 +14,8 @@ struct Arguments {
     std::span<const Memory* const> memory;
 };
 
-// Enqueues, in order after all that was enqueued before. Divided among the lanes it is complete on return.
-void run(RuntimeState& state, const Arguments& arguments, const Grid& grid);
+// Enqueues, in order after all that was enqueued before. Divided among the lanes it is complete on return. has_begun
+// becomes true before anything of it can run, also where the rest fails.
+void run(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun);
 
 } // namespace winnow::opencl

@@ -7,13 +7,13 @@
 namespace winnow::opencl {
 namespace {
 
-cl::Memory create_buffer(const Lane& lane, cl_mem_flags flags, uint64_t size, void* host) {
+cl::Memory create_buffer(const Lanes& lanes, size_t lane, cl_mem_flags flags, uint64_t size, void* host) {
     cl_int code = CL_SUCCESS;
-    cl_mem memory = clCreateBuffer(lane.context(), flags, size, host, &code);
+    cl_mem memory = clCreateBuffer(lanes.all[lane].context(), flags, size, host, &code);
     if (code != CL_SUCCESS)
         throw_cl_error(code, "clCreateBuffer",
                        std::to_string(size) + " bytes; the device's limit for one buffer is " +
-                           std::to_string(device_value<cl_ulong>(lane.device(), CL_DEVICE_MAX_MEM_ALLOC_SIZE)));
+                           std::to_string(lanes.entry.info.max_allocation_size));
     return cl::Memory(memory, false);
 }
 
@@ -30,15 +30,18 @@ Memory::Memory(Lanes& lanes, void* host, uint64_t size)
 }
 
 Memory::Memory(Lanes& lanes, uint64_t size) : lanes_(lanes), size_(size), objects_(1) {
-    objects_[0] = create_buffer(lanes.front(), CL_MEM_READ_WRITE, size, nullptr);
+    objects_[0] = create_buffer(lanes, 0, CL_MEM_READ_WRITE, size, nullptr);
 }
 
-Memory::Memory(Lanes& lanes, cl_mem memory) : lanes_(lanes), objects_(1) { objects_[0] = cl::Memory(memory, true); }
+Memory::Memory(Lanes& lanes, cl_mem memory) : lanes_(lanes), objects_(1) {
+    check(clRetainMemObject(memory), "clRetainMemObject");
+    objects_[0] = cl::Memory(memory, false);
+}
 
 Memory::~Memory() { ++lanes_.memory_epoch; }
 
 cl_mem Memory::import_on(size_t lane) const {
-    objects_[lane] = create_buffer(lanes_.all[lane], CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, size_, host_);
+    objects_[lane] = create_buffer(lanes_, lane, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, size_, host_);
     return objects_[lane]();
 }
 

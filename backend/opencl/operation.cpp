@@ -10,29 +10,51 @@ namespace {
 
 class ClEvent final : public Event {
 public:
-    ClEvent(::cl_event event, cl_command_queue queue) : event_(event), queue_(queue, true) {}
+    ClEvent(RuntimeState& state, ::cl_event event) : state_(state), event_(event) {}
     void wait() override {
         const ::cl_event event = event_();
-        check(clWaitForEvents(1, &event), "clWaitForEvents");
+        const cl_int code = clWaitForEvents(1, &event);
+        if (code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) status(); // which may say more
+        check(code, "clWaitForEvents");
     }
     bool is_complete() override {
         if (!is_flushed_) {
-            check(clFlush(queue_()), "clFlush"); // or it might never begin
+            check(clFlush(state_.lanes.front().queue()), "clFlush"); // or it might never begin
             is_flushed_ = true;
         }
-        cl_int status = CL_QUEUED;
-        check(clGetEventInfo(event_(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr),
-              "clGetEventInfo");
-        if (status < 0) throw_cl_error(status, "the operation behind the event");
-        return status == CL_COMPLETE;
+        return status() == CL_COMPLETE;
     }
     void* cl_event() override { return event_(); }
 
 private:
+    // Throws where the operation failed.
+    cl_int status() {
+        cl_int status = CL_QUEUED;
+        check(clGetEventInfo(event_(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr),
+              "clGetEventInfo");
+        if (status >= 0) return status;
+        state_.retire_scratch();
+        try {
+            throw_cl_error(status, "the operation behind the event");
+        } catch (const Error& error) {
+            throw after_a_change(error);
+        }
+    }
+
+    RuntimeState& state_;
     cl::Event event_;
-    cl::CommandQueue queue_;
     bool is_flushed_ = false;
 };
+
+// Runs what follows the first change of an operation.
+template <class Body>
+void after_the_beginning(Body&& body) {
+    try {
+        body();
+    } catch (const Error& error) {
+        throw after_a_change(error);
+    }
+}
 
 } // namespace
 
@@ -63,8 +85,8 @@ Operation::Operation(Runtime& runtime) : Operation(runtime.state()) {}
 Operation::Operation(RuntimeState& state) : state_(state) { state_.imports.sweep(); }
 
 Operation::~Operation() {
-    // After a failure between a launch and complete(): nothing may use the staged memory any more.
-    if (!staged_.empty()) clFinish(state_.lanes.front().queue());
+    // After a failure between a launch and complete(): nothing may use the operation's memory any more.
+    if (is_running_ || !staged_.empty()) clFinish(state_.lanes.front().queue());
 }
 
 Bound Operation::bind(const Tensor& tensor, Access access) {
@@ -101,30 +123,37 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size, s
         throw Error(WINNOW_ERROR_INTERNAL, kernel.label + " takes " + std::to_string(kernel.argument_count) +
                                                " arguments, its launcher gives " + std::to_string(memory.size() + 2));
     try {
-        run(state_, {kernel, params, params_size, memory}, grid);
+        run(state_, {kernel, params, params_size, memory}, grid, is_running_);
     } catch (...) {
+        if (!is_running_) throw;
         state_.is_pending = true; // a part of it may be running
         state_.retire_scratch();
-        throw;
+        after_the_beginning([] { throw; });
     }
     ++state_.launches;
     if (!std::exchange(kernel.is_launched, true)) state_.log(WINNOW_LOG_DEBUG, "first launch of " + kernel.label);
 }
 
 std::unique_ptr<Event> Operation::complete(bool want_event) {
-    for (const Staged& staged : staged_)
-        if (staged.is_copy && staged.is_written) staged.copy_out(state_);
-    if (!staged_.empty()) {
+    std::unique_ptr<Event> made;
+    after_the_beginning([&] {
+        for (const Staged& staged : staged_)
+            if (staged.is_copy && staged.is_written) staged.copy_out(state_);
+        if (!staged_.empty()) {
+            state_.is_pending = true;
+            state_.finish();
+            staged_.clear();
+        }
+        if (!want_event) return;
+        is_running_ = true; // what the event would tell of, also where that was launched before this operation
+        cl_event event = nullptr;
+        check(clEnqueueMarkerWithWaitList(state_.lanes.front().queue(), 0, nullptr, &event),
+              "clEnqueueMarkerWithWaitList");
         state_.is_pending = true;
-        state_.finish();
-        staged_.clear();
-    }
-    if (!want_event) return nullptr;
-    const cl_command_queue queue = state_.lanes.front().queue();
-    cl_event event = nullptr;
-    check(clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event), "clEnqueueMarkerWithWaitList");
-    state_.is_pending = true;
-    return std::make_unique<ClEvent>(event, queue);
+        made = std::make_unique<ClEvent>(state_, event);
+    });
+    is_running_ = false;
+    return made;
 }
 
 } // namespace winnow::opencl

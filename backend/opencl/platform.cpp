@@ -32,6 +32,19 @@ std::string lowered(std::string text) {
     return text;
 }
 
+template <typename Query, typename Object, typename Name>
+std::string queried_text(Query query, const char* call, Object object, Name what) {
+    size_t size = 0;
+    std::string text;
+    cl_int code = query(object, what, 0, nullptr, &size);
+    if (code == CL_SUCCESS) {
+        text.resize(size);
+        code = query(object, what, size, text.data(), nullptr);
+    }
+    if (is_failed_query(code)) throw_cl_error(code, call);
+    return code == CL_SUCCESS ? trimmed(text) : std::string();
+}
+
 bool has_word(const std::string& list, const std::string& word) {
     return (" " + list + " ").find(" " + word + " ") != std::string::npos;
 }
@@ -77,8 +90,9 @@ bool is_single_core_cpu(const DeviceEntry& entry) {
 std::vector<cl_device_id> devices_of(cl_platform_id platform) {
     cl_uint count = 0;
     const cl_int code = clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count);
-    if (code == CL_DEVICE_NOT_FOUND || count == 0) return {};
+    if (code == CL_DEVICE_NOT_FOUND) return {};
     check(code, "clGetDeviceIDs");
+    if (count == 0) return {};
     std::vector<cl_device_id> devices(count);
     check(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), "clGetDeviceIDs");
     return devices;
@@ -120,19 +134,11 @@ std::string listed(const std::vector<DeviceEntry>& devices) {
 } // namespace
 
 std::string device_text(cl_device_id device, cl_device_info what) {
-    size_t size = 0;
-    if (clGetDeviceInfo(device, what, 0, nullptr, &size) != CL_SUCCESS || size == 0) return {};
-    std::string text(size, '\0');
-    if (clGetDeviceInfo(device, what, size, text.data(), nullptr) != CL_SUCCESS) return {};
-    return trimmed(text);
+    return queried_text(clGetDeviceInfo, "clGetDeviceInfo", device, what);
 }
 
 std::string platform_text(cl_platform_id platform, cl_platform_info what) {
-    size_t size = 0;
-    if (clGetPlatformInfo(platform, what, 0, nullptr, &size) != CL_SUCCESS || size == 0) return {};
-    std::string text(size, '\0');
-    if (clGetPlatformInfo(platform, what, size, text.data(), nullptr) != CL_SUCCESS) return {};
-    return trimmed(text);
+    return queried_text(clGetPlatformInfo, "clGetPlatformInfo", platform, what);
 }
 
 int device_version(cl_device_id device) {
@@ -170,8 +176,9 @@ DeviceEntry describe_device(cl_device_id device) {
 std::vector<DeviceEntry> list_devices() {
     cl_uint count = 0;
     const cl_int code = clGetPlatformIDs(0, nullptr, &count);
-    if (code == platform_not_found || count == 0) return {};
+    if (code == platform_not_found) return {};
     check(code, "clGetPlatformIDs");
+    if (count == 0) return {};
     std::vector<cl_platform_id> platforms(count);
     check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
     std::vector<DeviceEntry> entries;

@@ -32,11 +32,14 @@ DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::st
 // The entry of one cl_device_id, for a host that brings its own.
 DeviceEntry describe_device(cl_device_id device);
 
-// A query of a fixed-size value, or of a string.
+// A query of a fixed-size value, or of a string; `absent`, or "", where the device does not know it. Throws where the
+// query itself fails: what a device can do must not depend on that.
 template <typename T>
 T device_value(cl_device_id device, cl_device_info what, T absent = T{}) {
     T value = absent;
-    return clGetDeviceInfo(device, what, sizeof value, &value, nullptr) == CL_SUCCESS ? value : absent;
+    const cl_int code = clGetDeviceInfo(device, what, sizeof value, &value, nullptr);
+    if (is_failed_query(code)) throw_cl_error(code, "clGetDeviceInfo");
+    return code == CL_SUCCESS ? value : absent;
 }
 std::string device_text(cl_device_id device, cl_device_info what);
 std::string platform_text(cl_platform_id platform, cl_platform_info what);

@@ -12,7 +12,7 @@ kernel void winnow_probe(global uint* memory) { memory[1] = memory[0] + 1u; }
 // afterwards counts.
 bool reaches_host_memory(Lanes& lanes, Programs& programs) {
     const Lane& lane = lanes.front();
-    if (device_value<cl_bool>(lane.device(), CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
+    if (device_value<cl_bool>(lane.device, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
     Kernel& kernel = programs.kernel_of_source("probe", probe_source, "winnow_probe", {});
     // A queue of its own: a host's queue may be waiting for something that comes after this call.
     const cl::CommandQueue queue = make_queue(lane);
@@ -20,6 +20,7 @@ bool reaches_host_memory(Lanes& lanes, Programs& programs) {
     const HostPages pages(1);
     const PageRange range(pages.data(), 1);
     const Memory memory(lanes, range.data(), range.size());
+    Work work(queue());
     auto words = reinterpret_cast<volatile cl_uint*>(pages.data());
     cl_mem argument = memory.on(0);
     check(clSetKernelArg(kernel.instances[0].kernel(), 0, sizeof argument, &argument), "clSetKernelArg");
@@ -29,7 +30,7 @@ bool reaches_host_memory(Lanes& lanes, Programs& programs) {
         check(
             clEnqueueNDRangeKernel(queue(), kernel.instances[0].kernel(), 1, nullptr, &one, &one, 0, nullptr, nullptr),
             "clEnqueueNDRangeKernel");
-        check(clFinish(queue()), "clFinish");
+        work.finish();
         if (words[1] != value + 1) return false;
     }
     return true;
@@ -39,7 +40,7 @@ bool reaches_host_memory(Lanes& lanes, Programs& programs) {
 
 Capabilities probe_capabilities(Lanes& lanes, Programs& programs, bool copies) {
     const winnow_device_info& info = lanes.entry.info;
-    const cl_device_id device = lanes.front().device();
+    const cl_device_id device = lanes.front().device;
     Capabilities found;
     found.type = info.type;
     found.compute_units = lanes.entry.is_multiple() ? static_cast<uint32_t>(lanes.all.size()) : info.compute_units;

@@ -31,14 +31,19 @@ std::string build_log(const cl::Program& program, cl_device_id device) {
     return text;
 }
 
-// The binary for `device`, empty if the driver gives none.
-std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device) {
+// The binary for `device`, empty if the driver gives none; then `failure` says why, if it knows.
+std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device, std::string& failure) {
+    const auto ask = [&](cl_program_info what, size_t size, void* value) {
+        const cl_int code = clGetProgramInfo(program(), what, size, value, nullptr);
+        if (code != CL_SUCCESS) failure = std::string("clGetProgramInfo failed with ") + cl_error_name(code);
+        return code == CL_SUCCESS;
+    };
     cl_uint count = 0;
-    if (clGetProgramInfo(program(), CL_PROGRAM_NUM_DEVICES, sizeof count, &count, nullptr) != CL_SUCCESS) return {};
+    if (!ask(CL_PROGRAM_NUM_DEVICES, sizeof count, &count)) return {};
     std::vector<cl_device_id> devices(count);
     std::vector<size_t> sizes(count);
-    if (clGetProgramInfo(program(), CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data(), nullptr) ||
-        clGetProgramInfo(program(), CL_PROGRAM_BINARY_SIZES, count * sizeof(size_t), sizes.data(), nullptr))
+    if (!ask(CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data()) ||
+        !ask(CL_PROGRAM_BINARY_SIZES, count * sizeof(size_t), sizes.data()))
         return {};
     std::vector<std::vector<std::byte>> binaries(count);
     std::vector<std::byte*> pointers(count);
@@ -46,8 +51,7 @@ std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device
         binaries[i].resize(sizes[i]);
         pointers[i] = sizes[i] == 0 ? nullptr : binaries[i].data();
     }
-    if (clGetProgramInfo(program(), CL_PROGRAM_BINARIES, count * sizeof(std::byte*), pointers.data(), nullptr))
-        return {};
+    if (!ask(CL_PROGRAM_BINARIES, count * sizeof(std::byte*), pointers.data())) return {};
     for (cl_uint i = 0; i < count; ++i)
         if (devices[i] == device) return std::move(binaries[i]);
     return {};
@@ -77,7 +81,7 @@ size_t Programs::Hash::operator()(const Name& name) const {
 
 Programs::Programs(Lanes& lanes, const Log& log)
     : lanes_(lanes), log_(log), cache_(ProgramCache::default_directory()),
-      common_options_(common_options(lanes.front().device())) {}
+      common_options_(common_options(lanes.front().device)) {}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
@@ -122,7 +126,7 @@ const Programs::Program& Programs::program(const Name& name, std::string_view so
 
 Programs::Program Programs::make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                                          const std::string& options) {
-    const cl_device_id device = lanes_.front().device();
+    const cl_device_id device = lanes_.front().device;
     const cl_platform_id platform = lanes_.entry.platform;
     const ProgramKey key{std::string(source_hash), options,
                          device_text(device, CL_DEVICE_NAME) + " / " + device_text(device, CL_DEVICE_VERSION),
@@ -136,13 +140,15 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     std::unique_lock<std::mutex> lock(build_mutex());
     std::optional<std::vector<std::byte>> binary = cache_.load(key);
     if (binary) {
-        cl::Program loaded = load(lanes_.front(), *binary, options);
+        std::string refusal;
+        cl::Program loaded = load(lanes_.front(), *binary, options, refusal);
         if (loaded() != nullptr)
             program.push_back(std::move(loaded));
         else
-            messages.emplace_back(WINNOW_LOG_WARNING,
-                                  "the driver refuses the cached program of " + std::string(file) +
-                                      "; it is compiled again: " + (cache_.directory() / key.file_name()).string());
+            messages.emplace_back(WINNOW_LOG_WARNING, "the driver refuses the cached program of " + std::string(file) +
+                                                          "; it is compiled again: " +
+                                                          (cache_.directory() / key.file_name()).string() + ": " +
+                                                          refusal);
     }
     const bool is_loaded = !program.empty();
     if (!is_loaded) {
@@ -151,8 +157,8 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         std::string failure = cache_.prepare();
         binary.emplace();
         if (failure.empty()) {
-            *binary = binary_of(program.front(), device);
-            failure = cache_.store(key, *binary);
+            *binary = binary_of(program.front(), device, failure);
+            if (failure.empty()) failure = cache_.store(key, *binary);
         }
         if (!failure.empty() && !store_failure_is_known_) {
             store_failure_is_known_ = true; // it would be the same for every program
@@ -162,7 +168,8 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     ++(is_loaded ? loaded_ : built_);
     while (program.size() < lanes_.all.size()) {
         const Lane& lane = lanes_.all[program.size()];
-        cl::Program copy = load(lane, *binary, options);
+        std::string refusal; // compiling it again says more
+        cl::Program copy = load(lane, *binary, options, refusal);
         program.push_back(copy() != nullptr ? std::move(copy) : build(lane, file, source, options));
     }
     const auto spent = std::chrono::steady_clock::now() - start;
@@ -182,7 +189,7 @@ cl::Program Programs::build(const Lane& lane, std::string_view file, std::string
     const size_t size = source.size();
     cl::Program program(clCreateProgramWithSource(lane.context(), 1, &text, &size, &code));
     check(code, "clCreateProgramWithSource");
-    const cl_device_id device = lane.device();
+    const cl_device_id device = lane.device;
     code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
     if (code != CL_SUCCESS)
         throw_cl_error(code, "clBuildProgram",
@@ -190,16 +197,21 @@ cl::Program Programs::build(const Lane& lane, std::string_view file, std::string
     return program;
 }
 
-cl::Program Programs::load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options) {
+cl::Program Programs::load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options,
+                           std::string& refusal) {
     if (binary.empty()) return {};
+    const auto refuse = [&refusal](const char* call, cl_int refused) {
+        refusal = std::string(call) + " failed with " + cl_error_name(refused) + " (" + std::to_string(refused) + ")";
+        return cl::Program();
+    };
     cl_int code = CL_SUCCESS;
-    const cl_device_id device = lane.device();
+    const cl_device_id device = lane.device;
     const size_t size = binary.size();
     auto bytes = reinterpret_cast<const unsigned char*>(binary.data());
     cl::Program program(clCreateProgramWithBinary(lane.context(), 1, &device, &size, &bytes, nullptr, &code));
-    if (code != CL_SUCCESS) return {};
+    if (code != CL_SUCCESS) return refuse("clCreateProgramWithBinary", code);
     code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
-    return code == CL_SUCCESS ? program : cl::Program();
+    return code == CL_SUCCESS ? std::move(program) : refuse("clBuildProgram", code);
 }
 
 } // namespace winnow::opencl

@@ -69,7 +69,9 @@ private:
     Program make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                          const std::string& options);
     cl::Program build(const Lane& lane, std::string_view file, std::string_view source, const std::string& options);
-    cl::Program load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options);
+    // Empty where the driver does not take the binary; then `refusal` says what it answered.
+    cl::Program load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options,
+                     std::string& refusal);
 
     Lanes& lanes_;
     const Log& log_;

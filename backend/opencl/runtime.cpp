@@ -29,12 +29,12 @@ void RuntimeState::finish() {
     if (code != CL_SUCCESS) retire_scratch();
     check(code, "clFinish");
     is_pending = false;
-    retired_scratch.clear();
+    retired.clear();
 }
 
 void RuntimeState::retire_scratch() {
     for (Scratch& one : scratch)
-        if (one.memory != nullptr) retired_scratch.push_back(std::exchange(one, Scratch{}));
+        if (one.memory != nullptr) retired.push_back(std::exchange(one, Scratch{}));
 }
 
 Runtime::Runtime(const DeviceRequest& request, bool copies)
@@ -90,7 +90,7 @@ const Memory* Runtime::scratch(uint64_t bytes, int slot) {
         enqueue_zeros(*state_, *larger.memory, larger.size);
     }
     // What runs may be using the old one. Waiting for it could be forever: the host's queue may depend on this call.
-    if (scratch.memory != nullptr) state_->retired_scratch.push_back(std::move(scratch));
+    if (scratch.memory != nullptr) state_->retired.push_back(std::move(scratch));
     scratch = std::move(larger);
     return scratch.memory.get();
 }
@@ -110,10 +110,8 @@ void Runtime::wait_cl_event(void* event) {
     const auto handle = static_cast<cl_event>(event);
     const Lane& lane = state_->lanes.front();
     cl_context context = nullptr;
-    const cl_int code = clGetEventInfo(handle, CL_EVENT_CONTEXT, sizeof context, &context, nullptr);
-    if (code != CL_SUCCESS)
-        throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
-                    std::string("cl_event is no valid event: the driver says ") + cl_error_name(code));
+    check_host_object(clGetEventInfo(handle, CL_EVENT_CONTEXT, sizeof context, &context, nullptr), "clGetEventInfo",
+                      "cl_event is no valid event");
     if (context != lane.context())
         throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "cl_event belongs to another cl_context than this context's");
     check(clEnqueueBarrierWithWaitList(lane.queue(), 1, &handle, nullptr), "clEnqueueBarrierWithWaitList");

@@ -99,6 +99,7 @@ public:
 private:
     struct Staged; // host memory brought to the device for this operation
     RuntimeState& state_;
+    bool is_running_ = false;    // something was enqueued, and complete() has not come to its end
     std::vector<Staged> staged_; // stays empty, and without allocation, where imports of host memory are kept
 };
 

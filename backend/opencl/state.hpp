@@ -34,7 +34,7 @@ struct RuntimeState {
         uint64_t size = 0;
     };
     std::array<Scratch, 4> scratch;
-    std::vector<Scratch> retired_scratch; // what runs may still use it; gone with the next wait
+    std::vector<Scratch> retired; // memory that what runs may still use; gone with the next wait
 
     // After a launch that failed halfway: counters in scratch memory may be left above zero.
     void retire_scratch();

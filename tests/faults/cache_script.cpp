@@ -1,0 +1,244 @@
+// The cache's life of script.hpp.
+#include "script.hpp"
+
+#include <filesystem>
+#include <sstream>
+
+namespace winnow::faults {
+namespace {
+
+constexpr int64_t layers = 2, kv_heads = 2, q_heads = 4, size = 64, context_tokens = 256, sequences = 2, prompt = 34;
+constexpr const char* first_config = "h2o:budget=40,ring=16,cadence=8,k=q8_0,v=turbo4";
+
+} // namespace
+
+CacheScript::CacheScript(const std::string& backend)
+    : Script(backend), numbers_(WINNOW_TYPE_I32, 1, 1, 40), k_rows_(WINNOW_TYPE_F32, kv_heads, 40, size),
+      v_rows_(WINNOW_TYPE_F32, kv_heads, 40, size) {
+    numbers_.count_from(15);
+    add_create();
+    add({.name = "cache_create", .run = [this] { return create(); }, .result = [this] { return config(); }});
+    add(changing("cache_reserve", [this] { return api().cache_reserve(cache_, 0, 36); }));
+    add_steps();
+    add_looks();
+    add_edits();
+    add_rows();
+    add_files();
+    add(changing("cache_remove of everything", [this] { return api().cache_remove(cache_, 0, 0, -1); }));
+    add_step({.layer = 0, .tokens = 9, .seed = 71});
+    add(changing("cache_reset", [this] { return api().cache_reset(cache_); }));
+    add_step({.layer = 1, .tokens = 9, .seed = 72});
+    add({.name = "cache_destroy", .run = [this] {
+             if (cache_ == nullptr) return not_run;
+             const int32_t status = api().cache_destroy(cache_);
+             if (status == WINNOW_OK) cache_ = nullptr;
+             return status;
+         }});
+    add_destroy();
+}
+
+int32_t CacheScript::create() {
+    if (context() == nullptr) return not_run;
+    winnow_cache_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.config = first_config;
+    desc.layers = layers;
+    desc.q_num_heads = q_heads;
+    desc.kv_num_heads = kv_heads;
+    desc.head_size = size;
+    desc.context = context_tokens;
+    desc.max_sequences = sequences;
+    return api().cache_create(context(), &desc, &cache_);
+}
+
+// What can be seen of the cache: of every head who is held and what he counts, and its bytes.
+std::string CacheScript::portrait() const {
+    std::ostringstream text;
+    std::vector<int32_t> positions(context_tokens);
+    std::vector<float> importance(context_tokens);
+    for (int64_t sequence = 0; sequence < sequences; ++sequence)
+        for (int64_t layer = 0; layer < layers; ++layer)
+            for (int64_t head = 0; head < kv_heads; ++head) {
+                uint64_t count = 0;
+                text << api().cache_positions(cache_, sequence, layer, head, positions.data(), context_tokens, &count);
+                text << " " << count << " " << digest(positions.data(), count * 4);
+                text << api().cache_importance(cache_, sequence, layer, head, importance.data(), context_tokens, &count);
+                text << " " << digest(importance.data(), count * 4) << "\n";
+            }
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    api().cache_stats(cache_, &stats);
+    // Memory that was taken may stay; scratch and the peak tell of it.
+    text << stats.tokens << " " << stats.live_slots << " " << stats.evictions << " " << stats.missing << " "
+         << stats.flushes << " " << stats.steps << " " << config();
+    return text.str();
+}
+
+std::string CacheScript::config() const {
+    std::string text(200, '\0');
+    size_t length = text.size();
+    if (api().cache_get_config(cache_, text.data(), &length) != WINNOW_OK) return {};
+    text.resize(length - 1);
+    return text;
+}
+
+void CacheScript::save() {
+    saved_config_ = config();
+    api().cache_save(cache_, folder_.file("before").c_str());
+}
+
+// As the header says: the sequences are removed. Then they are as they were saved.
+void CacheScript::recover() {
+    for (int64_t sequence = 0; sequence < sequences; ++sequence) api().cache_remove(cache_, sequence, 0, -1);
+    api().cache_set_config(cache_, saved_config_.c_str());
+    api().cache_load(cache_, folder_.file("before").c_str());
+}
+
+Action CacheScript::changing(std::string name, std::function<int32_t()> run) {
+    return {.name = std::move(name),
+            .run = [this, run = std::move(run)] { return cache_ == nullptr ? not_run : run(); },
+            .effect = Effect::changes,
+            .result = [this] { return portrait(); },
+            .observe = [this] { return portrait(); },
+            .prepare = [this] { save(); },
+            .recover = [this] { recover(); }};
+}
+
+int32_t CacheScript::step(const StepArgs& args) {
+    HostTensor k(WINNOW_TYPE_F32, kv_heads, args.tokens, size), v(WINNOW_TYPE_F32, kv_heads, args.tokens, size);
+    HostTensor q(WINNOW_TYPE_F32, q_heads, args.tokens, size), out(WINNOW_TYPE_F32, q_heads, args.tokens, size);
+    HostTensor scores(WINNOW_TYPE_F32, q_heads, args.tokens, context_tokens);
+    k.fill(3 * args.seed);
+    v.fill(3 * args.seed + 1);
+    q.fill(3 * args.seed + 2);
+    out.spoil();
+    winnow_cache_step_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.layer = args.layer;
+    desc.k = k.get();
+    desc.v = v.get();
+    desc.q = q.get();
+    desc.out = out.get();
+    if (args.scores) desc.scores_out = scores.get();
+    winnow_event* event = nullptr;
+    int32_t status = api().cache_step(cache_, &desc, &event);
+    if (status != WINNOW_OK) return status; // nothing of it runs any more
+    status = wait(event);
+    out_ = out.floats();
+    scores_ = args.scores ? scores.floats() : std::vector<float>{};
+    return status;
+}
+
+void CacheScript::add_step(const StepArgs& args) {
+    Action action = changing("cache_step of " + std::to_string(args.tokens) + " tokens, layer " +
+                                 std::to_string(args.layer) + (args.scores ? ", with scores" : ""),
+                             [this, args] { return step(args); });
+    action.result = [this] { return portrait() + " " + digest(out_) + " " + digest(scores_); };
+    add(std::move(action));
+}
+
+void CacheScript::add_steps() {
+    uint64_t seed = 100;
+    for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = prompt, .seed = ++seed});
+    for (int token = 0; token < 8; ++token)
+        for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = ++seed});
+    for (int64_t layer = 0; layer < layers; ++layer)
+        add_step({.layer = layer, .tokens = 3, .seed = ++seed, .scores = true});
+}
+
+void CacheScript::add_looks() {
+    add({.name = "cache_positions",
+         .run =
+             [this] {
+                 uint64_t count = 0;
+                 std::vector<int32_t> positions(context_tokens);
+                 return cache_ == nullptr
+                            ? not_run
+                            : api().cache_positions(cache_, 0, 0, 0, positions.data(), context_tokens, &count);
+             },
+         .observe = [this] { return portrait(); }});
+    add({.name = "cache_importance",
+         .run =
+             [this] {
+                 uint64_t count = 0;
+                 std::vector<float> values(context_tokens);
+                 return cache_ == nullptr
+                            ? not_run
+                            : api().cache_importance(cache_, 0, 0, 0, values.data(), context_tokens, &count);
+             },
+         .observe = [this] { return portrait(); }});
+    add({.name = "cache_stats",
+         .run =
+             [this] {
+                 winnow_cache_stats stats{};
+                 stats.struct_size = sizeof stats;
+                 return cache_ == nullptr ? not_run : api().cache_stats(cache_, &stats);
+             },
+         .observe = [this] { return portrait(); }});
+}
+
+void CacheScript::add_edits() {
+    static constexpr int64_t anchors[] = {20, 21};
+    add(changing("cache_anchor", [this] { return api().cache_anchor(cache_, 0, anchors, 2); }));
+    add(changing("cache_truncate", [this] { return api().cache_truncate(cache_, 0, 42); }));
+    add(changing("cache_shift", [this] { return api().cache_shift(cache_, 0, 30, -1, 7); }));
+    for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 40});
+    add(changing("cache_copy", [this] { return api().cache_copy(cache_, 0, 1); }));
+    add(changing("cache_remove of a range", [this] { return api().cache_remove(cache_, 1, 10, 25); }));
+    add(changing("cache_set_config", [this] {
+        return api().cache_set_config(cache_, "h2o:budget=32,ring=16,cadence=4,k=q8_0,v=turbo4");
+    }));
+    for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 12, .seed = 41});
+    add(changing("cache_set_config to a larger budget", [this] { return api().cache_set_config(cache_, first_config); }));
+}
+
+void CacheScript::add_rows() {
+    const auto rows = [this](int64_t sequence) {
+        winnow_cache_rows_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.sequence = sequence;
+        desc.k = k_rows_.get();
+        desc.v = v_rows_.get();
+        return desc;
+    };
+    add({.name = "cache_read",
+         .run =
+             [this, rows] {
+                 winnow_cache_rows_desc desc = rows(0);
+                 desc.tokens = numbers_.get();
+                 return cache_ == nullptr ? not_run : api().cache_read(cache_, &desc);
+             },
+         .result = [this] { return k_rows_.digest() + " " + v_rows_.digest(); },
+         .observe = [this] { return portrait(); }});
+    add(changing("cache_write", [this, rows] {
+        winnow_cache_rows_desc desc = rows(0);
+        desc.tokens = numbers_.get();
+        return api().cache_write(cache_, &desc);
+    }));
+    add(changing("cache_remove of everything", [this] { return api().cache_remove(cache_, 1, 0, -1); }));
+    add(changing("cache_restore", [this, rows] {
+        const winnow_cache_rows_desc desc = rows(1);
+        return api().cache_restore(cache_, &desc);
+    }));
+}
+
+void CacheScript::add_files() {
+    add({.name = "cache_save",
+         .run = [this] { return cache_ == nullptr ? not_run : api().cache_save(cache_, folder_.file("saved").c_str()); },
+         .result =
+             [this] {
+                 std::string text;
+                 for (const std::string& name : folder_.names())
+                     if (name != "before") text += name + " "; // that is recover()'s
+                 return text;
+             },
+         .observe = [this] { return portrait(); }});
+    for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 50});
+    add(changing("cache_load", [this] {
+        const std::string path = folder_.file("saved");
+        return std::filesystem::exists(path) ? api().cache_load(cache_, path.c_str()) : not_run;
+    }));
+    for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 51});
+}
+
+} // namespace winnow::faults

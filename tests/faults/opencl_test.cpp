@@ -1,0 +1,105 @@
+// Every OpenCL call that Winnow makes fails once: each function answers with the right status and a message that names
+// the call, nothing leaks, hangs or crashes, and what is tried again gives what it would have given.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+
+#include "sweep.hpp"
+
+namespace winnow::faults {
+namespace {
+
+bool is_full() { return std::getenv("WINNOW_FULL_SWEEPS") != nullptr; }
+
+std::unique_ptr<Script> make_script(const std::string& name) {
+    if (name == "attention") return std::make_unique<AttentionScript>(WINNOW_OPENCL_BACKEND);
+    return std::make_unique<CacheScript>(WINNOW_OPENCL_BACKEND);
+}
+
+void expect_right(const Transcript& disturbed, const Transcript& undisturbed, const std::string& what) {
+    for (const std::string& fault : disturbed.faults) ADD_FAILURE() << what << ": " << fault;
+    ASSERT_EQ(disturbed.results.size(), undisturbed.results.size()) << what;
+    for (size_t at = 0; at < disturbed.results.size(); ++at)
+        ASSERT_EQ(disturbed.results[at], undisturbed.results[at]) << what << ", action " << at;
+}
+
+// A script, and whether the device seems to share its memory with the host.
+struct Case {
+    std::string script;
+    bool discrete;
+    friend void PrintTo(const Case& each, std::ostream* out) { *out << each.script << " " << each.discrete; }
+};
+
+class OpenClFaults : public testing::TestWithParam<Case> {
+protected:
+    void SetUp() override {
+        ASSERT_NE(opencl_layer(), nullptr) << "OPENCL_LAYERS does not name the layer of these tests";
+        watch(60);
+        opencl_layer()->hide_unified_memory(GetParam().discrete);
+        undisturbed_ = run_undisturbed(*make_script(GetParam().script));
+        ASSERT_TRUE(undisturbed_.faults.empty()) << undisturbed_.faults.front();
+        ASSERT_GT(undisturbed_.calls, 100u) << "the layer sees nothing";
+    }
+    void TearDown() override {
+        if (opencl_layer() != nullptr) opencl_layer()->hide_unified_memory(0);
+    }
+
+    std::unique_ptr<Script> script() const { return make_script(GetParam().script); }
+    Transcript undisturbed_;
+};
+
+TEST_P(OpenClFaults, TheSameCallsGiveTheSame) {
+    expect_right(run_undisturbed(*script()), undisturbed_, "a second run");
+}
+
+// In a context that goes on all the time.
+TEST_P(OpenClFaults, EveryCallFailsOnce) {
+    for (uint32_t variation = 0; variation < (is_full() ? 3 : 1); ++variation) {
+        const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_ONCE, variation);
+        EXPECT_GT(transcript.calls, 100u) << "hardly a call failed";
+        std::cout << transcript.calls << " calls failed\n";
+        ASSERT_NO_FATAL_FAILURE(expect_right(transcript, undisturbed_, "variation " + std::to_string(variation)));
+    }
+}
+
+// From a new context on, where programs are loaded and kernels made.
+TEST_P(OpenClFaults, ACallFailsAfterANewStart) {
+    const uint64_t stride = is_full() ? 1 : std::max<uint64_t>(undisturbed_.calls / 30, 1);
+    for (uint64_t at = 1; at <= undisturbed_.calls; at += stride) {
+        const opencl_fault_plan plan{.at = at,
+                                     .function = nullptr,
+                                     .kind = OPENCL_FAULT_ONCE,
+                                     .variation = static_cast<uint32_t>(at % 3),
+                                     .code = 0};
+        ASSERT_NO_FATAL_FAILURE(expect_right(run_with(*script(), plan), undisturbed_, "call " + std::to_string(at)));
+    }
+}
+
+TEST_P(OpenClFaults, EventsAreCompleteWithAnError) {
+    const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_EVENT, 0);
+    EXPECT_GT(transcript.calls, 2u);
+    expect_right(transcript, undisturbed_, "events");
+}
+
+TEST_P(OpenClFaults, TheDeviceIsLost) {
+    const uint64_t stride = is_full() ? 7 : std::max<uint64_t>(undisturbed_.calls / 20, 1);
+    for (uint64_t at = 1; at <= undisturbed_.calls; at += stride) {
+        const Transcript transcript = run_lost(*script(), at);
+        for (const std::string& fault : transcript.faults) ADD_FAILURE() << "call " << at << ": " << fault;
+        if (HasFailure()) return;
+    }
+    expect_right(run_undisturbed(*script()), undisturbed_, "with the device back");
+}
+
+INSTANTIATE_TEST_SUITE_P(, OpenClFaults,
+                         testing::Values(Case{"attention", false}, Case{"attention", true}, Case{"cache", false},
+                                         Case{"cache", true}),
+                         [](const testing::TestParamInfo<Case>& each) {
+                             return each.param.script + (each.param.discrete ? "_discrete" : "");
+                         });
+
+} // namespace
+} // namespace winnow::faults
