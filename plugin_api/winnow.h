@@ -5,7 +5,9 @@
  * rules that keep it binary compatible are in docs/abi.md.
  *
  * Conventions, true of every function unless it says otherwise:
- *   - It returns a status, WINNOW_OK (0) or one of WINNOW_ERROR_*. When it fails, no output was written.
+ *   - It returns a status, WINNOW_OK (0) or one of WINNOW_ERROR_*. When it fails, no output was written and nothing has
+ *     changed, but for WINNOW_ERROR_DEVICE: the driver failed in the middle, and what the call writes is undefined.
+ *     In any case nothing of it runs any more: the memory that it was given may go.
  *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it. A size below the
  *     backend's that is no version's is refused. A zero in any other field means "absent" or "default".
  *   - Distinct contexts may be used from different threads at once; one context, and all that was made from
@@ -38,9 +40,10 @@ extern "C" {
 #define WINNOW_ERROR_UNIMPLEMENTED 3    /* a slot of the table that this backend does not offer */
 #define WINNOW_ERROR_VERSION 4          /* no version in common */
 #define WINNOW_ERROR_NOT_FOUND 5        /* no such device, driver or file */
-#define WINNOW_ERROR_OUT_OF_MEMORY 6    /* host or device memory is exhausted */
-#define WINNOW_ERROR_DEVICE 7           /* the driver reported a failure */
+#define WINNOW_ERROR_OUT_OF_MEMORY 6    /* host or device memory is exhausted; the call may be repeated */
+#define WINNOW_ERROR_DEVICE 7           /* the driver reported a failure; the message names its function and code */
 #define WINNOW_ERROR_INTERNAL 8         /* a defect of the backend */
+#define WINNOW_ERROR_IO 9               /* the system failed on a file: full disk, no permission, ...; since 0.3 */
 
 /* ---- Element types and storage formats ---------------------------------------------------------------- */
 
@@ -382,7 +385,8 @@ typedef struct winnow_cache_desc {
  * every token attends once it is appended, in pieces of at most 32, so that a long prompt never needs more memory than
  * the budget; a token of the prompt sees those before it that are not yet given up.
  * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, sinks and scale as in
- * winnow_sdpa_desc. When the call fails, the sequence is as it was before. */
+ * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
+ * incomplete, and should be removed. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -467,8 +471,8 @@ typedef struct winnow_api {
     int32_t (*device_info)(uint32_t index, winnow_device_info *info, char *message, size_t message_size);
 
     /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers, events and
-     * caches that remain become invalid). Destroying waits for running work. Destroying NULL is WINNOW_OK, here and
-     * below. */
+     * caches that remain become invalid). Destroying waits for running work, and destroys also where that fails: the
+     * status then says why. Destroying NULL is WINNOW_OK, here and below. */
     int32_t (*context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
                               size_t message_size);
     int32_t (*context_destroy)(winnow_context *context);
@@ -477,7 +481,8 @@ typedef struct winnow_api {
     int32_t (*context_info)(winnow_context *context, winnow_device_info *info);
     int32_t (*context_stats)(winnow_context *context, winnow_stats *stats);
 
-    /* Buffers. destroy waits until no running work uses the buffer. read and write wait for all work enqueued
+    /* Buffers. destroy waits until no running work uses the buffer; where that fails, the buffer stays, to be destroyed
+     * again or by context_destroy (so does a cache). read and write wait for all work enqueued
      * before and return when the bytes are there; (offset, size) has to lie inside the buffer. For imported host
      * memory that the device cannot reach, buffer_write after a change by the host and buffer_read before a look,
      * with data = the imported address itself, bring both sides together; elsewhere they cost nothing. */
@@ -503,7 +508,9 @@ typedef struct winnow_api {
     int32_t (*sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, winnow_event **event);
     int32_t (*kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, winnow_event **event);
 
-    /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. */
+    /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. event_wait and
+     * event_is_complete return WINNOW_ERROR_DEVICE where the operation itself failed, now and at each later call. After
+     * any other failure of a wait what was waited for may still be running. */
     int32_t (*flush)(winnow_context *context);
     int32_t (*finish)(winnow_context *context);
     int32_t (*event_wait)(winnow_event *event);
@@ -563,7 +570,9 @@ typedef struct winnow_api {
 
     /* All sequences in one file: versioned, with a checksum. load wants a cache of the same shape and configuration and
      * replaces what it holds; a file that is damaged, cut short, of another shape or not one of these is refused, and
-     * the cache is as before. save writes beside the path and renames. */
+     * the cache is as before. save writes beside the path and renames; when it fails, the old file is as it was. Both
+     * return NOT_FOUND where there is no such file or folder, IO where the system fails on the file, and
+     * INVALID_ARGUMENT where the path is a folder's or what is there is no such file. */
     int32_t (*cache_save)(winnow_cache *cache, const char *path);
     int32_t (*cache_load)(winnow_cache *cache, const char *path);
 
@@ -598,7 +607,7 @@ typedef struct winnow_api {
      * restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins with NaN
      * does not get the token, as if it had given it up. Nobody is given up for that as long as there is room in every
      * head. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the next
-     * positions. When it fails, the sequence is as it was before. */
+     * positions. When it fails, the sequence is as it was before, with the exception of cache_step. */
     int32_t (*cache_read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);

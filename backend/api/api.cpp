@@ -25,6 +25,7 @@ const char* status_name(int32_t status) {
     case WINNOW_ERROR_OUT_OF_MEMORY: return "WINNOW_ERROR_OUT_OF_MEMORY";
     case WINNOW_ERROR_DEVICE: return "WINNOW_ERROR_DEVICE";
     case WINNOW_ERROR_INTERNAL: return "WINNOW_ERROR_INTERNAL";
+    case WINNOW_ERROR_IO: return "WINNOW_ERROR_IO";
     default: return "unknown status";
     }
 }

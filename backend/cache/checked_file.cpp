@@ -5,23 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
-#include <utility>
 
 #include <xxhash.h>
 
 #include "cache/value.hpp"
-#include "device/device.hpp"
+#include "device/replaced_file.hpp"
 
 namespace winnow::cache {
 namespace {
-
-[[noreturn]] void fail(int32_t status, const char* what, const std::string& path, int code) {
-    throw Error(status, std::string(what) + " " + path + ": " + std::generic_category().message(code));
-}
 
 class Hash {
 public:
@@ -48,49 +41,25 @@ constexpr uint64_t hash_size = sizeof(XXH128_canonical_t);
 } // namespace
 
 struct CheckedWriter::State {
-    std::string path, temporary;
-    int file = -1;
+    explicit State(const std::string& path) : file(path) {}
+    ReplacedFile file;
     Hash hash;
-
-    void write(const void* data, uint64_t size) const {
-        auto at = static_cast<const char*>(data);
-        while (size > 0) {
-            const ssize_t written = ::write(file, at, size);
-            if (written < 0 && errno == EINTR) continue;
-            if (written < 0) fail(WINNOW_ERROR_DEVICE, "cannot write", temporary, errno);
-            at += written;
-            size -= static_cast<uint64_t>(written);
-        }
-    }
 };
 
-CheckedWriter::CheckedWriter(const std::string& path) : state_(std::make_unique<State>()) {
-    static std::atomic<unsigned> serial{0}; // unique among processes and among the threads of this one
-    state_->path = path;
-    state_->temporary = path + "." + std::to_string(::getpid()) + "." + std::to_string(serial++) + ".tmp";
-    state_->file = ::open(state_->temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (state_->file < 0) fail(WINNOW_ERROR_NOT_FOUND, "cannot create", state_->temporary, errno);
-}
+CheckedWriter::CheckedWriter(const std::string& path) : state_(std::make_unique<State>(path)) {}
 
-CheckedWriter::~CheckedWriter() {
-    if (state_->file >= 0) ::close(state_->file);
-    if (!state_->temporary.empty()) ::unlink(state_->temporary.c_str());
-}
+CheckedWriter::~CheckedWriter() = default;
 
 void CheckedWriter::bytes(const void* data, uint64_t size) {
     state_->hash.add(data, size);
-    state_->write(data, size);
+    state_->file.write(data, size);
 }
 
 void CheckedWriter::finish() {
     const XXH128_canonical_t digest = state_->hash.digest();
-    state_->write(&digest, sizeof digest);
-    if (::fsync(state_->file) != 0) fail(WINNOW_ERROR_DEVICE, "cannot write", state_->temporary, errno);
-    const int closed = ::close(std::exchange(state_->file, -1));
-    if (closed != 0) fail(WINNOW_ERROR_DEVICE, "cannot write", state_->temporary, errno);
-    if (::rename(state_->temporary.c_str(), state_->path.c_str()) != 0)
-        fail(WINNOW_ERROR_NOT_FOUND, "cannot rename to", state_->path, errno);
-    state_->temporary.clear();
+    state_->file.write(&digest, sizeof digest);
+    state_->file.sync();
+    state_->file.put();
 }
 
 struct CheckedReader::State {
@@ -103,25 +72,29 @@ struct CheckedReader::State {
         if (file >= 0) ::close(file);
     }
 
-    void read(void* data, uint64_t size) {
+    // False where the file ends before.
+    bool read(void* data, uint64_t size) {
         auto at = static_cast<char*>(data);
         left -= size;
         while (size > 0) {
-            const ssize_t count = ::read(file, at, size);
-            if (count < 0 && errno == EINTR) continue;
-            if (count <= 0) fail(WINNOW_ERROR_DEVICE, "cannot read", path, count < 0 ? errno : EIO);
+            const ssize_t count = uninterrupted([&] { return ::read(file, at, size); });
+            if (count < 0) throw file_error("cannot read", path, errno);
+            if (count == 0) return false;
             at += count;
             size -= static_cast<uint64_t>(count);
         }
+        return true;
     }
 };
 
 CheckedReader::CheckedReader(const std::string& path) : state_(std::make_unique<State>()) {
     state_->path = path;
-    state_->file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (state_->file < 0) fail(WINNOW_ERROR_NOT_FOUND, "cannot open", path, errno);
+    // Without waiting for a writer, where the path is a pipe's.
+    state_->file = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+    if (state_->file < 0) throw file_error("cannot open", path, errno);
     struct stat status {};
-    if (::fstat(state_->file, &status) != 0 || !S_ISREG(status.st_mode)) refuse_file("is not a file");
+    if (::fstat(state_->file, &status) != 0) throw file_error("cannot look at", path, errno);
+    if (!S_ISREG(status.st_mode)) refuse_file("is not a file");
     state_->left = static_cast<uint64_t>(status.st_size);
     if (state_->left < hash_size) refuse_file("is cut short");
 }
@@ -134,14 +107,14 @@ uint64_t CheckedReader::left() const { return state_->left - hash_size; }
 
 void CheckedReader::bytes(void* data, uint64_t size) {
     if (size > left()) refuse_file("is cut short");
-    state_->read(data, size);
+    if (!state_->read(data, size)) refuse_file("is cut short");
     state_->hash.add(data, size);
 }
 
 void CheckedReader::finish() {
     if (left() > 0) refuse_file("is longer than what it holds");
     XXH128_canonical_t written;
-    state_->read(&written, sizeof written);
+    if (!state_->read(&written, sizeof written)) refuse_file("is cut short");
     const XXH128_canonical_t digest = state_->hash.digest();
     if (std::memcmp(&written, &digest, sizeof digest) != 0) refuse_file("is damaged: its checksum is wrong");
 }

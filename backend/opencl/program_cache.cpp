@@ -2,11 +2,9 @@
 // rest.
 #include "opencl/program_cache.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -15,6 +13,8 @@
 #include <system_error>
 
 #include <xxhash.h>
+
+#include "device/replaced_file.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -33,26 +33,6 @@ uint64_t checksum(const Header& header, const void* key, const void* binary) {
     const std::array<uint64_t, 2> sizes{header.key_size, header.binary_size};
     const uint64_t of_sizes = XXH3_64bits(sizes.data(), sizeof sizes);
     return XXH3_64bits_withSeed(binary, header.binary_size, XXH3_64bits_withSeed(key, header.key_size, of_sizes));
-}
-
-std::string error_text(const char* what, const std::filesystem::path& path, int code) {
-    return std::string(what)
-        .append(" ")
-        .append(path.string())
-        .append(": ")
-        .append(std::generic_category().message(code));
-}
-
-bool write_all(int file, const void* data, size_t size) {
-    auto bytes = static_cast<const char*>(data);
-    while (size > 0) {
-        const ssize_t written = ::write(file, bytes, size);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        bytes += written;
-        size -= static_cast<size_t>(written);
-    }
-    return true;
 }
 
 } // namespace
@@ -115,8 +95,9 @@ std::string ProgramCache::prepare() const {
     if (directory_.empty()) return "there is no cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path";
     std::error_code failed;
     std::filesystem::create_directories(directory_, failed);
-    if (failed) return error_text("cannot create", directory_, failed.value());
-    if (::access(directory_.c_str(), W_OK | X_OK) != 0) return error_text("cannot write into", directory_, errno);
+    if (failed) return file_error("cannot create", directory_, failed.value()).what();
+    if (::access(directory_.c_str(), W_OK | X_OK) != 0)
+        return file_error("cannot write into", directory_, errno).what();
     return {};
 }
 
@@ -130,22 +111,14 @@ std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::by
     header.checksum = checksum(header, key_text.data(), binary.data());
 
     const std::filesystem::path path = directory_ / key.file_name();
-    // Unique among processes and among the threads of this one.
-    static std::atomic<unsigned> serial{0};
-    std::filesystem::path temporary = path;
-    temporary +=
-        std::string(".").append(std::to_string(::getpid())).append(".").append(std::to_string(serial++)).append(".tmp");
-
-    const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file < 0) return error_text("cannot create", temporary, errno);
-    const bool written = write_all(file, &header, sizeof header) && write_all(file, key_text.data(), key_text.size()) &&
-                         write_all(file, binary.data(), binary.size());
-    const int write_error = errno;
-    const bool closed = ::close(file) == 0;
-    if (!written || !closed || ::rename(temporary.c_str(), path.c_str()) != 0) {
-        const int code = written ? errno : write_error;
-        ::unlink(temporary.c_str());
-        return error_text("cannot write", path, code);
+    try {
+        ReplacedFile file(path);
+        file.write(&header, sizeof header);
+        file.write(key_text.data(), key_text.size());
+        file.write(binary.data(), binary.size());
+        file.put();
+    } catch (const Error& error) {
+        return error.what();
     }
     return {};
 }

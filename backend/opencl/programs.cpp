@@ -145,10 +145,10 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         if (loaded() != nullptr)
             program.push_back(std::move(loaded));
         else
-            messages.emplace_back(WINNOW_LOG_WARNING, "the driver refuses the cached program of " + std::string(file) +
-                                                          "; it is compiled again: " +
-                                                          (cache_.directory() / key.file_name()).string() + ": " +
-                                                          refusal);
+            messages.emplace_back(WINNOW_LOG_WARNING,
+                                  "the driver refuses the cached program of " + std::string(file) +
+                                      "; it is compiled again: " + (cache_.directory() / key.file_name()).string() +
+                                      ": " + refusal);
     }
     const bool is_loaded = !program.empty();
     if (!is_loaded) {

@@ -67,13 +67,11 @@ void AttentionScript::add_buffers() {
              desc.host_data = host_memory_.data();
              return api().buffer_create(context(), &desc, &imported_);
          }});
-    add({.name = "buffer_write",
-         .run =
-             [this] {
-                 const std::vector<float> values = numbers(host_memory_.size() / 4, 5);
-                 return imported_ == nullptr ? not_run
-                                             : api().buffer_write(imported_, 0, values.data(), host_memory_.size());
-             }});
+    add({.name = "buffer_write", .run = [this] {
+             const std::vector<float> values = numbers(host_memory_.size() / 4, 5);
+             return imported_ == nullptr ? not_run
+                                         : api().buffer_write(imported_, 0, values.data(), host_memory_.size());
+         }});
     add({.name = "buffer_read",
          .run =
              [this] {
@@ -175,19 +173,17 @@ void AttentionScript::add_rows() {
          .result = bytes,
          .observe = bytes,
          .recover = [fill] { fill(); }});
-    add({.name = "kv_dequantize to the host's memory",
-         .run =
-             [this] {
-                 if (rows_ == nullptr) return not_run;
-                 dense_.spoil();
-                 winnow_tensor src = buffer_tensor(api(), rows_, WINNOW_TYPE_Q8_0, kv_heads, slots, size);
-                 for (int axis = 0; axis < 3; ++axis) src.stride[axis] = dense_.get()->stride[axis];
-                 winnow_kv_dequantize_desc desc{};
-                 desc.struct_size = sizeof desc;
-                 desc.src = &src;
-                 desc.dst = dense_.get();
-                 return api().kv_dequantize(context(), &desc, nullptr);
-             }});
+    add({.name = "kv_dequantize to the host's memory", .run = [this] {
+             if (rows_ == nullptr) return not_run;
+             dense_.spoil();
+             winnow_tensor src = buffer_tensor(api(), rows_, WINNOW_TYPE_Q8_0, kv_heads, slots, size);
+             for (int axis = 0; axis < 3; ++axis) src.stride[axis] = dense_.get()->stride[axis];
+             winnow_kv_dequantize_desc desc{};
+             desc.struct_size = sizeof desc;
+             desc.src = &src;
+             desc.dst = dense_.get();
+             return api().kv_dequantize(context(), &desc, nullptr);
+         }});
     add({.name = "finish",
          .run = [this] { return context() == nullptr ? not_run : api().finish(context()); },
          .result = [this] { return dense_.digest(); }});

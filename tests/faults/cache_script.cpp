@@ -62,7 +62,8 @@ std::string CacheScript::portrait() const {
                 uint64_t count = 0;
                 text << api().cache_positions(cache_, sequence, layer, head, positions.data(), context_tokens, &count);
                 text << " " << count << " " << digest(positions.data(), count * 4);
-                text << api().cache_importance(cache_, sequence, layer, head, importance.data(), context_tokens, &count);
+                text << api().cache_importance(cache_, sequence, layer, head, importance.data(), context_tokens,
+                                               &count);
                 text << " " << digest(importance.data(), count * 4) << "\n";
             }
     winnow_cache_stats stats{};
@@ -185,11 +186,11 @@ void CacheScript::add_edits() {
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 40});
     add(changing("cache_copy", [this] { return api().cache_copy(cache_, 0, 1); }));
     add(changing("cache_remove of a range", [this] { return api().cache_remove(cache_, 1, 10, 25); }));
-    add(changing("cache_set_config", [this] {
-        return api().cache_set_config(cache_, "h2o:budget=32,ring=16,cadence=4,k=q8_0,v=turbo4");
-    }));
+    add(changing("cache_set_config",
+                 [this] { return api().cache_set_config(cache_, "h2o:budget=32,ring=16,cadence=4,k=q8_0,v=turbo4"); }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 12, .seed = 41});
-    add(changing("cache_set_config to a larger budget", [this] { return api().cache_set_config(cache_, first_config); }));
+    add(changing("cache_set_config to a larger budget",
+                 [this] { return api().cache_set_config(cache_, first_config); }));
 }
 
 void CacheScript::add_rows() {
@@ -224,7 +225,8 @@ void CacheScript::add_rows() {
 
 void CacheScript::add_files() {
     add({.name = "cache_save",
-         .run = [this] { return cache_ == nullptr ? not_run : api().cache_save(cache_, folder_.file("saved").c_str()); },
+         .run =
+             [this] { return cache_ == nullptr ? not_run : api().cache_save(cache_, folder_.file("saved").c_str()); },
          .result =
              [this] {
                  std::string text;

@@ -1,6 +1,6 @@
 // An OpenCL layer (OPENCL_LAYERS of the ICD loader) between a program and its drivers: it counts calls and living
-// objects, and lets a chosen call fail. opencl_faults.h is how a test tells it which. Everything that libwinnow_opencl.so
-// calls is in the list below; the test faults.calls compares the two.
+// objects, and lets a chosen call fail. opencl_faults.h is how a test tells it which. Everything that
+// libwinnow_opencl.so calls is in the list below; the test faults.calls compares the two.
 #include <CL/cl_layer.h>
 
 #include <algorithm>
@@ -92,7 +92,8 @@ std::vector<cl_int> errors_of(Id id) {
     case Id::clCreateBuffer:
     case Id::clEnqueueFillBuffer:
     case Id::clEnqueueNDRangeKernel:
-    case Id::clEnqueueNativeKernel: return {CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY};
+    case Id::clEnqueueNativeKernel:
+        return {CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY};
     case Id::clEnqueueReadBuffer:
     case Id::clEnqueueWriteBuffer:
         return {CL_OUT_OF_RESOURCES, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, CL_MEM_OBJECT_ALLOCATION_FAILURE};
@@ -230,29 +231,31 @@ extern "C" {
 EXPORT extern const opencl_faults opencl_faults_table;
 const opencl_faults opencl_faults_table = {arm, report, pause, live, hide_unified_memory};
 
-EXPORT CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, void* value, size_t* size_ret) {
+EXPORT CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info param_name, size_t param_value_size,
+                                                      void* param_value, size_t* param_value_size_ret) {
     constexpr std::string_view name = "winnow faults";
     const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
-    if (what != CL_LAYER_API_VERSION && what != CL_LAYER_NAME) return CL_INVALID_VALUE;
-    const void* from = what == CL_LAYER_NAME ? static_cast<const void*>(name.data()) : &version;
-    const size_t needed = what == CL_LAYER_NAME ? name.size() + 1 : sizeof version;
-    if (value != nullptr && size < needed) return CL_INVALID_VALUE;
-    if (value != nullptr) std::memcpy(value, from, needed);
-    if (size_ret != nullptr) *size_ret = needed;
+    if (param_name != CL_LAYER_API_VERSION && param_name != CL_LAYER_NAME) return CL_INVALID_VALUE;
+    const void* from = param_name == CL_LAYER_NAME ? static_cast<const void*>(name.data()) : &version;
+    const size_t needed = param_name == CL_LAYER_NAME ? name.size() + 1 : sizeof version;
+    if (param_value != nullptr && param_value_size < needed) return CL_INVALID_VALUE;
+    if (param_value != nullptr) std::memcpy(param_value, from, needed);
+    if (param_value_size_ret != nullptr) *param_value_size_ret = needed;
     return CL_SUCCESS;
 }
 
-EXPORT CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_icd_dispatch* target, cl_uint* entries_ret,
-                                            const cl_icd_dispatch** dispatch_ret) {
+EXPORT CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch* target_dispatch,
+                                                   cl_uint* num_entries_ret,
+                                                   const cl_icd_dispatch** layer_dispatch_ret) {
     static cl_icd_dispatch dispatch{};
     constexpr cl_uint all = sizeof dispatch / sizeof(void*);
-    driver = target;
-    std::memcpy(&dispatch, target, std::min(entries, all) * sizeof(void*));
+    driver = target_dispatch;
+    std::memcpy(&dispatch, target_dispatch, std::min(num_entries, all) * sizeof(void*));
 #define X(name, change) dispatch.name = Hook<&cl_icd_dispatch::name, Id::name>::call;
     FUNCTIONS(X)
 #undef X
-    *entries_ret = all;
-    *dispatch_ret = &dispatch;
+    *num_entries_ret = all;
+    *layer_dispatch_ret = &dispatch;
     return CL_SUCCESS;
 }
 }

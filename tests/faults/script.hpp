@@ -68,9 +68,9 @@ private:
     void add_formats(size_t pair);
     void add_rows();
     void add_events();
-    int32_t make_buffer(winnow_buffer*& buffer, uint64_t size);
-    int32_t append(size_t pair, int64_t first, int64_t tokens);
-    int32_t attend(size_t pair, int64_t queries, int64_t keys);
+    int32_t make_buffer(winnow_buffer*& buffer, uint64_t bytes);
+    int32_t append(size_t index, int64_t first, int64_t tokens);
+    int32_t attend(size_t index, int64_t queries, int64_t keys);
 
     struct Pair {
         uint32_t k, v;

@@ -52,7 +52,9 @@ int32_t Session::create() {
 
 int32_t Session::destroy() { return api().context_destroy(std::exchange(context_, nullptr)); }
 
-std::string Session::message() const { return context_ == nullptr ? creation_message_ : api().context_message(context_); }
+std::string Session::message() const {
+    return context_ == nullptr ? creation_message_ : api().context_message(context_);
+}
 
 HostTensor::HostTensor(uint32_t type, int64_t heads, int64_t rows, int64_t columns)
     : bytes_(static_cast<size_t>(4 * heads * rows * columns)) {

@@ -106,7 +106,8 @@ public:
     }
 
     void fault(const Action& action, const std::string& what) {
-        if (transcript.faults.size() < 20) transcript.faults.push_back(action.name + " " + what + " [" + plan_text() + "]");
+        if (transcript.faults.size() < 20)
+            transcript.faults.push_back(action.name + " " + what + " [" + plan_text() + "]");
     }
 
     void expect_nothing_alive() {
@@ -128,8 +129,8 @@ private:
     std::string plan_text() const {
         const opencl_fault_report now = report();
         return "call " + std::to_string(plan_.at) + ", kind " + std::to_string(plan_.kind) + ", variation " +
-               std::to_string(plan_.variation) + ", failed: " + (now.failed != nullptr ? now.failed : "nothing") + " (" +
-               std::to_string(now.code) + ")";
+               std::to_string(plan_.variation) + ", failed: " + (now.failed != nullptr ? now.failed : "nothing") +
+               " (" + std::to_string(now.code) + ")";
     }
     std::string name(int32_t status) const { return script_.session().api().status_name(status); }
     std::string message() const { return script_.session().message(); }

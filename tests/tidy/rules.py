@@ -45,6 +45,7 @@ LAYERS = [
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
     {"folder": "tests/conformance", "quoted": PUBLIC + r"|abi\.h"},  # C checks that know winnow.h alone
+    {"folder": "tests/faults", "quoted": PUBLIC},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "tools", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},

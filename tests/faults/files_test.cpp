@@ -1,0 +1,269 @@
+// Files of caches where the system's calls fail: the status is honest, the message names the file and the system's
+// reason, the old file is whole, nothing is left beside it, and the cache goes on.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "session.hpp"
+#include "system_faults.hpp"
+
+namespace winnow::faults {
+namespace {
+
+constexpr int64_t kv_heads = 2, size = 32, context_tokens = 64;
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A cache on the reference backend, which has no threads: a child process can have one, too.
+class SmallCache {
+public:
+    SmallCache() : session_(WINNOW_REFERENCE_BACKEND) {
+        EXPECT_EQ(session_.create(), WINNOW_OK) << session_.message();
+        winnow_cache_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.config = "window:budget=32,ring=16";
+        desc.layers = 1;
+        desc.q_num_heads = kv_heads;
+        desc.kv_num_heads = kv_heads;
+        desc.head_size = size;
+        desc.context = context_tokens;
+        EXPECT_EQ(api().cache_create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
+    }
+
+    void append(int64_t tokens) {
+        HostTensor k(WINNOW_TYPE_F32, kv_heads, tokens, size), v(WINNOW_TYPE_F32, kv_heads, tokens, size);
+        k.fill(1);
+        v.fill(2);
+        winnow_cache_step_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.k = k.get();
+        desc.v = v.get();
+        EXPECT_EQ(api().cache_step(cache_, &desc, nullptr), WINNOW_OK) << message();
+    }
+
+    std::vector<int32_t> positions() {
+        std::vector<int32_t> all(context_tokens);
+        uint64_t count = 0;
+        EXPECT_EQ(api().cache_positions(cache_, 0, 0, 0, all.data(), all.size(), &count), WINNOW_OK) << message();
+        all.resize(count);
+        return all;
+    }
+
+    int32_t save(const std::string& path) { return api().cache_save(cache_, path.c_str()); }
+    int32_t load(const std::string& path) { return api().cache_load(cache_, path.c_str()); }
+    std::string message() const { return session_.message(); }
+
+private:
+    const winnow_api& api() const { return session_.api(); }
+    Session session_;
+    winnow_cache* cache_ = nullptr;
+};
+
+class FileFaults : public testing::Test {
+protected:
+    void SetUp() override {
+        cache_.append(20);
+        ASSERT_EQ(cache_.save(path_), WINNOW_OK) << cache_.message();
+        old_ = bytes_of(path_);
+        cache_.append(3);
+    }
+    void TearDown() override { arm_system("", "", 0, 0); }
+
+    void expect_refused(int32_t status, int32_t expected, const std::string& reason, const std::string& what) {
+        EXPECT_EQ(status, expected) << what << ": " << cache_.message();
+        EXPECT_NE(cache_.message().find(path_), std::string::npos) << what << ": " << cache_.message();
+        EXPECT_NE(cache_.message().find(reason), std::string::npos) << what << ": " << cache_.message();
+    }
+    void expect_only_the_file(const std::string& what) {
+        EXPECT_EQ(folder_.names(), std::vector<std::string>{"cache"}) << what;
+    }
+
+    // Lets the child save over the file, and tells how it ended. `error` happens at its second write.
+    pid_t start_child(int error) {
+        const pid_t child = ::fork();
+        if (child != 0) return child;
+        SmallCache other;
+        other.append(40);
+        arm_system(folder_.path(), "write", 2, error);
+        ::_exit(other.save(path_) == WINNOW_OK ? 0 : 1);
+    }
+
+    Folder folder_;
+    const std::string path_ = folder_.file("cache");
+    SmallCache cache_;
+    std::string old_;
+};
+
+TEST_F(FileFaults, ASaveThatFailsSaysWhyAndLeavesTheOldFile) {
+    for (const char* function : {"open", "write", "fsync", "rename"}) {
+        uint64_t failures = 0;
+        for (const int error : {ENOSPC, EIO, EACCES, EROFS, EDQUOT})
+            for (uint64_t at = 1;; ++at) {
+                const std::string what = std::string(function) + " " + std::to_string(at) + ", " + text_of(error);
+                const std::string before = bytes_of(path_);
+                arm_system(folder_.path(), function, at, error);
+                const int32_t status = cache_.save(path_);
+                if (system_failures() == 0) {
+                    ASSERT_EQ(status, WINNOW_OK) << what << ": " << cache_.message();
+                    break;
+                }
+                ++failures;
+                expect_refused(status, WINNOW_ERROR_IO, text_of(error), what);
+                expect_only_the_file(what);
+                ASSERT_TRUE(bytes_of(path_) == before) << what;
+                ASSERT_FALSE(HasFailure()) << what;
+            }
+        EXPECT_GE(failures, 5u) << function << " is not reached";
+    }
+}
+
+TEST_F(FileFaults, WhatIsNotTheFilesFaultHasAnotherStatus) {
+    arm_system(folder_.path(), "open", 1, ENOMEM);
+    expect_refused(cache_.save(path_), WINNOW_ERROR_OUT_OF_MEMORY, text_of(ENOMEM), "save");
+    arm_system(folder_.path(), "open", 1, ENOMEM);
+    expect_refused(cache_.load(path_), WINNOW_ERROR_OUT_OF_MEMORY, text_of(ENOMEM), "load");
+    const std::string absent = folder_.file("none/cache");
+    EXPECT_EQ(cache_.save(absent), WINNOW_ERROR_NOT_FOUND) << cache_.message();
+    EXPECT_NE(cache_.message().find(text_of(ENOENT)), std::string::npos) << cache_.message();
+    EXPECT_EQ(cache_.load(absent), WINNOW_ERROR_NOT_FOUND) << cache_.message();
+}
+
+TEST_F(FileFaults, InterruptedAndShortCallsGoOn) {
+    for (const char* function : {"open", "read", "write", "fsync"})
+        for (const int error : {EINTR, short_count})
+            for (uint64_t at = 1; at < 6; ++at) {
+                const std::string what = std::string(function) + " " + std::to_string(at) + " " + std::to_string(error);
+                arm_system(folder_.path(), function, at, error, 3);
+                ASSERT_EQ(cache_.save(path_), WINNOW_OK) << what << ": " << cache_.message();
+                const std::vector<int32_t> saved = cache_.positions();
+                cache_.append(1);
+                arm_system(folder_.path(), function, at, error, 3);
+                ASSERT_EQ(cache_.load(path_), WINNOW_OK) << what << ": " << cache_.message();
+                ASSERT_EQ(cache_.positions(), saved) << what;
+                expect_only_the_file(what);
+            }
+}
+
+TEST_F(FileFaults, AWriteThatWritesNothingIsNoReasonToHang) {
+    ::alarm(30);
+    arm_system(folder_.path(), "write", 2, no_count, 1000);
+    expect_refused(cache_.save(path_), WINNOW_ERROR_IO, "cannot write", "no byte");
+    ::alarm(0);
+    expect_only_the_file("no byte");
+    EXPECT_TRUE(bytes_of(path_) == old_);
+}
+
+TEST_F(FileFaults, ALoadThatFailsSaysWhyAndLeavesTheCache) {
+    for (const char* function : {"open", "fstat", "read"}) {
+        uint64_t failures = 0;
+        for (const int error : {EIO, EACCES, ESTALE})
+            for (uint64_t at = 1;; ++at) {
+                const std::vector<int32_t> before = cache_.positions();
+                const std::string what = std::string(function) + " " + std::to_string(at) + ", " + text_of(error);
+                arm_system(folder_.path(), function, at, error);
+                const int32_t status = cache_.load(path_);
+                if (system_failures() == 0) {
+                    ASSERT_EQ(status, WINNOW_OK) << what << ": " << cache_.message();
+                    cache_.append(3); // again another one than the file's
+                    break;
+                }
+                ++failures;
+                expect_refused(status, WINNOW_ERROR_IO, text_of(error), what);
+                ASSERT_EQ(cache_.positions(), before) << what;
+                ASSERT_FALSE(HasFailure()) << what;
+            }
+        EXPECT_GE(failures, 3u) << function << " is not reached";
+    }
+    const std::vector<int32_t> before = cache_.positions();
+    arm_system(folder_.path(), "read", 3, no_count, 1000);
+    expect_refused(cache_.load(path_), WINNOW_ERROR_INVALID_ARGUMENT, "cut short", "no byte");
+    EXPECT_EQ(cache_.positions(), before);
+}
+
+// No injection: the system's own limit of a file's size.
+TEST_F(FileFaults, AFullDiskIsNoFailureOfTheDriver) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{1000, 1000};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        const bool is_right =
+            cache_.save(path_) == WINNOW_ERROR_IO && cache_.message().find(text_of(EFBIG)) != std::string::npos;
+        ::_exit(is_right ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    expect_only_the_file("full");
+    EXPECT_TRUE(bytes_of(path_) == old_);
+}
+
+TEST_F(FileFaults, WhatIsNoFileIsRefusedBeforeItIsTouched) {
+    const std::string folder = folder_.file("folder"), pipe = folder_.file("pipe");
+    ASSERT_EQ(::mkdir(folder.c_str(), 0755), 0);
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0644), 0);
+    ::alarm(30); // nobody writes into the pipe
+    for (const std::string& place : {folder, pipe}) {
+        arm_system(folder_.path(), "write", 1, EIO);
+        EXPECT_EQ(cache_.save(place), WINNOW_ERROR_INVALID_ARGUMENT) << cache_.message();
+        EXPECT_NE(cache_.message().find(place), std::string::npos) << cache_.message();
+        EXPECT_EQ(system_failures(), 0u) << "it was written to";
+        EXPECT_EQ(cache_.load(place), WINNOW_ERROR_INVALID_ARGUMENT) << cache_.message();
+    }
+    ::alarm(0);
+    EXPECT_EQ(folder_.names(), (std::vector<std::string>{"cache", "folder", "pipe"}));
+}
+
+TEST_F(FileFaults, TheNextSaveRemovesWhatAKilledOneLeft) {
+    const pid_t child = start_child(killed);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    ASSERT_EQ(folder_.names().size(), 2u) << "the child left nothing, so that this proves nothing";
+    EXPECT_TRUE(bytes_of(path_) == old_);
+    ASSERT_EQ(cache_.save(path_), WINNOW_OK) << cache_.message();
+    expect_only_the_file("after a killed save");
+}
+
+TEST_F(FileFaults, ASaveThatGoesOnKeepsItsTemporary) {
+    const pid_t child = start_child(stopped);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+    ASSERT_TRUE(WIFSTOPPED(status)) << status;
+    ASSERT_EQ(cache_.save(path_), WINNOW_OK) << cache_.message();
+    const std::string ours = bytes_of(path_);
+    EXPECT_EQ(folder_.names().size(), 2u);
+    ASSERT_EQ(::kill(child, SIGCONT), 0);
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    expect_only_the_file("after both");
+    EXPECT_FALSE(bytes_of(path_) == ours) << "the later one has to be there";
+    EXPECT_EQ(cache_.load(path_), WINNOW_OK) << cache_.message();
+}
+
+// As in a container that is started again, where numbers of processes repeat.
+TEST_F(FileFaults, ANameThatIsTakenIsNoObstacle) {
+    for (int serial = 0; serial < 100; ++serial)
+        std::ofstream(path_ + "." + std::to_string(::getpid()) + "." + std::to_string(serial) + ".tmp") << "left";
+    const std::string other = folder_.file("cache.note.tmp"); // of somebody else
+    std::ofstream(other) << "kept";
+    ASSERT_EQ(cache_.save(path_), WINNOW_OK) << cache_.message();
+    EXPECT_EQ(folder_.names(), (std::vector<std::string>{"cache", "cache.note.tmp"}));
+    ASSERT_EQ(cache_.load(path_), WINNOW_OK) << cache_.message();
+}
+
+} // namespace
+} // namespace winnow::faults

@@ -1,0 +1,100 @@
+// The disk cache of compiled programs where the system's calls fail: a context is made all the same, the log says why
+// nothing is kept, and nothing is left beside the entries.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "session.hpp"
+#include "system_faults.hpp"
+
+namespace winnow::faults {
+namespace {
+
+class ProgramFileFaults : public testing::Test {
+protected:
+    void SetUp() override {
+        // PoCL keeps compiled kernels below the same variable's folder. Those stay where they are.
+        if (const char* const usual = std::getenv("XDG_CACHE_HOME")) {
+            ASSERT_EQ(::setenv("POCL_CACHE_DIR", (std::string(usual) + "/pocl/kcache").c_str(), 0), 0);
+        }
+        ASSERT_EQ(::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1), 0);
+    }
+    void TearDown() override { arm_system("", "", 0, 0); }
+
+    // A context that compiles or loads the probe's program; how many of each.
+    winnow_stats start() {
+        Session session(WINNOW_OPENCL_BACKEND);
+        EXPECT_EQ(session.create(), WINNOW_OK) << session.message();
+        winnow_stats stats{};
+        stats.struct_size = sizeof stats;
+        EXPECT_EQ(session.api().context_stats(session.context(), &stats), WINNOW_OK);
+        logged_ = session.logged;
+        return stats;
+    }
+    bool log_has(const std::string& text) const {
+        return std::any_of(logged_.begin(), logged_.end(),
+                           [&](const std::string& line) { return line.find(text) != std::string::npos; });
+    }
+    std::vector<std::string> left() const {
+        std::vector<std::string> names;
+        for (const std::string& name : entries())
+            if (!name.ends_with(".program")) names.push_back(name);
+        return names;
+    }
+    std::vector<std::string> entries() const {
+        std::vector<std::string> names;
+        std::error_code absent;
+        for (const auto& entry : std::filesystem::directory_iterator(programs_, absent))
+            names.push_back(entry.path().filename());
+        return names;
+    }
+
+    Folder folder_;
+    const std::string programs_ = folder_.file("winnow");
+    std::vector<std::string> logged_;
+};
+
+TEST_F(ProgramFileFaults, WhatCannotBeKeptIsSaid) {
+    for (const char* function : {"mkdir", "open", "write", "rename"})
+        for (const int error : {ENOSPC, EIO, EACCES}) {
+            const std::string what = std::string(function) + ", " + std::generic_category().message(error);
+            std::filesystem::remove_all(programs_);
+            arm_system(programs_, function, 1, error);
+            EXPECT_EQ(start().programs_built, 1u) << what;
+            ASSERT_EQ(system_failures(), 1u) << what;
+            EXPECT_TRUE(log_has("compiled programs are not kept")) << what;
+            EXPECT_TRUE(log_has(std::generic_category().message(error))) << what;
+            EXPECT_TRUE(log_has(programs_)) << what;
+            EXPECT_TRUE(entries().empty()) << what;
+        }
+    EXPECT_EQ(start().programs_built, 1u);
+    EXPECT_EQ(start().programs_loaded, 1u) << "and then it is kept";
+}
+
+TEST_F(ProgramFileFaults, InterruptedAndShortCallsGoOn) {
+    for (const char* function : {"open", "write"})
+        for (const int error : {EINTR, short_count}) {
+            std::filesystem::remove_all(programs_);
+            arm_system(programs_, function, 1, error, 3);
+            EXPECT_EQ(start().programs_built, 1u);
+            EXPECT_EQ(start().programs_loaded, 1u) << function << " " << error;
+            EXPECT_TRUE(left().empty()) << function << " " << error;
+        }
+}
+
+TEST_F(ProgramFileFaults, AnEntryThatCannotBeReadIsCompiledAgain) {
+    start();
+    for (const int error : {EIO, ESTALE}) {
+        arm_system(programs_, "read", 1, error);
+        EXPECT_EQ(start().programs_built, 1u) << error;
+        EXPECT_EQ(system_failures(), 1u) << error;
+        EXPECT_EQ(start().programs_loaded, 1u) << error;
+    }
+}
+
+} // namespace
+} // namespace winnow::faults

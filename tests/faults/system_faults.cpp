@@ -1,0 +1,127 @@
+// Definitions of open, read, write, fsync, rename, flock, fstat and mkdir that ask first whether to fail.
+#include "system_faults.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <mutex>
+
+namespace winnow::faults {
+namespace {
+
+std::mutex mutex; // of what follows
+std::string watched, function;
+uint64_t first = 0, times = 0, calls = 0, failures = 0;
+int error = 0;
+
+int next_error(const char* name, const std::string& path) {
+    const std::lock_guard guard(mutex);
+    if (first == 0 || function != name || !path.starts_with(watched)) return 0;
+    if (++calls < first || calls >= first + times) return 0;
+    ++failures;
+    return error;
+}
+
+std::string path_of(int file) {
+    char path[4096];
+    const ssize_t size = ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), path, sizeof path);
+    return size > 0 ? std::string(path, static_cast<size_t>(size)) : std::string();
+}
+
+template <typename F>
+F next(const char* name) {
+    return reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
+}
+
+// What has to be returned, or 1 where the call is to be made. `count`: of bytes, to be made smaller.
+int interfere(const char* name, const std::string& path, size_t* count = nullptr) {
+    const int wanted = next_error(name, path);
+    if (wanted == killed) ::raise(SIGKILL);
+    if (wanted == stopped) ::raise(SIGSTOP);
+    if (wanted == short_count && count != nullptr) *count = 1;
+    if (wanted == no_count) return 0;
+    if (wanted <= 0) return 1;
+    errno = wanted;
+    return -1;
+}
+
+} // namespace
+
+void arm_system(const std::string& folder, const std::string& name, uint64_t at, int code, uint64_t how_often) {
+    const std::lock_guard guard(mutex);
+    watched = folder;
+    function = name;
+    first = at;
+    times = how_often;
+    error = code;
+    calls = failures = 0;
+}
+
+uint64_t system_failures() {
+    const std::lock_guard guard(mutex);
+    return failures;
+}
+
+} // namespace winnow::faults
+
+// Seen by the objects that this program loads.
+#pragma GCC visibility push(default)
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    if (const int result = winnow::faults::interfere("open", path); result != 1) return result;
+    return winnow::faults::next<int (*)(const char*, int, ...)>("open")(path, flags, mode);
+}
+
+ssize_t read(int file, void* data, size_t size) {
+    if (const int result = winnow::faults::interfere("read", winnow::faults::path_of(file), &size); result != 1)
+        return result;
+    return winnow::faults::next<ssize_t (*)(int, void*, size_t)>("read")(file, data, size);
+}
+
+ssize_t write(int file, const void* data, size_t size) {
+    if (const int result = winnow::faults::interfere("write", winnow::faults::path_of(file), &size); result != 1)
+        return result;
+    return winnow::faults::next<ssize_t (*)(int, const void*, size_t)>("write")(file, data, size);
+}
+
+int fsync(int file) {
+    if (const int result = winnow::faults::interfere("fsync", winnow::faults::path_of(file)); result != 1)
+        return result;
+    return winnow::faults::next<int (*)(int)>("fsync")(file);
+}
+
+int flock(int file, int operation) noexcept {
+    if (const int result = winnow::faults::interfere("flock", winnow::faults::path_of(file)); result != 1)
+        return result;
+    return winnow::faults::next<int (*)(int, int)>("flock")(file, operation);
+}
+
+int fstat(int file, struct stat* status) noexcept {
+    if (const int result = winnow::faults::interfere("fstat", winnow::faults::path_of(file)); result != 1)
+        return result;
+    return winnow::faults::next<int (*)(int, struct stat*)>("fstat")(file, status);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+    if (const int result = winnow::faults::interfere("mkdir", path); result != 1) return result;
+    return winnow::faults::next<int (*)(const char*, mode_t)>("mkdir")(path, mode);
+}
+
+int rename(const char* from, const char* to) noexcept {
+    if (const int result = winnow::faults::interfere("rename", from); result != 1) return result;
+    return winnow::faults::next<int (*)(const char*, const char*)>("rename")(from, to);
+}
+}
+#pragma GCC visibility pop
