@@ -118,11 +118,13 @@ std::string ReferenceDevice::validate(const Sdpa& args) const { return validate_
 std::string ReferenceDevice::validate(const KvAppend& args) const { return validate_kv_append(args); }
 
 std::unique_ptr<Event> ReferenceDevice::launch(const Sdpa& args, bool want_event) {
+    validate_sdpa(args);
     sdpa(args);
     return completed(want_event);
 }
 
 std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_event) {
+    validate_kv_append(args);
     kv_append(args);
     return completed(want_event);
 }
@@ -130,6 +132,7 @@ std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_e
 std::string ReferenceDevice::validate(const KvRequantize& args) const { return validate_kv_requantize(args); }
 
 std::unique_ptr<Event> ReferenceDevice::launch(const KvRequantize& args, bool want_event) {
+    validate_kv_requantize(args);
     kv_requantize(args);
     return completed(want_event);
 }
@@ -137,6 +140,7 @@ std::unique_ptr<Event> ReferenceDevice::launch(const KvRequantize& args, bool wa
 std::string ReferenceDevice::validate(const KvDequantize& args) const { return validate_kv_dequantize(args); }
 
 std::unique_ptr<Event> ReferenceDevice::launch(const KvDequantize& args, bool want_event) {
+    validate_kv_dequantize(args);
     kv_dequantize(args);
     return completed(want_event);
 }
@@ -144,6 +148,7 @@ std::unique_ptr<Event> ReferenceDevice::launch(const KvDequantize& args, bool wa
 std::string ReferenceDevice::validate(const Hadamard& args) const { return validate_hadamard(args); }
 
 std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool want_event) {
+    validate_hadamard(args);
     hadamard(args);
     return completed(want_event);
 }

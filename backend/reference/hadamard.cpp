@@ -10,8 +10,8 @@
 namespace winnow::reference {
 
 std::string validate_hadamard(const Hadamard& args) {
-    require_rows(args.src, "src");
-    require_rows(args.dst, "dst");
+    require_rows(args.src, "hadamard: src");
+    require_rows(args.dst, "hadamard: dst");
     if (args.src.shape[3] > largest_rotation)
         throw Error(WINNOW_ERROR_UNSUPPORTED, "hadamard: src.shape[3] is " + std::to_string(args.src.shape[3]) +
                                                   ", expected at most " + std::to_string(largest_rotation));

@@ -26,11 +26,13 @@ void append(const AppendRows& rows) {
 } // namespace
 
 std::string validate_kv_append(const KvAppend& args) {
-    for (const AppendRows* rows : {&args.k, &args.v})
-        if (*rows) {
-            require_rows(rows->src, "src");
-            require_rows(rows->cache, "cache");
-        }
+    const auto require_side = [](const AppendRows& rows, const char* src, const char* cache) {
+        if (!rows) return;
+        require_rows(rows.src, src);
+        require_rows(rows.cache, cache);
+    };
+    require_side(args.k, "kv_append: k_src", "kv_append: k_cache");
+    require_side(args.v, "kv_append: v_src", "kv_append: v_cache");
     return "reference";
 }
 

@@ -10,8 +10,8 @@
 namespace winnow::reference {
 
 std::string validate_kv_dequantize(const KvDequantize& args) {
-    require_rows(args.src, "src");
-    require_rows(args.dst, "dst");
+    require_rows(args.src, "kv_dequantize: src");
+    require_rows(args.dst, "kv_dequantize: dst");
     return "reference";
 }
 

@@ -9,8 +9,8 @@
 namespace winnow::reference {
 
 std::string validate_kv_requantize(const KvRequantize& args) {
-    require_rows(args.src, "src");
-    require_rows(args.dst, "dst");
+    require_rows(args.src, "kv_requantize: src");
+    require_rows(args.dst, "kv_requantize: dst");
     return "reference";
 }
 

@@ -92,7 +92,17 @@ struct Fault {
     Operation operation;
     const char* argument; // what the message has to name
     std::function<void(Calls&)> inject;
+    int32_t status = WINNOW_ERROR_INVALID_ARGUMENT;
 };
+
+// One row of more elements than a rotation has.
+void make_long(winnow_tensor& row, uint32_t type) {
+    const int64_t elements = 608;
+    row.type = type;
+    for (int axis = 0; axis < 3; ++axis) row.shape[axis] = 1;
+    row.shape[3] = elements;
+    row.stride[3] = type == WINNOW_TYPE_F16 ? 2 : 0;
+}
 
 template <typename Desc>
 void expect_refused(const Fault& fault, const Desc& desc) {
@@ -100,9 +110,9 @@ void expect_refused(const Fault& fault, const Desc& desc) {
     const int32_t status = subject().run(desc);
     const std::string message = subject().message();
     const std::regex name("\\b" + std::string(fault.argument) + "\\b");
-    EXPECT_EQ(status, WINNOW_ERROR_INVALID_ARGUMENT) << message;
+    EXPECT_EQ(status, fault.status) << message;
     EXPECT_TRUE(std::regex_search(message, name)) << "does not name " << fault.argument << ": " << message;
-    EXPECT_EQ(answer.status, WINNOW_ERROR_INVALID_ARGUMENT) << answer.message;
+    EXPECT_EQ(answer.status, fault.status) << answer.message;
     EXPECT_EQ(answer.message, message) << "supports_* gives another reason";
 }
 
@@ -186,6 +196,32 @@ std::vector<Fault> faults() {
              c.dense_out.type = WINNOW_TYPE_F16;
              c.dense_out.stride[3] = 2;
          }},
+        {"longer_than_a_rotation", hadamard, "src",
+         [](Calls& c) {
+             make_long(c.dense, WINNOW_TYPE_F16);
+             make_long(c.dense_out, WINNOW_TYPE_F16);
+         },
+         WINNOW_ERROR_UNSUPPORTED},
+        {"rotated_rows_too_long_to_append", append, "k_cache",
+         [](Calls& c) {
+             make_long(c.dense, WINNOW_TYPE_F16);
+             make_long(c.dst, WINNOW_TYPE_TURBO2);
+             c.row_indices.shape[3] = 1;
+         },
+         WINNOW_ERROR_UNSUPPORTED},
+        {"rotated_rows_too_long_to_write", requantize, "dst",
+         [](Calls& c) {
+             make_long(c.src, WINNOW_TYPE_Q8_0);
+             make_long(c.dst, WINNOW_TYPE_TURBO2);
+         },
+         WINNOW_ERROR_UNSUPPORTED},
+        {"rotated_rows_too_long_to_read", dequantize, "src",
+         [](Calls& c) {
+             make_long(c.src, WINNOW_TYPE_TURBO2);
+             make_long(c.dense_out, WINNOW_TYPE_F16);
+             c.row_indices.shape[3] = 1;
+         },
+         WINNOW_ERROR_UNSUPPORTED},
     };
 }
 
