@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cache/checked_file.hpp"
+#include "cache/loaded.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -164,6 +165,14 @@ void load(CacheState& cache, const std::string& path) {
             sequence.layers.push_back(load_layer(cache, layer, file));
     }
     file.finish();
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        try {
+            check_loaded(cache, static_cast<int64_t>(i), sequences[i]);
+        } catch (const Error& error) {
+            if (error.status() != WINNOW_ERROR_INVALID_ARGUMENT) throw;
+            file.refuse_file(std::string("is damaged: ") + error.what());
+        }
+    }
     Scratch scratch = scratch_for(cache, sequences);
 
     const Geometry& geometry = *cache.geometry;

@@ -1,10 +1,14 @@
 // Saved caches come back whole, or not at all.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+
+#include <xxhash.h>
 
 #include "cache/cache.hpp"
 #include "cache_fake_device.hpp"
@@ -129,6 +133,35 @@ TEST_F(cache_snapshot, any_damaged_byte_is_noticed_and_nothing_is_replaced) {
     write(whole);
     cache_->load(path());
     EXPECT_EQ(cache_->positions(0, 0, 0).back(), 29);
+}
+
+// Bytes that no cache wrote, under a checksum that is right: refused, or harmless.
+TEST_F(cache_snapshot, a_right_checksum_is_not_enough) {
+    append(*cache_, 0, 60);
+    cache_->anchor(0, std::vector<int64_t>{50});
+    cache_->save(path());
+    const std::string whole = bytes();
+    const size_t end = whole.size() - sizeof(XXH128_canonical_t);
+    int taken = 0;
+    for (size_t i = 0; i < end; ++i) {
+        std::string changed = whole.substr(0, end);
+        changed[i] = static_cast<char>(changed[i] ^ (i % 2 == 0 ? 1 : 64));
+        XXH128_canonical_t checksum;
+        XXH128_canonicalFromHash(&checksum, XXH3_128bits(changed.data(), changed.size()));
+        write(changed.append(reinterpret_cast<const char*>(&checksum), sizeof checksum));
+        Cache other(device_, request());
+        if (!refusal(other, path()).empty()) continue;
+        ++taken;
+        for (int round = 0; round < 2; ++round) {
+            for (int64_t layer = 0; layer < shape.layers; ++layer) {
+                const std::vector<int32_t> held = other.positions(0, layer, 0);
+                ASSERT_LE(held.size(), 40u) << "byte " << i;
+                ASSERT_EQ(std::adjacent_find(held.begin(), held.end(), std::greater_equal<>()), held.end()) << i;
+            }
+            if (round == 0) append(other, 0, 20);
+        }
+    }
+    EXPECT_GT(taken, 100); // rows may be any
 }
 
 TEST_F(cache_snapshot, another_cache_refuses_it) {

@@ -1,0 +1,156 @@
+// Slot maps against the record, head by head.
+#include "cache/loaded.hpp"
+
+#include <algorithm>
+
+#include "cache/value.hpp"
+
+namespace winnow::cache {
+namespace {
+
+using Maps = std::vector<int32_t>; // [heads, slots]
+
+Maps maps_of(const Rows& rows, int64_t heads) {
+    Maps maps(static_cast<size_t>(heads * rows.slots));
+    if (!maps.empty()) rows.tokens->read(0, maps.data(), 4 * maps.size());
+    return maps;
+}
+
+std::vector<int32_t> part_of(const Layer& layer, const StateLayout::Part& part) {
+    std::vector<int32_t> numbers(part.size / 4);
+    if (!numbers.empty()) layer.state->read(part.offset, numbers.data(), 4 * numbers.size());
+    return numbers;
+}
+
+class LayerCheck {
+public:
+    LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, int64_t number, const Layer& layer)
+        : geometry_(geometry), anchors_(anchors), number_(number), layer_(layer), saved_(layer.record.save()),
+          heads_(geometry.shape().kv_heads) {}
+
+    // What is wrong, or NULL.
+    const char* wrong() const {
+        if (const char* what = wrong_record()) return what;
+        if (!layer_.state) return nullptr;
+        if (layer_.slots() == 0) return "its memory has no slots";
+        const Maps dense = maps_of(layer_.dense, heads_), body = maps_of(layer_.body, heads_);
+        for (int64_t head = 0; head < heads_; ++head) {
+            const auto of_head = [&](const Maps& maps, int64_t slots) {
+                return Maps(maps.begin() + head * slots, maps.begin() + (head + 1) * slots);
+            };
+            const Maps dense_of = of_head(dense, layer_.dense.slots), body_of = of_head(body, layer_.body.slots);
+            if (const char* what = wrong_map(dense_of, body_of)) return what;
+            if (const char* what = wrong_list(head, body_of)) return what;
+        }
+        return wrong_state();
+    }
+
+private:
+    // The places that are of one token, and only of one that is there.
+    const char* wrong_record() const {
+        const Record& record = layer_.record;
+        if (!layer_.state && (record.tokens() > 0 || record.newest() > 0 || layer_.held() > 0 || layer_.listed > 0))
+            return "it has tokens and no memory";
+        std::vector<int64_t> placed;
+        for (const std::vector<int64_t>* numbers : {&saved_.sinks, &saved_.newest})
+            for (const int64_t number : *numbers)
+                if (number >= 0) placed.push_back(number);
+        std::sort(placed.begin(), placed.end());
+        if (std::adjacent_find(placed.begin(), placed.end()) != placed.end()) return "a token has two places";
+        const bool are_there = std::all_of(placed.begin(), placed.end(), [&](int64_t it) { return record.holds(it); });
+        if (!are_there) return "a place is of a token that is not there";
+        constexpr int64_t most = no_end / 2; // sums with it stay within 64 bits
+        return saved_.moved > most || layer_.outputs > most ? "a count is too large" : nullptr;
+    }
+
+    // The token that a dense slot is for, or -1.
+    int64_t expected(int64_t slot) const {
+        if (slot < geometry_.sink()) return saved_.sinks[static_cast<size_t>(slot)];
+        const int64_t ring = geometry_.ring();
+        const int64_t after = (slot - geometry_.sink() - saved_.moved % ring + ring) % ring; // the oldest
+        const auto at = static_cast<size_t>(after);
+        return at < saved_.newest.size() ? saved_.newest[at] : -1;
+    }
+
+    const char* wrong_map(const Maps& dense, const Maps& body) const {
+        std::vector<int32_t> tokens;
+        for (const Maps* map : {&dense, &body})
+            for (const int32_t entry : *map) {
+                if (entry < 0) continue;
+                const int32_t number = entry & ~anchor_flag;
+                if (!holds(number)) return "a slot has a token that is not there";
+                if (((entry & anchor_flag) != 0) != anchors_.contains(number)) return "a slot's anchor is not one";
+                tokens.push_back(number);
+            }
+        for (size_t slot = 0; slot < dense.size(); ++slot)
+            if (dense[slot] >= 0 && (dense[slot] & ~anchor_flag) != expected(static_cast<int64_t>(slot)))
+                return "a dense slot has another's token";
+        const auto in_body = std::count_if(body.begin(), body.end(), [](int32_t entry) { return entry >= 0; });
+        if (in_body > (geometry_.ring() > 0 ? layer_.most_in_body : layer_.held())) return "a body holds too many";
+        const auto held = static_cast<int64_t>(tokens.size());
+        const int64_t budget = geometry_.plan().layer_tokens[static_cast<size_t>(number_)];
+        if (!geometry_.covers_all(number_) && held > budget) return "a head holds more than its budget";
+        std::sort(tokens.begin(), tokens.end());
+        return std::adjacent_find(tokens.begin(), tokens.end()) != tokens.end() ? "two slots have one token" : nullptr;
+    }
+
+    bool holds(int32_t number) const {
+        const bool is_number = !geometry_.has_cells() || number < geometry_.request().cells;
+        return is_number && layer_.record.holds(number);
+    }
+
+    // Listed slots that the next tokens take are free, and each is one token's.
+    const char* wrong_list(int64_t head, const Maps& body) const {
+        const std::vector<int32_t> all = part_of(layer_, geometry_.state().free_slots);
+        if (all.empty()) return nullptr;
+        const int64_t most = most_listed(geometry_.config());
+        std::vector<int32_t> coming;
+        for (int64_t at = layer_.record.newest(); at < layer_.listed; ++at) {
+            const int32_t slot = all[static_cast<size_t>(head * most + at)];
+            if (slot < 0) continue;
+            if (slot >= layer_.body.slots || body[static_cast<size_t>(slot)] >= 0) return "a listed slot is not free";
+            coming.push_back(slot);
+        }
+        std::sort(coming.begin(), coming.end());
+        return std::adjacent_find(coming.begin(), coming.end()) != coming.end() ? "a slot is listed twice" : nullptr;
+    }
+
+    const char* wrong_state() const {
+        for (const HeadState& head : layer_.read_head_state(geometry_))
+            if (head.live < 0 || head.given_up < 0 || head.missing < 0) return "a head's counts are negative";
+        const std::vector<int32_t> positions = part_of(layer_, geometry_.state().positions);
+        for (size_t cell = 0; cell < positions.size(); ++cell)
+            if (saved_.cells[cell] >= 0 && positions[cell] != saved_.cells[cell]) return "a cell's position is not its";
+        return nullptr;
+    }
+
+    const Geometry& geometry_;
+    const std::set<int64_t>& anchors_;
+    int64_t number_;
+    const Layer& layer_;
+    Record::Saved saved_;
+    int64_t heads_;
+};
+
+} // namespace
+
+void check_loaded(const CacheState& cache, int64_t number, const Sequence& sequence) {
+    const Geometry& geometry = *cache.geometry;
+    const auto fail = [&](const std::string& where, const char* what) {
+        refuse("sequence " + std::to_string(number) + where + ": " + what);
+    };
+    const int64_t numbers = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+    if (sequence.reserved < 0 || sequence.reserved > numbers) fail("", "more is reserved than there can be");
+    const std::set<int64_t>& anchors = sequence.anchors;
+    if (!anchors.empty() && (*anchors.begin() < 0 || *anchors.rbegin() >= numbers)) fail("", "an anchor is no token's");
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        const Layer& layer = sequence.layers[i];
+        const auto layer_number = static_cast<int64_t>(i);
+        if (const char* what = LayerCheck(geometry, anchors, layer_number, layer).wrong())
+            fail(" layer " + std::to_string(i), what);
+        geometry.check_anchors(number, layer_number, static_cast<int64_t>(anchors.size()),
+                               layer.record.displaced(geometry.keep()));
+    }
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,12 @@
+// Whether what a file says of a sequence can be: a checksum tells damage, not whether a cache wrote it.
+#pragma once
+
+#include "cache/state.hpp"
+
+namespace winnow::cache {
+
+// Throws Error where a later call would trust a number that is not so: slot maps that hold other tokens than the
+// record, one twice or in another's slot, more than the budget, lists of slots that are taken, anchors without room.
+void check_loaded(const CacheState& cache, int64_t number, const Sequence& sequence);
+
+} // namespace winnow::cache
