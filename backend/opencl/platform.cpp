@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "device/device.hpp"
 
@@ -174,6 +175,9 @@ DeviceEntry describe_device(cl_device_id device) {
 }
 
 std::vector<DeviceEntry> list_devices() {
+    // PoCL 3.1 tells whoever asks while another thread makes its devices that there are none.
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
     cl_uint count = 0;
     const cl_int code = clGetPlatformIDs(0, nullptr, &count);
     if (code == platform_not_found) return {};

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "device/device.hpp"
 
@@ -81,6 +84,21 @@ TEST_F(SelectDeviceTest, WhatDoesNotExistIsRefusedWithAListOfWhatDoes) {
     devices_.clear();
     EXPECT_THROW(select(""), Error);
     EXPECT_THROW(select("gpu"), Error);
+}
+
+// The first to ask in a process wakes the drivers, and others ask meanwhile.
+TEST(ListDevicesTest, threads_that_ask_at_once_find_the_same) {
+    std::array<size_t, 8> found{};
+    std::atomic<int> waiting{static_cast<int>(found.size())};
+    std::vector<std::thread> threads;
+    for (size_t& count : found)
+        threads.emplace_back([&waiting, &count] {
+            --waiting;
+            while (waiting > 0) std::this_thread::yield();
+            count = list_devices().size();
+        });
+    for (std::thread& thread : threads) thread.join();
+    for (const size_t count : found) EXPECT_EQ(count, list_devices().size());
 }
 
 } // namespace
