@@ -1,4 +1,4 @@
-"""Builds the reference backend and its judges with clang, ASan and UBSan, and runs them.
+"""Builds the reference backend, its judges and the fuzz targets with clang, ASan and UBSan, and runs them.
 
 clang, because g++ 12 warns of the standard library's own regular expressions under ASan; and so that both compilers see
 every file. Without the checks of UBSan whose runtime only C++ programs have.
@@ -38,12 +38,13 @@ def main():
     source, build, extent = sys.argv[1:]
     run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
         "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={FLAGS}", f"-DCMAKE_CXX_FLAGS_DEBUG={FLAGS}",
-        "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF")
+        "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_FUZZ=ON",
+        f"-DWINNOW_FUZZ_SECONDS={3600 if extent == 'all' else 60}")
     run("cmake", "--build", build)
     # Not abi.opencl: it unloads the driver with its threads, which LeakSanitizer does not survive.
     leave_out = [] if extent == "all" else ["-E", LONG]
     run("ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-R",
-        r"^(unit|abi\.(reference|types)|conformance\.reference|host_c\.reference)", *leave_out)
+        r"^(unit|abi\.(reference|types)|conformance\.reference|host_c\.reference|fuzz)", *leave_out)
 
 
 main()

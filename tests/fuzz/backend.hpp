@@ -1,0 +1,50 @@
+// The reference backend as a host has it, linked into the target, and what a target does when a promise is broken.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "winnow.h"
+
+namespace winnow::fuzz {
+
+// Ends the process with the text, which libFuzzer takes for a crash and keeps the input.
+[[noreturn]] void broken(const std::string& promise);
+inline void require(bool holds, const char* promise) {
+    if (!holds) broken(promise);
+}
+
+const winnow_api& api();
+winnow_context* new_context();
+inline std::string message_of(winnow_context* context) { return api().context_message(context); }
+
+// A file in memory with a path, for functions that take one; one for a target is enough.
+class MemoryFile {
+public:
+    MemoryFile();
+    ~MemoryFile();
+    MemoryFile(const MemoryFile&) = delete;
+    MemoryFile& operator=(const MemoryFile&) = delete;
+
+    void write(const std::string& bytes) const; // replaces what it held
+    std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+private:
+    int file_;
+};
+
+// A folder for files that are renamed, in memory where there is such a file system: what is saved is synced.
+class Folder {
+public:
+    Folder();
+    ~Folder();
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+
+    std::string file(const char* name) const { return path_ + "/" + name; }
+
+private:
+    std::string path_;
+};
+
+} // namespace winnow::fuzz

@@ -1,0 +1,160 @@
+// Configurations: what is accepted has one canonical spelling, estimate and create agree, and neither of them hangs.
+//
+//     shape (a byte, and more where it is hostile), then the string; after a newline another one for set_config
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "backend.hpp"
+#include "input.hpp"
+
+using namespace winnow::fuzz;
+
+namespace {
+
+struct Request {
+    winnow_cache_desc desc{};
+    std::vector<double> profile;
+    int64_t tokens = 0;
+};
+
+void plain_shape(Input& input, winnow_cache_desc& desc) {
+    static constexpr int64_t sizes[] = {64, 16, 32, 128, 100, 576, 640, 7};
+    static constexpr int64_t contexts[] = {2048, 64, 300, 1, 40, 1 << 20, 1 << 30, 513};
+    desc.layers = input.within(1, 4);
+    desc.kv_num_heads = input.within(1, 3);
+    desc.q_num_heads = desc.kv_num_heads * input.within(1, 2);
+    desc.head_size = input.choice(sizes);
+    desc.v_head_size = input.chance(64) ? input.choice(sizes) : 0;
+    desc.context = input.choice(contexts);
+    desc.cells = input.chance(48) ? std::min<int64_t>(input.choice(contexts), 2048) : 0;
+}
+
+void hostile_shape(Input& input, winnow_cache_desc& desc) {
+    for (int64_t* field : {&desc.layers, &desc.kv_num_heads, &desc.q_num_heads, &desc.head_size, &desc.v_head_size,
+                           &desc.context, &desc.cells}) {
+        if (input.chance(64)) *field = input.hostile();
+    }
+    // What is legal and merely takes long, or much memory of the host, finds nothing.
+    const auto at_most = [](int64_t& field, int64_t limit, int64_t legal) {
+        if (field > limit && field <= legal) field = limit;
+    };
+    at_most(desc.layers, 20, 1 << 16);
+    at_most(desc.cells, 1 << 12, 1 << 30);
+}
+
+Request draw(Input& input) {
+    Request request;
+    winnow_cache_desc& desc = request.desc;
+    desc.struct_size = sizeof desc;
+    const uint8_t kind = input.byte();
+    plain_shape(input, desc);
+    if ((kind & 3) == 3) hostile_shape(input, desc);
+    if ((kind & 4) != 0) {
+        // Of no layers where their number is refused: nobody reads it.
+        request.profile.assign(desc.layers > 0 && desc.layers <= 20 ? 3 * static_cast<size_t>(desc.layers) : 0, 0.5);
+        for (size_t at = 0; at < std::min<size_t>(request.profile.size(), 12); ++at) {
+            request.profile[at] = (kind & 8) != 0 ? input.number<double>() : input.byte() / 16.0;
+        }
+        desc.profile = request.profile.data();
+    }
+    desc.max_sequences = input.within(0, 2);
+    request.tokens = (kind & 16) != 0 ? input.hostile() : std::min<int64_t>(input.within(0, 999), desc.context);
+    return request;
+}
+
+std::string canonical(winnow_cache* cache) {
+    size_t size = 0;
+    require(api().cache_get_config(cache, nullptr, &size) == WINNOW_OK, "get_config says how long it is");
+    std::vector<char> text(size); // no byte more
+    require(api().cache_get_config(cache, text.data(), &size) == WINNOW_OK, "get_config writes it");
+    require(size == text.size() && std::strlen(text.data()) + 1 == size, "the size is that of the string");
+    return text.data();
+}
+
+winnow_cache_stats stats_of(winnow_cache* cache) {
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    require(api().cache_stats(cache, &stats) == WINNOW_OK, "stats can be had");
+    return stats;
+}
+
+bool is_same(const winnow_cache_stats& a, const winnow_cache_stats& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+int32_t estimate(winnow_context* context, const Request& request, winnow_cache_stats& stats) {
+    char message[64] = {};
+    stats = {};
+    stats.struct_size = sizeof stats;
+    const winnow_cache_stats before = stats;
+    const int32_t status =
+        api().cache_estimate(context, &request.desc, request.tokens, &stats, message, sizeof message);
+    require(status == WINNOW_OK || is_same(stats, before), "an estimate that fails writes nothing");
+    require(status == WINNOW_OK || std::memchr(message, 0, sizeof message) != nullptr, "a message ends");
+    require(status == WINNOW_OK || message[0] != 0, "a refusal has a reason");
+    return status;
+}
+
+// Another policy or budget: the canonical string is what set_config and get_config agree on.
+void change(winnow_context* context, winnow_cache* cache, const std::string& config) {
+    const std::string before = canonical(cache);
+    const winnow_cache_stats stats = stats_of(cache);
+    if (api().cache_set_config(cache, config.c_str()) != WINNOW_OK) {
+        require(!message_of(context).empty(), "a refusal has a reason");
+        require(canonical(cache) == before, "a refused set_config leaves the configuration");
+        require(is_same(stats_of(cache), stats), "a refused set_config leaves the cache");
+        return;
+    }
+    const std::string now = canonical(cache);
+    require(api().cache_set_config(cache, now.c_str()) == WINNOW_OK, "set_config takes what get_config gave");
+    require(canonical(cache) == now, "the canonical string is a fixed point of set_config");
+}
+
+void check_canonical(winnow_context* context, Request request, winnow_cache* cache, const winnow_cache_stats& whole) {
+    const std::string spelled = canonical(cache);
+    request.desc.config = spelled.c_str();
+    winnow_cache_stats stats{};
+    require(estimate(context, request, stats) == WINNOW_OK, "estimate takes what get_config gave");
+    require(is_same(stats, whole), "the canonical string is estimated as the one that was given");
+    winnow_cache* other = nullptr;
+    require(api().cache_create(context, &request.desc, &other) == WINNOW_OK, "create takes what get_config gave");
+    require(canonical(other) == spelled, "the canonical string is a fixed point");
+    require(api().cache_destroy(other) == WINNOW_OK, "a cache can be destroyed");
+    require(stats_of(cache).budget_bytes == whole.budget_bytes, "estimate and stats agree on the budget");
+}
+
+void check_sums(const winnow_cache_stats& stats) {
+    require(stats.bytes == stats.k_bytes + stats.v_bytes + stats.dense_k_bytes + stats.dense_v_bytes +
+                               stats.slot_map_bytes + stats.importance_bytes + stats.state_bytes,
+            "bytes are the sum of their parts");
+    require(stats.peak_bytes >= stats.bytes, "the peak is no less than what there is");
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    static winnow_context* const context = new_context();
+    Input input(data, size);
+    Request request = draw(input);
+    const std::string first = input.text('\n');
+    const std::string second = input.rest();
+    request.desc.config = first.c_str();
+    winnow_cache_stats stats{};
+    const int32_t estimated = estimate(context, request, stats);
+    winnow_cache* cache = nullptr;
+    const int32_t created = api().cache_create(context, &request.desc, &cache);
+    const int64_t most = request.desc.cells != 0 ? request.desc.cells : request.desc.context;
+    const bool may_be_tokens = request.tokens >= 0 && request.tokens <= most;
+    require(!may_be_tokens || created == estimated, "estimate and create give the same answer");
+    if (created != WINNOW_OK) {
+        require(cache == nullptr, "a refused create gives no cache");
+        require(!message_of(context).empty(), "a refusal has a reason");
+        return 0;
+    }
+    if (estimated == WINNOW_OK) {
+        check_sums(stats);
+        check_canonical(context, request, cache, stats);
+    }
+    if (!second.empty()) change(context, cache, second);
+    require(api().cache_destroy(cache) == WINNOW_OK, "a cache can be destroyed");
+    return 0;
+}
