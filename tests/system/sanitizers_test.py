@@ -43,7 +43,7 @@ def main():
     run("cmake", "--build", build)
     # Not abi.opencl: it unloads the driver with its threads, which LeakSanitizer does not survive.
     leave_out = [] if extent == "all" else ["-E", LONG]
-    run("ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-R",
+    run("ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "--parallel", "2", "-R",
         r"^(unit|abi\.(reference|types)|conformance\.reference|host_c\.reference|fuzz)", *leave_out)
 
 
