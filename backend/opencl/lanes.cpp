@@ -85,7 +85,7 @@ Lanes choose_lanes(const DeviceRequest& request) {
     if (request.cl_context != nullptr || request.cl_device_id != nullptr || request.cl_command_queue != nullptr)
         return take_host_objects(request);
 
-    const std::vector<DeviceEntry> devices = list_devices();
+    const std::vector<DeviceEntry> devices = list_devices(request.log);
     const bool host_threads = request.parallel_for != nullptr && request.max_threads != 1;
     Lanes lanes;
     lanes.entry = select_device(devices, request.device, host_threads);

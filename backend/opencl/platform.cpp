@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
 
 #include "device/device.hpp"
@@ -174,7 +175,24 @@ DeviceEntry describe_device(cl_device_id device) {
     return entry;
 }
 
-std::vector<DeviceEntry> list_devices() {
+std::vector<DeviceEntry> gather_devices(std::span<const cl_platform_id> platforms, const ListPlatform& list,
+                                        const Log& log) {
+    std::vector<DeviceEntry> entries;
+    std::exception_ptr failure;
+    for (size_t i = 0; i < platforms.size(); ++i) {
+        try {
+            for (DeviceEntry& entry : list(platforms[i])) entries.push_back(std::move(entry));
+        } catch (const Error& error) {
+            if (!failure) failure = std::current_exception();
+            log(WINNOW_LOG_WARNING, "OpenCL platform " + std::to_string(i) + " of " + std::to_string(platforms.size()) +
+                                        " is left out: " + error.what());
+        }
+    }
+    if (entries.empty() && failure) std::rethrow_exception(failure);
+    return entries;
+}
+
+std::vector<DeviceEntry> list_devices(const Log& log) {
     // PoCL 3.1 tells whoever asks while another thread makes its devices that there are none.
     static std::mutex one_at_a_time;
     const std::lock_guard lock(one_at_a_time);
@@ -185,10 +203,7 @@ std::vector<DeviceEntry> list_devices() {
     if (count == 0) return {};
     std::vector<cl_platform_id> platforms(count);
     check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
-    std::vector<DeviceEntry> entries;
-    for (cl_platform_id platform : platforms)
-        for (DeviceEntry& entry : list_platform(platform)) entries.push_back(std::move(entry));
-    return entries;
+    return gather_devices(platforms, list_platform, log);
 }
 
 DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::string& request, bool host_threads) {

@@ -2,9 +2,12 @@
 // nothing here creates a context.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "device/device.hpp"
 #include "opencl/cl.hpp"
 #include "winnow.h"
 
@@ -21,8 +24,12 @@ struct DeviceEntry {
 };
 
 // In the order of their numbers: platforms as the ICD loader lists them; within one, single-core CPU devices last, so
-// that the first device is one that uses the whole CPU by itself.
-std::vector<DeviceEntry> list_devices();
+// that the first device is one that uses the whole CPU by itself. A platform that fails is left out with a warning, so
+// that a broken driver does not take the others along; where no other has a device, its failure is thrown.
+std::vector<DeviceEntry> list_devices(const Log& log = [](int32_t, const std::string&) {});
+using ListPlatform = std::function<std::vector<DeviceEntry>(cl_platform_id)>;
+std::vector<DeviceEntry> gather_devices(std::span<const cl_platform_id> platforms, const ListPlatform& list,
+                                        const Log& log);
 
 // By number, "gpu", "cpu", "accelerator" or a part of the device's or platform's name; "" means WINNOW_DEVICE from the
 // environment, else the first GPU, else the first device. With `host_threads`, a CPU device gives way to the multiple

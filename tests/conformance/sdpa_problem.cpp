@@ -370,7 +370,8 @@ void draw_options(SdpaCase& c, std::mt19937_64& engine) {
     c.q_offset = one_in(4) ? int64_t(engine() % 3000) - 1500 : c.kv_len - c.q_len;
     if (one_in(4)) c.window_left = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
     if (one_in(6)) c.window_right = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
-    c.sink = one_in(3) ? pick(engine, Sink::random, Sink::equal, Sink::huge, Sink::minus_infinity, Sink::nan) : Sink::none;
+    c.sink =
+        one_in(3) ? pick(engine, Sink::random, Sink::equal, Sink::huge, Sink::minus_infinity, Sink::nan) : Sink::none;
     if (one_in(4)) c.softcap = pick(engine, 1.0f, 20.0f, 50.0f);
     if (one_in(4)) c.scale = pick(engine, 1.0f, 0.05f, -0.3f);
     c.alibi = one_in(5);

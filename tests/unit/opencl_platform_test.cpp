@@ -7,7 +7,9 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "device/device.hpp"
 
@@ -84,6 +86,27 @@ TEST_F(SelectDeviceTest, WhatDoesNotExistIsRefusedWithAListOfWhatDoes) {
     devices_.clear();
     EXPECT_THROW(select(""), Error);
     EXPECT_THROW(select("gpu"), Error);
+}
+
+TEST(ListDevicesTest, a_platform_that_fails_is_left_out_and_said) {
+    const auto id = [](char name) { return reinterpret_cast<cl_platform_id>(static_cast<uintptr_t>(name)); };
+    const std::array platforms{id('B'), id('P'), id('E')};
+    const auto list = [&](cl_platform_id platform) -> std::vector<DeviceEntry> {
+        if (platform == id('B')) throw Error(WINNOW_ERROR_DEVICE, "clGetDeviceIDs: broken");
+        return platform == id('E') ? std::vector<DeviceEntry>{}
+                                   : std::vector<DeviceEntry>{device("pthread", "Portable", WINNOW_DEVICE_CPU)};
+    };
+    std::vector<std::string> said;
+    const Log log = [&](int32_t level, const std::string& text) {
+        EXPECT_EQ(level, WINNOW_LOG_WARNING);
+        said.push_back(text);
+    };
+    EXPECT_EQ(gather_devices(platforms, list, log).size(), 1u);
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_NE(said.front().find("clGetDeviceIDs: broken"), std::string::npos) << said.front();
+    const std::array without_devices{id('B'), id('E')};
+    EXPECT_THROW(gather_devices(without_devices, list, log), Error);
+    EXPECT_TRUE(gather_devices(std::array{id('E')}, list, log).empty());
 }
 
 // The first to ask in a process wakes the drivers, and others ask meanwhile.
