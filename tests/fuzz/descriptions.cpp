@@ -213,7 +213,10 @@ void Descriptions::place(winnow_tensor& tensor, bool is_output) {
         if (!is_known && extent != 0) can_run_ = false;
     }
     placed_.push_back(tensor);
-    if (how == 2) tensor.data = nullptr;
+    if (how == 2) {
+        tensor.data = nullptr;
+        lacks_memory_ = true;
+    }
     if (how == 3) tensor.data = block.bytes.get();
     // Not a buffer of this context; nobody looks into it.
     if (how == 5) tensor.buffer = reinterpret_cast<winnow_buffer*>(block.bytes.get());
@@ -232,7 +235,7 @@ const winnow_tensor* Descriptions::tensor(const Role& role) {
     for (int spoils = 0; spoils < 3 && input_.chance(16); ++spoils) spoil(tensor);
     place(tensor, role.is_output);
     if (!is_small(tensor)) can_run_ = false;
-    return tensors_.emplace_back(sized(tensor));
+    return sized(tensor);
 }
 
 std::vector<std::byte> Descriptions::contents(const Block& block) const {

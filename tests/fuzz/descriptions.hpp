@@ -62,7 +62,8 @@ public:
 
     // Whether the tensors may be handed to a call: their memory is there, and the work is not endless.
     bool can_run() const { return can_run_; }
-    bool has_tensors() const { return !tensors_.empty(); }
+    // Whether some tensor has neither a buffer nor data: that may be asked about, and not be carried out.
+    bool lacks_memory() const { return lacks_memory_; }
     void remember(); // what is in all memory
     // Breaks the promise unless memory is as remembered: all of it, or what no output lies in.
     void expect_unchanged(bool outputs_too, const char* promise) const;
@@ -80,11 +81,10 @@ private:
 
     Input& input_;
     winnow_context* context_;
-    bool can_run_ = true;
+    bool can_run_ = true, lacks_memory_ = false;
     std::vector<std::unique_ptr<Block>> blocks_;
     std::vector<winnow_tensor> placed_; // for tensors that share memory
     std::vector<std::unique_ptr<std::byte[]>> structs_;
-    std::vector<const winnow_tensor*> tensors_;
 };
 
 } // namespace winnow::fuzz

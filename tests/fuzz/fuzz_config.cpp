@@ -35,12 +35,8 @@ void hostile_shape(Input& input, winnow_cache_desc& desc) {
                            &desc.context, &desc.cells}) {
         if (input.chance(64)) *field = input.hostile();
     }
-    // What is legal and merely takes long, or much memory of the host, finds nothing.
-    const auto at_most = [](int64_t& field, int64_t limit, int64_t legal) {
-        if (field > limit && field <= legal) field = limit;
-    };
-    at_most(desc.layers, 20, 1 << 16);
-    at_most(desc.cells, 1 << 12, 1 << 30);
+    keep_small(desc.layers, 20, 1 << 16);
+    keep_small(desc.cells, 1 << 12, 1 << 30);
 }
 
 Request draw(Input& input) {

@@ -80,4 +80,10 @@ private:
     size_t at_ = 0;
 };
 
+// What is legal and merely takes long, or much memory of the host, finds nothing: a field up to `legal` becomes
+// `limit`.
+inline void keep_small(int64_t& field, int64_t limit, int64_t legal) {
+    if (field > limit && field <= legal) field = limit;
+}
+
 } // namespace winnow::fuzz
