@@ -417,7 +417,8 @@ typedef struct winnow_cache_step_desc {
     const winnow_tensor *mask_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
 } winnow_cache_step_desc;             /* end of version 0.3 */
 
-/* Keys and values of a layer by token: what cache_read gives, cache_write takes and cache_restore appends. */
+/* Keys and values of a layer by token: what cache_read and cache_export_rows give, cache_write takes, cache_restore and
+ * cache_import_rows append. */
 typedef struct winnow_cache_rows_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -427,7 +428,11 @@ typedef struct winnow_cache_rows_desc {
     const winnow_tensor *tokens; /* [1, 1, 1, count] I32 or I64: positions (or cells), none twice */
     const winnow_tensor *k;      /* [1, kv_num_heads, count, head_size] F32, F16 or BF16, or NULL */
     const winnow_tensor *v;      /* [1, kv_num_heads, count, v_head_size] F32, F16 or BF16, or NULL */
-} winnow_cache_rows_desc;        /* end of version 0.3 */
+    /* cache_export_rows and cache_import_rows: 1 where a host stores values as a part of the keys, k's elements from
+     * v_first on; v is NULL then. Else both 0. */
+    uint32_t has_v_in_k;
+    uint32_t v_first;
+} winnow_cache_rows_desc; /* end of version 0.3 */
 
 /* What a cache holds. Bytes count the memory in use, whole chunks of it. */
 typedef struct winnow_cache_stats {
@@ -611,6 +616,19 @@ typedef struct winnow_api {
     int32_t (*cache_read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+
+    /* The same without any loss, for states that are kept. k and v are F16 or BF16, their elements one after the other
+     * (stride[3] is 2), and what is in them is the cache's own (docs/cache.md): rows of values where a head's row is
+     * dense, else records, which begin with a NaN. Both wait until the work is done.
+     * export_rows: k, v or both.
+     * import_rows: appends tokens from k and v that export_rows gave, for all of its tokens or some, in the same order.
+     * If all that a sequence's layer had comes into one that is empty, of a cache of the same configuration and shape,
+     * then the layer is as it was: the same bytes in the same slots, importance, and what comes next. Else every head
+     * gets its tokens as in restore, packed rows of the body's format bit for bit, and the importance. Rows that
+     * cache_read gave are taken, too. Refused where a record is damaged or of another version. tokens: as in restore.
+     */
+    int32_t (*cache_export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t (*cache_import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     /* end of version 0.3 */
 } winnow_api;
 

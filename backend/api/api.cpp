@@ -402,6 +402,8 @@ winnow_api table_of(uint32_t version, size_t size) {
         .cache_read = cache_read,
         .cache_write = cache_write,
         .cache_restore = cache_restore,
+        .cache_export_rows = cache_export_rows,
+        .cache_import_rows = cache_import_rows,
     };
 }
 

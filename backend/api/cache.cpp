@@ -243,4 +243,14 @@ int32_t cache_restore(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
                     [&](cache::Cache& inside) { inside.restore(to_restored_rows(*cache, desc)); });
 }
 
+int32_t cache_export_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+    return on_cache(cache, "cache_export_rows",
+                    [&](cache::Cache& inside) { inside.export_rows(to_exported_rows(*cache, desc)); });
+}
+
+int32_t cache_import_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+    return on_cache(cache, "cache_import_rows",
+                    [&](cache::Cache& inside) { inside.import_rows(to_imported_rows(*cache, desc)); });
+}
+
 } // namespace winnow::api

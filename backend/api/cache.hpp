@@ -30,5 +30,7 @@ int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* posit
 int32_t cache_read(winnow_cache* cache, const winnow_cache_rows_desc* desc);
 int32_t cache_write(winnow_cache* cache, const winnow_cache_rows_desc* desc);
 int32_t cache_restore(winnow_cache* cache, const winnow_cache_rows_desc* desc);
+int32_t cache_export_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc);
+int32_t cache_import_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc);
 
 } // namespace winnow::api

@@ -125,7 +125,39 @@ cache::CacheRows to_rows(const winnow_cache& cache, const winnow_cache_rows_desc
     rows.tokens = tensor(given.tokens, "tokens", index_types, Access::input);
     rows.k = tensor(given.k, "k", dense_types, access);
     rows.v = tensor(given.v, "v", dense_types, access);
+    rows.has_v_in_k = given.has_v_in_k != 0;
+    rows.v_first = given.v_first;
     return rows;
+}
+
+// Values in the keys are for exact rows alone.
+void expect_apart_from_keys(const winnow_cache_rows_desc& given) {
+    if (given.has_v_in_k != 0 || given.v_first != 0) {
+        invalid("has_v_in_k is " + std::to_string(given.has_v_in_k) + " and v_first " + std::to_string(given.v_first) +
+                ", expected 0 but for exact rows");
+    }
+}
+
+void check_v_in_k(const winnow_cache_rows_desc& given, const cache::Shape& shape) {
+    expect_count("has_v_in_k", given.has_v_in_k, 1, 0);
+    if (given.has_v_in_k == 0) {
+        expect_count("v_first", given.v_first, 0, 0);
+        return;
+    }
+    if (given.k == nullptr) invalid("k is NULL, expected the keys that have the values in them");
+    expect_absent(given.v, "v", "where has_v_in_k is 1");
+    if (given.v_first + shape.v_head_size > shape.head_size) {
+        invalid("v_first is " + std::to_string(given.v_first) + ", expected values of " +
+                std::to_string(shape.v_head_size) + " elements within the " + std::to_string(shape.head_size) +
+                " of a key");
+    }
+}
+
+void check_new_tokens(const winnow_cache& cache, const winnow_cache_rows_desc& given) {
+    if (cache.request.cells == 0) expect_absent(given.tokens, "tokens", "in a cache without cells");
+    if (cache.request.cells != 0 && given.tokens == nullptr) {
+        invalid("tokens is NULL, expected the cell of each token, in a cache with cells");
+    }
 }
 
 void check_shapes(const cache::CacheRows& rows, const cache::Shape& shape) {
@@ -133,6 +165,27 @@ void check_shapes(const cache::CacheRows& rows, const cache::Shape& shape) {
     if (rows.tokens) expect_shape(rows.tokens, "tokens", {1, 1, 1, -1});
     if (rows.k) expect_shape(rows.k, "k", {1, shape.kv_heads, count, shape.head_size});
     if (rows.v) expect_shape(rows.v, "v", {1, shape.kv_heads, count, shape.v_head_size});
+}
+
+cache::CacheRows to_known_rows(const winnow_cache& cache, const winnow_cache_rows_desc& given, Access access) {
+    if (given.tokens == nullptr) invalid("tokens is NULL, expected the tokens' positions, or cells");
+    if (given.k == nullptr && given.v == nullptr) invalid("neither k nor v is given, expected one of them or both");
+    const cache::CacheRows rows = to_rows(cache, given, access);
+    check_shapes(rows, cache.request.shape);
+    if (access == Access::output) {
+        expect_apart({{rows.k, "k"}, {rows.v, "v"}}, {{rows.tokens, "tokens"}});
+    }
+    return rows;
+}
+
+cache::CacheRows to_new_rows(const winnow_cache& cache, const winnow_cache_rows_desc& given) {
+    if (given.k == nullptr || (given.v == nullptr && given.has_v_in_k == 0)) {
+        invalid(std::string(given.k == nullptr ? "k" : "v") + " is NULL, expected keys and values");
+    }
+    check_new_tokens(cache, given);
+    const cache::CacheRows rows = to_rows(cache, given, Access::input);
+    check_shapes(rows, cache.request.shape);
+    return rows;
 }
 
 } // namespace
@@ -209,28 +262,26 @@ cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_ste
 
 cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access) {
     const winnow_cache_rows_desc given = read_desc(desc, "desc");
-    if (given.tokens == nullptr) invalid("tokens is NULL, expected the tokens' positions, or cells");
-    if (given.k == nullptr && given.v == nullptr) invalid("neither k nor v is given, expected one of them or both");
-    const cache::CacheRows rows = to_rows(cache, given, access);
-    check_shapes(rows, cache.request.shape);
-    if (access == Access::output) {
-        expect_apart({{rows.k, "k"}, {rows.v, "v"}}, {{rows.tokens, "tokens"}});
-    }
-    return rows;
+    expect_apart_from_keys(given);
+    return to_known_rows(cache, given, access);
+}
+
+cache::CacheRows to_exported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
+    const winnow_cache_rows_desc given = read_desc(desc, "desc");
+    check_v_in_k(given, cache.request.shape);
+    return to_known_rows(cache, given, Access::output);
 }
 
 cache::CacheRows to_restored_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
     const winnow_cache_rows_desc given = read_desc(desc, "desc");
-    if (given.k == nullptr || given.v == nullptr) {
-        invalid(std::string(given.k == nullptr ? "k" : "v") + " is NULL, expected keys and values");
-    }
-    if (cache.request.cells == 0) expect_absent(given.tokens, "tokens", "in a cache without cells");
-    if (cache.request.cells != 0 && given.tokens == nullptr) {
-        invalid("tokens is NULL, expected the cell of each token, in a cache with cells");
-    }
-    const cache::CacheRows rows = to_rows(cache, given, Access::input);
-    check_shapes(rows, cache.request.shape);
-    return rows;
+    expect_apart_from_keys(given);
+    return to_new_rows(cache, given);
+}
+
+cache::CacheRows to_imported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
+    const winnow_cache_rows_desc given = read_desc(desc, "desc");
+    check_v_in_k(given, cache.request.shape);
+    return to_new_rows(cache, given);
 }
 
 void expect_layer(const winnow_cache& cache, int64_t layer) {

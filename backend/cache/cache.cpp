@@ -3,6 +3,7 @@
 
 #include "cache/configure.hpp"
 #include "cache/edit.hpp"
+#include "cache/exact_rows.hpp"
 #include "cache/look.hpp"
 #include "cache/pressure.hpp"
 #include "cache/rows.hpp"
@@ -106,5 +107,9 @@ void Cache::write(const CacheRows& rows) {
 void Cache::restore(const CacheRows& rows) {
     changing(state_->device, [&] { cache::restore(*state_, rows); });
 }
+
+void Cache::export_rows(const CacheRows& rows) { cache::export_rows(*state_, rows); }
+
+void Cache::import_rows(const CacheRows& rows) { cache::import_rows(*state_, rows); }
 
 } // namespace winnow::cache

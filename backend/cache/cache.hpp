@@ -39,6 +39,8 @@ struct CacheStep {
 struct CacheRows {
     int64_t layer = 0, sequence = 0;
     Tensor tokens, k, v;
+    bool has_v_in_k = false; // of exact rows: values are the elements of the keys from v_first on
+    int64_t v_first = 0;
 };
 
 struct CacheState;
@@ -77,6 +79,8 @@ public:
     void read(const CacheRows& rows);
     void write(const CacheRows& rows);
     void restore(const CacheRows& rows);
+    void export_rows(const CacheRows& rows);
+    void import_rows(const CacheRows& rows);
 
 private:
     std::unique_ptr<CacheState> state_;

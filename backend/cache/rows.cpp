@@ -15,15 +15,6 @@ namespace {
 
 constexpr int64_t most_at_once = 256; // tokens
 
-// [1, heads, rows, columns] of four bytes each, in the host's memory.
-template <class T>
-Tensor tensor_over(Type type, std::vector<T>& values, int64_t heads, int64_t rows, int64_t columns) {
-    static_assert(sizeof(T) == 4);
-    Tensor tensor = tensor_of(type, heads, rows, columns);
-    tensor.data = reinterpret_cast<std::byte*>(values.data());
-    return tensor;
-}
-
 // Keys or values: of a host's rows and of the stores.
 struct Side {
     const Tensor CacheRows::*rows;
@@ -73,28 +64,11 @@ private:
     int64_t now() const { return std::min(most_at_once, count_ - first_); }
     size_t at(int64_t head, int64_t row) const { return static_cast<size_t>(head * now() + row); }
 
-    // In which slot of each store each head has each of the tokens.
     void find() {
         const Geometry& geometry = *cache_.geometry;
         const int64_t limit = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
-        const std::vector<int32_t> numbers = read_numbers(args_.tokens, "tokens", limit);
         stores_ = layer_.stores(geometry);
-        for (const Store& store : stores_) {
-            std::vector<int32_t> map(static_cast<size_t>(heads_ * store.slots()));
-            store.tokens.buffer->read(store.tokens.offset, map.data(), 4 * map.size());
-            std::vector<int32_t>& slots = slots_.emplace_back(static_cast<size_t>(heads_ * count_), -1);
-            for (int64_t head = 0; head < heads_; ++head) {
-                std::unordered_map<int32_t, int32_t> slot_of;
-                for (int64_t slot = 0; slot < store.slots(); ++slot) {
-                    const int32_t entry = map[static_cast<size_t>(head * store.slots() + slot)];
-                    if (entry >= 0) slot_of[entry & ~anchor_flag] = static_cast<int32_t>(slot);
-                }
-                for (int64_t i = 0; i < count_; ++i) {
-                    const auto found = slot_of.find(numbers[static_cast<size_t>(i)]);
-                    if (found != slot_of.end()) slots[static_cast<size_t>(head * count_ + i)] = found->second;
-                }
-            }
-        }
+        slots_ = find_slots(cache_, layer_, read_numbers(args_.tokens, "tokens", limit));
     }
 
     // Those of the tokens in turn.
@@ -153,8 +127,12 @@ private:
             args.dst = tensor_over(Type::f32, stored, heads_, now(), side.size);
             args.row_indices = tensor_over(Type::i32, slots, heads_, 1, now());
             run(args);
-            const std::vector<float> means = means_of(side, store);
-            each_element(side, slots, [&](size_t mean, size_t at) { values[at] = stored[at] + means[mean]; });
+            if (store.*side.mean) {
+                const std::vector<float> means = means_of(side, store);
+                each_element(side, slots, [&](size_t mean, size_t at) { values[at] = stored[at] + means[mean]; });
+            } else { // nothing is added, not even to a -0
+                each_element(side, slots, [&](size_t, size_t at) { values[at] = stored[at]; });
+            }
         }
         to_host(side, values);
     }
@@ -207,6 +185,30 @@ private:
 };
 
 } // namespace
+
+std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Layer& layer,
+                                             const std::vector<int32_t>& numbers) {
+    const int64_t heads = cache.geometry->shape().kv_heads;
+    const size_t count = numbers.size();
+    std::vector<std::vector<int32_t>> found;
+    for (const Store& store : layer.stores(*cache.geometry)) {
+        std::vector<int32_t> map(static_cast<size_t>(heads * store.slots()));
+        store.tokens.buffer->read(store.tokens.offset, map.data(), 4 * map.size());
+        std::vector<int32_t>& slots = found.emplace_back(static_cast<size_t>(heads) * count, -1);
+        for (int64_t head = 0; head < heads; ++head) {
+            std::unordered_map<int32_t, int32_t> slot_of;
+            for (int64_t slot = 0; slot < store.slots(); ++slot) {
+                const int32_t entry = map[static_cast<size_t>(head * store.slots() + slot)];
+                if (entry >= 0) slot_of[entry & ~anchor_flag] = static_cast<int32_t>(slot);
+            }
+            for (size_t i = 0; i < count; ++i) {
+                const auto at = slot_of.find(numbers[i]);
+                if (at != slot_of.end()) slots[static_cast<size_t>(head) * count + i] = at->second;
+            }
+        }
+    }
+    return found;
+}
 
 void read(CacheState& cache, const CacheRows& rows) { Exchange(cache, rows).read(); }
 

@@ -251,6 +251,10 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(api->cache_write(cache, NULL), invalid);
     EXPECT_STATUS(api->cache_restore(NULL, &work->rows.first), invalid);
     EXPECT_STATUS(api->cache_restore(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_export_rows(NULL, &work->rows.first), invalid);
+    EXPECT_STATUS(api->cache_export_rows(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_import_rows(NULL, &work->rows.first), invalid);
+    EXPECT_STATUS(api->cache_import_rows(cache, NULL), invalid);
     EXPECT(result_of(work) == 0 && tokens_of(backend, cache) == 0);
 }
 

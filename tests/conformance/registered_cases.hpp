@@ -38,6 +38,7 @@ void register_cache_cells();
 void register_cache_files();
 void register_cache_contract();
 void register_cache_rows();
+void register_cache_exact_rows();
 void register_cache_stats();
 void register_cache_bad_input();
 

@@ -193,6 +193,34 @@ static int32_t read_of_the_first_twice(winnow_cache* cache, const winnow_cache_r
     return status;
 }
 
+/* ---- Exact rows ---- */
+
+/* Neither packed bytes nor the importance. */
+static int32_t export_of_values_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    return good.cache_read(cache, rows);
+}
+
+static int32_t export_changes_a_byte(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    const int32_t status = good.cache_export_rows(cache, rows);
+    const winnow_tensor* const k = rows->k;
+    if (status == WINNOW_OK && k != NULL && k->data != NULL)
+        ((char*)k->data)[(k->shape[2] / 2) * k->stride[2] + k->shape[3]] ^= 1;
+    return status;
+}
+
+/* The first token comes twice, and the second time into a cache that is not empty: all lie in other slots. */
+static int32_t import_into_other_slots(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    winnow_cache_rows_desc first = *rows;
+    winnow_tensor k = *rows->k, v = *rows->v, tokens;
+    int32_t status = WINNOW_OK;
+    if (rows->tokens == NULL || rows->tokens->shape[3] < 2) return good.cache_import_rows(cache, rows);
+    tokens = *rows->tokens;
+    k.shape[2] = v.shape[2] = tokens.shape[3] = 1;
+    first.k = &k, first.v = &v, first.tokens = &tokens;
+    status = good.cache_restore(cache, &first);
+    return status == WINNOW_OK ? good.cache_import_rows(cache, rows) : status;
+}
+
 /* ---- The table ---- */
 
 static int choose(const char* defect) {
@@ -225,6 +253,9 @@ static int choose(const char* defect) {
     DEFECT(cache_restore, restore_a_code_off)
     DEFECT(cache_restore, restore_of_the_first_twice)
     DEFECT(cache_read, read_of_the_first_twice)
+    DEFECT(cache_export_rows, export_of_values_alone)
+    DEFECT(cache_export_rows, export_changes_a_byte)
+    DEFECT(cache_import_rows, import_into_other_slots)
 #undef DEFECT
     return strcmp(defect, "none") == 0;
 }

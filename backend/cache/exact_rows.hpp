@@ -1,0 +1,66 @@
+// Rows by token without any loss: as records (row_record.hpp) and a ledger (ledger.hpp) in the place of dense rows.
+// export_rows.cpp writes them, import_rows.cpp takes them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "cache/state.hpp"
+
+namespace winnow::cache {
+
+void export_rows(CacheState& cache, const CacheRows& args);
+void import_rows(CacheState& cache, const CacheRows& args);
+
+// A host's rows of 16-bit elements, copied: [head][token].
+class ExactRows {
+public:
+    ExactRows() = default;
+    // Of a tensor [1, heads, count, size], or Error that names it.
+    ExactRows(const Tensor& tensor, const char* name);
+    void store() const;                                // where they came from
+    ExactRows part(int64_t first, int64_t size) const; // elements of each row
+
+    int64_t heads() const { return tensor_.shape[1]; }
+    int64_t count() const { return tensor_.shape[2]; }
+    int64_t size() const { return tensor_.shape[3]; }
+    Type type() const { return tensor_.type; }
+    std::span<std::byte> row(int64_t head, int64_t token) {
+        return std::span(bytes_).subspan(static_cast<size_t>((head * count() + token) * 2 * size()),
+                                         static_cast<size_t>(2 * size()));
+    }
+    // Whether a plain row says that the head does not hold the token.
+    bool is_nan(int64_t head, int64_t token);
+    // All of them, without gaps, in the host's memory.
+    Tensor tensor();
+
+private:
+    uint64_t offset_of(int64_t head, int64_t token) const;
+
+    Tensor tensor_;
+    std::vector<std::byte> bytes_;
+};
+
+// Slots of one head in a buffer that has `row` bytes a slot, [head][slot]: those from the first to the last that is
+// asked for.
+class SlotBytes {
+public:
+    SlotBytes(Buffer* buffer, uint64_t row, int64_t slots) : buffer_(buffer), row_(row), slots_(slots) {}
+    void read(int64_t head, std::span<const int32_t> slots); // negative ones are none
+    std::span<const std::byte> at(int32_t slot) const {
+        return std::span(bytes_).subspan(static_cast<size_t>(slot - first_) * row_, row_);
+    }
+
+private:
+    Buffer* buffer_;
+    uint64_t row_;
+    int64_t slots_;
+    int32_t first_ = 0;
+    std::vector<std::byte> bytes_;
+};
+
+// What the slots of a layer depend on beside the tokens.
+uint64_t digest_of(const Geometry& geometry, int64_t layer);
+
+} // namespace winnow::cache

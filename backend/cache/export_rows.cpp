@@ -1,0 +1,294 @@
+// Exports rows: plain ones as read has them; in the place of packed ones, and of those that heads gave up, records. The
+// ledger goes into the rooms of the keys' records, in the order of the tokens; where they have too little, plain rows
+// are squeezed, from the first on.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "cache/exact_rows.hpp"
+#include "cache/ledger.hpp"
+#include "cache/numbers.hpp"
+#include "cache/row_record.hpp"
+#include "cache/rows.hpp"
+
+namespace winnow::cache {
+namespace {
+
+class Export {
+public:
+    Export(CacheState& cache, const CacheRows& args)
+        : cache_(cache), geometry_(*cache.geometry), shape_(geometry_.shape()), args_(args),
+          layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]), record_(layer_.record.save()),
+          numbers_(
+              read_numbers(args.tokens, "tokens", geometry_.has_cells() ? geometry_.request().cells : shape_.context)),
+          slots_(find_slots(cache, layer_, numbers_)) {
+        has_dense_ = layer_.dense.slots > 0;
+        has_body_ = layer_.body.slots > 0;
+    }
+
+    void run() {
+        read(cache_, args_);
+        if (!layer_.state) return; // nothing is held
+        if (!args_.k) {
+            // Rows that are less their means are of no use without a ledger, which the keys carry.
+            if (!layer_.has_means || keys_carry_ledger()) write_values();
+            return;
+        }
+        ExactRows keys(args_.k, "k");
+        const bool has_ledger = write_keys(keys);
+        keys.store();
+        if (args_.v && (has_ledger || !layer_.has_means)) write_values();
+    }
+
+private:
+    int64_t count() const { return static_cast<int64_t>(numbers_.size()); }
+    size_t at(int64_t head, int64_t token) const { return static_cast<size_t>(head * count() + token); }
+    int32_t dense_slot(int64_t head, int64_t token) const { return has_dense_ ? slots_[0][at(head, token)] : -1; }
+    int32_t body_slot(int64_t head, int64_t token) const { return has_body_ ? slots_.back()[at(head, token)] : -1; }
+    // Those of a head's tokens.
+    std::span<const int32_t> body_slots(int64_t head) const {
+        return std::span(slots_.back()).subspan(at(head, 0), numbers_.size());
+    }
+
+    bool keys_carry_ledger() {
+        std::vector<std::byte> bytes(static_cast<size_t>(shape_.kv_heads * count() * 2 * shape_.head_size));
+        CacheRows keys = args_;
+        keys.v = {};
+        keys.k = args_.v;
+        keys.k.shape[3] = shape_.head_size;
+        const int64_t row = 2 * shape_.head_size;
+        keys.k.stride = {shape_.kv_heads * count() * row, count() * row, row, 2};
+        keys.k.buffer = nullptr;
+        keys.k.data = bytes.data();
+        keys.k.offset = 0;
+        read(cache_, keys);
+        ExactRows rows(keys.k, "k");
+        return write_keys(rows);
+    }
+
+    // Whether they carry a ledger.
+    bool write_keys(ExactRows& rows) {
+        std::optional<ExactRows> plain;
+        if (layer_.has_means) plain = rows;
+        mark_packed(rows, geometry_.k(), layer_.body.k.get(), true);
+        for (int64_t token = 0; token < count(); ++token)
+            for (int64_t head = 0; head < shape_.kv_heads; ++head)
+                if (dense_slot(head, token) < 0 && body_slot(head, token) < 0 && is_known(token))
+                    room(head, token) = write_gone(rows.row(head, token));
+        const bool has_ledger = carry_ledger(rows);
+        if (has_ledger || !plain)
+            seal_all(rows);
+        else
+            rows = *plain;
+        return has_ledger;
+    }
+
+    void write_values() {
+        if (!is_packed(geometry_.v()) || !has_body_) return;
+        ExactRows rows(args_.v, "v");
+        rooms_.clear();
+        mark_packed(rows, geometry_.v(), layer_.body.v.get(), false);
+        seal_all(rows);
+        rows.store();
+    }
+
+    // Makes records of the rows that lie packed in the body, where they have the place.
+    void mark_packed(ExactRows& rows, Type type, Buffer* body, bool are_keys) {
+        rooms_.assign(static_cast<size_t>(shape_.kv_heads * count()), {});
+        if (!is_packed(type) || !has_body_) return;
+        const bool has_values = are_keys && args_.has_v_in_k;
+        if (has_values && !is_packed(geometry_.v())) return;
+        SlotBytes bytes(body, row_bytes(type, rows.size()), layer_.body.slots);
+        SlotBytes values(layer_.body.v.get(), row_bytes(geometry_.v(), shape_.v_head_size), layer_.body.slots);
+        for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+            bytes.read(head, body_slots(head));
+            if (has_values) values.read(head, body_slots(head));
+            for (int64_t token = 0; token < count(); ++token) {
+                const int32_t slot = body_slot(head, token);
+                if (slot < 0) continue;
+                PackedRow packed{.type = type, .has_mean = layer_.has_means, .bytes = bytes.at(slot)};
+                if (has_values) packed.v_type = geometry_.v(), packed.v_bytes = values.at(slot);
+                room(head, token) = write_packed(rows.row(head, token), packed);
+            }
+        }
+    }
+
+    std::span<std::byte>& room(int64_t head, int64_t token) { return rooms_[at(head, token)]; }
+
+    void seal_all(ExactRows& rows) {
+        for (int64_t head = 0; head < shape_.kv_heads; ++head)
+            for (int64_t token = 0; token < count(); ++token)
+                if (room(head, token).data() != nullptr)
+                    seal(rows.row(head, token));
+                else
+                    keep_plain(rows.row(head, token));
+    }
+
+    // Whether the layer was given the token, and it was not removed.
+    bool is_known(int64_t token) const { return layer_.record.holds(numbers_[static_cast<size_t>(token)]); }
+
+    bool carry_ledger(ExactRows& rows) {
+        Ledger ledger = make_ledger();
+        if (is_apart()) {
+            if (ledger.importance.empty()) return false;
+            forget_layer(ledger);
+        }
+        if (carry(rows, ledger)) return true;
+        ledger.output_sum.clear();
+        ledger.facts.outputs = 0;
+        if (carry(rows, ledger)) return true;
+        if (ledger.importance.empty() || ledger.digest == 0) return false;
+        ledger.importance.clear();
+        return carry(rows, ledger);
+    }
+
+    // False, and nothing is done, where it finds no room.
+    bool carry(ExactRows& rows, const Ledger& ledger) {
+        const std::vector<std::byte> bytes = to_bytes(ledger);
+        if (!make_room(rows, bytes.size())) return false;
+        std::span<const std::byte> rest = bytes;
+        for (int64_t token = 0; token < count(); ++token)
+            for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+                const std::span<std::byte> to = room(head, token);
+                const size_t size = std::min(to.size(), rest.size());
+                std::copy_n(rest.begin(), size, to.begin());
+                rest = rest.subspan(size);
+            }
+        return true;
+    }
+
+    // Whether other tokens of the layer stay behind, and nobody has come into the body so far: it is of no interest
+    // then where the tokens lay, and a host that puts them back beside others finds the same rows again.
+    bool is_apart() const {
+        if (record_.moved > 0 || (geometry_.ring() == 0 && !record_.newest.empty())) return false;
+        int64_t known = 0;
+        for (int64_t token = 0; token < count(); ++token) known += is_known(token);
+        return known < layer_.record.tokens();
+    }
+
+    // Leaves who holds which tokens, and their importance.
+    static void forget_layer(Ledger& ledger) {
+        ledger.digest = 0;
+        ledger.facts = {};
+        std::fill(ledger.tokens.begin(), ledger.tokens.end(), Ledger::Token());
+        for (std::vector<int64_t>& slots : ledger.slots) {
+            int64_t held = 0;
+            for (int64_t& slot : slots)
+                if (slot >= 0) slot = held++;
+        }
+        ledger.listed.clear();
+        ledger.output_sum.clear();
+    }
+
+    // Squeezes no more rows than so many bytes need, and none where all are too few.
+    bool make_room(ExactRows& rows, size_t needed) {
+        size_t has = 0;
+        for (const std::span<std::byte>& each : rooms_) has += each.size();
+        std::vector<std::pair<int64_t, int64_t>> squeezed;
+        for (int64_t token = 0; token < count(); ++token)
+            for (int64_t head = 0; head < shape_.kv_heads && has < needed; ++head) {
+                if (room(head, token).data() != nullptr || !is_held_plain(head, token, rows)) continue;
+                const size_t more = room_of_squeezed(rows.row(head, token), rows.type());
+                if (more == 0) continue;
+                has += more;
+                squeezed.emplace_back(head, token);
+            }
+        if (has < needed) return false;
+        for (const auto& [head, token] : squeezed)
+            room(head, token) = write_squeezed(rows.row(head, token), rows.type());
+        return true;
+    }
+
+    bool is_held_plain(int64_t head, int64_t token, ExactRows& rows) const {
+        return (dense_slot(head, token) >= 0 || body_slot(head, token) >= 0) && !rows.is_nan(head, token);
+    }
+
+    Ledger make_ledger() {
+        Ledger ledger;
+        ledger.digest = digest_of(geometry_, args_.layer);
+        const auto newest = static_cast<int64_t>(record_.newest.size());
+        ledger.facts = {record_.next,        record_.moved, newest,        layer_.body.slots,
+                        layer_.most_in_body, layer_.listed, layer_.outputs};
+        for (int64_t token = 0; token < count(); ++token) ledger.tokens.push_back(place_of(token));
+        for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+            std::vector<int64_t>& slots = ledger.slots.emplace_back();
+            for (int64_t token = 0; token < count(); ++token) {
+                const int32_t dense = dense_slot(head, token), body = body_slot(head, token);
+                slots.push_back(dense >= 0 ? dense : body >= 0 ? layer_.dense.slots + body : -1);
+            }
+            if (layer_.listed > 0) ledger.listed.push_back(listed_of(head));
+            if (geometry_.keeps_importance()) ledger.importance.push_back(importance_of(head));
+        }
+        const StateLayout& layout = geometry_.state();
+        ledger.output_sum = state_values(layout.output_sum);
+        if (layer_.has_means) {
+            ledger.k_mean = state_values(layout.k_mean);
+            ledger.v_mean = state_values(layout.v_mean);
+        }
+        return ledger;
+    }
+
+    Ledger::Token place_of(int64_t token) const {
+        Ledger::Token its;
+        const int32_t number = numbers_[static_cast<size_t>(token)];
+        if (!is_known(token)) return its;
+        its.position = geometry_.has_cells() ? record_.cells[static_cast<size_t>(number)] : number;
+        const auto sink = std::find(record_.sinks.begin(), record_.sinks.end(), number);
+        const auto newest = std::find(record_.newest.begin(), record_.newest.end(), number);
+        if (sink != record_.sinks.end())
+            its.place = sink - record_.sinks.begin() + 1;
+        else if (newest != record_.newest.end())
+            its.place = newest - record_.newest.begin() + 1 + geometry_.sink();
+        return its;
+    }
+
+    std::vector<int32_t> listed_of(int64_t head) const {
+        std::vector<int32_t> listed(static_cast<size_t>(layer_.listed));
+        const int64_t most = most_listed(geometry_.config());
+        layer_.state->read(geometry_.state().free_slots.offset + static_cast<uint64_t>(4 * head * most), listed.data(),
+                           4 * listed.size());
+        return listed;
+    }
+
+    std::vector<float> importance_of(int64_t head) const {
+        std::vector<float> values;
+        SlotBytes dense(layer_.dense.importance.get(), 4, layer_.dense.slots),
+            body(layer_.body.importance.get(), 4, layer_.body.slots);
+        if (has_dense_) dense.read(head, std::span(slots_[0]).subspan(at(head, 0), numbers_.size()));
+        if (has_body_) body.read(head, body_slots(head));
+        for (int64_t token = 0; token < count(); ++token) {
+            const int32_t in_dense = dense_slot(head, token), in_body = body_slot(head, token);
+            if (in_dense < 0 && in_body < 0) continue;
+            std::memcpy(&values.emplace_back(), (in_dense >= 0 ? dense.at(in_dense) : body.at(in_body)).data(), 4);
+        }
+        return values;
+    }
+
+    std::vector<float> state_values(const StateLayout::Part& part) const {
+        std::vector<float> values(part.size / 4);
+        if (!values.empty()) layer_.state->read(part.offset, values.data(), part.size);
+        return values;
+    }
+
+    CacheState& cache_;
+    const Geometry& geometry_;
+    const Shape& shape_;
+    const CacheRows& args_;
+    const Layer& layer_;
+    const Record::Saved record_;
+    const std::vector<int32_t> numbers_;
+    const std::vector<std::vector<int32_t>> slots_;
+    bool has_dense_ = false, has_body_ = false;
+    std::vector<std::span<std::byte>> rooms_; // of the records, [head][token]
+};
+
+} // namespace
+
+void export_rows(CacheState& cache, const CacheRows& args) {
+    if (args.k) ExactRows(args.k, "k");
+    if (args.v) ExactRows(args.v, "v");
+    Export(cache, args).run();
+}
+
+} // namespace winnow::cache

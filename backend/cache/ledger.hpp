@@ -1,0 +1,46 @@
+// The ledger of a layer: what rows themselves do not tell of the tokens that are exchanged exactly. Where they lie,
+// what was observed of them, and what the layer knows beside; as bytes that rows' records carry in their rooms.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace winnow::cache {
+
+struct Ledger {
+    // Of the layer's record and of its memory.
+    struct Facts {
+        int64_t next = 0, moved = 0, newest = 0;
+        int64_t body_slots = 0, most_in_body = 0, listed = 0, outputs = 0;
+        friend bool operator==(const Facts&, const Facts&) = default;
+    };
+    struct Token {
+        int64_t position = -1; // -1: the layer has no such token
+        int64_t place = 0;     // a sink's slot and 1; of the newest how many came before it, the sinks and 1; else 0
+    };
+
+    uint64_t digest = 0; // of the configuration, the shape and the layer
+    Facts facts;
+    std::vector<Token> tokens;
+    std::vector<std::vector<int64_t>> slots;    // [head][token]: the slot, those of the dense store first, or -1
+    std::vector<std::vector<float>> importance; // [head]: of the tokens that it holds; empty where none is kept
+    std::vector<std::vector<int32_t>> listed;   // [head]: the slots that the last judgement listed
+    std::vector<float> output_sum, k_mean, v_mean;
+
+    // Takes the tokens of another one of the same layer, as it was at the same time; false where it is not.
+    bool append(const Ledger& other);
+};
+
+// Framed by their length and a check.
+std::vector<std::byte> to_bytes(const Ledger& ledger);
+// How many bytes a ledger has that begins so; 0 where none does. Wants the first ledger_head of them.
+inline constexpr size_t ledger_head = 8;
+size_t ledger_size(std::span<const std::byte> bytes);
+// A whole ledger of at most so many tokens of a layer with so many KV heads. Nothing where rows that carried it are
+// missing, or tokens; Error where it says what no ledger says.
+std::optional<Ledger> to_ledger(std::span<const std::byte> bytes, int64_t heads, int64_t tokens);
+
+} // namespace winnow::cache

@@ -1,0 +1,315 @@
+// Everything is checked before memory is taken, and the layer is exchanged when it is whole.
+#include "cache/rebuilt_layer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cache/rows.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr int64_t most_seen = 1 << 30; // tokens, with cells
+
+[[noreturn]] void refuse_ledger(const std::string& why) { refuse("the rows' ledger is damaged: " + why); }
+
+void expect_within(int64_t value, int64_t most, const char* what) {
+    if (value >= 0 && value <= most) return;
+    refuse_ledger(std::string(what) + " is " + std::to_string(value) + ", expected 0 to " + std::to_string(most));
+}
+
+// A buffer with so many bytes a slot, changed and written whole.
+class Image {
+public:
+    Image(Buffer* buffer, uint64_t row, int64_t slots) : buffer_(buffer), row_(row), slots_(slots) {
+        if (buffer_ == nullptr) return;
+        bytes_.resize(buffer_->size());
+        buffer_->read(0, bytes_.data(), bytes_.size());
+    }
+    void put(int64_t head, int32_t slot, const void* from) {
+        if (buffer_ == nullptr) return;
+        std::memcpy(&bytes_[static_cast<size_t>(head * slots_ + slot) * row_], from, row_);
+        is_changed_ = true;
+    }
+    void write() const {
+        if (is_changed_) buffer_->write(0, bytes_.data(), bytes_.size());
+    }
+
+private:
+    Buffer* buffer_;
+    uint64_t row_;
+    int64_t slots_;
+    bool is_changed_ = false;
+    std::vector<std::byte> bytes_;
+};
+
+} // namespace
+
+void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const std::vector<std::vector<int32_t>>& slots,
+              bool has_its_means) {
+    const Geometry& geometry = *cache.geometry;
+    const Shape& shape = geometry.shape();
+    const std::optional<Ledger>& ledger = rows.ledger();
+    const bool has_importance = geometry.keeps_importance() && ledger && !ledger->importance.empty();
+    const bool has_mean = layer.has_means;
+    size_t which = 0;
+    for (Rows* store : {&layer.dense, &layer.body}) {
+        if (store->slots == 0) continue;
+        const std::vector<int32_t>& its = slots[which++];
+        const bool is_packed_body = store == &layer.body && has_its_means;
+        const bool has_keys = is_packed_body && is_packed(geometry.k()),
+                   has_values = is_packed_body && is_packed(geometry.v());
+        Image keys(has_keys ? store->k.get() : nullptr, row_bytes(geometry.k(), shape.head_size), store->slots);
+        Image values(has_values ? store->v.get() : nullptr, row_bytes(geometry.v(), shape.v_head_size), store->slots);
+        Image importance(has_importance ? store->importance.get() : nullptr, 4, store->slots);
+        for (int64_t head = 0; head < shape.kv_heads; ++head) {
+            size_t held = 0;
+            for (int64_t token = 0; token < rows.count(); ++token) {
+                const bool has_entry =
+                    has_importance && ledger->slots[static_cast<size_t>(head)][static_cast<size_t>(token)] >= 0;
+                const size_t entry = held;
+                held += has_entry;
+                const int32_t slot = its[static_cast<size_t>(head * rows.count() + token)];
+                if (slot < 0) continue;
+                const std::span<const std::byte> key = rows.packed_key(head, token, geometry.k(), has_mean);
+                const std::span<const std::byte> value = rows.packed_value(head, token, geometry.v(), has_mean);
+                if (!key.empty()) keys.put(head, slot, key.data());
+                if (!value.empty()) values.put(head, slot, value.data());
+                if (has_entry) importance.put(head, slot, &ledger->importance[static_cast<size_t>(head)][entry]);
+            }
+        }
+        for (const Image* each : {&keys, &values, &importance}) each->write();
+    }
+}
+
+RebuiltLayer::RebuiltLayer(CacheState& cache, const CacheRows& args, const std::vector<int32_t>& numbers,
+                           const IncomingRows& rows)
+    : cache_(cache), geometry_(*cache.geometry), args_(args), numbers_(numbers), rows_(rows), ledger_(*rows.ledger()),
+      in_body_(static_cast<size_t>(geometry_.shape().kv_heads), 0) {
+    for (int64_t token = 0; numbers_.empty() && token < rows_.count(); ++token) {
+        const int64_t position = ledger_.tokens[static_cast<size_t>(token)].position;
+        if (position != token) is_possible_ = false;
+    }
+    if (numbers_.empty() && ledger_.facts.next != rows_.count()) is_possible_ = false;
+    // A budget that became smaller may have left a larger body.
+    if (ledger_.facts.body_slots > geometry_.most_body(args_.layer)) is_possible_ = false;
+    if (!is_possible_) return;
+    for (int64_t token = 0; numbers.empty() && token < rows_.count(); ++token)
+        numbers_.push_back(static_cast<int32_t>(token));
+    check_facts();
+    check_tokens();
+    const auto tokens = static_cast<size_t>(geometry_.shape().kv_heads * rows_.count());
+    if (geometry_.dense_slots() > 0) slots_.emplace_back(tokens, -1);
+    if (ledger_.facts.body_slots > 0) slots_.emplace_back(tokens, -1);
+    for (int64_t head = 0; head < geometry_.shape().kv_heads && is_possible_; ++head) check_slots(head);
+}
+
+void RebuiltLayer::check_facts() const {
+    const Ledger::Facts& facts = ledger_.facts;
+
+    expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.shape().context, "the number of tokens");
+    expect_within(facts.most_in_body, facts.body_slots, "what the body holds");
+    expect_within(facts.listed, geometry_.ring() > 0 ? 0 : std::min(geometry_.cadence(), facts.body_slots),
+                  "the number of listed slots");
+    expect_within(facts.newest, geometry_.ring() > 0 ? geometry_.ring() : facts.listed, "the number of newest tokens");
+    expect_within(facts.moved, facts.next - facts.newest, "the number of tokens that left the newest");
+    const auto expect_size = [](const std::vector<float>& values, uint64_t bytes, const char* what) {
+        if (!values.empty() && 4 * values.size() != bytes)
+            refuse_ledger(std::string(what) + " has " + std::to_string(values.size()) + " numbers, expected " +
+                          std::to_string(bytes / 4));
+    };
+    const StateLayout& layout = geometry_.state();
+    expect_size(ledger_.output_sum, layout.output_sum.size, "the sum of outputs");
+    expect_size(ledger_.k_mean, layout.k_mean.size, "the mean of keys");
+    expect_size(ledger_.v_mean, layout.v_mean.size, "the mean of values");
+}
+
+// Makes the record.
+void RebuiltLayer::check_tokens() {
+    const Ledger::Facts& facts = ledger_.facts;
+    const int64_t sink = geometry_.sink();
+    record_.next = facts.next;
+    record_.moved = facts.moved;
+    record_.sinks.assign(static_cast<size_t>(sink), -1);
+    record_.newest.assign(static_cast<size_t>(facts.newest), -1); // removed
+    if (geometry_.has_cells())
+        record_.cells.assign(static_cast<size_t>(geometry_.request().cells), -1);
+    else
+        record_.ranges.push_back({0, facts.next});
+    std::vector<int64_t> positions;
+    for (size_t i = 0; i < numbers_.size(); ++i) {
+        const Ledger::Token& token = ledger_.tokens[i];
+        if (token.position < 0) continue;
+        if (token.position >= facts.next)
+            refuse_ledger("a token has position " + std::to_string(token.position) + " of " +
+                          std::to_string(facts.next));
+        positions.push_back(token.position);
+        if (geometry_.has_cells())
+            record_.cells[static_cast<size_t>(numbers_[i])] = static_cast<int32_t>(token.position);
+        expect_within(token.place, sink + facts.newest, "a token's place");
+        if (token.place == 0) continue;
+        int64_t& at = token.place <= sink ? record_.sinks[static_cast<size_t>(token.place - 1)]
+                                          : record_.newest[static_cast<size_t>(token.place - 1 - sink)];
+        if (at >= 0) refuse_ledger("two tokens have place " + std::to_string(token.place));
+        at = numbers_[i];
+    }
+    std::sort(positions.begin(), positions.end());
+    if (std::adjacent_find(positions.begin(), positions.end()) != positions.end())
+        refuse_ledger("two tokens have the same position");
+    const bool has_all = std::find(record_.newest.begin(), record_.newest.end(), -1) == record_.newest.end();
+    if (!geometry_.has_cells() && !has_all) is_possible_ = false;
+}
+
+// Whether the row can lie there.
+bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
+    const int64_t place = ledger_.tokens[static_cast<size_t>(token)].place, sink = geometry_.sink();
+    const int64_t dense = geometry_.dense_slots();
+    const bool is_key_packed = !packed_key(head, token).empty();
+    if (slot < dense) {
+        if (place == 0 || (place > sink && geometry_.ring() == 0)) return false;
+        const int64_t in_ring = ledger_.facts.moved + place - 1 - sink;
+        return !is_key_packed && slot == (place <= sink ? place - 1 : sink + in_ring % geometry_.ring());
+    }
+    return slot < dense + ledger_.facts.body_slots && (place == 0 || (place > sink && geometry_.ring() == 0));
+}
+
+std::span<const std::byte> RebuiltLayer::packed_key(int64_t head, int64_t token) const {
+    return rows_.packed_key(head, token, geometry_.k(), !ledger_.k_mean.empty());
+}
+
+std::span<const std::byte> RebuiltLayer::packed_value(int64_t head, int64_t token) const {
+    return rows_.packed_value(head, token, geometry_.v(), !ledger_.k_mean.empty());
+}
+
+void RebuiltLayer::check_slots(int64_t head) {
+    const std::vector<int64_t>& slots = ledger_.slots[static_cast<size_t>(head)];
+    const int64_t dense = geometry_.dense_slots();
+    std::vector<bool> taken(static_cast<size_t>(dense + ledger_.facts.body_slots), false);
+    int64_t settled = 0; // in the body, without those that came after the last judgement
+    for (int64_t token = 0; token < rows_.count(); ++token) {
+        const int64_t slot = slots[static_cast<size_t>(token)];
+        if ((slot >= 0) != rows_.is_held(head, token)) {
+            is_possible_ = false;
+            return;
+        }
+        if (slot < 0) continue;
+        if (ledger_.tokens[static_cast<size_t>(token)].position < 0 || !fits_slot(head, token, slot) ||
+            taken[static_cast<size_t>(slot)])
+            refuse_ledger("head " + std::to_string(head) + " has token " + std::to_string(token) + " in slot " +
+                          std::to_string(slot) + ", where it cannot be");
+        taken[static_cast<size_t>(slot)] = true;
+        const bool is_in_body = slot >= dense;
+        if (is_in_body && ((is_packed(geometry_.k()) && packed_key(head, token).empty()) ||
+                           (is_packed(geometry_.v()) && packed_value(head, token).empty()))) {
+            is_possible_ = false; // its bytes had no place
+            return;
+        }
+        (is_in_body ? slots_.back() : slots_.front())[static_cast<size_t>(head * rows_.count() + token)] =
+            static_cast<int32_t>(is_in_body ? slot - dense : slot);
+        in_body_[static_cast<size_t>(head)] += is_in_body;
+        settled += is_in_body && ledger_.tokens[static_cast<size_t>(token)].place == 0;
+    }
+    expect_within(settled, ledger_.facts.most_in_body, "what a head holds in the body");
+    check_listed(head, taken);
+}
+
+void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) const {
+    if (ledger_.facts.listed == 0) return;
+    std::vector<bool> is_listed(taken.size(), false);
+    const std::vector<int32_t>& listed = ledger_.listed[static_cast<size_t>(head)];
+    for (size_t i = 0; i < listed.size(); ++i) {
+        const int64_t slot = geometry_.dense_slots() + listed[i];
+        if (listed[i] < 0 || slot >= static_cast<int64_t>(taken.size()) || is_listed[static_cast<size_t>(slot)] ||
+            (static_cast<int64_t>(i) >= ledger_.facts.newest && taken[static_cast<size_t>(slot)]))
+            refuse_ledger("head " + std::to_string(head) + " lists slot " + std::to_string(listed[i]) +
+                          ", which is not free");
+        is_listed[static_cast<size_t>(slot)] = true;
+    }
+}
+
+Growth RebuiltLayer::memory(int64_t& body_slots) {
+    const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
+    body_slots = std::max(ledger_.facts.body_slots, before.body.slots); // what is reserved stays
+    Growth growth;
+    growth.is_new = true;
+    growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
+    growth.body = make_rows(cache_.device, geometry_, Part::body, body_slots);
+    growth.state = cache_.device.allocate(geometry_.state().size);
+    growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots()) +
+                   bytes_of(geometry_, Part::body, body_slots) + geometry_.state().size;
+    return growth;
+}
+
+std::vector<std::byte> RebuiltLayer::state_bytes() {
+    const StateLayout& layout = geometry_.state();
+    std::vector<std::byte> bytes(layout.size, std::byte{0});
+    const auto put = [&](const StateLayout::Part& part, const auto& values, size_t at = 0) {
+        if (part.size > 0 && !values.empty())
+            std::memcpy(&bytes[part.offset + 4 * at], values.data(), sizeof values[0] * values.size());
+    };
+    const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
+    std::vector<HeadState> heads = before.read_head_state(geometry_);
+    for (size_t head = 0; head < heads.size(); ++head) heads[head].live = static_cast<int32_t>(in_body_[head]);
+    put(layout.head_state, heads);
+    put(layout.output_sum, ledger_.output_sum);
+    put(layout.k_mean, ledger_.k_mean);
+    put(layout.v_mean, ledger_.v_mean);
+    for (size_t head = 0; head < ledger_.listed.size(); ++head)
+        put(layout.free_slots, ledger_.listed[head], head * static_cast<size_t>(most_listed(geometry_.config())));
+    put(layout.positions, record_.cells);
+    return bytes;
+}
+
+// Rows of which at least a side is plain.
+void RebuiltLayer::append(const Store& store, size_t which) {
+    SlotAppend args;
+    args.k = rows_.keys();
+    args.v = rows_.values();
+    args.store = store;
+    args.slots = tensor_over(Type::i32, slots_[which], geometry_.shape().kv_heads, 1, rows_.count());
+    args.numbers = tensor_over(Type::i32, numbers_, 1, 1, rows_.count());
+    args.k_norm = geometry_.k_norm();
+    args.v_norm = geometry_.v_norm();
+    finishing(cache_.device, [&] { cache_.device.launch(args); });
+}
+
+// The numbers of packed rows, whose bytes are put back.
+void RebuiltLayer::enter(const Rows& body, size_t which) const {
+    Image map(body.tokens.get(), 4, body.slots);
+    for (int64_t head = 0; head < geometry_.shape().kv_heads; ++head)
+        for (int64_t token = 0; token < rows_.count(); ++token) {
+            const int32_t slot = slots_[which][static_cast<size_t>(head * rows_.count() + token)];
+            if (slot >= 0) map.put(head, slot, &numbers_[static_cast<size_t>(token)]);
+        }
+    map.write();
+}
+
+void RebuiltLayer::run() {
+    Sequence& sequence = cache_.sequence(args_.sequence);
+    Layer layer(geometry_);
+    const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.shape().context;
+    if (!layer.record.restore(record_, std::max(geometry_.ring(), geometry_.cadence()), limit))
+        refuse_ledger("its numbers make no sense");
+    int64_t body_slots = 0;
+    commit(cache_, layer, memory(body_slots));
+    layer.most_in_body = ledger_.facts.most_in_body;
+    layer.listed = ledger_.facts.listed;
+    layer.outputs = ledger_.facts.outputs;
+    layer.has_means = !ledger_.k_mean.empty();
+    const std::vector<std::byte> state = state_bytes();
+    layer.state->write(0, state.data(), state.size());
+    size_t which = 0;
+    if (layer.dense.slots > 0) append(layer.dense_store(geometry_), which++);
+    if (which == slots_.size()) // a body that is only reserved
+        slots_.emplace_back(static_cast<size_t>(geometry_.shape().kv_heads * rows_.count()), -1);
+    if (is_packed(geometry_.k()) && is_packed(geometry_.v()))
+        enter(layer.body, which);
+    else if (layer.body.slots > 0)
+        append(layer.body_store(geometry_), which);
+    put_back(cache_, layer, rows_, slots_, true);
+    for (const int64_t anchor : sequence.anchors) edit(cache_, layer, SlotEdit::Action::anchor, {anchor, anchor + 1});
+    cache_.device.finish();
+    sequence.layers[static_cast<size_t>(args_.layer)] = std::move(layer);
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,281 @@
+// cache_export_rows and cache_import_rows: what is imported into an empty cache goes on as the cache that it was
+// exported from, bit for bit, and is the same again when it is exported; what is damaged is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "cache_cases.hpp"
+#include "cache_registration.hpp"
+#include "cache_token_rows.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+std::vector<int64_t> numbers_to(int64_t end) {
+    std::vector<int64_t> numbers;
+    for (int64_t each = 0; each < end; ++each) numbers.push_back(each);
+    return numbers;
+}
+
+// Of types in which the dense rows of a cache are whole, if tokens of F32 stores came in F16.
+TokenRows make_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& numbers) {
+    TokenRows rows = make_token_rows(setup, layer, sequence, numbers, WINNOW_TYPE_F16);
+    if (setup.k_type == WINNOW_TYPE_BF16) rows.k = make_token_rows(setup, layer, sequence, numbers, WINNOW_TYPE_BF16).k;
+    return rows;
+}
+
+std::vector<std::byte> bytes_of(const TestTensor& tensor) {
+    std::vector<std::byte> bytes;
+    tensor.each_row([&](const Index& at) {
+        const std::byte* row = tensor.element(at);
+        bytes.insert(bytes.end(), row, row + tensor.row_size());
+    });
+    return bytes;
+}
+
+std::string difference(const TokenRows& want, const TokenRows& got) {
+    for (const auto& [name, a, b] : {std::tuple{"k", &want.k, &got.k}, std::tuple{"v", &want.v, &got.v}}) {
+        const std::vector<std::byte> x = bytes_of(*a), y = bytes_of(*b);
+        const auto at = std::mismatch(x.begin(), x.end(), y.begin()).first;
+        if (at == x.end()) continue;
+        const size_t row = size_t(at - x.begin()) / a->row_size();
+        return std::string(name) + " differs, first in row " + std::to_string(row) + " of " +
+               std::to_string(a->shape()[2]) + " a head, at byte " +
+               std::to_string(size_t(at - x.begin()) % a->row_size());
+    }
+    return "";
+}
+
+TokenRows exported(CacheHost& cache, int64_t layer, const std::vector<int64_t>& numbers) {
+    TokenRows rows = make_rows(cache.setup(), layer, 0, numbers);
+    EXPECT_EQ(run(cache, cache.api().cache_export_rows, rows), WINNOW_OK) << cache.message();
+    EXPECT_EQ(rows.k.damage() + rows.v.damage(), "") << "beside what is exported";
+    return rows;
+}
+
+// A copy that was never handed over.
+TokenRows as_given(const CacheSetup& setup, const TokenRows& rows, const std::vector<int64_t>& numbers) {
+    TokenRows given = make_rows(setup, rows.layer, rows.sequence, numbers);
+    given.k = rows.k.packed_copy();
+    given.v = rows.v.packed_copy();
+    if (setup.cells == 0) given.tokens = TestTensor(); // they take the next positions
+    return given;
+}
+
+// Steps of the same tokens for some caches, of which all give the same output bit for bit.
+void feed(const std::vector<CacheHost*>& caches, std::mt19937_64& engine, int64_t tokens, bool attends = true) {
+    const CacheSetup& setup = caches.front()->setup();
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        const uint64_t seed = engine();
+        std::vector<std::vector<std::byte>> outputs;
+        for (CacheHost* cache : caches) {
+            std::mt19937_64 same(seed);
+            Step step = draw_step(setup, same, layer, 0, tokens, attends ? tokens : 0);
+            ASSERT_EQ(cache->run(step), WINNOW_OK) << cache->message();
+            if (attends) outputs.push_back(bytes_of(step.out));
+        }
+        for (const std::vector<std::byte>& output : outputs)
+            ASSERT_EQ(output, outputs.front()) << "layer " << layer << ", " << tokens << " tokens";
+    }
+}
+
+void expect_same(CacheHost& source, CacheHost& target, int64_t seen) {
+    const CacheSetup& setup = source.setup();
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        ASSERT_EQ(difference(exported(source, layer, numbers_to(seen)), exported(target, layer, numbers_to(seen))), "")
+            << "layer " << layer << " of " << seen << " tokens";
+        for (int64_t head = 0; head < setup.kv_heads; ++head) {
+            ASSERT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
+            if (!setup.keeps_importance()) continue;
+            ASSERT_EQ(target.importance(0, layer, head), source.importance(0, layer, head)) << "layer " << layer;
+        }
+    }
+}
+
+// In the middle of many steps everything goes into another cache, and both go on.
+void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), target(subject(), setup);
+    int64_t seen = 0;
+    for (const int64_t length : {first, int64_t(1), int64_t(1), int64_t(17), int64_t(1)}) {
+        ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, length));
+        seen += length;
+    }
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        TokenRows rows = exported(source, layer, numbers_to(seen));
+        if (in_parts) { // a host's cells may be in several runs
+            const std::vector<int64_t> all = numbers_to(seen);
+            const TokenRows begin = exported(source, layer, {all.begin(), all.begin() + seen / 3}),
+                            end = exported(source, layer, {all.begin() + seen / 3, all.end()});
+            for (const auto& [whole, some, from] : {std::tuple{&rows.k, &begin.k, int64_t(0)},
+                                                    {&rows.v, &begin.v, 0},
+                                                    {&rows.k, &end.k, seen / 3},
+                                                    {&rows.v, &end.v, seen / 3}})
+                some->each_row([&, to = whole, part = some, skip = from](const Index& at) {
+                    std::memcpy(to->element({0, at[1], at[2] + skip, 0}), part->element(at), part->row_size());
+                });
+        }
+        TokenRows given = as_given(setup, rows, numbers_to(seen));
+        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
+    for (int64_t length : {1, 1, 30, 1, 32, 1, 1, 1, 40, 1}) {
+        length = std::min(length, setup.context - seen);
+        if (length == 0) break;
+        ASSERT_NO_FATAL_FAILURE(feed({&source, &target}, engine, length));
+        seen += length;
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
+    EXPECT_EQ(target.stats().bytes, source.stats().bytes);
+}
+
+void append_cells(const std::vector<CacheHost*>& caches, int64_t layer, uint64_t seed,
+                  const std::vector<std::vector<int64_t>>& cells) {
+    for (size_t i = 0; i < caches.size(); ++i) {
+        std::mt19937_64 engine(seed);
+        Step step = draw_step(caches[i]->setup(), engine, layer, 0, int64_t(cells[i].size()), 0);
+        step.cells = TestTensor(WINNOW_TYPE_I64, {1, 1, 1, step.tokens});
+        step.cells.each([&](const Index& at) { step.cells.set(at, double(cells[i][size_t(at[3])])); });
+        ASSERT_EQ(caches[i]->run(step), WINNOW_OK) << caches[i]->message();
+    }
+}
+
+// Into other cells, empty or beside others: the same heads have the same tokens, and what comes next goes the same way.
+void run_cells(CacheSetup setup, bool is_beside) {
+    setup.cells = 200;
+    setup.context = 4096;
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), target(subject(), setup);
+    const auto moved = [](const std::vector<int64_t>& cells) {
+        std::vector<int64_t> others;
+        for (const int64_t cell : cells) others.push_back((cell + 37) % 200);
+        return others;
+    };
+    std::vector<int64_t> from, next;
+    for (int64_t each = 0; each < 110; ++each) from.push_back((each * 7) % 200);
+    for (int64_t each = 110; each < 170; ++each) next.push_back((each * 7) % 200);
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        ASSERT_NO_FATAL_FAILURE(append_cells({&source}, layer, engine(), {from}));
+        if (is_beside) {
+            ASSERT_NO_FATAL_FAILURE(append_cells({&target}, layer, engine(), {moved(next)}));
+        }
+        const TokenRows rows = exported(source, layer, from);
+        TokenRows given = as_given(setup, rows, moved(from));
+        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        if (is_beside) { // every packed row has its bytes again
+            ASSERT_EQ(target.api().cache_remove(target.get(), 0, 199, 200), WINNOW_OK);
+            continue;
+        }
+        ASSERT_EQ(difference(rows, exported(target, layer, moved(from))), "") << "layer " << layer;
+        const uint64_t seed = engine();
+        for (size_t at = 0; at < next.size(); at += 12) {
+            const std::vector<int64_t> some(next.begin() + int64_t(at), next.begin() + int64_t(at) + 12);
+            ASSERT_NO_FATAL_FAILURE(append_cells({&source, &target}, layer, seed + at, {some, moved(some)}));
+        }
+        from.insert(from.end(), next.begin(), next.end());
+        ASSERT_EQ(difference(exported(source, layer, from), exported(target, layer, moved(from))), "")
+            << "layer " << layer << " after more tokens";
+        from.resize(110);
+    }
+    EXPECT_LE(target.stats().bytes, target.stats().budget_bytes);
+}
+
+// A record that changed by a bit is refused, and the cache is as before.
+void run_damaged(const CacheSetup& setup) {
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), target(subject(), setup);
+    ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, 200));
+    const TokenRows rows = exported(source, 0, numbers_to(200));
+    const std::string before = target.portrait();
+    std::vector<Index> records;
+    uint16_t first = 0;
+    rows.k.each_row([&](const Index& at) {
+        std::memcpy(&first, rows.k.element(at), sizeof first);
+        if (first == 0x7fa5) records.push_back(at);
+    });
+    ASSERT_GT(records.size(), 10U) << "nothing was packed";
+    for (int tried = 0; tried < 100; ++tried) {
+        TokenRows given = as_given(setup, rows, numbers_to(200));
+        const size_t at = 2 + engine() % (given.k.row_size() - 2); // an unmarked row is a plain one
+        given.k.element(records[engine() % records.size()])[at] ^= std::byte(1U << engine() % 8);
+        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_ERROR_INVALID_ARGUMENT) << "byte " << at;
+        ASSERT_NE(target.message().find("k of token"), std::string::npos) << target.message();
+        ASSERT_EQ(target.portrait(), before);
+    }
+    TokenRows given = as_given(setup, rows, numbers_to(200));
+    ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+}
+
+// Formats and policies that are others: who holds what is the same, and rows are converted.
+void run_conversion(const CacheSetup& setup, CacheSetup other) {
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), target(subject(), other);
+    ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, 130));
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        TokenRows given = as_given(setup, exported(source, layer, numbers_to(130)), numbers_to(130));
+        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        for (int64_t head = 0; head < setup.kv_heads; ++head)
+            EXPECT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
+        TokenRows want = make_token_rows(setup, layer, 0, numbers_to(130), WINNOW_TYPE_F32), got = want;
+        ASSERT_EQ(run(source, source.api().cache_read, want), WINNOW_OK);
+        ASSERT_EQ(run(target, target.api().cache_read, got), WINNOW_OK);
+        want.k.each([&](const Index& at) {
+            if (!std::isnan(want.k.get(at))) {
+                ASSERT_NEAR(got.k.get(at), want.k.get(at), .05 * std::fabs(want.k.get(at)) + .05);
+            }
+        });
+    }
+}
+
+void run_refused() {
+    CacheSetup setup;
+    std::mt19937_64 engine(1);
+    CacheHost cache(subject(), setup);
+    ASSERT_NO_FATAL_FAILURE(feed({&cache}, engine, 40));
+    const std::string before = cache.portrait();
+    const auto expect_refused = [&](TokenRowsFunction function, TokenRows rows, const std::string& what) {
+        EXPECT_EQ(run(cache, function, rows), WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT_NE(cache.message().find(what), std::string::npos) << cache.message();
+        EXPECT_EQ(cache.portrait(), before);
+    };
+    TokenRows rows = make_token_rows(setup, 0, 0, {1, 2}, WINNOW_TYPE_F32);
+    expect_refused(cache.api().cache_export_rows, rows, "expected F16 or BF16 for exact rows");
+    rows.tokens = TestTensor();
+    expect_refused(cache.api().cache_import_rows, rows, "expected F16 or BF16 for exact rows");
+    rows = make_rows(setup, 0, 0, {1, 2});
+    expect_refused(cache.api().cache_import_rows, rows, "tokens is given, expected NULL");
+    rows = make_token_rows(setup, 0, 0, {1, 2}, WINNOW_TYPE_F16);
+    rows.v = TestTensor();
+    rows.tokens = TestTensor();
+    expect_refused(cache.api().cache_import_rows, rows, "v is NULL");
+}
+
+} // namespace
+
+void register_cache_exact_rows() {
+    const std::string suite = "exact_rows";
+    int at = 0;
+    for (const NamedSetup& each : policy_setups()) {
+        CacheSetup setup = with_shape(each.setup, at % cache_shapes);
+        if (setup.v_type == WINNOW_TYPE_F32) setup.type = WINNOW_TYPE_F16; // or F16 rows would round them
+        const int64_t first = std::min<int64_t>(std::array{60, 110, 150}[size_t(at % 3)], setup.context / 2);
+        const bool in_parts = at++ % 2 == 1;
+        register_cache_test(suite, "continuation_" + each.name, __FILE__, __LINE__,
+                            [=] { run_continuation(setup, first, in_parts); });
+        if (setup.policy != Policy::adaptive_budget && setup.budget > 0)
+            register_cache_test(suite, "cells_" + each.name, __FILE__, __LINE__,
+                                [=] { run_cells(setup, setup.ring > 0 && at % 3 == 0); });
+    }
+    const CacheSetup packed = with_shape({}, 1);
+    register_cache_test(suite, "damaged", __FILE__, __LINE__, [=] { run_damaged(packed); });
+    CacheSetup other = packed;
+    other.k_type = other.v_type = WINNOW_TYPE_Q8_0;
+    register_cache_test(suite, "conversion", __FILE__, __LINE__, [=] { run_conversion(packed, other); });
+    register_cache_test(suite, "refused", __FILE__, __LINE__, [] { run_refused(); });
+}
+
+} // namespace winnow::conformance

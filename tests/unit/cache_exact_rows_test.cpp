@@ -1,0 +1,170 @@
+// Records of rows and ledgers: they come back as they were written; forged ones, with right checks, are refused or
+// harmless. tests/conformance has what caches do with them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include <xxhash.h>
+
+#include "cache/ledger.hpp"
+#include "cache/row_record.hpp"
+#include "device/device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// Rows of every kind of 16-bit elements: usual numbers, few exponents, all bits.
+Bytes draw_row(std::mt19937_64& engine, Type type, size_t elements) {
+    std::normal_distribution<float> draw;
+    const uint64_t kind = engine() % 3;
+    Bytes row(2 * elements);
+    for (size_t i = 0; i < elements; ++i) {
+        auto element = static_cast<uint16_t>(engine());
+        if (kind == 0) { // a float's upper bits are a bf16; as f16 they are spread likewise
+            const float number = draw(engine);
+            uint32_t bits = 0;
+            std::memcpy(&bits, &number, sizeof bits);
+            element = static_cast<uint16_t>(bits >> 16U);
+            if (type == Type::f16) element = static_cast<uint16_t>((element & 0x83ffU) | (14 - engine() % 4) << 10U);
+        }
+        if (kind == 1) element = static_cast<uint16_t>(element & 0x83ffU);
+        std::memcpy(&row[2 * i], &element, 2);
+    }
+    return row;
+}
+
+TEST(CacheRowRecord, SqueezedRowsComeBack) {
+    std::mt19937_64 engine(3);
+    int squeezed = 0;
+    for (int tried = 0; tried < 3000; ++tried) {
+        const Type type = tried % 2 == 0 ? Type::f16 : Type::bf16;
+        const Bytes plain = draw_row(engine, type, 1 + engine() % 200);
+        Bytes row = plain;
+        const size_t room = room_of_squeezed(plain, type);
+        const std::span<std::byte> rest = write_squeezed(row, type);
+        ASSERT_EQ(rest.size(), room);
+        if (room == 0) {
+            ASSERT_EQ(row, plain);
+            continue;
+        }
+        ++squeezed;
+        for (std::byte& each : rest) each = static_cast<std::byte>(engine());
+        const Bytes carried(rest.begin(), rest.end());
+        seal(row);
+        const RowRecord record = read_record(row, 1, 0);
+        Bytes back(plain.size());
+        const std::span<const std::byte> found = unsqueeze(record, type, back);
+        ASSERT_EQ(back, plain);
+        ASSERT_EQ(Bytes(found.begin(), found.end()), carried);
+    }
+    EXPECT_GT(squeezed, 1000);
+}
+
+TEST(CacheRowRecord, UsualRowsHaveRoomForAnImportance) {
+    std::mt19937_64 engine(4);
+    std::normal_distribution<float> draw;
+    for (int tried = 0; tried < 200; ++tried) {
+        Bytes row(128);
+        for (size_t i = 0; i < 64; ++i) {
+            const float number = draw(engine);
+            uint32_t bits = 0;
+            std::memcpy(&bits, &number, sizeof bits);
+            const uint32_t exponent = (bits >> 23U & 255U) - std::min(bits >> 23U & 255U, 112U); // denormals become 0
+            const auto half = static_cast<uint16_t>((bits >> 16U & 0x8000U) | exponent << 10U | (bits >> 13U & 0x3ffU));
+            std::memcpy(&row[2 * i], &half, 2);
+        }
+        EXPECT_GE(room_of_squeezed(row, Type::f16), 4U);
+    }
+}
+
+TEST(CacheRowRecord, ForgedRecordsAreRefusedOrRead) {
+    std::mt19937_64 engine(5);
+    int refused = 0;
+    for (int tried = 0; tried < 20000; ++tried) {
+        Bytes row(2 * (1 + engine() % 100));
+        for (std::byte& each : row) each = static_cast<std::byte>(engine());
+        if (row.size() < 6) continue;
+        std::memcpy(row.data(), &row_marker, 2);
+        row[2] = std::byte{row_version};
+        row[3] = static_cast<std::byte>(engine() % 6);
+        if (row.size() > 8 && engine() % 2 == 0) row[6] = std::byte{16}, row[7] = std::byte{0};
+        seal(row);
+        try {
+            const RowRecord record = read_record(row, static_cast<int64_t>(row.size() / 2), 32);
+            Bytes back(row.size());
+            if (record.kind == RowRecord::Kind::squeezed || record.kind == RowRecord::Kind::squeezed_wide)
+                unsqueeze(record, Type::f16, back);
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("a row's record"), std::string::npos) << error.what();
+            ++refused;
+        }
+    }
+    EXPECT_GT(refused, 5000);
+}
+
+Ledger draw_ledger(std::mt19937_64& engine, int64_t heads) {
+    Ledger ledger;
+    ledger.digest = engine();
+    ledger.facts = {int64_t(engine() % 1000), 30, 16, 128, 90, 2, int64_t(engine() % 1000000)};
+    const int64_t count = 1 + int64_t(engine() % 90);
+    for (int64_t i = 0; i < count; ++i)
+        ledger.tokens.push_back({engine() % 4 ? i : int64_t(engine() % 1000) - 1, int64_t(engine() % 3 ? i : 0)});
+    for (int64_t head = 0; head < heads; ++head) {
+        std::vector<int64_t>& slots = ledger.slots.emplace_back();
+        std::vector<float>& importance = ledger.importance.emplace_back();
+        for (int64_t i = 0; i < count; ++i) slots.push_back(engine() % 3 ? i : int64_t(engine() % 100) - 1);
+        for (const int64_t slot : slots)
+            if (slot >= 0) importance.push_back(float(engine() % 1000));
+        ledger.listed.push_back({int32_t(engine() % 50), -1});
+    }
+    ledger.output_sum.assign(8, float(engine() % 100));
+    return ledger;
+}
+
+TEST(CacheLedger, ComesBack) {
+    std::mt19937_64 engine(6);
+    for (int tried = 0; tried < 500; ++tried) {
+        const Ledger ledger = draw_ledger(engine, 3);
+        const Bytes bytes = to_bytes(ledger);
+        ASSERT_EQ(ledger_size(bytes), bytes.size());
+        const std::optional<Ledger> back = to_ledger(bytes, 3, 100);
+        ASSERT_TRUE(back);
+        ASSERT_EQ(to_bytes(*back), bytes);
+        ASSERT_EQ(back->slots, ledger.slots);
+        ASSERT_EQ(back->facts, ledger.facts);
+        ASSERT_EQ(back->importance, ledger.importance);
+        ASSERT_FALSE(to_ledger(bytes, 3, int64_t(ledger.tokens.size()) - 1)) << "of more tokens than there are";
+    }
+}
+
+// Changes some bytes behind the frame and puts the check right.
+void forge(Bytes& ledger, std::mt19937_64& engine) {
+    for (uint64_t times = 1 + engine() % 3; times > 0; --times)
+        ledger[ledger_head + engine() % (ledger.size() - ledger_head)] = static_cast<std::byte>(engine());
+    const auto check = static_cast<uint32_t>(XXH3_64bits(&ledger[ledger_head], ledger.size() - ledger_head));
+    std::memcpy(&ledger[4], &check, sizeof check);
+}
+
+TEST(CacheLedger, ForgedOnesAreRefusedOrRead) {
+    std::mt19937_64 engine(7);
+    int refused = 0;
+    for (int tried = 0; tried < 5000; ++tried) {
+        Bytes bytes = to_bytes(draw_ledger(engine, 3));
+        forge(bytes, engine);
+        try {
+            to_ledger(bytes, 3, 100);
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("the rows' ledger"), std::string::npos) << error.what();
+            ++refused;
+        }
+    }
+    EXPECT_GT(refused, 500);
+}
+
+} // namespace
+} // namespace winnow::cache
