@@ -106,6 +106,7 @@ private:
     void settle();
     void shift_settled(const ggml_tensor* node);
     void restore(const State& state);
+    winnow_cache_rows_desc exact_rows_desc(const Layer& layer, int64_t stream, const winnow_tensor& tokens) const;
     void carry_out(const StreamRecord::Opening& opening, int64_t stream);
     std::vector<char> read_rows(const ggml_tensor* root, int64_t stream, int64_t first, int64_t count);
     template <typename Body>

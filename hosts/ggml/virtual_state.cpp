@@ -66,13 +66,24 @@ std::vector<char> VirtualCache::read_rows(const ggml_tensor* root, int64_t strea
     std::vector<int32_t> cells;
     for (int64_t cell = first; cell < first + count; ++cell) cells.push_back(int32_t(cell));
     const winnow_tensor tokens = numbers_over(cells);
-    winnow_cache_rows_desc desc = rows_desc(number_of(layer), stream, tokens);
+    winnow_cache_rows_desc desc = exact_rows_desc(layer, stream, tokens);
     const int64_t size = root == layer.roots.k ? shape_.head_size : shape_.v_head_size;
     const winnow_tensor to =
         rows_over(type_of(root->type), rows.data(), {shape_.kv_num_heads, count, size, element, row, size});
     (root == layer.roots.k ? desc.k : desc.v) = &to;
-    expect(context_.api().cache_read(cache_, &desc));
+    expect(context_.api().cache_export_rows(cache_, &desc));
     return rows;
+}
+
+// Where values are a part of the keys, so are their records.
+winnow_cache_rows_desc VirtualCache::exact_rows_desc(const Layer& layer, int64_t stream,
+                                                     const winnow_tensor& tokens) const {
+    winnow_cache_rows_desc desc = rows_desc(number_of(layer), stream, tokens);
+    if (!layer.roots.v) {
+        desc.has_v_in_k = 1;
+        desc.v_first = uint32_t(v_skip_);
+    }
+    return desc;
 }
 
 void VirtualCache::write(const ggml_tensor* root, const char* data, size_t offset, size_t size) {
@@ -178,20 +189,20 @@ void VirtualCache::restore(const State& state) {
     carry_out(stream.record.restore(cells), state.stream);
     const winnow_tensor tokens = numbers_over(cells);
     for (const Layer& layer : layers_) {
-        winnow_cache_rows_desc desc = rows_desc(number_of(layer), state.stream, tokens);
-        const ggml_tensor *k_root = layer.roots.k, *v_root = layer.roots.v ? layer.roots.v : layer.roots.k;
-        const auto rows = [&](const ggml_tensor* root, int64_t size, int64_t stride, int64_t skip) {
-            const Half& half = state.halves.at(root);
-            return rows_over(type_of(root->type), half.rows.data(),
-                             {shape_.kv_num_heads, int64_t(cells.size()), size, int64_t(root->nb[0]),
-                              int64_t(root->nb[1]), stride, skip});
+        winnow_cache_rows_desc desc = exact_rows_desc(layer, state.stream, tokens);
+        const auto rows = [&](const ggml_tensor* root, int64_t size) {
+            return rows_over(
+                type_of(root->type), state.halves.at(root).rows.data(),
+                {shape_.kv_num_heads, int64_t(cells.size()), size, int64_t(root->nb[0]), int64_t(root->nb[1]), size});
         };
-        const winnow_tensor k = rows(k_root, shape_.head_size, shape_.head_size, 0);
-        const winnow_tensor v = rows(v_root, shape_.v_head_size, layer.roots.v ? shape_.v_head_size : shape_.head_size,
-                                     layer.roots.v ? 0 : v_skip_);
+        const winnow_tensor k = rows(layer.roots.k, shape_.head_size);
+        winnow_tensor v{};
         desc.k = &k;
-        desc.v = &v;
-        expect(context_.api().cache_restore(cache_, &desc));
+        if (layer.roots.v) {
+            v = rows(layer.roots.v, shape_.v_head_size);
+            desc.v = &v;
+        }
+        expect(context_.api().cache_import_rows(cache_, &desc));
     }
     figures_.restored += cells.size();
 }
