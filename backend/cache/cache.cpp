@@ -110,6 +110,8 @@ void Cache::restore(const CacheRows& rows) {
 
 void Cache::export_rows(const CacheRows& rows) { cache::export_rows(*state_, rows); }
 
-void Cache::import_rows(const CacheRows& rows) { cache::import_rows(*state_, rows); }
+void Cache::import_rows(const CacheRows& rows) {
+    changing(state_->device, [&] { cache::import_rows(*state_, rows); });
+}
 
 } // namespace winnow::cache

@@ -285,8 +285,19 @@ void RebuiltLayer::enter(const Rows& body, size_t which) const {
 }
 
 void RebuiltLayer::run() {
-    Sequence& sequence = cache_.sequence(args_.sequence);
     Layer layer(geometry_);
+    try {
+        fill(layer);
+    } catch (...) {
+        cache_.layer_bytes -= layer.bytes();
+        throw;
+    }
+    Layer& old = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
+    cache_.layer_bytes -= old.bytes();
+    old = std::move(layer);
+}
+
+void RebuiltLayer::fill(Layer& layer) {
     const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.shape().context;
     if (!layer.record.restore(record_, std::max(geometry_.ring(), geometry_.cadence()), limit))
         refuse_ledger("its numbers make no sense");
@@ -307,9 +318,8 @@ void RebuiltLayer::run() {
     else if (layer.body.slots > 0)
         append(layer.body_store(geometry_), which);
     put_back(cache_, layer, rows_, slots_, true);
-    for (const int64_t anchor : sequence.anchors) edit(cache_, layer, SlotEdit::Action::anchor, {anchor, anchor + 1});
+    mark_anchors(cache_, layer, cache_.sequence(args_.sequence).anchors, {0, no_end});
     cache_.device.finish();
-    sequence.layers[static_cast<size_t>(args_.layer)] = std::move(layer);
 }
 
 } // namespace winnow::cache

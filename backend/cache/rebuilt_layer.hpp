@@ -23,6 +23,7 @@ public:
     void run();
 
 private:
+    void fill(Layer& layer);
     void check_facts() const;
     void check_tokens();
     void check_slots(int64_t head);
