@@ -37,8 +37,7 @@ void RuntimeState::retire_scratch() {
         if (one.memory != nullptr) retired.push_back(std::exchange(one, Scratch{}));
 }
 
-Runtime::Runtime(const DeviceRequest& request, bool copies)
-    : state_(std::make_unique<RuntimeState>(request, copies)) {}
+Runtime::Runtime(const DeviceRequest& request, bool copies) : state_(std::make_unique<RuntimeState>(request, copies)) {}
 Runtime::~Runtime() = default;
 
 const Capabilities& Runtime::capabilities() const { return state_->capabilities; }

@@ -24,7 +24,7 @@ struct Options {
     uint64_t seed = 1;
     int cases = 200; // random cases per operation
     Pairs pairs = Pairs::sample;
-    std::string log; // a file
+    std::string log;        // a file
     bool has_small = false; // the suites of the smallest shapes are there
 };
 
@@ -35,8 +35,8 @@ public:
     Session& operator=(const Session&) = delete;
     ~Session() { close(); }
 
-    // Every context writes what it logs into this file, which is made anew; "" for none. To be called before open. Throws
-    // std::runtime_error.
+    // Every context writes what it logs into this file, which is made anew; "" for none. To be called before open.
+    // Throws std::runtime_error.
     void write_log(const std::string& path);
     // Opens the shared object and a context on the device; throws std::runtime_error with the backend's message.
     void open(const std::string& backend, const std::string& device, const std::string& variants);

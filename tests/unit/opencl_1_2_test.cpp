@@ -1,5 +1,5 @@
-// What kernels have instead of built-in functions that came after OpenCL C 1.2, against the host's. The language is said
-// to be 1.2 here, so that any driver compiles what a device of 1.2 gets.
+// What kernels have instead of built-in functions that came after OpenCL C 1.2, against the host's. The language is
+// said to be 1.2 here, so that any driver compiles what a device of 1.2 gets.
 #include <gtest/gtest.h>
 
 #include <bit>
