@@ -205,7 +205,7 @@ def llama_cpp_build(*targets):
 
 def choose_device(environment):
     """PoCL, where neither a device nor another backend than OpenCL is asked for."""
-    if not environment.get("WINNOW_BACKEND"):
+    if environment.get("WINNOW_BACKEND") in (None, "", "opencl"):
         environment.setdefault("WINNOW_DEVICE", "Portable Computing Language")
 
 
@@ -234,8 +234,10 @@ def oclgrind():
 
     with locked():
         folder = kept("oclgrind", PINS[name][0], make)
-    (library,) = folder.glob("pyopencl/.libs/liboclgrind-rt-icd-*.so")
-    return library
+    libraries = list(folder.glob("pyopencl/.libs/liboclgrind-rt-icd-*.so"))
+    if len(libraries) != 1:
+        raise Failure(f"expected one library for the ICD loader in {name}, got {[path.name for path in libraries]}")
+    return libraries[0]
 
 
 def intel_runtime():

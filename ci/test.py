@@ -1,8 +1,8 @@
 """Sets up, builds and tests everything: a fresh machine needs nothing before, a second run skips what is done.
 
 The last lines are the summary of ctest, which runs all there is: unit, ABI and conformance tests on every backend and
-driver, llama.cpp with a real model, the rules of the tree, formatting, clang-tidy, sanitizers, an installed package and
-quickstart.
+driver, calls that fail, llama.cpp with a real model, the rules of the tree, formatting, clang-tidy, sanitizers, fuzzing,
+threads, an installed package and quickstart.
 """
 
 import argparse
@@ -22,8 +22,9 @@ def arguments():
     introduction, details = __doc__.split("\n\n")
     parser = argparse.ArgumentParser(prog="ci/test", description=introduction, epilog=details)
     parser.add_argument("--full", action="store_true",
-                        help="all cases where otherwise a sample is taken, of ggml's suite and of the conformance "
-                             "suite under sanitizers; for a run a day")
+                        help="all cases where otherwise a sample is taken: of ggml's suite, of llama.cpp's "
+                             "architectures, on Oclgrind, of calls that fail, under sanitizers, and an hour of "
+                             "fuzzing; for a run a day")
     parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
     parser.add_argument("--exclude", metavar="REGEX", help="not the tests whose name matches, as ctest -E")
     return parser.parse_args()

@@ -40,11 +40,12 @@ def fuzz(target, programs, work, seconds):
     inputs = sorted(corpus.iterdir()) if corpus.is_dir() else []
     if not inputs:
         sys.exit(f"{corpus} has no inputs")
-    run(program, *inputs)
+    prefix = f"-artifact_prefix={work}/{target}-"
+    run(program, prefix, *inputs)
     longest, has_words = TARGETS[target]
     options = [f"-dict={HERE / 'strings.dict'}"] if has_words else []
     said = run(program, found, corpus, f"-max_total_time={seconds}", f"-max_len={longest}", "-print_final_stats=1",
-               f"-artifact_prefix={work}/{target}-", *options)
+               prefix, *options)
     executed = re.search(r"number_of_executed_units:\s*(\d+)", said)[1]
     coverage = re.findall(r"cov: (\d+) ft: (\d+)", said)[-1]
     print(f"{target}: {len(inputs)} inputs of the corpus, {executed} executions, {coverage[0]} edges, "

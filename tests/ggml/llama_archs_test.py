@@ -78,6 +78,7 @@ def run(host, options):
         summary = re.search(r"Summary: .*", result.stdout)
         if summary or result.returncode not in (0, 1):
             break
+        print("no summary at the end of the log: run again", flush=True)
     expect(summary, f"{' '.join(command)}\nended with status {result.returncode}:\n{result.stdout[-3000:]}")
     print(f"{' '.join(command)}\nstatus {result.returncode}, {summary[0]}", flush=True)
     expect(result.returncode == 0 or options.mode == "packed", f"some failed:\n{failures(result.stdout)}")
@@ -136,6 +137,8 @@ def test():
         expect(report["sdpa_calls"] == report["attention_calls"], "the plugin and Winnow count differently")
 
     errors = {name: max(error for error, _ in architecture.tests) for name, architecture in found.items()}
+    unknown = [name for name, architecture in found.items() if any(error != error for error, _ in architecture.tests)]
+    expect(not unknown, f"logits that are not a number: {unknown}")
     worst = max(errors, key=errors.get)
     print(f"largest squared error of logits, relative: {errors[worst]:.2e} ({worst})")
     expect(all(same for architecture in found.values() for _, same in architecture.tests), "saved models differ")

@@ -37,7 +37,8 @@ def main():
     held = re.search(r"^tokens +(\d+) in the context, of which a head holds ([\d.]+)$", done.stdout, re.M)
     assert held and int(held[1]) >= 16 and 0 < float(held[2]) <= 32, "the budget was not kept"
 
-    plain = run(quickstart, "--tokens", "2", "--runs", "1", "--prompt", "The tide", WINNOW_BACKEND="reference")
+    plain = run(quickstart, "--tokens", "2", "--runs", "1", "--prompt", "The tide", WINNOW_BACKEND="reference",
+                WINNOW_DEVICE="")
     assert plain.returncode == 0, f"exit status {plain.returncode} with the reference backend"
     assert re.search(r"^device +reference$", plain.stdout, re.M), "not the reference backend"
 
