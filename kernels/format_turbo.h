@@ -99,21 +99,14 @@ static inline float turbo_sum(float16 x) {
 
 /* Rows whose root mean square is below half of the smallest half are stored as rows of zeros: this is its square. */
 #define TURBO_LEAST_SQUARE 0x1p-50f
-/* Squares of larger rows may overflow: these are measured in units of 2^80. */
-#define TURBO_LARGE_SQUARE 0x1p100f
-
-static inline float turbo_square(const float16* x, const uint n, const float unit) {
-    float16 squares = (x[0] * unit) * (x[0] * unit);
-    for (uint c = 1; c < n / 16; ++c) squares = fma(x[c] * unit, x[c] * unit, squares);
-    return turbo_sum(squares);
-}
 
 /* The factor of a row: square is |y|^2, c its centroids. */
 static inline float turbo_factor(float square, float c_square, float c_y, const uint n, const uint norm) {
     if (square < TURBO_LEAST_SQUARE * (float)n) return 0.0f;
-    return norm == TURBO_NORM_PLAIN       ? sqrt(square / (float)n)
-           : norm == TURBO_NORM_CORRECTED ? sqrt(square / c_square)
-                                          : square / c_y;
+    const float factor = norm == TURBO_NORM_PLAIN       ? sqrt(square / (float)n)
+                         : norm == TURBO_NORM_CORRECTED ? sqrt(square / c_square)
+                                                        : square / c_y;
+    return fmin(factor, 65504.0f);
 }
 
 #define TURBO_FORMAT(format, high, low)                                                                                \
@@ -130,25 +123,25 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
     }                                                                                                                  \
     static inline void store_piece_##format(__global uchar* row, const float16* x, uint first, uint size,              \
                                             const uint n, const uint norm) {                                           \
-        const float plain = turbo_square(x, n, 1.0f);                                                                  \
-        const float unit = plain > TURBO_LARGE_SQUARE ? 0x1p-80f : 1.0f;                                               \
-        const float square = unit == 1.0f ? plain : turbo_square(x, n, unit);                                          \
+        float16 squares = x[0] * x[0];                                                                                 \
+        for (uint c = 1; c < n / 16; ++c) squares = fma(x[c], x[c], squares);                                          \
+        const float square = turbo_sum(squares);                                                                       \
         /* Of NaN 0, too. */                                                                                           \
         const float inverse = square >= TURBO_LEAST_SQUARE * (float)n ? sqrt((float)n / square) : 0.0f;                \
         float16 c_squares = (float16)(0.0f), c_y = (float16)(0.0f);                                                    \
         for (uint c = 0; c < n / 16; ++c) {                                                                            \
             const int is_high = high == low || c < TURBO_CHUNKS_HIGH(n);                                               \
-            const float16 z = inverse == 0.0f ? (float16)(0.0f) : x[c] * unit * inverse;                               \
+            const float16 z = inverse == 0.0f ? (float16)(0.0f) : x[c] * inverse;                                      \
             const int16 code = is_high ? turbo_codes_##high(z) : turbo_codes_##low(z);                                 \
             const float16 centroids =                                                                                  \
                 is_high ? lookup16(TURBO_CENTROIDS_##high, code) : lookup16(TURBO_CENTROIDS_##low, code);              \
             c_squares = fma(centroids, centroids, c_squares);                                                          \
-            c_y = fma(centroids, x[c] * unit, c_y);                                                                    \
+            c_y = fma(centroids, x[c], c_y);                                                                           \
             if (is_high) turbo_store_##high(row + 2 * high * c, code);                                                 \
             else turbo_store_##low(row + 2 * low * c + 2 * (high - low) * TURBO_CHUNKS_HIGH(n), code);                 \
         }                                                                                                              \
         const float factor = turbo_factor(square, turbo_sum(c_squares), turbo_sum(c_y), n, norm);                      \
-        store_half(row + TURBO_SCALE_AT(high, low, n), isnan(square) ? NAN : fmin(factor / unit, 65504.0f));           \
+        store_half(row + TURBO_SCALE_AT(high, low, n), isnan(square) ? NAN : factor);                                  \
     }
 
 #define FORMAT_PACKED_turbo4 1
