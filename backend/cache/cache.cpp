@@ -12,33 +12,6 @@
 #include "cache/step.hpp"
 
 namespace winnow::cache {
-namespace {
-
-uint64_t launches(const Device& device) {
-    winnow_stats stats{};
-    device.stats(stats);
-    return stats.kernel_launches;
-}
-
-// Runs what changes a cache by launches. A failure after the first of them may leave it half done: nothing of it runs
-// any more then, and it is the device's, so that WINNOW_ERROR_OUT_OF_MEMORY says that the cache is as before.
-template <class Body>
-void changing(Device& device, Body&& body) {
-    const uint64_t before = launches(device);
-    try {
-        body();
-    } catch (const Error& error) {
-        if (launches(device) == before) throw;
-        try {
-            device.finish();
-        } catch (const Error&) { // what failed first says more
-        }
-        throw after_a_change(error);
-    }
-}
-
-} // namespace
-
 Cache::Cache(Device& device, const CacheRequest& request)
     : state_(std::make_unique<CacheState>(device, std::make_unique<Geometry>(request, parse(request.config)))) {}
 
@@ -98,20 +71,20 @@ void Cache::anchor(int64_t sequence, std::span<const int64_t> positions) {
     changing(state_->device, [&] { cache::anchor(*state_, sequence, positions); });
 }
 
-void Cache::read(const CacheRows& rows) { cache::read(*state_, rows); }
+void Cache::read(const CacheRows& rows) {
+    changing(state_->device, [&] { cache::read(*state_, rows); });
+}
 
 void Cache::write(const CacheRows& rows) {
     changing(state_->device, [&] { cache::write(*state_, rows); });
 }
 
-void Cache::restore(const CacheRows& rows) {
-    changing(state_->device, [&] { cache::restore(*state_, rows); });
+void Cache::restore(const CacheRows& rows) { cache::restore(*state_, rows); }
+
+void Cache::export_rows(const CacheRows& rows) {
+    changing(state_->device, [&] { cache::export_rows(*state_, rows); });
 }
 
-void Cache::export_rows(const CacheRows& rows) { cache::export_rows(*state_, rows); }
-
-void Cache::import_rows(const CacheRows& rows) {
-    changing(state_->device, [&] { cache::import_rows(*state_, rows); });
-}
+void Cache::import_rows(const CacheRows& rows) { cache::import_rows(*state_, rows); }
 
 } // namespace winnow::cache

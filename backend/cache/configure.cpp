@@ -163,6 +163,8 @@ void set_config(CacheState& cache, const std::string& text) {
         for (Exchange& exchange : change.layers) carry_out(cache, *from, exchange);
     } catch (const Error& error) {
         throw after_a_change(error);
+    } catch (const std::bad_alloc&) {
+        throw after_a_change(Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
     }
 }
 

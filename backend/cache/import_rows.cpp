@@ -29,7 +29,7 @@ public:
                 return;
             }
         }
-        append();
+        changing(cache_.device, [&] { append(); });
     }
 
 private:

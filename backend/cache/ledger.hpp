@@ -19,7 +19,7 @@ struct Ledger {
     };
     struct Token {
         int64_t position = -1; // -1: the layer has no such token
-        int64_t place = 0;     // a sink's slot and 1; of the newest how many came before it, the sinks and 1; else 0
+        int64_t place = 0; // 0: neither sink nor newest; 1 + its sink's slot; 1 + sinks + its index among the newest
     };
 
     uint64_t digest = 0; // of the configuration, the shape and the layer

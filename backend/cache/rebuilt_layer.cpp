@@ -9,8 +9,6 @@
 namespace winnow::cache {
 namespace {
 
-constexpr int64_t most_seen = 1 << 30; // tokens, with cells
-
 [[noreturn]] void refuse_ledger(const std::string& why) { refuse("the rows' ledger is damaged: " + why); }
 
 void expect_within(int64_t value, int64_t most, const char* what) {
@@ -112,7 +110,9 @@ void RebuiltLayer::check_facts() const {
     expect_within(facts.listed, geometry_.ring() > 0 ? 0 : std::min(geometry_.cadence(), facts.body_slots),
                   "the number of listed slots");
     expect_within(facts.newest, geometry_.ring() > 0 ? geometry_.ring() : facts.listed, "the number of newest tokens");
-    expect_within(facts.moved, facts.next - facts.newest, "the number of tokens that left the newest");
+    // Tokens that were taken back, or moved down, had been counted.
+    expect_within(facts.moved, no_end / 2, "the number of tokens that left the newest");
+    if (geometry_.dense_slots() + facts.body_slots == 0) refuse_ledger("the layer has no slots");
     const auto expect_size = [](const std::vector<float>& values, uint64_t bytes, const char* what) {
         if (!values.empty() && 4 * values.size() != bytes)
             refuse_ledger(std::string(what) + " has " + std::to_string(values.size()) + " numbers, expected " +
@@ -219,6 +219,7 @@ void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) co
     const std::vector<int32_t>& listed = ledger_.listed[static_cast<size_t>(head)];
     for (size_t i = 0; i < listed.size(); ++i) {
         const int64_t slot = geometry_.dense_slots() + listed[i];
+        if (listed[i] == -1 && static_cast<int64_t>(i) >= ledger_.facts.newest) continue; // the head had too few
         if (listed[i] < 0 || slot >= static_cast<int64_t>(taken.size()) || is_listed[static_cast<size_t>(slot)] ||
             (static_cast<int64_t>(i) >= ledger_.facts.newest && taken[static_cast<size_t>(slot)]))
             refuse_ledger("head " + std::to_string(head) + " lists slot " + std::to_string(listed[i]) +
@@ -287,7 +288,7 @@ void RebuiltLayer::enter(const Rows& body, size_t which) const {
 void RebuiltLayer::run() {
     Layer layer(geometry_);
     try {
-        fill(layer);
+        finishing(cache_.device, [&] { fill(layer); });
     } catch (...) {
         cache_.layer_bytes -= layer.bytes();
         throw;
@@ -319,7 +320,6 @@ void RebuiltLayer::fill(Layer& layer) {
         append(layer.body_store(geometry_), which);
     put_back(cache_, layer, rows_, slots_, true);
     mark_anchors(cache_, layer, cache_.sequence(args_.sequence).anchors, {0, no_end});
-    cache_.device.finish();
 }
 
 } // namespace winnow::cache

@@ -10,6 +10,7 @@
 
 namespace winnow::cache {
 
+inline constexpr int64_t most_seen = 1 << 30; // tokens of a layer; with cells, which are appended again and again
 inline constexpr int64_t no_end = std::numeric_limits<int64_t>::max(); // of a range: every number from its begin on
 
 struct Range {

@@ -221,7 +221,8 @@ void restore(CacheState& cache, const CacheRows& rows) {
     step.k = rows.k;
     step.v = rows.v;
     step.cells = rows.tokens;
-    append_held(cache, step, Exchange(cache, rows).held());
+    const Held held = Exchange(cache, rows).held();
+    changing(cache.device, [&] { append_held(cache, step, held); });
 }
 
 } // namespace winnow::cache

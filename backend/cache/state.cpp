@@ -207,6 +207,21 @@ void drop(CacheState& cache, Sequence& sequence) {
     cache.evictions += evictions;
 }
 
+uint64_t launches(const Device& device) {
+    winnow_stats stats{};
+    device.stats(stats);
+    return stats.kernel_launches;
+}
+
+void fail_since(Device& device, uint64_t launches_before, const Error& error) {
+    if (launches(device) == launches_before) throw error;
+    try {
+        device.finish();
+    } catch (const Error&) { // what failed first says more
+    }
+    throw after_a_change(error);
+}
+
 void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range numbers, int64_t delta) {
     SlotEdit args;
     args.action = action;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <set>
 #include <vector>
 
@@ -94,6 +95,25 @@ void finishing(Device& device, Body&& body) {
         throw;
     }
     device.finish();
+}
+
+uint64_t launches(const Device& device);
+// After a failure: waits, so that nothing of what failed runs any more, and throws it as one after a change where there
+// were launches since.
+[[noreturn]] void fail_since(Device& device, uint64_t launches_before, const Error& error);
+
+// Runs what changes a cache, or outputs, by launches. A failure after the first of them may leave it half done: it is
+// the device's then, so that WINNOW_ERROR_OUT_OF_MEMORY says that all is as before.
+template <class Body>
+void changing(Device& device, Body&& body) {
+    const uint64_t before = launches(device);
+    try {
+        body();
+    } catch (const Error& error) {
+        fail_since(device, before, error);
+    } catch (const std::bad_alloc&) {
+        fail_since(device, before, Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
+    }
 }
 
 // The tokens with numbers in a range: changes the slot maps alone.

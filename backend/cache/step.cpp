@@ -11,8 +11,6 @@
 namespace winnow::cache {
 namespace {
 
-constexpr int64_t most_seen = 1 << 30; // tokens; with cells, which are appended again and again
-
 class Step {
 public:
     Step(CacheState& cache, const CacheStep& args, const Held* held = nullptr)

@@ -123,7 +123,7 @@ struct SlotFlush {
     Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
     // Before that: the body's means become those of the ring's live rows.
     bool set_means = false;
-    Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size], or absent where the ranking does not need it
+    Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size], or absent where the layout has none
     int64_t outputs = 0;
     Tensor positions;  // I32 [1, 1, 1, numbers], or absent: number to position
     Tensor free_slots; // I32 [1, kv_heads, 1, any], or absent

@@ -41,7 +41,8 @@ public:
     }
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
-    void finish() {
+    void finish() { // as often as there is more
+        is_over_ = false;
         check(clFinish(queue_), "clFinish");
         is_over_ = true;
     }

@@ -15,7 +15,7 @@ struct Arguments {
 };
 
 // Enqueues, in order after all that was enqueued before. Divided among the lanes it is complete on return. has_begun
-// becomes true before anything of it can run, also where the rest fails.
+// becomes true once something of it was enqueued, also where the rest fails.
 void run(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun);
 
 } // namespace winnow::opencl

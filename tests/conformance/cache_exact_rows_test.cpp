@@ -133,6 +133,31 @@ void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
     EXPECT_EQ(target.stats().bytes, source.stats().bytes);
 }
 
+// Tokens that were taken back, or removed from the middle so that later ones moved down: what is left is imported and
+// goes on.
+void run_edited(const CacheSetup& setup, bool moves) {
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), target(subject(), setup);
+    ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, 150));
+    if (moves) {
+        ASSERT_EQ(source.api().cache_remove(source.get(), 0, 60, 100), WINNOW_OK) << source.message();
+        ASSERT_EQ(source.api().cache_shift(source.get(), 0, 100, -1, -40), WINNOW_OK) << source.message();
+    } else {
+        ASSERT_EQ(source.api().cache_truncate(source.get(), 0, 50), WINNOW_OK) << source.message();
+    }
+    int64_t seen = moves ? 110 : 50;
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        TokenRows given = as_given(setup, exported(source, layer, numbers_to(seen)), numbers_to(seen));
+        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
+    for (const int64_t length : {1, 20, 1}) {
+        ASSERT_NO_FATAL_FAILURE(feed({&source, &target}, engine, length));
+        seen += length;
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
+}
+
 void append_cells(const std::vector<CacheHost*>& caches, int64_t layer, uint64_t seed,
                   const std::vector<std::vector<int64_t>>& cells) {
     for (size_t i = 0; i < caches.size(); ++i) {
@@ -266,6 +291,9 @@ void register_cache_exact_rows() {
         const bool in_parts = at++ % 2 == 1;
         register_cache_test(suite, "continuation_" + each.name, __FILE__, __LINE__,
                             [=] { run_continuation(setup, first, in_parts); });
+        for (const bool moves : {false, true})
+            register_cache_test(suite, (moves ? "moved_" : "truncated_") + each.name, __FILE__, __LINE__,
+                                [=] { run_edited(setup, moves); });
         if (setup.policy != Policy::adaptive_budget && setup.budget > 0)
             register_cache_test(suite, "cells_" + each.name, __FILE__, __LINE__,
                                 [=] { run_cells(setup, setup.ring > 0 && at % 3 == 0); });
