@@ -68,6 +68,7 @@ private:
     winnow_cache* cache_ = nullptr;
     std::vector<int64_t> lengths_; // positions of each sequence, or more
     Portrait last_;
+    bool is_forged_ = false; // holds what a changed file said
 };
 
 } // namespace winnow::fuzz
