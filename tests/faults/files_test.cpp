@@ -142,19 +142,34 @@ TEST_F(FileFaults, WhatIsNotTheFilesFaultHasAnotherStatus) {
 }
 
 TEST_F(FileFaults, InterruptedAndShortCallsGoOn) {
-    for (const char* function : {"open", "read", "write", "fsync"})
-        for (const int error : {EINTR, short_count})
-            for (uint64_t at = 1; at < 6; ++at) {
-                const std::string what = std::string(function) + " " + std::to_string(at) + " " + std::to_string(error);
-                arm_system(folder_.path(), function, at, error, 3);
-                ASSERT_EQ(cache_.save(path_), WINNOW_OK) << what << ": " << cache_.message();
-                const std::vector<int32_t> saved = cache_.positions();
-                cache_.append(1);
-                arm_system(folder_.path(), function, at, error, 3);
-                ASSERT_EQ(cache_.load(path_), WINNOW_OK) << what << ": " << cache_.message();
-                ASSERT_EQ(cache_.positions(), saved) << what;
-                expect_only_the_file(what);
-            }
+    struct Injected {
+        const char* function;
+        int error;
+        bool in_save;
+    };
+    constexpr Injected all[] = {{"open", EINTR, true},       {"write", EINTR, true}, {"write", short_count, true},
+                                {"fsync", EINTR, true},      {"open", EINTR, false}, {"read", EINTR, false},
+                                {"read", short_count, false}};
+    for (const Injected& each : all) {
+        uint64_t injected = 0;
+        for (uint64_t at = 1;; ++at) {
+            const std::string what = std::string(each.in_save ? "save, " : "load, ") + each.function + " " +
+                                     std::to_string(at) + " " + std::to_string(each.error);
+            arm_system(folder_.path(), each.function, each.in_save ? at : 0, each.error, 3);
+            ASSERT_EQ(cache_.save(path_), WINNOW_OK) << what << ": " << cache_.message();
+            const uint64_t in_save = system_failures();
+            const std::vector<int32_t> saved = cache_.positions();
+            cache_.append(1);
+            arm_system(folder_.path(), each.function, each.in_save ? 0 : at, each.error, 3);
+            ASSERT_EQ(cache_.load(path_), WINNOW_OK) << what << ": " << cache_.message();
+            const uint64_t now = in_save + system_failures();
+            ASSERT_EQ(cache_.positions(), saved) << what;
+            expect_only_the_file(what);
+            if (now == 0) break;
+            injected += now;
+        }
+        EXPECT_GT(injected, 0u) << each.function << " " << each.error << (each.in_save ? " in save" : " in load");
+    }
 }
 
 TEST_F(FileFaults, AWriteThatWritesNothingIsNoReasonToHang) {
