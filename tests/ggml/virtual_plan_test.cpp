@@ -2,6 +2,7 @@
 // stored, they leave the cache in place; after that they fail, and what is stored stays.
 //
 //   virtual_plan_test <libwinnow_ggml.so>, with WINNOW_KV=none:k=f16,v=f16
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -41,15 +42,17 @@ std::string report() {
     return text;
 }
 
-// A layer's cache in a buffer of Winnow's, as llama.cpp makes it, and a scheduler for graphs over it.
+// A layer's cache in a buffer of a device's, as llama.cpp makes it, and a scheduler for graphs over it.
 class Host {
 public:
-    Host() {
-        ggml_backend_dev_t device = ggml_backend_dev_by_name("Winnow");
-        expect(device != nullptr, "no device Winnow");
-        backends_[0] = ggml_backend_dev_init(device, nullptr);
-        backends_[1] = ggml_backend_cpu_init();
-        scheduler_ = ggml_backend_sched_new(backends_, nullptr, 2, 64, false, false);
+    // `name`: of the device, beside which there is ggml's CPU backend, or which is that.
+    explicit Host(const char *name = "Winnow") {
+        ggml_backend_dev_t device = ggml_backend_dev_by_name(name);
+        expect(device != nullptr, std::string("no device ") + name);
+        if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU)
+            backends_.push_back(ggml_backend_dev_init(device, nullptr));
+        backends_.push_back(ggml_backend_cpu_init());
+        scheduler_ = ggml_backend_sched_new(backends_.data(), nullptr, int(backends_.size()), 64, false, false);
         lasting_ = ggml_init({ggml_tensor_overhead() * 8, nullptr, true});
         k = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, cells, 1);
         v = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, cells, 1);
@@ -107,7 +110,7 @@ public:
         ggml_build_forward_expand(graph.graph, graph.attention);
     }
 
-    void give_to_cpu(ggml_tensor *node) { ggml_backend_sched_set_tensor_backend(scheduler_, node, backends_[1]); }
+    void give_to_cpu(ggml_tensor *node) { ggml_backend_sched_set_tensor_backend(scheduler_, node, backends_.back()); }
 
     bool plan(const Graph &graph) { return ggml_backend_sched_reserve(scheduler_, graph.graph); }
 
@@ -156,7 +159,7 @@ private:
         ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
     }
 
-    ggml_backend_t backends_[2] = {};
+    std::vector<ggml_backend_t> backends_;
     ggml_backend_sched_t scheduler_ = nullptr;
     ggml_context *lasting_ = nullptr, *graph_context_ = nullptr;
     ggml_backend_buffer_t buffer_ = nullptr;
@@ -202,25 +205,42 @@ const std::vector<Use> &uses() {
     return all;
 }
 
-// The same graph on a cache that was never virtual: the host's own memory would give the same.
+// `values` that Winnow gave are those of ggml's CPU backend.
+void expect_near(const std::vector<float> &values, const std::vector<float> &wanted, const std::string &what) {
+    expect(values.size() == wanted.size(), what + ": another size");
+    float largest = 0;
+    for (const float value : wanted) largest = std::max(largest, std::fabs(value));
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (std::fabs(values[i] - wanted[i]) <= tolerance * std::max(1.0F, largest)) continue;
+        expect(false, what + ": element " + std::to_string(i) + " is " + std::to_string(values[i]) +
+                          ", on the CPU backend it is " + std::to_string(wanted[i]));
+    }
+}
+
+// What a host gives for the use's graph on an empty cache, carried out in place.
+std::vector<float> carry_out(Host &host, const Use &use) {
+    Graph graph = host.begin();
+    use.build(host, graph);
+    expect(host.compute(graph, 0) == GGML_STATUS_SUCCESS, "fails in place");
+    return Host::result(graph.attention);
+}
+
+// A cache that was never virtual, on ggml's CPU backend, gives the same.
 void stays_in_place(const Use &use) {
     const std::string before = report();
     {
-        Host host;
+        Host host, plain("CPU");
         Graph planned = host.begin();
         use.build(host, planned);
         expect(host.plan(planned), "cannot plan");
-        Graph graph = host.begin();
-        use.build(host, graph);
-        expect(host.compute(graph, 0) == GGML_STATUS_SUCCESS, "fails in place");
-        for (const float value : Host::result(graph.attention)) expect(std::isfinite(value), "not a number");
+        expect_near(carry_out(host, use), carry_out(plain, use), "the graph");
         std::vector<ggml_fp16_t> row(size_t(heads * size));
         ggml_backend_tensor_get(host.k, row.data(), 0, row.size() * sizeof row[0]);
         const std::vector<float> stored = numbers(row.size(), 0);
         for (size_t i = 0; i < row.size(); ++i) {
             expect(std::fabs(ggml_fp16_to_fp32(row[i]) - stored[i]) < tolerance, "the first row is not in place");
         }
-        host.decode(tokens); // attention goes on, in place
+        expect_near(host.decode(tokens), plain.decode(tokens), "an attention that goes on in place");
     }
     const std::string after = report();
     expect(before.find(use.said) == std::string::npos, "said before");
@@ -229,11 +249,10 @@ void stays_in_place(const Use &use) {
 }
 
 void fails_with_tokens(const Use &use) {
-    const std::string before = report();
-    Host host;
-    Host undisturbed;
+    Host host, undisturbed, plain("CPU");
     host.decode(0);
     undisturbed.decode(0);
+    plain.decode(0);
     Graph graph = host.begin();
     use.build(host, graph);
     expect(host.compute(graph, tokens) == GGML_STATUS_FAILED, "is carried out on a virtual cache with tokens");
@@ -241,6 +260,7 @@ void fails_with_tokens(const Use &use) {
     for (size_t i = 0; i < found.size(); ++i) {
         expect(found[i] == expected[i], "the refused graph has changed what is stored");
     }
+    expect_near(found, plain.decode(tokens), "an attention after it");
 }
 
 } // namespace
