@@ -11,6 +11,7 @@
 #include "cache_cases.hpp"
 #include "cache_registration.hpp"
 #include "cache_token_rows.hpp"
+#include "formats.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -169,12 +170,62 @@ void append_cells(const std::vector<CacheHost*>& caches, int64_t layer, uint64_t
     }
 }
 
+// The packed row that a row of exported ones stands for, with its format; empty where it stands for none.
+std::vector<std::byte> packed_row(const CacheHost& cache, const TestTensor& rows, const Index& at, uint32_t type) {
+    constexpr size_t header = 6, about_packed = 6;
+    constexpr std::byte packed_kind{2};
+    const std::byte* const row = rows.element(at);
+    uint16_t marker = 0;
+    std::memcpy(&marker, row, sizeof marker);
+    if (marker != 0x7fa5 || row[3] != packed_kind) return {};
+    uint64_t bytes = 0;
+    EXPECT_EQ(cache.api().row_bytes(type, rows.shape()[3], &bytes, nullptr, 0), WINNOW_OK);
+    return {row + header, row + header + about_packed + bytes};
+}
+
+// `target` was given `rows` beside others, in these cells: `restored` was given the same by cache_restore, and has the
+// same tokens. Packed rows that are packed again have the same bytes, and the others the same values, if they were
+// dense and were not packed now. How many were packed before and after.
+int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restored, const TokenRows& rows,
+                         const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
+    const CacheSetup& setup = target.setup();
+    const TokenRows again = exported(target, rows.layer, to);
+    TokenRows want = make_rows(setup, rows.layer, 0, from), got = make_rows(setup, rows.layer, 0, to);
+    EXPECT_EQ(run(source, source.api().cache_read, want), WINNOW_OK) << source.message();
+    EXPECT_EQ(run(target, target.api().cache_read, got), WINNOW_OK) << target.message();
+    for (int64_t head = 0; head < setup.kv_heads; ++head)
+        EXPECT_EQ(target.positions(0, rows.layer, head), restored.positions(0, rows.layer, head)) << "head " << head;
+    int64_t packed = 0;
+    using Part = std::tuple<uint32_t, const TestTensor*, const TestTensor*, const TestTensor*, const TestTensor*>;
+    for (const auto& [type, before, after, want_values, got_values] :
+         {Part{setup.k_type, &rows.k, &again.k, &want.k, &got.k},
+          Part{setup.v_type, &rows.v, &again.v, &want.v, &got.v}})
+        before->each_row(
+            [&, type = type, before = before, after = after, a = want_values, b = got_values](const Index& at) {
+                if (std::isnan(got.k.get({0, at[1], at[2], 0}))) return; // given up by now, as in `restored`
+                const std::vector<std::byte> x = packed_row(source, *before, at, type),
+                                             y = packed_row(target, *after, at, type);
+                if (x.empty() && !y.empty()) return; // packed for the first time
+                const std::string what = std::string(before == &rows.k ? "k" : "v") + " of head " +
+                                         std::to_string(at[1]) + ", token " + std::to_string(at[2]);
+                packed += !x.empty() && !y.empty();
+                if (setup.center && !x.empty()) { // less the means of other tokens: packed anew
+                    for (Index i = at; i[3] < a->shape()[3]; ++i[3])
+                        EXPECT_NEAR(b->get(i), a->get(i), .05 * std::fabs(a->get(i)) + .05) << what;
+                    return;
+                }
+                EXPECT_TRUE(std::equal(a->element(at), a->element(at) + a->row_size(), b->element(at))) << what;
+                EXPECT_TRUE(y.empty() || x == y) << what << ": other packed bytes";
+            });
+    return packed;
+}
+
 // Into other cells, empty or beside others: the same heads have the same tokens, and what comes next goes the same way.
 void run_cells(CacheSetup setup, bool is_beside) {
     setup.cells = 200;
     setup.context = 4096;
     std::mt19937_64 engine(options().seed);
-    CacheHost source(subject(), setup), target(subject(), setup);
+    CacheHost source(subject(), setup), target(subject(), setup), restored(subject(), setup);
     const auto moved = [](const std::vector<int64_t>& cells) {
         std::vector<int64_t> others;
         for (const int64_t cell : cells) others.push_back((cell + 37) % 200);
@@ -186,13 +237,19 @@ void run_cells(CacheSetup setup, bool is_beside) {
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         ASSERT_NO_FATAL_FAILURE(append_cells({&source}, layer, engine(), {from}));
         if (is_beside) {
-            ASSERT_NO_FATAL_FAILURE(append_cells({&target}, layer, engine(), {moved(next)}));
+            ASSERT_NO_FATAL_FAILURE(append_cells({&target, &restored}, layer, engine(), {moved(next), moved(next)}));
         }
         const TokenRows rows = exported(source, layer, from);
         TokenRows given = as_given(setup, rows, moved(from));
         ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
-        if (is_beside) { // every packed row has its bytes again
-            ASSERT_EQ(target.api().cache_remove(target.get(), 0, 199, 200), WINNOW_OK);
+        if (is_beside) {
+            TokenRows values = make_rows(setup, layer, 0, from);
+            ASSERT_EQ(run(source, source.api().cache_read, values), WINNOW_OK) << source.message();
+            values.tokens = make_rows(setup, layer, 0, moved(from)).tokens;
+            ASSERT_EQ(run(restored, restored.api().cache_restore, values), WINNOW_OK) << restored.message();
+            const int64_t packed = expect_same_rows(target, source, restored, rows, from, moved(from));
+            EXPECT_EQ(packed > 0, is_packed(setup.k_type) || is_packed(setup.v_type))
+                << packed << " packed rows were compared";
             continue;
         }
         ASSERT_EQ(difference(rows, exported(target, layer, moved(from))), "") << "layer " << layer;
