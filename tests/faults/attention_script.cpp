@@ -1,6 +1,8 @@
 // The generation of script.hpp.
 #include "script.hpp"
 
+#include <utility>
+
 namespace winnow::faults {
 namespace {
 
@@ -30,12 +32,15 @@ AttentionScript::AttentionScript(const std::string& backend)
     add_events();
     for (Pair& pair : pairs_)
         for (winnow_buffer** buffer : {&pair.k_rows, &pair.v_rows})
-            add({.name = "buffer_destroy", .run = [this, buffer] {
-                     if (*buffer == nullptr) return not_run;
-                     const int32_t status = api().buffer_destroy(*buffer);
-                     if (status == WINNOW_OK) *buffer = nullptr;
-                     return status;
-                 }});
+            add({.name = "buffer_destroy",
+                 .run =
+                     [this, buffer] {
+                         if (*buffer == nullptr) return not_run;
+                         const int32_t status = api().buffer_destroy(*buffer);
+                         if (status == WINNOW_OK) *buffer = nullptr;
+                         return status;
+                     },
+                 .recover = [this, buffer] { make_buffer(*buffer, 64); }}); // nobody reads it any more
     // The others go with the context.
     add_destroy();
 }
@@ -52,21 +57,29 @@ int32_t AttentionScript::make_buffer(winnow_buffer*& buffer, uint64_t bytes) {
 void AttentionScript::add_buffers() {
     for (Pair& pair : pairs_)
         for (const auto& [buffer, type] : {std::pair(&pair.k_rows, pair.k), std::pair(&pair.v_rows, pair.v)})
-            add({.name = "buffer_create", .run = [this, buffer = buffer, type = type] {
-                     uint64_t row = 0;
-                     api().row_bytes(type, size, &row, nullptr, 0);
-                     return make_buffer(*buffer, row * kv_heads * slots);
-                 }});
-    add({.name = "buffer_create", .run = [this] { return make_buffer(rows_, 4 * size * kv_heads * slots); }});
-    add({.name = "buffer_create (host memory)", .run = [this] {
-             if (context() == nullptr) return not_run;
-             winnow_buffer_desc desc{};
-             desc.struct_size = sizeof desc;
-             desc.kind = WINNOW_BUFFER_IMPORT_HOST;
-             desc.size = host_memory_.size();
-             desc.host_data = host_memory_.data();
-             return api().buffer_create(context(), &desc, &imported_);
-         }});
+            add({.name = "buffer_create",
+                 .run =
+                     [this, buffer = buffer, type = type] {
+                         uint64_t row = 0;
+                         api().row_bytes(type, size, &row, nullptr, 0);
+                         return make_buffer(*buffer, row * kv_heads * slots);
+                     },
+                 .recover = [this, buffer = buffer] { api().buffer_destroy(std::exchange(*buffer, nullptr)); }});
+    add({.name = "buffer_create",
+         .run = [this] { return make_buffer(rows_, 4 * size * kv_heads * slots); },
+         .recover = [this] { api().buffer_destroy(std::exchange(rows_, nullptr)); }});
+    add({.name = "buffer_create (host memory)",
+         .run =
+             [this] {
+                 if (context() == nullptr) return not_run;
+                 winnow_buffer_desc desc{};
+                 desc.struct_size = sizeof desc;
+                 desc.kind = WINNOW_BUFFER_IMPORT_HOST;
+                 desc.size = host_memory_.size();
+                 desc.host_data = host_memory_.data();
+                 return api().buffer_create(context(), &desc, &imported_);
+             },
+         .recover = [this] { api().buffer_destroy(std::exchange(imported_, nullptr)); }});
     add({.name = "buffer_write", .run = [this] {
              const std::vector<float> values = numbers(host_memory_.size() / 4, 5);
              return imported_ == nullptr ? not_run

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 namespace winnow::faults {
 namespace {
@@ -17,7 +18,10 @@ CacheScript::CacheScript(const std::string& backend)
       v_rows_(WINNOW_TYPE_F32, kv_heads, 40, size) {
     numbers_.count_from(15);
     add_create();
-    add({.name = "cache_create", .run = [this] { return create(); }, .result = [this] { return config(); }});
+    add({.name = "cache_create",
+         .run = [this] { return create(); },
+         .result = [this] { return config(); },
+         .recover = [this] { api().cache_destroy(std::exchange(cache_, nullptr)); }});
     add(changing("cache_reserve", [this] { return api().cache_reserve(cache_, 0, 36); }));
     add_steps();
     add_looks();
@@ -28,12 +32,20 @@ CacheScript::CacheScript(const std::string& backend)
     add_step({.layer = 0, .tokens = 9, .seed = 71});
     add(changing("cache_reset", [this] { return api().cache_reset(cache_); }));
     add_step({.layer = 1, .tokens = 9, .seed = 72});
-    add({.name = "cache_destroy", .run = [this] {
-             if (cache_ == nullptr) return not_run;
-             const int32_t status = api().cache_destroy(cache_);
-             if (status == WINNOW_OK) cache_ = nullptr;
-             return status;
-         }});
+    add({.name = "cache_destroy",
+         .run =
+             [this] {
+                 if (cache_ == nullptr) return not_run;
+                 const int32_t status = api().cache_destroy(cache_);
+                 if (status == WINNOW_OK) cache_ = nullptr;
+                 return status;
+             },
+         .prepare = [this] { save(); },
+         .recover =
+             [this] {
+                 create();
+                 recover();
+             }});
     add_destroy();
 }
 

@@ -26,6 +26,7 @@ struct Action {
     std::function<std::string()> result = {};  // what it gave, after it succeeded
     std::function<std::string()> observe = {}; // what has to be the same before and after a failure
     std::function<void()> prepare = {};        // before the first try, so that `recover` can bring that back
+    // Brings back what was before the action. Without it the action may be run again after it passed, too.
     std::function<void()> recover = {};
 };
 

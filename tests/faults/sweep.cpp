@@ -86,10 +86,11 @@ public:
         return Outcome::unchanged;
     }
 
-    void note(const Action& action) {
+    std::string result(const Action& action) {
         const Paused paused;
-        transcript.results.push_back(action.name + ": " + (action.result ? action.result() : "done"));
+        return action.result ? action.result() : "done";
     }
+    void note(const Action& action) { transcript.results.push_back(action.name + ": " + result(action)); }
 
     void prepare(const Action& action) {
         const Paused paused;
@@ -213,20 +214,23 @@ Transcript run_failing_everything(Script& script, uint32_t kind, uint32_t variat
             continue;
         }
         run.prepare(action);
+        std::set<std::string> coped; // what it gave
         for (uint64_t at = 1;; ++at) {
             run.unsettle();
-            run.arm({.at = at, .function = nullptr, .kind = kind, .variation = variation++, .code = 0});
+            const auto error = static_cast<uint32_t>(variation + at); // the same calls have others in another sweep
+            run.arm({.at = at, .function = nullptr, .kind = kind, .variation = error, .code = 0});
             const Run::Outcome outcome = run.attempt(action, false);
             if (!run.failed() && outcome == Run::Outcome::passed) break;
             ++failures;
             if (!run.failed()) break; // said already: it failed by itself
-            // What coped with a failure has to be done again without it, from where it began.
-            if (outcome == Run::Outcome::broken || (outcome == Run::Outcome::passed && action.recover))
-                run.recover(action);
-            if (outcome == Run::Outcome::passed && !action.recover) break;
+            // What coped with a failure is done again, where needed from where it began.
+            if (outcome == Run::Outcome::passed) coped.insert(run.result(action));
+            if (outcome != Run::Outcome::unchanged) run.recover(action);
         }
         run.arm(nothing);
         run.note(action);
+        coped.insert(run.result(action));
+        if (coped.size() > 1) run.fault(action, "coped with a failure and gave something else");
     }
     run.expect_nothing_alive();
     run.transcript.calls = failures;

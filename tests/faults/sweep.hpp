@@ -23,9 +23,9 @@ struct Transcript {
 Transcript run_undisturbed(Script& script);
 // One call fails: the plan counts from the script's beginning. What failed is tried again.
 Transcript run_with(Script& script, const opencl_fault_plan& plan);
-// In every action after the first (which makes the context) each call fails once, one after the other, until the action
-// passes; at each another of the function's errors, beginning with `variation`. Transcript::calls counts those that
-// failed.
+// In every action after the first (which makes the context) that does not release (Effect) each call fails once, one
+// after the other, until nothing is left to fail; at each another of the function's errors, beginning with `variation`:
+// three sweeps from 0, 1 and 2 on have all. Transcript::calls counts those that failed.
 Transcript run_failing_everything(Script& script, uint32_t kind, uint32_t variation);
 // The device is lost at a call. Nothing is tried again, and the rest of the script is run all the same.
 Transcript run_lost(Script& script, uint64_t at);
