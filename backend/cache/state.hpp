@@ -87,14 +87,14 @@ template <class Body>
 void finishing(Device& device, Body&& body) {
     try {
         body();
+        device.finish();
     } catch (...) {
         try {
-            device.finish();
+            device.finish(); // also where it was the waiting that failed
         } catch (const Error&) { // what failed first says more
         }
         throw;
     }
-    device.finish();
 }
 
 uint64_t launches(const Device& device);
