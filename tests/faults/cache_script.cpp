@@ -9,14 +9,19 @@ namespace winnow::faults {
 namespace {
 
 constexpr int64_t layers = 2, kv_heads = 2, q_heads = 4, size = 64, context_tokens = 256, sequences = 2, prompt = 34;
+constexpr int64_t held = 55; // positions of a layer where add_exact_rows comes: 30 to 36 are free
 constexpr const char* first_config = "h2o:budget=40,ring=16,cadence=8,k=q8_0,v=turbo4";
 
 } // namespace
 
 CacheScript::CacheScript(const std::string& backend)
     : Script(backend), numbers_(WINNOW_TYPE_I32, 1, 1, 40), k_rows_(WINNOW_TYPE_F32, kv_heads, 40, size),
-      v_rows_(WINNOW_TYPE_F32, kv_heads, 40, size) {
+      v_rows_(WINNOW_TYPE_F32, kv_heads, 40, size), held_(WINNOW_TYPE_I32, 1, 1, held),
+      exact_k_(WINNOW_TYPE_F16, kv_heads, held, size), exact_v_(WINNOW_TYPE_F16, kv_heads, held, size) {
     numbers_.count_from(15);
+    std::vector<int32_t> positions(held);
+    for (int32_t i = 0; i < held; ++i) positions[static_cast<size_t>(i)] = i < 30 ? i : i + 7;
+    held_.set(positions);
     add_create();
     add({.name = "cache_create",
          .run = [this] { return create(); },
@@ -27,6 +32,7 @@ CacheScript::CacheScript(const std::string& backend)
     add_looks();
     add_edits();
     add_rows();
+    add_exact_rows();
     add_files();
     add(changing("cache_remove of everything", [this] { return api().cache_remove(cache_, 0, 0, -1); }));
     add_step({.layer = 0, .tokens = 9, .seed = 71});
@@ -233,6 +239,32 @@ void CacheScript::add_rows() {
         const winnow_cache_rows_desc desc = rows(1);
         return api().cache_restore(cache_, &desc);
     }));
+}
+
+void CacheScript::add_exact_rows() {
+    const auto rows = [this](int64_t sequence) {
+        winnow_cache_rows_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.sequence = sequence;
+        desc.k = exact_k_.get();
+        desc.v = exact_v_.get();
+        return desc;
+    };
+    add({.name = "cache_export_rows",
+         .run =
+             [this, rows] {
+                 winnow_cache_rows_desc desc = rows(0);
+                 desc.tokens = held_.get();
+                 return cache_ == nullptr ? not_run : api().cache_export_rows(cache_, &desc);
+             },
+         .result = [this] { return exact_k_.digest() + " " + exact_v_.digest(); },
+         .observe = [this] { return portrait(); }});
+    add(changing("cache_remove of everything", [this] { return api().cache_remove(cache_, 1, 0, -1); }));
+    for (const char* name : {"cache_import_rows into an empty layer", "cache_import_rows beside others"})
+        add(changing(name, [this, rows] {
+            const winnow_cache_rows_desc desc = rows(1);
+            return api().cache_import_rows(cache_, &desc);
+        }));
 }
 
 void CacheScript::add_files() {

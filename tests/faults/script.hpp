@@ -102,6 +102,7 @@ private:
     void add_looks();
     void add_edits();
     void add_rows();
+    void add_exact_rows();
     void add_files();
     int32_t create();
     int32_t step(const StepArgs& args);
@@ -116,7 +117,7 @@ private:
     std::string saved_config_;
     uint64_t tokens_ = 0;
     std::vector<float> out_, scores_;
-    HostTensor numbers_, k_rows_, v_rows_;
+    HostTensor numbers_, k_rows_, v_rows_, held_, exact_k_, exact_v_;
 };
 
 } // namespace winnow::faults

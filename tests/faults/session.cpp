@@ -56,14 +56,15 @@ std::string Session::message() const {
     return context_ == nullptr ? creation_message_ : api().context_message(context_);
 }
 
-HostTensor::HostTensor(uint32_t type, int64_t heads, int64_t rows, int64_t columns)
-    : bytes_(static_cast<size_t>(4 * heads * rows * columns)) {
+HostTensor::HostTensor(uint32_t type, int64_t heads, int64_t rows, int64_t columns) {
+    const int64_t element = type == WINNOW_TYPE_F16 ? 2 : 4;
+    bytes_.resize(static_cast<size_t>(element * heads * rows * columns));
     tensor_.struct_size = sizeof tensor_;
-    tensor_.type = type; // of four bytes
+    tensor_.type = type; // of four bytes, or F16
     tensor_.data = bytes_.data();
     const int64_t shape[] = {1, heads, rows, columns};
     std::copy_n(shape, 4, tensor_.shape);
-    tensor_.stride[3] = 4;
+    tensor_.stride[3] = element;
     for (int axis = 2; axis >= 0; --axis) tensor_.stride[axis] = tensor_.stride[axis + 1] * shape[axis + 1];
 }
 
@@ -74,6 +75,10 @@ void HostTensor::fill(uint64_t seed) {
 
 void HostTensor::count_from(int32_t at) {
     for (size_t byte = 0; byte < bytes_.size(); byte += 4, ++at) std::memcpy(bytes_.data() + byte, &at, 4);
+}
+
+void HostTensor::set(const std::vector<int32_t>& values) {
+    std::memcpy(bytes_.data(), values.data(), std::min(bytes_.size(), 4 * values.size()));
 }
 
 void HostTensor::spoil() { std::fill(bytes_.begin(), bytes_.end(), '\x55'); }

@@ -51,9 +51,10 @@ public:
     HostTensor& operator=(const HostTensor&) = delete;
 
     static constexpr uint32_t f32 = WINNOW_TYPE_F32;
-    void fill(uint64_t seed);    // F32: numbers
-    void count_from(int32_t at); // I32
-    void spoil();                // so that what is not written shows
+    void fill(uint64_t seed);                     // F32: numbers
+    void count_from(int32_t at);                  // I32
+    void set(const std::vector<int32_t>& values); // I32
+    void spoil();                                 // so that what is not written shows
     std::string digest() const { return faults::digest(bytes_); }
     std::vector<float> floats() const;
     const winnow_tensor* get() const { return &tensor_; }
