@@ -4,7 +4,9 @@
 namespace winnow::faults {
 
 void Script::add_create() {
-    add({.name = "context_create", .run = [this] { return session_.create(); }});
+    add({.name = "context_create",
+         .run = [this] { return session_.create(); },
+         .recover = [this] { session_.destroy(); }});
 }
 
 void Script::unsettle() {
