@@ -90,7 +90,7 @@ void finishing(Device& device, Body&& body) {
         device.finish();
     } catch (...) {
         try {
-            device.finish(); // also where it was the waiting that failed
+            device.finish();     // also where it was the waiting that failed
         } catch (const Error&) { // what failed first says more
         }
         throw;
