@@ -49,6 +49,7 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t held,
         growth.state = cache.device.allocate(geometry.state().size);
         growth.bytes += bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size;
     }
+    if (geometry.dense_slots() == 0) held = std::max<int64_t>(held, 1); // an attention has at least one store
     const int64_t body = geometry.body_slots(number, held, layer.record.sinks_lost());
     if (body > layer.body.slots) {
         growth.body = make_rows(cache.device, geometry, Part::body, body);
@@ -179,7 +180,7 @@ void compact(CacheState& cache, Sequence& sequence, int64_t number) {
     int64_t slots = 0;
     if (live > 0 || reserved > 0 || layer.record.newest() > geometry.keep())
         slots = std::max(live, geometry.body_slots(number, held, layer.record.sinks_lost()));
-    if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.body_slots(number, 1, 0)); // one store there is
+    if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.body_slots(number, 1, 0)); // as in grow
     if (slots >= layer.body.slots) return;
     Rows smaller;
     try {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
@@ -150,6 +151,22 @@ void run_estimate_counts_nothing() {
     EXPECT_EQ(stats.live_slots + stats.evictions + stats.missing + stats.flushes + stats.steps, 0u);
 }
 
+// Positions may have come and gone without a token ever being stored: who asks then sees nobody, and gets zeros.
+void run_nobody_to_see() {
+    for (const bool scores : {false, true}) {
+        CacheSetup setup = window_of(12, 4);
+        setup.sink = 0;
+        Judged cache(setup);
+        ASSERT_EQ(cache.oracle.shift(0, 0, -1, 5), "");
+        std::mt19937_64 engine(1);
+        Step step = draw_step(setup, engine, 0, 0, 0, 3);
+        if (scores) step.scores = TestTensor(WINNOW_TYPE_F32, {1, setup.q_heads(), 3, 5});
+        ASSERT_EQ(cache.host.run(step), WINNOW_OK) << cache.host.message();
+        step.out.each([&](const Index& at) { ASSERT_EQ(step.out.get(at), 0); });
+        if (scores) step.scores.each([&](const Index& at) { ASSERT_EQ(step.scores.get(at), -INFINITY); });
+    }
+}
+
 // The budget that the refusal names is the least that has a ring.
 void run_center_without_a_ring() {
     CacheSetup setup;
@@ -179,6 +196,7 @@ void register_cache_contract() {
                  {"no_token_is_left", run_no_token_is_left},
                  {"cells_beyond_the_context", run_cells_beyond_the_context},
                  {"estimate_counts_nothing", run_estimate_counts_nothing},
+                 {"nobody_to_see", run_nobody_to_see},
                  {"center_without_a_ring", run_center_without_a_ring}};
     for (const auto& [name, body] : tests)
         register_cache_test("contract", name, __FILE__, __LINE__, [body = body] { body(); });
