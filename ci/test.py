@@ -1,8 +1,8 @@
 """Sets up, builds and tests everything: a fresh machine needs nothing before, a second run skips what is done.
 
 The last lines are the summary of ctest, which runs all there is: unit, ABI and conformance tests on every backend and
-driver, calls that fail, llama.cpp with a real model, the rules of the tree, formatting, clang-tidy, sanitizers, fuzzing,
-threads, an installed package and quickstart.
+driver, calls that fail, llama.cpp with a real model, the rules of the tree, formatting, clang-tidy, sanitizers,
+fuzzing, threads, an installed package and quickstart.
 """
 
 import argparse
