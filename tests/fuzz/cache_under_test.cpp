@@ -190,6 +190,12 @@ int64_t CacheUnderTest::some_position(Input& input, int64_t sequence) const {
     return how % end;
 }
 
+// Of a range that begins there; a hostile begin may leave no place behind it.
+int64_t CacheUnderTest::some_end(Input& input, int64_t begin) {
+    const int64_t length = input.within(0, 40);
+    return begin > std::numeric_limits<int64_t>::max() - length ? begin : begin + length;
+}
+
 void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
     const int64_t sequence = some_sequence(input);
     const uint8_t options = input.byte();
@@ -249,16 +255,17 @@ void CacheUnderTest::truncate(Input& input) {
 
 void CacheUnderTest::remove(Input& input) {
     const int64_t sequence = some_sequence(input), begin = some_position(input, sequence);
-    const int64_t end = input.chance(24) ? -1 : begin + input.within(0, 40);
+    const int64_t end = input.chance(24) ? -1 : some_end(input, begin);
     run([&] { return api().cache_remove(cache_, sequence, begin, end); });
 }
 
 void CacheUnderTest::shift(Input& input) {
     const int64_t sequence = some_sequence(input), begin = some_position(input, sequence);
-    const int64_t end = input.chance(96) ? begin + input.within(0, 40) : -1;
+    const int64_t end = input.chance(96) ? some_end(input, begin) : -1;
     const int64_t delta = input.chance(8) ? input.hostile() : input.within(-30, 12);
     if (run([&] { return api().cache_shift(cache_, sequence, begin, end, delta); }) != WINNOW_OK) return;
-    lengths_[static_cast<size_t>(sequence)] += std::max<int64_t>(delta, 0);
+    if (delta > 0) // a range of no tokens goes anywhere
+        lengths_[static_cast<size_t>(sequence)] += std::min(delta, setup_.context);
 }
 
 void CacheUnderTest::copy(Input& input) {

@@ -60,6 +60,7 @@ private:
     int64_t length(int64_t sequence) const { return lengths_[static_cast<size_t>(sequence)]; }
     int64_t some_sequence(Input& input) const { return input.within(0, setup_.sequences - 1); }
     int64_t some_position(Input& input, int64_t sequence) const;
+    static int64_t some_end(Input& input, int64_t begin);
     // The budget holds, unless it is the whole context and tokens were shifted: docs/cache.md, "Memory".
     int64_t most_live() const;
 
