@@ -121,12 +121,13 @@ void carry_out(CacheState& cache, const Geometry& from, Exchange& exchange) {
     };
     const bool is_less =
         tokens(to) < tokens(from) || (from.covers_all(exchange.number) && !to.covers_all(exchange.number));
-    if (to.ring() == 0) gather(cache, layer);
+    const int64_t gathered = to.ring() == 0 ? gather(cache, layer) : 0;
     const int64_t slots = exchange.body.slots;
     const bool is_smaller = slots > 0 && slots < layer.body.slots;
     if ((is_less || is_smaller) && layer.body.slots > 0) { // smaller without being less: fewer slots are listed
         const int64_t most = is_smaller ? slots : layer.body.slots;
-        const bool fits = (!is_less && gather(cache, layer) <= most) || fit(cache, layer, exchange.number, most);
+        const int64_t live = is_less ? most + 1 : to.ring() == 0 ? gathered : gather(cache, layer);
+        const bool fits = live <= most || fit(cache, layer, exchange.number, most);
         if (is_smaller && fits) {
             cache.device.launch(SlotCopy{.from = view_of(to, Part::body, layer.body, slots),
                                          .to = view_of(to, Part::body, exchange.body, slots)});
@@ -159,13 +160,13 @@ void set_config(CacheState& cache, const std::string& text) {
         cache.layer_bytes += exchange.state->size() - exchange.layer->state->size();
         exchange.layer->state = std::move(exchange.state);
     }
-    try {
-        for (Exchange& exchange : change.layers) carry_out(cache, *from, exchange);
-    } catch (const Error& error) {
-        throw after_a_change(error);
-    } catch (const std::bad_alloc&) {
-        throw after_a_change(Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
-    }
+    const bool has_begun = true; // states are exchanged
+    changing(
+        cache.device,
+        [&] {
+            for (Exchange& exchange : change.layers) carry_out(cache, *from, exchange);
+        },
+        has_begun);
 }
 
 } // namespace winnow::cache

@@ -34,13 +34,14 @@ public:
         if (!layer_.state) return nullptr;
         if (layer_.slots() == 0) return "its memory has no slots";
         const Maps dense = maps_of(layer_.dense, heads_), body = maps_of(layer_.body, heads_);
+        const std::vector<int32_t> listed = part_of(layer_, geometry_.state().free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
             const auto of_head = [&](const Maps& maps, int64_t slots) {
                 return Maps(maps.begin() + head * slots, maps.begin() + (head + 1) * slots);
             };
             const Maps dense_of = of_head(dense, layer_.dense.slots), body_of = of_head(body, layer_.body.slots);
             if (const char* what = wrong_map(dense_of, body_of)) return what;
-            if (const char* what = wrong_list(head, body_of)) return what;
+            if (const char* what = wrong_list(listed, head, body_of)) return what;
         }
         return wrong_state();
     }
@@ -100,8 +101,7 @@ private:
     }
 
     // Listed slots that the next tokens take are free, and each is one token's.
-    const char* wrong_list(int64_t head, const Maps& body) const {
-        const std::vector<int32_t> all = part_of(layer_, geometry_.state().free_slots);
+    const char* wrong_list(const std::vector<int32_t>& all, int64_t head, const Maps& body) const {
         if (all.empty()) return nullptr;
         const int64_t most = most_listed(geometry_.config());
         std::vector<int32_t> coming;

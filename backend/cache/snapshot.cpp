@@ -82,7 +82,7 @@ Layer load_layer(CacheState& cache, int64_t number, CheckedReader& file) {
     record.cells = file.values<int32_t>();
     record.sinks = file.values<int64_t>();
     record.newest = file.values<int64_t>();
-    const int64_t limit = geometry.has_cells() ? int64_t{1} << 30 : geometry.shape().context;
+    const int64_t limit = geometry.has_cells() ? most_seen : geometry.shape().context;
     const int64_t most_newest = geometry.ring() > 0 ? geometry.ring() : geometry.cadence();
     const auto numbers = file.value<LayerNumbers>();
     const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };

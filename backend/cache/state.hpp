@@ -98,21 +98,22 @@ void finishing(Device& device, Body&& body) {
 }
 
 uint64_t launches(const Device& device);
-// After a failure: waits, so that nothing of what failed runs any more, and throws it as one after a change where there
-// were launches since.
-[[noreturn]] void fail_since(Device& device, uint64_t launches_before, const Error& error);
+// Throws a failure; as one after a change where something was changed, and then waits before, so that nothing of what
+// failed runs any more.
+[[noreturn]] void fail(Device& device, bool has_changed, const Error& error);
 
 // Runs what changes a cache, or outputs, by launches. A failure after the first of them may leave it half done: it is
-// the device's then, so that WINNOW_ERROR_OUT_OF_MEMORY says that all is as before.
+// the device's then, so that WINNOW_ERROR_OUT_OF_MEMORY says that all is as before. has_begun: so is one before it.
 template <class Body>
-void changing(Device& device, Body&& body) {
+void changing(Device& device, Body&& body, bool has_begun = false) {
     const uint64_t before = launches(device);
+    const auto has_changed = [&] { return has_begun || launches(device) != before; };
     try {
         body();
     } catch (const Error& error) {
-        fail_since(device, before, error);
+        fail(device, has_changed(), error);
     } catch (const std::bad_alloc&) {
-        fail_since(device, before, Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
+        fail(device, has_changed(), Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
     }
 }
 
