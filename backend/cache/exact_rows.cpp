@@ -10,12 +10,16 @@
 
 namespace winnow::cache {
 
-ExactRows::ExactRows(const Tensor& tensor, const char* name) : tensor_(tensor) {
+void ExactRows::check(const Tensor& tensor, const char* name) {
     if (tensor.type != Type::f16 && tensor.type != Type::bf16)
         refuse(std::string(name) + " is " + type_name(tensor.type) + ", expected F16 or BF16 for exact rows");
     if (tensor.stride[3] != 2)
         refuse(std::string(name) + ".stride[3] is " + std::to_string(tensor.stride[3]) +
                ", expected 2 for exact rows: elements one after the other");
+}
+
+ExactRows::ExactRows(const Tensor& tensor, const char* name) : tensor_(tensor) {
+    check(tensor, name);
     bytes_.resize(static_cast<size_t>(heads() * count() * 2 * size()));
     for (int64_t head = 0; head < heads(); ++head)
         for (int64_t token = 0; token < count(); ++token) {

@@ -19,6 +19,7 @@ public:
     ExactRows() = default;
     // Of a tensor [1, heads, count, size], or Error that names it.
     ExactRows(const Tensor& tensor, const char* name);
+    static void check(const Tensor& tensor, const char* name); // throws that
     void store() const;                                // where they came from
     ExactRows part(int64_t first, int64_t size) const; // elements of each row
 

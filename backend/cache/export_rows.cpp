@@ -76,7 +76,9 @@ private:
             for (int64_t head = 0; head < shape_.kv_heads; ++head)
                 if (dense_slot(head, token) < 0 && body_slot(head, token) < 0 && is_known(token))
                     room(head, token) = write_gone(rows.row(head, token));
-        const bool has_ledger = carry_ledger(rows);
+        const bool is_told = is_told_by_rows(rows);
+        if (is_told) weigh(rows);
+        const bool has_ledger = !is_told && carry_ledger(rows);
         if (has_ledger || !plain)
             seal_all(rows);
         else
@@ -130,15 +132,11 @@ private:
 
     bool carry_ledger(ExactRows& rows) {
         Ledger ledger = make_ledger();
-        if (is_apart()) {
-            if (ledger.importance.empty()) return false;
-            forget_layer(ledger);
-        }
         if (carry(rows, ledger)) return true;
         ledger.output_sum.clear();
         ledger.facts.outputs = 0;
         if (carry(rows, ledger)) return true;
-        if (ledger.importance.empty() || ledger.digest == 0) return false;
+        if (ledger.importance.empty()) return false;
         ledger.importance.clear();
         return carry(rows, ledger);
     }
@@ -158,27 +156,54 @@ private:
         return true;
     }
 
-    // Whether other tokens of the layer stay behind, and nobody has come into the body so far: it is of no interest
-    // then where the tokens lay, and a host that puts them back beside others finds the same rows again.
-    bool is_apart() const {
-        if (record_.moved > 0 || (geometry_.ring() == 0 && !record_.newest.empty())) return false;
+    // Whether rows and their importance say all that matters. Nobody has come into the body so far, and either other
+    // tokens of the layer stay behind, when it is of no interest where these lay; or an empty layer that is given them
+    // puts them where they are. So a sequence's rows are the same bytes beside other sequences and alone.
+    bool is_told_by_rows(ExactRows& rows) const {
+        if (layer_.has_means || record_.moved > 0) return false;
+        if (geometry_.ring() == 0 && !record_.newest.empty()) return false;
         int64_t known = 0;
         for (int64_t token = 0; token < count(); ++token) known += is_known(token);
-        return known < layer_.record.tokens();
+        return known < layer_.record.tokens() || (is_as_appended() && all_can_be_weighed(rows));
     }
 
-    // Leaves who holds which tokens, and their importance.
-    static void forget_layer(Ledger& ledger) {
-        ledger.digest = 0;
-        ledger.facts = {};
-        std::fill(ledger.tokens.begin(), ledger.tokens.end(), Ledger::Token());
-        for (std::vector<int64_t>& slots : ledger.slots) {
-            int64_t held = 0;
-            for (int64_t& slot : slots)
-                if (slot >= 0) slot = held++;
+    bool is_as_appended() const {
+        if (layer_.outputs > 0 || layer_.listed > 0 || record_.next != count()) return false;
+        for (int64_t token = 0; token < count(); ++token) {
+            const Ledger::Token its = place_of(token);
+            if (its.position != token || its.place != token + 1) return false;
+            for (int64_t head = 0; head < shape_.kv_heads; ++head)
+                if (dense_slot(head, token) < 0) return false;
         }
-        ledger.listed.clear();
-        ledger.output_sum.clear();
+        return true;
+    }
+
+    static bool can_be_weighed(std::span<const std::byte> row, Type type) {
+        return room_of_squeezed(row, type) >= sizeof(float);
+    }
+
+    bool all_can_be_weighed(ExactRows& rows) const {
+        if (!geometry_.keeps_importance()) return true;
+        for (int64_t head = 0; head < shape_.kv_heads; ++head)
+            for (int64_t token = 0; token < count(); ++token)
+                if (!can_be_weighed(rows.row(head, token), rows.type())) return false;
+        return true;
+    }
+
+    void weigh(ExactRows& rows) {
+        if (!geometry_.keeps_importance()) return;
+        for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+            const std::vector<float> importance = importance_of(head);
+            size_t held = 0;
+            for (int64_t token = 0; token < count(); ++token) {
+                if (dense_slot(head, token) < 0 && body_slot(head, token) < 0) continue;
+                const float its = importance[held++];
+                const std::span<std::byte> row = rows.row(head, token);
+                if (rows.is_nan(head, token) || !can_be_weighed(row, rows.type())) continue;
+                write_weighed(row, rows.type(), its);
+                room(head, token) = row.last(0); // a record, without any
+            }
+        }
     }
 
     // Squeezes no more rows than so many bytes need, and none where all are too few.
@@ -286,8 +311,8 @@ private:
 } // namespace
 
 void export_rows(CacheState& cache, const CacheRows& args) {
-    if (args.k) ExactRows(args.k, "k");
-    if (args.v) ExactRows(args.v, "v");
+    if (args.k) ExactRows::check(args.k, "k");
+    if (args.v) ExactRows::check(args.v, "v");
     Export(cache, args).run();
 }
 

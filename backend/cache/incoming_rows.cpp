@@ -20,6 +20,7 @@ std::string name_of(const char* side, int64_t head, int64_t token) {
 IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
     : cache_(cache), heads_(cache.geometry->shape().kv_heads), count_(args.k.shape[2]), has_v_in_k_(args.has_v_in_k) {
     const Shape& shape = cache.geometry->shape();
+    weights_.assign(static_cast<size_t>(heads_ * count_), 0);
     k_.name = "k", k_.size = shape.head_size;
     v_.name = "v", v_.size = shape.v_head_size;
     ExactRows keys(args.k, "k");
@@ -34,6 +35,7 @@ IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
     check_means();
     convert(k_, keys, ledger_ ? ledger_->k_mean : std::vector<float>());
     convert(v_, values, ledger_ ? ledger_->v_mean : std::vector<float>());
+    if (ledger_) weigh(*ledger_);
 }
 
 void IncomingRows::parse(Side& side, ExactRows& rows) {
@@ -47,7 +49,7 @@ void IncomingRows::parse(Side& side, ExactRows& rows) {
                 side.is_held[row] = record.kind != RowRecord::Kind::gone &&
                                     (record.kind != RowRecord::Kind::plain || !rows.is_nan(head, token));
                 std::vector<std::byte> plain;
-                if (record.kind == RowRecord::Kind::squeezed || record.kind == RowRecord::Kind::squeezed_wide) {
+                if (is_squeezed(record.kind)) {
                     plain.resize(bytes.size());
                     record.room = unsqueeze(record, rows.type(), plain);
                 }
@@ -60,7 +62,10 @@ void IncomingRows::parse(Side& side, ExactRows& rows) {
                     if (record.v_type != Type::none)
                         add_packed(v_, row, record.v_type, record.has_mean, record.v_payload);
                 }
-                if (are_keys) collect(token, record.room);
+                if (are_keys) {
+                    if (record.importance) weights_[row] = *record.importance;
+                    collect(token, record.room);
+                }
                 std::copy(plain.begin(), plain.end(), bytes.begin());
             } catch (const Error& error) {
                 throw Error(error.status(), name_of(side.name, head, token) + ": " + error.what());
@@ -115,6 +120,17 @@ void IncomingRows::join_ledgers() {
             return;
     }
     if (covered == count_) ledger_ = std::move(joined);
+}
+
+void IncomingRows::weigh(const Ledger& ledger) {
+    for (size_t head = 0; head < ledger.importance.size(); ++head) {
+        const std::vector<int64_t>& slots = ledger.slots[head];
+        size_t entry = 0;
+        for (size_t token = 0; token < slots.size(); ++token)
+            if (slots[token] >= 0)
+                weights_[at(static_cast<int64_t>(head), static_cast<int64_t>(token))] =
+                    ledger.importance[head][entry++];
+    }
 }
 
 void IncomingRows::check_means() const {

@@ -19,6 +19,8 @@ public:
     // The bytes of a row that was packed in this format, less a mean or not; else none.
     std::span<const std::byte> packed_key(int64_t head, int64_t token, Type type, bool has_mean) const;
     std::span<const std::byte> packed_value(int64_t head, int64_t token, Type type, bool has_mean) const;
+    // As it was when the row was exported, or 0.
+    float importance(int64_t head, int64_t token) const { return weights_[at(head, token)]; }
     // What the rows stand for, F32 [1, kv_heads, count, size]; a row that is not held is NaN.
     const Tensor& keys() const { return k_.values; }
     const Tensor& values() const { return v_.values; }
@@ -50,11 +52,13 @@ private:
     void join_ledgers();
     void convert(Side& side, ExactRows& rows, const std::vector<float>& means);
     void check_means() const;
+    void weigh(const Ledger& ledger);
     static std::span<const std::byte> packed(const Side& side, size_t row, Type type, bool has_mean);
 
     CacheState& cache_;
     int64_t heads_, count_;
     Side k_, v_;
+    std::vector<float> weights_;
     bool has_v_in_k_ = false;
     std::vector<std::pair<int64_t, std::vector<std::byte>>> rooms_; // of the keys' records, with their tokens
     std::optional<Ledger> ledger_;

@@ -8,13 +8,14 @@
 
 #include <xxhash.h>
 
+#include "cache/record.hpp"
 #include "cache/value.hpp"
 
 namespace winnow::cache {
 namespace {
 
 constexpr uint64_t version = 1;
-constexpr int64_t most_tokens = int64_t{1} << 30;
+constexpr int64_t most_tokens = most_seen;
 
 struct Frame {
     uint32_t size = 0, check = 0;

@@ -47,8 +47,6 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
               bool has_its_means) {
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
-    const std::optional<Ledger>& ledger = rows.ledger();
-    const bool has_importance = geometry.keeps_importance() && ledger && !ledger->importance.empty();
     const bool has_mean = layer.has_means;
     size_t which = 0;
     for (Rows* store : {&layer.dense, &layer.body}) {
@@ -59,24 +57,20 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
                    has_values = is_packed_body && is_packed(geometry.v());
         Image keys(has_keys ? store->k.get() : nullptr, row_bytes(geometry.k(), shape.head_size), store->slots);
         Image values(has_values ? store->v.get() : nullptr, row_bytes(geometry.v(), shape.v_head_size), store->slots);
-        Image importance(has_importance ? store->importance.get() : nullptr, 4, store->slots);
+        Image importances(geometry.keeps_importance() ? store->importance.get() : nullptr, 4, store->slots);
         for (int64_t head = 0; head < shape.kv_heads; ++head) {
-            size_t held = 0;
             for (int64_t token = 0; token < rows.count(); ++token) {
-                const bool has_entry =
-                    has_importance && ledger->slots[static_cast<size_t>(head)][static_cast<size_t>(token)] >= 0;
-                const size_t entry = held;
-                held += has_entry;
                 const int32_t slot = its[static_cast<size_t>(head * rows.count() + token)];
                 if (slot < 0) continue;
                 const std::span<const std::byte> key = rows.packed_key(head, token, geometry.k(), has_mean);
                 const std::span<const std::byte> value = rows.packed_value(head, token, geometry.v(), has_mean);
                 if (!key.empty()) keys.put(head, slot, key.data());
                 if (!value.empty()) values.put(head, slot, value.data());
-                if (has_entry) importance.put(head, slot, &ledger->importance[static_cast<size_t>(head)][entry]);
+                const float importance = rows.importance(head, token);
+                importances.put(head, slot, &importance);
             }
         }
-        for (const Image* each : {&keys, &values, &importance}) each->write();
+        for (const Image* each : {&keys, &values, &importances}) each->write();
     }
 }
 

@@ -7,8 +7,8 @@
 
 namespace winnow::cache {
 
-// Gives rows the bytes that they were exported with, where they lie in a body of their format, and the importance of
-// the ledger. slots: as find_slots has them. has_its_means: the layer has the ledger's means, or neither has any.
+// Gives rows the bytes that they were exported with, where they lie in a body of their format, and their importance.
+// slots: as find_slots has them. has_its_means: the layer has the ledger's means, or neither has any.
 void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const std::vector<std::vector<int32_t>>& slots,
               bool has_its_means);
 

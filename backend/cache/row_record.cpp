@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -118,6 +119,20 @@ private:
     size_t at_ = 0;
 };
 
+// Behind a record's head, or its importance.
+void write_elements(std::span<std::byte> to, std::span<const std::byte> plain, const Layout& layout, const Code& code) {
+    to[0] = static_cast<std::byte>(code.usual);
+    BitWriter bits(to.subspan(1));
+    for (size_t i = 0; i < plain.size() / 2; ++i) {
+        const uint16_t element = element_at(plain, i);
+        const unsigned rank = rank_of(static_cast<int>(layout.exponent(element)) - static_cast<int>(code.usual));
+        for (unsigned high = rank >> code.low_bits; high > 0; --high) bits.put(1, 1);
+        bits.put(0, 1);
+        bits.put(rank, code.low_bits);
+        bits.put(layout.rest(element), layout.mantissa_bits + 1);
+    }
+}
+
 class BitReader {
 public:
     explicit BitReader(std::span<const std::byte> from) : from_(from) {}
@@ -193,17 +208,18 @@ std::span<std::byte> write_squeezed(std::span<std::byte> row, Type type) {
     const std::vector<std::byte> plain(row.begin(), row.end());
     const std::span<std::byte> rest =
         begin(row, code.low_bits == 1 ? RowRecord::Kind::squeezed : RowRecord::Kind::squeezed_wide);
-    rest[0] = static_cast<std::byte>(code.usual);
-    BitWriter bits(rest.subspan(1));
-    for (size_t i = 0; i < plain.size() / 2; ++i) {
-        const uint16_t element = element_at(plain, i);
-        const unsigned rank = rank_of(static_cast<int>(layout.exponent(element)) - static_cast<int>(code.usual));
-        for (unsigned high = rank >> code.low_bits; high > 0; --high) bits.put(1, 1);
-        bits.put(0, 1);
-        bits.put(rank, code.low_bits);
-        bits.put(layout.rest(element), layout.mantissa_bits + 1);
-    }
+    write_elements(rest, plain, layout, code);
     return rest.subspan(code.bytes);
+}
+
+void write_weighed(std::span<std::byte> row, Type type, float importance) {
+    const Layout layout = layout_of(type);
+    const Code code = best_code(row, layout);
+    const std::vector<std::byte> plain(row.begin(), row.end());
+    const std::span<std::byte> rest =
+        begin(row, code.low_bits == 1 ? RowRecord::Kind::weighed : RowRecord::Kind::weighed_wide);
+    std::memcpy(rest.data(), &importance, sizeof importance);
+    write_elements(rest.subspan(sizeof importance), plain, layout, code);
 }
 
 void seal(std::span<std::byte> row) {
@@ -233,6 +249,16 @@ RowRecord read_record(std::span<const std::byte> row, int64_t elements, int64_t 
     case RowRecord::Kind::gone: record.room = rest; return record;
     case RowRecord::Kind::squeezed:
     case RowRecord::Kind::squeezed_wide: record.payload = rest; return record;
+    case RowRecord::Kind::weighed:
+    case RowRecord::Kind::weighed_wide: {
+        float importance = 0;
+        if (rest.size() < sizeof importance) refuse("a row's record is damaged: it is too short for an importance");
+        std::memcpy(&importance, rest.data(), sizeof importance);
+        if (!std::isfinite(importance)) refuse("a row's record is damaged: its importance is no number");
+        record.importance = importance;
+        record.payload = rest.subspan(sizeof importance);
+        return record;
+    }
     case RowRecord::Kind::packed: {
         PackedHead packed;
         if (rest.size() < sizeof packed) refuse("a row's record is damaged: it is too short for a packed row");
@@ -256,13 +282,18 @@ std::span<const std::byte> unsqueeze(const RowRecord& record, Type type, std::sp
     const Layout layout = layout_of(type);
     if (record.payload.empty()) refuse("a row's record is damaged: it has no elements");
     const auto usual = std::to_integer<unsigned>(record.payload[0]);
+    const bool is_wide = record.kind == RowRecord::Kind::squeezed_wide || record.kind == RowRecord::Kind::weighed_wide;
     BitReader bits(record.payload.subspan(1));
     for (size_t i = 0; i < row.size() / 2; ++i) {
-        const auto element =
-            static_cast<uint16_t>(take_element(bits, layout, usual, record.kind == RowRecord::Kind::squeezed ? 1 : 2));
+        const auto element = static_cast<uint16_t>(take_element(bits, layout, usual, is_wide ? 2 : 1));
         std::memcpy(row.data() + 2 * i, &element, sizeof element);
     }
-    return bits.rest();
+    return record.importance ? std::span<const std::byte>() : bits.rest();
+}
+
+bool is_squeezed(RowRecord::Kind kind) {
+    return kind == RowRecord::Kind::squeezed || kind == RowRecord::Kind::squeezed_wide ||
+           kind == RowRecord::Kind::weighed || kind == RowRecord::Kind::weighed_wide;
 }
 
 } // namespace winnow::cache

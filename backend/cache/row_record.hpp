@@ -3,12 +3,13 @@
 //
 //   u16 marker | u8 version | u8 kind | u16 check | payload | room
 //
-// A record has the bytes of a packed row, or no row, or the elements of a plain one in fewer bits. Its room carries a
-// part of the ledger (ledger.hpp). Numbers are in the machine's order of bytes.
+// A record has the bytes of a packed row, or no row, or the elements of a plain one in fewer bits, with its importance
+// or without. Its room carries a part of the ledger (ledger.hpp). Numbers are in the machine's order of bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "device/format.hpp"
@@ -25,10 +26,13 @@ struct RowRecord {
         packed = 2,   // u16 format, u16 format of the values or 0, u16 flags; a packed row, and one of values
         squeezed = 3, // u8 exponent, and bits: the elements of a plain row
         squeezed_wide = 4,
+        weighed = 5, // f32 importance, and what a squeezed row has
+        weighed_wide = 6,
     };
     Kind kind = Kind::plain;
     Type type = Type::none, v_type = Type::none;
-    bool has_mean = false; // the packed rows are less the head's means
+    bool has_mean = false;           // the packed rows are less the head's means
+    std::optional<float> importance; // of a weighed row
     std::span<const std::byte> payload, v_payload, room;
 };
 
@@ -43,8 +47,10 @@ struct PackedRow {
 // place for the payload the row stays, and the room has no data.
 std::span<std::byte> write_gone(std::span<std::byte> row);
 std::span<std::byte> write_packed(std::span<std::byte> row, const PackedRow& packed);
-// type: F16 or BF16. `room_of_squeezed`: how many bytes that would leave, 0 where nothing is saved.
+// type: F16 or BF16. `room_of_squeezed`: how many bytes that would leave, 0 where nothing is saved; a weighed row needs
+// four of them.
 std::span<std::byte> write_squeezed(std::span<std::byte> row, Type type);
+void write_weighed(std::span<std::byte> row, Type type, float importance);
 size_t room_of_squeezed(std::span<const std::byte> row, Type type);
 void seal(std::span<std::byte> row);
 // A plain row that happens to begin as records do gets another NaN.
@@ -53,7 +59,8 @@ void keep_plain(std::span<std::byte> row);
 // Throws Error, in words, where a record is damaged or none of this version. Packed rows have `elements` elements,
 // those of values in their place v_elements.
 RowRecord read_record(std::span<const std::byte> row, int64_t elements, int64_t v_elements);
-// Makes the plain row of a squeezed one; its room.
+bool is_squeezed(RowRecord::Kind kind); // weighed, too
+// Makes the plain row of a squeezed one; its room, which a weighed one does not have.
 std::span<const std::byte> unsqueeze(const RowRecord& record, Type type, std::span<std::byte> row);
 
 } // namespace winnow::cache

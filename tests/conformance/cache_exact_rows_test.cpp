@@ -160,12 +160,17 @@ void run_edited(const CacheSetup& setup, bool moves) {
 }
 
 void append_cells(const std::vector<CacheHost*>& caches, int64_t layer, uint64_t seed,
-                  const std::vector<std::vector<int64_t>>& cells) {
+                  const std::vector<std::vector<int64_t>>& cells, bool attends = false) {
     for (size_t i = 0; i < caches.size(); ++i) {
         std::mt19937_64 engine(seed);
-        Step step = draw_step(caches[i]->setup(), engine, layer, 0, int64_t(cells[i].size()), 0);
+        const auto tokens = int64_t(cells[i].size());
+        Step step = draw_step(caches[i]->setup(), engine, layer, 0, tokens, attends ? tokens : 0);
         step.cells = TestTensor(WINNOW_TYPE_I64, {1, 1, 1, step.tokens});
         step.cells.each([&](const Index& at) { step.cells.set(at, double(cells[i][size_t(at[3])])); });
+        if (attends) { // everything
+            step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, tokens, caches[i]->setup().cells});
+            step.mask.each([&](const Index& each) { step.mask.set(each, 1); });
+        }
         ASSERT_EQ(caches[i]->run(step), WINNOW_OK) << caches[i]->message();
     }
 }
@@ -266,6 +271,47 @@ void run_cells(CacheSetup setup, bool is_beside) {
     EXPECT_LE(target.stats().bytes, target.stats().budget_bytes);
 }
 
+// The few tokens of one sequence among another's, exported in two parts: they are the same bytes again alone in an
+// empty cache, and beside others.
+void run_apart(CacheSetup setup) {
+    setup.cells = 200;
+    setup.context = 4096;
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), alone(subject(), setup), beside(subject(), setup);
+    const std::vector<int64_t> first = {2, 3}, second = {5}, all = {7, 8, 9};
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        ASSERT_NO_FATAL_FAILURE(append_cells({&source}, layer, engine(), {{0, 1, 2}}, true));
+        ASSERT_NO_FATAL_FAILURE(append_cells({&source}, layer, engine(), {{3, 4, 5}}, true));
+        ASSERT_NO_FATAL_FAILURE(append_cells({&beside}, layer, engine(), {{20, 21}}, true));
+        TokenRows rows = make_rows(setup, layer, 0, all);
+        const TokenRows parts[] = {exported(source, layer, first), exported(source, layer, second)};
+        for (int64_t part : {0, 1})
+            for (const auto& [to, from] : {std::pair{&rows.k, &parts[part].k}, std::pair{&rows.v, &parts[part].v}})
+                from->each_row([&, to = to, from = from](const Index& at) {
+                    std::memcpy(to->element({0, at[1], at[2] + 2 * part, 0}), from->element(at), from->row_size());
+                });
+        for (CacheHost* target : {&alone, &beside}) {
+            TokenRows given = as_given(setup, rows, all);
+            ASSERT_EQ(run(*target, target->api().cache_import_rows, given), WINNOW_OK) << target->message();
+            ASSERT_EQ(difference(rows, exported(*target, layer, all)), "")
+                << "layer " << layer << (target == &alone ? ", alone" : ", beside others");
+        }
+        if (!setup.keeps_importance()) continue;
+        for (int64_t head = 0; head < setup.kv_heads; ++head) {
+            const auto of = [&](CacheHost& cache, const std::vector<int64_t>& cells) {
+                const auto held = cache.positions(0, layer, head);
+                const std::vector<float> of_all = cache.importance(0, layer, head);
+                std::vector<float> values;
+                for (size_t i = 0; i < held.size(); ++i)
+                    if (std::find(cells.begin(), cells.end(), held[i]) != cells.end()) values.push_back(of_all[i]);
+                return values;
+            };
+            EXPECT_EQ(of(alone, all), of(source, {2, 3, 5})) << "head " << head;
+            EXPECT_EQ(of(beside, all), of(source, {2, 3, 5})) << "head " << head;
+        }
+    }
+}
+
 // A record that changed by a bit is refused, and the cache is as before.
 void run_damaged(const CacheSetup& setup) {
     std::mt19937_64 engine(options().seed);
@@ -351,6 +397,8 @@ void register_cache_exact_rows() {
         for (const bool moves : {false, true})
             register_cache_test(suite, (moves ? "moved_" : "truncated_") + each.name, __FILE__, __LINE__,
                                 [=] { run_edited(setup, moves); });
+        if (setup.policy != Policy::adaptive_budget && setup.ring >= 6)
+            register_cache_test(suite, "apart_" + each.name, __FILE__, __LINE__, [=] { run_apart(setup); });
         if (setup.policy != Policy::adaptive_budget && setup.budget > 0)
             register_cache_test(suite, "cells_" + each.name, __FILE__, __LINE__,
                                 [=] { run_cells(setup, setup.ring > 0 && at % 3 == 0); });

@@ -37,7 +37,7 @@ def check(host, options, model, kv, sequences):
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--program", type=Path, required=True, help="llama.cpp's test")
-    parser.add_argument("--model", type=Path, help="a real model, for all configurations")
+    parser.add_argument("--model", type=Path, help="a real model, beside the random one")
     parser.add_argument("--all", action="store_true", help="all configurations")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
