@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
@@ -82,6 +83,27 @@ TEST(CacheRowRecord, UsualRowsHaveRoomForAnImportance) {
     }
 }
 
+TEST(CacheRowRecord, WeighedRowsComeBack) {
+    std::mt19937_64 engine(4);
+    int weighed = 0;
+    for (int tried = 0; tried < 3000; ++tried) {
+        const Type type = tried % 2 == 0 ? Type::f16 : Type::bf16;
+        const Bytes plain = draw_row(engine, type, 1 + engine() % 200);
+        if (room_of_squeezed(plain, type) < sizeof(float)) continue;
+        ++weighed;
+        Bytes row = plain, back(plain.size());
+        const float importance = std::normal_distribution<float>()(engine);
+        write_weighed(row, type, importance);
+        seal(row);
+        const RowRecord record = read_record(row, 1, 0);
+        ASSERT_TRUE(is_squeezed(record.kind));
+        ASSERT_EQ(record.importance, importance);
+        ASSERT_TRUE(unsqueeze(record, type, back).empty());
+        ASSERT_EQ(back, plain);
+    }
+    EXPECT_GT(weighed, 500);
+}
+
 TEST(CacheRowRecord, ForgedRecordsAreRefusedOrRead) {
     std::mt19937_64 engine(5);
     int refused = 0;
@@ -91,14 +113,14 @@ TEST(CacheRowRecord, ForgedRecordsAreRefusedOrRead) {
         if (row.size() < 6) continue;
         std::memcpy(row.data(), &row_marker, 2);
         row[2] = std::byte{row_version};
-        row[3] = static_cast<std::byte>(engine() % 6);
+        row[3] = static_cast<std::byte>(engine() % 8);
         if (row.size() > 8 && engine() % 2 == 0) row[6] = std::byte{16}, row[7] = std::byte{0};
         seal(row);
         try {
             const RowRecord record = read_record(row, static_cast<int64_t>(row.size() / 2), 32);
             Bytes back(row.size());
-            if (record.kind == RowRecord::Kind::squeezed || record.kind == RowRecord::Kind::squeezed_wide)
-                unsqueeze(record, Type::f16, back);
+            if (is_squeezed(record.kind)) unsqueeze(record, Type::f16, back);
+            EXPECT_TRUE(std::isfinite(record.importance.value_or(0)));
         } catch (const Error& error) {
             EXPECT_NE(std::string(error.what()).find("a row's record"), std::string::npos) << error.what();
             ++refused;
