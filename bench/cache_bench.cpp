@@ -1,18 +1,19 @@
 // Decode steps of a cache at a quarter of a context, against attention over the whole context in f16: what a policy
-// saves, what its importance costs, what the judgements cost (slot_flush, every 32 tokens), and what it costs that a
-// layer lies in two stores (slot_attention over the dense ring and the packed body) with a slot map. A step is
-// slot_append, slot_attention and slot_observe, in one launch where the device does that; slot_edit, slot_copy,
-// slot_compact and slot_scores are no part of it.
+// saves, what its importance costs, what the eviction passes cost (slot_evict, every 32 tokens), and what it costs that
+// a layer lies in two segments (slot_attention over the dense residual window and the packed segment) with a slot map.
+// A step is slot_append, slot_attention and slot_accumulate, in one launch where the device does that; slot_edit,
+// slot_copy, slot_compact and slot_scores are no part of it.
 //
 // Each figure is the median of ratios between neighbours in time, with half of their interquartile range in brackets:
-//     x full       a step, its part of the judgements included, against attention over the whole context
+//     x full       a step, its part of the eviction passes included, against attention over the whole context
 //     attend       a step that appends nothing, against the same
-//     import. %    what such a step takes longer than the same whose query is tentative and does not count
-//     flush %      of all steps from flush to flush, what those that judge take longer than the others
-//     stores %     what an attention over ring and body takes longer than over a cache that is one store of as many
+//     import. %    what such a step takes longer than the same whose query is draft and does not count
+//     evict %      of all steps from pass to pass, what those that evict take longer than the others
+//     stores %     what an attention over residual window and packed segment takes longer than over a cache that is one
+//     segment of as many
 //                  bytes of K and V
 //     plain %      the same against attention over such rows without a cache, its slot map and its calls
-//     worst step   one that judges, against the usual one
+//     worst step   one that evicts, against the usual one
 // Where memory lies changes speed by more than some of this: caches are made anew several times for each row.
 #include <algorithm>
 #include <array>
@@ -24,7 +25,7 @@
 namespace winnow::bench {
 namespace {
 
-constexpr int64_t piece = 32; // tokens of a prompt that are handed over at once, and steps from flush to flush
+constexpr int64_t chunk = 32; // tokens of a prompt that are handed over at once, and steps from pass to pass
 constexpr int builds = 3;     // of the caches, for each row
 constexpr int width = 15;     // of the table's columns
 
@@ -49,9 +50,9 @@ constexpr std::array policies = {
 class CacheProblem {
 public:
     CacheProblem(Backend& backend, const std::string& config, const AttentionSizes& sizes, int64_t context)
-        : backend_(backend), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * piece * sizes.head_size),
-          kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * piece * sizes.head_size * random_pieces),
-          out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * piece * sizes.head_size), sizes_(sizes) {
+        : backend_(backend), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * sizes.head_size),
+          kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * chunk * sizes.head_size * random_chunks),
+          out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * sizes.head_size), sizes_(sizes) {
         winnow_cache_desc desc{};
         desc.struct_size = sizeof desc;
         desc.config = config.c_str();
@@ -67,60 +68,60 @@ public:
     CacheProblem& operator=(const CacheProblem&) = delete;
 
     void fill(int64_t tokens) {
-        for (int64_t begin = 0; begin < tokens; begin += piece) step(std::min(piece, tokens - begin), true, false);
+        for (int64_t begin = 0; begin < tokens; begin += chunk) step(std::min(chunk, tokens - begin), true, false);
     }
     void append_and_attend() { step(1, true, true); }
     void attend() { step(1, false, true); }
     void attend_unobserved() { step(1, false, true, 1); }
 
-    // Finds out which of the steps of a cadence judge.
-    void find_flushes() {
-        for (int64_t i = 0; i < piece; ++i) {
-            const uint64_t before = stats().flushes;
+    // Finds out which of the steps of a cadence evict.
+    void find_passes() {
+        for (int64_t i = 0; i < chunk; ++i) {
+            const uint64_t before = stats().eviction_passes;
             append_and_attend();
-            judges_[static_cast<size_t>(i)] = stats().flushes > before;
+            evicts_[static_cast<size_t>(i)] = stats().eviction_passes > before;
         }
     }
-    // As many steps as there are from flush to flush. The median step stands for all that do not judge: it does not
+    // As many steps as there are from pass to pass. The median step stands for all that do not evict: it does not
     // notice if the process has to wait in between.
     void run_cadence() {
-        std::vector<double> usual, judging;
-        for (const bool judges : judges_) {
+        std::vector<double> usual, evicting_steps;
+        for (const bool evicts : evicts_) {
             const auto begin = std::chrono::steady_clock::now();
             append_and_attend();
             const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-            (judges ? judging : usual).push_back(time.count());
+            (evicts ? evicting_steps : usual).push_back(time.count());
         }
         Cadence& made = cadences_.emplace_back();
         const double step = quartiles(usual).middle;
-        for (const double time : judging) made.flushes += time - step;
-        made.steps = step * static_cast<double>(piece) + made.flushes;
-        made.worst = judging.empty() ? 1 : quartiles(judging).middle / step;
+        for (const double time : evicting_steps) made.evicting += time - step;
+        made.steps = step * static_cast<double>(chunk) + made.evicting;
+        made.worst = evicting_steps.empty() ? 1 : quartiles(evicting_steps).middle / step;
     }
 
     struct Cadence {
-        double steps = 0;   // seconds, of all
-        double flushes = 0; // of them
-        double worst = 0;   // a step that judges against the usual one
+        double steps = 0;    // seconds, of all
+        double evicting = 0; // of them
+        double worst = 0;    // a step that evicts against the usual one
     };
     const std::vector<Cadence>& cadences() const { return cadences_; }
     winnow_cache_stats stats() { return backend_.stats(cache_); }
 
 private:
-    static constexpr int64_t random_pieces = 8;
+    static constexpr int64_t random_chunks = 8;
 
-    void step(int64_t tokens, bool appends, bool attends, int64_t tentative = 0) {
+    void step(int64_t tokens, bool appends, bool attends, int64_t draft_tokens = 0) {
         const winnow_tensor q = q_.tensor(1, sizes_.q_heads(), tokens, sizes_.head_size);
         const winnow_tensor out = out_.tensor(1, sizes_.q_heads(), tokens, sizes_.head_size);
         winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, tokens, sizes_.head_size);
-        kv.offset = static_cast<uint64_t>(count_++ % random_pieces * sizes_.kv_heads * piece * sizes_.head_size) * 4;
+        kv.offset = static_cast<uint64_t>(count_++ % random_chunks * sizes_.kv_heads * chunk * sizes_.head_size) * 4;
         winnow_cache_step_desc desc{};
         desc.struct_size = sizeof desc;
         if (appends) desc.k = desc.v = &kv;
         if (attends) {
             desc.q = &q;
             desc.out = &out;
-            desc.tentative = tentative;
+            desc.draft_tokens = draft_tokens;
         }
         backend_.run(cache_, desc);
     }
@@ -130,7 +131,7 @@ private:
     AttentionSizes sizes_;
     winnow_cache* cache_ = nullptr;
     int64_t count_ = 0;
-    std::array<bool, piece> judges_{};
+    std::array<bool, chunk> evicts_{};
     std::vector<Cadence> cadences_;
 };
 
@@ -138,7 +139,7 @@ nlohmann::json to_json(const Quartiles& values) { return {values.low, values.mid
 
 // What was measured of a policy, an entry for each round.
 struct Figures {
-    std::vector<double> step, of_full, attend_of_full, importance, flush, stores, plain, worst;
+    std::vector<double> step, of_full, attend_of_full, importance, eviction, segments, plain, worst;
     uint64_t bytes = 0;
 };
 
@@ -150,7 +151,7 @@ void measure(Backend& backend, const Policy& policy, const AttentionSizes& sizes
     const std::string config(policy.config);
     CacheProblem cache(backend, config + ",budget=" + std::to_string(budget), sizes, no_end);
     cache.fill(sizes.kv_len);
-    cache.find_flushes();
+    cache.find_passes();
     const winnow_cache_stats stats = cache.stats();
     figures.bytes = stats.bytes;
 
@@ -160,7 +161,7 @@ void measure(Backend& backend, const Policy& policy, const AttentionSizes& sizes
     const uint64_t row = backend.row_bytes(one.k_type, one.head_size) + backend.row_bytes(one.v_type, one.head_size);
     const uint64_t rows = stats.k_bytes + stats.v_bytes + stats.dense_k_bytes + stats.dense_v_bytes;
     one.kv_len = static_cast<int64_t>(rows / (row * static_cast<uint64_t>(one.kv_heads)));
-    CacheProblem one_store(backend, "none" + config.substr(config.find(':')) + ",sink=0,ring=0", one, one.kv_len);
+    CacheProblem one_store(backend, "none" + config.substr(config.find(':')) + ",sink=0,residual=0", one, one.kv_len);
     one_store.fill(one.kv_len);
     Attention plain(backend, one);
 
@@ -175,12 +176,12 @@ void measure(Backend& backend, const Policy& policy, const AttentionSizes& sizes
     for (size_t i = 0; i < rounds.size(); ++i) {
         const std::vector<double>& times = rounds[i];
         const CacheProblem::Cadence& cadence = cache.cadences().at(i + 1); // the first was run before the rounds
-        figures.step.push_back(cadence.steps / static_cast<double>(piece));
+        figures.step.push_back(cadence.steps / static_cast<double>(chunk));
         figures.of_full.push_back(figures.step.back() / times[1]);
         figures.attend_of_full.push_back(times[2] / times[1]);
         figures.importance.push_back(100 * (times[2] / times[3] - 1));
-        figures.flush.push_back(100 * cadence.flushes / cadence.steps);
-        figures.stores.push_back(100 * (times[3] / times[4] - 1));
+        figures.eviction.push_back(100 * cadence.evicting / cadence.steps);
+        figures.segments.push_back(100 * (times[3] / times[4] - 1));
         figures.plain.push_back(100 * (times[3] / times[5] - 1));
         figures.worst.push_back(cadence.worst);
     }
@@ -192,15 +193,15 @@ nlohmann::json measure(const Options& options, Backend& backend, const Policy& p
     for (int i = 0; i < builds; ++i) measure(backend, policy, sizes, full, options.seconds / builds, figures);
     const Quartiles step = quartiles(figures.step), worst = quartiles(figures.worst);
     const Quartiles of_full = quartiles(figures.of_full), attend = quartiles(figures.attend_of_full);
-    const Quartiles importance = quartiles(figures.importance), flush = quartiles(figures.flush);
-    const Quartiles stores = quartiles(figures.stores), plain = quartiles(figures.plain);
-    print_row({std::string(policy.name) + " G=" + std::to_string(sizes.group) +
-                   " D=" + std::to_string(sizes.head_size) + " " + std::to_string(sizes.kv_len / 4) + "/" +
-                   std::to_string(sizes.kv_len),
-               fixed(step.middle * 1e6, 1), with_spread(of_full, 3), with_spread(attend, 3),
-               policy.has_importance ? with_spread(importance, 1) : "-", with_spread(flush, 1), with_spread(stores, 1),
-               with_spread(plain, 1), fixed(worst.middle, 1), std::to_string(figures.step.size())},
-              width);
+    const Quartiles importance = quartiles(figures.importance), eviction = quartiles(figures.eviction);
+    const Quartiles segments = quartiles(figures.segments), plain = quartiles(figures.plain);
+    print_row(
+        {std::string(policy.name) + " G=" + std::to_string(sizes.group) + " D=" + std::to_string(sizes.head_size) +
+             " " + std::to_string(sizes.kv_len / 4) + "/" + std::to_string(sizes.kv_len),
+         fixed(step.middle * 1e6, 1), with_spread(of_full, 3), with_spread(attend, 3),
+         policy.has_importance ? with_spread(importance, 1) : "-", with_spread(eviction, 1), with_spread(segments, 1),
+         with_spread(plain, 1), fixed(worst.middle, 1), std::to_string(figures.step.size())},
+        width);
     return {{"policy", policy.config},
             {"group", sizes.group},
             {"head_size", sizes.head_size},
@@ -212,8 +213,8 @@ nlohmann::json measure(const Options& options, Backend& backend, const Policy& p
             {"step_of_full", to_json(of_full)},
             {"attend_of_full", to_json(attend)},
             {"importance_percent", to_json(importance)},
-            {"flush_percent", to_json(flush)},
-            {"stores_percent", to_json(stores)},
+            {"eviction_percent", to_json(eviction)},
+            {"segments_percent", to_json(segments)},
             {"plain_percent", to_json(plain)},
             {"worst_step", to_json(worst)}};
 }
@@ -222,8 +223,8 @@ nlohmann::json measure(const Options& options, Backend& backend, const Policy& p
 
 nlohmann::json bench_cache(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    print_row({"cache: a decode step at 1/4 of a context", "us", "x full", "attend", "import. %", "flush %", "stores %",
-               "plain %", "worst step", "rounds"},
+    print_row({"cache: a decode step at 1/4 of a context", "us", "x full", "attend", "import. %", "evict %",
+               "segments %", "plain %", "worst step", "rounds"},
               width);
     for (const int64_t head_size : options.head_sizes)
         for (const int64_t group : options.groups)

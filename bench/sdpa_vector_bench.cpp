@@ -70,7 +70,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
 
 nlohmann::json bench_sdpa_vector(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    print_row({"sdpa_vector: one query token", "ms", "GB/s", "% of read", "x ggml", "x f16", "x old way", "scores +%"});
+    print_row({"sdpa_vector: one query token", "ms", "GB/s", "% of bw", "x ggml", "x f16", "x dequant.", "scores +%"});
     for (const int64_t head_size : options.head_sizes) {
         for (const int64_t group : options.groups) {
             for (const int64_t keys : options.key_counts) {

@@ -123,7 +123,7 @@ def show_virtual(options, report, full, virtual):
         raise Failure("the cache was not Winnow's: the plugin reports none")
     (full_text, full_speed), (text, speed) = full, virtual
     for cache in counts["caches"]:  # a model with sliding windows has two
-        held = cache["live_slots"] / (cache["layers"] * cache["kv_heads"])
+        held = cache["resident_slots"] / (cache["layers"] * cache["kv_heads"])
         mib = 1 << 20
         print(f"""
 cache             {cache['config']}, {cache['layers']} layers of {cache['cells']} cells

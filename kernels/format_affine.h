@@ -4,8 +4,8 @@
  *     | n * B / 8 bytes of codes | n / G f16 scales | n / G f16 biases |        x = scale * code + bias
  *
  * The code of element i lies at bit i * B of the codes, taken as one little-endian number. */
-#define AFFINE_ROW_BYTES(bits, group, n) ((n) / 8 * (bits) + (n) / (group) * 4)
-#define AFFINE_SCALE_AT(bits, n, i) ((n) / 8 * (bits) + (i) * 2)
+#define AFFINE_ROW_BYTES(bits, group, n) ((n) / 8 * (bits) + (n) / (group)*4)
+#define AFFINE_SCALE_AT(bits, n, i) ((n) / 8 * (bits) + (i)*2)
 #define AFFINE_BIAS_AT(bits, group, n, i) ((n) / 8 * (bits) + ((n) / (group) + (i)) * 2)
 
 /* The codes of elements first .. first + 15, looked up in a table where they have 4 bits. */
@@ -16,8 +16,7 @@ static inline float16 affine_codes_8(const __global uchar* codes, uint first) {
 static inline float16 affine_lookup_4(const __global uchar* codes, uint first, float16 table) {
     const __global uchar* at = codes + first / 2;
 #ifdef SHIFT_BYTES
-    const int16 code = SHIFT_BYTES(
-        load_u64(at), (int16)(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60));
+    const int16 code = SHIFT_BYTES(load_u64(at), (int16)(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60));
 #else
     const uint16 words = choose_where(0xff00u, load_u32(at + 4), load_u32(at));
     const int16 code = as_int16(words >> (uint16)(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
@@ -85,8 +84,8 @@ static inline int16 affine_quantize(float16 x, float2 scale_and_bias, const uint
         const float16 bias = load_half16(scales + n / group * 2 + first / group * 2);                                  \
         return affine_load_##bits(row, first, scale, bias);                                                            \
     }                                                                                                                  \
-    static inline void store_piece_##format(__global uchar* row, const float16* x, uint first, uint size,              \
-                                            const uint n, const uint norm) {                                           \
+    static inline void store_part_##format(__global uchar* row, const float16* x, uint first, uint size, const uint n, \
+                                           const uint norm) {                                                          \
         __global uchar* scales = row + n / 8 * bits + first / group * 2;                                               \
         for (uint g = 0; g < size / group; ++g) {                                                                      \
             const float2 numbers = affine_scale_and_bias(x + g * (group / 16), group / 16, (1 << bits) - 1);           \

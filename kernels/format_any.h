@@ -16,13 +16,19 @@ static inline float16 load16_any(const __global uchar* row, uint type, uint firs
 }
 
 static inline void store_any(__global uchar* row, uint type, uint index, float x) {
-    if (type == TYPE_F32) store_f32(row, index, x);
-    else if (type == TYPE_F16) store_f16(row, index, x);
-    else store_bf16(row, index, x);
+    if (type == TYPE_F32)
+        store_f32(row, index, x);
+    else if (type == TYPE_F16)
+        store_f16(row, index, x);
+    else
+        store_bf16(row, index, x);
 }
 
 static inline void store16_any(__global uchar* row, uint type, uint first, float16 x) {
-    if (type == TYPE_F32) store16_f32(row, first, x);
-    else if (type == TYPE_F16) store16_f16(row, first, x);
-    else store16_bf16(row, first, x);
+    if (type == TYPE_F32)
+        store16_f32(row, first, x);
+    else if (type == TYPE_F16)
+        store16_f16(row, first, x);
+    else
+        store16_bf16(row, first, x);
 }

@@ -9,7 +9,7 @@
 #define FORMAT_ROW_SCALED_bf16 0
 #define FORMAT_BIASED_bf16 0
 #define FORMAT_GROUP_bf16(n) (n)
-#define FORMAT_ROW_BYTES_bf16(n) ((n) * 2)
+#define FORMAT_ROW_BYTES_bf16(n) ((n)*2)
 
 static inline float16 load16_bf16(const __global uchar* row, uint first, const uint n) {
     return as_float16(convert_uint16(vload16(0, (const __global ushort*)row + first)) << 16);

@@ -9,7 +9,7 @@
 #define FORMAT_ROW_SCALED_f32 0
 #define FORMAT_BIASED_f32 0
 #define FORMAT_GROUP_f32(n) (n)
-#define FORMAT_ROW_BYTES_f32(n) ((n) * 4)
+#define FORMAT_ROW_BYTES_f32(n) ((n)*4)
 
 static inline float16 load16_f32(const __global uchar* row, uint first, const uint n) {
     return vload16(0, (const __global float*)row + first);

@@ -4,8 +4,10 @@
 #define HALF_NAN ((ushort)0x7e00)
 
 static inline void store_half(__global uchar* at, float x) {
-    if (isnan(x)) *(__global ushort*)at = HALF_NAN;
-    else vstore_half_rte(x, 0, (__global half*)at);
+    if (isnan(x))
+        *(__global ushort*)at = HALF_NAN;
+    else
+        vstore_half_rte(x, 0, (__global half*)at);
 }
 
 static inline int largest_of_lanes(int16 x) {

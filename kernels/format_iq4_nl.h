@@ -6,7 +6,7 @@
 #define FORMAT_ROW_SCALED_iq4_nl 0
 #define FORMAT_BIASED_iq4_nl 0
 #define FORMAT_GROUP_iq4_nl(n) 32
-#define FORMAT_FACTOR_AT_iq4_nl(n, group) ((group) * 18)
+#define FORMAT_FACTOR_AT_iq4_nl(n, group) ((group)*18)
 #define FORMAT_ROW_BYTES_iq4_nl(n) ((n) / 32 * 18)
 
 #ifdef USES_iq4_nl
@@ -32,7 +32,7 @@ static inline int16 iq4_nl_nearest(float16 x) {
     return code;
 }
 
-/* Stores the codes of a block; its d is the sum of products by the sum of squares. The largest element becomes the
+/* Segments the codes of a block; its d is the sum of products by the sum of squares. The largest element becomes the
  * largest value; then d is fitted to the codes by least squares, weighted by x^2. */
 static inline void store_codes_iq4_nl(__global uchar* block, float16 a, float16 b, float16* products,
                                       float16* squares) {
@@ -57,8 +57,8 @@ static inline void store_codes_iq4_nl(__global uchar* block, float16 a, float16 
 
 /* The sums go from a block's first element to its last, because rounding depends on it; so those of 4 blocks go side
  * by side. */
-static inline void store_piece_iq4_nl(__global uchar* row, const float16* x, uint first, uint size, const uint n,
-                                      const uint norm) {
+static inline void store_part_iq4_nl(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                     const uint norm) {
 #pragma OPENCL FP_CONTRACT OFF
     __global uchar* blocks = row + first / 32 * 18;
     for (uint next = 0; next < size / 32; next += 4) {

@@ -7,7 +7,7 @@
  *     FORMAT_ROW_BYTES_F(n)        of n elements
  *     load16_F(row, first, n)      elements first .. first + 15 of n; of a packed row first is a multiple of 16
  *     row_scale_F(row, n)          of a row-scaled format: the factor that load16_F leaves out
- *     store_piece_F(row, x, first, size, n, norm)
+ *     store_part_F(row, x, first, size, n, norm)
  *                                  quantizes elements first .. first + size - 1 of n, whole groups, from private
  *                                  chunks; a rotated format takes all n at once, which are R x (rotation.h)
  *
@@ -23,7 +23,7 @@
 
 /* AVX-512 instructions, where the compiler offers them as builtins. */
 #if defined(__AVX512F__) && defined(__has_builtin)
-#if __has_builtin(__builtin_ia32_permvarsf512) && __has_builtin(__builtin_ia32_selectps_512) && \
+#if __has_builtin(__builtin_ia32_permvarsf512) && __has_builtin(__builtin_ia32_selectps_512) &&                        \
     __has_builtin(__builtin_ia32_selectd_512) && __has_builtin(__builtin_ia32_vcvtph2ps512_mask)
 #define HAS_AVX512_BUILTINS
 #endif

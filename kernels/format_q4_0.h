@@ -6,7 +6,7 @@
 #define FORMAT_ROW_SCALED_q4_0 0
 #define FORMAT_BIASED_q4_0 0
 #define FORMAT_GROUP_q4_0(n) 32
-#define FORMAT_FACTOR_AT_q4_0(n, group) ((group) * 18)
+#define FORMAT_FACTOR_AT_q4_0(n, group) ((group)*18)
 #define FORMAT_ROW_BYTES_q4_0(n) ((n) / 32 * 18)
 
 #ifdef USES_q4_0
@@ -26,8 +26,8 @@ static inline void store_block_q4_0(__global uchar* block, float16 a, float16 b)
     store_nibbles(block + 2, codes.low, codes.high);
 }
 
-static inline void store_piece_q4_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
-                                    const uint norm) {
+static inline void store_part_q4_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                   const uint norm) {
     __global uchar* blocks = row + first / 32 * 18;
     for (uint i = 0; i < size / 32; ++i) store_block_q4_0(blocks + i * 18, x[2 * i], x[2 * i + 1]);
 }

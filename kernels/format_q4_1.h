@@ -6,8 +6,8 @@
 #define FORMAT_ROW_SCALED_q4_1 0
 #define FORMAT_BIASED_q4_1 1
 #define FORMAT_GROUP_q4_1(n) 32
-#define FORMAT_FACTOR_AT_q4_1(n, group) ((group) * 20)
-#define FORMAT_BIAS_AT_q4_1(n, group) ((group) * 20 + 2)
+#define FORMAT_FACTOR_AT_q4_1(n, group) ((group)*20)
+#define FORMAT_BIAS_AT_q4_1(n, group) ((group)*20 + 2)
 #define FORMAT_ROW_BYTES_q4_1(n) ((n) / 32 * 20)
 
 #ifdef USES_q4_1
@@ -29,8 +29,8 @@ static inline void store_block_q4_1(__global uchar* block, float16 a, float16 b)
     store_nibbles(block + 4, codes.low, codes.high);
 }
 
-static inline void store_piece_q4_1(__global uchar* row, const float16* x, uint first, uint size, const uint n,
-                                    const uint norm) {
+static inline void store_part_q4_1(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                   const uint norm) {
     __global uchar* blocks = row + first / 32 * 20;
     for (uint i = 0; i < size / 32; ++i) store_block_q4_1(blocks + i * 20, x[2 * i], x[2 * i + 1]);
 }

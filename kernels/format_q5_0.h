@@ -7,7 +7,7 @@
 #define FORMAT_ROW_SCALED_q5_0 0
 #define FORMAT_BIASED_q5_0 0
 #define FORMAT_GROUP_q5_0(n) 32
-#define FORMAT_FACTOR_AT_q5_0(n, group) ((group) * 22)
+#define FORMAT_FACTOR_AT_q5_0(n, group) ((group)*22)
 #define FORMAT_ROW_BYTES_q5_0(n) ((n) / 32 * 22)
 
 #ifdef USES_q5_0
@@ -28,8 +28,8 @@ static inline void store_block_q5_0(__global uchar* block, float16 a, float16 b)
     store_nibbles(block + 6, codes.low, codes.high);
 }
 
-static inline void store_piece_q5_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
-                                    const uint norm) {
+static inline void store_part_q5_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                   const uint norm) {
     __global uchar* blocks = row + first / 32 * 22;
     for (uint i = 0; i < size / 32; ++i) store_block_q5_0(blocks + i * 22, x[2 * i], x[2 * i + 1]);
 }

@@ -7,8 +7,8 @@
 #define FORMAT_ROW_SCALED_q5_1 0
 #define FORMAT_BIASED_q5_1 1
 #define FORMAT_GROUP_q5_1(n) 32
-#define FORMAT_FACTOR_AT_q5_1(n, group) ((group) * 24)
-#define FORMAT_BIAS_AT_q5_1(n, group) ((group) * 24 + 2)
+#define FORMAT_FACTOR_AT_q5_1(n, group) ((group)*24)
+#define FORMAT_BIAS_AT_q5_1(n, group) ((group)*24 + 2)
 #define FORMAT_ROW_BYTES_q5_1(n) ((n) / 32 * 24)
 
 #ifdef USES_q5_1
@@ -31,8 +31,8 @@ static inline void store_block_q5_1(__global uchar* block, float16 a, float16 b)
     store_nibbles(block + 8, codes.low, codes.high);
 }
 
-static inline void store_piece_q5_1(__global uchar* row, const float16* x, uint first, uint size, const uint n,
-                                    const uint norm) {
+static inline void store_part_q5_1(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                   const uint norm) {
     __global uchar* blocks = row + first / 32 * 24;
     for (uint i = 0; i < size / 32; ++i) store_block_q5_1(blocks + i * 24, x[2 * i], x[2 * i + 1]);
 }

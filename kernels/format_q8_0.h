@@ -5,7 +5,7 @@
 #define FORMAT_ROW_SCALED_q8_0 0
 #define FORMAT_BIASED_q8_0 0
 #define FORMAT_GROUP_q8_0(n) 32
-#define FORMAT_FACTOR_AT_q8_0(n, group) ((group) * 34)
+#define FORMAT_FACTOR_AT_q8_0(n, group) ((group)*34)
 #define FORMAT_ROW_BYTES_q8_0(n) ((n) / 32 * 34)
 
 #ifdef USES_q8_0
@@ -37,8 +37,8 @@ static inline void store_block_q8_0(__global uchar* block, float16 a, float16 b)
     vstore16(convert_char16(high), 1, (__global char*)block + 2);
 }
 
-static inline void store_piece_q8_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
-                                    const uint norm) {
+static inline void store_part_q8_0(__global uchar* row, const float16* x, uint first, uint size, const uint n,
+                                   const uint norm) {
     __global uchar* blocks = row + first / 32 * 34;
     for (uint i = 0; i < size / 32; ++i) store_block_q8_0(blocks + i * 34, x[2 * i], x[2 * i + 1]);
 }

@@ -9,7 +9,7 @@
  * bits above it need no masking, because the tables repeat. */
 #define TURBO_CHUNKS_HIGH(n) (((n) / 16 + 1) / 2)
 #define TURBO_CHUNKS_LOW(n) ((n) / 16 / 2)
-#define TURBO_SCALE_AT(high, low, n) (2 * (high) * TURBO_CHUNKS_HIGH(n) + 2 * (low) * TURBO_CHUNKS_LOW(n))
+#define TURBO_SCALE_AT(high, low, n) (2 * (high)*TURBO_CHUNKS_HIGH(n) + 2 * (low)*TURBO_CHUNKS_LOW(n))
 
 /* The numbers of WINNOW_NORM_*. */
 #define TURBO_NORM_PLAIN 1
@@ -47,15 +47,13 @@ static inline float16 turbo_load_3(const __global uchar* chunk, const int is_fir
 }
 
 static inline float16 turbo_load_4(const __global uchar* chunk, const int is_first) {
-    const uint16 codes = as_uint16((ulong8)(load_u64(chunk))) >>
-                         (uint16)(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+    const uint16 codes =
+        as_uint16((ulong8)(load_u64(chunk))) >> (uint16)(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
     return lookup16(TURBO_CENTROIDS_4, as_int16(codes));
 }
 
 /* Codes of 16 numbers, and their centroids: as many midpoints between neighbours as lie below a number. */
-static inline int16 turbo_codes_2(float16 z) {
-    return -((z > -0.981599f) + (z > 0.0f) + (z > 0.981599f));
-}
+static inline int16 turbo_codes_2(float16 z) { return -((z > -0.981599f) + (z > 0.0f) + (z > 0.981599f)); }
 
 static inline int16 turbo_codes_3(float16 z) {
     return -((z > -1.7479275f) + (z > -1.049957f) + (z > -0.5005495f) + (z > 0.0f) + (z > 0.5005495f) +
@@ -121,8 +119,8 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
     static inline float row_scale_##format(const __global uchar* row, const uint n) {                                  \
         return load_half16(row + TURBO_SCALE_AT(high, low, n)).s0;                                                     \
     }                                                                                                                  \
-    static inline void store_piece_##format(__global uchar* row, const float16* x, uint first, uint size,              \
-                                            const uint n, const uint norm) {                                           \
+    static inline void store_part_##format(__global uchar* row, const float16* x, uint first, uint size, const uint n, \
+                                           const uint norm) {                                                          \
         float16 squares = x[0] * x[0];                                                                                 \
         for (uint c = 1; c < n / 16; ++c) squares = fma(x[c], x[c], squares);                                          \
         const float square = turbo_sum(squares);                                                                       \
@@ -137,8 +135,10 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
                 is_high ? lookup16(TURBO_CENTROIDS_##high, code) : lookup16(TURBO_CENTROIDS_##low, code);              \
             c_squares = fma(centroids, centroids, c_squares);                                                          \
             c_y = fma(centroids, x[c], c_y);                                                                           \
-            if (is_high) turbo_store_##high(row + 2 * high * c, code);                                                 \
-            else turbo_store_##low(row + 2 * low * c + 2 * (high - low) * TURBO_CHUNKS_HIGH(n), code);                 \
+            if (is_high)                                                                                               \
+                turbo_store_##high(row + 2 * high * c, code);                                                          \
+            else                                                                                                       \
+                turbo_store_##low(row + 2 * low * c + 2 * (high - low) * TURBO_CHUNKS_HIGH(n), code);                  \
         }                                                                                                              \
         const float factor = turbo_factor(square, turbo_sum(c_squares), turbo_sum(c_y), n, norm);                      \
         store_half(row + TURBO_SCALE_AT(high, low, n), isnan(square) ? NAN : factor);                                  \

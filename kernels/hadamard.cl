@@ -23,14 +23,16 @@ __attribute__((noinline)) static void rotate_row(const hadamard_params* p, __glo
                                                  const __global uchar* from) {
     float16 x[SIZE / 16];
     for (uint c = 0; c < SIZE / 16; ++c) x[c] = load16_any(from, p->src_type, c * 16);
-    if (p->inverse) rotate_back(x, SIZE);
-    else rotate(x, SIZE);
+    if (p->inverse)
+        rotate_back(x, SIZE);
+    else
+        rotate(x, SIZE);
     for (uint c = 0; c < SIZE / 16; ++c) store16_any(to, p->dst_type, c * 16, x[c]);
 }
 
-ONE_WORK_ITEM __kernel void
-hadamard(const hadamard_params p, const __global uchar* src, __global uchar* dst, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void hadamard(const hadamard_params p, const __global uchar* src, __global uchar* dst,
+                                     uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.planes * p.heads * p.rows);
     for (uint number = first; number < end; ++number) {

@@ -12,14 +12,14 @@ typedef struct kv_append_side {
     tensor_view cache;
     tensor_view row_indices; /* a stride is 0 where they are broadcast; the third is not used */
     winnow_u32 batch, heads, tokens;
-    winnow_u32 size;  /* elements of a row */
-    winnow_i64 slots; /* an index outside [0, slots) skips its row */
+    winnow_u32 size;                     /* elements of a row */
+    winnow_i64 slots;                    /* an index outside [0, slots) skips its row */
     winnow_u32 index_batch, index_heads; /* sizes of the indices' axes: the index is modulo */
-    winnow_u32 src_type;   /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
-    winnow_u32 index_type; /* TYPE_I32 or TYPE_I64 */
-    winnow_u32 groups;     /* 0: the side is absent */
+    winnow_u32 src_type;                 /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    winnow_u32 index_type;               /* TYPE_I32 or TYPE_I64 */
+    winnow_u32 groups;                   /* 0: the side is absent */
     winnow_u32 rows_per_group;
-    winnow_u32 norm;       /* WINNOW_NORM_*, for a turbo cache */
+    winnow_u32 norm; /* WINNOW_NORM_*, for a turbo cache */
     winnow_u32 reserved;
 } kv_append_side;
 

@@ -26,10 +26,9 @@ static inline void zero_row(__global uchar* row, uint size) {
     for (uint i = 0; i < size; ++i) JOIN(store_, DST_FORMAT)(row, i, 0.0f);
 }
 
-ONE_WORK_ITEM __kernel void
-kv_dequantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
-              const __global uchar* row_indices, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void kv_dequantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
+                                          const __global uchar* row_indices, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first; number < end; ++number) {
@@ -38,10 +37,12 @@ kv_dequantize(const kv_rows_params p, const __global uchar* src, __global uchar*
         const uint batch = number / p.rows / p.heads;
         long index = row;
         if (p.index_type != TYPE_NONE)
-            index = row_index(row_indices, &p.row_indices, p.index_type, batch % p.index_batch, head % p.index_heads,
-                              row);
+            index =
+                row_index(row_indices, &p.row_indices, p.index_type, batch % p.index_batch, head % p.index_heads, row);
         __global uchar* to = dst + row_offset(&p.dst, batch, head, row);
-        if (index < 0 || index >= p.slots) zero_row(to, p.size);
-        else move_row(to, src + row_offset(&p.src, batch, head, index), p.size, p.norm);
+        if (index < 0 || index >= p.slots)
+            zero_row(to, p.size);
+        else
+            move_row(to, src + row_offset(&p.src, batch, head, index), p.size, p.norm);
     }
 }

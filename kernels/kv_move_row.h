@@ -25,12 +25,12 @@ __attribute__((noinline)) static void move_row(__global uchar* to, const __globa
     for (uint c = 0; c < SIZE / 16; ++c) x[c] *= scale;
 #endif
 #if JOIN(FORMAT_ROTATED_, DST_FORMAT) && !JOIN(FORMAT_ROTATED_, SRC_FORMAT)
-    rotate_to_store(x, SIZE);
+    rotate_to_segment(x, SIZE);
 #elif JOIN(FORMAT_ROTATED_, SRC_FORMAT) && !JOIN(FORMAT_ROTATED_, DST_FORMAT)
     rotate_back(x, SIZE);
 #endif
 #if JOIN(FORMAT_PACKED_, DST_FORMAT)
-    JOIN(store_piece_, DST_FORMAT)(to, x, 0, SIZE, SIZE, norm);
+    JOIN(store_part_, DST_FORMAT)(to, x, 0, SIZE, SIZE, norm);
 #else
     for (uint c = 0; c < SIZE / 16; ++c) JOIN(store16_, DST_FORMAT)(to, c * 16, x[c]);
 #endif
@@ -43,7 +43,7 @@ __attribute__((noinline)) static void move_row(__global uchar* to, const __globa
     for (uint first = 0; first < size; first += PIECE) {
         const uint count = min(size - first, (uint)PIECE);
         for (uint c = 0; c < count / 16; ++c) x[c] = JOIN(load16_, SRC_FORMAT)(from, first + c * 16, size);
-        JOIN(store_piece_, DST_FORMAT)(to, x, first, count, size, norm);
+        JOIN(store_part_, DST_FORMAT)(to, x, first, count, size, norm);
     }
 }
 
@@ -52,8 +52,7 @@ __attribute__((noinline)) static void move_row(__global uchar* to, const __globa
 /* Of a packed format 16 elements at a time, too: a dense dst is longer than it, and apart. */
 static inline void move_row(__global uchar* to, const __global uchar* from, uint size, uint norm) {
     uint i = 0;
-    for (; i + 16 <= size; i += 16)
-        JOIN(store16_, DST_FORMAT)(to, i, JOIN(load16_, SRC_FORMAT)(from, i, size));
+    for (; i + 16 <= size; i += 16) JOIN(store16_, DST_FORMAT)(to, i, JOIN(load16_, SRC_FORMAT)(from, i, size));
 #if !JOIN(FORMAT_PACKED_, SRC_FORMAT)
     for (; i < size; ++i) JOIN(store_, DST_FORMAT)(to, i, JOIN(load_, SRC_FORMAT)(from, i));
 #endif

@@ -25,10 +25,9 @@
 #define MAY_BE_IN_PLACE 1
 #include "kv_move_row.h"
 
-ONE_WORK_ITEM __kernel void
-kv_requantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
-              const __global uchar* row_indices, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void kv_requantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
+                                          const __global uchar* row_indices, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first; number < end; ++number) {

@@ -11,8 +11,8 @@
     __attribute__((noinline)) static void name(ROW_PARAMETERS) {                                                       \
         float16 x[SIZE / 16];                                                                                          \
         for (uint c = 0; c < SIZE / 16; ++c) x[c] = ROW_LOAD16(c * 16);                                                \
-        rotate_to_store(x, SIZE);                                                                                      \
-        JOIN(store_piece_, FORMAT)(to, x, 0, SIZE, SIZE, norm);                                                        \
+        rotate_to_segment(x, SIZE);                                                                                    \
+        JOIN(store_part_, FORMAT)(to, x, 0, SIZE, SIZE, norm);                                                         \
     }
 
 #define STORE_PACKED_ROW(name, FORMAT)                                                                                 \
@@ -21,7 +21,7 @@
         for (uint first = 0; first < size; first += PIECE) {                                                           \
             const uint count = min(size - first, (uint)PIECE);                                                         \
             for (uint c = 0; c < count / 16; ++c) x[c] = ROW_LOAD16(first + c * 16);                                   \
-            JOIN(store_piece_, FORMAT)(to, x, first, count, size, norm);                                               \
+            JOIN(store_part_, FORMAT)(to, x, first, count, size, norm);                                                \
         }                                                                                                              \
     }
 

@@ -88,7 +88,7 @@ static inline void rotate_back(float16* x, const uint n) {
 
 /* x := R x for a format that stores it. Where an element is larger than 2^40 the row's factor is past the largest half
  * anyway, and the row is brought down to there, so that nothing overflows. Infinity becomes NaN. */
-static inline void rotate_to_store(float16* x, const uint n) {
+static inline void rotate_to_segment(float16* x, const uint n) {
     float16 largest = (float16)(0.0f);
     for (uint c = 0; c < n / 16; ++c) largest = larger(fabs(x[c]), largest);
     const float magnitude = maximum_of_lanes(largest);

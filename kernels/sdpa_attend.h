@@ -1,8 +1,9 @@
-/* What one group does: it walks over the stores that its keys lie in. Needs before it: attend_store of every store. */
+/* What one group does: it walks over the segments that its keys lie in. Needs before it: attend_segment of every
+ * segment. */
 
 #if STORES > 1
-/* Adds what a group has of another store. */
-static inline void sdpa_merge(const sdpa_unit* unit, const sdpa_result* result, const sdpa_result* other) {
+/* Adds what a group has of another segment. */
+static inline void sdpa_merge(const sdpa_work_tile* unit, const sdpa_result* result, const sdpa_result* other) {
     for (uint r = 0; r < unit->rows; ++r) {
         const float maximum = max(result->maximum[r], other->maximum[r]);
         const float factor = exp1(result->maximum[r] - maximum);
@@ -16,27 +17,27 @@ static inline void sdpa_merge(const sdpa_unit* unit, const sdpa_result* result, 
     }
 }
 
-/* Turns to a store: of the keys [begin, end) of all stores, those that lie in it. Returns whether there are any. */
-static inline int sdpa_turn_to(sdpa_unit* unit, const sdpa_store* store, uint begin, uint end) {
-    if (end <= store->first_key || begin >= store->first_key + store->slots) return 0;
-    unit->key_begin = max(begin, store->first_key) - store->first_key;
-    unit->key_end = min(end - store->first_key, store->slots);
-    unit->first_score = store->first_score;
+/* Turns to a segment: of the keys [begin, end) of all segments, those that lie in it. Returns whether there are any. */
+static inline int sdpa_turn_to(sdpa_work_tile* unit, const sdpa_segment* segment, uint begin, uint end) {
+    if (end <= segment->first_key || begin >= segment->first_key + segment->slots) return 0;
+    unit->key_begin = max(begin, segment->first_key) - segment->first_key;
+    unit->key_end = min(end - segment->first_key, segment->slots);
+    unit->first_score = segment->first_score;
     return 1;
 }
 
-#define ATTEND_STORE(i)                                                                                                \
-    if (sdpa_turn_to(&unit, &p->store[i], begin, end)) {                                                               \
-        attend_store_##i(p, memory, &unit, is_first ? &result : &other);                                               \
+#define ATTEND_SEGMENT(i)                                                                                              \
+    if (sdpa_turn_to(&unit, &p->segment[i], begin, end)) {                                                             \
+        attend_segment_##i(p, memory, &unit, is_first ? &result : &other);                                             \
         if (!is_first) sdpa_merge(&unit, &result, &other);                                                             \
         is_first = 0;                                                                                                  \
     }
 #endif
 
-/* A function of its own, because PoCL compiles the body of a kernel three times. */
+/* A function of its own, because PoCL compiles the packed segment of a kernel three times. */
 __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
-    sdpa_unit unit;
-    sdpa_unit_init(&unit, p, group_number, p->splits);
+    sdpa_work_tile unit;
+    sdpa_work_tile_init(&unit, p, group_number, p->splits);
     float16 accumulator[ROWS * V_CHUNKS];
     float maximum[ROWS_OF_16], sum[ROWS];
     uint skipped[ROWS];
@@ -45,7 +46,7 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     sdpa_take_token(p, memory, &unit);
 #endif
 #if STORES == 1
-    attend_store(p, memory, &unit, &result);
+    attend_segment(p, memory, &unit, &result);
 #else
     float16 other_accumulator[ROWS * V_CHUNKS];
     float other_maximum[ROWS_OF_16], other_sum[ROWS];
@@ -53,13 +54,13 @@ __attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_me
     const sdpa_result other = {other_accumulator, other_maximum, other_sum, other_skipped};
     const uint begin = unit.key_begin, end = unit.key_end;
     int is_first = 1; /* every group has keys of some store */
-    ATTEND_STORE(0)
-    ATTEND_STORE(1)
+    ATTEND_SEGMENT(0)
+    ATTEND_SEGMENT(1)
 #if STORES > 2
-    ATTEND_STORE(2)
+    ATTEND_SEGMENT(2)
 #endif
 #if STORES > 3
-    ATTEND_STORE(3)
+    ATTEND_SEGMENT(3)
 #endif
 #endif
     sdpa_leave_result(p, memory, &unit, &result);

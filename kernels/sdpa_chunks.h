@@ -22,7 +22,7 @@
  * whole chunks. */
 #define CHUNKS(size) (((size) + 15) / 16)
 #define V_CHUNKS CHUNKS(V_HEAD_SIZE)
-#define CHUNK_START(chunk, size) ((size) <= 16 ? 0u : (uint)((chunk) * 16 < (size) - 16 ? (chunk) * 16 : (size) - 16))
+#define CHUNK_START(chunk, size) ((size) <= 16 ? 0u : (uint)((chunk)*16 < (size)-16 ? (chunk)*16 : (size)-16))
 
 #define K_CHUNKS CHUNKS(HEAD_SIZE)
 #define K_TAIL (HEAD_SIZE % 16)
@@ -63,7 +63,4 @@ static inline float16 load_mean(const __global uchar* row, uint chunk, const uin
 #define PREFETCH_CHUNK(row, chunk, row_bytes, chunks, near, far)
 #endif
 #define CHUNKS_OF_A_LINE(row_bytes, chunks)                                                                            \
-    ((row_bytes) <= 8 * (chunks)    ? 8                                                                                \
-     : (row_bytes) <= 18 * (chunks) ? 4                                                                                \
-     : (row_bytes) <= 36 * (chunks) ? 2                                                                                \
-                                    : 1)
+    ((row_bytes) <= 8 * (chunks) ? 8 : (row_bytes) <= 18 * (chunks) ? 4 : (row_bytes) <= 36 * (chunks) ? 2 : 1)

@@ -1,4 +1,5 @@
-/* Factors and biases of a tile's packed rows, of one store. Needs before it: sdpa_tile.h, sdpa_stores.h and STORE. */
+/* Factors and biases of a tile's packed rows, of one segment. Needs before it: sdpa_tile.h, sdpa_segments.h and STORE.
+ */
 #pragma winnow repeatable
 
 /* The factors, or biases, of a tile's packed rows as floats: numbers [groups][TILE]. The first one of a row lies at
@@ -49,8 +50,8 @@ static inline void stage_halves(float16* numbers, const uint groups, const __glo
 static inline int are_finite(const float16* factors, const float16* biases) {
     int16 special = 0;
     for (uint i = 0; i < K_GROUPS * TILE_VECTORS; ++i)
-        special |= ((as_int16(factors[i]) & 0x7f800000) == 0x7f800000) |
-                   ((as_int16(biases[i]) & 0x7f800000) == 0x7f800000);
+        special |=
+            ((as_int16(factors[i]) & 0x7f800000) == 0x7f800000) | ((as_int16(biases[i]) & 0x7f800000) == 0x7f800000);
     return !any_lane(special);
 }
 

@@ -12,16 +12,16 @@
  * With more than one split a group leaves its partial result in `scratch`, and the last group of the unit to finish
  * combines:
  *
- *     scratch: uint counter[SDPA_MAX_UNITS_SPLIT]    groups of the unit that are done; zero before and after a launch
+ *     scratch: uint counter[SDPA_MAX_TILES_SPLIT]    groups of the unit that are done; zero before and after a launch
  *              float partial[units][splits][partial_floats]
  *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]; uint skipped[ROWS]
  */
 #pragma once
 
-#include "slot_store_params.h"
+#include "slot_segment_params.h"
 
-#define SDPA_MAX_UNITS_SPLIT 4096
-#define SDPA_COUNTER_BYTES (SDPA_MAX_UNITS_SPLIT * 4)
+#define SDPA_MAX_TILES_SPLIT 4096
+#define SDPA_COUNTER_BYTES (SDPA_MAX_TILES_SPLIT * 4)
 
 /* winnow.h's WINNOW_SCORES_* */
 #define SDPA_SCORES_NONE 0
@@ -30,15 +30,15 @@
 #define SDPA_SCORES_BIASED 3
 #define SDPA_SCORES_PROBS 4
 
-#define SDPA_MOST_STORES 4
+#define SDPA_MOST_SEGMENTS 4
 #ifdef __OPENCL_VERSION__
-#define SDPA_STORES STORES
+#define SDPA_SEGMENTS STORES
 #else
-#define SDPA_STORES SDPA_MOST_STORES
+#define SDPA_SEGMENTS SDPA_MOST_SEGMENTS
 #endif
 
-/* Keys and values in one format each; usually there is one store. The fields after v count where it has slots. */
-typedef struct sdpa_store {
+/* Keys and values in one format each; usually there is one segment. The fields after v count where it has slots. */
+typedef struct sdpa_segment {
     tensor_view k, v;
     tensor_view positions;      /* int: of each slot, negative where it is free */
     tensor_view k_mean, v_mean; /* float: what rows are stored less than */
@@ -48,40 +48,40 @@ typedef struct sdpa_store {
     winnow_u32 first_score; /* of its slot 0, in scores_out */
     winnow_u32 has_k_mean, has_v_mean;
     winnow_u32 reserved;
-} sdpa_store;
+} sdpa_segment;
 
-/* What a step of decoding does beside attention (sdpa_take.h, sdpa_observe.h); all 0 elsewhere. A unit has all query
+/* What a step of decoding does beside attention (sdpa_take.h, sdpa_importance.h); all 0 elsewhere. A unit has all query
  * heads of a KV head then, and one query token. */
 typedef struct sdpa_step {
     tensor_view k, v;           /* of the token that is taken in: [1, kv_heads, 1, size] */
     head_view output_sum;       /* float [kv_heads][v_size]; the pointer is NULL without */
-    winnow_u64 number_positions; /* offset of [numbers] int: number to position; the pointer is NULL without */
+    winnow_u64 token_positions; /* offset of [numbers] int: number to position; the pointer is NULL without */
     winnow_u32 takes_token;
-    winnow_u32 slot;            /* of store 0, for the token */
+    winnow_u32 slot; /* of segment 0, for the token */
     winnow_i32 number, position;
-    winnow_u32 k_type, v_type;  /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
-    winnow_u32 statistic;       /* slot_statistic.h; 0: nothing is observed */
-    winnow_u32 is_maximum;      /* over the query group: 1 the maximum, 0 the sum */
-    winnow_f32 keep, gain;      /* I <- keep I + gain x, where a row sees the slot */
+    winnow_u32 k_type, v_type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    winnow_u32 statistic;      /* slot_statistic.h; 0: nothing is observed */
+    winnow_u32 is_maximum;     /* over the query group: 1 the maximum, 0 the sum */
+    winnow_f32 keep, gain;     /* I <- keep I + gain x, where a row sees the slot */
 } sdpa_step;
 
 typedef struct sdpa_params {
     tensor_view q, out;
-    tensor_view mask;    /* a stride is 0 where the mask is broadcast */
-    tensor_view scores;  /* scores_out */
-    tensor_view stats;   /* row_stats */
-    tensor_view skipped; /* v_rows_skipped */
+    tensor_view mask;                                     /* a stride is 0 where the mask is broadcast */
+    tensor_view scores;                                   /* scores_out */
+    tensor_view stats;                                    /* row_stats */
+    tensor_view skipped;                                  /* v_rows_skipped */
     winnow_u64 slopes_offset, alibi_offset, sinks_offset; /* float[q_heads] each */
     winnow_i64 q_offset;
     winnow_i64 window_left, window_right; /* 0: no limit */
     winnow_u32 batch, kv_heads, group, q_len;
-    winnow_u32 kv_len;           /* of all stores */
-    winnow_u32 kv_share;         /* batch entries of q that share one of k and v */
+    winnow_u32 kv_len;                 /* of all segments */
+    winnow_u32 kv_share;               /* batch entries of q that share one of k and v */
     winnow_u32 mask_batch, mask_heads; /* sizes of the mask's axes: the index is modulo */
     winnow_u32 key_begin, key_end;     /* keys outside are seen by no row, and no scores are wanted of them */
     winnow_u32 row_blocks, splits, split_keys, partial_floats;
     winnow_f32 scale, softcap;
-    winnow_f32 v_threshold; /* 0: every value is read */
+    winnow_f32 v_threshold;        /* 0: every value is read */
     winnow_u32 q_type, out_type;   /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
     winnow_u32 mask_type;          /* TYPE_NONE, TYPE_F32, TYPE_F16 or TYPE_BOOL */
     winnow_u32 mask_key_broadcast; /* 1: the mask has one element for all keys */
@@ -90,10 +90,10 @@ typedef struct sdpa_params {
     winnow_u32 is_causal;
     winnow_u32 scores_mode;
     sdpa_step step;
-    sdpa_store store[SDPA_STORES]; /* a launch hands over as many as it has */
+    sdpa_segment segment[SDPA_SEGMENTS]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE (488 + SDPA_STORES * 200)
+#define SDPA_PARAMS_SIZE (488 + SDPA_SEGMENTS * 200)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

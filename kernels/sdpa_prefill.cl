@@ -13,7 +13,7 @@
  *     STORES, SLOTS            1 to 4 stores; 1: their rows lie in slots with positions and may lack a mean; 0: one
  *                              store, and key j lies in row j
  *     STEP                     0: a step of decoding is sdpa_vector's
- *     K_FORMAT_i, V_FORMAT_i   of store i, a format each; -DUSES_<format> with it
+ *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     a multiple of 16
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
@@ -32,7 +32,7 @@
 #include "rotation.h"
 #include "vector_parts.h"
 #include "sdpa_chunks.h"
-#include "sdpa_stores.h"
+#include "sdpa_segments.h"
 #include "sdpa_rows.h"
 
 #define KEYS 64
@@ -110,38 +110,47 @@ static inline void add_seen_values_1_row(float16* accumulator, float rescale, co
 }
 
 #define STORE 0
-#include "sdpa_store.h"
-#include "sdpa_prefill_store.h"
+#include "sdpa_segment.h"
+#include "sdpa_prefill_segment.h"
 #if STORES > 1
 #undef STORE
 #define STORE 1
-#include "sdpa_store.h"
-#include "sdpa_prefill_store.h"
+#include "sdpa_segment.h"
+#include "sdpa_prefill_segment.h"
 #endif
 #if STORES > 2
 #undef STORE
 #define STORE 2
-#include "sdpa_store.h"
-#include "sdpa_prefill_store.h"
+#include "sdpa_segment.h"
+#include "sdpa_prefill_segment.h"
 #endif
 #if STORES > 3
 #undef STORE
 #define STORE 3
-#include "sdpa_store.h"
-#include "sdpa_prefill_store.h"
+#include "sdpa_segment.h"
+#include "sdpa_prefill_segment.h"
 #endif
 #include "sdpa_attend.h"
 
-ONE_WORK_ITEM __kernel void
-sdpa_prefill(const sdpa_params p, const __global uchar* q_memory, __global uchar* out_memory,
-             const __global uchar* mask_memory, const __global uchar* slopes_memory, const __global uchar* alibi_memory,
-             const __global uchar* sinks_memory, __global uchar* scores_memory, __global uchar* stats_memory,
-             __global uchar* skipped_memory, __global uchar* scratch_memory, EVERY_STORE(STORE_ARGUMENTS),
-             uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
-    const sdpa_memory memory = {q_memory,   mask_memory,   slopes_memory, alibi_memory,   sinks_memory,
-                                out_memory, scores_memory, stats_memory,  skipped_memory, scratch_memory,
-                                {EVERY_STORE(STORE_MEMORY)}};
+ONE_WORK_ITEM __kernel void sdpa_prefill(const sdpa_params p, const __global uchar* q_memory,
+                                         __global uchar* out_memory, const __global uchar* mask_memory,
+                                         const __global uchar* slopes_memory, const __global uchar* alibi_memory,
+                                         const __global uchar* sinks_memory, __global uchar* scores_memory,
+                                         __global uchar* stats_memory, __global uchar* skipped_memory,
+                                         __global uchar* scratch_memory, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
+                                         uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const sdpa_memory memory = {q_memory,
+                                mask_memory,
+                                slopes_memory,
+                                alibi_memory,
+                                sinks_memory,
+                                out_memory,
+                                scores_memory,
+                                stats_memory,
+                                skipped_memory,
+                                scratch_memory,
+                                {EVERY_SEGMENT(SEGMENT_MEMORY)}};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 

@@ -8,7 +8,7 @@
 #define NO_MAXIMUM (-FLT_MAX)
 
 /* The memory arguments of a launch; each may be NULL where the parameters say that there is none. */
-typedef struct sdpa_store_memory {
+typedef struct sdpa_segment_memory {
 #if STEP
     __global uchar *k, *v, *positions;
 #else
@@ -20,15 +20,15 @@ typedef struct sdpa_store_memory {
 #if SLOTS
     const __global uchar *k_mean, *v_mean;
 #endif
-} sdpa_store_memory;
+} sdpa_segment_memory;
 
 typedef struct sdpa_memory {
     const __global uchar *q, *mask, *slopes, *alibi, *sinks;
     __global uchar *out, *scores, *stats, *skipped, *scratch;
-    sdpa_store_memory store[STORES];
+    sdpa_segment_memory segment[STORES];
 #if STEP
     const __global uchar *new_k, *new_v;
-    __global uchar *number_positions, *output_sum, *records;
+    __global uchar *token_positions, *output_sum, *records;
     __global uchar* importance[STORES];
 #endif
 } sdpa_memory;
@@ -36,15 +36,15 @@ typedef struct sdpa_memory {
 #define ROWS_OF_16 ((ROWS + 15) / 16 * 16)
 
 /* What one work-group works on. */
-typedef struct sdpa_unit {
+typedef struct sdpa_work_tile {
     uint unit, split, batch, kv_head, first_row;
-    uint rows; /* of this block, 1 .. ROWS; the rest repeats the last row and is not stored */
-    uint key_begin, key_end; /* in the store at hand */
-    uint first_score;        /* of the store at hand */
+    uint rows;               /* of this block, 1 .. ROWS; the rest repeats the last row and is not stored */
+    uint key_begin, key_end; /* in the segment at hand */
+    uint first_score;        /* of the segment at hand */
     uint head[ROWS], token[ROWS];
-    int see_begin[ROWS], see_end[ROWS]; /* positions that causality and window let a row see */
+    int see_begin[ROWS], see_end[ROWS];         /* positions that causality and window let a row see */
     int any_begin, any_end, all_begin, all_end; /* seen by any, by all rows */
-} sdpa_unit;
+} sdpa_work_tile;
 
 /* Where positions end: a key's position is its index, or what the slot map says, which is below 2^30. */
 #if SLOTS
@@ -57,7 +57,7 @@ static inline int clamp_position(long position, uint end) {
     return position < 0 ? 0 : position > (long)end ? (int)end : (int)position;
 }
 
-static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint group_number, uint splits) {
+static inline void sdpa_work_tile_init(sdpa_work_tile* unit, const sdpa_params* p, uint group_number, uint splits) {
     unit->split = group_number % splits;
     unit->unit = group_number / splits;
     const uint row_block = unit->unit % p->row_blocks;
@@ -93,11 +93,11 @@ static inline void sdpa_unit_init(sdpa_unit* unit, const sdpa_params* p, uint gr
  * the traffic. Only where the processor has such stores, and lines that are whole. */
 #if defined(__x86_64__) && defined(__has_builtin)
 #if __has_builtin(__builtin_nontemporal_store)
-#define STREAMS_STORES
+#define STREAMS_SEGMENTS
 #endif
 #endif
 static inline void stream_part_f32(__global uchar* row, uint first, float16 x, uint count) {
-#ifdef STREAMS_STORES
+#ifdef STREAMS_SEGMENTS
     __global float16* line = (__global float16*)((__global float*)row + first);
     if (count == 16 && (ulong)line % sizeof(float16) == 0) {
         __builtin_nontemporal_store(x, line);
@@ -109,32 +109,33 @@ static inline void stream_part_f32(__global uchar* row, uint first, float16 x, u
 
 /* ---- Rows of the tensors ---- */
 
-static inline const __global uchar* q_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+static inline const __global uchar* q_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
                                           uint r) {
     return memory->q + p->q.offset + unit->batch * p->q.stride[0] + unit->head[r] * p->q.stride[1] +
            unit->token[r] * p->q.stride[2];
 }
 
-static inline __global uchar* out_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r) {
+static inline __global uchar* out_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+                                      uint r) {
     return memory->out + p->out.offset + unit->batch * p->out.stride[0] + unit->head[r] * p->out.stride[1] +
            unit->token[r] * p->out.stride[2];
 }
 
-static inline __global uchar* scores_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+static inline __global uchar* scores_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
                                          uint r) {
     return memory->scores + p->scores.offset + unit->batch * p->scores.stride[0] + unit->head[r] * p->scores.stride[1] +
            unit->token[r] * p->scores.stride[2] + unit->first_score * sizeof(float);
 }
 
-static inline const __global uchar* mask_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
-                                             uint r) {
+static inline const __global uchar* mask_row(const sdpa_params* p, const sdpa_memory* memory,
+                                             const sdpa_work_tile* unit, uint r) {
     return memory->mask + p->mask.offset + (unit->batch % p->mask_batch) * p->mask.stride[0] +
            (unit->head[r] % p->mask_heads) * p->mask.stride[1] + unit->token[r] * p->mask.stride[2];
 }
 
-/* What a KV head has of a store's tensor: its rows, slot map or mean. */
+/* What a KV head has of a segment's tensor: its rows, slot map or mean. */
 static inline const __global uchar* plane(const __global uchar* memory, const tensor_view* view, const sdpa_params* p,
-                                          const sdpa_unit* unit) {
+                                          const sdpa_work_tile* unit) {
     return memory + view->offset + (unit->batch / p->kv_share) * view->stride[0] + unit->kv_head * view->stride[1];
 }
 
@@ -225,8 +226,8 @@ static inline int16 positions16(const __global int* slots, uint key, uint count)
 
 /* Whether every row sees all of `count` keys from `key` on, or none any of them, as far as causality and window say.
  * position: [vectors]. */
-static inline void sdpa_classify(const sdpa_unit* unit, const int16* position, const uint vectors, uint key, uint count,
-                                 int* all, int* none) {
+static inline void sdpa_classify(const sdpa_work_tile* unit, const int16* position, const uint vectors, uint key,
+                                 uint count, int* all, int* none) {
 #if SLOTS
     int16 any_seen = 0, any_hidden = 0;
     for (uint i = 0; i < vectors; ++i) {
@@ -248,10 +249,11 @@ static inline int sdpa_has_transform(const sdpa_params* p) {
 }
 
 /* Takes 16 scaled logits of row r, for the keys from `key` of which `count` exist, through softcap, mask, ALiBi,
- * causality and window, and stores them at the stage that scores_out wants. `bias` is what the mask gave. Returns the
+ * causality and window, and segments them at the stage that scores_out wants. `bias` is what the mask gave. Returns the
  * logits, with NO_MAXIMUM for keys that are not seen; *seen is -1 in the lanes that are. */
-static inline float16 sdpa_transform(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r,
-                                     uint key, uint count, int16 position, float16 s, float16 bias, int16* seen) {
+static inline float16 sdpa_transform(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+                                     uint r, uint key, uint count, int16 position, float16 s, float16 bias,
+                                     int16* seen) {
     float16 stage = s;
     if (p->softcap != 0.0f) s = p->softcap * tanh16(s / p->softcap);
     if (p->scores_mode == SDPA_SCORES_SOFTCAPPED) stage = s;
@@ -272,16 +274,18 @@ static inline float16 sdpa_transform(const sdpa_params* p, const sdpa_memory* me
     if (p->scores_mode >= SDPA_SCORES_BIASED) stage = select((float16)(-INFINITY), s, visible);
     if (p->scores_mode != SDPA_SCORES_NONE && r < unit->rows) {
         __global uchar* row = scores_row(p, memory, unit, r);
-        if (p->scores_mode == SDPA_SCORES_PROBS) store_floats((__global float*)row + key, count, stage);
-        else stream_part_f32(row, key, stage, count);
+        if (p->scores_mode == SDPA_SCORES_PROBS)
+            store_floats((__global float*)row + key, count, stage);
+        else
+            stream_part_f32(row, key, stage, count);
     }
     *seen = visible;
     return select((float16)(NO_MAXIMUM), s, visible);
 }
 
 /* The scores of `count` keys that no row of the block sees. */
-static inline void sdpa_store_unseen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint key,
-                                     uint count) {
+static inline void sdpa_store_unseen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+                                     uint key, uint count) {
     for (uint r = 0; r < unit->rows; ++r) {
         __global uchar* row = scores_row(p, memory, unit, r);
         for (uint i = 0; i < count; ++i) store_f32(row, key + i, -INFINITY);
@@ -303,7 +307,7 @@ static inline void sdpa_normalise(const sdpa_params* p, __global uchar* row, flo
 
 /* Everything a row has after its last key: the sink joins; statistics, probabilities and the count of values passed
  * over are stored. Returns the factor that the accumulated values still need; 0 for a row that saw no key. */
-static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit, uint r,
+static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit, uint r,
                                     float maximum, float sum, uint skipped) {
     float scale = 1.0f;
     const bool saw_nothing = sum == 0.0f;
@@ -347,14 +351,14 @@ static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, flo
 }
 
 #if STEP
-#include "sdpa_observe.h"
+#include "sdpa_importance.h"
 #else
 typedef char sdpa_rows_end; /* a step alone asks how rows end */
 #define sdpa_begin_end(end)
 #define sdpa_note_end(end, r, maximum, factor)
-#define sdpa_observe(p, memory, unit, end)
-#define sdpa_leave(p, memory, unit, store, key, s, are_scores)
-#define sdpa_leave_seen(p, memory, unit, store, key, maximum, by_any, by_all, seen)
+#define sdpa_importance(p, memory, unit, end)
+#define sdpa_leave(p, memory, unit, segment, key, s, are_scores)
+#define sdpa_leave_seen(p, memory, unit, segment, key, maximum, by_any, by_all, seen)
 #endif
 
 /* What a group has when it has seen its keys. Rows past unit.rows are there, and mean nothing. */
@@ -366,7 +370,7 @@ typedef struct sdpa_result {
 } sdpa_result;
 
 /* The result of a unit that was not split. */
-static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
                                      const sdpa_result* result) {
     sdpa_rows_end end;
     sdpa_begin_end(&end);
@@ -376,7 +380,7 @@ static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* me
         sdpa_store_out(p, out_row(p, memory, unit, r), result->accumulator + r * V_CHUNKS, factor);
         sdpa_note_end(&end, r, result->maximum[r], factor);
     }
-    sdpa_observe(p, memory, unit, &end);
+    sdpa_importance(p, memory, unit, &end);
 }
 
 static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memory* memory, uint unit, uint split) {
@@ -384,8 +388,8 @@ static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memo
            ((ulong)unit * p->splits + split) * p->partial_floats;
 }
 
-/* The result of one split, for sdpa_combine_unit. */
-static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+/* The result of one split, for sdpa_combine_tile. */
+static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
                                       const sdpa_result* result) {
     __global float* partial = sdpa_partial(p, memory, unit->unit, unit->split);
     for (uint i = 0; i < ROWS * V_CHUNKS; ++i) vstore16(result->accumulator[i], i, partial);
@@ -397,7 +401,7 @@ static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* m
     }
 }
 
-static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit) {
+static inline void sdpa_combine_tile(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit) {
     sdpa_rows_end end;
     sdpa_begin_end(&end);
     for (uint r = 0; r < unit->rows; ++r) {
@@ -422,12 +426,12 @@ static inline void sdpa_combine_unit(const sdpa_params* p, const sdpa_memory* me
         sdpa_store_out(p, out_row(p, memory, unit, r), accumulator, factor);
         sdpa_note_end(&end, r, maximum, factor);
     }
-    sdpa_observe(p, memory, unit, &end);
+    sdpa_importance(p, memory, unit, &end);
 }
 
 /* Where a group leaves its result. With SINGLE_LAUNCH the last group of a unit to get here combines; otherwise
  * sdpa_combine, launched after, does. */
-static inline void sdpa_leave_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_unit* unit,
+static inline void sdpa_leave_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
                                      const sdpa_result* result) {
     if (p->splits == 1) {
         sdpa_store_result(p, memory, unit, result);
@@ -440,7 +444,7 @@ static inline void sdpa_leave_result(const sdpa_params* p, const sdpa_memory* me
     const uint done = atomic_fetch_add_explicit(counter, 1u, memory_order_acq_rel, memory_scope_device) + 1;
     if (done == p->splits) {
         atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
-        sdpa_combine_unit(p, memory, unit);
+        sdpa_combine_tile(p, memory, unit);
         atomic_store_explicit(counter, 0u, memory_order_relaxed, memory_scope_device);
     }
 #endif

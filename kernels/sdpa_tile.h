@@ -1,10 +1,10 @@
-/* A tile of sdpa_vector: its keys as bits, and what is said of the factors of its packed rows, whatever the store's
+/* A tile of sdpa_vector: its keys as bits, and what is said of the factors of its packed rows, whatever the segment's
  * formats are. Needs before it: sdpa_chunks.h, sdpa_rows.h, ROWS, TILE (up to 32) and TILE_VECTORS. */
 
 /* Groups of a packed row whose elements share a factor; a dense row counts as one. */
 #define K_GROUPS (HEAD_SIZE / K_GROUP)
 #define V_GROUPS (V_HEAD_SIZE / V_GROUP)
-#define GROUP_OF_CHUNK(chunk) ((chunk) * 16 / V_GROUP)
+#define GROUP_OF_CHUNK(chunk) ((chunk)*16 / V_GROUP)
 #define HALVES_OF_A_TILE ((K_GROUPS > V_GROUPS ? K_GROUPS : V_GROUPS) * TILE)
 
 /* Of a tile's keys: their factors or biases, as stage_halves takes them. */

@@ -13,7 +13,7 @@
  *     STORES, SLOTS            1 to 4 stores; 1: their rows lie in slots with positions and may lack a mean; 0: one
  *                              store, and key j lies in row j
  *     STEP                     1: a step of decoding, which takes a token in and observes besides; SLOTS is 1 then
- *     K_FORMAT_i, V_FORMAT_i   of store i, a format each; -DUSES_<format> with it
+ *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
@@ -38,7 +38,7 @@
 #include "rotation.h"
 #include "vector_parts.h"
 #include "sdpa_chunks.h"
-#include "sdpa_stores.h"
+#include "sdpa_segments.h"
 #include "sdpa_tile.h"
 #if STEP
 #include "kv_rows.h"
@@ -47,7 +47,7 @@
 #endif
 #include "sdpa_rows.h"
 #if STEP
-#include "sdpa_take.h"
+#include "sdpa_append.h"
 #endif
 
 /* A limit is this much lower, so that rounding does not pass over a weight at the threshold. */
@@ -90,50 +90,64 @@ static inline uint find_read(uint used, const float16* weights, const float* lim
 }
 
 #define STORE 0
-#include "sdpa_store.h"
+#include "sdpa_segment.h"
 #include "sdpa_factors.h"
-#include "sdpa_vector_store.h"
+#include "sdpa_vector_segment.h"
 #if STORES > 1
 #undef STORE
 #define STORE 1
-#include "sdpa_store.h"
+#include "sdpa_segment.h"
 #include "sdpa_factors.h"
-#include "sdpa_vector_store.h"
+#include "sdpa_vector_segment.h"
 #endif
 #if STORES > 2
 #undef STORE
 #define STORE 2
-#include "sdpa_store.h"
+#include "sdpa_segment.h"
 #include "sdpa_factors.h"
-#include "sdpa_vector_store.h"
+#include "sdpa_vector_segment.h"
 #endif
 #if STORES > 3
 #undef STORE
 #define STORE 3
-#include "sdpa_store.h"
+#include "sdpa_segment.h"
 #include "sdpa_factors.h"
-#include "sdpa_vector_store.h"
+#include "sdpa_vector_segment.h"
 #endif
 #include "sdpa_attend.h"
 
-ONE_WORK_ITEM __kernel void
-sdpa_vector(const sdpa_params p, const __global uchar* q_memory, __global uchar* out_memory,
-            const __global uchar* mask_memory, const __global uchar* slopes_memory, const __global uchar* alibi_memory,
-            const __global uchar* sinks_memory, __global uchar* scores_memory, __global uchar* stats_memory,
-            __global uchar* skipped_memory, __global uchar* scratch_memory, EVERY_STORE(STORE_ARGUMENTS),
+ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, const __global uchar* q_memory, __global uchar* out_memory,
+                                        const __global uchar* mask_memory, const __global uchar* slopes_memory,
+                                        const __global uchar* alibi_memory, const __global uchar* sinks_memory,
+                                        __global uchar* scores_memory, __global uchar* stats_memory,
+                                        __global uchar* skipped_memory, __global uchar* scratch_memory,
+                                        EVERY_SEGMENT(SEGMENT_ARGUMENTS),
 #if STEP
-            const __global uchar* new_k_memory, const __global uchar* new_v_memory,
-            __global uchar* number_positions_memory, __global uchar* output_sum_memory, __global uchar* records_memory,
-            EVERY_STORE(IMPORTANCE_ARGUMENT),
+                                        const __global uchar* new_k_memory, const __global uchar* new_v_memory,
+                                        __global uchar* token_positions_memory, __global uchar* output_sum_memory,
+                                        __global uchar* records_memory, EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
 #endif
-            uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
-    const sdpa_memory memory = {q_memory,   mask_memory,   slopes_memory, alibi_memory,   sinks_memory,
-                                out_memory, scores_memory, stats_memory,  skipped_memory, scratch_memory,
-                                {EVERY_STORE(STORE_MEMORY)},
+                                        uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const sdpa_memory memory = {
+        q_memory,
+        mask_memory,
+        slopes_memory,
+        alibi_memory,
+        sinks_memory,
+        out_memory,
+        scores_memory,
+        stats_memory,
+        skipped_memory,
+        scratch_memory,
+        {EVERY_SEGMENT(SEGMENT_MEMORY)},
 #if STEP
-                                new_k_memory, new_v_memory, number_positions_memory, output_sum_memory, records_memory,
-                                {EVERY_STORE(IMPORTANCE_MEMORY)}
+        new_k_memory,
+        new_v_memory,
+        token_positions_memory,
+        output_sum_memory,
+        records_memory,
+        {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
 #endif
     };
     attend(&p, &memory, (uint)get_group_id(0) + group_base);

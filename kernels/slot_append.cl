@@ -1,11 +1,11 @@
-/* slot_append: stores dense rows of K and V into slots, converting to the store's formats, and enters the tokens into
+/* slot_append: stores dense rows of K and V into slots, converting to the segment's formats, and enters the tokens into
  * the slot map with an importance of 0; all in one launch. "cpu" shape: one work-item per work-group, which takes some
  * rows one after another. The groups of K write map and importance, too.
  *
  *     groups   | K rows 0 .. n-1 | n .. 2n-1 | ... | V rows 0 .. n-1 | ...
  *
  * Layouts: slot_append_params.h. Needs -D:
- *     K_FORMAT, V_FORMAT   of the store
+ *     K_FORMAT, V_FORMAT   of the segment
  *     USES_F               of each packed format F of the two
  *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is rotated
  */
@@ -28,26 +28,26 @@
 static inline long slot_of(const slot_append_params* p, __global uchar* slots, uint head, uint token) {
     long slot = p->first + (p->offset + token) % p->count;
     if (slots) slot = ((const __global int*)of_head(slots, &p->slots, head))[token];
-    return slot < p->store.slots ? slot : -1;
+    return slot < p->segment.slots ? slot : -1;
 }
 
-static inline int number_of(const slot_append_params* p, const __global uchar* numbers, uint token) {
-    return numbers ? ((const __global int*)(numbers + p->numbers))[token] : p->number + (int)token;
+static inline int number_of(const slot_append_params* p, const __global uchar* token_ids, uint token) {
+    return token_ids ? ((const __global int*)(token_ids + p->token_ids))[token] : p->number + (int)token;
 }
 
 static inline const __global float* mean_of(__global uchar* mean, const head_view* view, uint head) {
     return mean ? (const __global float*)of_head(mean, view, head) : 0;
 }
 
-ONE_WORK_ITEM __kernel void
-slot_append(const slot_append_params p, const __global uchar* k_src, const __global uchar* v_src, __global uchar* k,
-            __global uchar* v, __global uchar* tokens, __global uchar* importance, __global uchar* k_mean,
-            __global uchar* v_mean, __global uchar* slots, const __global uchar* numbers, __global uchar* positions,
-            uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void slot_append(const slot_append_params p, const __global uchar* k_src,
+                                        const __global uchar* v_src, __global uchar* k, __global uchar* v,
+                                        __global uchar* tokens, __global uchar* importance, __global uchar* k_mean,
+                                        __global uchar* v_mean, __global uchar* slots, const __global uchar* token_ids,
+                                        __global uchar* positions, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint group_number = (uint)get_group_id(0) + group_base;
     for (uint token = 0; positions && group_number == 0 && token < p.tokens; ++token)
-        ((__global int*)(positions + p.positions))[number_of(&p, numbers, token)] = p.position + (int)token;
+        ((__global int*)(positions + p.positions))[number_of(&p, token_ids, token)] = p.position + (int)token;
     const int is_k = group_number < p.k.groups;
     const uint rows_per_group = is_k ? p.k.rows_per_group : p.v.rows_per_group;
     const uint first = (is_k ? group_number : group_number - p.k.groups) * rows_per_group;
@@ -58,13 +58,13 @@ slot_append(const slot_append_params p, const __global uchar* k_src, const __glo
         const long slot = slot_of(&p, slots, head, token);
         if (slot < 0) continue;
         if (!is_k) {
-            store_v_row(v + row_offset(&p.store.v, 0, head, slot), v_src + row_offset(&p.v.src, 0, head, token), 0,
-                        mean_of(v_mean, &p.store.v_mean, head), p.v.src_type, p.v.size, p.v.norm);
+            store_v_row(v + row_offset(&p.segment.v, 0, head, slot), v_src + row_offset(&p.v.src, 0, head, token), 0,
+                        mean_of(v_mean, &p.segment.v_mean, head), p.v.src_type, p.v.size, p.v.norm);
             continue;
         }
-        store_k_row(k + row_offset(&p.store.k, 0, head, slot), k_src + row_offset(&p.k.src, 0, head, token), 0,
-                    mean_of(k_mean, &p.store.k_mean, head), p.k.src_type, p.k.size, p.k.norm);
-        ((__global int*)of_head(tokens, &p.store.tokens, head))[slot] = number_of(&p, numbers, token);
-        if (importance) ((__global float*)of_head(importance, &p.store.importance, head))[slot] = 0.0f;
+        store_k_row(k + row_offset(&p.segment.k, 0, head, slot), k_src + row_offset(&p.k.src, 0, head, token), 0,
+                    mean_of(k_mean, &p.segment.k_mean, head), p.k.src_type, p.k.size, p.k.norm);
+        ((__global int*)of_head(tokens, &p.segment.tokens, head))[slot] = number_of(&p, token_ids, token);
+        if (importance) ((__global float*)of_head(importance, &p.segment.importance, head))[slot] = 0.0f;
     }
 }

@@ -1,30 +1,30 @@
 /* The parameters of one slot_append launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
  * semantics in backend/device/slots.hpp (SlotAppend).
  *
- * The rows of a side, kv_heads * tokens of them with the token innermost, are cut into pieces of rows_per_group, one
+ * The rows of a side, kv_heads * tokens of them with the token innermost, are cut into chunks of rows_per_group, one
  * work-group each; the first k.groups groups work on K, the others on V. */
 #pragma once
 
-#include "slot_store_params.h"
+#include "slot_segment_params.h"
 
 typedef struct slot_append_side {
-    tensor_view src;         /* [1, kv_heads, tokens, size] */
-    winnow_u32 size;         /* elements of a row */
-    winnow_u32 src_type;     /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
-    winnow_u32 norm;         /* WINNOW_NORM_* */
+    tensor_view src;     /* [1, kv_heads, tokens, size] */
+    winnow_u32 size;     /* elements of a row */
+    winnow_u32 src_type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    winnow_u32 norm;     /* WINNOW_NORM_* */
     winnow_u32 groups, rows_per_group;
     winnow_u32 reserved;
 } slot_append_side;
 
 typedef struct slot_append_params {
     slot_append_side k, v;
-    slot_store store;
-    head_view slots;         /* [kv_heads][tokens] int; the pointer is NULL without */
-    winnow_u64 numbers;      /* offset of [tokens] int; the pointer is NULL without */
-    winnow_u64 positions;    /* offset of [numbers] int: number to position; the pointer is NULL without */
+    slot_segment segment;
+    head_view slots;                 /* [kv_heads][tokens] int; the pointer is NULL without */
+    winnow_u64 token_ids;            /* offset of [tokens] int; the pointer is NULL without */
+    winnow_u64 positions;            /* offset of [numbers] int: number to position; the pointer is NULL without */
     winnow_i64 first, count, offset; /* without slots token t goes to first + (offset + t) % count */
-    winnow_i32 number;       /* of token 0, without numbers */
-    winnow_i32 position;     /* of token 0 */
+    winnow_i32 number;               /* of token 0, without numbers */
+    winnow_i32 position;             /* of token 0 */
     winnow_u32 heads, tokens;
 } slot_append_params;
 

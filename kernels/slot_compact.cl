@@ -11,21 +11,21 @@
 #include "kv_rows.h"
 #include "slot_parts.h"
 
-ONE_WORK_ITEM __kernel void
-slot_compact(const slot_compact_params p, __global uchar* k, __global uchar* v, __global uchar* tokens,
-             __global uchar* importance, __global uchar* state, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void slot_compact(const slot_compact_params p, __global uchar* k, __global uchar* v,
+                                         __global uchar* tokens, __global uchar* importance, __global uchar* state,
+                                         uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
-    __global int* map = (__global int*)of_head(tokens, &p.store.tokens, head);
-    __global float* weights = (__global float*)of_head(importance, &p.store.importance, head);
+    __global int* map = (__global int*)of_head(tokens, &p.segment.tokens, head);
+    __global float* weights = (__global float*)of_head(importance, &p.segment.importance, head);
     uint live = 0;
-    for (uint slot = 0; slot < p.store.slots; ++slot) live += map[slot] >= 0;
+    for (uint slot = 0; slot < p.segment.slots; ++slot) live += map[slot] >= 0;
     uint from = live;
     for (uint to = 0; to < live; ++to) {
         if (map[to] >= 0) continue;
         while (map[from] < 0) ++from;
-        copy_bytes(k + row_offset(&p.store.k, 0, head, to), k + row_offset(&p.store.k, 0, head, from), p.k_bytes);
-        copy_bytes(v + row_offset(&p.store.v, 0, head, to), v + row_offset(&p.store.v, 0, head, from), p.v_bytes);
+        copy_bytes(k + row_offset(&p.segment.k, 0, head, to), k + row_offset(&p.segment.k, 0, head, from), p.k_bytes);
+        copy_bytes(v + row_offset(&p.segment.v, 0, head, to), v + row_offset(&p.segment.v, 0, head, from), p.v_bytes);
         map[to] = map[from];
         map[from] = FREE_SLOT;
         if (importance) weights[to] = weights[from];

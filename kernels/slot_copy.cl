@@ -1,6 +1,6 @@
-/* slot_copy: a store into the first slots of another one that has the same formats; the other's remaining slots become
- * free. Rows are copied as bytes, with slot map, importance and means. "cpu" shape: one work-item per work-group, a
- * group for each KV head.
+/* slot_copy: a segment into the first slots of another one that has the same formats; the other's remaining slots
+ * become free. Rows are copied as bytes, with slot map, importance and means. "cpu" shape: one work-item per
+ * work-group, a group for each KV head.
  *
  *     from  | 4 | -1 | 6 |      ->  to  | 4 | -1 | 6 | -1 | -1 |
  *
@@ -20,12 +20,12 @@ static inline void copy_floats(__global uchar* to, const head_view* to_view, __g
     for (uint i = 0; i < count; ++i) there[i] = from ? here[i] : 0.0f;
 }
 
-ONE_WORK_ITEM __kernel void
-slot_copy(const slot_copy_params p, __global uchar* from_k, __global uchar* from_v, __global uchar* from_tokens,
-          __global uchar* from_importance, __global uchar* from_k_mean, __global uchar* from_v_mean,
-          __global uchar* to_k, __global uchar* to_v, __global uchar* to_tokens, __global uchar* to_importance,
-          __global uchar* to_k_mean, __global uchar* to_v_mean, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void slot_copy(const slot_copy_params p, __global uchar* from_k, __global uchar* from_v,
+                                      __global uchar* from_tokens, __global uchar* from_importance,
+                                      __global uchar* from_k_mean, __global uchar* from_v_mean, __global uchar* to_k,
+                                      __global uchar* to_v, __global uchar* to_tokens, __global uchar* to_importance,
+                                      __global uchar* to_k_mean, __global uchar* to_v_mean, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     const uint slots = p.from.slots;
     for (uint slot = 0; slot < slots; ++slot) {

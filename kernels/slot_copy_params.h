@@ -2,10 +2,10 @@
  * in backend/device/slots.hpp (SlotCopy). A work-group for each KV head. */
 #pragma once
 
-#include "slot_store_params.h"
+#include "slot_segment_params.h"
 
 typedef struct slot_copy_params {
-    slot_store from, to;
+    slot_segment from, to;
     winnow_u64 k_bytes, v_bytes; /* of a row */
     winnow_u32 k_size, v_size;   /* elements of a row */
 } slot_copy_params;

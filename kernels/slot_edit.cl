@@ -9,17 +9,17 @@
 #include "slot_edit_params.h"
 #include "slot_parts.h"
 
-ONE_WORK_ITEM __kernel void
-slot_edit(const slot_edit_params p, __global uchar* tokens, const __global uchar* numbers, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void slot_edit(const slot_edit_params p, __global uchar* tokens, const __global uchar* token_ids,
+                                      uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     __global int* map = (__global int*)of_head(tokens, &p.tokens, (uint)get_group_id(0) + group_base);
-    const __global int* wanted = (const __global int*)(numbers + p.numbers);
+    const __global int* wanted = (const __global int*)(token_ids + p.token_ids);
     for (uint slot = 0; slot < p.slots; slot += 16) {
         const uint count = min(p.slots - slot, 16u);
         const int16 entries = load_ints(map + slot, count, FREE_SLOT);
         const int16 number = entries & (ANCHOR_FLAG - 1);
         int16 is_meant = (number >= p.begin) & (number < p.end);
-        if (numbers) {
+        if (token_ids) {
             is_meant = (int16)(0);
             for (uint i = 0; i < p.number_count; ++i) is_meant |= number == wanted[i];
         }

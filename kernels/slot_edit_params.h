@@ -1,8 +1,8 @@
 /* The parameters of one slot_edit launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
- * in backend/device/slots.hpp (SlotEdit). One store; a work-group for each KV head. */
+ * in backend/device/slots.hpp (SlotEdit). One segment; a work-group for each KV head. */
 #pragma once
 
-#include "slot_store_params.h"
+#include "slot_segment_params.h"
 
 /* The numbers of SlotEdit::Action. */
 #define SLOT_EDIT_FREE 0
@@ -10,13 +10,13 @@
 #define SLOT_EDIT_ANCHOR 2
 
 typedef struct slot_edit_params {
-    head_view tokens;      /* [kv_heads][slots] int */
-    winnow_u64 numbers;    /* offset of [number_count] int; the pointer is NULL where the range counts */
+    head_view tokens;     /* [kv_heads][slots] int */
+    winnow_u64 token_ids; /* offset of [number_count] int; the pointer is NULL where the range counts */
     winnow_u32 number_count;
     winnow_u32 slots;
     winnow_i32 begin, end; /* the range */
     winnow_i32 delta;
-    winnow_u32 action;     /* SLOT_EDIT_* */
+    winnow_u32 action; /* SLOT_EDIT_* */
 } slot_edit_params;
 
 #define SLOT_EDIT_PARAMS_SIZE 48

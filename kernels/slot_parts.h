@@ -1,4 +1,4 @@
-/* What a KV head has of a store, and its rows as bytes. Needs before it: slot_store_params.h. */
+/* What a KV head has of a segment, and its rows as bytes. Needs before it: slot_segment_params.h. */
 #include "vector_parts.h"
 
 static inline __global uchar* of_head(__global uchar* memory, const head_view* view, uint head) {

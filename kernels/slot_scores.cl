@@ -10,10 +10,10 @@
 #include "kv_rows.h"
 #include "slot_parts.h"
 
-ONE_WORK_ITEM __kernel void
-slot_scores(const slot_scores_params p, const __global uchar* scores, __global uchar* out, __global uchar* tokens_0,
-            __global uchar* tokens_1, __global uchar* tokens_2, __global uchar* tokens_3, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a rehearsal: the launch only makes the driver load the kernel */
+ONE_WORK_ITEM __kernel void slot_scores(const slot_scores_params p, const __global uchar* scores, __global uchar* out,
+                                        __global uchar* tokens_0, __global uchar* tokens_1, __global uchar* tokens_2,
+                                        __global uchar* tokens_3, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint first_row = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end_row = min(first_row + p.rows_per_group, p.rows);
     for (uint row = first_row; row < end_row; ++row) {
@@ -23,13 +23,13 @@ slot_scores(const slot_scores_params p, const __global uchar* scores, __global u
         __global float* to = (__global float*)(out + row_offset(&p.out, 0, q_head, query));
         for (uint column = 0; column < p.columns; column += 16)
             store_floats(to + column, p.columns - column, (float16)(-INFINITY));
-        for (uint i = 0; i < p.store_count; ++i) {
-            const slot_columns* store = &p.stores[i];
+        for (uint i = 0; i < p.segment_count; ++i) {
+            const slot_columns* segment = &p.segments[i];
             __global uchar* memory = i == 0 ? tokens_0 : i == 1 ? tokens_1 : i == 2 ? tokens_2 : tokens_3;
-            const __global int* map = (const __global int*)of_head(memory, &store->values, q_head / p.group);
-            for (uint slot = 0; slot < store->slots; ++slot) {
+            const __global int* map = (const __global int*)of_head(memory, &segment->values, q_head / p.group);
+            for (uint slot = 0; slot < segment->slots; ++slot) {
                 const uint number = (uint)map[slot] & (ANCHOR_FLAG - 1);
-                if (map[slot] >= 0 && number < p.columns) to[number] = from[store->first + slot];
+                if (map[slot] >= 0 && number < p.columns) to[number] = from[segment->first + slot];
             }
         }
     }

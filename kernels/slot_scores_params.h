@@ -1,15 +1,15 @@
 /* The parameters of one slot_scores launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/slots.hpp (SlotScores). The rows, q_heads * queries of them with the query innermost, are cut into
- * pieces of rows_per_group, one work-group each. */
+ * chunks of rows_per_group, one work-group each. */
 #pragma once
 
-#include "slot_store_params.h"
+#include "slot_segment_params.h"
 
 typedef struct slot_scores_params {
-    tensor_view scores; /* [1, q_heads, queries, slots of all stores] float */
-    tensor_view out;    /* [1, q_heads, queries, columns] float */
-    slot_columns stores[SLOT_MOST_STORES]; /* the slot map */
-    winnow_u32 store_count;
+    tensor_view scores;                        /* [1, q_heads, queries, slots of all segments] float */
+    tensor_view out;                           /* [1, q_heads, queries, columns] float */
+    slot_columns segments[SLOT_MOST_SEGMENTS]; /* the slot map */
+    winnow_u32 segment_count;
     winnow_u32 group; /* query heads of a KV head */
     winnow_u32 queries;
     winnow_u32 rows;

@@ -5,7 +5,7 @@
  *     bits 30-61  the rank, a float whose bits are ordered as numbers are
  *     bits 0-29   the position
  *
- * Free slots and protected ones have NO_KEY. Needs before it: slot_flush_params.h, slot_parts.h. */
+ * Free slots and protected ones have NO_KEY. Needs before it: slot_evict_params.h, slot_parts.h. */
 #define NO_KEY 0xffffffffffffffffUL
 #define KEY_CLASS (1UL << 62)
 
@@ -26,9 +26,7 @@ static inline int is_within(slot_bound bound, ulong key, uint index) {
     return key < bound.key || (key == bound.key && index <= bound.index);
 }
 
-static inline slot_bound later_bound(slot_bound a, slot_bound b) {
-    return is_within(a, b.key, b.index) ? a : b;
-}
+static inline slot_bound later_bound(slot_bound a, slot_bound b) { return is_within(a, b.key, b.index) ? a : b; }
 
 /* Floats in ascending order, as numbers in ascending order. NaN is the least there is; -0 is 0. */
 static inline uint16 ordered_bits(float16 x) {
@@ -36,9 +34,7 @@ static inline uint16 ordered_bits(float16 x) {
     return as_uint16(bits ^ ((bits >> 31) | (int)0x80000000));
 }
 
-static inline float from_ordered_bits(uint bits) {
-    return as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu));
-}
+static inline float from_ordered_bits(uint bits) { return as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu)); }
 
 static inline uint count_below(const slot_keys* keys, ulong key) {
     long8 below = (long8)(0);
@@ -94,12 +90,12 @@ static inline slot_bound smallest_slots(const slot_keys* keys, uint k) {
 
 /* max(1, ceil(quantile * count)), where the product is rounded to 53 bits as doubles are: so the host would have it,
  * and a device need not know doubles. */
-static inline uint quantile_rank(const slot_judgement* judgement, uint count) {
-    const ulong high = mul_hi(judgement->quantile_bits, (ulong)count);
-    const ulong low = judgement->quantile_bits * count;
+static inline uint quantile_rank(const slot_eviction* pass, uint count) {
+    const ulong high = mul_hi(pass->quantile_bits, (ulong)count);
+    const ulong low = pass->quantile_bits * count;
     if (high == 0 && low == 0) return 1;
     const uint bits = high ? 128 - (uint)clz(high) : 64 - (uint)clz(low);
-    uint shift = judgement->quantile_shift;
+    uint shift = pass->quantile_shift;
     ulong product = low;
     if (bits > 53) {
         const uint dropped = bits - 53; /* at most 32, because a count has that many bits */
@@ -125,20 +121,20 @@ static inline float random_rank(ulong seed, uint head, int position) {
     return (float)(mix_bits(mix_bits(mix_bits(seed, head), (ulong)position), 0) >> 40);
 }
 
-/* What a judgement has to free of a head's `occupied` slots, and up to how much it may. */
+/* What an eviction pass has to free of a head's `occupied` slots, and up to how much it may. */
 typedef struct slot_demand {
     long must, may;
 } slot_demand;
 
-static inline slot_demand demand_of(const slot_judgement* judgement, long occupied) {
-    const long full = occupied + judgement->coming;
+static inline slot_demand demand_of(const slot_eviction* pass, long occupied) {
+    const long full = occupied + pass->coming;
     slot_demand wanted;
-    wanted.must = max(full - judgement->budget, 0L);
-    wanted.may = wanted.must;
-    if (full * judgement->trigger_whole <= judgement->budget * judgement->trigger_part) return wanted;
-    long surplus = occupied - judgement->target;
-    if (judgement->most > 0) surplus = min(surplus, judgement->most);
-    surplus = min(surplus, occupied * judgement->share_part / judgement->share_whole);
-    wanted.may = max(wanted.must, surplus);
+    wanted.required = max(full - pass->budget, 0L);
+    wanted.allowed = wanted.required;
+    if (full * pass->trigger_whole <= pass->budget * pass->trigger_part) return wanted;
+    long surplus = occupied - pass->target;
+    if (pass->most > 0) surplus = min(surplus, pass->most);
+    surplus = min(surplus, occupied * pass->share_part / pass->share_whole);
+    wanted.allowed = max(wanted.required, surplus);
     return wanted;
 }

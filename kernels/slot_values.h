@@ -1,7 +1,7 @@
-/* How far the values of slots lie from a point: |v - point|, where v is what the store's row and its mean stand for.
- * The point less the mean, and rotated where the body's rows are, is made once for a head (compare_values); from there
- * on rows are read as they lie. Needs before it: the formats, format_any.h, rotation.h, kv_rows.h, slot_parts.h,
- * V_FORMAT and, where that is rotated, V_SIZE. */
+/* How far the values of slots lie from a point: |v - point|, where v is what the segment's row and its mean stand for.
+ * The point less the mean, and rotated where the packed segment's rows are, is made once for a head (compare_values);
+ * from there on rows are read as they lie. Needs before it: the formats, format_any.h, rotation.h, kv_rows.h,
+ * slot_parts.h, V_FORMAT and, where that is rotated, V_SIZE. */
 
 /* o - mean, where either may be NULL: a point of 0, a mean of 0. */
 static inline void compare_values(__global float* to, const __global float* sum, float outputs,
@@ -36,7 +36,7 @@ static inline float dense_distance(const __global uchar* row, uint type, const _
 }
 
 #if JOIN(FORMAT_PACKED_, V_FORMAT)
-static inline float body_distance(const __global uchar* row, uint type, const __global float* point, uint size) {
+static inline float packed_distance(const __global uchar* row, uint type, const __global float* point, uint size) {
 #if JOIN(FORMAT_ROTATED_, V_FORMAT)
     const uint n = V_SIZE;
 #else
@@ -55,7 +55,7 @@ static inline float body_distance(const __global uchar* row, uint type, const __
     return sqrt(sum_of_lanes(squares));
 }
 #else
-static inline float body_distance(const __global uchar* row, uint type, const __global float* point, uint size) {
+static inline float packed_distance(const __global uchar* row, uint type, const __global float* point, uint size) {
     return dense_distance(row, type, point, size);
 }
 #endif

@@ -351,9 +351,9 @@ typedef struct winnow_hadamard_desc {
 /* ---- The cache ---------------------------------------------------------------------------------------- */
 
 /* A cache holds the keys and values of all layers for some sequences, packed, and stays inside a budget: for each layer
- * and each KV head by itself it gives up the tokens that the attention scores say are not needed. Tokens of a sequence
+ * and each KV head by itself it evicts the tokens that the attention scores say are not needed. Tokens of a sequence
  * are counted from 0 in the order in which they are appended; that number is a token's position, whatever has been
- * given up before it. Sequences are numbers in [0, max_sequences) and share nothing. Memory is taken when a sequence
+ * evicted before it. Sequences are numbers in [0, max_sequences) and share nothing. Memory is taken when a sequence
  * first needs it. Everything is deterministic: the same calls give the same survivors. */
 typedef struct winnow_cache_desc {
     uint32_t struct_size;
@@ -382,8 +382,8 @@ typedef struct winnow_cache_desc {
 /* Appending to one layer of one sequence, attending, or both in this order of the tokens.
  *
  * Only k and v: the tokens are appended. Only q and out: the last q_len tokens that were appended attend. All four:
- * every token attends once it is appended, in pieces of at most 32, so that a long prompt never needs more memory than
- * the budget; a token of the prompt sees those before it that are not yet given up.
+ * every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more memory than
+ * the budget; a token of the prompt sees those before it that are not yet evicted.
  * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, sinks and scale as in
  * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
  * incomplete, and should be removed. */
@@ -408,7 +408,7 @@ typedef struct winnow_cache_step_desc {
     int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit */
     /* How many of the last tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
      * the importance of others, so that truncate leaves no trace of them. */
-    int64_t tentative;
+    int64_t draft_tokens;
     /* Cell mode. cells: [1, 1, 1, tokens] I32 or I64, the cell of each token that is appended, none twice; a token that
      * had the cell before is gone. attn_mask: as in winnow_sdpa_desc, its columns are cells; it alone says what a query
      * sees, so that alibi_slopes and window_left are absent. Both NULL without cells. */
@@ -441,22 +441,22 @@ typedef struct winnow_cache_stats {
     uint64_t bytes;         /* all of the following */
     uint64_t k_bytes;       /* packed keys with their scales and norms */
     uint64_t v_bytes;       /* packed values likewise */
-    uint64_t dense_k_bytes; /* keys of sinks and ring */
-    uint64_t dense_v_bytes; /* values of sinks and ring */
+    uint64_t dense_k_bytes; /* keys of sinks and residual window */
+    uint64_t dense_v_bytes; /* values of sinks and residual window */
     uint64_t slot_map_bytes;
     uint64_t importance_bytes;
-    uint64_t state_bytes;    /* means, sums and counts of the heads */
-    uint64_t scratch_bytes;  /* what the steps of all layers share, as scores of a piece; not in bytes */
-    uint64_t peak_bytes;     /* the most that bytes and scratch_bytes were together since create or reset */
-    uint64_t original_bytes; /* the same tokens, all that were appended and not removed, in F16 */
-    uint64_t budget_bytes;   /* what bytes may become for each sequence */
-    uint64_t tokens;         /* of the longest layer, all sequences together */
-    uint64_t live_slots;     /* over layers and KV heads */
-    uint64_t evictions;      /* tokens given up by judgements, over layers and KV heads */
-    uint64_t missing;        /* tokens that should have gone and were protected */
-    uint64_t flushes;        /* judgements, over layers */
-    uint64_t steps;          /* calls of cache_step that returned WINNOW_OK */
-} winnow_cache_stats;        /* end of version 0.3 */
+    uint64_t state_bytes;     /* means, sums and counts of the heads */
+    uint64_t scratch_bytes;   /* what the steps of all layers share, as scores of a chunk; not in bytes */
+    uint64_t peak_bytes;      /* the most that bytes and scratch_bytes were together since create or reset */
+    uint64_t original_bytes;  /* the same tokens, all that were appended and not removed, in F16 */
+    uint64_t budget_bytes;    /* what bytes may become for each sequence */
+    uint64_t tokens;          /* of the longest layer, all sequences together */
+    uint64_t resident_slots;  /* over layers and KV heads */
+    uint64_t evictions;       /* tokens evicted by eviction passes, over layers and KV heads */
+    uint64_t shortfall;       /* tokens that should have gone and were protected */
+    uint64_t eviction_passes; /* eviction passes, over layers */
+    uint64_t steps;           /* calls of cache_step that returned WINNOW_OK */
+} winnow_cache_stats;         /* end of version 0.3 */
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
@@ -546,7 +546,7 @@ typedef struct winnow_api {
     /* The cache. create takes no memory for tokens yet; *cache is the caller's, to be destroyed before the context.
      * estimate tells what create with this description would use when one sequence has `tokens` tokens, without making
      * anything (max_sequences is not multiplied in); it equals what stats then shows, but for what depends on more than
-     * lengths: live_slots, evictions, missing, flushes and steps are 0. message may be NULL. */
+     * lengths: resident_slots, evictions, shortfall, eviction passes and steps are 0. message may be NULL. */
     int32_t (*cache_create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
     int32_t (*cache_destroy)(winnow_cache *cache);
     int32_t (*cache_estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
@@ -558,11 +558,11 @@ typedef struct winnow_api {
     /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later. */
     int32_t (*cache_reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
     /* Takes back all tokens of a sequence from position `length` on, in every layer; the next token of a layer that was
-     * longer has position `length`, also where none is left before it. What was given up stays so. */
+     * longer has position `length`, also where none is left before it. What was evicted stays so. */
     int32_t (*cache_truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
     /* Forgets the tokens with positions in [begin, end), every one from begin on where end is -1; the others keep
      * their positions. Where that leaves no token in any layer, the sequence is as new, and its memory is given back.
-     * Tokens that were given up count for that, until they are removed. In cell mode: cells. */
+     * Tokens that were evicted count for that, until they are removed. In cell mode: cells. */
     int32_t (*cache_remove)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end);
     /* Makes `to` a copy of `from`; what `to` held is gone. */
     int32_t (*cache_copy)(winnow_cache *cache, int64_t from, int64_t to);
@@ -590,17 +590,17 @@ typedef struct winnow_api {
     int32_t (*cache_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, float *importance,
                                 uint64_t capacity, uint64_t *count);
 
-    /* Another policy or budget from now on; formats, sink, ring, centring and whether an importance is kept have to
-     * stay. A smaller budget holds when the call returns. get_config writes the canonical string, zero terminated;
-     * *size says how many bytes config has, and becomes how many the string needs, the zero included; where that is
-     * more, or config is NULL, no string is written. */
+    /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
+     * have to stay. A smaller budget holds when the call returns. get_config writes the canonical string, zero
+     * terminated; *size says how many bytes config has, and becomes how many the string needs, the zero included; where
+     * that is more, or config is NULL, no string is written. */
     int32_t (*cache_set_config)(winnow_cache *cache, const char *config);
     int32_t (*cache_get_config)(winnow_cache *cache, char *config, size_t *size);
-    /* Memory pressure, 0 (none) to 1; some policies give up more under it. Negative: each judgement asks /proc. */
+    /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks /proc. */
     int32_t (*cache_set_pressure)(winnow_cache *cache, double pressure);
-    /* Positions (or cells) of a sequence whose tokens are never given up (structural anchors): the token that has one,
+    /* Positions (or cells) of a sequence whose tokens are never evicted (structural anchors): the token that has one,
      * or where none has it, also where one was removed, the token that comes to it by being appended or shifted there.
-     * shift moves the anchors of its range, remove forgets those of its range, truncate leaves all. What was given up
+     * shift moves the anchors of its range, remove forgets those of its range, truncate leaves all. What was evicted
      * before does not return. Refused where a head could then not stay inside its budget. */
     int32_t (*cache_anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
 
@@ -610,7 +610,7 @@ typedef struct winnow_api {
      * write: puts rows in the place of those that a head holds, in the store's format; where the head does not hold the
      * token, or the row begins with NaN, nothing happens. Who is held and the importance stay.
      * restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins with NaN
-     * does not get the token, as if it had given it up. Nobody is given up for that as long as there is room in every
+     * does not get the token, as if it had evicted it. Nobody is evicted for that as long as there is room in every
      * head. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the next
      * positions. When it fails, the sequence is as it was before, with the exception of cache_step. */
     int32_t (*cache_read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
@@ -624,8 +624,9 @@ typedef struct winnow_api {
      * import_rows: appends tokens from k and v that export_rows gave, for all of its tokens or some, in the same order.
      * If all that a sequence's layer had comes into one that is empty, of a cache of the same configuration and shape,
      * then the layer is as it was: the same bytes in the same slots, importance, and what comes next. Else every head
-     * gets its tokens as in restore, packed rows of the body's format bit for bit, and the importance. Rows that
-     * cache_read gave are taken, too. Refused where a record is damaged or of another version. tokens: as in restore.
+     * gets its tokens as in restore, packed rows of the packed segment's format bit for bit, and the importance. Rows
+     * that cache_read gave are taken, too. Refused where a record is damaged or of another version. tokens: as in
+     * restore.
      */
     int32_t (*cache_export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);

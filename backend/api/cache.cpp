@@ -15,21 +15,21 @@ namespace {
 
 winnow_context* context_of(winnow_cache* cache) { return cache != nullptr ? cache->context : nullptr; }
 
-// Puts a name before what goes wrong in body. Below the boundary nobody knows which function was called.
-template <class Body>
-void named(const char* name, Body&& body) {
+// Puts a name before what goes wrong in action. Below the boundary nobody knows which function was called.
+template <class Action>
+void named(const char* name, Action&& action) {
     try {
-        body();
+        action();
     } catch (const Error& error) {
         throw Error(error.status(), std::string(name) + ": " + error.what());
     }
 }
 
 // What a configuration is refused for knows nothing of the argument that brought it.
-template <class Body>
-void of_config(Body&& body) {
+template <class Action>
+void of_config(Action&& action) {
     try {
-        body();
+        action();
     } catch (const Error& error) {
         if (error.status() != WINNOW_ERROR_INVALID_ARGUMENT) throw;
         invalid(std::string("config: ") + error.what());
@@ -37,9 +37,9 @@ void of_config(Body&& body) {
 }
 
 // For functions on a cache: its context keeps the text.
-template <class Body>
-int32_t on_cache(winnow_cache* cache, const char* function, Body&& body) noexcept {
-    return on_context(context_of(cache), [&] { named(function, [&] { body(*cache->cache); }); });
+template <class Action>
+int32_t on_cache(winnow_cache* cache, const char* function, Action&& action) noexcept {
+    return on_context(context_of(cache), [&] { named(function, [&] { action(*cache->cache); }); });
 }
 
 struct HeadOf {

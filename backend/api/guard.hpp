@@ -17,12 +17,12 @@ inline void copy_message(const char* text, char* message, size_t message_size) n
     if (message != nullptr && message_size > 0) std::snprintf(message, message_size, "%s", text);
 }
 
-// Runs body and returns its status; what it throws becomes a status, and its text is handed to report.
-template <class Body, class Report>
-int32_t guarded(Body&& body, Report&& report) noexcept {
+// Runs action and returns its status; what it throws becomes a status, and its text is handed to report.
+template <class Action, class Report>
+int32_t guarded(Action&& action, Report&& report) noexcept {
     try {
         try {
-            body();
+            action();
             return WINNOW_OK;
         } catch (const Error& error) {
             report(error.what());
@@ -40,16 +40,16 @@ int32_t guarded(Body&& body, Report&& report) noexcept {
 }
 
 // For functions without a context: the text goes to the caller's buffer.
-template <class Body>
-int32_t with_message(char* message, size_t message_size, Body&& body) noexcept {
-    return guarded(body, [&](const char* text) { copy_message(text, message, message_size); });
+template <class Action>
+int32_t with_message(char* message, size_t message_size, Action&& action) noexcept {
+    return guarded(action, [&](const char* text) { copy_message(text, message, message_size); });
 }
 
 // For functions on a context: the text is kept there and logged.
-template <class Body>
-int32_t on_context(winnow_context* context, Body&& body) noexcept {
+template <class Action>
+int32_t on_context(winnow_context* context, Action&& action) noexcept {
     if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
-    return guarded(body, [&](const char* text) {
+    return guarded(action, [&](const char* text) {
         context->message = text;
         context->log(WINNOW_LOG_ERROR, context->message);
     });

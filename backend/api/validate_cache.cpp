@@ -247,8 +247,8 @@ cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_ste
     step.window_left = to_window(given.window_left, "window_left");
     const int64_t tokens = (step.k ? step.k : step.q).shape[2];
     check_shapes(step, of, tokens);
-    expect_count("tentative", given.tentative, tokens, 0);
-    step.tentative = given.tentative;
+    expect_count("draft_tokens", given.draft_tokens, tokens, 0);
+    step.draft_tokens = given.draft_tokens;
     expect_apart({{step.out, "out"}, {step.scores_out, "scores_out"}}, {{step.q, "q"},
                                                                         {step.k, "k"},
                                                                         {step.v, "v"},

@@ -1,6 +1,6 @@
-// Budgets per layer from a profile of the model's attention; another policy judges within them. Layers whose attention
-// is spread out (high entropy, low concentration) or moves (high variance) get more. After AtomGradient's H2OAttnScore,
-// which found no gain in it.
+// Budgets per layer from a profile of the model's attention; another policy selects victims within them. Layers whose
+// attention is spread out (high entropy, low concentration) or moves (high variance) get more. After AtomGradient's
+// H2OAttnScore, which found no gain in it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"judge", Kind::word, "h2o", "the policy that judges, with its own defaults",
+    Key{"policy", Kind::word, "h2o", "selects the victims, with its own defaults",
         "winnow|window|h2o|scissorhands|random"},
     Key{"profile_file", Kind::text, "", "the file with the profile, which whoever makes the cache reads"},
     Key{"least", Kind::share, "1/2", "share of the flat budget that every layer gets"},
@@ -74,13 +74,13 @@ std::vector<int64_t> apportion(int64_t tokens, const std::vector<double>& weight
 class AdaptiveBudget : public Policy {
 public:
     explicit AdaptiveBudget(Config config)
-        : config_(std::move(config)), judge_(make_policy(with_policy(config_, config_.word("judge")))) {
+        : config_(std::move(config)), selector_(make_policy(with_policy(config_, config_.word("policy")))) {
         if (config_.number("entropy") + config_.number("concentration") + config_.number("variance") == 0)
             refuse("adaptive_budget: entropy, concentration and variance all weigh 0");
     }
 
-    Description describe(const LayerContext& context) const override { return judge_->describe(context); }
-    bool keeps_importance(const LayerContext& context) const override { return judge_->keeps_importance(context); }
+    Description describe(const LayerContext& context) const override { return selector_->describe(context); }
+    bool keeps_importance(const LayerContext& context) const override { return selector_->keeps_importance(context); }
 
     std::vector<int64_t> budgets(int64_t layers, int64_t tokens, int64_t least, int64_t most,
                                  std::span<const LayerProfile> profile) const override {
@@ -112,7 +112,7 @@ private:
     }
 
     Config config_;
-    std::unique_ptr<Policy> judge_;
+    std::unique_ptr<Policy> selector_;
 };
 
 } // namespace

@@ -12,8 +12,8 @@ constexpr uint64_t slot_bytes = 4, importance_bytes = 4, mean_bytes = 4;
 constexpr uint64_t head_numbers = 4;     // of a HeadState
 constexpr uint64_t state_alignment = 64; // bytes
 constexpr int64_t usual_cadence = 32;
-constexpr int64_t usual_rings[] = {48, 32};
-constexpr int64_t longest_context = 1 << 24; // in which a ring is looked for
+constexpr int64_t usual_residuals[] = {48, 32};
+constexpr int64_t longest_context = 1 << 24; // in which a residual window is looked for
 
 uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product = 0;
@@ -48,12 +48,18 @@ void check_format(const char* key, Type format, const char* name, int64_t elemen
         refuse(given + "at most " + std::to_string(largest_rotation));
 }
 
-Layout layout_of(const Config& config, const Shape& shape, int64_t ring, bool importance) {
-    const StateLayout state = state_layout(config, shape, ring, importance);
+Layout layout_of(const Config& config, const Shape& shape, int64_t residual, bool importance) {
+    const StateLayout state = state_layout(config, shape, residual, importance);
     const auto heads = static_cast<uint64_t>(shape.kv_heads);
     const uint64_t beside_means = state.size - state.k_mean.size - state.v_mean.size;
-    return {config.k(),           config.v(), shape.head_size, shape.v_head_size,
-            config.sink() + ring, importance, config.center(), (beside_means + heads - 1) / heads};
+    return {config.k(),
+            config.v(),
+            shape.head_size,
+            shape.v_head_size,
+            config.sink() + residual,
+            importance,
+            config.center(),
+            (beside_means + heads - 1) / heads};
 }
 
 int64_t budget_tokens(const Amount& budget, const Layout& layout, const Shape& shape) {
@@ -73,27 +79,27 @@ bool leaves_half(const Layout& layout, int64_t tokens) {
     return tokens > layout.dense_rows && 2 * (bytes.dense_k + bytes.dense_v) <= bytes.total();
 }
 
-// The ring that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
-int64_t ring_of(const Config& config, const Shape& shape, bool importance) {
-    const auto tokens_with = [&](int64_t ring) {
-        return budget_tokens(config.budget(), layout_of(config, shape, ring, importance), shape);
+// The residual window that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
+int64_t residual_of(const Config& config, const Shape& shape, bool importance) {
+    const auto tokens_with = [&](int64_t residual) {
+        return budget_tokens(config.budget(), layout_of(config, shape, residual, importance), shape);
     };
-    if (config.ring()) {
-        const int64_t tokens = tokens_with(*config.ring());
-        if (config.sink() + *config.ring() >= tokens)
+    if (config.residual()) {
+        const int64_t tokens = tokens_with(*config.residual());
+        if (config.sink() + *config.residual() >= tokens)
             refuse(what_holds(config, tokens) + ", expected more than sink=" + std::to_string(config.sink()) +
-                   " and ring=" + std::to_string(*config.ring()));
-        return *config.ring();
+                   " and residual=" + std::to_string(*config.residual()));
+        return *config.residual();
     }
-    for (const int64_t ring : usual_rings)
-        if (leaves_half(layout_of(config, shape, ring, importance), tokens_with(ring))) return ring;
+    for (const int64_t residual : usual_residuals)
+        if (leaves_half(layout_of(config, shape, residual, importance), tokens_with(residual))) return residual;
     return 0;
 }
 
-int64_t cadence_of(const Config& config, int64_t ring, int64_t tokens) {
+int64_t cadence_of(const Config& config, int64_t residual, int64_t tokens) {
     if (config.cadence()) return *config.cadence();
-    const int64_t flushed = ring > 0 ? 2 * ring / 3 : usual_cadence; // 16 of 48 stay dense
-    return std::max<int64_t>(std::min({usual_cadence, flushed, tokens / 8}), 1);
+    const int64_t passes = residual > 0 ? 2 * residual / 3 : usual_cadence; // 16 of 48 stay dense
+    return std::max<int64_t>(std::min({usual_cadence, passes, tokens / 8}), 1);
 }
 
 // All sizes but the bytes, where each slot has an importance or none does.
@@ -101,12 +107,12 @@ Plan sizes(const Config& config, const Policy& policy, const Shape& shape, std::
            bool importance) {
     Plan made;
     made.sink = config.sink();
-    made.ring = ring_of(config, shape, importance);
-    const Layout layout = layout_of(config, shape, made.ring, importance);
+    made.residual = residual_of(config, shape, importance);
+    const Layout layout = layout_of(config, shape, made.residual, importance);
     made.tokens = budget_tokens(config.budget(), layout, shape);
     if (made.tokens <= layout.dense_rows)
         refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
-    made.cadence = cadence_of(config, made.ring, made.tokens);
+    made.cadence = cadence_of(config, made.residual, made.tokens);
     const int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
     made.layer_tokens = policy.budgets(shape.layers, made.tokens, least, shape.context, profile);
     return made;
@@ -118,14 +124,14 @@ bool keeps_importance(const Policy& policy, const Plan& plan, const Shape& shape
     return false;
 }
 
-// What comes between two judgements has to fit the ring.
+// What comes between two eviction passes has to fit the residual window.
 void check_cadence(const Config& config, const Plan& plan) {
-    if (plan.ring == 0 || plan.cadence <= plan.ring) return;
+    if (plan.residual == 0 || plan.cadence <= plan.residual) return;
     refuse(std::string(config.policy().name) + ": cadence=" + std::to_string(plan.cadence) +
-           " is more than the ring of " + std::to_string(plan.ring) + " holds");
+           " is more than the residual window of " + std::to_string(plan.residual) + " holds");
 }
 
-// A full head has to have as many tokens to give up as come until the next judgement.
+// A full head has to have as many tokens to evict as come until the next eviction pass.
 void check_room(const Config& config, const Description& description, int64_t layer) {
     const int64_t kept = description.sink + std::max(description.recent, description.grace);
     if (kept + description.cadence <= description.budget) return;
@@ -139,9 +145,9 @@ void check_room(const Config& config, const Description& description, int64_t la
 
 Type dense_format(Type format) { return is_packed(format) ? Type::f16 : format; }
 
-int64_t most_listed(const Config& config) { return config.cadence().value_or(usual_cadence); }
+int64_t most_free_listed(const Config& config) { return config.cadence().value_or(usual_cadence); }
 
-StateLayout state_layout(const Config& config, const Shape& shape, int64_t ring, bool importance) {
+StateLayout state_layout(const Config& config, const Shape& shape, int64_t residual, bool importance) {
     StateLayout layout;
     const auto heads = static_cast<uint64_t>(shape.kv_heads);
     const auto place = [&](StateLayout::Part& part, uint64_t numbers) {
@@ -154,7 +160,7 @@ StateLayout state_layout(const Config& config, const Shape& shape, int64_t ring,
         place(layout.k_mean, heads * static_cast<uint64_t>(shape.head_size));
         place(layout.v_mean, heads * static_cast<uint64_t>(shape.v_head_size));
     }
-    if (ring == 0) place(layout.free_slots, heads * static_cast<uint64_t>(most_listed(config)));
+    if (residual == 0) place(layout.free_slots, heads * static_cast<uint64_t>(most_free_listed(config)));
     place(layout.positions, static_cast<uint64_t>(shape.cells));
     return layout;
 }
@@ -183,8 +189,8 @@ int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
     return fits;
 }
 
-std::optional<LeastRing> least_ring(const Config& config, const Shape& shape, bool importance) {
-    const int64_t rows = std::end(usual_rings)[-1];
+std::optional<LeastResidual> least_residual(const Config& config, const Shape& shape, bool importance) {
+    const int64_t rows = std::end(usual_residuals)[-1];
     const Layout layout = layout_of(config, shape, rows, importance);
     int64_t too_few = layout.dense_rows, enough = longest_context; // bytes_of grows with the tokens
     if (!leaves_half(layout, enough)) return std::nullopt;
@@ -192,7 +198,7 @@ std::optional<LeastRing> least_ring(const Config& config, const Shape& shape, bo
         const int64_t middle = too_few + (enough - too_few) / 2;
         (leaves_half(layout, middle) ? enough : too_few) = middle;
     }
-    return LeastRing{enough, rows};
+    return LeastResidual{enough, rows};
 }
 
 Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile) {
@@ -204,7 +210,7 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
     const bool importance = keeps_importance(*policy, made, shape);
     if (importance) made = sizes(config, *policy, shape, profile, true);
     check_cadence(config, made);
-    const Layout layout = layout_of(config, shape, made.ring, importance);
+    const Layout layout = layout_of(config, shape, made.residual, importance);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
         check_room(config, policy->describe(context_of(made, shape, layer)), layer);
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
@@ -217,8 +223,8 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
 }
 
 LayerContext context_of(const Plan& plan, const Shape& shape, int64_t layer, double pressure) {
-    return {layer,     shape.layers, shape.context, plan.layer_tokens[static_cast<size_t>(layer)],
-            plan.ring, plan.cadence, pressure};
+    return {layer,         shape.layers, shape.context, plan.layer_tokens[static_cast<size_t>(layer)],
+            plan.residual, plan.cadence, pressure};
 }
 
 } // namespace winnow::cache

@@ -28,20 +28,20 @@ struct StateLayout {
     Part head_state;     // I32 [kv_heads, 4]
     Part output_sum;     // F32 [kv_heads, v_head_size]
     Part k_mean, v_mean; // F32 [kv_heads, size]
-    Part free_slots;     // I32 [kv_heads, most_listed]
+    Part free_slots;     // I32 [kv_heads, most_free_listed]
     Part positions;      // I32 [cells]
     uint64_t size = 0;
 };
 
-// The most slots that a judgement lists, without a ring.
-int64_t most_listed(const Config& config);
-StateLayout state_layout(const Config& config, const Shape& shape, int64_t ring, bool importance);
+// The most slots that an eviction pass lists, without a residual window.
+int64_t most_free_listed(const Config& config);
+StateLayout state_layout(const Config& config, const Shape& shape, int64_t residual, bool importance);
 
 // How one KV head of one layer stores its tokens.
 struct Layout {
     Type k = Type::f16, v = Type::f16;
     int64_t head_size = 1, v_head_size = 1;
-    int64_t dense_rows = 0;  // sinks and ring
+    int64_t dense_rows = 0;  // sinks and residual window
     bool importance = false; // one f32 for each slot
     bool center = false;     // means of K and V in f32
     uint64_t state = 0;      // bytes of what else there is beside the rows
@@ -51,8 +51,8 @@ Type dense_format(Type format); // of the dense rows beside it: f16, or what is 
 
 // Bytes by part. Rows include all scales and norms.
 struct Bytes {
-    uint64_t k = 0, v = 0;             // the body
-    uint64_t dense_k = 0, dense_v = 0; // sinks and ring, all of their rows
+    uint64_t k = 0, v = 0;             // the packed segment
+    uint64_t dense_k = 0, dense_v = 0; // sinks and residual window, all of their rows
     uint64_t slot_map = 0;             // an i32 for each slot: its position
     uint64_t importance = 0;
     uint64_t means = 0;
@@ -71,21 +71,21 @@ struct Plan {
     int64_t tokens = 0;                // of each KV head, on average over the layers
     std::vector<int64_t> layer_tokens; // of each KV head of each layer
     int64_t sink = 0;
-    int64_t ring = 0;
+    int64_t residual = 0;
     int64_t cadence = 0;
     Bytes bytes;             // of the whole cache
     uint64_t full_bytes = 0; // K and V of the whole context in f16, nothing else
 };
 
-// From how many tokens of a KV head on there is a ring by default, and of how many rows; none where no context is long
-// enough.
-struct LeastRing {
+// From how many tokens of a KV head on there is a residual window by default, and of how many rows; none where no
+// context is long enough.
+struct LeastResidual {
     int64_t tokens = 0, rows = 0;
 };
-std::optional<LeastRing> least_ring(const Config& config, const Shape& shape, bool importance);
+std::optional<LeastResidual> least_residual(const Config& config, const Shape& shape, bool importance);
 
-// Throws Error (invalid argument) where the configuration does not fit the shape: a format the head size, the ring or
-// what the policy protects the budget, a profile the layers.
+// Throws Error (invalid argument) where the configuration does not fit the shape: a format the head size, the residual
+// window or what the policy protects the budget, a profile the layers.
 Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile = {});
 
 // What a policy is told of a layer of that plan.

@@ -1,14 +1,14 @@
 // The functions of a cache, each in the file that it is about.
 #include "cache/cache.hpp"
 
+#include "cache/cache_state.hpp"
 #include "cache/configure.hpp"
-#include "cache/edit.hpp"
+#include "cache/edit_sequence.hpp"
 #include "cache/exact_rows.hpp"
-#include "cache/look.hpp"
+#include "cache/inspect.hpp"
 #include "cache/pressure.hpp"
 #include "cache/rows.hpp"
 #include "cache/snapshot.hpp"
-#include "cache/state.hpp"
 #include "cache/step.hpp"
 
 namespace winnow::cache {

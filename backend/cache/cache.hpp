@@ -31,7 +31,7 @@ struct CacheStep {
     float scale = 0; // never 0 here
     float softcap = 0;
     int64_t window_left = 0;
-    int64_t tentative = 0;
+    int64_t draft_tokens = 0;
     Tensor cells, mask, mask_slopes;
 };
 

@@ -10,7 +10,7 @@
 
 #include <xxhash.h>
 
-#include "cache/value.hpp"
+#include "cache/config_value.hpp"
 #include "device/replaced_file.hpp"
 
 namespace winnow::cache {

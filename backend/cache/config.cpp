@@ -15,11 +15,11 @@ constexpr Key budget_key = {"budget", Kind::budget, "1/4",
 constexpr std::array storage_keys = {
     Key{"k", Kind::format, "f16", "storage format of keys"},
     Key{"v", Kind::format, "f16", "storage format of values"},
-    Key{"ring", Kind::count, "", "newest tokens held dense; 48, or 32 or 0 where it would take half of the bytes", "",
-        0, 1 << 16},
-    Key{"sink", Kind::count, "4", "first tokens, held dense and never given up", "", 0, 1 << 16},
-    Key{"cadence", Kind::count, "", "tokens between judgements; 32, or less where ring or budget are small", "", 1,
-        1 << 16},
+    Key{"residual", Kind::count, "", "newest tokens held dense; 48, or 32 or 0 where it would take half of the bytes",
+        "", 0, 1 << 16},
+    Key{"sink", Kind::count, "4", "first tokens, held dense and never evicted", "", 0, 1 << 16},
+    Key{"cadence", Kind::count, "",
+        "tokens between eviction passes; 32, or less where residual window or budget are small", "", 1, 1 << 16},
     Key{"center", Kind::word, "off", "subtract the means of K and V per head before packing", "off|on"},
     Key{"k_norm", Kind::word, "corrected", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
     Key{"v_norm", Kind::word, "corrected", "the norm that turbo formats store for values",
@@ -96,7 +96,9 @@ Norm Config::k_norm() const { return norm_of(word("k_norm")); }
 
 Norm Config::v_norm() const { return norm_of(word("v_norm")); }
 
-std::optional<int64_t> Config::ring() const { return has("ring") ? std::optional(count("ring")) : std::nullopt; }
+std::optional<int64_t> Config::residual() const {
+    return has("residual") ? std::optional(count("residual")) : std::nullopt;
+}
 
 std::optional<int64_t> Config::cadence() const {
     return has("cadence") ? std::optional(count("cadence")) : std::nullopt;
@@ -125,13 +127,13 @@ Config parse(std::string_view text) {
         return otherwise != config.defaults_.end() && otherwise->second == pair.second;
     });
     const Amount budget = config.budget();
-    const std::optional<int64_t> ring = config.ring(), cadence = config.cadence();
-    if (budget.unit == Amount::Unit::tokens && config.sink() + ring.value_or(0) >= budget.count)
-        refuse(std::string(name) + ": sink=" + std::to_string(config.sink()) + " and ring=" +
-               std::to_string(ring.value_or(0)) + " leave nothing of budget=" + std::to_string(budget.count));
-    if (ring && *ring > 0 && cadence && *cadence > *ring)
+    const std::optional<int64_t> residual = config.residual(), cadence = config.cadence();
+    if (budget.unit == Amount::Unit::tokens && config.sink() + residual.value_or(0) >= budget.count)
+        refuse(std::string(name) + ": sink=" + std::to_string(config.sink()) + " and residual=" +
+               std::to_string(residual.value_or(0)) + " leave nothing of budget=" + std::to_string(budget.count));
+    if (residual && *residual > 0 && cadence && *cadence > *residual)
         refuse(std::string(name) + ": cadence=" + std::to_string(*cadence) +
-               " is more than ring=" + std::to_string(*ring) + " holds");
+               " is more than residual=" + std::to_string(*residual) + " holds");
     make_policy(config); // refuses what contradicts itself
     return config;
 }

@@ -29,9 +29,9 @@ public:
     Norm v_norm() const;
     bool center() const { return word("center") == "on"; }
     int64_t sink() const { return count("sink"); }
-    std::optional<int64_t> ring() const;    // none: as large as the budget allows
-    std::optional<int64_t> cadence() const; // none: as the ring allows
-    Amount budget() const;                  // of a policy that gives up nothing: the whole context
+    std::optional<int64_t> residual() const; // none: as large as the budget allows
+    std::optional<int64_t> cadence() const;  // none: as the residual window allows
+    Amount budget() const;                   // of a policy that evicts nothing: the whole context
 
     friend bool operator==(const Config& a, const Config& b) { return a.policy_ == b.policy_ && a.given_ == b.given_; }
 

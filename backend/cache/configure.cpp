@@ -11,7 +11,7 @@ namespace {
 void expect_same(const char* what, const std::string& now, const std::string& then) {
     if (now == then) return;
     refuse(std::string("the cache's ") + what + " is " + now + " and would become " + then +
-           ": formats, sink, ring, center and whether an importance is kept have to stay");
+           ": formats, sink, residual window, center and whether an importance is kept have to stay");
 }
 
 void check(const CacheState& cache, const Geometry& to) {
@@ -19,7 +19,7 @@ void check(const CacheState& cache, const Geometry& to) {
     expect_same("k", format_name(from.k()), format_name(to.k()));
     expect_same("v", format_name(from.v()), format_name(to.v()));
     expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
-    expect_same("ring", std::to_string(from.ring()), std::to_string(to.ring()));
+    expect_same("residual", std::to_string(from.residual()), std::to_string(to.residual()));
     expect_same("center", from.config().word("center"), to.config().word("center"));
     expect_same("importance", from.keeps_importance() ? "kept" : "not kept",
                 to.keeps_importance() ? "kept" : "not kept");
@@ -28,10 +28,11 @@ void check(const CacheState& cache, const Geometry& to) {
         for (size_t j = 0; j < sequence.layers.size(); ++j) {
             const Layer& layer = sequence.layers[j];
             const auto number = static_cast<int64_t>(j);
-            int64_t elsewhere = layer.record.displaced(to.keep());
-            // After a truncate the newest may lie in the body, which is judged before the ring fills again.
-            if (layer.most_in_body > to.most_body(number))
-                elsewhere += std::max<int64_t>(to.keep() - layer.record.newest(), 0);
+            int64_t elsewhere = layer.index.displaced(to.keep());
+            // After a truncate the newest may lie in the packed segment, which is judged before the residual window
+            // fills again.
+            if (layer.most_in_packed > to.most_packed(number))
+                elsewhere += std::max<int64_t>(to.keep() - layer.index.newest(), 0);
             to.check_anchors(static_cast<int64_t>(i), number, static_cast<int64_t>(sequence.anchors.size()), elsewhere);
         }
     }
@@ -52,11 +53,11 @@ void move_state(const StateLayout& from, Buffer& source, const StateLayout& to, 
     move(from.positions, to.positions);
 }
 
-// Judges until the body of every head fits so many slots; false where too much is protected.
+// Judges until the packed segment of every head fits so many slots; false where too much is protected.
 bool fit(CacheState& cache, Layer& layer, int64_t number, int64_t slots) {
     const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(number)];
     for (int64_t less = 0; less < budget;) {
-        flush(cache, layer, number, 0, 0, less);
+        evict(cache, layer, number, 0, 0, less);
         const int64_t live = gather(cache, layer);
         if (live <= slots) return true;
         less += live - slots;
@@ -65,15 +66,15 @@ bool fit(CacheState& cache, Layer& layer, int64_t number, int64_t slots) {
 }
 
 // What a layer is going to have, taken before anything changes; none: what it has.
-struct Exchange {
+struct LayerChange {
     Layer* layer = nullptr;
     int64_t number = 0;
-    Rows body;
+    Rows packed;
     std::unique_ptr<Buffer> state;
 };
 
 struct Change {
-    std::vector<Exchange> layers;
+    std::vector<LayerChange> layers;
     std::optional<Scratch> scratch;
     uint64_t bytes = 0;
 };
@@ -87,59 +88,59 @@ Change prepare(CacheState& cache, const Geometry& to) {
         for (size_t i = 0; i < sequence.layers.size(); ++i) {
             Layer& layer = sequence.layers[i];
             if (!layer.state) continue;
-            Exchange& exchange = change.layers.emplace_back();
-            exchange.layer = &layer;
-            exchange.number = static_cast<int64_t>(i);
-            int64_t slots = std::min(layer.body.slots, to.most_body(exchange.number));
+            LayerChange& layer_change = change.layers.emplace_back();
+            layer_change.layer = &layer;
+            layer_change.number = static_cast<int64_t>(i);
+            int64_t slots = std::min(layer.packed.slots, to.most_packed(layer_change.number));
             if (sequence.reserved > 0) {
-                const int64_t held = std::max(layer.held(), sequence.reserved - to.sink());
-                slots = std::max(slots, to.body_slots(exchange.number, held, layer.record.sinks_lost()));
+                const int64_t resident = std::max(layer.held(), sequence.reserved - to.sink());
+                slots = std::max(slots, to.packed_slots(layer_change.number, resident, layer.index.sinks_lost()));
             }
-            if (slots != layer.body.slots) {
-                exchange.body = make_rows(cache.device, to, Part::body, slots);
-                change.bytes += bytes_of(to, Part::body, slots);
+            if (slots != layer.packed.slots) {
+                layer_change.packed = make_rows(cache.device, to, Part::packed, slots);
+                change.bytes += bytes_of(to, Part::packed, slots);
             }
             if (!same_state(*cache.geometry, to)) {
-                exchange.state = cache.device.allocate(to.state().size);
+                layer_change.state = cache.device.allocate(to.state().size);
                 change.bytes += to.state().size;
-                move_state(cache.geometry->state(), *layer.state, to.state(), *exchange.state);
+                move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);
             }
-            if (to.importance(exchange.number).statistic != Statistic::none)
+            if (to.importance(layer_change.number).statistic != Statistic::none)
                 scored = std::max(scored, layer.dense.slots + slots);
         }
-    if (cache.scratch.slots == scored && cache.geometry->piece() == to.piece()) return change;
+    if (cache.scratch.slots == scored && cache.geometry->chunk() == to.chunk()) return change;
     change.scratch = make_scratch(cache.device, to, scored);
     change.bytes += to.scratch_bytes(scored);
     return change;
 }
 
-void carry_out(CacheState& cache, const Geometry& from, Exchange& exchange) {
+void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     const Geometry& to = *cache.geometry;
-    Layer& layer = *exchange.layer;
+    Layer& layer = *layer_change.layer;
     const auto tokens = [&](const Geometry& of) {
-        return of.plan().layer_tokens[static_cast<size_t>(exchange.number)];
+        return of.plan().layer_tokens[static_cast<size_t>(layer_change.number)];
     };
     const bool is_less =
-        tokens(to) < tokens(from) || (from.covers_all(exchange.number) && !to.covers_all(exchange.number));
-    const int64_t gathered = to.ring() == 0 ? gather(cache, layer) : 0;
-    const int64_t slots = exchange.body.slots;
-    const bool is_smaller = slots > 0 && slots < layer.body.slots;
-    if ((is_less || is_smaller) && layer.body.slots > 0) { // smaller without being less: fewer slots are listed
-        const int64_t most = is_smaller ? slots : layer.body.slots;
-        const int64_t live = is_less ? most + 1 : to.ring() == 0 ? gathered : gather(cache, layer);
-        const bool fits = live <= most || fit(cache, layer, exchange.number, most);
+        tokens(to) < tokens(from) || (from.covers_all(layer_change.number) && !to.covers_all(layer_change.number));
+    const int64_t gathered = to.residual() == 0 ? gather(cache, layer) : 0;
+    const int64_t slots = layer_change.packed.slots;
+    const bool is_smaller = slots > 0 && slots < layer.packed.slots;
+    if ((is_less || is_smaller) && layer.packed.slots > 0) { // smaller without being less: fewer slots are listed
+        const int64_t most = is_smaller ? slots : layer.packed.slots;
+        const int64_t live = is_less ? most + 1 : to.residual() == 0 ? gathered : gather(cache, layer);
+        const bool fits = live <= most || fit(cache, layer, layer_change.number, most);
         if (is_smaller && fits) {
-            cache.device.launch(SlotCopy{.from = view_of(to, Part::body, layer.body, slots),
-                                         .to = view_of(to, Part::body, exchange.body, slots)});
+            cache.device.launch(SlotCopy{.from = view_of(to, Part::packed, layer.packed, slots),
+                                         .to = view_of(to, Part::packed, layer_change.packed, slots)});
             cache.layer_bytes -= layer.bytes();
-            layer.body = std::move(exchange.body);
+            layer.packed = std::move(layer_change.packed);
             cache.layer_bytes += layer.bytes();
         }
     }
-    if (slots <= layer.body.slots) return;
+    if (slots <= layer.packed.slots) return;
     Growth reserved;
-    reserved.body = std::move(exchange.body);
-    reserved.bytes = bytes_of(to, Part::body, slots);
+    reserved.packed = std::move(layer_change.packed);
+    reserved.bytes = bytes_of(to, Part::packed, slots);
     commit(cache, layer, std::move(reserved));
 }
 
@@ -155,16 +156,16 @@ void set_config(CacheState& cache, const std::string& text) {
     const std::unique_ptr<Geometry> from = std::exchange(cache.geometry, std::move(to));
     if (change.scratch) cache.scratch = std::move(*change.scratch);
     // Of all layers before anything is launched, which may fail: a state and its layout belong together.
-    for (Exchange& exchange : change.layers) {
-        if (!exchange.state) continue;
-        cache.layer_bytes += exchange.state->size() - exchange.layer->state->size();
-        exchange.layer->state = std::move(exchange.state);
+    for (LayerChange& layer_change : change.layers) {
+        if (!layer_change.state) continue;
+        cache.layer_bytes += layer_change.state->size() - layer_change.layer->state->size();
+        layer_change.layer->state = std::move(layer_change.state);
     }
     const bool has_begun = true; // states are exchanged
     changing(
         cache.device,
         [&] {
-            for (Exchange& exchange : change.layers) carry_out(cache, *from, exchange);
+            for (LayerChange& layer_change : change.layers) apply(cache, *from, layer_change);
         },
         has_begun);
 }

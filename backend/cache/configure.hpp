@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cache/state.hpp"
+#include "cache/cache_state.hpp"
 
 namespace winnow::cache {
 

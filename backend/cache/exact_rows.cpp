@@ -1,4 +1,4 @@
-// A host's rows and a store's, as bytes.
+// A host's rows and a segment's, as bytes.
 #include "cache/exact_rows.hpp"
 
 #include <algorithm>

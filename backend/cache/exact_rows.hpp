@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/state.hpp"
+#include "cache/cache_state.hpp"
 
 namespace winnow::cache {
 
@@ -20,8 +20,8 @@ public:
     // Of a tensor [1, heads, count, size], or Error that names it.
     ExactRows(const Tensor& tensor, const char* name);
     static void check(const Tensor& tensor, const char* name); // throws that
-    void store() const;                                // where they came from
-    ExactRows part(int64_t first, int64_t size) const; // elements of each row
+    void store() const;                                        // where they came from
+    ExactRows part(int64_t first, int64_t size) const;         // elements of each row
 
     int64_t heads() const { return tensor_.shape[1]; }
     int64_t count() const { return tensor_.shape[2]; }

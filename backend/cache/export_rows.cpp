@@ -1,4 +1,4 @@
-// Exports rows: plain ones as read has them; in the place of packed ones, and of those that heads gave up, records. The
+// Exports rows: plain ones as read has them; in the place of packed ones, and of those that heads evicted, records. The
 // ledger goes into the rooms of the keys' records, in the order of the tokens; where they have too little, plain rows
 // are squeezed, from the first on.
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 #include "cache/exact_rows.hpp"
 #include "cache/ledger.hpp"
-#include "cache/numbers.hpp"
 #include "cache/row_record.hpp"
 #include "cache/rows.hpp"
+#include "cache/token_ids.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -19,12 +19,12 @@ class Export {
 public:
     Export(CacheState& cache, const CacheRows& args)
         : cache_(cache), geometry_(*cache.geometry), shape_(geometry_.shape()), args_(args),
-          layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]), record_(layer_.record.save()),
-          numbers_(
-              read_numbers(args.tokens, "tokens", geometry_.has_cells() ? geometry_.request().cells : shape_.context)),
-          slots_(find_slots(cache, layer_, numbers_)) {
+          layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]), index_(layer_.index.save()),
+          token_ids_(read_token_ids(args.tokens, "tokens",
+                                    geometry_.has_cells() ? geometry_.request().cells : shape_.context)),
+          slots_(find_slots(cache, layer_, token_ids_)) {
         has_dense_ = layer_.dense.slots > 0;
-        has_body_ = layer_.body.slots > 0;
+        has_packed_ = layer_.packed.slots > 0;
     }
 
     void run() {
@@ -42,13 +42,13 @@ public:
     }
 
 private:
-    int64_t count() const { return static_cast<int64_t>(numbers_.size()); }
+    int64_t count() const { return static_cast<int64_t>(token_ids_.size()); }
     size_t at(int64_t head, int64_t token) const { return static_cast<size_t>(head * count() + token); }
     int32_t dense_slot(int64_t head, int64_t token) const { return has_dense_ ? slots_[0][at(head, token)] : -1; }
-    int32_t body_slot(int64_t head, int64_t token) const { return has_body_ ? slots_.back()[at(head, token)] : -1; }
+    int32_t packed_slot(int64_t head, int64_t token) const { return has_packed_ ? slots_.back()[at(head, token)] : -1; }
     // Those of a head's tokens.
-    std::span<const int32_t> body_slots(int64_t head) const {
-        return std::span(slots_.back()).subspan(at(head, 0), numbers_.size());
+    std::span<const int32_t> packed_slots(int64_t head) const {
+        return std::span(slots_.back()).subspan(at(head, 0), token_ids_.size());
     }
 
     bool keys_carry_ledger() {
@@ -71,10 +71,10 @@ private:
     bool write_keys(ExactRows& rows) {
         std::optional<ExactRows> plain;
         if (layer_.has_means) plain = rows;
-        mark_packed(rows, geometry_.k(), layer_.body.k.get(), true);
+        mark_packed(rows, geometry_.k(), layer_.packed.k.get(), true);
         for (int64_t token = 0; token < count(); ++token)
             for (int64_t head = 0; head < shape_.kv_heads; ++head)
-                if (dense_slot(head, token) < 0 && body_slot(head, token) < 0 && is_known(token))
+                if (dense_slot(head, token) < 0 && packed_slot(head, token) < 0 && is_known(token))
                     room(head, token) = write_gone(rows.row(head, token));
         const bool is_told = is_told_by_rows(rows);
         if (is_told) weigh(rows);
@@ -87,31 +87,31 @@ private:
     }
 
     void write_values() {
-        if (!is_packed(geometry_.v()) || !has_body_) return;
+        if (!is_packed(geometry_.v()) || !has_packed_) return;
         ExactRows rows(args_.v, "v");
         rooms_.clear();
-        mark_packed(rows, geometry_.v(), layer_.body.v.get(), false);
+        mark_packed(rows, geometry_.v(), layer_.packed.v.get(), false);
         seal_all(rows);
         rows.store();
     }
 
-    // Makes records of the rows that lie packed in the body, where they have the place.
-    void mark_packed(ExactRows& rows, Type type, Buffer* body, bool are_keys) {
+    // Makes records of the rows that lie packed in the packed segment, where they have the place.
+    void mark_packed(ExactRows& rows, Type type, Buffer* packed, bool are_keys) {
         rooms_.assign(static_cast<size_t>(shape_.kv_heads * count()), {});
-        if (!is_packed(type) || !has_body_) return;
+        if (!is_packed(type) || !has_packed_) return;
         const bool has_values = are_keys && args_.has_v_in_k;
         if (has_values && !is_packed(geometry_.v())) return;
-        SlotBytes bytes(body, row_bytes(type, rows.size()), layer_.body.slots);
-        SlotBytes values(layer_.body.v.get(), row_bytes(geometry_.v(), shape_.v_head_size), layer_.body.slots);
+        SlotBytes bytes(packed, row_bytes(type, rows.size()), layer_.packed.slots);
+        SlotBytes values(layer_.packed.v.get(), row_bytes(geometry_.v(), shape_.v_head_size), layer_.packed.slots);
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-            bytes.read(head, body_slots(head));
-            if (has_values) values.read(head, body_slots(head));
+            bytes.read(head, packed_slots(head));
+            if (has_values) values.read(head, packed_slots(head));
             for (int64_t token = 0; token < count(); ++token) {
-                const int32_t slot = body_slot(head, token);
+                const int32_t slot = packed_slot(head, token);
                 if (slot < 0) continue;
-                PackedRow packed{.type = type, .has_mean = layer_.has_means, .bytes = bytes.at(slot)};
-                if (has_values) packed.v_type = geometry_.v(), packed.v_bytes = values.at(slot);
-                room(head, token) = write_packed(rows.row(head, token), packed);
+                PackedRow record{.type = type, .has_mean = layer_.has_means, .bytes = bytes.at(slot)};
+                if (has_values) record.v_type = geometry_.v(), record.v_bytes = values.at(slot);
+                room(head, token) = write_packed(rows.row(head, token), record);
             }
         }
     }
@@ -128,7 +128,7 @@ private:
     }
 
     // Whether the layer was given the token, and it was not removed.
-    bool is_known(int64_t token) const { return layer_.record.holds(numbers_[static_cast<size_t>(token)]); }
+    bool is_known(int64_t token) const { return layer_.index.holds(token_ids_[static_cast<size_t>(token)]); }
 
     bool carry_ledger(ExactRows& rows) {
         Ledger ledger = make_ledger();
@@ -156,19 +156,19 @@ private:
         return true;
     }
 
-    // Whether rows and their importance say all that matters. Nobody has come into the body so far, and either other
-    // tokens of the layer stay behind, when it is of no interest where these lay; or an empty layer that is given them
-    // puts them where they are. So a sequence's rows are the same bytes beside other sequences and alone.
+    // Whether rows and their importance say all that matters. Nobody has come into the packed segment so far, and
+    // either other tokens of the layer stay behind, when it is of no interest where these lay; or an empty layer that
+    // is given them puts them where they are. So a sequence's rows are the same bytes beside other sequences and alone.
     bool is_told_by_rows(ExactRows& rows) const {
-        if (layer_.has_means || record_.moved > 0) return false;
-        if (geometry_.ring() == 0 && !record_.newest.empty()) return false;
+        if (layer_.has_means || index_.moved > 0) return false;
+        if (geometry_.residual() == 0 && !index_.newest.empty()) return false;
         int64_t known = 0;
         for (int64_t token = 0; token < count(); ++token) known += is_known(token);
-        return known < layer_.record.tokens() || (is_as_appended() && all_can_be_weighed(rows));
+        return known < layer_.index.tokens() || (is_as_appended() && all_can_be_weighed(rows));
     }
 
     bool is_as_appended() const {
-        if (layer_.outputs > 0 || layer_.listed > 0 || record_.next != count()) return false;
+        if (layer_.outputs > 0 || layer_.listed > 0 || index_.next != count()) return false;
         for (int64_t token = 0; token < count(); ++token) {
             const Ledger::Token its = place_of(token);
             if (its.position != token || its.place != token + 1) return false;
@@ -194,10 +194,10 @@ private:
         if (!geometry_.keeps_importance()) return;
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
             const std::vector<float> importance = importance_of(head);
-            size_t held = 0;
+            size_t resident = 0;
             for (int64_t token = 0; token < count(); ++token) {
-                if (dense_slot(head, token) < 0 && body_slot(head, token) < 0) continue;
-                const float its = importance[held++];
+                if (dense_slot(head, token) < 0 && packed_slot(head, token) < 0) continue;
+                const float its = importance[resident++];
                 const std::span<std::byte> row = rows.row(head, token);
                 if (rows.is_nan(head, token) || !can_be_weighed(row, rows.type())) continue;
                 write_weighed(row, rows.type(), its);
@@ -213,7 +213,7 @@ private:
         std::vector<std::pair<int64_t, int64_t>> squeezed;
         for (int64_t token = 0; token < count(); ++token)
             for (int64_t head = 0; head < shape_.kv_heads && has < needed; ++head) {
-                if (room(head, token).data() != nullptr || !is_held_plain(head, token, rows)) continue;
+                if (room(head, token).data() != nullptr || !is_resident_plain(head, token, rows)) continue;
                 const size_t more = room_of_squeezed(rows.row(head, token), rows.type());
                 if (more == 0) continue;
                 has += more;
@@ -225,22 +225,22 @@ private:
         return true;
     }
 
-    bool is_held_plain(int64_t head, int64_t token, ExactRows& rows) const {
-        return (dense_slot(head, token) >= 0 || body_slot(head, token) >= 0) && !rows.is_nan(head, token);
+    bool is_resident_plain(int64_t head, int64_t token, ExactRows& rows) const {
+        return (dense_slot(head, token) >= 0 || packed_slot(head, token) >= 0) && !rows.is_nan(head, token);
     }
 
     Ledger make_ledger() {
         Ledger ledger;
         ledger.digest = digest_of(geometry_, args_.layer);
-        const auto newest = static_cast<int64_t>(record_.newest.size());
-        ledger.facts = {record_.next,        record_.moved, newest,        layer_.body.slots,
-                        layer_.most_in_body, layer_.listed, layer_.outputs};
+        const auto newest = static_cast<int64_t>(index_.newest.size());
+        ledger.facts = {index_.next,           index_.moved,  newest,        layer_.packed.slots,
+                        layer_.most_in_packed, layer_.listed, layer_.outputs};
         for (int64_t token = 0; token < count(); ++token) ledger.tokens.push_back(place_of(token));
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
             std::vector<int64_t>& slots = ledger.slots.emplace_back();
             for (int64_t token = 0; token < count(); ++token) {
-                const int32_t dense = dense_slot(head, token), body = body_slot(head, token);
-                slots.push_back(dense >= 0 ? dense : body >= 0 ? layer_.dense.slots + body : -1);
+                const int32_t dense = dense_slot(head, token), packed = packed_slot(head, token);
+                slots.push_back(dense >= 0 ? dense : packed >= 0 ? layer_.dense.slots + packed : -1);
             }
             if (layer_.listed > 0) ledger.listed.push_back(listed_of(head));
             if (geometry_.keeps_importance()) ledger.importance.push_back(importance_of(head));
@@ -256,21 +256,21 @@ private:
 
     Ledger::Token place_of(int64_t token) const {
         Ledger::Token its;
-        const int32_t number = numbers_[static_cast<size_t>(token)];
+        const int32_t number = token_ids_[static_cast<size_t>(token)];
         if (!is_known(token)) return its;
-        its.position = geometry_.has_cells() ? record_.cells[static_cast<size_t>(number)] : number;
-        const auto sink = std::find(record_.sinks.begin(), record_.sinks.end(), number);
-        const auto newest = std::find(record_.newest.begin(), record_.newest.end(), number);
-        if (sink != record_.sinks.end())
-            its.place = sink - record_.sinks.begin() + 1;
-        else if (newest != record_.newest.end())
-            its.place = newest - record_.newest.begin() + 1 + geometry_.sink();
+        its.position = geometry_.has_cells() ? index_.cells[static_cast<size_t>(number)] : number;
+        const auto sink = std::find(index_.sinks.begin(), index_.sinks.end(), number);
+        const auto newest = std::find(index_.newest.begin(), index_.newest.end(), number);
+        if (sink != index_.sinks.end())
+            its.place = sink - index_.sinks.begin() + 1;
+        else if (newest != index_.newest.end())
+            its.place = newest - index_.newest.begin() + 1 + geometry_.sink();
         return its;
     }
 
     std::vector<int32_t> listed_of(int64_t head) const {
         std::vector<int32_t> listed(static_cast<size_t>(layer_.listed));
-        const int64_t most = most_listed(geometry_.config());
+        const int64_t most = most_free_listed(geometry_.config());
         layer_.state->read(geometry_.state().free_slots.offset + static_cast<uint64_t>(4 * head * most), listed.data(),
                            4 * listed.size());
         return listed;
@@ -279,13 +279,13 @@ private:
     std::vector<float> importance_of(int64_t head) const {
         std::vector<float> values;
         SlotBytes dense(layer_.dense.importance.get(), 4, layer_.dense.slots),
-            body(layer_.body.importance.get(), 4, layer_.body.slots);
-        if (has_dense_) dense.read(head, std::span(slots_[0]).subspan(at(head, 0), numbers_.size()));
-        if (has_body_) body.read(head, body_slots(head));
+            packed(layer_.packed.importance.get(), 4, layer_.packed.slots);
+        if (has_dense_) dense.read(head, std::span(slots_[0]).subspan(at(head, 0), token_ids_.size()));
+        if (has_packed_) packed.read(head, packed_slots(head));
         for (int64_t token = 0; token < count(); ++token) {
-            const int32_t in_dense = dense_slot(head, token), in_body = body_slot(head, token);
-            if (in_dense < 0 && in_body < 0) continue;
-            std::memcpy(&values.emplace_back(), (in_dense >= 0 ? dense.at(in_dense) : body.at(in_body)).data(), 4);
+            const int32_t in_dense = dense_slot(head, token), in_packed = packed_slot(head, token);
+            if (in_dense < 0 && in_packed < 0) continue;
+            std::memcpy(&values.emplace_back(), (in_dense >= 0 ? dense.at(in_dense) : packed.at(in_packed)).data(), 4);
         }
         return values;
     }
@@ -301,10 +301,10 @@ private:
     const Shape& shape_;
     const CacheRows& args_;
     const Layer& layer_;
-    const Record::Saved record_;
-    const std::vector<int32_t> numbers_;
+    const TokenIndex::Saved index_;
+    const std::vector<int32_t> token_ids_;
     const std::vector<std::vector<int32_t>> slots_;
-    bool has_dense_ = false, has_body_ = false;
+    bool has_dense_ = false, has_packed_ = false;
     std::vector<std::span<std::byte>> rooms_; // of the records, [head][token]
 };
 

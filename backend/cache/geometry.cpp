@@ -1,4 +1,4 @@
-// Sizes of stores and of what lies beside them.
+// Sizes of segments and of what lies beside them.
 #include "cache/geometry.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace winnow::cache {
 namespace {
 
-constexpr int64_t largest_piece = 32; // tokens; scores of that many queries are kept at a time
+constexpr int64_t largest_chunk = 32; // tokens; scores of that many queries are kept at a time
 constexpr int64_t chunk = 64;         // slots
 constexpr int64_t growth = 4;         // a chunk is at least a part of what there is
 
@@ -29,8 +29,8 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
       plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
       k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
-    if (config_.center() && ring() == 0) refuse_center();
-    state_ = state_layout(config_, shape(), ring(), keeps_importance());
+    if (config_.center() && residual() == 0) refuse_center();
+    state_ = state_layout(config_, shape(), residual(), keeps_importance());
     for (int64_t layer = 0; layer < shape().layers; ++layer) {
         const Description description = describe(layer, 0);
         importance_.push_back(description.importance);
@@ -39,15 +39,15 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
 }
 
 void Geometry::refuse_center() const {
-    std::string text = std::string(config_.policy().name) + ": center=on takes its means from a ring, and ";
-    if (config_.ring()) refuse(text + "ring=0 says that there is none");
-    text += std::to_string(plan_.tokens) + " tokens of a KV head have none unless ring= says how many rows";
-    if (const std::optional<LeastRing> least = least_ring(config_, shape(), keeps_importance()))
+    std::string text = std::string(config_.policy().name) + ": center=on takes its means from a residual window, and ";
+    if (config_.residual()) refuse(text + "residual=0 says that there is none");
+    text += std::to_string(plan_.tokens) + " tokens of a KV head have none unless residual= says how many rows";
+    if (const std::optional<LeastResidual> least = least_residual(config_, shape(), keeps_importance()))
         text += ": there are " + std::to_string(least->rows) + " from " + std::to_string(least->tokens) + " tokens on";
     refuse(text);
 }
 
-int64_t Geometry::piece() const { return std::min(largest_piece, cadence()); }
+int64_t Geometry::chunk() const { return std::min(largest_chunk, cadence()); }
 
 Description Geometry::describe(int64_t layer, double pressure) const {
     return policy_->describe(context_of(plan_, shape(), layer, pressure));
@@ -57,28 +57,28 @@ bool Geometry::covers_all(int64_t layer) const {
     if (!config_.policy().evicts) return true;
     const int64_t tokens = plan_.layer_tokens[static_cast<size_t>(layer)];
     if (!has_cells()) return tokens >= shape().context;
-    // Cells that are used again leave gaps among sinks and ring, and bytes for those there have to be.
+    // Cells that are used again leave gaps among sinks and residual window, and bytes for those there have to be.
     const bool is_strict = config_.budget().unit == Amount::Unit::bytes;
-    return tokens >= request_.cells + (is_strict ? dense_slots() + (ring() == 0 ? cadence() : 0) : 0);
+    return tokens >= request_.cells + (is_strict ? dense_slots() + (residual() == 0 ? cadence() : 0) : 0);
 }
 
-int64_t Geometry::most_body(int64_t layer) const {
+int64_t Geometry::most_packed(int64_t layer) const {
     if (!covers_all(layer)) return plan_.layer_tokens[static_cast<size_t>(layer)] - dense_slots();
     if (!has_cells()) return shape().context;
-    return request_.cells + (ring() == 0 ? cadence() : 0);
+    return request_.cells + (residual() == 0 ? cadence() : 0);
 }
 
-int64_t Geometry::usual_body(int64_t layer) const {
-    return covers_all(layer) && !has_cells() ? shape().context - dense_slots() : most_body(layer);
+int64_t Geometry::usual_packed(int64_t layer) const {
+    return covers_all(layer) && !has_cells() ? shape().context - dense_slots() : most_packed(layer);
 }
 
-int64_t Geometry::body_slots(int64_t layer, int64_t held, int64_t lost) const {
-    // Without a ring the slots of the coming tokens are listed before they come.
-    int64_t needed = ring() > 0 ? held - keep() : held > 0 ? held + cadence() - 1 : 0;
+int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t lost) const {
+    // Without a residual window the slots of the coming tokens are listed before they come.
+    int64_t needed = residual() > 0 ? resident - keep() : resident > 0 ? resident + cadence() - 1 : 0;
     if (needed <= 0) return 0;
-    const int64_t usual = std::min(usual_body(layer) + lost, most_body(layer));
-    if (held <= usual + ring()) needed = std::min(needed, usual);
-    return std::min(chunks_for(needed), needed <= usual ? usual : most_body(layer));
+    const int64_t usual = std::min(usual_packed(layer) + lost, most_packed(layer));
+    if (resident <= usual + residual()) needed = std::min(needed, usual);
+    return std::min(chunks_for(needed), needed <= usual ? usual : most_packed(layer));
 }
 
 uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) const {
@@ -89,10 +89,10 @@ uint64_t Geometry::scores_bytes(int64_t slots) const {
     const auto whole = [](int64_t part) { return (part + record_slots - 1) / record_slots * record_slots; };
     const int64_t records =
         record_floats(request_.q_heads, shape().kv_heads, whole(dense_slots()) + whole(slots - dense_slots()));
-    return 4 * static_cast<uint64_t>(std::max(request_.q_heads * piece() * slots, records));
+    return 4 * static_cast<uint64_t>(std::max(request_.q_heads * chunk() * slots, records));
 }
 
-uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * piece()); }
+uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * chunk()); }
 
 uint64_t Geometry::scratch_bytes(int64_t slots) const {
     return slots > 0 ? scores_bytes(slots) + row_stats_bytes() : 0;
@@ -107,8 +107,8 @@ void Geometry::check_anchors(int64_t sequence, int64_t layer, int64_t anchors, i
     refuse("sequence " + std::to_string(sequence) + " would have " + std::to_string(anchors) +
            " anchors, expected at most " + std::to_string(std::max<int64_t>(description.budget - least + anchors, 0)) +
            " beside sinks, newest and coming tokens" +
-           (elsewhere > 0 ? " (" + std::to_string(elsewhere) + " of which lie in the body)" : "") + " in the " +
-           std::to_string(description.budget) + " tokens of layer " + std::to_string(layer));
+           (elsewhere > 0 ? " (" + std::to_string(elsewhere) + " of which lie in the packed segment)" : "") +
+           " in the " + std::to_string(description.budget) + " tokens of layer " + std::to_string(layer));
 }
 
 } // namespace winnow::cache

@@ -29,11 +29,13 @@ public:
     bool has_cells() const { return request_.cells > 0; }
     bool keeps_importance() const { return plan_.bytes.importance > 0; }
     int64_t sink() const { return plan_.sink; }
-    int64_t ring() const { return plan_.ring; }
+    int64_t residual() const { return plan_.residual; }
     int64_t cadence() const { return plan_.cadence; }
-    int64_t dense_slots() const { return plan_.sink + plan_.ring; }
-    int64_t keep() const { return plan_.ring > 0 ? plan_.ring - plan_.cadence : 0; } // rows that a flush leaves
-    int64_t piece() const; // the most tokens of one append and one attention
+    int64_t dense_slots() const { return plan_.sink + plan_.residual; }
+    int64_t keep() const {
+        return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0;
+    }                      // rows that a eviction pass leaves
+    int64_t chunk() const; // the most tokens of one append and one attention
 
     // The policy's description of a layer under this memory pressure.
     Description describe(int64_t layer, double pressure) const;
@@ -42,23 +44,23 @@ public:
 
     // Whether the layer's budget is no less than the most tokens that can be alive at a time.
     bool covers_all(int64_t layer) const;
-    // The most slots that the body of a layer ever has; and where nothing was removed, so that sinks' slots and ring
-    // hold their share.
-    int64_t most_body(int64_t layer) const;
-    int64_t usual_body(int64_t layer) const;
-    // Slots of the body where a head may hold `held` tokens outside the sinks' slots, `lost` of which are empty though
-    // their turn is over. Memory grows by these steps: 64 slots, or a quarter of what there is.
-    int64_t body_slots(int64_t layer, int64_t held, int64_t lost) const;
+    // The most slots that the packed segment of a layer ever has; and where nothing was removed, so that sinks' slots
+    // and residual window hold their share.
+    int64_t most_packed(int64_t layer) const;
+    int64_t usual_packed(int64_t layer) const;
+    // Slots of the packed segment where a head may hold `resident` tokens outside the sinks' slots, `lost` of which are
+    // empty though their turn is over. Memory grows by these steps: 64 slots, or a quarter of what there is.
+    int64_t packed_slots(int64_t layer, int64_t resident, int64_t lost) const;
 
     const StateLayout& state() const { return state_; }
     uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
-    // Scratch for the scores of one piece over so many slots, or the records of a step of one token.
+    // Scratch for the scores of one chunk over so many slots, or the records of a step of one token.
     uint64_t scores_bytes(int64_t slots) const;
     uint64_t row_stats_bytes() const;
     uint64_t scratch_bytes(int64_t slots) const; // both; none where there are no slots
 
-    // Refuses anchors that would leave a head of a layer too little to give up. `elsewhere`: of the sinks and newest
-    // that lie in the body, while their slots are empty or a removed token's.
+    // Refuses anchors that would leave a head of a layer too little to evict. `elsewhere`: of the sinks and newest
+    // that lie in the packed segment, while their slots are empty or a removed token's.
     void check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t elsewhere) const;
 
 private:

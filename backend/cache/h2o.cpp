@@ -13,8 +13,8 @@ constexpr std::array keys = {
     Key{"max", Kind::budget, "", "another name of budget", "", 0, 0, "budget"},
     Key{"preset", Kind::word, "", "heavy and recent together: of 256 tokens 32 and 220, 64 and 188, 128 and 124",
         "recent|balanced|heavy"},
-    Key{"heavy", Kind::amount, "", "tokens kept for their importance: tokens or a share of the budget; 1/2"},
-    Key{"recent", Kind::amount, "", "newest tokens that stay: tokens or a share of the budget; the rest of it"},
+    Key{"heavy", Kind::amount, "", "tokens retained for their importance: tokens or a share of the budget; 1/2"},
+    Key{"recent", Kind::amount, "", "newest tokens retained: tokens or a share of the budget; the rest of it"},
     Key{"alpha", Kind::number, "0.95", "decay of the importance for each query token", "", 0, 1},
     Key{"statistic", Kind::word, "score_magnitude", "what is observed", statistic_choices},
     Key{"accumulation", Kind::word, "ema", "moving average, or sum in which alpha fades what was", "ema|sum"},
@@ -46,8 +46,8 @@ public:
                                   group_of(config_.word("group")), config_.number("alpha")};
         description.ranking = config_.word("per_query") == "on" ? Ranking::importance_per_query : Ranking::importance;
         description.grace = config_.count("grace");
-        // Heavy and recent need not fill the budget. A judgement then leaves their sum, at most what leaves room for
-        // the tokens until the next one.
+        // Heavy and recent need not fill the budget. An eviction pass then leaves their sum, at most what leaves room
+        // for the tokens until the next one.
         const auto [heavy, recent] = parts(context.budget);
         description.target = std::min(context.budget, description.sink + heavy + recent);
         const int64_t left = std::min(description.target, context.budget - context.cadence);

@@ -1,5 +1,5 @@
 // Layers in three tiers, after the article on hierarchical pruning of the cache: shallow ones keep the newest tokens,
-// middle ones give up what is below a threshold of importance, deep ones little and only what is old. Begins at 70% of
+// middle ones evict what is below a threshold of importance, deep ones little and only what is old. Begins at 70% of
 // the budget. docs/policies.md says where the article had to be interpreted.
 #include <algorithm>
 #include <array>
@@ -23,16 +23,17 @@ constexpr std::array keys = {
     Key{"alpha", Kind::number, "0.3", "weight of the newest query in the moving average", "", 0, 1},
     Key{"statistic", Kind::word, "probability", "what is observed", statistic_choices},
     group_key,
-    Key{"trigger", Kind::share, "7/10", "share of the budget, and memory pressure, above which a tier judges"},
+    Key{"trigger", Kind::share, "7/10", "share of the budget, and memory pressure, above which a tier evicts"},
     Key{"middle_from", Kind::share, "1/3", "share of the layers before the middle tier, rounded up"},
     Key{"deep_from", Kind::share, "2/3", "share of the layers before the deep tier, rounded up"},
-    Key{"recent_shallow", Kind::count, "", "newest tokens that stay in shallow layers; 128, at most half the budget"},
+    Key{"recent_shallow", Kind::count, "", "newest tokens retained in shallow layers; 128, at most half the budget"},
     Key{"recent_middle", Kind::count, "", "the same in middle layers; 128, at most half the budget"},
     Key{"recent_deep", Kind::count, "", "the same in deep layers; 256, long_form 512, at most half the budget"},
-    Key{"first", Kind::count, "64", "first tokens that the middle tier does not judge"},
-    Key{"judged", Kind::share, "1/2", "share of the sequence, around its middle, that the middle tier judges"},
-    Key{"batch", Kind::count, "", "most tokens of one judgement in middle layers; 16, code 8, summarize 32", "", 1},
-    Key{"deep_share", Kind::share, "1/10", "most of a head's tokens that one judgement in deep layers gives up"},
+    Key{"first", Kind::count, "64", "first tokens that the middle tier keeps"},
+    Key{"candidates", Kind::share, "1/2",
+        "share of the sequence, around its middle, that the middle tier selects from"},
+    Key{"batch", Kind::count, "", "most tokens of one eviction pass in middle layers; 16, code 8, summarize 32", "", 1},
+    Key{"deep_share", Kind::share, "1/10", "most of a head's tokens that one eviction pass in deep layers evicts"},
     grace_key,
 };
 
@@ -45,7 +46,7 @@ constexpr Profile profiles[] = {{"chat", .15, .25, 256, 16},
                                 {"code", .10, .25, 256, 8},
                                 {"summarize", .30, .25, 256, 32},
                                 {"long_form", .15, .125, 512, 16}};
-constexpr double conservative[] = {.20, .30, .35}; // as the article calls them; they give up more
+constexpr double conservative[] = {.20, .30, .35}; // as the article calls them; they evict more
 
 class Hierarchical : public Policy {
 public:
@@ -101,9 +102,9 @@ private:
         description.threshold = theta("theta_middle", is_conservative() ? conservative[1] : profile.theta_middle);
         description.most = config_.has("batch") ? config_.count("batch") : profile.batch;
         description.eligible_first = config_.count("first");
-        const Share judged = share("judged"); // half of what is not judged lies before it, half behind
-        description.eligible_from = {judged.whole - judged.part, 2 * judged.whole};
-        description.eligible_until = {judged.whole + judged.part, 2 * judged.whole};
+        const Share candidates = share("candidates"); // half of the others lie before it, half behind
+        description.eligible_from = {candidates.whole - candidates.part, 2 * candidates.whole};
+        description.eligible_until = {candidates.whole + candidates.part, 2 * candidates.whole};
     }
 
     void deep(Description& description, const LayerContext& context, const Profile& profile) const {

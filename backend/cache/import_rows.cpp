@@ -1,15 +1,16 @@
 // Imports rows. Where the layer has no tokens and the ledger is of its like, the layer is made anew as it was; else
-// rows are appended as restore does, and those that come to lie in a body of their format get their bytes again.
+// rows are appended as restore does, and those that come to lie in a packed segment of their format get their bytes
+// again.
 #include <numeric>
 #include <optional>
 #include <vector>
 
 #include "cache/exact_rows.hpp"
 #include "cache/incoming_rows.hpp"
-#include "cache/numbers.hpp"
 #include "cache/rebuilt_layer.hpp"
 #include "cache/rows.hpp"
 #include "cache/step.hpp"
+#include "cache/token_ids.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -18,12 +19,12 @@ class Import {
 public:
     Import(CacheState& cache, const CacheRows& args)
         : cache_(cache), geometry_(*cache.geometry), args_(args),
-          numbers_(read_numbers(args.tokens, "tokens", geometry_.request().cells)), rows_(cache, args) {}
+          token_ids_(read_token_ids(args.tokens, "tokens", geometry_.request().cells)), rows_(cache, args) {}
 
     void run() {
         const std::optional<Ledger>& ledger = rows_.ledger();
-        if (layer().record.next() == 0 && ledger && ledger->digest == digest_of(geometry_, args_.layer)) {
-            RebuiltLayer rebuilt(cache_, args_, numbers_, rows_);
+        if (layer().index.next() == 0 && ledger && ledger->digest == digest_of(geometry_, args_.layer)) {
+            RebuiltLayer rebuilt(cache_, args_, token_ids_, rows_);
             if (rebuilt.is_possible()) {
                 rebuilt.run();
                 return;
@@ -36,30 +37,30 @@ private:
     Layer& layer() { return cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)]; }
 
     void append() {
-        const int64_t heads = geometry_.shape().kv_heads, first = layer().record.next();
-        Held held{rows_.count(), std::vector<bool>(static_cast<size_t>(heads * rows_.count()))};
+        const int64_t heads = geometry_.shape().kv_heads, first = layer().index.next();
+        Resident resident{rows_.count(), std::vector<bool>(static_cast<size_t>(heads * rows_.count()))};
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t i = 0; i < rows_.count(); ++i)
-                held.of[static_cast<size_t>(head * rows_.count() + i)] = rows_.is_held(head, i);
+                resident.of[static_cast<size_t>(head * rows_.count() + i)] = rows_.is_held(head, i);
         CacheStep step;
         step.layer = args_.layer;
         step.sequence = args_.sequence;
         step.k = rows_.keys();
         step.v = rows_.values();
         step.cells = args_.tokens;
-        append_held(cache_, step, held);
-        std::vector<int32_t> numbers = numbers_;
+        append_held(cache_, step, resident);
+        std::vector<int32_t> token_ids = token_ids_;
         if (!geometry_.has_cells()) {
-            numbers.resize(static_cast<size_t>(rows_.count()));
-            std::iota(numbers.begin(), numbers.end(), static_cast<int32_t>(first));
+            token_ids.resize(static_cast<size_t>(rows_.count()));
+            std::iota(token_ids.begin(), token_ids.end(), static_cast<int32_t>(first));
         }
-        put_back(cache_, layer(), rows_, find_slots(cache_, layer(), numbers), !geometry_.config().center());
+        put_back(cache_, layer(), rows_, find_slots(cache_, layer(), token_ids), !geometry_.config().center());
     }
 
     CacheState& cache_;
     const Geometry& geometry_;
     const CacheRows& args_;
-    const std::vector<int32_t> numbers_;
+    const std::vector<int32_t> token_ids_;
     const IncomingRows rows_;
 };
 

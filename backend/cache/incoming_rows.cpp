@@ -25,7 +25,7 @@ IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
     v_.name = "v", v_.size = shape.v_head_size;
     ExactRows keys(args.k, "k");
     for (Side* side : {&k_, &v_}) {
-        side->is_held.assign(static_cast<size_t>(heads_ * count_), false);
+        side->is_resident.assign(static_cast<size_t>(heads_ * count_), false);
         side->place.assign(static_cast<size_t>(heads_ * count_), -1);
     }
     parse(k_, keys);
@@ -46,14 +46,14 @@ void IncomingRows::parse(Side& side, ExactRows& rows) {
             const std::span<std::byte> bytes = rows.row(head, token);
             try {
                 RowRecord record = read_record(bytes, side.size, are_keys && has_v_in_k_ ? v_.size : 0);
-                side.is_held[row] = record.kind != RowRecord::Kind::gone &&
-                                    (record.kind != RowRecord::Kind::plain || !rows.is_nan(head, token));
+                side.is_resident[row] = record.kind != RowRecord::Kind::gone &&
+                                        (record.kind != RowRecord::Kind::plain || !rows.is_nan(head, token));
                 std::vector<std::byte> plain;
                 if (is_squeezed(record.kind)) {
                     plain.resize(bytes.size());
                     record.room = unsqueeze(record, rows.type(), plain);
                 }
-                if (!are_keys && record.kind == RowRecord::Kind::gone && k_.is_held[row])
+                if (!are_keys && record.kind == RowRecord::Kind::gone && k_.is_resident[row])
                     refuse("a record of no row, expected a value beside the key");
                 if (record.kind == RowRecord::Kind::packed) {
                     if (are_keys && has_v_in_k_ && record.v_type == Type::none)
@@ -170,8 +170,8 @@ void IncomingRows::convert(Side& side, ExactRows& rows, const std::vector<float>
                     numbers[i * size + d] + (packed.has_mean ? means[head * size + d] : 0);
         }
     }
-    for (size_t i = 0; i < k_.is_held.size(); ++i)
-        if (!k_.is_held[i])
+    for (size_t i = 0; i < k_.is_resident.size(); ++i)
+        if (!k_.is_resident[i])
             std::fill_n(side.numbers.begin() + static_cast<int64_t>(i * size), size,
                         std::numeric_limits<float>::quiet_NaN());
 }

@@ -15,7 +15,7 @@ public:
     IncomingRows(CacheState& cache, const CacheRows& args);
 
     int64_t count() const { return count_; }
-    bool is_held(int64_t head, int64_t token) const { return k_.is_held[at(head, token)]; }
+    bool is_held(int64_t head, int64_t token) const { return k_.is_resident[at(head, token)]; }
     // The bytes of a row that was packed in this format, less a mean or not; else none.
     std::span<const std::byte> packed_key(int64_t head, int64_t token, Type type, bool has_mean) const;
     std::span<const std::byte> packed_value(int64_t head, int64_t token, Type type, bool has_mean) const;
@@ -38,7 +38,7 @@ private:
     struct Side {
         const char* name = "";
         int64_t size = 0;
-        std::vector<bool> is_held;
+        std::vector<bool> is_resident;
         std::vector<Packed> packed;
         std::vector<int64_t> place; // of each row among its format's, or -1
         std::vector<float> numbers;

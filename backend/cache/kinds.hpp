@@ -16,7 +16,7 @@ extern const PolicyKind adaptive_budget_policy;
 extern const PolicyKind winnow_policy;
 
 // Keys that several policies have, with one meaning.
-inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries that a token sees before it is judged",
+inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries that a token sees before it may be evicted",
                                   "",      0,           1024};
 inline constexpr Key group_key = {"group", Kind::word, "mean", "how the query heads of a KV head become one",
                                   "mean|maximum"};
@@ -25,11 +25,12 @@ inline constexpr const char* statistic_choices = "score_magnitude|probability|pr
 Statistic statistic_of(std::string_view word);
 Group group_of(std::string_view word);
 
-// What all descriptions begin with: the sinks, the budget, and as recent what the ring holds dense at any time.
+// What all descriptions begin with: the sinks, the budget, and as recent what the residual window holds dense at any
+// time.
 Description basic(const Config& config, const LayerContext& context);
 
-// Protects the newest `tokens`, counted when the cache is fullest: a judgement protects fewer by those that come before
-// the next one.
+// Protects the newest `tokens`, counted when the cache is fullest: an eviction pass protects fewer by those that come
+// before the next one.
 void protect_recent(Description& description, int64_t tokens);
 
 } // namespace winnow::cache

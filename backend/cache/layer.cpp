@@ -1,15 +1,15 @@
-// Buffers of stores and the tensors over them.
+// Buffers of segments and the tensors over them.
 #include "cache/layer.hpp"
 
 namespace winnow::cache {
 namespace {
 
 Type k_type(const Geometry& geometry, Part part) {
-    return part == Part::body ? geometry.k() : dense_format(geometry.k());
+    return part == Part::packed ? geometry.k() : dense_format(geometry.k());
 }
 
 Type v_type(const Geometry& geometry, Part part) {
-    return part == Part::body ? geometry.v() : dense_format(geometry.v());
+    return part == Part::packed ? geometry.v() : dense_format(geometry.v());
 }
 
 // [1, heads, slots, size] of memory with `capacity` slots for each head.
@@ -54,17 +54,17 @@ uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots) {
            geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
 }
 
-Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots) {
-    Store store;
-    if (slots == 0) return store;
+Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots) {
+    Segment segment;
+    if (slots == 0) return segment;
     const Shape& shape = geometry.shape();
     const int64_t heads = shape.kv_heads;
-    store.k = rows_tensor(k_type(geometry, part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
-    store.v = rows_tensor(v_type(geometry, part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
-    store.tokens = columns_tensor(Type::i32, rows.tokens.get(), heads, slots, rows.slots);
+    segment.k = rows_tensor(k_type(geometry, part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
+    segment.v = rows_tensor(v_type(geometry, part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
+    segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), heads, slots, rows.slots);
     if (geometry.keeps_importance())
-        store.importance = columns_tensor(Type::f32, rows.importance.get(), heads, slots, rows.slots);
-    return store;
+        segment.importance = columns_tensor(Type::f32, rows.importance.get(), heads, slots, rows.slots);
+    return segment;
 }
 
 Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns) {
@@ -88,20 +88,20 @@ Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int
     return tensor;
 }
 
-std::vector<Store> Layer::stores(const Geometry& geometry) const {
-    std::vector<Store> all;
-    if (dense.slots > 0) all.push_back(dense_store(geometry));
-    if (body.slots > 0) all.push_back(body_store(geometry));
+std::vector<Segment> Layer::segments(const Geometry& geometry) const {
+    std::vector<Segment> all;
+    if (dense.slots > 0) all.push_back(dense_segment(geometry));
+    if (packed.slots > 0) all.push_back(packed_segment(geometry));
     return all;
 }
 
-Store Layer::body_store(const Geometry& geometry) const {
-    Store store = view_of(geometry, Part::body, body, body.slots);
+Segment Layer::packed_segment(const Geometry& geometry) const {
+    Segment segment = view_of(geometry, Part::packed, packed, packed.slots);
     const Shape& shape = geometry.shape();
     const StateLayout& layout = geometry.state();
-    store.k_mean = state_tensor(Type::f32, layout.k_mean, state.get(), shape.kv_heads, shape.head_size);
-    store.v_mean = state_tensor(Type::f32, layout.v_mean, state.get(), shape.kv_heads, shape.v_head_size);
-    return store;
+    segment.k_mean = state_tensor(Type::f32, layout.k_mean, state.get(), shape.kv_heads, shape.head_size);
+    segment.v_mean = state_tensor(Type::f32, layout.v_mean, state.get(), shape.kv_heads, shape.v_head_size);
+    return segment;
 }
 
 Tensor Layer::head_state(const Geometry& geometry) const {
@@ -111,7 +111,7 @@ Tensor Layer::head_state(const Geometry& geometry) const {
 
 uint64_t Layer::bytes() const {
     uint64_t sum = 0;
-    for (const Rows* rows : {&dense, &body})
+    for (const Rows* rows : {&dense, &packed})
         for (const std::unique_ptr<Buffer>* each : {&rows->k, &rows->v, &rows->tokens, &rows->importance})
             if (*each) sum += (*each)->size();
     return sum + (state ? state->size() : 0);

@@ -1,5 +1,5 @@
-// The memory of one layer of one sequence: a dense store of sinks and ring, a packed body that grows, and the heads'
-// small numbers.
+// The memory of one layer of one sequence: a dense segment of sinks and residual window, a packed segment that grows,
+// and the heads' small numbers.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "cache/geometry.hpp"
-#include "cache/record.hpp"
+#include "cache/token_index.hpp"
 #include "device/slots.hpp"
 
 namespace winnow::cache {
 
-enum class Part { dense, body };
+enum class Part { dense, packed };
 
-// The buffers of a store; none where it has no slots.
+// The buffers of a segment; none where it has no slots.
 struct Rows {
     int64_t slots = 0;
     std::unique_ptr<Buffer> k, v, tokens, importance;
@@ -23,8 +23,8 @@ struct Rows {
 // Zeroed, so that every slot map says number 0; throws where there is no memory.
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
-// The first `slots` slots of a store; `rows` may lack buffers.
-Store view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
+// The first `slots` slots of a segment; `rows` may lack buffers.
+Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
 
 // [1, heads, rows, columns] of four bytes each, without gaps; the caller says in which memory.
 Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns);
@@ -34,25 +34,25 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t count);
 Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns);
 
 struct Layer {
-    explicit Layer(const Geometry& geometry) : record(geometry.sink(), geometry.request().cells) {}
+    explicit Layer(const Geometry& geometry) : index(geometry.sink(), geometry.request().cells) {}
 
-    Rows dense, body;
+    Rows dense, packed;
     std::unique_ptr<Buffer> state; // StateLayout; none: the layer holds no memory
-    Record record;
-    int64_t most_in_body = 0; // no head holds more there; with the newest where there is no ring
-    int64_t listed = 0;       // slots that the last judgement promised to be free, without a ring
-    int64_t outputs = 0;      // rows in output_sum
+    TokenIndex index;
+    int64_t most_in_packed = 0; // no head holds more there; with the newest where there is no residual window
+    int64_t listed = 0;         // slots that the last eviction pass promised to be free, without a residual window
+    int64_t outputs = 0;        // rows in output_sum
     bool has_means = false;
 
     // The most that a head holds outside the sinks' slots.
-    int64_t held() const { return most_in_body + record.newest(); }
+    int64_t held() const { return most_in_packed + index.newest(); }
 
-    // Those that have slots; the body with its means.
-    std::vector<Store> stores(const Geometry& geometry) const;
-    Store dense_store(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
-    Store body_store(const Geometry& geometry) const;
+    // Those that have slots; the packed segment with its means.
+    std::vector<Segment> segments(const Geometry& geometry) const;
+    Segment dense_segment(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
+    Segment packed_segment(const Geometry& geometry) const;
     Tensor head_state(const Geometry& geometry) const;
-    int64_t slots() const { return dense.slots + body.slots; }
+    int64_t slots() const { return dense.slots + packed.slots; }
 
     uint64_t bytes() const; // of all its memory
 

@@ -8,8 +8,8 @@
 
 #include <xxhash.h>
 
-#include "cache/record.hpp"
-#include "cache/value.hpp"
+#include "cache/config_value.hpp"
+#include "cache/token_index.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -113,9 +113,9 @@ std::vector<int64_t> read_runs(Reader& in, int64_t count) {
     return numbers;
 }
 
-constexpr std::array fact_members = {&Ledger::Facts::next,       &Ledger::Facts::moved,        &Ledger::Facts::newest,
-                                     &Ledger::Facts::body_slots, &Ledger::Facts::most_in_body, &Ledger::Facts::listed,
-                                     &Ledger::Facts::outputs};
+constexpr std::array fact_members = {
+    &Ledger::Facts::next,           &Ledger::Facts::moved,  &Ledger::Facts::newest, &Ledger::Facts::packed_slots,
+    &Ledger::Facts::most_in_packed, &Ledger::Facts::listed, &Ledger::Facts::outputs};
 constexpr int64_t most_of_fact = int64_t{1} << 62;
 
 std::vector<int64_t> of_tokens(const Ledger& ledger, int64_t Ledger::Token::*member, int64_t less) {
@@ -124,7 +124,7 @@ std::vector<int64_t> of_tokens(const Ledger& ledger, int64_t Ledger::Token::*mem
     return numbers;
 }
 
-int64_t held_of(const std::vector<int64_t>& slots) {
+int64_t resident_of(const std::vector<int64_t>& slots) {
     return std::count_if(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
 }
 
@@ -198,11 +198,11 @@ std::optional<Ledger> to_ledger(std::span<const std::byte> bytes, int64_t heads,
     for (int64_t head = 0; head < heads && ledger.facts.listed > 0; ++head) {
         std::vector<int32_t>& listed = ledger.listed.emplace_back();
         for (int64_t i = 0; i < ledger.facts.listed; ++i)
-            listed.push_back(static_cast<int32_t>(in.count(most_tokens, "a listed slot") - 1));
+            listed.push_back(static_cast<int32_t>(in.count(most_tokens, "a free-listed slot") - 1));
     }
     if (in.count(1, "a flag") != 0)
         for (const std::vector<int64_t>& slots : ledger.slots)
-            ledger.importance.push_back(in.values<float>(held_of(slots)));
+            ledger.importance.push_back(in.values<float>(resident_of(slots)));
     for (std::vector<float>* values : {&ledger.output_sum, &ledger.k_mean, &ledger.v_mean})
         *values = in.values<float>(in.count(most_tokens, "the size of a sum or mean"));
     if (!in.is_at_end()) refuse("the rows' ledger is damaged: it goes on behind its end");

@@ -1,9 +1,9 @@
-// Slot maps against the record, head by head.
+// Slot maps against the token index, head by head.
 #include "cache/loaded.hpp"
 
 #include <algorithm>
 
-#include "cache/value.hpp"
+#include "cache/config_value.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -25,32 +25,32 @@ std::vector<int32_t> part_of(const Layer& layer, const StateLayout::Part& part) 
 class LayerCheck {
 public:
     LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, int64_t number, const Layer& layer)
-        : geometry_(geometry), anchors_(anchors), number_(number), layer_(layer), saved_(layer.record.save()),
+        : geometry_(geometry), anchors_(anchors), number_(number), layer_(layer), saved_(layer.index.save()),
           heads_(geometry.shape().kv_heads) {}
 
     // What is wrong, or NULL.
     const char* wrong() const {
-        if (const char* what = wrong_record()) return what;
+        if (const char* what = wrong_index()) return what;
         if (!layer_.state) return nullptr;
         if (layer_.slots() == 0) return "its memory has no slots";
-        const Maps dense = maps_of(layer_.dense, heads_), body = maps_of(layer_.body, heads_);
+        const Maps dense = maps_of(layer_.dense, heads_), packed = maps_of(layer_.packed, heads_);
         const std::vector<int32_t> listed = part_of(layer_, geometry_.state().free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
             const auto of_head = [&](const Maps& maps, int64_t slots) {
                 return Maps(maps.begin() + head * slots, maps.begin() + (head + 1) * slots);
             };
-            const Maps dense_of = of_head(dense, layer_.dense.slots), body_of = of_head(body, layer_.body.slots);
-            if (const char* what = wrong_map(dense_of, body_of)) return what;
-            if (const char* what = wrong_list(listed, head, body_of)) return what;
+            const Maps dense_of = of_head(dense, layer_.dense.slots), packed_of = of_head(packed, layer_.packed.slots);
+            if (const char* what = wrong_map(dense_of, packed_of)) return what;
+            if (const char* what = wrong_list(listed, head, packed_of)) return what;
         }
         return wrong_state();
     }
 
 private:
     // The places that are of one token, and only of one that is there.
-    const char* wrong_record() const {
-        const Record& record = layer_.record;
-        if (!layer_.state && (record.tokens() > 0 || record.newest() > 0 || layer_.held() > 0 || layer_.listed > 0))
+    const char* wrong_index() const {
+        const TokenIndex& index = layer_.index;
+        if (!layer_.state && (index.tokens() > 0 || index.newest() > 0 || layer_.held() > 0 || layer_.listed > 0))
             return "it has tokens and no memory";
         std::vector<int64_t> placed;
         for (const std::vector<int64_t>* numbers : {&saved_.sinks, &saved_.newest})
@@ -58,7 +58,7 @@ private:
                 if (number >= 0) placed.push_back(number);
         std::sort(placed.begin(), placed.end());
         if (std::adjacent_find(placed.begin(), placed.end()) != placed.end()) return "a token has two places";
-        const bool are_there = std::all_of(placed.begin(), placed.end(), [&](int64_t it) { return record.holds(it); });
+        const bool are_there = std::all_of(placed.begin(), placed.end(), [&](int64_t it) { return index.holds(it); });
         if (!are_there) return "a place is of a token that is not there";
         constexpr int64_t most = no_end / 2; // sums with it stay within 64 bits
         return saved_.moved > most || layer_.outputs > most ? "a count is too large" : nullptr;
@@ -67,15 +67,15 @@ private:
     // The token that a dense slot is for, or -1.
     int64_t expected(int64_t slot) const {
         if (slot < geometry_.sink()) return saved_.sinks[static_cast<size_t>(slot)];
-        const int64_t ring = geometry_.ring();
-        const int64_t after = (slot - geometry_.sink() - saved_.moved % ring + ring) % ring; // the oldest
+        const int64_t residual = geometry_.residual();
+        const int64_t after = (slot - geometry_.sink() - saved_.moved % residual + residual) % residual; // the oldest
         const auto at = static_cast<size_t>(after);
         return at < saved_.newest.size() ? saved_.newest[at] : -1;
     }
 
-    const char* wrong_map(const Maps& dense, const Maps& body) const {
+    const char* wrong_map(const Maps& dense, const Maps& packed) const {
         std::vector<int32_t> tokens;
-        for (const Maps* map : {&dense, &body})
+        for (const Maps* map : {&dense, &packed})
             for (const int32_t entry : *map) {
                 if (entry < 0) continue;
                 const int32_t number = entry & ~anchor_flag;
@@ -86,29 +86,31 @@ private:
         for (size_t slot = 0; slot < dense.size(); ++slot)
             if (dense[slot] >= 0 && (dense[slot] & ~anchor_flag) != expected(static_cast<int64_t>(slot)))
                 return "a dense slot has another's token";
-        const auto in_body = std::count_if(body.begin(), body.end(), [](int32_t entry) { return entry >= 0; });
-        if (in_body > (geometry_.ring() > 0 ? layer_.most_in_body : layer_.held())) return "a body holds too many";
-        const auto held = static_cast<int64_t>(tokens.size());
+        const auto in_packed = std::count_if(packed.begin(), packed.end(), [](int32_t entry) { return entry >= 0; });
+        if (in_packed > (geometry_.residual() > 0 ? layer_.most_in_packed : layer_.held()))
+            return "a packed segment holds too many";
+        const auto resident = static_cast<int64_t>(tokens.size());
         const int64_t budget = geometry_.plan().layer_tokens[static_cast<size_t>(number_)];
-        if (!geometry_.covers_all(number_) && held > budget) return "a head holds more than its budget";
+        if (!geometry_.covers_all(number_) && resident > budget) return "a head holds more than its budget";
         std::sort(tokens.begin(), tokens.end());
         return std::adjacent_find(tokens.begin(), tokens.end()) != tokens.end() ? "two slots have one token" : nullptr;
     }
 
     bool holds(int32_t number) const {
         const bool is_number = !geometry_.has_cells() || number < geometry_.request().cells;
-        return is_number && layer_.record.holds(number);
+        return is_number && layer_.index.holds(number);
     }
 
     // Listed slots that the next tokens take are free, and each is one token's.
-    const char* wrong_list(const std::vector<int32_t>& all, int64_t head, const Maps& body) const {
+    const char* wrong_list(const std::vector<int32_t>& all, int64_t head, const Maps& packed) const {
         if (all.empty()) return nullptr;
-        const int64_t most = most_listed(geometry_.config());
+        const int64_t most = most_free_listed(geometry_.config());
         std::vector<int32_t> coming;
-        for (int64_t at = layer_.record.newest(); at < layer_.listed; ++at) {
+        for (int64_t at = layer_.index.newest(); at < layer_.listed; ++at) {
             const int32_t slot = all[static_cast<size_t>(head * most + at)];
             if (slot < 0) continue;
-            if (slot >= layer_.body.slots || body[static_cast<size_t>(slot)] >= 0) return "a listed slot is not free";
+            if (slot >= layer_.packed.slots || packed[static_cast<size_t>(slot)] >= 0)
+                return "a free-listed slot is not free";
             coming.push_back(slot);
         }
         std::sort(coming.begin(), coming.end());
@@ -117,7 +119,7 @@ private:
 
     const char* wrong_state() const {
         for (const HeadState& head : layer_.read_head_state(geometry_))
-            if (head.live < 0 || head.given_up < 0 || head.missing < 0) return "a head's counts are negative";
+            if (head.live < 0 || head.evicted < 0 || head.shortfall < 0) return "a head's counts are negative";
         const std::vector<int32_t> positions = part_of(layer_, geometry_.state().positions);
         for (size_t cell = 0; cell < positions.size(); ++cell)
             if (saved_.cells[cell] >= 0 && positions[cell] != saved_.cells[cell]) return "a cell's position is not its";
@@ -128,7 +130,7 @@ private:
     const std::set<int64_t>& anchors_;
     int64_t number_;
     const Layer& layer_;
-    Record::Saved saved_;
+    TokenIndex::Saved saved_;
     int64_t heads_;
 };
 
@@ -149,7 +151,7 @@ void check_loaded(const CacheState& cache, int64_t number, const Sequence& seque
         if (const char* what = LayerCheck(geometry, anchors, layer_number, layer).wrong())
             fail(" layer " + std::to_string(i), what);
         geometry.check_anchors(number, layer_number, static_cast<int64_t>(anchors.size()),
-                               layer.record.displaced(geometry.keep()));
+                               layer.index.displaced(geometry.keep()));
     }
 }
 

@@ -1,7 +1,7 @@
 // Whether what a file says of a sequence can be: a checksum tells damage, not whether a cache wrote it.
 #pragma once
 
-#include "cache/state.hpp"
+#include "cache/cache_state.hpp"
 
 namespace winnow::cache {
 

@@ -17,7 +17,7 @@ private:
 } // namespace
 
 constinit const PolicyKind none_policy = {
-    "none", "nothing is given up",
+    "none", "nothing is evicted",
     "",     false,
     {},     [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<None>(config); }};
 

@@ -43,7 +43,7 @@ Description basic(const Config& config, const LayerContext& context) {
     description.budget = context.budget;
     description.cadence = context.cadence;
     description.target = context.budget;
-    description.recent = std::max<int64_t>(context.ring - context.cadence, 0);
+    description.recent = std::max<int64_t>(context.residual - context.cadence, 0);
     return description;
 }
 

@@ -1,4 +1,4 @@
-// What a policy is: its keys, the budgets it gives to layers, and for each layer a description of whom to give up.
+// What a policy is: its keys, the budgets it gives to layers, and for each layer a description of whom to evict.
 // A description is all that a select kernel needs; select.hpp is its definition in plain loops.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/value.hpp"
+#include "cache/config_value.hpp"
 #include "device/description.hpp"
 
 namespace winnow::cache {
@@ -28,11 +28,11 @@ struct LayerProfile {
 struct LayerContext {
     int64_t layer = 0;
     int64_t layers = 1;
-    int64_t context = 1; // tokens for which the host made the cache
-    int64_t budget = 1;  // tokens that a head of this layer may hold
-    int64_t ring = 0;    // newest tokens in the dense ring
-    int64_t cadence = 1; // tokens from one judgement to the next
-    double pressure = 0; // of memory, 0..1, as the host reports it
+    int64_t context = 1;  // tokens for which the host made the cache
+    int64_t budget = 1;   // tokens that a head of this layer may hold
+    int64_t residual = 0; // newest tokens in the dense residual window
+    int64_t cadence = 1;  // tokens from one eviction pass to the next
+    double pressure = 0;  // of memory, 0..1, as the host reports it
 };
 
 class Policy {

@@ -49,15 +49,16 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
     const Shape& shape = geometry.shape();
     const bool has_mean = layer.has_means;
     size_t which = 0;
-    for (Rows* store : {&layer.dense, &layer.body}) {
-        if (store->slots == 0) continue;
+    for (Rows* segment : {&layer.dense, &layer.packed}) {
+        if (segment->slots == 0) continue;
         const std::vector<int32_t>& its = slots[which++];
-        const bool is_packed_body = store == &layer.body && has_its_means;
-        const bool has_keys = is_packed_body && is_packed(geometry.k()),
-                   has_values = is_packed_body && is_packed(geometry.v());
-        Image keys(has_keys ? store->k.get() : nullptr, row_bytes(geometry.k(), shape.head_size), store->slots);
-        Image values(has_values ? store->v.get() : nullptr, row_bytes(geometry.v(), shape.v_head_size), store->slots);
-        Image importances(geometry.keeps_importance() ? store->importance.get() : nullptr, 4, store->slots);
+        const bool has_packed_bytes = segment == &layer.packed && has_its_means;
+        const bool has_keys = has_packed_bytes && is_packed(geometry.k()),
+                   has_values = has_packed_bytes && is_packed(geometry.v());
+        Image keys(has_keys ? segment->k.get() : nullptr, row_bytes(geometry.k(), shape.head_size), segment->slots);
+        Image values(has_values ? segment->v.get() : nullptr, row_bytes(geometry.v(), shape.v_head_size),
+                     segment->slots);
+        Image importances(geometry.keeps_importance() ? segment->importance.get() : nullptr, 4, segment->slots);
         for (int64_t head = 0; head < shape.kv_heads; ++head) {
             for (int64_t token = 0; token < rows.count(); ++token) {
                 const int32_t slot = its[static_cast<size_t>(head * rows.count() + token)];
@@ -74,25 +75,25 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
     }
 }
 
-RebuiltLayer::RebuiltLayer(CacheState& cache, const CacheRows& args, const std::vector<int32_t>& numbers,
+RebuiltLayer::RebuiltLayer(CacheState& cache, const CacheRows& args, const std::vector<int32_t>& token_ids,
                            const IncomingRows& rows)
-    : cache_(cache), geometry_(*cache.geometry), args_(args), numbers_(numbers), rows_(rows), ledger_(*rows.ledger()),
-      in_body_(static_cast<size_t>(geometry_.shape().kv_heads), 0) {
-    for (int64_t token = 0; numbers_.empty() && token < rows_.count(); ++token) {
+    : cache_(cache), geometry_(*cache.geometry), args_(args), token_ids_(token_ids), rows_(rows),
+      ledger_(*rows.ledger()), in_packed_(static_cast<size_t>(geometry_.shape().kv_heads), 0) {
+    for (int64_t token = 0; token_ids_.empty() && token < rows_.count(); ++token) {
         const int64_t position = ledger_.tokens[static_cast<size_t>(token)].position;
         if (position != token) is_possible_ = false;
     }
-    if (numbers_.empty() && ledger_.facts.next != rows_.count()) is_possible_ = false;
-    // A budget that became smaller may have left a larger body.
-    if (ledger_.facts.body_slots > geometry_.most_body(args_.layer)) is_possible_ = false;
+    if (token_ids_.empty() && ledger_.facts.next != rows_.count()) is_possible_ = false;
+    // A budget that became smaller may have left a larger packed segment.
+    if (ledger_.facts.packed_slots > geometry_.most_packed(args_.layer)) is_possible_ = false;
     if (!is_possible_) return;
-    for (int64_t token = 0; numbers.empty() && token < rows_.count(); ++token)
-        numbers_.push_back(static_cast<int32_t>(token));
+    for (int64_t token = 0; token_ids.empty() && token < rows_.count(); ++token)
+        token_ids_.push_back(static_cast<int32_t>(token));
     check_facts();
     check_tokens();
     const auto tokens = static_cast<size_t>(geometry_.shape().kv_heads * rows_.count());
     if (geometry_.dense_slots() > 0) slots_.emplace_back(tokens, -1);
-    if (ledger_.facts.body_slots > 0) slots_.emplace_back(tokens, -1);
+    if (ledger_.facts.packed_slots > 0) slots_.emplace_back(tokens, -1);
     for (int64_t head = 0; head < geometry_.shape().kv_heads && is_possible_; ++head) check_slots(head);
 }
 
@@ -100,13 +101,14 @@ void RebuiltLayer::check_facts() const {
     const Ledger::Facts& facts = ledger_.facts;
 
     expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.shape().context, "the number of tokens");
-    expect_within(facts.most_in_body, facts.body_slots, "what the body holds");
-    expect_within(facts.listed, geometry_.ring() > 0 ? 0 : std::min(geometry_.cadence(), facts.body_slots),
-                  "the number of listed slots");
-    expect_within(facts.newest, geometry_.ring() > 0 ? geometry_.ring() : facts.listed, "the number of newest tokens");
+    expect_within(facts.most_in_packed, facts.packed_slots, "what the packed segment holds");
+    expect_within(facts.listed, geometry_.residual() > 0 ? 0 : std::min(geometry_.cadence(), facts.packed_slots),
+                  "the number of free-listed slots");
+    expect_within(facts.newest, geometry_.residual() > 0 ? geometry_.residual() : facts.listed,
+                  "the number of newest tokens");
     // Tokens that were taken back, or moved down, had been counted.
     expect_within(facts.moved, no_end / 2, "the number of tokens that left the newest");
-    if (geometry_.dense_slots() + facts.body_slots == 0) refuse_ledger("the layer has no slots");
+    if (geometry_.dense_slots() + facts.packed_slots == 0) refuse_ledger("the layer has no slots");
     const auto expect_size = [](const std::vector<float>& values, uint64_t bytes, const char* what) {
         if (!values.empty() && 4 * values.size() != bytes)
             refuse_ledger(std::string(what) + " has " + std::to_string(values.size()) + " numbers, expected " +
@@ -122,16 +124,16 @@ void RebuiltLayer::check_facts() const {
 void RebuiltLayer::check_tokens() {
     const Ledger::Facts& facts = ledger_.facts;
     const int64_t sink = geometry_.sink();
-    record_.next = facts.next;
-    record_.moved = facts.moved;
-    record_.sinks.assign(static_cast<size_t>(sink), -1);
-    record_.newest.assign(static_cast<size_t>(facts.newest), -1); // removed
+    index_.next = facts.next;
+    index_.moved = facts.moved;
+    index_.sinks.assign(static_cast<size_t>(sink), -1);
+    index_.newest.assign(static_cast<size_t>(facts.newest), -1); // removed
     if (geometry_.has_cells())
-        record_.cells.assign(static_cast<size_t>(geometry_.request().cells), -1);
+        index_.cells.assign(static_cast<size_t>(geometry_.request().cells), -1);
     else
-        record_.ranges.push_back({0, facts.next});
+        index_.ranges.push_back({0, facts.next});
     std::vector<int64_t> positions;
-    for (size_t i = 0; i < numbers_.size(); ++i) {
+    for (size_t i = 0; i < token_ids_.size(); ++i) {
         const Ledger::Token& token = ledger_.tokens[i];
         if (token.position < 0) continue;
         if (token.position >= facts.next)
@@ -139,18 +141,18 @@ void RebuiltLayer::check_tokens() {
                           std::to_string(facts.next));
         positions.push_back(token.position);
         if (geometry_.has_cells())
-            record_.cells[static_cast<size_t>(numbers_[i])] = static_cast<int32_t>(token.position);
+            index_.cells[static_cast<size_t>(token_ids_[i])] = static_cast<int32_t>(token.position);
         expect_within(token.place, sink + facts.newest, "a token's place");
         if (token.place == 0) continue;
-        int64_t& at = token.place <= sink ? record_.sinks[static_cast<size_t>(token.place - 1)]
-                                          : record_.newest[static_cast<size_t>(token.place - 1 - sink)];
+        int64_t& at = token.place <= sink ? index_.sinks[static_cast<size_t>(token.place - 1)]
+                                          : index_.newest[static_cast<size_t>(token.place - 1 - sink)];
         if (at >= 0) refuse_ledger("two tokens have place " + std::to_string(token.place));
-        at = numbers_[i];
+        at = token_ids_[i];
     }
     std::sort(positions.begin(), positions.end());
     if (std::adjacent_find(positions.begin(), positions.end()) != positions.end())
         refuse_ledger("two tokens have the same position");
-    const bool has_all = std::find(record_.newest.begin(), record_.newest.end(), -1) == record_.newest.end();
+    const bool has_all = std::find(index_.newest.begin(), index_.newest.end(), -1) == index_.newest.end();
     if (!geometry_.has_cells() && !has_all) is_possible_ = false;
 }
 
@@ -160,11 +162,11 @@ bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
     const int64_t dense = geometry_.dense_slots();
     const bool is_key_packed = !packed_key(head, token).empty();
     if (slot < dense) {
-        if (place == 0 || (place > sink && geometry_.ring() == 0)) return false;
-        const int64_t in_ring = ledger_.facts.moved + place - 1 - sink;
-        return !is_key_packed && slot == (place <= sink ? place - 1 : sink + in_ring % geometry_.ring());
+        if (place == 0 || (place > sink && geometry_.residual() == 0)) return false;
+        const int64_t in_residual = ledger_.facts.moved + place - 1 - sink;
+        return !is_key_packed && slot == (place <= sink ? place - 1 : sink + in_residual % geometry_.residual());
     }
-    return slot < dense + ledger_.facts.body_slots && (place == 0 || (place > sink && geometry_.ring() == 0));
+    return slot < dense + ledger_.facts.packed_slots && (place == 0 || (place > sink && geometry_.residual() == 0));
 }
 
 std::span<const std::byte> RebuiltLayer::packed_key(int64_t head, int64_t token) const {
@@ -178,8 +180,8 @@ std::span<const std::byte> RebuiltLayer::packed_value(int64_t head, int64_t toke
 void RebuiltLayer::check_slots(int64_t head) {
     const std::vector<int64_t>& slots = ledger_.slots[static_cast<size_t>(head)];
     const int64_t dense = geometry_.dense_slots();
-    std::vector<bool> taken(static_cast<size_t>(dense + ledger_.facts.body_slots), false);
-    int64_t settled = 0; // in the body, without those that came after the last judgement
+    std::vector<bool> taken(static_cast<size_t>(dense + ledger_.facts.packed_slots), false);
+    int64_t settled = 0; // in the packed segment, without those that came after the last eviction pass
     for (int64_t token = 0; token < rows_.count(); ++token) {
         const int64_t slot = slots[static_cast<size_t>(token)];
         if ((slot >= 0) != rows_.is_held(head, token)) {
@@ -192,18 +194,18 @@ void RebuiltLayer::check_slots(int64_t head) {
             refuse_ledger("head " + std::to_string(head) + " has token " + std::to_string(token) + " in slot " +
                           std::to_string(slot) + ", where it cannot be");
         taken[static_cast<size_t>(slot)] = true;
-        const bool is_in_body = slot >= dense;
-        if (is_in_body && ((is_packed(geometry_.k()) && packed_key(head, token).empty()) ||
-                           (is_packed(geometry_.v()) && packed_value(head, token).empty()))) {
+        const bool is_in_packed = slot >= dense;
+        if (is_in_packed && ((is_packed(geometry_.k()) && packed_key(head, token).empty()) ||
+                             (is_packed(geometry_.v()) && packed_value(head, token).empty()))) {
             is_possible_ = false; // its bytes had no place
             return;
         }
-        (is_in_body ? slots_.back() : slots_.front())[static_cast<size_t>(head * rows_.count() + token)] =
-            static_cast<int32_t>(is_in_body ? slot - dense : slot);
-        in_body_[static_cast<size_t>(head)] += is_in_body;
-        settled += is_in_body && ledger_.tokens[static_cast<size_t>(token)].place == 0;
+        (is_in_packed ? slots_.back() : slots_.front())[static_cast<size_t>(head * rows_.count() + token)] =
+            static_cast<int32_t>(is_in_packed ? slot - dense : slot);
+        in_packed_[static_cast<size_t>(head)] += is_in_packed;
+        settled += is_in_packed && ledger_.tokens[static_cast<size_t>(token)].place == 0;
     }
-    expect_within(settled, ledger_.facts.most_in_body, "what a head holds in the body");
+    expect_within(settled, ledger_.facts.most_in_packed, "what a head holds in the packed segment");
     check_listed(head, taken);
 }
 
@@ -222,16 +224,16 @@ void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) co
     }
 }
 
-Growth RebuiltLayer::memory(int64_t& body_slots) {
+Growth RebuiltLayer::memory(int64_t& packed_slots) {
     const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
-    body_slots = std::max(ledger_.facts.body_slots, before.body.slots); // what is reserved stays
+    packed_slots = std::max(ledger_.facts.packed_slots, before.packed.slots); // what is reserved stays
     Growth growth;
     growth.is_new = true;
     growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
-    growth.body = make_rows(cache_.device, geometry_, Part::body, body_slots);
+    growth.packed = make_rows(cache_.device, geometry_, Part::packed, packed_slots);
     growth.state = cache_.device.allocate(geometry_.state().size);
     growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots()) +
-                   bytes_of(geometry_, Part::body, body_slots) + geometry_.state().size;
+                   bytes_of(geometry_, Part::packed, packed_slots) + geometry_.state().size;
     return growth;
 }
 
@@ -244,37 +246,37 @@ std::vector<std::byte> RebuiltLayer::state_bytes() {
     };
     const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
     std::vector<HeadState> heads = before.read_head_state(geometry_);
-    for (size_t head = 0; head < heads.size(); ++head) heads[head].live = static_cast<int32_t>(in_body_[head]);
+    for (size_t head = 0; head < heads.size(); ++head) heads[head].live = static_cast<int32_t>(in_packed_[head]);
     put(layout.head_state, heads);
     put(layout.output_sum, ledger_.output_sum);
     put(layout.k_mean, ledger_.k_mean);
     put(layout.v_mean, ledger_.v_mean);
     for (size_t head = 0; head < ledger_.listed.size(); ++head)
-        put(layout.free_slots, ledger_.listed[head], head * static_cast<size_t>(most_listed(geometry_.config())));
-    put(layout.positions, record_.cells);
+        put(layout.free_slots, ledger_.listed[head], head * static_cast<size_t>(most_free_listed(geometry_.config())));
+    put(layout.positions, index_.cells);
     return bytes;
 }
 
 // Rows of which at least a side is plain.
-void RebuiltLayer::append(const Store& store, size_t which) {
+void RebuiltLayer::append(const Segment& segment, size_t which) {
     SlotAppend args;
     args.k = rows_.keys();
     args.v = rows_.values();
-    args.store = store;
+    args.segment = segment;
     args.slots = tensor_over(Type::i32, slots_[which], geometry_.shape().kv_heads, 1, rows_.count());
-    args.numbers = tensor_over(Type::i32, numbers_, 1, 1, rows_.count());
+    args.token_ids = tensor_over(Type::i32, token_ids_, 1, 1, rows_.count());
     args.k_norm = geometry_.k_norm();
     args.v_norm = geometry_.v_norm();
     finishing(cache_.device, [&] { cache_.device.launch(args); });
 }
 
 // The numbers of packed rows, whose bytes are put back.
-void RebuiltLayer::enter(const Rows& body, size_t which) const {
-    Image map(body.tokens.get(), 4, body.slots);
+void RebuiltLayer::enter(const Rows& packed, size_t which) const {
+    Image map(packed.tokens.get(), 4, packed.slots);
     for (int64_t head = 0; head < geometry_.shape().kv_heads; ++head)
         for (int64_t token = 0; token < rows_.count(); ++token) {
             const int32_t slot = slots_[which][static_cast<size_t>(head * rows_.count() + token)];
-            if (slot >= 0) map.put(head, slot, &numbers_[static_cast<size_t>(token)]);
+            if (slot >= 0) map.put(head, slot, &token_ids_[static_cast<size_t>(token)]);
         }
     map.write();
 }
@@ -294,24 +296,24 @@ void RebuiltLayer::run() {
 
 void RebuiltLayer::fill(Layer& layer) {
     const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.shape().context;
-    if (!layer.record.restore(record_, std::max(geometry_.ring(), geometry_.cadence()), limit))
+    if (!layer.index.restore(index_, std::max(geometry_.residual(), geometry_.cadence()), limit))
         refuse_ledger("its numbers make no sense");
-    int64_t body_slots = 0;
-    commit(cache_, layer, memory(body_slots));
-    layer.most_in_body = ledger_.facts.most_in_body;
+    int64_t packed_slots = 0;
+    commit(cache_, layer, memory(packed_slots));
+    layer.most_in_packed = ledger_.facts.most_in_packed;
     layer.listed = ledger_.facts.listed;
     layer.outputs = ledger_.facts.outputs;
     layer.has_means = !ledger_.k_mean.empty();
     const std::vector<std::byte> state = state_bytes();
     layer.state->write(0, state.data(), state.size());
     size_t which = 0;
-    if (layer.dense.slots > 0) append(layer.dense_store(geometry_), which++);
-    if (which == slots_.size()) // a body that is only reserved
+    if (layer.dense.slots > 0) append(layer.dense_segment(geometry_), which++);
+    if (which == slots_.size()) // a packed segment that is only reserved
         slots_.emplace_back(static_cast<size_t>(geometry_.shape().kv_heads * rows_.count()), -1);
     if (is_packed(geometry_.k()) && is_packed(geometry_.v()))
-        enter(layer.body, which);
-    else if (layer.body.slots > 0)
-        append(layer.body_store(geometry_), which);
+        enter(layer.packed, which);
+    else if (layer.packed.slots > 0)
+        append(layer.packed_segment(geometry_), which);
     put_back(cache_, layer, rows_, slots_, true);
     mark_anchors(cache_, layer, cache_.sequence(args_.sequence).anchors, {0, no_end});
 }

@@ -7,8 +7,8 @@
 
 namespace winnow::cache {
 
-// Gives rows the bytes that they were exported with, where they lie in a body of their format, and their importance.
-// slots: as find_slots has them. has_its_means: the layer has the ledger's means, or neither has any.
+// Gives rows the bytes that they were exported with, where they lie in a packed segment of their format, and their
+// importance. slots: as find_slots has them. has_its_means: the layer has the ledger's means, or neither has any.
 void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const std::vector<std::vector<int32_t>>& slots,
               bool has_its_means);
 
@@ -16,7 +16,7 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
 class RebuiltLayer {
 public:
     // Throws Error where the ledger says what no layer of this cache can be.
-    RebuiltLayer(CacheState& cache, const CacheRows& args, const std::vector<int32_t>& numbers,
+    RebuiltLayer(CacheState& cache, const CacheRows& args, const std::vector<int32_t>& token_ids,
                  const IncomingRows& rows);
     // Whether rows and ledger are of the same tokens: a host may have left some out, or renumbered them.
     bool is_possible() const { return is_possible_; }
@@ -29,22 +29,22 @@ private:
     void check_slots(int64_t head);
     void check_listed(int64_t head, const std::vector<bool>& taken) const;
     bool fits_slot(int64_t head, int64_t token, int64_t slot) const;
-    Growth memory(int64_t& body_slots);
+    Growth memory(int64_t& packed_slots);
     std::vector<std::byte> state_bytes();
     std::span<const std::byte> packed_key(int64_t head, int64_t token) const;
     std::span<const std::byte> packed_value(int64_t head, int64_t token) const;
-    void append(const Store& store, size_t which);
-    void enter(const Rows& body, size_t which) const;
+    void append(const Segment& segment, size_t which);
+    void enter(const Rows& packed, size_t which) const;
 
     CacheState& cache_;
     const Geometry& geometry_;
     const CacheRows& args_;
-    std::vector<int32_t> numbers_;
+    std::vector<int32_t> token_ids_;
     const IncomingRows& rows_;
     const Ledger& ledger_;
-    Record::Saved record_;
-    std::vector<std::vector<int32_t>> slots_; // of the stores
-    std::vector<int64_t> in_body_;            // of each head
+    TokenIndex::Saved index_;
+    std::vector<std::vector<int32_t>> slots_; // of the segments
+    std::vector<int64_t> in_packed_;          // of each head
     bool is_possible_ = true;
 };
 

@@ -12,7 +12,7 @@
 
 #include <xxhash.h>
 
-#include "cache/value.hpp"
+#include "cache/config_value.hpp"
 
 namespace winnow::cache {
 namespace {

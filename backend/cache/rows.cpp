@@ -7,32 +7,33 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "cache/numbers.hpp"
 #include "cache/step.hpp"
+#include "cache/token_ids.hpp"
 
 namespace winnow::cache {
 namespace {
 
 constexpr int64_t most_at_once = 256; // tokens
 
-// Keys or values: of a host's rows and of the stores.
+// Keys or values: of a host's rows and of the segments.
 struct Side {
     const Tensor CacheRows::*rows;
-    Tensor Store::*stored;
-    Tensor Store::*mean;
+    Tensor Segment::*stored;
+    Tensor Segment::*mean;
     int64_t size;
     Norm norm;
 };
 
-class Exchange {
+class RowAccess {
 public:
-    Exchange(CacheState& cache, const CacheRows& args)
+    RowAccess(CacheState& cache, const CacheRows& args)
         : cache_(cache), args_(args), layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]),
           heads_(cache.geometry->shape().kv_heads), count_((args.k ? args.k : args.v).shape[2]) {
         const Shape& shape = cache.geometry->shape();
         const Config& config = cache.geometry->config();
-        if (args.k) sides_.push_back({&CacheRows::k, &Store::k, &Store::k_mean, shape.head_size, config.k_norm()});
-        if (args.v) sides_.push_back({&CacheRows::v, &Store::v, &Store::v_mean, shape.v_head_size, config.v_norm()});
+        if (args.k) sides_.push_back({&CacheRows::k, &Segment::k, &Segment::k_mean, shape.head_size, config.k_norm()});
+        if (args.v)
+            sides_.push_back({&CacheRows::v, &Segment::v, &Segment::v_mean, shape.v_head_size, config.v_norm()});
     }
 
     void read() {
@@ -47,17 +48,17 @@ public:
             for (first_ = 0; first_ < count_; first_ += most_at_once) write(side);
     }
 
-    Held held() {
-        Held held{count_, std::vector<bool>(static_cast<size_t>(heads_ * count_))};
+    Resident held() {
+        Resident resident{count_, std::vector<bool>(static_cast<size_t>(heads_ * count_))};
         const Side& keys = sides_.front();
         for (first_ = 0; first_ < count_; first_ += most_at_once) {
             const std::vector<float> values = from_host(keys);
             for (int64_t head = 0; head < heads_; ++head)
                 for (int64_t i = 0; i < now(); ++i)
-                    held.of[static_cast<size_t>(head * count_ + first_ + i)] =
+                    resident.of[static_cast<size_t>(head * count_ + first_ + i)] =
                         !std::isnan(values[at(head, i) * static_cast<size_t>(keys.size)]);
         }
-        return held;
+        return resident;
     }
 
 private:
@@ -67,24 +68,24 @@ private:
     void find() {
         const Geometry& geometry = *cache_.geometry;
         const int64_t limit = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
-        stores_ = layer_.stores(geometry);
-        slots_ = find_slots(cache_, layer_, read_numbers(args_.tokens, "tokens", limit));
+        segments_ = layer_.segments(geometry);
+        slots_ = find_slots(cache_, layer_, read_token_ids(args_.tokens, "tokens", limit));
     }
 
     // Those of the tokens in turn.
-    std::vector<int32_t> slots_now(size_t store) const {
+    std::vector<int32_t> slots_now(size_t segment) const {
         std::vector<int32_t> slots;
         for (int64_t head = 0; head < heads_; ++head) {
-            const auto from = slots_[store].begin() + head * count_ + first_;
+            const auto from = slots_[segment].begin() + head * count_ + first_;
             slots.insert(slots.end(), from, from + now());
         }
         return slots;
     }
 
     // Of each head, or zeros.
-    std::vector<float> means_of(const Side& side, const Store& store) const {
+    std::vector<float> means_of(const Side& side, const Segment& segment) const {
         std::vector<float> means(static_cast<size_t>(heads_ * side.size), 0);
-        const Tensor& tensor = store.*side.mean;
+        const Tensor& tensor = segment.*side.mean;
         if (tensor) tensor.buffer->read(tensor.offset, means.data(), 4 * means.size());
         return means;
     }
@@ -117,18 +118,18 @@ private:
 
     void read(const Side& side) {
         std::vector<float> values = rows_in_turn(side);
-        for (size_t each = 0; each < stores_.size(); ++each) {
-            const Store& store = stores_[each];
+        for (size_t each = 0; each < segments_.size(); ++each) {
+            const Segment& segment = segments_[each];
             std::vector<int32_t> slots = slots_now(each);
             if (std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; })) continue;
             std::vector<float> stored = rows_in_turn(side);
             KvDequantize args;
-            args.src = store.*side.stored;
+            args.src = segment.*side.stored;
             args.dst = tensor_over(Type::f32, stored, heads_, now(), side.size);
             args.row_indices = tensor_over(Type::i32, slots, heads_, 1, now());
             run(args);
-            if (store.*side.mean) {
-                const std::vector<float> means = means_of(side, store);
+            if (segment.*side.mean) {
+                const std::vector<float> means = means_of(side, segment);
                 each_element(side, slots, [&](size_t mean, size_t at) { values[at] = stored[at] + means[mean]; });
             } else { // nothing is added, not even to a -0
                 each_element(side, slots, [&](size_t, size_t at) { values[at] = stored[at]; });
@@ -139,32 +140,32 @@ private:
 
     void write(const Side& side) {
         const std::vector<float> values = from_host(side);
-        for (size_t each = 0; each < stores_.size(); ++each) {
-            const Store& store = stores_[each];
+        for (size_t each = 0; each < segments_.size(); ++each) {
+            const Segment& segment = segments_[each];
             std::vector<int32_t> slots = slots_now(each);
             for (size_t row = 0; row < slots.size(); ++row)
                 if (std::isnan(values[row * static_cast<size_t>(side.size)])) slots[row] = -1;
             if (std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; })) continue;
-            const std::vector<float> means = means_of(side, store);
+            const std::vector<float> means = means_of(side, segment);
             std::vector<float> less = values;
             each_element(side, slots, [&](size_t mean, size_t at) { less[at] -= means[mean]; });
             AppendRows rows;
             rows.src = tensor_over(Type::f32, less, heads_, now(), side.size);
-            rows.cache = store.*side.stored;
+            rows.cache = segment.*side.stored;
             rows.row_indices = tensor_over(Type::i32, slots, heads_, 1, now());
             rows.norm = side.norm;
             run(KvAppend{.k = rows, .v = {}});
         }
     }
 
-    // body(index into the means, index into the rows) for the elements of the rows that have a slot.
-    template <class Body>
-    void each_element(const Side& side, const std::vector<int32_t>& slots, Body&& body) const {
+    // action(index into the means, index into the rows) for the elements of the rows that have a slot.
+    template <class Action>
+    void each_element(const Side& side, const std::vector<int32_t>& slots, Action&& action) const {
         const auto size = static_cast<size_t>(side.size);
         for (size_t row = 0; row < slots.size(); ++row) {
             if (slots[row] < 0) continue;
             const size_t head = row / static_cast<size_t>(now());
-            for (size_t element = 0; element < size; ++element) body(head * size + element, row * size + element);
+            for (size_t element = 0; element < size; ++element) action(head * size + element, row * size + element);
         }
     }
 
@@ -180,29 +181,29 @@ private:
     int64_t heads_, count_;
     int64_t first_ = 0; // of the tokens in turn
     std::vector<Side> sides_;
-    std::vector<Store> stores_;
-    std::vector<std::vector<int32_t>> slots_; // of each store, [head][token]; -1: not there
+    std::vector<Segment> segments_;
+    std::vector<std::vector<int32_t>> slots_; // of each segment, [head][token]; -1: not there
 };
 
 } // namespace
 
 std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Layer& layer,
-                                             const std::vector<int32_t>& numbers) {
+                                             const std::vector<int32_t>& token_ids) {
     const int64_t heads = cache.geometry->shape().kv_heads;
-    const size_t count = numbers.size();
+    const size_t count = token_ids.size();
     std::vector<std::vector<int32_t>> found;
-    for (const Store& store : layer.stores(*cache.geometry)) {
-        std::vector<int32_t> map(static_cast<size_t>(heads * store.slots()));
-        store.tokens.buffer->read(store.tokens.offset, map.data(), 4 * map.size());
+    for (const Segment& segment : layer.segments(*cache.geometry)) {
+        std::vector<int32_t> map(static_cast<size_t>(heads * segment.slots()));
+        segment.tokens.buffer->read(segment.tokens.offset, map.data(), 4 * map.size());
         std::vector<int32_t>& slots = found.emplace_back(static_cast<size_t>(heads) * count, -1);
         for (int64_t head = 0; head < heads; ++head) {
             std::unordered_map<int32_t, int32_t> slot_of;
-            for (int64_t slot = 0; slot < store.slots(); ++slot) {
-                const int32_t entry = map[static_cast<size_t>(head * store.slots() + slot)];
+            for (int64_t slot = 0; slot < segment.slots(); ++slot) {
+                const int32_t entry = map[static_cast<size_t>(head * segment.slots() + slot)];
                 if (entry >= 0) slot_of[entry & ~anchor_flag] = static_cast<int32_t>(slot);
             }
             for (size_t i = 0; i < count; ++i) {
-                const auto at = slot_of.find(numbers[i]);
+                const auto at = slot_of.find(token_ids[i]);
                 if (at != slot_of.end()) slots[static_cast<size_t>(head) * count + i] = at->second;
             }
         }
@@ -210,9 +211,9 @@ std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Laye
     return found;
 }
 
-void read(CacheState& cache, const CacheRows& rows) { Exchange(cache, rows).read(); }
+void read(CacheState& cache, const CacheRows& rows) { RowAccess(cache, rows).read(); }
 
-void write(CacheState& cache, const CacheRows& rows) { Exchange(cache, rows).write(); }
+void write(CacheState& cache, const CacheRows& rows) { RowAccess(cache, rows).write(); }
 
 void restore(CacheState& cache, const CacheRows& rows) {
     CacheStep step;
@@ -221,8 +222,8 @@ void restore(CacheState& cache, const CacheRows& rows) {
     step.k = rows.k;
     step.v = rows.v;
     step.cells = rows.tokens;
-    const Held held = Exchange(cache, rows).held();
-    changing(cache.device, [&] { append_held(cache, step, held); });
+    const Resident resident = RowAccess(cache, rows).held();
+    changing(cache.device, [&] { append_held(cache, step, resident); });
 }
 
 } // namespace winnow::cache

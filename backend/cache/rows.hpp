@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cache/state.hpp"
+#include "cache/cache_state.hpp"
 
 namespace winnow::cache {
 
@@ -11,9 +11,9 @@ void read(CacheState& cache, const CacheRows& rows);
 void write(CacheState& cache, const CacheRows& rows);
 void restore(CacheState& cache, const CacheRows& rows);
 
-// In which slot of each store of a layer each head has each of the tokens, [head][token]; -1: not there.
+// In which slot of each segment of a layer each head has each of the tokens, [head][token]; -1: not there.
 std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Layer& layer,
-                                             const std::vector<int32_t>& numbers);
+                                             const std::vector<int32_t>& token_ids);
 
 // [1, heads, rows, columns] of four bytes each, in the host's memory.
 template <class T>

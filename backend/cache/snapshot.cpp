@@ -35,11 +35,11 @@ std::vector<char> config_of(const Geometry& geometry) {
     return {text.begin(), text.end()};
 }
 
-// A layer's numbers beside its record.
+// A layer's numbers beside its token index.
 struct LayerNumbers {
     int64_t has_memory = 0;
-    int64_t body_slots = 0;
-    int64_t most_in_body = 0;
+    int64_t packed_slots = 0;
+    int64_t most_in_packed = 0;
     int64_t listed = 0;
     int64_t outputs = 0;
     int64_t has_means = 0;
@@ -47,7 +47,7 @@ struct LayerNumbers {
 
 std::vector<Buffer*> buffers_of(const Layer& layer) {
     std::vector<Buffer*> buffers;
-    for (const Rows* rows : {&layer.dense, &layer.body})
+    for (const Rows* rows : {&layer.dense, &layer.packed})
         for (Buffer* buffer : {rows->k.get(), rows->v.get(), rows->tokens.get(), rows->importance.get()})
             if (buffer != nullptr) buffers.push_back(buffer);
     if (layer.state) buffers.push_back(layer.state.get());
@@ -55,15 +55,15 @@ std::vector<Buffer*> buffers_of(const Layer& layer) {
 }
 
 void save_layer(const Layer& layer, CheckedWriter& file) {
-    const Record::Saved record = layer.record.save();
-    file.value(record.next);
-    file.value(record.moved);
-    file.values(record.ranges);
-    file.values(record.cells);
-    file.values(record.sinks);
-    file.values(record.newest);
-    file.value(LayerNumbers{layer.state != nullptr, layer.body.slots, layer.most_in_body, layer.listed, layer.outputs,
-                            layer.has_means});
+    const TokenIndex::Saved index = layer.index.save();
+    file.value(index.next);
+    file.value(index.moved);
+    file.values(index.ranges);
+    file.values(index.cells);
+    file.values(index.sinks);
+    file.values(index.newest);
+    file.value(LayerNumbers{layer.state != nullptr, layer.packed.slots, layer.most_in_packed, layer.listed,
+                            layer.outputs, layer.has_means});
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());
@@ -75,30 +75,30 @@ void save_layer(const Layer& layer, CheckedWriter& file) {
 Layer load_layer(CacheState& cache, int64_t number, CheckedReader& file) {
     const Geometry& geometry = *cache.geometry;
     Layer layer(geometry);
-    Record::Saved record;
-    record.next = file.value<int64_t>();
-    record.moved = file.value<int64_t>();
-    record.ranges = file.values<Range>();
-    record.cells = file.values<int32_t>();
-    record.sinks = file.values<int64_t>();
-    record.newest = file.values<int64_t>();
+    TokenIndex::Saved index;
+    index.next = file.value<int64_t>();
+    index.moved = file.value<int64_t>();
+    index.ranges = file.values<Range>();
+    index.cells = file.values<int32_t>();
+    index.sinks = file.values<int64_t>();
+    index.newest = file.values<int64_t>();
     const int64_t limit = geometry.has_cells() ? most_seen : geometry.shape().context;
-    const int64_t most_newest = geometry.ring() > 0 ? geometry.ring() : geometry.cadence();
+    const int64_t most_newest = geometry.residual() > 0 ? geometry.residual() : geometry.cadence();
     const auto numbers = file.value<LayerNumbers>();
     const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
-    if (!layer.record.restore(record, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
-        !is_within(numbers.body_slots, numbers.has_memory * 2 * geometry.most_body(number)) ||
-        !is_within(numbers.most_in_body, numbers.body_slots) || !is_within(numbers.listed, geometry.cadence()) ||
+    if (!layer.index.restore(index, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
+        !is_within(numbers.packed_slots, numbers.has_memory * 2 * geometry.most_packed(number)) ||
+        !is_within(numbers.most_in_packed, numbers.packed_slots) || !is_within(numbers.listed, geometry.cadence()) ||
         !is_within(numbers.outputs, no_end) || !is_within(numbers.has_means, 1))
         file.refuse_file("is damaged: a layer's numbers make no sense");
-    layer.most_in_body = numbers.most_in_body;
+    layer.most_in_packed = numbers.most_in_packed;
     layer.listed = numbers.listed;
     layer.outputs = numbers.outputs;
     layer.has_means = numbers.has_means != 0;
     if (numbers.has_memory == 0) return layer;
-    if (bytes_of(geometry, Part::body, numbers.body_slots) > file.left()) file.refuse_file("is cut short");
+    if (bytes_of(geometry, Part::packed, numbers.packed_slots) > file.left()) file.refuse_file("is cut short");
     layer.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
-    layer.body = make_rows(cache.device, geometry, Part::body, numbers.body_slots);
+    layer.packed = make_rows(cache.device, geometry, Part::packed, numbers.packed_slots);
     layer.state = cache.device.allocate(geometry.state().size);
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
@@ -142,7 +142,7 @@ void save(CacheState& cache, const std::string& path) {
     file.value(Header{});
     file.values(config_of(*cache.geometry));
     file.values(shape_of(*cache.geometry));
-    for (const uint64_t count : {cache.evictions, cache.flushes, cache.steps}) file.value(count);
+    for (const uint64_t count : {cache.evictions, cache.eviction_passes, cache.steps}) file.value(count);
     for (const Sequence& sequence : cache.sequences) {
         file.value(sequence.reserved);
         file.values(std::vector<int64_t>(sequence.anchors.begin(), sequence.anchors.end()));
@@ -181,7 +181,7 @@ void load(CacheState& cache, const std::string& path) {
     cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots));
     if (scratch.slots > 0) cache.scratch = std::move(scratch);
     cache.evictions = counts[0];
-    cache.flushes = counts[1];
+    cache.eviction_passes = counts[1];
     cache.steps = counts[2];
 }
 

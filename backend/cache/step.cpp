@@ -1,4 +1,4 @@
-// A step: memory first, then for each piece of tokens room, append, attention and what it showed.
+// A step: memory first, then for each chunk of tokens room, append, attention and what it showed.
 #include "cache/step.hpp"
 
 #include <algorithm>
@@ -6,18 +6,18 @@
 #include <optional>
 #include <utility>
 
-#include "cache/numbers.hpp"
+#include "cache/token_ids.hpp"
 
 namespace winnow::cache {
 namespace {
 
 class Step {
 public:
-    Step(CacheState& cache, const CacheStep& args, const Held* held = nullptr)
+    Step(CacheState& cache, const CacheStep& args, const Resident* resident = nullptr)
         : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
           layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.k ? args.k.shape[2] : 0),
-          asked_(args.q ? args.q.shape[2] : 0), seen_(layer_.record.next()),
-          cells_(read_numbers(args.cells, "cells", geometry_.request().cells)), held_(held) {}
+          asked_(args.q ? args.q.shape[2] : 0), seen_(layer_.index.next()),
+          cells_(read_token_ids(args.cells, "cells", geometry_.request().cells)), resident_(resident) {}
 
     void run() {
         check();
@@ -27,8 +27,8 @@ public:
         commit(cache_, layer_, std::move(growth));
         free_cells();
         const int64_t tokens = std::max(appended_, asked_);
-        for (int64_t first = 0; first < tokens; first += geometry_.piece()) {
-            const int64_t count = std::min(geometry_.piece(), tokens - first);
+        for (int64_t first = 0; first < tokens; first += geometry_.chunk()) {
+            const int64_t count = std::min(geometry_.chunk(), tokens - first);
             SlotStep step;
             if (appended_ > 0) append(first, count, step);
             if (asked_ > 0) attend(first, count, step);
@@ -56,15 +56,15 @@ private:
                    std::to_string(columns));
     }
 
-    // What an attention over the layer is going to look like, in both lengths that pieces have.
+    // What an attention over the layer is going to look like, in both lengths that chunks have.
     void validate(const Growth& growth) const {
         if (asked_ == 0) return;
-        const int64_t whole = std::min(geometry_.piece(), asked_), rest = asked_ % geometry_.piece();
-        const std::vector<Store> stores = stores_after(geometry_, layer_, growth);
+        const int64_t whole = std::min(geometry_.chunk(), asked_), rest = asked_ % geometry_.chunk();
+        const std::vector<Segment> segments = segments_after(geometry_, layer_, growth);
         int64_t slots = 0;
-        for (const Store& store : stores) slots += store.slots();
+        for (const Segment& segment : segments) slots += segment.slots();
         SlotAttention attention = attention_of(0, whole, slots);
-        attention.stores = stores;
+        attention.segments = segments;
         cache_.device.validate(attention);
         if (rest == 0 || rest == whole) return;
         attention.sdpa = attention_of(asked_ - rest, rest, slots).sdpa;
@@ -76,61 +76,61 @@ private:
         for (size_t i = 0; i < cells_.size();) {
             size_t end = i;
             while (end < cells_.size() && cells_[end] == cells_[i] + static_cast<int32_t>(end - i) &&
-                   layer_.record.holds(cells_[end]))
+                   layer_.index.holds(cells_[end]))
                 ++end;
             if (end > i) {
                 const Range range{cells_[i], cells_[i] + static_cast<int64_t>(end - i)};
                 edit(cache_, layer_, SlotEdit::Action::free, range);
-                layer_.record.remove(range);
+                layer_.index.remove(range);
             }
             i = std::max(end, i + 1);
         }
     }
 
-    // Flushes where the ring, or what the last judgement listed, has no room for `others` tokens.
+    // Passes where the residual window, or what the last eviction pass listed, has no room for `others` tokens.
     void make_room(int64_t others) {
-        const Record& record = layer_.record;
-        if (geometry_.ring() == 0) {
-            if (others > layer_.listed - record.newest()) flush(cache_, layer_, args_.layer, 0, geometry_.cadence());
+        const TokenIndex& index = layer_.index;
+        if (geometry_.residual() == 0) {
+            if (others > layer_.listed - index.newest()) evict(cache_, layer_, args_.layer, 0, geometry_.cadence());
             return;
         }
         const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
-        const bool turn = appended_ == 1 && record.next() % cadence == args_.layer * cadence / layers;
-        const bool is_full = record.newest() + others > geometry_.ring();
-        if (!is_full && !(turn && record.newest() > geometry_.keep())) return;
-        int64_t leaving = record.newest() - geometry_.keep();
+        const bool turn = appended_ == 1 && index.next() % cadence == args_.layer * cadence / layers;
+        const bool is_full = index.newest() + others > geometry_.residual();
+        if (!is_full && !(turn && index.newest() > geometry_.keep())) return;
+        int64_t leaving = index.newest() - geometry_.keep();
         if (geometry_.covers_all(args_.layer)) { // the last rows of a context stay where they are
-            const int64_t room = std::max<int64_t>(geometry_.usual_body(args_.layer) - layer_.most_in_body, 0);
-            leaving = std::min(leaving, std::max(room, record.newest() + others - geometry_.ring()));
+            const int64_t room = std::max<int64_t>(geometry_.usual_packed(args_.layer) - layer_.most_in_packed, 0);
+            leaving = std::min(leaving, std::max(room, index.newest() + others - geometry_.residual()));
         }
-        flush(cache_, layer_, args_.layer, leaving, cadence);
+        evict(cache_, layer_, args_.layer, leaving, cadence);
     }
 
     // The same for rows of a state: all that is there stays if it can.
     void make_room_beside(int64_t first, int64_t count) {
-        const Record& record = layer_.record;
+        const TokenIndex& index = layer_.index;
         const int64_t others = outside_sinks(first, count);
         if (others == 0) return;
-        if (geometry_.ring() > 0) {
-            const int64_t leaving = record.newest() + others - geometry_.ring();
-            if (leaving > 0) flush(cache_, layer_, args_.layer, leaving, 0, 0, Demanded::by_room);
+        if (geometry_.residual() > 0) {
+            const int64_t leaving = index.newest() + others - geometry_.residual();
+            if (leaving > 0) evict(cache_, layer_, args_.layer, leaving, 0, 0, Demanded::by_room);
             return;
         }
         const bool fits = most_lacking(first, count) <= 0;
-        flush(cache_, layer_, args_.layer, 0, geometry_.cadence(), 0, fits ? Demanded::by_room : Demanded::by_budget);
+        evict(cache_, layer_, args_.layer, 0, geometry_.cadence(), 0, fits ? Demanded::by_room : Demanded::by_budget);
         listed_.assign(static_cast<size_t>(geometry_.shape().kv_heads), 0);
     }
 
-    // How many slots of the body some head lacks for what it holds of these tokens.
+    // How many slots of the packed segment some head lacks for what it holds of these tokens.
     int64_t most_lacking(int64_t first, int64_t count) const {
-        const int64_t heads = geometry_.shape().kv_heads, slots = layer_.body.slots;
+        const int64_t heads = geometry_.shape().kv_heads, slots = layer_.packed.slots;
         std::vector<int32_t> map(static_cast<size_t>(heads * slots));
-        layer_.body.tokens->read(0, map.data(), 4 * map.size());
+        layer_.packed.tokens->read(0, map.data(), 4 * map.size());
         int64_t most = 0;
         for (int64_t head = 0; head < heads; ++head) {
             int64_t coming = 0;
-            for (const Run& run : layer_.record.place(first, count, cells_))
-                for (int64_t i = 0; i < run.count && !run.is_sink; ++i) coming += (*held_)(head, run.first + i);
+            for (const Run& run : layer_.index.place(first, count, cells_))
+                for (int64_t i = 0; i < run.count && !run.is_sink; ++i) coming += (*resident_)(head, run.first + i);
             const auto from = map.begin() + head * slots;
             most = std::max(most, coming - std::count_if(from, from + slots, [](int32_t entry) { return entry < 0; }));
         }
@@ -142,17 +142,17 @@ private:
         const int64_t heads = geometry_.shape().kv_heads;
         std::vector<int32_t> list;
         if (args.slots) {
-            list.resize(static_cast<size_t>(heads * most_listed(geometry_.config())));
+            list.resize(static_cast<size_t>(heads * most_free_listed(geometry_.config())));
             layer_.state->read(geometry_.state().free_slots.offset, list.data(), 4 * list.size());
         }
         std::vector<int32_t>& slots = slots_.emplace_back(static_cast<size_t>(heads * run.count), -1);
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t i = 0; i < run.count; ++i) {
-                if (!(*held_)(head, run.first + i)) continue;
+                if (!(*resident_)(head, run.first + i)) continue;
                 int64_t slot = args.first + (args.offset + i) % args.count;
                 if (args.slots) {
                     int64_t& used = listed_[static_cast<size_t>(head)];
-                    slot = list[static_cast<size_t>(head * most_listed(geometry_.config()) + used++)];
+                    slot = list[static_cast<size_t>(head * most_free_listed(geometry_.config()) + used++)];
                 }
                 slots[static_cast<size_t>(head * run.count + i)] = static_cast<int32_t>(slot);
             }
@@ -163,11 +163,11 @@ private:
 
     // What it does not launch is left to the step, and noted after it: a failure leaves no token that was not stored.
     void append(int64_t first, int64_t count, SlotStep& step) {
-        if (held_ == nullptr)
+        if (resident_ == nullptr)
             make_room(outside_sinks(first, count));
         else
             make_room_beside(first, count);
-        for (const Run& run : layer_.record.place(first, count, cells_)) {
+        for (const Run& run : layer_.index.place(first, count, cells_)) {
             SlotAppend args;
             args.k = rows_of(args_.k, run.first, run.count);
             args.v = rows_of(args_.v, run.first, run.count);
@@ -177,19 +177,19 @@ private:
             args.positions =
                 state_tensor(Type::i32, geometry_.state().positions, layer_.state.get(), 1, geometry_.request().cells);
             args.position = run.position;
-            if (run.is_sink || geometry_.ring() > 0) {
-                args.store = layer_.dense_store(geometry_);
+            if (run.is_sink || geometry_.residual() > 0) {
+                args.segment = layer_.dense_segment(geometry_);
                 args.first = run.is_sink ? 0 : geometry_.sink();
-                args.count = run.is_sink ? geometry_.sink() : geometry_.ring();
+                args.count = run.is_sink ? geometry_.sink() : geometry_.residual();
                 args.offset = run.place % args.count;
             } else {
-                args.store = layer_.body_store(geometry_);
+                args.segment = layer_.packed_segment(geometry_);
                 args.slots = state_tensor(Type::i32, geometry_.state().free_slots, layer_.state.get(),
-                                          geometry_.shape().kv_heads, most_listed(geometry_.config()));
-                args.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.record.first_newest()));
+                                          geometry_.shape().kv_heads, most_free_listed(geometry_.config()));
+                args.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.index.first_newest()));
                 args.slots.shape[3] = run.count;
             }
-            if (held_ != nullptr) args.slots = slots_of_held(run, args);
+            if (resident_ != nullptr) args.slots = slots_of_held(run, args);
             if (asked_ > 0 && run.first + run.count == first + count) {
                 step.append = args;
                 left_ = run;
@@ -201,13 +201,13 @@ private:
     }
 
     void note(const Run& run) {
-        layer_.record.append(run);
+        layer_.index.append(run);
         mark_anchors(cache_, layer_, sequence_.anchors, {run.number, run.number + run.count});
     }
 
     int64_t outside_sinks(int64_t first, int64_t count) const {
         int64_t others = 0;
-        for (const Run& run : layer_.record.place(first, count, cells_))
+        for (const Run& run : layer_.index.place(first, count, cells_))
             if (!run.is_sink) others += run.count;
         return others;
     }
@@ -215,7 +215,7 @@ private:
     // Queries of a step that count in the importance, of `count` from `first` on.
     int64_t observed(int64_t first, int64_t count) const {
         if (geometry_.importance(args_.layer).statistic == Statistic::none) return 0;
-        return std::clamp<int64_t>(asked_ - args_.tentative - first, 0, count);
+        return std::clamp<int64_t>(asked_ - args_.draft_tokens - first, 0, count);
     }
 
     // Without stores, and over so many slots.
@@ -232,7 +232,7 @@ private:
             sdpa.mask = args_.mask && args_.mask.shape[2] > 1 ? rows_of(args_.mask, first, count) : args_.mask;
             sdpa.mask_slopes = args_.mask_slopes;
         } else {
-            // The queries are those of the last tokens: of this piece, or where none were appended of all that ask.
+            // The queries are those of the last tokens: of this chunk, or where none were appended of all that ask.
             sdpa.is_causal = true;
             sdpa.q_offset = seen_ + first - (appended_ > 0 ? 0 : asked_);
             sdpa.window_left = args_.window_left;
@@ -247,7 +247,7 @@ private:
 
     void attend(int64_t first, int64_t count, SlotStep& step) {
         step.attention = attention_of(first, count, layer_.slots());
-        step.attention.stores = layer_.stores(geometry_);
+        step.attention.segments = layer_.segments(geometry_);
         step.observed = observed(first, count);
         step.importance = geometry_.importance(args_.layer);
         if (step.observed > 0 && geometry_.ranks_distance(args_.layer)) {
@@ -262,10 +262,10 @@ private:
         }
         if (step.append) cache_.device.launch(*step.append);
         cache_.device.launch(step.attention);
-        cache_.device.launch(SlotScores{.stores = step.attention.stores,
+        cache_.device.launch(SlotScores{.segments = step.attention.segments,
                                         .scores = step.attention.sdpa.scores_out,
                                         .out = rows_of(args_.scores_out, first, count)});
-        if (step.observed > 0) cache_.device.launch(observe_of(step));
+        if (step.observed > 0) cache_.device.launch(accumulate_of(step));
     }
 
     Tensor records() const {
@@ -288,10 +288,10 @@ private:
     Sequence& sequence_;
     Layer& layer_;
     int64_t appended_, asked_, seen_; // tokens; seen_: before the step
-    std::optional<Run> left_;         // what the piece's step appends
+    std::optional<Run> left_;         // what the chunk's step appends
     std::vector<int32_t> cells_;
-    const Held* held_;                      // of a state's rows; else NULL
-    std::vector<int64_t> listed_;           // of each head, how many of the listed slots have a row of the state
+    const Resident* resident_;              // of a state's rows; else NULL
+    std::vector<int64_t> listed_;           // of each head, how many of the free-listed slots have a row of the state
     std::list<std::vector<int32_t>> slots_; // that launches read
 };
 
@@ -302,8 +302,8 @@ void step(CacheState& cache, const CacheStep& args) {
     ++cache.steps;
 }
 
-void append_held(CacheState& cache, const CacheStep& args, const Held& held) {
-    Step step(cache, args, &held); // launches read its memory
+void append_held(CacheState& cache, const CacheStep& args, const Resident& resident) {
+    Step step(cache, args, &resident); // launches read its memory
     finishing(cache.device, [&] {
         step.run();
         compact(cache, cache.sequence(args.sequence), args.layer); // memory was taken as for all tokens in each head

@@ -1,5 +1,5 @@
-// Whom a KV head gives up, in numbers: what is observed of a stored token, how tokens are ranked, who is protected, and
-// how much a judgement takes. All that a select kernel needs; select.hpp is its definition in plain loops.
+// Whom a KV head evicts, in numbers: what is observed of a stored token, how tokens are ranked, who is protected, and
+// how much an eviction pass takes. All that a select kernel needs; select.hpp is its definition in plain loops.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ struct Description {
     Ranking ranking = Ranking::age;
     uint64_t seed = 0; // of Ranking::random
 
-    // Protected, never given up: positions below sink, positions from seen - recent, anchors named by the host, and
+    // Protected, never evicted: positions below sink, positions from seen - recent, anchors named by the host, and
     // tokens that fewer than `grace` queries saw.
     int64_t sink = 0;
     int64_t recent = 0;
@@ -69,13 +69,13 @@ struct Description {
 
     int64_t context = std::numeric_limits<int64_t>::max(); // no sequence grows longer
     int64_t budget = 0;                                    // tokens that the head may hold
-    int64_t cadence = 1;                                   // tokens from one judgement to the next
-    Share trigger = {1, 1}; // of the budget: a judgement gives up nothing while the cadence's tokens fit below it
-    int64_t target = 0;     // tokens that a judgement leaves, if protection and the limits below allow
+    int64_t cadence = 1;                                   // tokens from one eviction pass to the next
+    Share trigger = {1, 1}; // of the budget: an eviction pass evicts nothing while the cadence's tokens fit below it
+    int64_t target = 0;     // tokens that an eviction pass leaves, if protection and the limits below allow
 
-    // Limits on what is given up beyond what the budget demands; what it demands goes by the ranking alone.
-    int64_t most = 0;                // tokens in one judgement; 0: any number
-    Share most_share = {1, 1};       // of the tokens that the head holds, in one judgement
+    // Limits on what is evicted beyond what the budget demands; what it demands goes by the ranking alone.
+    int64_t most = 0;                // tokens in one eviction pass; 0: any number
+    Share most_share = {1, 1};       // of the tokens that the head holds, in one eviction pass
     Share eligible_from = {0, 1};    // positions from this share of `seen` on, rounded up ...
     Share eligible_until = {1, 1};   // ... and below this one, rounded up
     int64_t eligible_first = 0;      // not the first so many positions

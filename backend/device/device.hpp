@@ -130,10 +130,10 @@ struct Hadamard {
 // slots.hpp
 struct SlotAttention;
 struct SlotAppend;
-struct SlotObserve;
+struct SlotAccumulate;
 struct SlotStep;
 struct SlotScores;
-struct SlotFlush;
+struct SlotEvict;
 struct SlotEdit;
 struct SlotCompact;
 struct SlotCopy;
@@ -182,9 +182,9 @@ public:
     virtual std::string validate(const SlotAttention& args) const = 0;
     virtual void launch(const SlotAttention& args) = 0;
     virtual void launch(const SlotAppend& args) = 0;
-    virtual void launch(const SlotObserve& args) = 0;
+    virtual void launch(const SlotAccumulate& args) = 0;
     virtual void launch(const SlotScores& args) = 0;
-    virtual void launch(const SlotFlush& args) = 0;
+    virtual void launch(const SlotEvict& args) = 0;
     virtual void launch(const SlotEdit& args) = 0;
     virtual void launch(const SlotCompact& args) = 0;
     virtual void launch(const SlotCopy& args) = 0;

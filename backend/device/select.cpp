@@ -1,4 +1,4 @@
-// The definition of a judgement.
+// The definition of an eviction pass.
 #include "device/select.hpp"
 
 #include <algorithm>
@@ -68,16 +68,16 @@ void take(std::vector<Candidate>& candidates, int64_t most, std::vector<size_t>&
 Demand demand(const Description& description, int64_t occupied, int64_t seen, int64_t incoming) {
     const int64_t coming = std::min(incoming, description.context - seen);
     Demand wanted;
-    wanted.must = std::max<int64_t>(occupied + coming - description.budget, 0);
+    wanted.required = std::max<int64_t>(occupied + coming - description.budget, 0);
     const Share& trigger = description.trigger;
     if ((occupied + coming) * trigger.whole <= description.budget * trigger.part) {
-        wanted.may = wanted.must;
+        wanted.allowed = wanted.required;
         return wanted;
     }
     int64_t surplus = occupied - description.target;
     if (description.most > 0) surplus = std::min(surplus, description.most);
     surplus = std::min(surplus, floor_of(description.most_share, occupied));
-    wanted.may = std::max(wanted.must, surplus);
+    wanted.allowed = std::max(wanted.required, surplus);
     return wanted;
 }
 
@@ -102,11 +102,11 @@ Selection select(const Description& description, std::span<const Slot> slots, in
         group.push_back({rank_of(description, slot, head), slot.position, i});
     }
     Selection selection;
-    const int64_t until = std::max(wanted.must, wanted.may);
+    const int64_t until = std::max(wanted.required, wanted.allowed);
     take(dead, until, selection.victims);
     take(willing, until, selection.victims);
-    take(others, wanted.must, selection.victims);
-    selection.missing = std::max<int64_t>(wanted.must - static_cast<int64_t>(selection.victims.size()), 0);
+    take(others, wanted.required, selection.victims);
+    selection.shortfall = std::max<int64_t>(wanted.required - static_cast<int64_t>(selection.victims.size()), 0);
     return selection;
 }
 

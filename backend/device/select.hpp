@@ -20,20 +20,20 @@ struct Slot {
     bool alive = true;        // false: its token is gone, the slot only has to be overwritten
 };
 
-// What a judgement has to free, and up to how much it may.
+// What an eviction pass has to free, and up to how much it may.
 struct Demand {
-    int64_t must = 0;
-    int64_t may = 0;
+    int64_t required = 0;
+    int64_t allowed = 0;
     friend bool operator==(const Demand&, const Demand&) = default;
 };
 
 // For a head with `occupied` slots, dead ones among them, of a sequence of length `seen`, at most the context, and
-// `incoming` tokens until the next judgement; those that the context has no room for do not count.
+// `incoming` tokens until the next eviction pass; those that the context has no room for do not count.
 Demand demand(const Description& description, int64_t occupied, int64_t seen, int64_t incoming);
 
 struct Selection {
     std::vector<size_t> victims; // indices of slots, in the order in which they go
-    int64_t missing = 0;         // how many of `must` could not be given up: the rest is protected
+    int64_t shortfall = 0;       // how many of `must` could not be evicted: the rest is protected
 };
 
 // Of tokens of one sequence of length `seen` (no position is that large), in KV head `head`:

@@ -1,6 +1,6 @@
-// Slots: the rows of a cache that forgets. A store holds rows of one KV head after another, and a slot map beside them
-// says which token's each is; heads keep different tokens. These are the operations on slots that a device offers below
-// the cache (backend/cache), all enqueued in order. Shapes agree and memory is present when they arrive.
+// Slots: the rows of a cache that forgets. A segment holds rows of one KV head after another, and a slot map beside
+// them says which token's each is; heads keep different tokens. These are the operations on slots that a device offers
+// below the cache (backend/cache), all enqueued in order. Shapes agree and memory is present when they arrive.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline constexpr int32_t free_slot = -1;
 inline constexpr int32_t anchor_flag = 1 << 30; // numbers are below it
 
 // Rows of K and V in one format each, for every KV head of one layer of one sequence.
-struct Store {
+struct Segment {
     Tensor k;          // [1, kv_heads, slots, head_size], any storage format
     Tensor v;          // [1, kv_heads, slots, v_head_size], any storage format
     Tensor tokens;     // I32 [1, kv_heads, 1, slots]: the slot map
@@ -30,35 +30,35 @@ struct Store {
     int64_t kv_heads() const { return k.shape[1]; }
 };
 
-// Attention over the tokens of several stores, one softmax across them: Sdpa with batch 1, a key's number from the slot
-// map in the place of its index (causality, window, ALiBi, the mask's column), free slots unseen. k, v and
-// slot_positions of `sdpa` are absent; scores_out, F32 [1, q_heads, q_len, slots], has the stores' slots one after
+// Attention over the tokens of several segments, one softmax across them: Sdpa with batch 1, a key's number from the
+// slot map in the place of its index (causality, window, ALiBi, the mask's column), free slots unseen. k, v and
+// slot_positions of `sdpa` are absent; scores_out, F32 [1, q_heads, q_len, slots], has the segments' slots one after
 // another and is -infinity where a slot is free or not seen (scores_mode is none or biased).
 struct SlotAttention {
     Sdpa sdpa;
-    std::vector<Store> stores; // 1 to 4
+    std::vector<Segment> segments; // 1 to 4
 };
 
 // Writes tokens into slots: converts the rows, notes the numbers, puts the importance to 0.
 struct SlotAppend {
-    Tensor k, v; // dense [1, kv_heads, tokens, size]: F32, F16 or BF16
-    Store store; // its means are subtracted
+    Tensor k, v;     // dense [1, kv_heads, tokens, size]: F32, F16 or BF16
+    Segment segment; // its means are subtracted
     // Where token t goes: slots[head][t], skipped where that is negative, or else, without slots,
     // first + (offset + t) % count for every head.
     Tensor slots; // I32 [1, kv_heads, 1, tokens], or absent
     int64_t first = 0, count = 1, offset = 0;
     int64_t number = 0; // of token 0; the others follow it
-    Tensor numbers;     // I32 [1, 1, 1, tokens], or absent: the tokens' numbers, in the place of `number`
+    Tensor token_ids;   // I32 [1, 1, 1, tokens], or absent: the tokens' numbers, in the place of `number`
     // I32 [1, 1, 1, numbers], or absent: number to position. Token t's entry becomes position + t.
     Tensor positions;
     int64_t position = 0;
     Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
 };
 
-// Folds what the last attention showed into the importance of every slot.
-struct SlotObserve {
-    std::vector<Store> stores;
-    Tensor scores;        // F32 [1, q_heads, q_len, slots of all stores], biased
+// Accumulates what the last attention showed into the importance of every slot.
+struct SlotAccumulate {
+    std::vector<Segment> segments;
+    Tensor scores;        // F32 [1, q_heads, q_len, slots of all segments], biased
     Tensor row_stats;     // F32 [1, q_heads, q_len, 2]
     int64_t observed = 0; // the first so many of the q_len queries count
     Importance importance;
@@ -68,60 +68,63 @@ struct SlotObserve {
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size]
 };
 
-// A step of a layer: tokens come in, their queries attend, and what that showed is folded; the same as the launches of
-// SlotAppend, SlotAttention and SlotObserve one after the other. The attention's scores_out and row_stats are memory
-// for it, there where queries are observed, and hold nothing afterwards that anybody may read; so are the records,
-// which a device has instead of them where one launch is all. They may lie in the same memory.
+// A step of a layer: tokens come in, their queries attend, and what that showed is accumulated; the same as the
+// launches of SlotAppend, SlotAttention and SlotAccumulate one after the other. The attention's scores_out and
+// row_stats are memory for it, there where queries are observed, and hold nothing afterwards that anybody may read; so
+// are the records, which a device has instead of them where one launch is all. They may lie in the same memory.
 struct SlotStep {
     std::optional<SlotAppend> append;
     SlotAttention attention; // scores_mode is none where no query is observed
-    int64_t observed = 0;    // these three as in SlotObserve
+    int64_t observed = 0;    // these three as in SlotAccumulate
     Importance importance;
     Tensor output_sum;
     Tensor records; // F32 [1, 1, 1, record_floats at least], where a buffer begins; there where one query is observed
 };
-// How many there are for stores whose slots, each rounded up to a multiple of record_slots, add up to `slots`.
+// How many there are for segments whose slots, each rounded up to a multiple of record_slots, add up to `slots`.
 inline constexpr int64_t record_slots = 64;
 int64_t record_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
-SlotObserve observe_of(const SlotStep& step);
+SlotAccumulate accumulate_of(const SlotStep& step);
 
 // Scores by slot become scores by number: out[h][i][number] is the score of the slot with that number, -infinity where
 // no slot of the KV head has it. Numbers beyond out's columns are left out.
 struct SlotScores {
-    std::vector<Store> stores;
-    Tensor scores; // F32 [1, q_heads, q_len, slots of all stores]
+    std::vector<Segment> segments;
+    Tensor scores; // F32 [1, q_heads, q_len, slots of all segments]
     Tensor out;    // F32 [1, q_heads, q_len, columns], any strides; every element is written
 };
 
 // What a KV head tells about itself; counts of tokens.
 struct HeadState {
-    int32_t live = 0;     // after the last flush or compaction
-    int32_t given_up = 0; // so far
-    int32_t missing = 0;  // at the last flush: more was protected than fits, or than leaves the slots that are wanted
+    int32_t live = 0;    // after the last eviction pass or compaction
+    int32_t evicted = 0; // so far
+    int32_t shortfall =
+        0; // at the last eviction pass: more was protected than fits, or than leaves the slots that are wanted
     int32_t reserved = 0;
 };
 
-// A judgement, and the ring's oldest rows into the body: for each KV head
-//  1. slots alive in stores 0 (dense: sinks, then the ring) and 1 (the body) are judged by `select` (select.hpp) with
-//     demand(description, alive, seen, incoming), but at least as many go that the leaving rows find room in the body
-//     and wanted_free of its slots remain.
-//     position = number (or positions[number]); queries_seen = seen - position; value norms and distances over the
-//     values that the stores stand for, o = output_sum / outputs.
+// An eviction pass, and the residual window's oldest rows into the packed segment: for each KV head
+//  1. slots alive in segments 0 (dense: sinks, then the residual window) and 1 (the packed segment) are judged by
+//  `select` (select.hpp) with
+//     demand(description, alive, seen, incoming), but at least as many go that the leaving rows find room in the packed
+//     segment and wanted_free of its slots remain. position = number (or positions[number]); queries_seen = seen -
+//     position; value norms and distances over the values that the segments stand for, o = output_sum / outputs.
 //  2. victims' slots become free;
-//  3. rows of the ring that leave, and are no victims, go to the body's free slots in the order of their indices, with
-//     number, flag and importance; their slots in the ring become free;
-//  4. free_slots lists the body's first free slots, then free_slot.
+//  3. residual rows that leave, and are no victims, go to the packed segment's free slots in the order of their
+//  indices, with
+//     number, flag and importance; their slots in the residual window become free;
+//  4. free_slots lists the packed segment's first free slots, then free_slot.
 //  5. output_sum becomes 0.
-struct SlotFlush {
+struct SlotEvict {
     Description description;
-    Store dense, body; // dense is absent where there are neither sinks nor a ring
+    Segment dense, packed; // dense is absent where there are neither sinks nor a residual window
     int64_t seen = 0;
     int64_t incoming = 0;
-    int64_t wanted_free = 0;                       // slots of the body
-    int64_t ring_first = 0, ring_count = 1;        // the ring is dense slots [ring_first, ring_first + ring_count)
-    int64_t leaving_offset = 0, leaving_count = 0; // slots ring_first + (leaving_offset + i) % ring_count leave
+    int64_t wanted_free = 0; // slots of the packed segment
+    int64_t residual_first = 0,
+            residual_count = 1; // the residual window is dense slots [residual_first, residual_first + residual_count)
+    int64_t leaving_offset = 0, leaving_count = 0; // slots residual_first + (leaving_offset + i) % residual_count leave
     Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
-    // Before that: the body's means become those of the ring's live rows.
+    // Before that: the packed segment's means become those of the residual window's live rows.
     bool set_means = false;
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size], or absent where the layout has none
     int64_t outputs = 0;
@@ -134,23 +137,23 @@ struct SlotFlush {
 struct SlotEdit {
     enum class Action : uint32_t { free, shift, anchor };
     Action action = Action::free;
-    std::vector<Store> stores;
+    std::vector<Segment> segments;
     int64_t begin = 0, end = 0;
-    Tensor numbers;    // I32 [1, 1, 1, any], or absent: these numbers in the place of the range; not with shift
+    Tensor token_ids;  // I32 [1, 1, 1, any], or absent: these numbers in the place of the range; not with shift
     int64_t delta = 0; // of shift; no number becomes negative or meets another
 };
 
 // Moves live slots into free ones before them, so that each head's live slots come first. Sets head_state.live to how
 // many there are in this store.
 struct SlotCompact {
-    Store store;
+    Segment segment;
     Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState
 };
 
 // Copies slots [0, slots of `from`) of every KV head into the first slots of `to`, which has the same formats and at
 // least as many; its other slots become free.
 struct SlotCopy {
-    Store from, to;
+    Segment from, to;
 };
 
 } // namespace winnow

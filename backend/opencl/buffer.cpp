@@ -1,7 +1,7 @@
 // Buffers of the interface: allocated, imported from the host, imported from OpenCL.
 #include <cstring>
 
-#include "opencl/state.hpp"
+#include "opencl/runtime_state.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -16,21 +16,21 @@ void check_copy(RuntimeState& state, cl_int code, const char* call) {
 
 void copy_to_device(RuntimeState& state, const Memory& memory, uint64_t offset, const void* data, uint64_t size) {
     check_copy(state,
-               clEnqueueWriteBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
-                                    nullptr),
+               clEnqueueWriteBuffer(state.workers.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0,
+                                    nullptr, nullptr),
                "clEnqueueWriteBuffer");
 }
 
 void copy_from_device(RuntimeState& state, const Memory& memory, uint64_t offset, void* data, uint64_t size) {
     check_copy(state,
-               clEnqueueReadBuffer(state.lanes.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
+               clEnqueueReadBuffer(state.workers.front().queue(), memory.on(0), CL_TRUE, offset, size, data, 0, nullptr,
                                    nullptr),
                "clEnqueueReadBuffer");
 }
 
 void enqueue_zeros(RuntimeState& state, const Memory& memory, uint64_t size) {
     const cl_uchar zero = 0;
-    check(clEnqueueFillBuffer(state.lanes.front().queue(), memory.on(0), &zero, sizeof zero, 0, size, 0, nullptr,
+    check(clEnqueueFillBuffer(state.workers.front().queue(), memory.on(0), &zero, sizeof zero, 0, size, 0, nullptr,
                               nullptr),
           "clEnqueueFillBuffer");
     state.is_pending = true;
@@ -40,10 +40,10 @@ std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size)
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
     if (state.is_host_memory()) {
         buffer->pages_ = std::make_unique<HostPages>(size);
-        buffer->memory_ = std::make_unique<Memory>(state.lanes, buffer->pages_->data(), size);
+        buffer->memory_ = std::make_unique<Memory>(state.workers, buffer->pages_->data(), size);
         buffer->host_ = buffer->pages_->data();
     } else {
-        buffer->memory_ = std::make_unique<Memory>(state.lanes, size);
+        buffer->memory_ = std::make_unique<Memory>(state.workers, size);
         enqueue_zeros(state, *buffer->memory_, size);
     }
     return buffer;
@@ -53,11 +53,11 @@ std::unique_ptr<ClBuffer> ClBuffer::import_host(RuntimeState& state, void* data,
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
     if (state.capabilities.zero_copy) {
         const PageRange range(data, size);
-        buffer->memory_ = std::make_unique<Memory>(state.lanes, range.data(), range.size());
+        buffer->memory_ = std::make_unique<Memory>(state.workers, range.data(), range.size());
         buffer->host_ = static_cast<std::byte*>(data);
         buffer->offset_ = static_cast<uint64_t>(buffer->host_ - static_cast<std::byte*>(range.data()));
     } else {
-        buffer->memory_ = std::make_unique<Memory>(state.lanes, size);
+        buffer->memory_ = std::make_unique<Memory>(state.workers, size);
         buffer->mirror_ = static_cast<std::byte*>(data);
         copy_to_device(state, *buffer->memory_, 0, data, size);
         ++state.host_copies;
@@ -74,16 +74,16 @@ std::unique_ptr<ClBuffer> ClBuffer::import_cl_mem(RuntimeState& state, cl_mem me
                       "clGetMemObjectInfo", "cl_mem is no valid memory object");
     check(clGetMemObjectInfo(memory, CL_MEM_TYPE, sizeof type, &type, nullptr), "clGetMemObjectInfo");
     check(clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof whole, &whole, nullptr), "clGetMemObjectInfo");
-    if (context != state.lanes.front().context()) invalid("belongs to another cl_context than this context's");
+    if (context != state.workers.front().context()) invalid("belongs to another cl_context than this context's");
     if (type != CL_MEM_OBJECT_BUFFER) invalid("is an image or a pipe; expected a buffer");
     if (offset > whole || size > whole - offset)
         invalid("has " + std::to_string(whole) + " bytes; offset " + std::to_string(offset) + " and size " +
                 std::to_string(size) + " reach beyond");
-    if (state.lanes.is_divided())
+    if (state.workers.is_divided())
         throw Error(WINNOW_ERROR_UNSUPPORTED, "a context that computes on the host's threads (parallel_for) has no "
                                               "single cl_context to which a cl_mem could belong");
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
-    buffer->memory_ = std::make_unique<Memory>(state.lanes, memory);
+    buffer->memory_ = std::make_unique<Memory>(state.workers, memory);
     buffer->offset_ = offset;
     return buffer;
 }

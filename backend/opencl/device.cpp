@@ -11,12 +11,12 @@
 #include "opencl/platform.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/sdpa.hpp"
+#include "opencl/slot_accumulate.hpp"
 #include "opencl/slot_append.hpp"
 #include "opencl/slot_compact.hpp"
 #include "opencl/slot_copy.hpp"
 #include "opencl/slot_edit.hpp"
-#include "opencl/slot_flush.hpp"
-#include "opencl/slot_observe.hpp"
+#include "opencl/slot_evict.hpp"
 #include "opencl/slot_scores.hpp"
 #include "opencl/variants.hpp"
 
@@ -29,7 +29,7 @@ public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)), runtime_(request, options_.copies), sdpa_(runtime_, options_),
           kv_append_(runtime_), kv_requantize_(runtime_), kv_dequantize_(runtime_), hadamard_(runtime_),
-          slot_append_(runtime_), slot_observe_(runtime_), slot_flush_(runtime_), slot_edit_(runtime_),
+          slot_append_(runtime_), slot_accumulate_(runtime_), slot_evict_(runtime_), slot_edit_(runtime_),
           slot_compact_(runtime_), slot_copy_(runtime_), slot_scores_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
@@ -67,9 +67,9 @@ public:
     std::string validate(const SlotAttention& args) const override { return sdpa_.validate(args); }
     void launch(const SlotAttention& args) override { sdpa_.launch(args); }
     void launch(const SlotAppend& args) override { slot_append_.launch(args); }
-    void launch(const SlotObserve& args) override { slot_observe_.launch(args); }
+    void launch(const SlotAccumulate& args) override { slot_accumulate_.launch(args); }
     void launch(const SlotScores& args) override { slot_scores_.launch(args); }
-    void launch(const SlotFlush& args) override { slot_flush_.launch(args); }
+    void launch(const SlotEvict& args) override { slot_evict_.launch(args); }
     void launch(const SlotEdit& args) override { slot_edit_.launch(args); }
     void launch(const SlotCompact& args) override { slot_compact_.launch(args); }
     void launch(const SlotCopy& args) override { slot_copy_.launch(args); }
@@ -91,8 +91,8 @@ private:
     KvDequantizeLauncher kv_dequantize_;
     HadamardLauncher hadamard_;
     SlotAppendLauncher slot_append_;
-    SlotObserveLauncher slot_observe_;
-    SlotFlushLauncher slot_flush_;
+    SlotAccumulateLauncher slot_accumulate_;
+    SlotEvictLauncher slot_evict_;
     SlotEditLauncher slot_edit_;
     SlotCompactLauncher slot_compact_;
     SlotCopyLauncher slot_copy_;

@@ -1,4 +1,4 @@
-// How a kernel with its arguments comes to run: on one lane, or divided among all.
+// How a kernel with its arguments comes to run: on one worker queue, or divided among all.
 #include "opencl/launch.hpp"
 
 #include <algorithm>
@@ -7,15 +7,16 @@
 #include <exception>
 #include <utility>
 
-#include "opencl/rehearsal.hpp"
+#include "opencl/warm_up.hpp"
 
 namespace winnow::opencl {
 namespace {
 
 // About 10 microseconds of one core; below that, handing work to another thread costs more than it gives.
 constexpr uint64_t divided_work = 200'000;
-// A lane takes part after part until none is left, so that a thread which comes late does not hold up the others.
-constexpr size_t parts_per_lane = 4;
+// A worker queue takes part after part until none is left, so that a thread which comes late does not hold up the
+// others.
+constexpr size_t parts_per_queue = 4;
 
 void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, const void* value,
                   const Kernel& kernel) {
@@ -24,10 +25,10 @@ void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, 
         throw_cl_error(code, "clSetKernelArg", "argument " + std::to_string(index) + " of " + kernel.label);
 }
 
-// Sets what differs from the last launch of this kernel on this lane.
-void set_arguments(const Lanes& lanes, size_t lane, const Arguments& arguments, cl_uint group_base) {
+// Sets what differs from the last launch of this kernel on this worker queue.
+void set_arguments(const WorkerQueues& workers, size_t worker, const Arguments& arguments, cl_uint group_base) {
     Kernel& kernel = arguments.kernel;
-    Kernel::Instance& instance = kernel.instances[lane];
+    Kernel::Instance& instance = kernel.instances[worker];
     // False until all are set: after a failure nothing of what is remembered counts.
     const bool has_arguments = std::exchange(instance.has_arguments, false);
     if (!has_arguments || instance.params.size() != arguments.params_size ||
@@ -36,18 +37,18 @@ void set_arguments(const Lanes& lanes, size_t lane, const Arguments& arguments, 
         const auto bytes = static_cast<const std::byte*>(arguments.params);
         instance.params.assign(bytes, bytes + arguments.params_size);
     }
-    const bool is_known = has_arguments && instance.memory_epoch == lanes.memory_epoch;
+    const bool is_known = has_arguments && instance.memory_epoch == workers.memory_epoch;
     instance.memory.resize(arguments.memory.size());
     cl_uint index = 0;
     for (const Memory* memory : arguments.memory) {
         if (!is_known || instance.memory[index] != memory) {
-            const cl_mem object = memory == nullptr ? nullptr : memory->on(lane);
+            const cl_mem object = memory == nullptr ? nullptr : memory->on(worker);
             set_argument(instance, index + 1, sizeof object, &object, kernel);
             instance.memory[index] = memory;
         }
         ++index;
     }
-    instance.memory_epoch = lanes.memory_epoch;
+    instance.memory_epoch = workers.memory_epoch;
     if (!has_arguments || instance.group_base != group_base) {
         set_argument(instance, index + 1, sizeof group_base, &group_base, kernel);
         instance.group_base = group_base;
@@ -55,39 +56,39 @@ void set_arguments(const Lanes& lanes, size_t lane, const Arguments& arguments, 
     instance.has_arguments = true;
 }
 
-void enqueue(const Lanes& lanes, size_t lane, cl_command_queue queue, const Arguments& arguments, const Grid& grid,
-             cl_uint group_base, size_t group_count) {
-    set_arguments(lanes, lane, arguments, group_base);
+void enqueue(const WorkerQueues& workers, size_t worker, cl_command_queue queue, const Arguments& arguments,
+             const Grid& grid, cl_uint group_base, size_t group_count) {
+    set_arguments(workers, worker, arguments, group_base);
     const std::array<size_t, 3> global{group_count * grid.group_size[0], grid.groups[1] * grid.group_size[1],
                                        grid.groups[2] * grid.group_size[2]};
     const cl_uint dimensions = global[2] > 1 ? 3 : global[1] > 1 ? 2 : 1;
-    const cl_kernel kernel = arguments.kernel.instances[lane].kernel();
+    const cl_kernel kernel = arguments.kernel.instances[worker].kernel();
     const cl_int code = clEnqueueNDRangeKernel(queue, kernel, dimensions, nullptr, global.data(),
                                                grid.group_size.data(), 0, nullptr, nullptr);
     if (code != CL_SUCCESS) throw_cl_error(code, "clEnqueueNDRangeKernel", arguments.kernel.label);
 }
 
 // The groups that one launch may have at most; larger grids are cut.
-size_t most_groups(const Lanes& lanes, const Grid& grid) {
-    if (!lanes.needs_rehearsal) return grid.groups[0];
-    return std::max<size_t>(1, rehearsed_width / grid.group_size[0]);
+size_t most_groups(const WorkerQueues& workers, const Grid& grid) {
+    if (!workers.needs_warm_up) return grid.groups[0];
+    return std::max<size_t>(1, warm_up_width / grid.group_size[0]);
 }
 
-// See rehearsal.hpp. On a queue of its own: the host's may be waiting for something that comes after this call.
-void rehearse(const Lanes& lanes, size_t lane, const Arguments& arguments, const Grid& grid) {
-    Kernel::Instance& instance = arguments.kernel.instances[lane];
-    if (instance.rehearsed_group_size == grid.group_size) return;
-    const Rehearsal rehearsal(arguments.kernel.label);
-    const cl::CommandQueue queue = make_queue(lanes.all[lane]);
+// See warm_up.hpp. On a queue of its own: the host's may be waiting for something that comes after this call.
+void warm_up(const WorkerQueues& workers, size_t worker, const Arguments& arguments, const Grid& grid) {
+    Kernel::Instance& instance = arguments.kernel.instances[worker];
+    if (instance.warm_up_group_size == grid.group_size) return;
+    const WarmUp warm_up(arguments.kernel.label);
+    const cl::CommandQueue queue = make_queue(workers.all[worker]);
     Work work(queue());
-    enqueue(lanes, lane, queue(), arguments, grid, rehearsal_base, most_groups(lanes, grid));
+    enqueue(workers, worker, queue(), arguments, grid, warm_up_base, most_groups(workers, grid));
     work.finish();
-    instance.rehearsed_group_size = grid.group_size;
+    instance.warm_up_group_size = grid.group_size;
 }
 
-// A launch cut into parts, which the lanes take one after the other.
+// A launch cut into parts, which the worker queues take one after the other.
 struct Division {
-    const Lanes& lanes;
+    const WorkerQueues& workers;
     const Arguments& arguments;
     const Grid& grid;
     size_t groups_per_part;
@@ -96,15 +97,15 @@ struct Division {
     std::exception_ptr failure{}; // of whoever set has_failed
 
     // Takes parts as long as there are any. Nothing is thrown: this runs in the host's threads.
-    void work_on(size_t lane) noexcept {
+    void work_on(size_t worker) noexcept {
         const size_t groups = grid.groups[0];
         for (;;) {
             const size_t first = next_group.fetch_add(groups_per_part, std::memory_order_relaxed);
             if (first >= groups) return;
             try {
-                enqueue(lanes, lane, lanes.all[lane].queue(), arguments, grid, static_cast<cl_uint>(first),
+                enqueue(workers, worker, workers.all[worker].queue(), arguments, grid, static_cast<cl_uint>(first),
                         std::min(groups_per_part, groups - first));
-                check(clFinish(lanes.all[lane].queue()), "clFinish");
+                check(clFinish(workers.all[worker].queue()), "clFinish");
             } catch (...) {
                 if (!has_failed.test_and_set()) failure = std::current_exception();
                 return;
@@ -112,32 +113,32 @@ struct Division {
         }
     }
 
-    static void task(void* data, uint32_t lane) { static_cast<Division*>(data)->work_on(lane); }
+    static void task(void* data, uint32_t worker) { static_cast<Division*>(data)->work_on(worker); }
 };
 
 void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
-    state.finish(); // the other lanes know nothing of what was enqueued on the first
-    const size_t lanes = state.lanes.all.size();
+    state.finish(); // the other worker queues know nothing of what was enqueued on the first
+    const size_t workers = state.workers.all.size();
     const size_t groups = grid.groups[0];
     const size_t useful = static_cast<size_t>(grid.work / divided_work) + 1;
-    const size_t parts = std::min({groups, lanes * parts_per_lane, std::max(lanes, useful)});
-    const size_t groups_per_part = std::min((groups + parts - 1) / parts, most_groups(state.lanes, grid));
-    const size_t used = std::min(lanes, parts);
-    for (size_t lane = 0; state.lanes.needs_rehearsal && lane < used; ++lane)
-        rehearse(state.lanes, lane, arguments, grid);
-    Division division{state.lanes, arguments, grid, groups_per_part};
+    const size_t parts = std::min({groups, workers * parts_per_queue, std::max(workers, useful)});
+    const size_t groups_per_part = std::min((groups + parts - 1) / parts, most_groups(state.workers, grid));
+    const size_t used = std::min(workers, parts);
+    for (size_t worker = 0; state.workers.needs_warm_up && worker < used; ++worker)
+        warm_up(state.workers, worker, arguments, grid);
+    Division division{state.workers, arguments, grid, groups_per_part};
     has_begun = true;
     state.parallel_for(state.parallel_user_data, static_cast<uint32_t>(used), &Division::task, &division);
     if (division.has_failed.test()) std::rethrow_exception(division.failure);
 }
 
-void run_on_first_lane(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
-    if (state.lanes.needs_rehearsal) rehearse(state.lanes, 0, arguments, grid);
+void run_on_first_queue(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
+    if (state.workers.needs_warm_up) warm_up(state.workers, 0, arguments, grid);
     const size_t groups = grid.groups[0];
-    const size_t most = most_groups(state.lanes, grid);
-    const cl_command_queue queue = state.lanes.front().queue();
+    const size_t most = most_groups(state.workers, grid);
+    const cl_command_queue queue = state.workers.front().queue();
     for (size_t first = 0; first < groups; first += most) {
-        enqueue(state.lanes, 0, queue, arguments, grid, static_cast<cl_uint>(first), std::min(most, groups - first));
+        enqueue(state.workers, 0, queue, arguments, grid, static_cast<cl_uint>(first), std::min(most, groups - first));
         has_begun = true;
         state.is_pending = true;
     }
@@ -147,10 +148,10 @@ void run_on_first_lane(RuntimeState& state, const Arguments& arguments, const Gr
 
 void run(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
     const bool is_worth_dividing = grid.work >= divided_work && grid.groups[0] > 1;
-    if (state.lanes.is_divided() && is_worth_dividing && !Rehearsal::is_crowded())
+    if (state.workers.is_divided() && is_worth_dividing && !WarmUp::is_crowded())
         run_divided(state, arguments, grid, has_begun);
     else
-        run_on_first_lane(state, arguments, grid, has_begun);
+        run_on_first_queue(state, arguments, grid, has_begun);
 }
 
 } // namespace winnow::opencl

@@ -7,13 +7,13 @@
 namespace winnow::opencl {
 namespace {
 
-cl::Memory create_buffer(const Lanes& lanes, size_t lane, cl_mem_flags flags, uint64_t size, void* host) {
+cl::Memory create_buffer(const WorkerQueues& workers, size_t worker, cl_mem_flags flags, uint64_t size, void* host) {
     cl_int code = CL_SUCCESS;
-    cl_mem memory = clCreateBuffer(lanes.all[lane].context(), flags, size, host, &code);
+    cl_mem memory = clCreateBuffer(workers.all[worker].context(), flags, size, host, &code);
     if (code != CL_SUCCESS)
         throw_cl_error(code, "clCreateBuffer",
                        std::to_string(size) + " bytes; the device's limit for one buffer is " +
-                           std::to_string(lanes.entry.info.max_allocation_size));
+                           std::to_string(workers.entry.info.max_allocation_size));
     return cl::Memory(memory, false);
 }
 
@@ -24,25 +24,25 @@ uint64_t page_size() {
     return size;
 }
 
-Memory::Memory(Lanes& lanes, void* host, uint64_t size)
-    : lanes_(lanes), host_(host), size_(size), objects_(lanes.all.size()) {
+Memory::Memory(WorkerQueues& workers, void* host, uint64_t size)
+    : workers_(workers), host_(host), size_(size), objects_(workers.all.size()) {
     import_on(0); // so that a refusal is reported where the memory is imported
 }
 
-Memory::Memory(Lanes& lanes, uint64_t size) : lanes_(lanes), size_(size), objects_(1) {
-    objects_[0] = create_buffer(lanes, 0, CL_MEM_READ_WRITE, size, nullptr);
+Memory::Memory(WorkerQueues& workers, uint64_t size) : workers_(workers), size_(size), objects_(1) {
+    objects_[0] = create_buffer(workers, 0, CL_MEM_READ_WRITE, size, nullptr);
 }
 
-Memory::Memory(Lanes& lanes, cl_mem memory) : lanes_(lanes), objects_(1) {
+Memory::Memory(WorkerQueues& workers, cl_mem memory) : workers_(workers), objects_(1) {
     check(clRetainMemObject(memory), "clRetainMemObject");
     objects_[0] = cl::Memory(memory, false);
 }
 
-Memory::~Memory() { ++lanes_.memory_epoch; }
+Memory::~Memory() { ++workers_.memory_epoch; }
 
-cl_mem Memory::import_on(size_t lane) const {
-    objects_[lane] = create_buffer(lanes_, lane, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, size_, host_);
-    return objects_[lane]();
+cl_mem Memory::import_on(size_t worker) const {
+    objects_[worker] = create_buffer(workers_, worker, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, size_, host_);
+    return objects_[worker]();
 }
 
 HostPages::HostPages(uint64_t size) : size_(size) {
@@ -76,7 +76,7 @@ const Memory& ImportCache::get(const PageRange& range) {
     }
     if (way == 4) way = set.next++ % 4;
     if (set.memory[way] != nullptr) replaced_.push_back(std::move(set.memory[way]));
-    set.memory[way] = std::make_unique<Memory>(lanes_, range.data(), range.size());
+    set.memory[way] = std::make_unique<Memory>(workers_, range.data(), range.size());
     set.begin[way] = range.begin;
     set.end[way] = range.end;
     return *set.memory[way];

@@ -1,5 +1,6 @@
-// Memory as kernels see it: a cl_mem for each lane, made when the lane first needs it; the buffers of the interface;
-// and the cache of imports that lets host memory be used call after call without creating an object each time.
+// Memory as kernels see it: a cl_mem for each worker queue, made when the worker queue first needs it; the buffers of
+// the interface; and the cache of imports that lets host memory be used call after call without creating an object each
+// time.
 #pragma once
 
 #include <array>
@@ -8,32 +9,32 @@
 #include <vector>
 
 #include "device/device.hpp"
-#include "opencl/lanes.hpp"
+#include "opencl/worker_queues.hpp"
 
 namespace winnow::opencl {
 
 class Memory {
 public:
     // Host memory [host, host + size), used where it lies.
-    Memory(Lanes& lanes, void* host, uint64_t size);
-    // Memory of the device, not initialised. Only where there is one lane.
-    Memory(Lanes& lanes, uint64_t size);
+    Memory(WorkerQueues& workers, void* host, uint64_t size);
+    // Memory of the device, not initialised. Only where there is one worker queue.
+    Memory(WorkerQueues& workers, uint64_t size);
     // A cl_mem of the host's, retained.
-    Memory(Lanes& lanes, cl_mem memory);
+    Memory(WorkerQueues& workers, cl_mem memory);
     ~Memory();
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
-    // Distinct lanes may ask at once.
-    cl_mem on(size_t lane) const { return objects_[lane]() != nullptr ? objects_[lane]() : import_on(lane); }
+    // Distinct worker queues may ask at once.
+    cl_mem on(size_t worker) const { return objects_[worker]() != nullptr ? objects_[worker]() : import_on(worker); }
 
 private:
-    cl_mem import_on(size_t lane) const;
+    cl_mem import_on(size_t worker) const;
 
-    Lanes& lanes_;
+    WorkerQueues& workers_;
     void* host_ = nullptr;
     uint64_t size_ = 0;
-    mutable std::vector<cl::Memory> objects_; // one for each lane
+    mutable std::vector<cl::Memory> objects_; // one for each worker queue
 };
 
 // Zeroed, page-aligned host memory that the system commits when it is touched.
@@ -67,7 +68,7 @@ struct PageRange {
 // maps the pages.
 class ImportCache {
 public:
-    explicit ImportCache(Lanes& lanes) : lanes_(lanes) {}
+    explicit ImportCache(WorkerQueues& workers) : workers_(workers) {}
     // Valid until the next sweep() at least.
     const Memory& get(const PageRange& range);
     // Drops what get() replaced; to be called where no operation is being put together.
@@ -81,7 +82,7 @@ private:
         std::array<std::unique_ptr<Memory>, 4> memory;
         unsigned next = 0; // the way that goes when all are taken
     };
-    Lanes& lanes_;
+    WorkerQueues& workers_;
     std::array<Set, 64> sets_;
     std::vector<std::unique_ptr<Memory>> replaced_;
 };

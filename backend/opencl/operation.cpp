@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "opencl/launch.hpp"
-#include "opencl/state.hpp"
+#include "opencl/runtime_state.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -18,9 +18,9 @@ public:
         check(code, "clWaitForEvents");
     }
     bool is_complete() override {
-        if (!is_flushed_) {
-            check(clFlush(state_.lanes.front().queue()), "clFlush"); // or it might never begin
-            is_flushed_ = true;
+        if (!is_evicted_) {
+            check(clFlush(state_.workers.front().queue()), "clFlush"); // or it might never begin
+            is_evicted_ = true;
         }
         return status() == CL_COMPLETE;
     }
@@ -43,14 +43,14 @@ private:
 
     RuntimeState& state_;
     cl::Event event_;
-    bool is_flushed_ = false;
+    bool is_evicted_ = false;
 };
 
 // Runs what follows the first change of an operation.
-template <class Body>
-void after_the_beginning(Body&& body) {
+template <class Action>
+void after_the_beginning(Action&& action) {
     try {
-        body();
+        action();
     } catch (const Error& error) {
         throw after_a_change(error);
     }
@@ -86,7 +86,7 @@ Operation::Operation(RuntimeState& state) : state_(state) { state_.imports.sweep
 
 Operation::~Operation() {
     // After a failure between a launch and complete(): nothing may use the operation's memory any more.
-    if (is_running_ || !staged_.empty()) clFinish(state_.lanes.front().queue());
+    if (is_running_ || !staged_.empty()) clFinish(state_.workers.front().queue());
 }
 
 Bound Operation::bind(const Tensor& tensor, Access access) {
@@ -106,10 +106,10 @@ Bound Operation::bind(const Tensor& tensor, Access access) {
             if (staged.pages.covers(range)) return {staged.memory.get(), offset + (range.begin - staged.pages.begin)};
         }
         staged_.push_back(
-            {tensor, range, std::make_unique<Memory>(state_.lanes, range.data(), range.size()), false, false});
+            {tensor, range, std::make_unique<Memory>(state_.workers, range.data(), range.size()), false, false});
         return {staged_.back().memory.get(), offset};
     }
-    staged_.push_back({tensor, range, std::make_unique<Memory>(state_.lanes, size), true, access != Access::read});
+    staged_.push_back({tensor, range, std::make_unique<Memory>(state_.workers, size), true, access != Access::read});
     if (access != Access::write) {
         copy_to_device(state_, *staged_.back().memory, 0, first, size);
         ++state_.host_copies;
@@ -147,7 +147,7 @@ std::unique_ptr<Event> Operation::complete(bool want_event) {
         if (!want_event) return;
         is_running_ = true; // what the event would tell of, also where that was launched before this operation
         cl_event event = nullptr;
-        check(clEnqueueMarkerWithWaitList(state_.lanes.front().queue(), 0, nullptr, &event),
+        check(clEnqueueMarkerWithWaitList(state_.workers.front().queue(), 0, nullptr, &event),
               "clEnqueueMarkerWithWaitList");
         state_.is_pending = true;
         made = std::make_unique<ClEvent>(state_, event);

@@ -1,5 +1,5 @@
 // What the device can do: what it says, and for zero copy, what it does.
-#include "opencl/state.hpp"
+#include "opencl/runtime_state.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -10,16 +10,16 @@ kernel void winnow_probe(global uint* memory) { memory[1] = memory[0] + 1u; }
 
 // Runs a kernel on host memory twice, with a change by the host between, and without mapping. Only what is there
 // afterwards counts.
-bool reaches_host_memory(Lanes& lanes, Programs& programs) {
-    const Lane& lane = lanes.front();
-    if (device_value<cl_bool>(lane.device, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
+bool reaches_host_memory(WorkerQueues& workers, Programs& programs) {
+    const WorkerQueue& worker = workers.front();
+    if (device_value<cl_bool>(worker.device, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
     Kernel& kernel = programs.kernel_of_source("probe", probe_source, "winnow_probe", {});
     // A queue of its own: a host's queue may be waiting for something that comes after this call.
-    const cl::CommandQueue queue = make_queue(lane);
+    const cl::CommandQueue queue = make_queue(worker);
 
     const HostPages pages(1);
     const PageRange range(pages.data(), 1);
-    const Memory memory(lanes, range.data(), range.size());
+    const Memory memory(workers, range.data(), range.size());
     Work work(queue());
     auto words = reinterpret_cast<volatile cl_uint*>(pages.data());
     cl_mem argument = memory.on(0);
@@ -38,12 +38,12 @@ bool reaches_host_memory(Lanes& lanes, Programs& programs) {
 
 } // namespace
 
-Capabilities probe_capabilities(Lanes& lanes, Programs& programs, bool copies) {
-    const winnow_device_info& info = lanes.entry.info;
-    const cl_device_id device = lanes.front().device;
+Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool copies) {
+    const winnow_device_info& info = workers.entry.info;
+    const cl_device_id device = workers.front().device;
     Capabilities found;
     found.type = info.type;
-    found.compute_units = lanes.entry.is_multiple() ? static_cast<uint32_t>(lanes.all.size()) : info.compute_units;
+    found.compute_units = workers.entry.is_multiple() ? static_cast<uint32_t>(workers.all.size()) : info.compute_units;
     found.max_group_size = device_value<size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
     found.local_memory = device_value<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE);
     found.memory_size = info.memory_size;
@@ -52,7 +52,7 @@ Capabilities probe_capabilities(Lanes& lanes, Programs& programs, bool copies) {
     found.subgroups = (info.capabilities & WINNOW_CAPABILITY_SUBGROUPS) != 0;
     found.fp16 = (info.capabilities & WINNOW_CAPABILITY_FP16) != 0;
     found.fp64 = (info.capabilities & WINNOW_CAPABILITY_FP64) != 0;
-    found.zero_copy = !copies && reaches_host_memory(lanes, programs);
+    found.zero_copy = !copies && reaches_host_memory(workers, programs);
     return found;
 }
 

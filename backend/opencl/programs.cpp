@@ -59,7 +59,7 @@ std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device
 
 // Of the whole process. Who waits here for another context's build of the same program finds it in the disk cache
 // afterwards, which saves the time, and keeps PoCL from finishing a kernel a second time while it runs elsewhere
-// (rehearsal.hpp).
+// (warm_up.hpp).
 std::mutex& build_mutex() {
     static std::mutex instance;
     return instance;
@@ -79,9 +79,9 @@ size_t Programs::Hash::operator()(const Name& name) const {
     return XXH3_64bits_withSeed(name.options.data(), name.options.size(), function);
 }
 
-Programs::Programs(Lanes& lanes, const Log& log)
-    : lanes_(lanes), log_(log), cache_(ProgramCache::default_directory()),
-      common_options_(common_options(lanes.front().device)) {}
+Programs::Programs(WorkerQueues& workers, const Log& log)
+    : workers_(workers), log_(log), cache_(ProgramCache::default_directory()),
+      common_options_(common_options(workers.front().device)) {}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
@@ -101,11 +101,11 @@ Kernel& Programs::make_kernel(const Name& wanted, std::string_view source, std::
     const Program& built = program({file, {}, options}, source, source_hash);
     auto kernel = std::make_unique<Kernel>();
     kernel->label = std::string(name) + " of " + std::string(file) + " (" + std::string(options) + ")";
-    kernel->instances.resize(lanes_.all.size());
+    kernel->instances.resize(workers_.all.size());
     const std::string entry_point(name);
-    for (size_t lane = 0; lane < lanes_.all.size(); ++lane) {
+    for (size_t worker = 0; worker < workers_.all.size(); ++worker) {
         cl_int code = CL_SUCCESS;
-        kernel->instances[lane].kernel = cl::Kernel(clCreateKernel(built[lane](), entry_point.c_str(), &code));
+        kernel->instances[worker].kernel = cl::Kernel(clCreateKernel(built[worker](), entry_point.c_str(), &code));
         if (code != CL_SUCCESS) throw_cl_error(code, "clCreateKernel", kernel->label);
     }
     check(clGetKernelInfo(kernel->instances[0].kernel(), CL_KERNEL_NUM_ARGS, sizeof(cl_uint), &kernel->argument_count,
@@ -126,8 +126,8 @@ const Programs::Program& Programs::program(const Name& name, std::string_view so
 
 Programs::Program Programs::make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                                          const std::string& options) {
-    const cl_device_id device = lanes_.front().device;
-    const cl_platform_id platform = lanes_.entry.platform;
+    const cl_device_id device = workers_.front().device;
+    const cl_platform_id platform = workers_.entry.platform;
     const ProgramKey key{std::string(source_hash), options,
                          device_text(device, CL_DEVICE_NAME) + " / " + device_text(device, CL_DEVICE_VERSION),
                          device_text(device, CL_DRIVER_VERSION),
@@ -141,7 +141,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     std::optional<std::vector<std::byte>> binary = cache_.load(key);
     if (binary) {
         std::string refusal;
-        cl::Program loaded = load(lanes_.front(), *binary, options, refusal);
+        cl::Program loaded = load(workers_.front(), *binary, options, refusal);
         if (loaded() != nullptr)
             program.push_back(std::move(loaded));
         else
@@ -152,7 +152,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     }
     const bool is_loaded = !program.empty();
     if (!is_loaded) {
-        program.push_back(build(lanes_.front(), file, source, options));
+        program.push_back(build(workers_.front(), file, source, options));
         // Asking for the binary is expensive with some drivers, so first see whether it can be kept.
         std::string failure = cache_.prepare();
         binary.emplace();
@@ -166,11 +166,11 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         }
     }
     ++(is_loaded ? loaded_ : built_);
-    while (program.size() < lanes_.all.size()) {
-        const Lane& lane = lanes_.all[program.size()];
+    while (program.size() < workers_.all.size()) {
+        const WorkerQueue& worker = workers_.all[program.size()];
         std::string refusal; // compiling it again says more
-        cl::Program copy = load(lane, *binary, options, refusal);
-        program.push_back(copy() != nullptr ? std::move(copy) : build(lane, file, source, options));
+        cl::Program copy = load(worker, *binary, options, refusal);
+        program.push_back(copy() != nullptr ? std::move(copy) : build(worker, file, source, options));
     }
     const auto spent = std::chrono::steady_clock::now() - start;
     lock.unlock();
@@ -182,14 +182,14 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     return program;
 }
 
-cl::Program Programs::build(const Lane& lane, std::string_view file, std::string_view source,
+cl::Program Programs::build(const WorkerQueue& worker, std::string_view file, std::string_view source,
                             const std::string& options) {
     cl_int code = CL_SUCCESS;
     const char* text = source.data();
     const size_t size = source.size();
-    cl::Program program(clCreateProgramWithSource(lane.context(), 1, &text, &size, &code));
+    cl::Program program(clCreateProgramWithSource(worker.context(), 1, &text, &size, &code));
     check(code, "clCreateProgramWithSource");
-    const cl_device_id device = lane.device;
+    const cl_device_id device = worker.device;
     code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
     if (code != CL_SUCCESS)
         throw_cl_error(code, "clBuildProgram",
@@ -197,7 +197,7 @@ cl::Program Programs::build(const Lane& lane, std::string_view file, std::string
     return program;
 }
 
-cl::Program Programs::load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options,
+cl::Program Programs::load(const WorkerQueue& worker, const std::vector<std::byte>& binary, const std::string& options,
                            std::string& refusal) {
     if (binary.empty()) return {};
     const auto refuse = [&refusal](const char* call, cl_int refused) {
@@ -205,10 +205,10 @@ cl::Program Programs::load(const Lane& lane, const std::vector<std::byte>& binar
         return cl::Program();
     };
     cl_int code = CL_SUCCESS;
-    const cl_device_id device = lane.device;
+    const cl_device_id device = worker.device;
     const size_t size = binary.size();
     auto bytes = reinterpret_cast<const unsigned char*>(binary.data());
-    cl::Program program(clCreateProgramWithBinary(lane.context(), 1, &device, &size, &bytes, nullptr, &code));
+    cl::Program program(clCreateProgramWithBinary(worker.context(), 1, &device, &size, &bytes, nullptr, &code));
     if (code != CL_SUCCESS) return refuse("clCreateProgramWithBinary", code);
     code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
     return code == CL_SUCCESS ? std::move(program) : refuse("clBuildProgram", code);

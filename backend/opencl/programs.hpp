@@ -10,24 +10,25 @@
 #include <unordered_map>
 #include <vector>
 
-#include "opencl/lanes.hpp"
 #include "opencl/program_cache.hpp"
+#include "opencl/worker_queues.hpp"
 
 namespace winnow::opencl {
 
-// One cl_kernel for each lane (setting arguments is not thread safe), with the arguments that it was given last.
+// One cl_kernel for each worker queue (setting arguments is not thread safe), with the arguments that it was given
+// last.
 class Kernel {
 public:
     struct Instance {
         cl::Kernel kernel;
         std::vector<std::byte> params;
         std::vector<const Memory*> memory;
-        uint64_t memory_epoch = 0; // of Lanes, when `memory` was set
+        uint64_t memory_epoch = 0; // of WorkerQueues, when `memory` was set
         cl_uint group_base = 0;
         bool has_arguments = false;
-        std::array<size_t, 3> rehearsed_group_size{}; // rehearsal.hpp; zeros: not yet
+        std::array<size_t, 3> warm_up_group_size{}; // warm_up.hpp; zeros: not yet
     };
-    std::vector<Instance> instances; // one for each lane
+    std::vector<Instance> instances; // one for each worker queue
     std::string label;               // for messages
     cl_uint argument_count = 0;
     bool is_launched = false; // by an operation, once at least
@@ -35,7 +36,7 @@ public:
 
 class Programs {
 public:
-    Programs(Lanes& lanes, const Log& log);
+    Programs(WorkerQueues& workers, const Log& log);
 
     Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
     // The same for a source that is not among the embedded files; `file` names it here, its text on disk.
@@ -62,18 +63,19 @@ private:
         using is_transparent = void;
         bool operator()(const Name& a, const Name& b) const { return a == b; }
     };
-    using Program = std::vector<cl::Program>; // one for each lane
+    using Program = std::vector<cl::Program>; // one for each worker queue
 
     Kernel& make_kernel(const Name& wanted, std::string_view source, std::string_view source_hash);
     const Program& program(const Name& name, std::string_view source, std::string_view source_hash);
     Program make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                          const std::string& options);
-    cl::Program build(const Lane& lane, std::string_view file, std::string_view source, const std::string& options);
+    cl::Program build(const WorkerQueue& worker, std::string_view file, std::string_view source,
+                      const std::string& options);
     // Empty where the driver does not take the binary; then `refusal` says what it answered.
-    cl::Program load(const Lane& lane, const std::vector<std::byte>& binary, const std::string& options,
+    cl::Program load(const WorkerQueue& worker, const std::vector<std::byte>& binary, const std::string& options,
                      std::string& refusal);
 
-    Lanes& lanes_;
+    WorkerQueues& workers_;
     const Log& log_;
     ProgramCache cache_;
     std::string common_options_;

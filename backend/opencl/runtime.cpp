@@ -3,29 +3,30 @@
 
 #include <utility>
 
-#include "opencl/state.hpp"
+#include "opencl/runtime_state.hpp"
 
 namespace winnow::opencl {
 
 RuntimeState::RuntimeState(const DeviceRequest& request, bool copies)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      lanes(open_lanes(request)), programs(lanes, log), capabilities(probe_capabilities(lanes, programs, copies)),
-      imports(lanes) {
-    const winnow_device_info& info = lanes.entry.info;
-    log(WINNOW_LOG_INFO, std::string("device ") + info.name + " of " + info.platform +
-                             (lanes.is_divided() ? ", on " + std::to_string(lanes.all.size()) + " host threads" : "") +
-                             (capabilities.zero_copy ? ", host memory is used in place" : ", host memory is copied") +
-                             (capabilities.single_launch ? "" : ", no device-scope atomics"));
+      workers(open_worker_queues(request)), programs(workers, log),
+      capabilities(probe_capabilities(workers, programs, copies)), imports(workers) {
+    const winnow_device_info& info = workers.entry.info;
+    log(WINNOW_LOG_INFO,
+        std::string("device ") + info.name + " of " + info.platform +
+            (workers.is_divided() ? ", on " + std::to_string(workers.all.size()) + " host threads" : "") +
+            (capabilities.zero_copy ? ", host memory is used in place" : ", host memory is copied") +
+            (capabilities.single_launch ? "" : ", no device-scope atomics"));
 }
 
 RuntimeState::~RuntimeState() {
     // Kernels may still be using what the members release; an error changes nothing about that.
-    for (const Lane& lane : lanes.all) clFinish(lane.queue());
+    for (const WorkerQueue& worker : workers.all) clFinish(worker.queue());
 }
 
 void RuntimeState::finish() {
     if (!is_pending) return;
-    const cl_int code = clFinish(lanes.front().queue());
+    const cl_int code = clFinish(workers.front().queue());
     if (code != CL_SUCCESS) retire_scratch();
     check(code, "clFinish");
     is_pending = false;
@@ -57,7 +58,7 @@ void Runtime::check_extent(const Tensor& tensor, const char* name) const {
 
 void Runtime::info(winnow_device_info& out) const {
     const uint32_t struct_size = out.struct_size;
-    out = state_->lanes.entry.info;
+    out = state_->workers.entry.info;
     out.struct_size = struct_size;
     out.compute_units = state_->capabilities.compute_units;
     out.capabilities &= ~WINNOW_CAPABILITY_UNIFIED_MEMORY;
@@ -83,9 +84,9 @@ const Memory* Runtime::scratch(uint64_t bytes, int slot) {
         (bytes + bytes / 2 + 0xffff) & ~uint64_t{0xffff}; // growing token by token does not allocate each time
     if (state_->is_host_memory()) {
         larger.pages = std::make_unique<HostPages>(larger.size);
-        larger.memory = std::make_unique<Memory>(state_->lanes, larger.pages->data(), larger.size);
+        larger.memory = std::make_unique<Memory>(state_->workers, larger.pages->data(), larger.size);
     } else {
-        larger.memory = std::make_unique<Memory>(state_->lanes, larger.size);
+        larger.memory = std::make_unique<Memory>(state_->workers, larger.size);
         enqueue_zeros(*state_, *larger.memory, larger.size);
     }
     // What runs may be using the old one. Waiting for it could be forever: the host's queue may depend on this call.
@@ -102,18 +103,18 @@ std::unique_ptr<Buffer> Runtime::import_cl_mem(void* memory, uint64_t offset, ui
     return ClBuffer::import_cl_mem(*state_, static_cast<cl_mem>(memory), offset, size);
 }
 
-void Runtime::flush() { check(clFlush(state_->lanes.front().queue()), "clFlush"); }
+void Runtime::flush() { check(clFlush(state_->workers.front().queue()), "clFlush"); }
 void Runtime::finish() { state_->finish(); }
 
 void Runtime::wait_cl_event(void* event) {
     const auto handle = static_cast<cl_event>(event);
-    const Lane& lane = state_->lanes.front();
+    const WorkerQueue& worker = state_->workers.front();
     cl_context context = nullptr;
     check_host_object(clGetEventInfo(handle, CL_EVENT_CONTEXT, sizeof context, &context, nullptr), "clGetEventInfo",
                       "cl_event is no valid event");
-    if (context != lane.context())
+    if (context != worker.context())
         throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "cl_event belongs to another cl_context than this context's");
-    check(clEnqueueBarrierWithWaitList(lane.queue(), 1, &handle, nullptr), "clEnqueueBarrierWithWaitList");
+    check(clEnqueueBarrierWithWaitList(worker.queue(), 1, &handle, nullptr), "clEnqueueBarrierWithWaitList");
     state_->is_pending = true;
 }
 

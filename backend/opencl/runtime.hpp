@@ -13,7 +13,7 @@
 //     0        the parameter struct, by value
 //     1 .. n   memory, in the order given to launch(); nullptr arrives as a NULL pointer
 //     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
-// A group_base of 0xffffffff asks for nothing: every kernel begins by returning then (rehearsal.hpp says what for).
+// A group_base of 0xffffffff asks for nothing: every kernel begins by returning then (warm_up.hpp says what for).
 // group_base is how one operation is divided among several devices without a global offset: no group may assume that
 // the groups of one get_num_groups(0) are all there are (put the count into the parameters), nor wait for another
 // group. The devices are cores of one CPU then, so that atomics of device scope reach from one to the other.
@@ -37,7 +37,7 @@ namespace winnow::opencl {
 // What was found out about the device; variants are chosen by this alone.
 struct Capabilities {
     uint32_t type = 0;          // WINNOW_DEVICE_*
-    uint32_t compute_units = 1; // that work at once on one operation: of the device, or the number of lanes
+    uint32_t compute_units = 1; // that work at once on one operation: of the device, or the number of worker queues
     size_t max_group_size = 1;  // work-items
     uint64_t local_memory = 0;  // bytes
     uint64_t memory_size = 0;   // bytes
@@ -51,7 +51,7 @@ struct Capabilities {
 
 enum class Access { read, write, read_write };
 
-class Memory; // what a pointer argument points to; opaque, because each lane has a cl_mem of its own for it
+class Memory; // what a pointer argument points to; opaque, because each worker queue has a cl_mem of its own for it
 
 // Memory as a kernel argument: the pointer argument, and the tensor's first byte relative to it. The pointer is aligned
 // to at least 128 bytes; the offset need not be aligned to more than the element.

@@ -8,35 +8,35 @@
 namespace winnow::opencl {
 namespace {
 
-Store store_of(const Sdpa& args) {
-    Store store;
-    store.k = args.k;
-    store.v = args.v;
-    store.tokens = args.slot_positions;
-    return store;
+Segment segment_of(const Sdpa& args) {
+    Segment segment;
+    segment.k = args.k;
+    segment.v = args.v;
+    segment.tokens = args.slot_positions;
+    return segment;
 }
 
-// The stores that have slots, and the description as if the first were all.
+// The segments that have slots, and the description as if the first were all.
 struct SlotCall {
     Sdpa args;
-    std::array<const Store*, SDPA_MOST_STORES> filled{};
+    std::array<const Segment*, SDPA_MOST_SEGMENTS> filled{};
     size_t count = 0;
-    SdpaStores stores() const { return {filled.data(), count}; }
+    SdpaSegments segments() const { return {filled.data(), count}; }
 };
 
 SlotCall read(const SlotAttention& attention) {
     const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
     SlotCall call;
     call.args = attention.sdpa;
-    for (const Store& store : attention.stores) {
-        if (store.slots() == 0) continue;
-        if (call.count == SDPA_MOST_STORES)
-            refuse("attention over more than " + std::to_string(SDPA_MOST_STORES) + " stores");
-        call.filled[call.count++] = &store;
+    for (const Segment& segment : attention.segments) {
+        if (segment.slots() == 0) continue;
+        if (call.count == SDPA_MOST_SEGMENTS)
+            refuse("attention over more than " + std::to_string(SDPA_MOST_SEGMENTS) + " segments");
+        call.filled[call.count++] = &segment;
     }
-    if (call.count == 0) refuse("attention over stores without a slot");
+    if (call.count == 0) refuse("attention over segments without a slot");
     if (call.args.scores_mode != Scores::none && call.args.scores_mode != Scores::biased)
-        refuse("attention over stores gives biased scores only");
+        refuse("attention over segments gives biased scores only");
     call.args.k = call.filled[0]->k;
     call.args.v = call.filled[0]->v;
     return call;
@@ -44,14 +44,14 @@ SlotCall read(const SlotAttention& attention) {
 
 } // namespace
 
-SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaStores stores) const {
+SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     const bool can_combine = runtime_.capabilities().single_launch;
     if (options_.launches == 1 && !can_combine) {
         throw Error(WINNOW_ERROR_UNSUPPORTED,
                     "launches=1 is forced, but the device has no device-scope acquire/release atomics");
     }
     const bool single_launch = can_combine && options_.launches != 2;
-    check_sdpa(args, stores);
+    check_sdpa(args, segments);
     const std::pair<const Tensor*, const char*> tensors[] = {{&args.q, "sdpa: q"},
                                                              {&args.out, "sdpa: out"},
                                                              {&args.mask, "sdpa: attn_mask"},
@@ -62,18 +62,18 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaStores stores) const {
                                                              {&args.row_stats, "sdpa: row_stats"},
                                                              {&args.v_rows_skipped, "sdpa: v_rows_skipped"}};
     for (const auto& [tensor, name] : tensors) runtime_.check_extent(*tensor, name);
-    for (const Store* store : stores) {
-        runtime_.check_extent(store->k, "sdpa: k");
-        runtime_.check_extent(store->v, "sdpa: v");
-        runtime_.check_extent(store->tokens, "sdpa: slot_positions");
+    for (const Segment* segment : segments) {
+        runtime_.check_extent(segment->k, "sdpa: k");
+        runtime_.check_extent(segment->v, "sdpa: v");
+        runtime_.check_extent(segment->tokens, "sdpa: slot_positions");
     }
     const Variant& variant =
         choose_variant("sdpa", runtime_.capabilities(), options_.kernel, args.q_len(), args.group() * args.q_len());
     SdpaKernel kernel;
     kernel.variant = &variant;
     kernel.single_launch = single_launch;
-    kernel.slots = bool(stores[0]->tokens);
-    for (const Store* store : stores) kernel.formats[kernel.stores++] = {store->k.type, store->v.type};
+    kernel.slots = bool(segments[0]->tokens);
+    for (const Segment* segment : segments) kernel.formats[kernel.segments++] = {segment->k.type, segment->v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
     kernel.rows = variant.rows_of_group(args);
@@ -81,37 +81,37 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaStores stores) const {
 }
 
 std::string SdpaLauncher::validate(const Sdpa& args) const {
-    const Store store = store_of(args);
-    return choose(args, std::array{&store}).name();
+    const Segment segment = segment_of(args);
+    return choose(args, std::array{&segment}).name();
 }
 
 std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
-    const Store store = store_of(args);
-    const std::array stores{&store};
-    return launch_sdpa(runtime_, programs_, choose(args, stores), args, stores, options_, want_event);
+    const Segment segment = segment_of(args);
+    const std::array segments{&segment};
+    return launch_sdpa(runtime_, programs_, choose(args, segments), args, segments, options_, want_event);
 }
 
 std::string SdpaLauncher::validate(const SlotAttention& args) const {
     const SlotCall call = read(args);
-    return choose(call.args, call.stores()).name();
+    return choose(call.args, call.segments()).name();
 }
 
 void SdpaLauncher::launch(const SlotAttention& args) {
     const SlotCall call = read(args);
-    launch_sdpa(runtime_, programs_, choose(call.args, call.stores()), call.args, call.stores(), options_, false);
+    launch_sdpa(runtime_, programs_, choose(call.args, call.segments()), call.args, call.segments(), options_, false);
 }
 
 bool SdpaLauncher::step(const SlotStep& args, SlotAppendLauncher& append) {
     SlotCall call = read(args.attention);
     call.args.scores_mode = Scores::none;
     call.args.scores_out = call.args.row_stats = {};
-    SdpaKernel kernel = choose(call.args, call.stores());
+    SdpaKernel kernel = choose(call.args, call.segments());
     if (!steps_in_one_launch(kernel, call.args)) return false;
     kernel.step = true;
     SdpaStep step{.args = &args};
     step.takes_token = args.append && can_take_token(*args.append, *call.filled[0]);
     if (args.append && !step.takes_token) append.launch(*args.append);
-    launch_sdpa(runtime_, programs_, kernel, call.args, call.stores(), options_, false, step);
+    launch_sdpa(runtime_, programs_, kernel, call.args, call.segments(), options_, false, step);
     return true;
 }
 

@@ -26,7 +26,7 @@ public:
     bool step(const SlotStep& args, SlotAppendLauncher& append);
 
 private:
-    SdpaKernel choose(const Sdpa& args, SdpaStores stores) const;
+    SdpaKernel choose(const Sdpa& args, SdpaSegments segments) const;
 
     Runtime& runtime_;
     const VariantOptions& options_;

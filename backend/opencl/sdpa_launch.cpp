@@ -26,32 +26,32 @@ Access access_for_output(const Tensor& tensor) {
     return bytes == tensor.extent() ? Access::write : Access::read_write;
 }
 
-// How many pieces finish soonest when the groups run in rounds of compute_units.
-uint32_t choose_splits(uint64_t units, uint64_t unit_work, uint32_t most, uint32_t compute_units) {
+// How many chunks finish soonest when the groups run in rounds of compute_units.
+uint32_t choose_splits(uint64_t units, uint64_t tile_work, uint32_t most, uint32_t compute_units) {
     uint64_t best_cost = std::numeric_limits<uint64_t>::max();
     uint32_t best = 1;
     for (uint32_t splits = 1; splits <= std::min(most, 4 * compute_units); ++splits) {
         const uint64_t rounds = (units * splits + compute_units - 1) / compute_units;
-        const uint64_t cost = rounds * (unit_work / splits + (splits > 1 ? 2 : 1) * group_overhead);
+        const uint64_t cost = rounds * (tile_work / splits + (splits > 1 ? 2 : 1) * group_overhead);
         if (cost < best_cost) {
             best_cost = cost;
             best = splits;
         }
     }
-    // Where overhead does not matter, more and smaller pieces even out what else the machine does.
-    while (units * best < 8ull * compute_units && best * 2 <= most && unit_work / best > 64 * group_overhead) best *= 2;
+    // Where overhead does not matter, more and smaller chunks even out what else the machine does.
+    while (units * best < 8ull * compute_units && best * 2 <= most && tile_work / best > 64 * group_overhead) best *= 2;
     return best;
 }
 
-int64_t slots_of(SdpaStores stores) {
+int64_t slots_of(SdpaSegments segments) {
     int64_t slots = 0;
-    for (const Store* store : stores) slots += store->slots();
+    for (const Segment* segment : segments) slots += segment->slots();
     return slots;
 }
 
 // The keys that are cut into splits: of several stores each begins at a multiple, so that its tiles are whole.
-int64_t next_first_key(int64_t first_key, const Store& store) {
-    return first_key + ceil_divide(static_cast<uint64_t>(store.slots()), key_granularity) * key_granularity;
+int64_t next_first_key(int64_t first_key, const Segment& segment) {
+    return first_key + ceil_divide(static_cast<uint64_t>(segment.slots()), key_granularity) * key_granularity;
 }
 
 // Of a tensor that KV heads or batch entries may share.
@@ -62,39 +62,40 @@ tensor_view shared_view(const Tensor& tensor, const Bound& bound) {
     return result;
 }
 
-// The fields of the stores, and their memory.
-void bind_stores(Operation& operation, SdpaStores stores, const SdpaKernel& kernel, const SdpaStep& step,
-                 sdpa_params& params, std::vector<const Memory*>& memory) {
+// The fields of the segments, and their memory.
+void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel& kernel, const SdpaStep& step,
+                   sdpa_params& params, std::vector<const Memory*>& memory) {
     int64_t first_key = 0, first_score = 0;
-    sdpa_store* field = params.store;
-    for (const Store* store : stores) {
-        const Access access = step.takes_token && store == stores[0] ? Access::read_write : Access::read;
-        const Bound k = operation.bind(store->k, access);
-        const Bound v = operation.bind(store->v, access);
+    sdpa_segment* field = params.segment;
+    for (const Segment* segment : segments) {
+        const Access access = step.takes_token && segment == segments[0] ? Access::read_write : Access::read;
+        const Bound k = operation.bind(segment->k, access);
+        const Bound v = operation.bind(segment->v, access);
         memory.insert(memory.end(), {k.memory, v.memory});
-        field->k = view(store->k, k);
-        field->v = view(store->v, v);
+        field->k = view(segment->k, k);
+        field->v = view(segment->v, v);
         if (kernel.slots) {
-            const Bound tokens = operation.bind(store->tokens, access);
-            const Bound k_mean = operation.bind(store->k_mean, Access::read);
-            const Bound v_mean = operation.bind(store->v_mean, Access::read);
+            const Bound tokens = operation.bind(segment->tokens, access);
+            const Bound k_mean = operation.bind(segment->k_mean, Access::read);
+            const Bound v_mean = operation.bind(segment->v_mean, Access::read);
             memory.insert(memory.end(), {tokens.memory, k_mean.memory, v_mean.memory});
-            field->positions = shared_view(store->tokens, tokens);
-            if (store->k_mean) field->k_mean = view(store->k_mean, k_mean);
-            if (store->v_mean) field->v_mean = view(store->v_mean, v_mean);
-            field->has_k_mean = bool(store->k_mean);
-            field->has_v_mean = bool(store->v_mean);
-            field->slots = static_cast<uint32_t>(store->slots());
+            field->positions = shared_view(segment->tokens, tokens);
+            if (segment->k_mean) field->k_mean = view(segment->k_mean, k_mean);
+            if (segment->v_mean) field->v_mean = view(segment->v_mean, v_mean);
+            field->has_k_mean = bool(segment->k_mean);
+            field->has_v_mean = bool(segment->v_mean);
+            field->slots = static_cast<uint32_t>(segment->slots());
             field->first_key = static_cast<uint32_t>(first_key);
             field->first_score = static_cast<uint32_t>(first_score);
-            first_key = next_first_key(first_key, *store);
-            first_score += store->slots();
+            first_key = next_first_key(first_key, *segment);
+            first_score += segment->slots();
         }
         ++field;
     }
 }
 
-sdpa_params make_params(const Sdpa& args, SdpaStores stores, const SdpaKernel& kernel, const SdpaDivision& division) {
+sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel,
+                        const SdpaDivision& division) {
     sdpa_params params{};
     params.q_offset = args.q_offset;
     params.window_left = args.window_left;
@@ -103,7 +104,7 @@ sdpa_params make_params(const Sdpa& args, SdpaStores stores, const SdpaKernel& k
     params.kv_heads = static_cast<uint32_t>(args.kv_heads());
     params.group = static_cast<uint32_t>(args.group());
     params.q_len = static_cast<uint32_t>(args.q_len());
-    params.kv_len = static_cast<uint32_t>(slots_of(stores));
+    params.kv_len = static_cast<uint32_t>(slots_of(segments));
     params.kv_share = static_cast<uint32_t>(args.batch() / args.k.shape[0]);
     params.key_begin = division.key_begin;
     params.key_end = division.key_end;
@@ -132,10 +133,10 @@ sdpa_params make_params(const Sdpa& args, SdpaStores stores, const SdpaKernel& k
 std::string SdpaKernel::name() const {
     std::string name(variant->entry_point);
     const auto is_quantized = [](const Formats& one) { return is_packed(one.k) || is_packed(one.v); };
-    if (std::any_of(formats.begin(), formats.begin() + stores, is_quantized)) name += "_quantized";
+    if (std::any_of(formats.begin(), formats.begin() + segments, is_quantized)) name += "_quantized";
     name.append("_").append(variant->shape);
     if (slots) name += "_slots";
-    for (uint32_t i = 0; i < stores; ++i)
+    for (uint32_t i = 0; i < segments; ++i)
         name.append("_").append(format_name(formats[i].k)).append("_").append(format_name(formats[i].v));
     name += "_d" + std::to_string(head_size);
     if (v_head_size != head_size) name += 'v' + std::to_string(v_head_size);
@@ -145,10 +146,10 @@ std::string SdpaKernel::name() const {
 }
 
 std::string SdpaKernel::options() const {
-    std::string options = "-DSTORES=" + std::to_string(stores) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
+    std::string options = "-DSTORES=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
     options += step ? " -DSTEP=1" : " -DSTEP=0";
     std::vector<Type> used;
-    for (uint32_t i = 0; i < stores; ++i) {
+    for (uint32_t i = 0; i < segments; ++i) {
         options += " -DK_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].k);
         options += " -DV_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].v);
         used.insert(used.end(), {formats[i].k, formats[i].v});
@@ -163,12 +164,12 @@ std::string SdpaKernel::options() const {
     return options;
 }
 
-SdpaDivision divide(const Sdpa& args, SdpaStores stores, const SdpaKernel& kernel, uint32_t compute_units,
+SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
                     uint32_t forced_splits) {
     SdpaDivision division;
     int64_t kv_len = 0;
-    for (const Store* store : stores.first(stores.size() - 1)) kv_len = next_first_key(kv_len, *store);
-    kv_len += stores.back()->slots();
+    for (const Segment* segment : segments.first(segments.size() - 1)) kv_len = next_first_key(kv_len, *segment);
+    kv_len += segments.back()->slots();
     int64_t begin = 0;
     int64_t end = kv_len;
     if (args.scores_mode == Scores::none && !kernel.slots) {
@@ -186,14 +187,14 @@ SdpaDivision divide(const Sdpa& args, SdpaStores stores, const SdpaKernel& kerne
     const uint64_t keys = static_cast<uint64_t>(end - begin);
     division.row_blocks = ceil_divide(rows, kernel.rows);
     division.units = static_cast<uint64_t>(args.batch() * args.kv_heads()) * division.row_blocks;
-    const uint64_t unit_work = keys * std::min<uint64_t>(rows, kernel.rows) * (kernel.head_size + kernel.v_head_size);
-    division.work = division.units * unit_work;
+    const uint64_t tile_work = keys * std::min<uint64_t>(rows, kernel.rows) * (kernel.head_size + kernel.v_head_size);
+    division.work = division.units * tile_work;
 
     const uint32_t most = std::max<uint32_t>(1, ceil_divide(keys, key_granularity));
     uint32_t splits = 1;
-    if (division.units <= SDPA_MAX_UNITS_SPLIT) {
+    if (division.units <= SDPA_MAX_TILES_SPLIT) {
         splits = forced_splits != 0 ? std::min(forced_splits, most)
-                                    : choose_splits(division.units, unit_work, most, compute_units);
+                                    : choose_splits(division.units, tile_work, most, compute_units);
     }
     division.split_keys = ceil_divide(ceil_divide(keys, splits), key_granularity) * key_granularity;
     if (division.split_keys == 0) division.split_keys = key_granularity;
@@ -201,10 +202,10 @@ SdpaDivision divide(const Sdpa& args, SdpaStores stores, const SdpaKernel& kerne
     return division;
 }
 
-void check_sdpa(const Sdpa& args, SdpaStores stores) {
+void check_sdpa(const Sdpa& args, SdpaSegments segments) {
     const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
-    for (const Store* store : stores) {
-        for (const auto& [tensor, name] : {std::pair(&store->k, "k"), std::pair(&store->v, "v")}) {
+    for (const Segment* segment : segments) {
+        for (const auto& [tensor, name] : {std::pair(&segment->k, "k"), std::pair(&segment->v, "v")}) {
             if (!is_storage_format(tensor->type)) {
                 refuse(std::string(name) + ": no kernel reads the format " + type_name(tensor->type));
             }
@@ -216,7 +217,7 @@ void check_sdpa(const Sdpa& args, SdpaStores stores) {
                std::to_string(args.v_head_size()) + " for v");
     }
     constexpr int64_t most = std::numeric_limits<int32_t>::max() / 2;
-    if (slots_of(stores) > most || args.q_len() > most / args.group()) {
+    if (slots_of(segments) > most || args.q_len() > most / args.group()) {
         refuse("more than " + std::to_string(most) + " keys, or rows of one KV head");
     }
     if (args.batch() > most / args.kv_heads() ||
@@ -248,11 +249,11 @@ const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel&
 }
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   SdpaStores stores, const VariantOptions& options, bool want_event,
+                                   SdpaSegments segments, const VariantOptions& options, bool want_event,
                                    const SdpaStep& step) {
-    const SdpaDivision division = divide(args, stores, kernel, runtime.capabilities().compute_units, options.splits);
+    const SdpaDivision division = divide(args, segments, kernel, runtime.capabilities().compute_units, options.splits);
     const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
-    sdpa_params params = make_params(args, stores, kernel, division);
+    sdpa_params params = make_params(args, segments, kernel, division);
 
     Operation operation(runtime);
     const Bound q = operation.bind(args.q, Access::read);
@@ -292,16 +293,16 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     Grid grid{.groups = {static_cast<size_t>(division.units * division.splits), 1, 1}, .work = division.work};
     std::vector<const Memory*> memory{q.memory,     out.memory,    mask.memory,  slopes.memory,  alibi.memory,
                                       sinks.memory, scores.memory, stats.memory, skipped.memory, scratch};
-    bind_stores(operation, stores, kernel, step, params, memory);
-    std::vector<const Memory*> folded; // what the fold alone needs
-    if (kernel.step) folded = bind_step(operation, kernel, step, stores, division, params, memory);
-    const size_t params_size = offsetof(sdpa_params, store) + stores.size() * sizeof(sdpa_store);
+    bind_segments(operation, segments, kernel, step, params, memory);
+    std::vector<const Memory*> accumulated; // what the accumulate alone needs
+    if (kernel.step) accumulated = bind_step(operation, kernel, step, segments, division, params, memory);
+    const size_t params_size = offsetof(sdpa_params, segment) + segments.size() * sizeof(sdpa_segment);
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
         grid = {.groups = {static_cast<size_t>(division.units), 1, 1}};
         std::vector<const Memory*> combined{sinks.memory, out.memory,     scores.memory,
                                             stats.memory, skipped.memory, scratch};
-        combined.insert(combined.end(), folded.begin(), folded.end());
+        combined.insert(combined.end(), accumulated.begin(), accumulated.end());
         operation.launch(*pair.combine, &params, params_size, combined, grid);
     }
     return operation.complete(want_event);

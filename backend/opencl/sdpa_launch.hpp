@@ -17,9 +17,9 @@
 
 namespace winnow::opencl {
 
-// What is attended over: one store or more, of Sdpa as of SlotAttention. Where none has `tokens`, there is one, and key
-// j is row j.
-using SdpaStores = std::span<const Store* const>;
+// What is attended over: one segment or more, of Sdpa as of SlotAttention. Where none has `tokens`, there is one, and
+// key j is row j.
+using SdpaSegments = std::span<const Segment* const>;
 
 // One specialisation of one attention kernel; a key of the programs in use.
 struct SdpaKernel {
@@ -32,8 +32,8 @@ struct SdpaKernel {
     bool single_launch = false;
     bool slots = false;
     bool step = false; // a step of decoding in one launch
-    uint32_t stores = 0;
-    std::array<Formats, SDPA_MOST_STORES> formats;
+    uint32_t segments = 0;
+    std::array<Formats, SDPA_MOST_SEGMENTS> formats;
     uint32_t head_size = 0;
     uint32_t v_head_size = 0;
     uint32_t rows = 0; // the kernel's ROWS
@@ -52,12 +52,12 @@ struct SdpaDivision {
     uint64_t work = 0; // multiply-adds of all groups
 };
 
-// `args` of these has the k and v of the first store.
-SdpaDivision divide(const Sdpa& args, SdpaStores stores, const SdpaKernel& kernel, uint32_t compute_units,
+// `args` of these has the k and v of the first segment.
+SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
                     uint32_t forced_splits);
 
 // Throws UNSUPPORTED with the reason where no attention kernel can do it.
-void check_sdpa(const Sdpa& args, SdpaStores stores);
+void check_sdpa(const Sdpa& args, SdpaSegments segments);
 
 // The kernels in use, found again without making their options' text.
 class SdpaPrograms {
@@ -82,7 +82,7 @@ struct SdpaStep {
 };
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   SdpaStores stores, const VariantOptions& options, bool want_event,
+                                   SdpaSegments segments, const VariantOptions& options, bool want_event,
                                    const SdpaStep& step = {});
 
 } // namespace winnow::opencl

@@ -1,8 +1,8 @@
 // A step of decoding in one launch.
 #include "opencl/sdpa_step.hpp"
 
-#include "opencl/slot_observe.hpp"
-#include "opencl/slot_store.hpp"
+#include "opencl/slot_accumulate.hpp"
+#include "opencl/slot_segment.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t tile = 32; // keys of a record: sdpa_vector.cl's TILE
 
-// The step's records (sdpa_observe.h), which begin where their buffer does.
+// The step's records (sdpa_importance.h), which begin where their buffer does.
 const Memory* bind_records(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
                            const Tensor& records) {
     static_assert(record_slots == 2 * tile); // in pairs
@@ -37,7 +37,7 @@ void take_token(Operation& operation, const SlotAppend& append, sdpa_params& par
     step.v_type = static_cast<uint32_t>(append.v.type);
     step.slot = static_cast<uint32_t>(append.first + append.offset % append.count);
     step.number = static_cast<int32_t>(append.number);
-    step.number_positions = positions.offset;
+    step.token_positions = positions.offset;
     step.position = static_cast<int32_t>(append.position);
     memory.insert(memory.end(), {k.memory, v.memory, positions.memory});
 }
@@ -48,16 +48,16 @@ bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args) {
     return kernel.variant->entry_point == "sdpa_vector" && args.q_len() == 1 && args.group() <= kernel.rows;
 }
 
-bool can_take_token(const SlotAppend& append, const Store& first) {
+bool can_take_token(const SlotAppend& append, const Segment& first) {
     const auto is_same = [](const Tensor& a, const Tensor& b) {
         return a.buffer == b.buffer && a.data == b.data && a.offset == b.offset;
     };
-    return !is_packed(first.k.type) && !is_packed(first.v.type) && is_same(append.store.tokens, first.tokens) &&
-           append.k.shape[2] == 1 && !append.slots && !append.numbers && !first.k_mean && !first.v_mean;
+    return !is_packed(first.k.type) && !is_packed(first.v.type) && is_same(append.segment.tokens, first.tokens) &&
+           append.k.shape[2] == 1 && !append.slots && !append.token_ids && !first.k_mean && !first.v_mean;
 }
 
 std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& kernel, const SdpaStep& step,
-                                     SdpaStores stores, const SdpaDivision& division, sdpa_params& params,
+                                     SdpaSegments segments, const SdpaDivision& division, sdpa_params& params,
                                      std::vector<const Memory*>& memory) {
     const SlotStep& args = *step.args;
     if (step.takes_token)
@@ -67,24 +67,24 @@ std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& ker
 
     const Memory* records = nullptr;
     if (args.observed > 0) {
-        const Fold fold = fold_of(args.importance, params.group);
+        const Accumulate accumulate = accumulate_of(args.importance, params.group);
         params.step.statistic = static_cast<uint32_t>(args.importance.statistic);
         params.step.is_maximum = args.importance.group == Group::maximum;
-        params.step.keep = fold.keep;
-        params.step.gain = fold.gain;
+        params.step.keep = accumulate.keep;
+        params.step.gain = accumulate.gain;
         records = bind_records(operation, kernel, division, args.records);
     }
     const Bound sum = operation.bind(args.observed > 0 ? args.output_sum : Tensor{}, Access::read_write);
     if (sum.memory != nullptr) params.step.output_sum = view_of_heads(args.output_sum, sum);
-    std::vector<const Memory*> folded{sum.memory, records};
-    for (size_t i = 0; i < stores.size(); ++i) {
-        const Tensor& importance = stores[i]->importance;
+    std::vector<const Memory*> accumulated{sum.memory, records};
+    for (size_t i = 0; i < segments.size(); ++i) {
+        const Tensor& importance = segments[i]->importance;
         const Bound bound = operation.bind(importance, Access::read_write);
-        if (importance) params.store[i].importance = view_of_heads(importance, bound);
-        folded.push_back(bound.memory);
+        if (importance) params.segment[i].importance = view_of_heads(importance, bound);
+        accumulated.push_back(bound.memory);
     }
-    memory.insert(memory.end(), folded.begin(), folded.end());
-    return folded;
+    memory.insert(memory.end(), accumulated.begin(), accumulated.end());
+    return accumulated;
 }
 
 } // namespace winnow::opencl

@@ -1,5 +1,5 @@
 // What a step of decoding has beside its attention, as sdpa_vector takes it (kernels/sdpa_take.h,
-// kernels/sdpa_observe.h).
+// kernels/sdpa_importance.h).
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@ namespace winnow::opencl {
 // Whether one launch of the kernel can be a step: all query heads of a KV head are one block of rows.
 bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args);
 
-// Whether the attention itself can store the token: its row is dense, and in the first of the stores attended over.
-bool can_take_token(const SlotAppend& append, const Store& first);
+// Whether the attention itself can store the token: its row is dense, and in the first of the segments attended over.
+bool can_take_token(const SlotAppend& append, const Segment& first);
 
-// Fills params.step and what the stores have of it, and adds the memory of it to the launch's. Returns the part of that
-// memory which combining the splits needs.
+// Fills params.step and what the segments have of it, and adds the memory of it to the launch's. Returns the part of
+// that memory which combining the splits needs.
 std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& kernel, const SdpaStep& step,
-                                     SdpaStores stores, const SdpaDivision& division, sdpa_params& params,
+                                     SdpaSegments segments, const SdpaDivision& division, sdpa_params& params,
                                      std::vector<const Memory*>& memory);
 
 } // namespace winnow::opencl

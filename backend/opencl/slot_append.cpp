@@ -23,23 +23,23 @@ slot_append_side make_side(const Tensor& src, const Bound& bound, Norm norm, uin
 } // namespace
 
 void SlotAppendLauncher::launch(const SlotAppend& args) {
-    check_store(args.store, "slot_append: the store's");
+    check_segment(args.segment, "slot_append: the segment's");
     check_row_count(args.k.shape, "slot_append: k");
-    Kernel& kernel = kernel_.get(args.store.k, args.store.v);
+    Kernel& kernel = kernel_.get(args.segment.k, args.segment.v);
 
     Operation operation(runtime_);
     const Bound k = operation.bind(args.k, Access::read);
     const Bound v = operation.bind(args.v, Access::read);
-    const BoundStore store = bind_store(operation, args.store, Access::read_write);
+    const BoundSegment segment = bind_segment(operation, args.segment, Access::read_write);
     const Bound slots = operation.bind(args.slots, Access::read);
-    const Bound numbers = operation.bind(args.numbers, Access::read);
+    const Bound token_ids = operation.bind(args.token_ids, Access::read);
     const Bound positions = operation.bind(args.positions, Access::read_write);
     slot_append_params params{};
     params.k = make_side(args.k, k, args.k_norm, runtime_.capabilities().compute_units);
     params.v = make_side(args.v, v, args.v_norm, runtime_.capabilities().compute_units);
-    params.store = store.params;
+    params.segment = segment.params;
     if (args.slots) params.slots = view_of_heads(args.slots, slots);
-    params.numbers = numbers.offset;
+    params.token_ids = token_ids.offset;
     params.positions = positions.offset;
     params.position = static_cast<int32_t>(args.position);
     params.first = args.first;
@@ -50,11 +50,11 @@ void SlotAppendLauncher::launch(const SlotAppend& args) {
     params.tokens = static_cast<uint32_t>(args.k.shape[2]);
     const uint64_t rows = uint64_t{params.heads} * params.tokens;
     operation.launch(kernel, params,
-                     {k.memory, v.memory, store.k, store.v, store.tokens, store.importance, store.k_mean, store.v_mean,
-                      slots.memory, numbers.memory, positions.memory},
+                     {k.memory, v.memory, segment.k, segment.v, segment.tokens, segment.importance, segment.k_mean,
+                      segment.v_mean, slots.memory, token_ids.memory, positions.memory},
                      Grid{.groups = {params.k.groups + params.v.groups, 1, 1},
-                          .work = rows * (params.k.size * work_of_element(args.k.type, args.store.k.type) +
-                                          params.v.size * work_of_element(args.v.type, args.store.v.type))});
+                          .work = rows * (params.k.size * work_of_element(args.k.type, args.segment.k.type) +
+                                          params.v.size * work_of_element(args.v.type, args.segment.v.type))});
     operation.complete(false);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/slots.hpp"
-#include "opencl/slot_store.hpp"
+#include "opencl/slot_segment.hpp"
 
 namespace winnow::opencl {
 
@@ -15,7 +15,7 @@ public:
 
 private:
     Runtime& runtime_;
-    StoreKernel kernel_;
+    SegmentKernel kernel_;
 };
 
 } // namespace winnow::opencl

@@ -1,7 +1,7 @@
 // From winnow::SlotCopy to a launch of slot_copy.
 #include "opencl/slot_copy.hpp"
 
-#include "opencl/slot_store.hpp"
+#include "opencl/slot_segment.hpp"
 #include "opencl/variants.hpp"
 #include "slot_copy_params.h"
 
@@ -11,8 +11,8 @@ void SlotCopyLauncher::launch(const SlotCopy& args) {
     const Variant& variant = choose_variant("slot_copy", runtime_.capabilities(), {}, 0, 0);
     Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime_);
-    const BoundStore from = bind_store(operation, args.from, Access::read);
-    const BoundStore to = bind_store(operation, args.to, Access::read_write);
+    const BoundSegment from = bind_segment(operation, args.from, Access::read);
+    const BoundSegment to = bind_segment(operation, args.to, Access::read_write);
     slot_copy_params params{};
     params.from = from.params;
     params.to = to.params;

@@ -1,10 +1,10 @@
-// From winnow::SlotEdit to launches of slot_edit, one for each store.
+// From winnow::SlotEdit to launches of slot_edit, one for each segment.
 #include "opencl/slot_edit.hpp"
 
 #include <algorithm>
 #include <limits>
 
-#include "opencl/slot_store.hpp"
+#include "opencl/slot_segment.hpp"
 #include "opencl/variants.hpp"
 #include "slot_edit_params.h"
 
@@ -25,21 +25,21 @@ void SlotEditLauncher::launch(const SlotEdit& args) {
     const Variant& variant = choose_variant("slot_edit", runtime_.capabilities(), {}, 0, 0);
     Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime_);
-    const Bound numbers = operation.bind(args.numbers, Access::read);
+    const Bound token_ids = operation.bind(args.token_ids, Access::read);
     slot_edit_params params{};
-    params.numbers = numbers.offset;
-    if (args.numbers) params.number_count = static_cast<uint32_t>(args.numbers.shape[3]);
+    params.token_ids = token_ids.offset;
+    if (args.token_ids) params.number_count = static_cast<uint32_t>(args.token_ids.shape[3]);
     params.begin = bound_of(args.begin);
     params.end = bound_of(args.end);
     params.delta = static_cast<int32_t>(args.delta);
     params.action = static_cast<uint32_t>(args.action);
-    for (const Store& store : args.stores) {
-        if (!store.tokens) continue;
-        const Bound tokens = operation.bind(store.tokens, Access::read_write);
-        params.tokens = view_of_heads(store.tokens, tokens);
-        params.slots = static_cast<uint32_t>(store.slots());
-        const auto heads = static_cast<size_t>(store.kv_heads());
-        operation.launch(kernel, params, {tokens.memory, numbers.memory},
+    for (const Segment& segment : args.segments) {
+        if (!segment.tokens) continue;
+        const Bound tokens = operation.bind(segment.tokens, Access::read_write);
+        params.tokens = view_of_heads(segment.tokens, tokens);
+        params.slots = static_cast<uint32_t>(segment.slots());
+        const auto heads = static_cast<size_t>(segment.kv_heads());
+        operation.launch(kernel, params, {tokens.memory, token_ids.memory},
                          Grid{.groups = {heads, 1, 1},
                               .work = heads * params.slots * std::max<uint64_t>(params.number_count, 1) / 8});
     }

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "opencl/kv_rows.hpp"
-#include "opencl/slot_store.hpp"
+#include "opencl/slot_segment.hpp"
 #include "opencl/variants.hpp"
 #include "opencl/view.hpp"
 #include "slot_scores_params.h"
@@ -12,10 +12,10 @@
 namespace winnow::opencl {
 
 void SlotScoresLauncher::launch(const SlotScores& args) {
-    if (args.stores.size() > SLOT_MOST_STORES)
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_scores: up to " + std::to_string(SLOT_MOST_STORES) +
+    if (args.segments.size() > SLOT_MOST_SEGMENTS)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_scores: up to " + std::to_string(SLOT_MOST_SEGMENTS) +
                                                   " stores are supported, given are " +
-                                                  std::to_string(args.stores.size()));
+                                                  std::to_string(args.segments.size()));
     check_row_count(args.out.shape, "slot_scores: out");
     const Variant& variant = choose_variant("slot_scores", runtime_.capabilities(), {}, 0, 0);
     Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
@@ -28,15 +28,15 @@ void SlotScoresLauncher::launch(const SlotScores& args) {
     params.out = view(args.out, out);
     params.group = 1;
     uint64_t slots = 0;
-    std::array<const Memory*, SLOT_MOST_STORES> tokens{};
-    for (const Store& store : args.stores) {
-        if (!store.tokens) continue;
-        const Bound bound = operation.bind(store.tokens, Access::read);
-        tokens.at(params.store_count) = bound.memory;
-        params.stores[params.store_count++] = {view_of_heads(store.tokens, bound), static_cast<uint32_t>(slots),
-                                               static_cast<uint32_t>(store.slots())};
-        params.group = static_cast<uint32_t>(args.out.shape[1] / store.kv_heads());
-        slots += static_cast<uint64_t>(store.slots());
+    std::array<const Memory*, SLOT_MOST_SEGMENTS> tokens{};
+    for (const Segment& segment : args.segments) {
+        if (!segment.tokens) continue;
+        const Bound bound = operation.bind(segment.tokens, Access::read);
+        tokens.at(params.segment_count) = bound.memory;
+        params.segments[params.segment_count++] = {view_of_heads(segment.tokens, bound), static_cast<uint32_t>(slots),
+                                                   static_cast<uint32_t>(segment.slots())};
+        params.group = static_cast<uint32_t>(args.out.shape[1] / segment.kv_heads());
+        slots += static_cast<uint64_t>(segment.slots());
     }
     params.queries = static_cast<uint32_t>(args.out.shape[2]);
     params.rows = static_cast<uint32_t>(args.out.shape[1]) * params.queries;

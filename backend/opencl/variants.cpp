@@ -32,8 +32,8 @@ constexpr std::array<Variant, 13> list{{
     {"hadamard", "", "hadamard.cl", "hadamard", "cpu", every_device, any, any, nullptr},
     // The operations on slots.
     {"slot_append", "", "slot_append.cl", "slot_append", "cpu", every_device, any, any, nullptr},
-    {"slot_observe", "", "slot_observe.cl", "slot_observe", "cpu", every_device, any, any, nullptr},
-    {"slot_flush", "", "slot_flush.cl", "slot_flush", "cpu", every_device, any, any, nullptr},
+    {"slot_accumulate", "", "slot_accumulate.cl", "slot_accumulate", "cpu", every_device, any, any, nullptr},
+    {"slot_evict", "", "slot_evict.cl", "slot_evict", "cpu", every_device, any, any, nullptr},
     {"slot_edit", "", "slot_edit.cl", "slot_edit", "cpu", every_device, any, any, nullptr},
     {"slot_compact", "", "slot_compact.cl", "slot_compact", "cpu", every_device, any, any, nullptr},
     {"slot_copy", "", "slot_copy.cl", "slot_copy", "cpu", every_device, any, any, nullptr},

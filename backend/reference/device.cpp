@@ -13,13 +13,13 @@
 #include "reference/kv_dequantize.hpp"
 #include "reference/kv_requantize.hpp"
 #include "reference/sdpa.hpp"
+#include "reference/slot_accumulate.hpp"
 #include "reference/slot_append.hpp"
 #include "reference/slot_attention.hpp"
 #include "reference/slot_compact.hpp"
 #include "reference/slot_copy.hpp"
 #include "reference/slot_edit.hpp"
-#include "reference/slot_flush.hpp"
-#include "reference/slot_observe.hpp"
+#include "reference/slot_evict.hpp"
 #include "reference/slot_scores.hpp"
 #include "reference/view.hpp"
 
@@ -165,8 +165,8 @@ void ReferenceDevice::launch(const SlotAppend& args) {
     ++launches_;
 }
 
-void ReferenceDevice::launch(const SlotObserve& args) {
-    slot_observe(args);
+void ReferenceDevice::launch(const SlotAccumulate& args) {
+    slot_accumulate(args);
     ++launches_;
 }
 
@@ -175,8 +175,8 @@ void ReferenceDevice::launch(const SlotScores& args) {
     ++launches_;
 }
 
-void ReferenceDevice::launch(const SlotFlush& args) {
-    slot_flush(args);
+void ReferenceDevice::launch(const SlotEvict& args) {
+    slot_evict(args);
     ++launches_;
 }
 

@@ -32,9 +32,9 @@ public:
     std::string validate(const SlotAttention& args) const override;
     void launch(const SlotAttention& args) override;
     void launch(const SlotAppend& args) override;
-    void launch(const SlotObserve& args) override;
+    void launch(const SlotAccumulate& args) override;
     void launch(const SlotScores& args) override;
-    void launch(const SlotFlush& args) override;
+    void launch(const SlotEvict& args) override;
     void launch(const SlotEdit& args) override;
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;

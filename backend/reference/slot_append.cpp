@@ -8,24 +8,24 @@ namespace winnow::reference {
 namespace {
 
 int32_t number(const SlotAppend& args, int64_t t) {
-    return args.numbers ? entry(args.numbers, 0, t) : int32_t(args.number + t);
+    return args.token_ids ? entry(args.token_ids, 0, t) : int32_t(args.number + t);
 }
 
 } // namespace
 
 void slot_append(const SlotAppend& args) {
-    const Store& store = args.store;
+    const Segment& segment = args.segment;
     const int64_t tokens = args.k.shape[2];
     for (int64_t t = 0; args.positions && t < tokens; ++t)
         set_entry(args.positions, 0, number(args, t), int32_t(args.position + t));
-    for (int64_t head = 0; head < store.kv_heads(); ++head)
+    for (int64_t head = 0; head < segment.kv_heads(); ++head)
         for (int64_t t = 0; t < tokens; ++t) {
             const int64_t slot = args.slots ? entry(args.slots, head, t) : args.first + (args.offset + t) % args.count;
             if (slot < 0) continue;
-            set_slot_row(store.k, store.k_mean, head, slot, slot_row(args.k, {}, head, t), args.k_norm);
-            set_slot_row(store.v, store.v_mean, head, slot, slot_row(args.v, {}, head, t), args.v_norm);
-            set_entry(store.tokens, head, slot, number(args, t));
-            set_importance(store, head, slot, 0);
+            set_slot_row(segment.k, segment.k_mean, head, slot, slot_row(args.k, {}, head, t), args.k_norm);
+            set_slot_row(segment.v, segment.v_mean, head, slot, slot_row(args.v, {}, head, t), args.v_norm);
+            set_entry(segment.tokens, head, slot, number(args, t));
+            set_importance(segment, head, slot, 0);
         }
 }
 

@@ -1,4 +1,4 @@
-// Attention over the tokens of several stores: the executable definition of SlotAttention.
+// Attention over the tokens of several segments: the executable definition of SlotAttention.
 #pragma once
 
 #include "device/slots.hpp"

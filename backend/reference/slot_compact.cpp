@@ -6,17 +6,17 @@
 namespace winnow::reference {
 
 void slot_compact(const SlotCompact& args) {
-    const Store& store = args.store;
-    for (int64_t head = 0; head < store.kv_heads(); ++head) {
-        auto lives = [&](int64_t slot) { return is_live(entry(store.tokens, head, slot)); };
+    const Segment& segment = args.segment;
+    for (int64_t head = 0; head < segment.kv_heads(); ++head) {
+        auto lives = [&](int64_t slot) { return is_live(entry(segment.tokens, head, slot)); };
         int64_t live = 0;
-        for (int64_t slot = 0; slot < store.slots(); ++slot) live += lives(slot) ? 1 : 0;
+        for (int64_t slot = 0; slot < segment.slots(); ++slot) live += lives(slot) ? 1 : 0;
         int64_t to = 0;
-        for (int64_t from = live; from < store.slots(); ++from) {
+        for (int64_t from = live; from < segment.slots(); ++from) {
             if (!lives(from)) continue;
             while (lives(to)) ++to;
-            copy_slot(store, from, store, to, head);
-            set_entry(store.tokens, head, from, free_slot);
+            copy_slot(segment, from, segment, to, head);
+            set_entry(segment.tokens, head, from, free_slot);
         }
         HeadState state = head_state(args.head_state, head);
         state.live = int32_t(live);

@@ -1,4 +1,4 @@
-// A store into a larger one: the executable definition of SlotCopy.
+// A segment into a larger one: the executable definition of SlotCopy.
 #pragma once
 
 #include "device/slots.hpp"

@@ -20,17 +20,17 @@ int32_t edited(const SlotEdit& args, int32_t entry) {
 } // namespace
 
 void slot_edit(const SlotEdit& args) {
-    const std::vector<int32_t> numbers = args.numbers ? list_of(args.numbers) : std::vector<int32_t>();
+    const std::vector<int32_t> token_ids = args.token_ids ? list_of(args.token_ids) : std::vector<int32_t>();
     auto is_meant = [&](int32_t number) {
-        if (args.numbers) return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+        if (args.token_ids) return std::find(token_ids.begin(), token_ids.end(), number) != token_ids.end();
         return number >= args.begin && number < args.end;
     };
-    for (const Store& store : args.stores)
-        for (int64_t head = 0; head < store.kv_heads(); ++head)
-            for (int64_t slot = 0; slot < store.slots(); ++slot) {
-                const int32_t token = entry(store.tokens, head, slot);
-                if (is_live(token) && is_meant(number_of(token)))
-                    set_entry(store.tokens, head, slot, edited(args, token));
+    for (const Segment& segment : args.segments)
+        for (int64_t head = 0; head < segment.kv_heads(); ++head)
+            for (int64_t slot = 0; slot < segment.slots(); ++slot) {
+                const int32_t token = entry(segment.tokens, head, slot);
+                if (is_live(token) && is_meant(token_id_of(token)))
+                    set_entry(segment.tokens, head, slot, edited(args, token));
             }
 }
 

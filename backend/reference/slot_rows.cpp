@@ -1,4 +1,4 @@
-// Loads and stores.
+// Loads and segments.
 #include "reference/slot_rows.hpp"
 
 #include <cstring>
@@ -25,11 +25,11 @@ std::vector<int32_t> list_of(const Tensor& entries) {
     return list;
 }
 
-double importance_of(const Store& store, int64_t head, int64_t slot) {
-    return store.importance ? load(store.importance.type, address(store.importance, 0, head, 0, slot)) : 0;
+double importance_of(const Segment& segment, int64_t head, int64_t slot) {
+    return segment.importance ? load(segment.importance.type, address(segment.importance, 0, head, 0, slot)) : 0;
 }
 
-void set_importance(const Store& at, int64_t head, int64_t slot, double importance) {
+void set_importance(const Segment& at, int64_t head, int64_t slot, double importance) {
     if (at.importance) store(at.importance.type, address(at.importance, 0, head, 0, slot), importance);
 }
 
@@ -46,8 +46,8 @@ void set_slot_row(const Tensor& rows, const Tensor& mean, int64_t head, int64_t 
     encode_row(rows.type, row_address(rows, 0, head, slot), rows.shape[3], row.data(), norm);
 }
 
-void copy_slot(const Store& from, int64_t from_slot, const Store& to, int64_t to_slot, int64_t head) {
-    for (const auto& rows : {&Store::k, &Store::v})
+void copy_slot(const Segment& from, int64_t from_slot, const Segment& to, int64_t to_slot, int64_t head) {
+    for (const auto& rows : {&Segment::k, &Segment::v})
         std::memmove(row_address(to.*rows, 0, head, to_slot), row_address(from.*rows, 0, head, from_slot),
                      row_bytes((from.*rows).type, (from.*rows).shape[3]));
     set_entry(to.tokens, head, to_slot, entry(from.tokens, head, from_slot));

@@ -1,4 +1,4 @@
-// The slots of a store (device/slots.hpp) one by one: what the map says of them, their importance, and their rows.
+// The slots of a segment (device/slots.hpp) one by one: what the map says of them, their importance, and their rows.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ int32_t entry(const Tensor& entries, int64_t head, int64_t at);
 void set_entry(const Tensor& entries, int64_t head, int64_t at, int32_t value);
 
 inline bool is_live(int32_t entry) { return entry >= 0; }
-inline int32_t number_of(int32_t entry) { return entry & ~anchor_flag; } // of a live one
+inline int32_t token_id_of(int32_t entry) { return entry & ~anchor_flag; } // of a live one
 
 std::vector<int32_t> list_of(const Tensor& entries); // of head 0
 
-// 0 where the store keeps none; setting it is then without effect.
-double importance_of(const Store& store, int64_t head, int64_t slot);
-void set_importance(const Store& at, int64_t head, int64_t slot, double importance);
+// 0 where the segment keeps none; setting it is then without effect.
+double importance_of(const Segment& segment, int64_t head, int64_t slot);
+void set_importance(const Segment& at, int64_t head, int64_t slot, double importance);
 
 // The row that a slot stands for: what is stored there, plus the mean. The mean may be absent.
 std::vector<double> slot_row(const Tensor& rows, const Tensor& mean, int64_t head, int64_t slot);
@@ -27,7 +27,7 @@ void set_slot_row(const Tensor& rows, const Tensor& mean, int64_t head, int64_t 
                   Norm norm);
 
 // Row, map entry and importance as they are, from a slot to a slot of the same formats.
-void copy_slot(const Store& from, int64_t from_slot, const Store& to, int64_t to_slot, int64_t head);
+void copy_slot(const Segment& from, int64_t from_slot, const Segment& to, int64_t to_slot, int64_t head);
 
 HeadState head_state(const Tensor& states, int64_t head);
 void set_head_state(const Tensor& states, int64_t head, const HeadState& state);

@@ -10,12 +10,12 @@
 namespace winnow::reference {
 namespace {
 
-void scatter(const SlotScores& args, const Store& from, int64_t first_column, int64_t q_head, int64_t query) {
+void scatter(const SlotScores& args, const Segment& from, int64_t first_column, int64_t q_head, int64_t query) {
     const int64_t head = q_head / (args.scores.shape[1] / from.kv_heads());
     for (int64_t slot = 0; slot < from.slots(); ++slot) {
         const int32_t token = entry(from.tokens, head, slot);
-        if (!is_live(token) || number_of(token) >= args.out.shape[3]) continue;
-        store(args.out.type, address(args.out, 0, q_head, query, number_of(token)),
+        if (!is_live(token) || token_id_of(token) >= args.out.shape[3]) continue;
+        store(args.out.type, address(args.out, 0, q_head, query, token_id_of(token)),
               load(args.scores.type, address(args.scores, 0, q_head, query, first_column + slot)));
     }
 }
@@ -29,7 +29,7 @@ void slot_scores(const SlotScores& args) {
                 store(args.out.type, address(args.out, 0, q_head, query, column),
                       -std::numeric_limits<double>::infinity());
             int64_t first_column = 0;
-            for (const Store& from : args.stores) {
+            for (const Segment& from : args.segments) {
                 scatter(args, from, first_column, q_head, query);
                 first_column += from.slots();
             }

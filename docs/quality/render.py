@@ -52,10 +52,10 @@ PIECES = {"command": report.command, "setting": report.setting, "full cache": re
           "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table,
           "goals {}": goals_table}
 PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle",
-            "picture held": "held"}
+            "picture resident": "resident"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
                 "contexts": "Loss over context length", "needle": "Planted facts retrieved, by depth and context",
-                "held": "What each layer and head held of the planted facts"}
+                "resident": "What each layer and head held of the needles"}
 
 
 class Failure(Exception):
@@ -68,7 +68,7 @@ def piece(name, results, words):
     pattern = " ".join("{}" if word.isdigit() else word for word in words.split())
     if context is not None and context not in report.contexts_of(results):
         raise Failure(f"{name}.json has no context {context}; it has {report.contexts_of(results)}")
-    if pattern in ("needle", "full cache", "picture needle", "picture held") and not results["needle"]:
+    if pattern in ("needle", "full cache", "picture needle", "picture resident") and not results["needle"]:
         raise Failure(f"{name}.json has no needle test")
     if pattern == "conversation" and not results.get("conversation"):
         raise Failure(f"{name}.json has no conversations")

@@ -116,7 +116,7 @@ static void attend_once(void) {
     check(api->buffer_destroy(v_buffer), "buffer_destroy", NULL);
 }
 
-/* Some hundred tokens through a cache of 64: what is not attended to is given up, layer by layer and head by head. */
+/* Some hundred tokens through a cache of 64: what is not attended to is evicted, layer by layer and head by head. */
 static void drive_cache(void) {
     enum { LAYERS = 2, LENGTH = 600, NEEDLE = 100 };
     static float k[KV_HEADS][HEAD_SIZE], v[KV_HEADS][HEAD_SIZE], q[Q_HEADS][HEAD_SIZE], out[Q_HEADS][HEAD_SIZE];
@@ -171,8 +171,8 @@ static void drive_cache(void) {
            (unsigned long long)stats.steps);
     printf("bytes: %llu, estimated %llu, in F16 %llu\n", (unsigned long long)stats.bytes,
            (unsigned long long)estimate.bytes, (unsigned long long)stats.original_bytes);
-    printf("given up: %llu over layers and heads, in %llu judgements\n", (unsigned long long)stats.evictions,
-           (unsigned long long)stats.flushes);
+    printf("evicted: %llu over layers and heads, in %llu eviction passes\n", (unsigned long long)stats.evictions,
+           (unsigned long long)stats.eviction_passes);
     printf("output %.2f, from the %llu tokens that layer 0, head 0 kept:", out[0][0], (unsigned long long)count);
     for (i = 0; i < (int)count; ++i) printf(" %d", (int)kept[i]);
     printf("\n");

@@ -47,8 +47,8 @@ def check_cache(program, backend):
     weight = math.exp(CACHE_LOGIT)
     expected_output = (weight * NEEDLE + sum(kept) - NEEDLE) / (weight + len(kept) - 1)
     assert abs(float(output) - expected_output) < 0.02 * expected_output, f"output {output}, not {expected_output:.2f}"
-    evictions = int(field(r"^given up: (\d+) ", result.stdout)[1])
-    assert evictions >= 4 * (LENGTH - BUDGET), f"{evictions} given up"  # 2 layers with 2 KV heads
+    evictions = int(field(r"^evicted: (\d+) ", result.stdout)[1])
+    assert evictions >= 4 * (LENGTH - BUDGET), f"{evictions} evicted"  # 2 layers with 2 KV heads
 
 
 def main():
@@ -69,10 +69,10 @@ def main():
 
     check_cache(program, backend)
 
-    missing = run(program, "no_such_backend")
-    assert missing.returncode == 1 and "no_such_backend" in missing.stderr, "a missing backend has to be reported"
+    shortfall = run(program, "no_such_backend")
+    assert missing.returncode == 1 and "no_such_backend" in missing.stderr, "a shortfall backend has to be reported"
     device = run(program, backend, "no such device")
-    assert device.returncode == 1 and "context_create" in device.stderr, "a missing device has to be reported"
+    assert device.returncode == 1 and "context_create" in device.stderr, "a shortfall device has to be reported"
 
 
 main()

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "foreign.hpp"
 #include "ggml_api.hpp"
+#include "host_converted.hpp"
 #include "kv_config.hpp"
 #include "translate.hpp"
 #include "virtual_buffer.hpp"
@@ -118,7 +118,7 @@ void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node) {
         return;
     }
     const std::string reason = misuse(node);
-    if (root && buffer.has_root(root)) buffer.spoil(reason); // it would have changed what is stored
+    if (root && buffer.has_root(root)) buffer.poison(reason); // it would have changed what is stored
     throw std::runtime_error(reason);
 }
 

@@ -7,8 +7,8 @@
 
 #include "backend.hpp"
 #include "buffer.hpp"
-#include "foreign.hpp"
 #include "ggml_api.hpp"
+#include "host_converted.hpp"
 #include "translate.hpp"
 #include "virtual_buffer.hpp"
 

@@ -85,7 +85,7 @@ std::string window_config(const std::string& config) {
     // Without a budget winnow keeps all.
     std::string formats = config.substr(0, config.find(':')) == "winnow" ? "winnow" : "none";
     char separator = ':';
-    for (const char* key : {"k", "v", "k_norm", "v_norm", "sink", "ring", "cadence", "center"}) {
+    for (const char* key : {"k", "v", "k_norm", "v_norm", "sink", "residual", "cadence", "center"}) {
         const std::string value = value_of(config, key);
         if (value.empty()) continue;
         formats += separator + (key + ("=" + value));

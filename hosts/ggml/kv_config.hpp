@@ -20,7 +20,7 @@ std::string kv_config();
 bool has_kv_config();
 
 // For the cache of a model's layers with sliding windows, which holds no more than those need: WINNOW_KV_SWA, or else
-// the formats of `config` alone, with which nobody is given up.
+// the formats of `config` alone, with which nobody is evicted.
 std::string window_config(const std::string& config);
 
 } // namespace winnow::ggml

@@ -18,7 +18,7 @@ bool reports(const char* word) {
     return false;
 }
 
-std::string held_cells(Context& context, winnow_cache* cache, const CacheShape& shape) {
+std::string resident_cells(Context& context, winnow_cache* cache, const CacheShape& shape) {
     std::vector<int32_t> cells;
     const auto of_head = [&](int64_t stream, int64_t layer, int64_t head) {
         const auto look = [&](uint64_t capacity) {

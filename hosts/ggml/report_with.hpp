@@ -8,7 +8,7 @@
 
 namespace winnow::ggml {
 
-// Whether the list in WINNOW_REPORT_WITH has this word: "held" or "profile".
+// Whether the list in WINNOW_REPORT_WITH has this word: "resident" or "profile".
 bool reports(const char* word);
 
 struct CacheShape {
@@ -16,6 +16,6 @@ struct CacheShape {
 };
 
 // The cells that a cache holds, ascending: an array of streams of layers of heads. Throws std::runtime_error.
-std::string held_cells(Context& context, winnow_cache* cache, const CacheShape& shape);
+std::string resident_cells(Context& context, winnow_cache* cache, const CacheShape& shape);
 
 } // namespace winnow::ggml

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "foreign.hpp"
+#include "host_converted.hpp"
 
 namespace winnow::ggml {
 

@@ -1,4 +1,4 @@
-// Steps of a virtual cache: an attention of ggml's, and the rows that waited for it, plane by plane.
+// Steps of a virtual cache: an attention of ggml's, and the rows that waited for it, slice by slice.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -38,8 +38,8 @@ const ggml_tensor* computes(const ggml_tensor* mask) {
     return nullptr;
 }
 
-// Plane `index` of the outermost axis.
-winnow_tensor plane_of(const winnow_tensor& all, int64_t index) {
+// HeadSlice `index` of the outermost axis.
+winnow_tensor slice_of(const winnow_tensor& all, int64_t index) {
     winnow_tensor one = all;
     one.data = static_cast<char*>(all.data) + (index % all.shape[0]) * all.stride[0];
     one.shape[0] = 1;
@@ -86,9 +86,9 @@ void VirtualCache::judge(const ggml_tensor* node, const SdpaNode& sdpa) {
     check(layers_[layer_of_.at(root_of(node->src[1]))], node, sdpa.desc());
 }
 
-bool VirtualCache::is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const {
-    if (layer.k->tokens() != planes * tokens) return false;
-    for (int64_t i = 0; i < planes * tokens; ++i) {
+bool VirtualCache::is_aligned(const Layer& layer, int64_t first_stream, int64_t slices, int64_t tokens) const {
+    if (layer.k->tokens() != slices * tokens) return false;
+    for (int64_t i = 0; i < slices * tokens; ++i) {
         if (layer.k->stream_of(i) != first_stream + i / tokens) return false;
     }
     return true;
@@ -120,22 +120,22 @@ bool VirtualCache::open(Layer& layer, int64_t number) {
     return is_first;
 }
 
-void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t plane) {
+void VirtualCache::prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice) {
     Stream& stream = streams_[size_t(number)];
-    const MaskPlane view(mask, plane);
-    const StreamRecord::Opening opening = stream.record.open(cells, view);
-    carry_out(opening, number);
+    const MaskSlice view(mask, slice);
+    const CellTracker::Opening opening = stream.tracker.open(cells, view);
+    apply(opening, number);
     if (opening.taken_back >= least_taken_back) note_reuse(number, cells, view);
-    stream.sees_ahead = StreamRecord::sees_ahead(cells, view);
+    stream.sees_ahead = CellTracker::sees_ahead(cells, view);
     stream.mask = nullptr;
     if (mask->ne[0] >= figures_.cells) return;
     stream.mask = mask->data;
-    widen_mask(stream.wide_mask, mask, plane, int64_t(cells.size()));
+    widen_mask(stream.wide_mask, mask, slice, int64_t(cells.size()));
 }
 
-// A prompt that goes on from a prefix, behind which another end was cut off: what the prefix's tokens were given up for
-// may be gone. Counts what of it is still held.
-void VirtualCache::note_reuse(int64_t number, std::span<const int32_t> cells, const MaskPlane& mask) {
+// A prompt that goes on from a prefix, behind which another end was cut off: what the prefix's tokens were evicted for
+// may be gone. Counts what of it is still resident.
+void VirtualCache::note_reuse(int64_t number, std::span<const int32_t> cells, const MaskSlice& mask) {
     std::vector<bool> is_prefix(size_t(figures_.cells), false);
     uint64_t tokens = 0;
     for (int64_t cell = 0; cell < mask.columns() && cell < figures_.cells; ++cell) {
@@ -145,33 +145,33 @@ void VirtualCache::note_reuse(int64_t number, std::span<const int32_t> cells, co
         ++tokens;
     }
     if (tokens == 0) return;
-    uint64_t held = 0;
+    uint64_t resident = 0;
     std::vector<int32_t> its(size_t(figures_.cells));
     for (int64_t layer = 0; layer < figures_.layers; ++layer) {
         for (int64_t head = 0; head < figures_.kv_heads; ++head) {
             uint64_t count = 0;
             expect(context_.api().cache_positions(cache_, number, layer, head, its.data(), its.size(), &count));
-            for (uint64_t i = 0; i < count; ++i) held += is_prefix[size_t(its[i])];
+            for (uint64_t i = 0; i < count; ++i) resident += is_prefix[size_t(its[i])];
         }
     }
     figures_.reused += tokens;
-    figures_.reused_held += double(held) / double(figures_.layers * figures_.kv_heads);
+    figures_.reused_resident += double(resident) / double(figures_.layers * figures_.kv_heads);
 }
 
-void VirtualCache::carry_out(const StreamRecord::Opening& opening, int64_t stream) {
+void VirtualCache::apply(const CellTracker::Opening& opening, int64_t stream) {
     for (const CellRange& range : opening.dead) {
         expect(context_.api().cache_remove(cache_, stream, range.begin, range.end));
     }
     if (!opening.anchors.empty() &&
         context_.api().cache_anchor(cache_, stream, opening.anchors.data(), opening.anchors.size()) != WINNOW_OK) {
-        log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be given up: %s", figures_.name.c_str(),
+        log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be evicted: %s", figures_.name.c_str(),
                  context_.message());
     }
 }
 
 // Cells beyond the mask's columns are seen by nobody.
-void VirtualCache::widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t plane, int64_t tokens) const {
-    const MaskPlane view(mask, plane);
+void VirtualCache::widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t slice, int64_t tokens) const {
+    const MaskSlice view(mask, slice);
     const size_t element = view.element_bytes(), row = size_t(figures_.cells) * element;
     const size_t size = size_t(tokens) * row;
     if (wide.capacity() > 2 * size) wide = std::vector<char>(); // a long prompt's is not kept
@@ -184,44 +184,44 @@ void VirtualCache::widen_mask(std::vector<char>& wide, const ggml_tensor* mask, 
     }
 }
 
-void VirtualCache::attend_plane(Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa,
-                                const Plane& plane) {
+void VirtualCache::attend_slice(Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa,
+                                const HeadSlice& slice) {
     const ggml_tensor* mask = node->src[3];
-    Stream& stream = streams_[size_t(plane.stream)];
+    Stream& stream = streams_[size_t(slice.stream)];
     winnow_cache_step_desc step{};
     step.struct_size = sizeof step;
     step.layer = number_of(layer);
-    step.sequence = plane.stream;
+    step.sequence = slice.stream;
     step.scale = sdpa.scale;
     step.softcap = sdpa.softcap;
     step.head_sink = sdpa.head_sink;
     step.mask_slopes = sdpa.mask_slopes;
-    const winnow_tensor q = plane_of(*sdpa.q, plane.index), out = plane_of(*sdpa.out, plane.index);
+    const winnow_tensor q = slice_of(*sdpa.q, slice.index), out = slice_of(*sdpa.out, slice.index);
     step.q = &q;
     step.out = &out;
     Rows rows{};
     if (layer.k) {
-        rows = rows_of(layer, plane.index * plane.tokens, plane.tokens);
+        rows = rows_of(layer, slice.index * slice.tokens, slice.tokens);
         const auto* cells = static_cast<const int32_t*>(rows.cells.data);
-        if (open(layer, plane.stream)) {
-            prepare(plane.stream, {cells, size_t(plane.tokens)}, mask, plane.index);
+        if (open(layer, slice.stream)) {
+            prepare(slice.stream, {cells, size_t(slice.tokens)}, mask, slice.index);
         }
         step.k = &rows.k;
         step.v = &rows.v;
         step.cells = &rows.cells;
     }
-    winnow_tensor wide = plane_of(*sdpa.attn_mask, plane.index);
+    winnow_tensor wide = slice_of(*sdpa.attn_mask, slice.index);
     if (mask->ne[0] < figures_.cells) {
         const void* data = stream.wide_mask.data();
         if (!layer.k || stream.mask != mask->data) {
             staging_.emplace_back();
-            widen_mask(staging_.back(), mask, plane.index, plane.tokens);
+            widen_mask(staging_.back(), mask, slice.index, slice.tokens);
             data = staging_.back().data();
         }
         const int64_t element = int64_t(mask->nb[0]);
         wide = rows_over(
             wide.type, data,
-            {1, plane.tokens, figures_.cells, element, figures_.cells * element, plane.tokens * figures_.cells});
+            {1, slice.tokens, figures_.cells, element, figures_.cells * element, slice.tokens * figures_.cells});
     }
     step.attn_mask = &wide;
     if (step.k && stream.sees_ahead) { // all of them have to be there before the first attends
@@ -235,11 +235,11 @@ void VirtualCache::attend_plane(Layer& layer, const ggml_tensor* node, const win
         expect(context_.api().cache_step(cache_, &append, nullptr));
         step.k = step.v = step.cells = nullptr;
     }
-    if (profile_) step.scores_out = profile_->scores(plane.tokens);
+    if (profile_) step.scores_out = profile_->scores(slice.tokens);
     expect(context_.api().cache_step(cache_, &step, nullptr));
     if (profile_) {
         expect(context_.api().finish(context_.get()));
-        profile_->add(step.layer, plane.stream);
+        profile_->add(step.layer, slice.stream);
     }
 }
 
@@ -248,18 +248,18 @@ void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counter
     Layer& layer = layers_[layer_of_.at(root_of(k))];
     take_shape(node, sdpa.desc());
     if (!cache_) create();
-    settle();
+    restore_pending();
     check(layer, node, sdpa.desc());
     if (layer.waits() && !layer.is_whole()) {
         throw std::runtime_error(with_name(node, "keys without values, or values without keys"));
     }
     const int64_t first = offset_in(layer.roots.k, k->data) / int64_t(layer.roots.k->nb[2]);
-    const int64_t planes = k->ne[3], tokens = node->src[0]->ne[1];
-    if (layer.k && !is_aligned(layer, first, planes, tokens)) append_all(layer, counters);
+    const int64_t slices = k->ne[3], tokens = node->src[0]->ne[1];
+    if (layer.k && !is_aligned(layer, first, slices, tokens)) append_all(layer, counters);
     // The allocator of the graph may have given the rows' memory, which is read, to the result.
     if (layer.k && layer.k->overlaps(node)) layer.k->detach();
     if (layer.v && layer.v->overlaps(node)) layer.v->detach();
-    for (int64_t i = 0; i < planes; ++i) attend_plane(layer, node, sdpa.desc(), {i, first + i, tokens});
+    for (int64_t i = 0; i < slices; ++i) attend_slice(layer, node, sdpa.desc(), {i, first + i, tokens});
     counters.count_attention(node);
     if (layer.k) finish_rows(layer, counters);
 }
@@ -277,7 +277,7 @@ void VirtualCache::append_all(Layer& layer, Counters& counters) {
     std::map<int64_t, std::vector<int32_t>> cells; // of each stream
     for (int64_t i = 0; i < keys.tokens(); ++i) cells[keys.stream_of(i)].push_back(keys.cells(i, 1).front());
     for (const auto& [stream, its] : cells) {
-        if (open(layer, stream)) streams_[size_t(stream)].record.append(its);
+        if (open(layer, stream)) streams_[size_t(stream)].tracker.append(its);
     }
     for (int64_t first = 0, end = 0; first < keys.tokens(); first = end) {
         while (end < keys.tokens() && keys.stream_of(end) == keys.stream_of(first)) ++end;

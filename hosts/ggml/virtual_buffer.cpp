@@ -170,7 +170,7 @@ Context& VirtualBuffer::context() {
 }
 
 VirtualCache& VirtualBuffer::cache(const ggml_tensor* root) {
-    if (!spoiled_.empty()) throw std::runtime_error(spoiled_);
+    if (!poisoned_.empty()) throw std::runtime_error(poisoned_);
     if (!copied_.roots.empty()) {
         throw std::runtime_error("of stream " + std::to_string(copied_.from) + " only " +
                                  std::to_string(copied_.roots.size()) + " of " + std::to_string(roots_.size()) +
@@ -200,13 +200,13 @@ void VirtualBuffer::forget_waiting() {
     for (const auto& cache : caches_) cache->forget_waiting();
 }
 
-void VirtualBuffer::spoil(const std::string& reason) {
-    if (spoiled_.empty()) spoiled_ = reason;
+void VirtualBuffer::poison(const std::string& reason) {
+    if (poisoned_.empty()) poisoned_ = reason;
 }
 
 void VirtualBuffer::clear(uint8_t value) {
     for (const auto& cache : caches_) cache->clear();
-    spoiled_.clear();
+    poisoned_.clear();
     copied_ = {};
     fill_ = value;
     std::vector<const ggml_tensor*> roots;
@@ -224,10 +224,10 @@ void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset
     const ggml_tensor* root = root_of(tensor);
     if (!has_root(root)) {
         std::memset(static_cast<char*>(tensor->data) + offset, value, size);
-    } else if (value == 0) { // cells that are given up
+    } else if (value == 0) { // cells that are evicted
         cache(root).wipe(root, size_t(offset_in(root, tensor->data)) + offset, size);
     } else {
-        spoil(std::string(tensor->name) + " was filled with " + std::to_string(value) + ", which WINNOW_KV cannot do");
+        poison(std::string(tensor->name) + " was filled with " + std::to_string(value) + ", which WINNOW_KV cannot do");
     }
 }
 

@@ -51,7 +51,7 @@ public:
     void finish();
     void forget_waiting();
     // Every attention fails from now on, for this reason, until all is cleared.
-    void spoil(const std::string& reason);
+    void poison(const std::string& reason);
 
     void clear(uint8_t value);
     // ggml's memset_tensor, set_tensor and get_tensor.
@@ -90,7 +90,7 @@ private:
     std::set<const ggml_tensor*> roots_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<VirtualCache>> caches_;
-    std::string spoiled_;
+    std::string poisoned_;
     std::optional<InPlaceCache> in_place_;
     bool is_used_ = false;                 // tokens were stored
     std::set<const ggml_tensor*> claimed_; // nodes of the graph that is being planned

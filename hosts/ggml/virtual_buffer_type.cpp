@@ -1,5 +1,5 @@
-// ggml's buffer interface over virtual buffers. Its functions return nothing: what they cannot do spoils the caches, so
-// that every attention after it fails and says why.
+// ggml's buffer interface over virtual buffers. Its functions return nothing: what they cannot do poisons the caches,
+// so that every attention after it fails and says why.
 #include <exception>
 
 #include "device.hpp"
@@ -12,13 +12,13 @@ namespace {
 
 VirtualBuffer& of(ggml_backend_buffer_t buffer) { return *static_cast<VirtualBuffer*>(buffer->context); }
 
-template <typename Body>
-void guarded(ggml_backend_buffer_t buffer, Body&& body) {
+template <typename Action>
+void guarded(ggml_backend_buffer_t buffer, Action&& action) {
     try {
-        body(of(buffer));
+        action(of(buffer));
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
-        of(buffer).spoil(error.what());
+        of(buffer).poison(error.what());
     }
 }
 

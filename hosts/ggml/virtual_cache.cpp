@@ -71,7 +71,7 @@ void VirtualCache::create() {
     figures_.config = config;
     figures_.kv_heads = desc.kv_num_heads;
     for (int64_t i = 0; i < figures_.streams; ++i) {
-        streams_.emplace_back(StreamRecord(figures_.cells, figures_.streams > 1, sinks_of(figures_.config)));
+        streams_.emplace_back(CellTracker(figures_.cells, figures_.streams > 1, sinks_of(figures_.config)));
     }
 }
 
@@ -82,7 +82,7 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
             "; with WINNOW_KV, which says how keys and values are stored, expected f16 or bf16 (no "
             "-ctk and -ctv)");
     }
-    settle();
+    restore_pending();
     Layer& layer = layers_[layer_of_.at(root)];
     std::optional<WaitingRows>& rows = root == layer.roots.k ? layer.k : layer.v;
     if (rows && layer.is_whole() && cache_) append_all(layer, counters);
@@ -120,11 +120,11 @@ void VirtualCache::clear() {
     if (profile_) profile_->end_sequences();
     figures_ = present(figures_);
     expect(context_.api().cache_reset(cache_));
-    for (Stream& stream : streams_) stream.record.clear();
+    for (Stream& stream : streams_) stream.tracker.clear();
 }
 
 void VirtualCache::copy_stream(int64_t from, int64_t to) {
-    settle();
+    restore_pending();
     if (!cache_) { // what there is was not settled
         std::erase_if(states_, [&](const State& state) { return state.stream == to; });
         std::vector<State> copies;
@@ -135,7 +135,7 @@ void VirtualCache::copy_stream(int64_t from, int64_t to) {
         return;
     }
     expect(context_.api().cache_copy(cache_, from, to));
-    streams_[size_t(to)].record.copy(streams_[size_t(from)].record);
+    streams_[size_t(to)].tracker.copy(streams_[size_t(from)].tracker);
 }
 
 // Adds what the cache did since it was made or reset, and keeps what it holds where that is the most so far.
@@ -144,15 +144,15 @@ CacheFigures VirtualCache::present(CacheFigures figures) {
     now.struct_size = sizeof now;
     expect(context_.api().cache_stats(cache_, &now));
     figures.evictions += now.evictions;
-    figures.missing += now.missing;
-    figures.flushes += now.flushes;
+    figures.shortfall += now.shortfall;
+    figures.eviction_passes += now.eviction_passes;
     figures.steps += now.steps;
     figures.peak_bytes = std::max(figures.peak_bytes, now.peak_bytes);
-    if (now.live_slots > 0 && reports("held")) {
-        figures.held = held_cells(context_, cache_, {figures.streams, figures.layers, figures.kv_heads});
+    if (now.resident_slots > 0 && reports("resident")) {
+        figures.resident = resident_cells(context_, cache_, {figures.streams, figures.layers, figures.kv_heads});
     }
-    if (now.live_slots < figures.live_slots || now.live_slots == 0) return figures;
-    figures.live_slots = now.live_slots;
+    if (now.resident_slots < figures.resident_slots || now.resident_slots == 0) return figures;
+    figures.resident_slots = now.resident_slots;
     figures.tokens = now.tokens;
     figures.bytes = now.bytes;
     figures.original_bytes = now.original_bytes;
@@ -163,13 +163,13 @@ CacheFigures VirtualCache::present(CacheFigures figures) {
     figures.slot_map_bytes = now.slot_map_bytes;
     figures.importance_bytes = now.importance_bytes;
     figures.state_bytes = now.state_bytes;
-    figures.live_of_layers.assign(layers_.size(), 0);
+    figures.resident_of_layers.assign(layers_.size(), 0);
     for (int64_t layer = 0; layer < figures.layers; ++layer) {
         for (int64_t stream = 0; stream < figures.streams; ++stream) {
             for (int64_t head = 0; head < figures.kv_heads; ++head) {
                 uint64_t count = 0;
                 expect(context_.api().cache_positions(cache_, stream, layer, head, nullptr, 0, &count));
-                figures.live_of_layers[size_t(layer)] += count;
+                figures.resident_of_layers[size_t(layer)] += count;
             }
         }
     }
@@ -186,7 +186,7 @@ std::optional<CacheFigures> VirtualCache::figures() {
     if (!cache_) return std::nullopt;
     CacheFigures figures = present(figures_);
     figures.tokens_seen = 0;
-    for (const Stream& stream : streams_) figures.tokens_seen += uint64_t(stream.record.tokens_seen());
+    for (const Stream& stream : streams_) figures.tokens_seen += uint64_t(stream.tracker.tokens_seen());
     figures.full_bytes = 0;
     for (const Layer& layer : layers_) {
         figures.full_bytes += ggml().nbytes(layer.roots.k) + (layer.roots.v ? ggml().nbytes(layer.roots.v) : 0);

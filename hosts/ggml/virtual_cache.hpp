@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "attention_profile.hpp"
+#include "cell_tracker.hpp"
+#include "deferred_rows.hpp"
 #include "ggml.h"
 #include "kv_figures.hpp"
 #include "plugin.hpp"
 #include "report.hpp"
-#include "stream_record.hpp"
 #include "translate.hpp"
-#include "waiting_rows.hpp"
 
 namespace winnow::ggml {
 
@@ -57,7 +57,7 @@ public:
     // Rows of a state, which become tokens before the cache is used again. Where a head's row begins with NaN, it does
     // not get the token.
     void write(const ggml_tensor* root, const char* data, size_t offset, size_t size);
-    // Rows that llama.cpp has given up: tokens and states in their cells are gone.
+    // Rows that llama.cpp has evicted: tokens and states in their cells are gone.
     void wipe(const ggml_tensor* root, size_t offset, size_t size);
     // A ROPE in place over the keys, by which a context shifts.
     void shift(const ggml_tensor* node);
@@ -65,7 +65,7 @@ public:
     void clear();
     void copy_stream(int64_t from, int64_t to);
 
-    // Of all that was, with what it held when it was fullest; nothing where no attention came.
+    // Of all that was, with what it resident when it was fullest; nothing where no attention came.
     std::optional<CacheFigures> figures();
 
 private:
@@ -77,15 +77,15 @@ private:
         bool is_whole() const { return k && (v || !roots.v); }
     };
     struct Stream {
-        explicit Stream(StreamRecord made) : record(std::move(made)) {}
-        StreamRecord record;
+        explicit Stream(CellTracker made) : tracker(std::move(made)) {}
+        CellTracker tracker;
         uint64_t opened = 0; // batches
         bool sees_ahead = false;
         const void* mask = nullptr;  // the newest batch's,
         std::vector<char> wide_mask; // with a column for each cell
     };
-    // An attention over one plane of the node's tensors.
-    struct Plane {
+    // An attention over one slice of the node's tensors.
+    struct HeadSlice {
         int64_t index, stream, tokens;
     };
 
@@ -103,28 +103,28 @@ private:
     void create();
     bool begins_state(const ggml_tensor* root, int64_t stream, int32_t cell) const;
     static void drop_cells(State& state, const CellRange& range);
-    void settle();
-    void shift_settled(const ggml_tensor* node);
+    void restore_pending();
+    void shift_restored(const ggml_tensor* node);
     void restore(const State& state);
     winnow_cache_rows_desc exact_rows_desc(const Layer& layer, int64_t stream, const winnow_tensor& tokens) const;
-    void carry_out(const StreamRecord::Opening& opening, int64_t stream);
+    void apply(const CellTracker::Opening& opening, int64_t stream);
     std::vector<char> read_rows(const ggml_tensor* root, int64_t stream, int64_t first, int64_t count);
-    template <typename Body>
-    void latched(Body&& body);
+    template <typename Action>
+    void with_sticky_error(Action&& action);
     void rotate(const Layer& layer, const ggml_tensor* node, int64_t stream, const std::vector<int32_t>& cells,
                 const std::vector<int32_t>& turns, int64_t skip);
     void check(const Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa) const;
-    bool is_aligned(const Layer& layer, int64_t first_stream, int64_t planes, int64_t tokens) const;
+    bool is_aligned(const Layer& layer, int64_t first_stream, int64_t slices, int64_t tokens) const;
     void append_all(Layer& layer, Counters& counters);
-    void attend_plane(Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Plane& plane);
+    void attend_slice(Layer& layer, const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const HeadSlice& slice);
     bool open(Layer& layer, int64_t number);
-    void prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t plane);
-    void widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t plane, int64_t tokens) const;
+    void prepare(int64_t number, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice);
+    void widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t slice, int64_t tokens) const;
     void finish_rows(Layer& layer, Counters& counters);
     int64_t number_of(const Layer& layer) const { return &layer - layers_.data(); }
     void expect(int32_t status) const;
     CacheFigures present(CacheFigures figures);
-    void note_reuse(int64_t number, std::span<const int32_t> cells, const MaskPlane& mask);
+    void note_reuse(int64_t number, std::span<const int32_t> cells, const MaskSlice& mask);
     std::vector<std::string> layer_names() const;
 
     // Rows of a layer as a step takes them, and what it points to.

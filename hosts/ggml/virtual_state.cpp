@@ -32,7 +32,7 @@ winnow_cache_rows_desc rows_desc(int64_t layer, int64_t stream, const winnow_ten
 } // namespace
 
 void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size_t size) {
-    settle();
+    restore_pending();
     const size_t row = root->nb[1];
     const auto begin = int64_t(offset / row), end = int64_t((offset + size + row - 1) / row);
     std::vector<char> rows;
@@ -128,7 +128,7 @@ void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
         }
         if (cache_) {
             expect(context_.api().cache_remove(cache_, stream, first, last));
-            streams_[size_t(stream)].record.remove({first, last});
+            streams_[size_t(stream)].tracker.remove({first, last});
         }
         number += last - first;
     }
@@ -150,11 +150,11 @@ void VirtualCache::drop_cells(State& state, const CellRange& range) {
 }
 
 // What fails in the middle leaves other rows than llama.cpp believes.
-template <typename Body>
-void VirtualCache::latched(Body&& body) {
+template <typename Action>
+void VirtualCache::with_sticky_error(Action&& action) {
     if (!failed_.empty()) throw std::runtime_error(failed_);
     try {
-        body();
+        action();
     } catch (const std::exception& error) {
         failed_ = error.what();
         throw;
@@ -162,8 +162,8 @@ void VirtualCache::latched(Body&& body) {
 }
 
 // States that were written become tokens, as soon as heads and their sizes are known.
-void VirtualCache::settle() {
-    latched([&] {
+void VirtualCache::restore_pending() {
+    with_sticky_error([&] {
         last_written_ = nullptr;
         if (!cache_) return;
         const std::vector<State> states = std::move(states_);
@@ -186,7 +186,7 @@ void VirtualCache::restore(const State& state) {
     }
     std::vector<int32_t> cells = keys->second.cells;
     Stream& stream = streams_[size_t(state.stream)];
-    carry_out(stream.record.restore(cells), state.stream);
+    apply(stream.tracker.restore(cells), state.stream);
     const winnow_tensor tokens = numbers_over(cells);
     for (const Layer& layer : layers_) {
         winnow_cache_rows_desc desc = exact_rows_desc(layer, state.stream, tokens);
@@ -208,11 +208,11 @@ void VirtualCache::restore(const State& state) {
 }
 
 void VirtualCache::shift(const ggml_tensor* node) {
-    settle();
-    latched([&] { shift_settled(node); });
+    restore_pending();
+    with_sticky_error([&] { shift_restored(node); });
 }
 
-void VirtualCache::shift_settled(const ggml_tensor* node) {
+void VirtualCache::shift_restored(const ggml_tensor* node) {
     const ggml_tensor *keys = node->src[0], *deltas = node->src[1];
     const ggml_tensor* root = keys->view_src;
     const Layer& layer = layers_[layer_of_.at(root)];
@@ -256,8 +256,8 @@ void VirtualCache::rotate(const Layer& layer, const ggml_tensor* node, int64_t s
     winnow_cache_rows_desc desc = rows_desc(number_of(layer), stream, tokens);
     desc.k = &k;
     expect(context_.api().cache_read(cache_, &desc));
-    const auto each_row = [&](auto&& body) {
-        for (int64_t row = 0; row < count * heads; ++row) body(&keys[size_t(row * size + skip)], row * turned);
+    const auto each_row = [&](auto&& action) {
+        for (int64_t row = 0; row < count * heads; ++row) action(&keys[size_t(row * size + skip)], row * turned);
     };
     part.resize(size_t(count * heads * turned));
     each_row([&](const float* from, int64_t to) { std::copy_n(from, turned, &part[size_t(to)]); });

@@ -4,7 +4,7 @@
 #include "abi.h"
 
 /* That time's structs end where later fields begin; what a host has there is none of the backend's business. */
-static void spoil_behind(void *of, size_t first, size_t size) {
+static void poison_behind(void *of, size_t first, size_t size) {
     memset((unsigned char *)of + first, 0xee, size - first);
 }
 
@@ -31,8 +31,8 @@ static void check_version(abi_run *run, const abi_backend *backend, const abi_ve
     abi_prepare(&work);
     work.sdpa.struct_size = of->sdpa_desc;
     work.append.struct_size = of->kv_append_desc;
-    spoil_behind(&work.sdpa, of->sdpa_desc, sizeof work.sdpa);
-    spoil_behind(&work.append, of->kv_append_desc, sizeof work.append);
+    poison_behind(&work.sdpa, of->sdpa_desc, sizeof work.sdpa);
+    poison_behind(&work.append, of->kv_append_desc, sizeof work.append);
     EXPECT_STATUS(api->supports_sdpa(backend->context, &work.sdpa, NULL, 0), WINNOW_OK);
     EXPECT_STATUS(api->supports_kv_append(backend->context, &work.append, NULL, 0), WINNOW_OK);
     EXPECT_STATUS(api->sdpa(backend->context, &work.sdpa, NULL), WINNOW_OK);

@@ -32,7 +32,7 @@ const std::vector<BadConfig>& bad_configs() {
          {"\"snapkv\"", "none", "window", "random", "scissorhands", "h2o", "hierarchical", "adaptive_budget",
           "winnow"}},
         {"capital_letters", "H2O", {"\"H2O\"", "h2o"}},
-        {"unknown_key", "h2o:budget=64,colour=1", {"\"colour\"", "budget", "heavy", "recent", "alpha", "ring"}},
+        {"unknown_key", "h2o:budget=64,colour=1", {"\"colour\"", "budget", "heavy", "recent", "alpha", "residual"}},
         {"key_of_another_policy", "window:heavy=1/2", {"\"heavy\"", "budget", "sink"}},
         {"unknown_format", "h2o:k=q9_0", {"q9_0", "turbo4", "q8_0", "f16"}},
         {"not_a_number", "h2o:alpha=much", {"alpha", "much"}},
@@ -79,12 +79,12 @@ void expect_refused(const BadConfig& bad) {
 // What a cache that exists cannot become.
 void add_changes(std::vector<CacheFault>& all) {
     const std::pair<const char*, const char*> changes[] = {
-        {"another_format", "h2o:budget=64,k=q4_0,v=q4_0,ring=16,grace=0"},
-        {"another_ring", "h2o:budget=64,k=q8_0,v=q4_0,ring=32,grace=0"},
-        {"other_sinks", "h2o:budget=64,k=q8_0,v=q4_0,ring=16,grace=0,sink=2"},
-        {"centring", "h2o:budget=64,k=q8_0,v=q4_0,ring=16,grace=0,center=on"},
-        {"no_importance", "window:budget=64,k=q8_0,v=q4_0,ring=16"},
-        {"a_budget_below_the_ring", "h2o:budget=18,k=q8_0,v=q4_0,ring=16,grace=0"},
+        {"another_format", "h2o:budget=64,k=q4_0,v=q4_0,residual=16,grace=0"},
+        {"another_residual", "h2o:budget=64,k=q8_0,v=q4_0,residual=32,grace=0"},
+        {"other_sinks", "h2o:budget=64,k=q8_0,v=q4_0,residual=16,grace=0,sink=2"},
+        {"centring", "h2o:budget=64,k=q8_0,v=q4_0,residual=16,grace=0,center=on"},
+        {"no_importance", "window:budget=64,k=q8_0,v=q4_0,residual=16"},
+        {"a_budget_below_the_residual", "h2o:budget=18,k=q8_0,v=q4_0,residual=16,grace=0"},
     };
     for (const auto& [name, config] : changes)
         all.push_back({name, "config", false,

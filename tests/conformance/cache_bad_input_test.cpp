@@ -20,8 +20,8 @@ namespace {
 
 constexpr int64_t layers = misused_layers, context = misused_context;
 constexpr int64_t q_heads = 4, kv_heads = 2, head_size = 32, sequences = 2, cells = 48;
-constexpr const char* counting_config = "h2o:budget=64,k=q8_0,v=q4_0,ring=16,grace=0";
-constexpr const char* cells_config = "window:budget=32,k=q8_0,v=q4_0,ring=16";
+constexpr const char* counting_config = "h2o:budget=64,k=q8_0,v=q4_0,residual=16,grace=0";
+constexpr const char* cells_config = "window:budget=32,k=q8_0,v=q4_0,residual=16";
 constexpr float untouched = -77;
 
 // Host memory and a view of it.
@@ -231,8 +231,8 @@ void add_steps(std::vector<CacheFault>& all) {
         step("softcap_infinite", "softcap", [](StepCall& c) { c.desc.softcap = infinity; }),
         step("softcap_below_0", "softcap", [](StepCall& c) { c.desc.softcap = -1; }),
         step("window_below_0", "window_left", [](StepCall& c) { c.desc.window_left = -1; }),
-        step("tentative_minus_1", "tentative", [](StepCall& c) { c.desc.tentative = -1; }),
-        step("tentative_more_than_tokens", "tentative", [](StepCall& c) { c.desc.tentative = 4; }),
+        step("draft_tokens_minus_1", "draft_tokens", [](StepCall& c) { c.desc.draft_tokens = -1; }),
+        step("draft_tokens_more_than_tokens", "draft_tokens", [](StepCall& c) { c.desc.draft_tokens = 4; }),
         step("cells_without_cells", "cells", [](StepCall& c) { c.desc.cells = &c.cell_view; }),
         step("mask_without_cells", "attn_mask", [](StepCall& c) { c.desc.attn_mask = &c.mask.view; }),
         step("slopes_without_cells", "mask_slopes", [](StepCall& c) { c.desc.mask_slopes = &c.slopes.view; }),

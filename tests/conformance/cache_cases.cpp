@@ -20,23 +20,23 @@ void add(std::vector<NamedSetup>& all, const char* name, Policy policy, Change c
     change(all.back().setup);
 }
 
-// What a full head has to keep, and what comes until the next judgement, fits the budget of every layer.
+// What a full head has to keep, and what comes until the next eviction pass, fits the budget of every layer.
 bool has_room(const CacheSetup& setup) {
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         const Rules rules = rules_of(setup, layer, 0);
         const int64_t kept = rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens();
         const int64_t displaced = setup.sink + std::max<int64_t>(setup.keep(), 0); // by shifts, at most
-        if (kept + displaced + 3 > rules.budget || setup.sink + setup.ring >= rules.budget)
+        if (kept + displaced + 3 > rules.budget || setup.sink + setup.residual >= rules.budget)
             return false; // and some anchors
     }
-    return setup.ring == 0 || setup.cadence_tokens() <= setup.ring;
+    return setup.residual == 0 || setup.cadence_tokens() <= setup.residual;
 }
 
 // The least budget of a head that the configuration itself does not refuse; every layer has the same.
 int64_t least_budget(const CacheSetup& setup) {
     const Rules rules = rules_of(setup, setup.layers - 1, 0);
     return std::max(rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens(),
-                    setup.sink + setup.ring + 1);
+                    setup.sink + setup.residual + 1);
 }
 
 bool is_accepted(const CacheSetup& setup) {
@@ -89,18 +89,18 @@ std::vector<NamedSetup> policy_setups() {
         s.budget = 0;
         s.context = 300;
     });
-    add(all, "window_without_ring", Policy::window, [](CacheSetup& s) {
-        s.ring = 0;
+    add(all, "window_without_residual", Policy::window, [](CacheSetup& s) {
+        s.residual = 0;
         s.budget = 70;
     });
     add(all, "window_without_sinks", Policy::window, [](CacheSetup& s) {
         s.sink = 0;
-        s.ring = 32;
+        s.residual = 32;
         s.budget = 65;
     });
     add(all, "random", Policy::random, [](CacheSetup& s) { s.seed = 7; });
-    add(all, "random_without_ring", Policy::random, [](CacheSetup& s) {
-        s.ring = 0;
+    add(all, "random_without_residual", Policy::random, [](CacheSetup& s) {
+        s.residual = 0;
         s.budget = 66;
         s.recent = 10;
     });
@@ -108,7 +108,7 @@ std::vector<NamedSetup> policy_setups() {
     add(all, "scissorhands_maximum", Policy::scissorhands, [](CacheSetup& s) {
         s.group_maximum = true;
         s.drop = {1, 4};
-        s.ring = 32;
+        s.residual = 32;
         s.budget = 90;
     });
     add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
@@ -122,8 +122,8 @@ std::vector<NamedSetup> policy_setups() {
         s.heavy = 30;
         s.recent = 40;
     });
-    add(all, "h2o_without_ring", Policy::h2o, [](CacheSetup& s) {
-        s.ring = 0;
+    add(all, "h2o_without_residual", Policy::h2o, [](CacheSetup& s) {
+        s.residual = 0;
         s.budget = 80;
         s.cadence = 7;
     });
@@ -145,12 +145,12 @@ std::vector<NamedSetup> policy_setups() {
     add(all, "adaptive_budget", Policy::adaptive_budget, [](CacheSetup& s) {
         s.layers = 3;
         s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
-        s.ring = 32;
+        s.residual = 32;
     });
     add(all, "adaptive_budget_of_winnow", Policy::adaptive_budget, [](CacheSetup& s) {
         s.profile = {3, .5, 0, 1, .25, 0};
-        s.judge = Policy::winnow;
-        s.ring = 32;
+        s.selector = Policy::winnow;
+        s.residual = 32;
     });
     add(all, "winnow", Policy::winnow, [](CacheSetup& s) { s.cadence = 32; });
     add(all, "winnow_by_norm", Policy::winnow, [](CacheSetup& s) {
@@ -158,8 +158,8 @@ std::vector<NamedSetup> policy_setups() {
         s.group_maximum = true;
         s.statistic = Statistic::probability;
     });
-    add(all, "winnow_without_ring", Policy::winnow, [](CacheSetup& s) {
-        s.ring = 0;
+    add(all, "winnow_without_residual", Policy::winnow, [](CacheSetup& s) {
+        s.residual = 0;
         s.budget = 72;
         s.decay = .9;
     });
@@ -169,10 +169,10 @@ std::vector<NamedSetup> policy_setups() {
     });
     add(all, "winnow_centered", Policy::winnow, [](CacheSetup& s) {
         s.center = true;
-        s.ring = 32;
+        s.residual = 32;
     });
     add(all, "winnow_with_grace", Policy::winnow, [](CacheSetup& s) {
-        s.ring = 0;
+        s.residual = 0;
         s.budget = 90;
         s.recent = 2;
         s.grace = 40;
@@ -195,10 +195,10 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         setup.sequences = draw(1, 3);
         setup.context = draw(250, 900);
         if (draw(1, 3) == 1) setup.sink = draw(0, 8);
-        if (draw(1, 2) == 1) setup.ring = draw(0, 2) * 16 + (draw(0, 1) ? 16 : 0);
+        if (draw(1, 2) == 1) setup.residual = draw(0, 2) * 16 + (draw(0, 1) ? 16 : 0);
         if (setup.budget != 0 && draw(1, 2) == 1) setup.budget = draw(60, 200);
         if (draw(1, 3) == 1) setup.cadence = draw(1, 32);
-        if (setup.ring > 0 && draw(1, 4) == 1) setup.center = true;
+        if (setup.residual > 0 && draw(1, 4) == 1) setup.center = true;
         setup.type = draw(0, 3) ? setup.type : uint32_t(WINNOW_TYPE_F16);
         if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
         if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
@@ -235,9 +235,9 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
         setup.sequences = draw(1, 2);
         setup.context = draw(60, 160);
         setup.sink = draw(0, 6);
-        setup.ring = draw(1, 3) == 1 ? draw(2, 9) : 0;
-        setup.cadence = draw(1, setup.ring > 0 ? setup.ring : 6);
-        setup.center = setup.ring > 0 && draw(1, 4) == 1;
+        setup.residual = draw(1, 3) == 1 ? draw(2, 9) : 0;
+        setup.cadence = draw(1, setup.residual > 0 ? setup.residual : 6);
+        setup.center = setup.residual > 0 && draw(1, 4) == 1;
         setup.grace = draw(0, 3);
         setup.recent = draw(0, 5);
         if (setup.policy == Policy::h2o) setup.recent.reset();
@@ -262,7 +262,7 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
         other.recent = draw(0, 5);
         if (other.policy == Policy::h2o) other.recent.reset();
     }
-    if (draw(0, 1)) other.cadence = draw(1, setup.ring > 0 ? setup.ring : 6);
+    if (draw(0, 1)) other.cadence = draw(1, setup.residual > 0 ? setup.residual : 6);
     if (draw(0, 1)) other.grace = draw(0, 3);
     if (!set_least_budget(other, draw(0, 1) ? draw(0, 3) : draw(0, 20))) return std::nullopt;
     if (setup.cells == 0 && draw(1, 8) == 1) other.budget = 0;

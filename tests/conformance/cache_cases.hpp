@@ -23,14 +23,15 @@ std::string shape_name(int shape);
 // Every policy, with options that lead everywhere in its description.
 std::vector<NamedSetup> policy_setups();
 
-// Any policy, shape, ring and budget.
+// Any policy, shape, residual window and budget.
 CacheSetup draw_setup(std::mt19937_64& engine);
 
 // Another policy, budget or cadence that a cache of this setup can take on, with room for two anchors; none where few
 // tries find none.
 std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& engine);
 
-// A budget of hardly more than what is protected, a short context, a small ring or none; with cells or without.
+// A budget of hardly more than what is protected, a short context, a small residual window or none; with cells or
+// without.
 CacheSetup draw_tight_setup(std::mt19937_64& engine);
 // Another budget, cadence or policy of that kind. Anchors and tokens where they are may forbid it.
 std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine);

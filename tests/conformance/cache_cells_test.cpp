@@ -118,7 +118,7 @@ void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& ma
     std::mt19937_64 engine(seed + 1);
     for (int at = 0; at < 60; ++at) {
         const uint64_t kind = engine() % 10;
-        const int64_t piece = setup.piece();
+        const int64_t chunk = setup.chunk();
         if (kind == 0) host.release(int64_t(engine() % 6));
         if (kind == 1) {
             const int64_t begin = int64_t(engine() % uint64_t(setup.cells));
@@ -129,7 +129,7 @@ void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& ma
         const bool exchanges = kind == 2 && at % 3 == 0;
         const std::string wrong = exchanges ? host.exchange(at % setup.layers) : "";
         ASSERT_EQ(wrong, "") << "seed " << seed << ", step " << at;
-        const int64_t tokens = kind < 6 ? 1 : 1 + int64_t(engine() % uint64_t(piece));
+        const int64_t tokens = kind < 6 ? 1 : 1 + int64_t(engine() % uint64_t(chunk));
         ASSERT_EQ(host.step(tokens), "") << "seed " << seed << ", step " << at << ", " << setup.config();
     }
 }

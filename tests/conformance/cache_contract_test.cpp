@@ -17,7 +17,7 @@ CacheSetup window_of(int64_t budget, int64_t cadence) {
     setup.layers = 1;
     setup.context = 160;
     setup.budget = budget;
-    setup.ring = 0;
+    setup.residual = 0;
     setup.cadence = cadence;
     return setup;
 }
@@ -26,11 +26,11 @@ class Judged {
 public:
     explicit Judged(const CacheSetup& setup) : setup_(setup), host(subject(), setup), oracle(host) {}
 
-    // Tokens by pieces, each judged.
+    // Tokens by chunks, each judged.
     std::string append(int64_t tokens) {
-        for (std::string wrong; tokens > 0; tokens -= setup_.piece()) {
-            const int64_t piece = std::min(tokens, setup_.piece());
-            Step step = draw_step(setup_, engine_, 0, 0, piece, piece);
+        for (std::string wrong; tokens > 0; tokens -= setup_.chunk()) {
+            const int64_t chunk = std::min(tokens, setup_.chunk());
+            Step step = draw_step(setup_, engine_, 0, 0, chunk, chunk);
             if (wrong = oracle.step(step); !wrong.empty()) return wrong;
         }
         return oracle.look();
@@ -100,15 +100,15 @@ void run_columns_after_a_shift() {
     EXPECT_EQ(step(12), WINNOW_ERROR_INVALID_ARGUMENT) << "the token has position 12";
 }
 
-// 30 tokens, of which a head holds 12 at most: those that were given up are tokens of the sequence.
+// 30 tokens, of which a head holds 12 at most: those that were evicted are tokens of the sequence.
 void run_no_token_is_left() {
     Judged cache(window_of(12, 4));
     ASSERT_EQ(cache.append(30), "");
     const std::vector<int32_t> held = cache.host.positions(0, 0, 0);
     ASSERT_LT(held.size(), 30u);
     for (const int32_t position : held) ASSERT_EQ(cache.oracle.remove(0, position, position + 1), "");
-    EXPECT_EQ(cache.host.stats().live_slots, 0u);
-    EXPECT_GT(cache.host.stats().bytes, 0u) << "tokens that were given up are there until they are removed";
+    EXPECT_EQ(cache.host.stats().resident_slots, 0u);
+    EXPECT_GT(cache.host.stats().bytes, 0u) << "tokens that were evicted are there until they are removed";
     ASSERT_EQ(cache.append(1), "");
     EXPECT_TRUE(cache.holds(30)) << "the sequence goes on";
     ASSERT_EQ(cache.oracle.remove(0, 0, 31), "");
@@ -148,7 +148,7 @@ void run_estimate_counts_nothing() {
     const CacheSetup setup = window_of(24, 4);
     const winnow_cache_stats stats = estimate_of(setup, setup.config(), WINNOW_OK, text);
     EXPECT_EQ(stats.tokens, 40u);
-    EXPECT_EQ(stats.live_slots + stats.evictions + stats.missing + stats.flushes + stats.steps, 0u);
+    EXPECT_EQ(stats.resident_slots + stats.evictions + stats.shortfall + stats.eviction_passes + stats.steps, 0u);
 }
 
 // Positions may have come and gone without a token ever being stored: who asks then sees nobody, and gets zeros.
@@ -167,13 +167,13 @@ void run_nobody_to_see() {
     }
 }
 
-// The budget that the refusal names is the least that has a ring.
-void run_center_without_a_ring() {
+// The budget that the refusal names is the least that has a residual window.
+void run_center_without_a_residual() {
     CacheSetup setup;
     setup.layers = 1;
     std::string text;
-    estimate_of(setup, "window:center=on,ring=0,budget=100", WINNOW_ERROR_INVALID_ARGUMENT, text);
-    EXPECT_NE(text.find("ring=0 says that there is none"), std::string::npos) << text;
+    estimate_of(setup, "window:center=on,residual=0,budget=100", WINNOW_ERROR_INVALID_ARGUMENT, text);
+    EXPECT_NE(text.find("residual=0 says that there is none"), std::string::npos) << text;
     estimate_of(setup, "window:center=on,budget=16", WINNOW_ERROR_INVALID_ARGUMENT, text);
     const size_t at = text.find("there are 32 from ");
     ASSERT_NE(at, std::string::npos) << text;
@@ -188,7 +188,7 @@ void run_center_without_a_ring() {
 void register_cache_contract() {
     const struct {
         const char* name;
-        void (*body)();
+        void (*action)();
     } tests[] = {{"sinks_shifted_up_and_down", run_sinks_up_and_down},
                  {"sinks_beside_their_slots", run_sinks_beside_their_slots},
                  {"anchor_before_the_shift", run_anchor_before_the_shift},
@@ -197,9 +197,9 @@ void register_cache_contract() {
                  {"cells_beyond_the_context", run_cells_beyond_the_context},
                  {"estimate_counts_nothing", run_estimate_counts_nothing},
                  {"nobody_to_see", run_nobody_to_see},
-                 {"center_without_a_ring", run_center_without_a_ring}};
-    for (const auto& [name, body] : tests)
-        register_cache_test("contract", name, __FILE__, __LINE__, [body = body] { body(); });
+                 {"center_without_a_residual", run_center_without_a_residual}};
+    for (const auto& [name, action] : tests)
+        register_cache_test("contract", name, __FILE__, __LINE__, [action = action] { action(); });
 }
 
 } // namespace winnow::conformance

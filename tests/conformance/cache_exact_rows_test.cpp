@@ -207,7 +207,7 @@ int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restor
           Part{setup.v_type, &rows.v, &again.v, &want.v, &got.v}})
         before->each_row(
             [&, type = type, before = before, after = after, a = want_values, b = got_values](const Index& at) {
-                if (std::isnan(got.k.get({0, at[1], at[2], 0}))) return; // given up by now, as in `restored`
+                if (std::isnan(got.k.get({0, at[1], at[2], 0}))) return; // evicted by now, as in `restored`
                 const std::vector<std::byte> x = packed_row(source, *before, at, type),
                                              y = packed_row(target, *after, at, type);
                 if (x.empty() && !y.empty()) return; // packed for the first time
@@ -397,11 +397,11 @@ void register_cache_exact_rows() {
         for (const bool moves : {false, true})
             register_cache_test(suite, (moves ? "moved_" : "truncated_") + each.name, __FILE__, __LINE__,
                                 [=] { run_edited(setup, moves); });
-        if (setup.policy != Policy::adaptive_budget && setup.ring >= 6)
+        if (setup.policy != Policy::adaptive_budget && setup.residual >= 6)
             register_cache_test(suite, "apart_" + each.name, __FILE__, __LINE__, [=] { run_apart(setup); });
         if (setup.policy != Policy::adaptive_budget && setup.budget > 0)
             register_cache_test(suite, "cells_" + each.name, __FILE__, __LINE__,
-                                [=] { run_cells(setup, setup.ring > 0 && at % 3 == 0); });
+                                [=] { run_cells(setup, setup.residual > 0 && at % 3 == 0); });
     }
     const CacheSetup packed = with_shape({}, 1);
     register_cache_test(suite, "damaged", __FILE__, __LINE__, [=] { run_damaged(packed); });

@@ -95,7 +95,7 @@ std::string answers_of(CacheHost& cache) {
     std::string text;
     for (int64_t layer = 0; layer < cache.setup().layers; ++layer) {
         Step step = draw_step(cache.setup(), engine, layer, 0, 0, 1);
-        step.options.tentative = 1;
+        step.options.draft_tokens = 1;
         if (cache.run(step) != WINNOW_OK) return cache.message();
         step.out.each([&](const Index& at) { text += std::to_string(step.out.get(at)) + " "; });
     }
@@ -171,11 +171,11 @@ void run_foreign() {
     expect_refused("budget", [](CacheSetup& s) { s.budget = 120; });
     expect_refused("policy", [](CacheSetup& s) { s.policy = Policy::scissorhands; });
     expect_refused("format", [](CacheSetup& s) { s.k_type = WINNOW_TYPE_Q8_0; });
-    expect_refused("ring", [](CacheSetup& s) { s.ring = 32; });
+    expect_refused("residual", [](CacheSetup& s) { s.residual = 32; });
     expect_refused("fewer sequences", [](CacheSetup& s) { s.sequences = 1; });
 }
 
-// The oracle goes on with a loaded cache: also after edits, in the middle of the ring.
+// The oracle goes on with a loaded cache: also after edits, in the middle of the residual window.
 void run_after_edits(const CacheSetup& setup) {
     const Folder folder;
     const std::string path = folder.file("cache");
@@ -188,7 +188,7 @@ void run_after_edits(const CacheSetup& setup) {
             ASSERT_EQ(oracle.step(drawn), "") << "layer " << layer;
         }
     };
-    for (int at = 0; at < 14; ++at) ASSERT_NO_FATAL_FAILURE(step(std::min<int64_t>(11, setup.piece())));
+    for (int at = 0; at < 14; ++at) ASSERT_NO_FATAL_FAILURE(step(std::min<int64_t>(11, setup.chunk())));
     ASSERT_EQ(oracle.truncate(0, oracle.length(0, 0) - 5), "");
     ASSERT_EQ(oracle.remove(0, 30, 50), "");
     ASSERT_EQ(oracle.anchor(0, {20, 60}), "");

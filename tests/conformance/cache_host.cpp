@@ -85,8 +85,8 @@ Step part_of(const CacheSetup& setup, const Step& whole, int64_t first, int64_t 
     part.queries = whole.q ? count : 0;
     part.options = whole.options;
     // Tokens that may be taken back are the last ones of the whole.
-    part.options.tentative = std::max<int64_t>(whole.options.tentative - (whole.tokens - first - count), 0);
-    part.options.tentative = std::min(part.options.tentative, count);
+    part.options.draft_tokens = std::max<int64_t>(whole.options.draft_tokens - (whole.tokens - first - count), 0);
+    part.options.draft_tokens = std::min(part.options.draft_tokens, count);
     part.k = rows_of(whole.k, first, count);
     part.v = rows_of(whole.v, first, count);
     part.q = rows_of(whole.q, first, count);
@@ -140,7 +140,7 @@ int32_t CacheHost::run(Step& step) {
     desc.scale = step.options.scale;
     desc.softcap = step.options.softcap;
     desc.window_left = step.options.window_left;
-    desc.tentative = step.options.tentative;
+    desc.draft_tokens = step.options.draft_tokens;
     desc.cells = step.cells.view();
     desc.attn_mask = step.mask.view();
     desc.mask_slopes = step.mask_slopes.view();
@@ -196,7 +196,7 @@ std::string CacheHost::portrait(bool with_importance) const {
                 for (const float each : importance(sequence, layer, head)) text << " " << each;
             }
     const winnow_cache_stats s = stats();
-    text << "\nstats " << s.live_slots << " " << s.tokens << " " << s.evictions << " " << s.original_bytes;
+    text << "\nstats " << s.resident_slots << " " << s.tokens << " " << s.evictions << " " << s.original_bytes;
     return text.str();
 }
 

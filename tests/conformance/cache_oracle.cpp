@@ -33,32 +33,33 @@ CacheOracle::CacheOracle(CacheHost& host) : host_(host), setup_(host.setup()) {
 OracleSequence CacheOracle::empty_sequence() const {
     OracleLayer layer;
     layer.sinks.assign(size_t(setup_.sink), -1);
-    layer.missing.assign(size_t(setup_.kv_heads), 0);
+    layer.shortfall.assign(size_t(setup_.kv_heads), 0);
     return {std::vector<OracleLayer>(size_t(setup_.layers), layer), {}, 0};
 }
 
-// Whether a judgement falls before a piece of which so many tokens are no sinks.
+// Whether an eviction pass falls before a chunk of which so many tokens are no sinks.
 bool CacheOracle::is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const {
     const int64_t occupancy = int64_t(layer.newest.size()), cadence = setup_.cadence_tokens();
-    if (setup_.ring == 0) return entering > 0 && occupancy + entering > layer.listed;
-    if (occupancy + entering > setup_.ring) return true;
+    if (setup_.residual == 0) return entering > 0 && occupancy + entering > layer.listed;
+    if (occupancy + entering > setup_.residual) return true;
     return is_decode && layer.next % cadence == number * cadence / setup_.layers && occupancy > setup_.keep();
 }
 
-// How many rows of the ring a judgement moves into the body.
+// How many residual rows an eviction pass moves into the packed segment.
 int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t number, int64_t entering) const {
-    if (setup_.ring == 0) return 0;
+    if (setup_.residual == 0) return 0;
     const int64_t occupancy = int64_t(layer.newest.size()), usual = occupancy - setup_.keep();
     if (!setup_.covers_all(number)) return usual;
-    // Where nobody is given up, the last rows of a context stay in the ring: the body is no larger than the rest.
-    const int64_t most = setup_.cells > 0 ? setup_.cells : setup_.context - setup_.sink - setup_.ring;
-    return std::min(usual, std::max({most - layer.most_in_body, occupancy + entering - setup_.ring, int64_t(0)}));
+    // Where nobody is evicted, the last rows of a context stay in the residual window: the packed segment is no larger
+    // than the rest.
+    const int64_t most = setup_.cells > 0 ? setup_.cells : setup_.context - setup_.sink - setup_.residual;
+    return std::min(usual, std::max({most - layer.most_in_packed, occupancy + entering - setup_.residual, int64_t(0)}));
 }
 
-// The most that the body of a layer holds.
-int64_t CacheOracle::most_body(int64_t number) const {
-    if (!setup_.covers_all(number)) return rules_[size_t(number)].budget - setup_.sink - setup_.ring;
-    return setup_.cells == 0 ? setup_.context : setup_.cells + (setup_.ring == 0 ? setup_.cadence_tokens() : 0);
+// The most that the packed segment of a layer holds.
+int64_t CacheOracle::most_packed(int64_t number) const {
+    if (!setup_.covers_all(number)) return rules_[size_t(number)].budget - setup_.sink - setup_.residual;
+    return setup_.cells == 0 ? setup_.context : setup_.cells + (setup_.residual == 0 ? setup_.cadence_tokens() : 0);
 }
 
 // What had one of these cells before is gone.
@@ -70,7 +71,7 @@ void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& nu
     }
     for (const int64_t number : numbers) {
         std::replace(layer.sinks.begin(), layer.sinks.end(), number, int64_t(-1));
-        for (RingPlace& place : layer.newest) place.is_removed |= place.number == number;
+        for (ResidualPlace& place : layer.newest) place.is_removed |= place.number == number;
     }
 }
 
@@ -91,7 +92,7 @@ std::string CacheOracle::step(Step& step) {
     std::vector<std::set<int64_t>> left;
     std::string wrong = read_survivors(step, numbers, left);
     if (!wrong.empty()) return wrong;
-    if (is_due) ++judgements_;
+    if (is_due) ++passes_;
     if (setup_.center && !layer.has_means && leave > 0) set_means(layer);
     std::vector<std::set<int64_t>> gone(size_t(setup_.kv_heads));
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
@@ -102,21 +103,21 @@ std::string CacheOracle::step(Step& step) {
         evictions_ += victims.size();
         if (is_due) wrong = judge(step, layer, head, victims, leave);
         if (!is_due && !victims.empty())
-            wrong = "position " + std::to_string(*victims.begin()) + " went, though no judgement was due";
+            wrong = "position " + std::to_string(*victims.begin()) + " went, though no eviction pass was due";
         if (!wrong.empty()) return "head " + std::to_string(head) + ": " + wrong;
     }
     for (OracleToken& token : layer.tokens)
         for (size_t head = 0; head < gone.size(); ++head)
             if (gone[head].contains(token.position)) token.heads[head].is_alive = false;
     if (is_due) {
-        leave_ring(layer, step.layer, leave);
+        leave_residual(layer, step.layer, leave);
         layer.listed = setup_.cadence_tokens();
         if (setup_.cells == 0) layer.listed = std::min(layer.listed, setup_.context - layer.next);
         layer.output_sum.clear();
         layer.outputs = 0;
     }
     append(layer, numbers, step.k, step.v);
-    note_body(layer, 0);
+    note_packed(layer, 0);
     if (step.queries > 0) wrong = attend(step, layer);
     if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
     std::erase_if(layer.tokens, [](const OracleToken& token) {
@@ -158,23 +159,24 @@ std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t hea
         if (!own.is_alive) continue;
         Candidate candidate{token.position, is_anchor(step.sequence, token.number), own.told};
         candidate.value = value_of(layer, head, own, rules.ranking, &candidate.value_slack);
-        const bool leaves = leave > 0 && token.is_in_ring && token.id <= layer.newest[size_t(leave) - 1].id;
-        candidate.makes_room = token.is_in_body || leaves;
+        const bool leaves = leave > 0 && token.is_in_residual && token.id <= layer.newest[size_t(leave) - 1].id;
+        candidate.makes_room = token.is_in_packed || leaves;
         needing_room += candidate.makes_room;
         candidates.push_back(candidate);
     }
-    Judgement judgement{head, layer.next, setup_.cadence_tokens(), rules.context, 0};
+    EvictionPass pass{head, layer.next, setup_.cadence_tokens(), rules.context, 0};
     if (setup_.cells > 0) // appending has no end, but no more than the cells are alive
-        judgement.context =
+        pass.context =
             setup_.covers_all(step.layer) ? layer.next + setup_.cells - int64_t(layer.original.size()) : INT64_MAX;
-    // Rows that leave the ring need a place in the body; without a ring, those that come until the next judgement do.
-    if (setup_.ring == 0) needing_room += std::min(judgement.incoming, judgement.context - layer.next);
-    if (!setup_.covers_all(step.layer)) judgement.room = needing_room - (rules.budget - setup_.sink - setup_.ring);
-    int64_t missing = 0;
-    const std::string wrong = judge_victims(rules, judgement, candidates, victims, &missing);
-    layer.missing.resize(size_t(setup_.kv_heads), 0);
-    layer.missing[size_t(head)] = missing;
-    if (wrong.empty() && missing > 0) return std::to_string(missing) + " more had to go, and were protected";
+    // Rows that leave the residual window need a place in the packed segment; without a residual window, those that
+    // come until the next eviction pass do.
+    if (setup_.residual == 0) needing_room += std::min(pass.incoming, pass.context - layer.next);
+    if (!setup_.covers_all(step.layer)) pass.room = needing_room - (rules.budget - setup_.sink - setup_.residual);
+    int64_t shortfall = 0;
+    const std::string wrong = judge_victims(rules, pass, candidates, victims, &shortfall);
+    layer.shortfall.resize(size_t(setup_.kv_heads), 0);
+    layer.shortfall[size_t(head)] = shortfall;
+    if (wrong.empty() && shortfall > 0) return std::to_string(shortfall) + " more had to go, and were protected";
     return wrong;
 }
 
@@ -204,7 +206,7 @@ void CacheOracle::set_means(OracleLayer& layer) {
         std::vector<double> k(layer.k_mean[head].size(), 0), v(layer.v_mean[head].size(), 0);
         double rows = 0;
         for (const OracleToken& token : layer.tokens) {
-            if (!token.is_in_ring || !token.heads[head].is_alive) continue;
+            if (!token.is_in_residual || !token.heads[head].is_alive) continue;
             ++rows;
             for (size_t d = 0; d < k.size(); ++d) k[d] += double(token.heads[head].row.k[d]);
             for (size_t d = 0; d < v.size(); ++d) v[d] += double(token.heads[head].row.v[d]);
@@ -221,14 +223,14 @@ std::vector<float> CacheOracle::row_of(const TestTensor& tensor, int64_t head, i
     return row;
 }
 
-// The oldest rows of the ring become rows of the body.
-void CacheOracle::leave_ring(OracleLayer& layer, int64_t number, int64_t leave) {
+// The oldest residual rows become rows of the packed segment.
+void CacheOracle::leave_residual(OracleLayer& layer, int64_t number, int64_t leave) {
     std::vector<RowPair> rows;
     std::vector<HeadToken*> owners;
     for (OracleToken& token : layer.tokens) {
-        if (leave == 0 || !token.is_in_ring || token.id > layer.newest[size_t(leave) - 1].id) continue;
-        token.is_in_ring = false;
-        token.is_in_body = true;
+        if (leave == 0 || !token.is_in_residual || token.id > layer.newest[size_t(leave) - 1].id) continue;
+        token.is_in_residual = false;
+        token.is_in_packed = true;
         for (size_t head = 0; head < token.heads.size(); ++head) {
             HeadToken& own = token.heads[head];
             if (!own.is_alive) continue;
@@ -237,11 +239,11 @@ void CacheOracle::leave_ring(OracleLayer& layer, int64_t number, int64_t leave) 
             owners.push_back(&own);
         }
     }
-    layer.most_in_body += setup_.ring > 0 ? leave : int64_t(layer.newest.size());
-    layer.most_in_body = std::min(layer.most_in_body, most_body(number));
-    // Without a ring the rows are in the body already, and a new list begins.
+    layer.most_in_packed += setup_.residual > 0 ? leave : int64_t(layer.newest.size());
+    layer.most_in_packed = std::min(layer.most_in_packed, most_packed(number));
+    // Without a residual window the rows are in the packed segment already, and a new list begins.
     layer.newest.erase(layer.newest.begin(),
-                       layer.newest.begin() + (setup_.ring > 0 ? leave : int64_t(layer.newest.size())));
+                       layer.newest.begin() + (setup_.residual > 0 ? leave : int64_t(layer.newest.size())));
     const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
     for (size_t i = 0; i < owners.size(); ++i) owners[i]->row = packed[i];
 }
@@ -256,8 +258,8 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers
         token.position = layer.next++;
         token.id = layer.next_id++;
         const bool is_sink = token.position < setup_.sink;
-        token.is_in_body = !is_sink && setup_.ring == 0;
-        token.is_in_ring = !is_sink && setup_.ring > 0;
+        token.is_in_packed = !is_sink && setup_.residual == 0;
+        token.is_in_residual = !is_sink && setup_.residual > 0;
         if (is_sink) // any slot of a sink does
             *std::find(layer.sinks.begin(), layer.sinks.end(), -1) = token.number;
         else
@@ -267,8 +269,8 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers
             HeadToken& own = token.heads[size_t(head)];
             const RowPair row{row_of(k, head, first + t), row_of(v, head, first + t)};
             own.is_alive = !std::isnan(row.k[0]);
-            if (own.is_alive && token.is_in_body) rows.push_back(row);
-            if (own.is_alive && !token.is_in_body) own.row = as_dense(setup_, row);
+            if (own.is_alive && token.is_in_packed) rows.push_back(row);
+            if (own.is_alive && !token.is_in_packed) own.row = as_dense(setup_, row);
         }
         layer.original.insert(token.number);
         layer.tokens.push_back(std::move(token));
@@ -276,7 +278,7 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers
     const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
     size_t left = packed.size();
     for (auto token = layer.tokens.rbegin(); left > 0; ++token)
-        if (token->is_in_body)
+        if (token->is_in_packed)
             for (size_t head = token->heads.size(); head-- > 0;)
                 if (token->heads[head].is_alive) token->heads[head].row = packed[--left];
 }
@@ -297,7 +299,7 @@ std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
             if (!wrong.empty()) return wrong;
         }
     if (rules_[size_t(step.layer)].ranking == Ranking::value_distance)
-        layer.outputs += std::max<int64_t>(step.queries - step.options.tentative, 0) * setup_.group;
+        layer.outputs += std::max<int64_t>(step.queries - step.options.draft_tokens, 0) * setup_.group;
     return "";
 }
 

@@ -1,7 +1,7 @@
 // The oracle of a cache: it keeps every key and value that was ever appended, reproduces the schedule by which rows
-// leave the ring and judgements fall (docs/cache.md), reads after each call which tokens are left, and judges three
-// things: who went, what attention over the survivors gives (dense attention in double over the values as they are
-// stored), and what importance that leaves. It knows the cache by the C table alone.
+// leave the residual window and eviction passes fall (docs/cache.md), reads after each call which tokens are left, and
+// judges three things: who went, what attention over the survivors gives (dense attention in double over the values as
+// they are stored), and what importance that leaves. It knows the cache by the C table alone.
 #pragma once
 
 #include <cstdint>
@@ -36,30 +36,31 @@ struct OracleToken {
     int64_t number = 0;   // position, or the host's cell
     int64_t position = 0; // in the order of appending
     int64_t id = 0;       // in the order of appending, whatever becomes of numbers
-    bool is_in_body = false, is_in_ring = false;
+    bool is_in_packed = false, is_in_residual = false;
     std::vector<HeadToken> heads;
 };
 
-// A place in the ring that is taken, also by a token that was removed since.
-struct RingPlace {
+// A place in the residual window that is taken, also by a token that was removed since.
+struct ResidualPlace {
     int64_t id, number;
     bool is_removed = false;
 };
 
 struct OracleLayer {
     std::vector<OracleToken> tokens; // that some head still holds
-    std::set<int64_t> original;      // numbers appended and not removed, given up or not
+    std::set<int64_t> original;      // numbers appended and not removed, evicted or not
     int64_t next = 0, next_id = 0;   // position and id of the next token
     std::vector<int64_t> sinks;      // the number in each sink's slot, in any order, or -1
-    std::deque<RingPlace> newest;    // the ring, oldest first; without a ring, those in slots of the last list
-    int64_t most_in_body = 0;        // no head holds more there
-    bool has_body = false;           // there is memory for it
-    int64_t listed = 0;              // without a ring: for how many tokens the last judgement made room
+    std::deque<ResidualPlace>
+        newest; // the residual window, oldest first; without a residual window, those in slots of the last list
+    int64_t most_in_packed = 0; // no head holds more there
+    bool has_packed = false;    // there is memory for it
+    int64_t listed = 0;         // without a residual window: for how many tokens the last eviction pass made room
     bool has_means = false;
     std::vector<std::vector<float>> k_mean, v_mean;            // of each head
-    std::vector<std::vector<double>> output_sum, output_slack; // of each head since the last judgement
+    std::vector<std::vector<double>> output_sum, output_slack; // of each head since the last eviction pass
     int64_t outputs = 0;
-    std::vector<int64_t> missing; // of each head: how many its last judgement lacked; empty: not known
+    std::vector<int64_t> shortfall; // of each head: how many its last eviction pass lacked; empty: not known
 };
 
 struct OracleSequence {
@@ -72,7 +73,7 @@ class CacheOracle {
 public:
     explicit CacheOracle(CacheHost& host);
 
-    // Each carries out the call and judges what became of it: "" or what is wrong. A step has at most piece() tokens.
+    // Each carries out the call and judges what became of it: "" or what is wrong. A step has at most chunk() tokens.
     // What may be refused (shift, anchor and set_config) has to be where it must be, and then to have changed nothing.
     std::string step(Step& step);
     std::string truncate(int64_t sequence, int64_t length);
@@ -104,7 +105,7 @@ public:
     }
     size_t anchors(int64_t sequence) const { return sequences_[size_t(sequence)].anchors.size(); }
     uint64_t evictions() const { return evictions_; }
-    uint64_t judgements() const { return judgements_; }
+    uint64_t passes() const { return passes_; }
     uint64_t refusals() const { return refusals_; }
 
 private:
@@ -113,7 +114,7 @@ private:
     OracleLayer& at(int64_t sequence, int64_t layer) { return sequences_[size_t(sequence)].layers[size_t(layer)]; }
     OracleSequence empty_sequence() const;
     int64_t leaving(const OracleLayer& layer, int64_t number, int64_t entering) const;
-    int64_t most_body(int64_t number) const;
+    int64_t most_packed(int64_t number) const;
     void reuse_cells(OracleLayer& layer, const std::vector<int64_t>& numbers) const;
     Refusal refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const;
     std::string judge_call(const char* what, int32_t status, Refusal refusal);
@@ -125,7 +126,7 @@ private:
                       int64_t leave);
     double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
                     double* slack) const;
-    void leave_ring(OracleLayer& layer, int64_t number, int64_t leave);
+    void leave_residual(OracleLayer& layer, int64_t number, int64_t leave);
     void set_means(OracleLayer& layer);
     void append(OracleLayer& layer, const std::vector<int64_t>& numbers, const TestTensor& k, const TestTensor& v,
                 int64_t first = 0);
@@ -135,7 +136,7 @@ private:
     std::string look_at(int64_t sequence, int64_t layer);
     std::string look_at_stats();
     void note_rules();
-    void note_body(OracleLayer& layer, int64_t reserved) const;
+    void note_packed(OracleLayer& layer, int64_t reserved) const;
     void compact(OracleLayer& layer, int64_t reserved) const;
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;
@@ -151,7 +152,7 @@ private:
     double pressure_ = 0;
     bool keeps_importance_ = false;
     std::vector<OracleSequence> sequences_;
-    uint64_t evictions_ = 0, judgements_ = 0, steps_ = 0, refusals_ = 0;
+    uint64_t evictions_ = 0, passes_ = 0, steps_ = 0, refusals_ = 0;
 };
 
 } // namespace winnow::conformance

@@ -122,7 +122,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     }
     std::vector<HeadView> views;
     const size_t v_size = size_t(setup_.v_head_size);
-    const bool is_observed = query < step.queries - step.options.tentative;
+    const bool is_observed = query < step.queries - step.options.draft_tokens;
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
         QueryOptions options;
         options.scale = step.scale(setup_);

@@ -9,20 +9,20 @@ namespace {
 
 std::string failed(const CacheHost& host, const char* what) { return std::string(what) + ": " + host.message(); }
 
-// Removed tokens keep their places in the ring.
+// Removed tokens keep their places in the residual window.
 void drop(OracleLayer& layer, int64_t begin, int64_t end) {
     std::erase_if(layer.tokens, [&](const OracleToken& token) { return token.number >= begin && token.number < end; });
     layer.original.erase(layer.original.lower_bound(begin), layer.original.lower_bound(end));
     for (int64_t& number : layer.sinks)
         if (number >= begin && number < end) number = -1;
-    for (RingPlace& place : layer.newest) place.is_removed |= place.number >= begin && place.number < end;
+    for (ResidualPlace& place : layer.newest) place.is_removed |= place.number >= begin && place.number < end;
 }
 
-// Whether tokens from a number on lie elsewhere than in sinks' slots and the ring (or the list of slots).
-bool reaches_body(const OracleLayer& layer, int64_t begin, int64_t end) {
+// Whether tokens from a number on lie elsewhere than in sinks' slots and the residual window (or the list of slots).
+bool reaches_packed(const OracleLayer& layer, int64_t begin, int64_t end) {
     int64_t count = std::distance(layer.original.lower_bound(begin), layer.original.lower_bound(end));
     const auto is_among = [&](int64_t number) { return number >= begin && number < end; };
-    for (const RingPlace& place : layer.newest) count -= is_among(place.number) && !place.is_removed;
+    for (const ResidualPlace& place : layer.newest) count -= is_among(place.number) && !place.is_removed;
     for (const int64_t number : layer.sinks) count -= number >= 0 && is_among(number);
     return count > 0;
 }
@@ -38,7 +38,7 @@ bool move_positions(OracleSequence& all, int64_t begin, int64_t until, int64_t d
         if (original.size() != layer.original.size()) return false;
         layer.original = original;
         for (int64_t& number : layer.sinks) number += number >= 0 && moves(number) ? delta : 0;
-        for (RingPlace& place : layer.newest)
+        for (ResidualPlace& place : layer.newest)
             if (moves(place.number)) place.number = std::clamp<int64_t>(place.number + delta, 0, context);
         if (moves(layer.next)) layer.next += delta;
         if (layer.next < 0 || layer.next > context) return false;
@@ -54,8 +54,9 @@ bool move_positions(OracleSequence& all, int64_t begin, int64_t until, int64_t d
 } // namespace
 
 // Whether a call that leads to this sequence is refused, because what is protected would leave less of a layer's budget
-// than comes until the next judgement. Sinks that lie in the body count beside the slots of sinks, which are then of no
-// use; so does what lies there of the newest that the ring would protect, of which there may be less.
+// than comes until the next eviction pass. Sinks that lie in the packed segment count beside the slots of sinks, which
+// are then of no use; so does what lies there of the newest that the residual window would protect, of which there may
+// be less.
 CacheOracle::Refusal CacheOracle::refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const {
     Refusal refusal = Refusal::wrong;
     for (int64_t number = 0; number < setup.layers; ++number) {
@@ -70,7 +71,7 @@ CacheOracle::Refusal CacheOracle::refusal_of(const OracleSequence& sequence, con
                                    [&](int64_t each) { return each >= 0 && each < setup.sink; });
         }
         if (least > rules.budget) return Refusal::due;
-        if (setup.ring > 0 && least + setup.keep() > rules.budget) refusal = Refusal::permitted;
+        if (setup.residual > 0 && least + setup.keep() > rules.budget) refusal = Refusal::permitted;
     }
     return refusal;
 }
@@ -83,37 +84,38 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
     return "";
 }
 
-// The body's survivors are moved together: how many there are is known then, and without a ring the slots that were
-// listed for coming tokens are no longer the free ones.
+// The packed segment's survivors are moved together: how many there are is known then, and without a residual window
+// the slots that were listed for coming tokens are no longer the free ones.
 void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
-    layer.most_in_body = 0;
+    layer.most_in_packed = 0;
     for (size_t head = 0; head < size_t(setup_.kv_heads); ++head)
-        layer.most_in_body = std::max<int64_t>(
-            layer.most_in_body, std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
-                return token.is_in_body && token.heads[head].is_alive;
-            }));
-    if (setup_.ring == 0) {
+        layer.most_in_packed =
+            std::max<int64_t>(layer.most_in_packed,
+                              std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
+                                  return token.is_in_packed && token.heads[head].is_alive;
+                              }));
+    if (setup_.residual == 0) {
         layer.listed = 0;
         layer.newest.clear();
     }
-    const bool is_only_store = setup_.sink + setup_.ring == 0; // one there always is
-    layer.has_body = layer.most_in_body > 0 || (layer.has_body && is_only_store);
-    note_body(layer, reserved);
+    const bool is_only_store = setup_.sink + setup_.residual == 0; // one there always is
+    layer.has_packed = layer.most_in_packed > 0 || (layer.has_packed && is_only_store);
+    note_packed(layer, reserved);
 }
 
-// There is a body as soon as more tokens have come, or memory is reserved for more, than sinks' slots and the ring hold
-// after a flush.
-void CacheOracle::note_body(OracleLayer& layer, int64_t reserved) const {
-    const int64_t held = std::max(layer.most_in_body + int64_t(layer.newest.size()), reserved - setup_.sink);
-    if (held > (setup_.ring > 0 ? setup_.keep() : 0)) layer.has_body = true;
+// There is a packed segment as soon as more tokens have come, or memory is reserved for more, than sinks' slots and the
+// residual window hold after a eviction pass.
+void CacheOracle::note_packed(OracleLayer& layer, int64_t reserved) const {
+    const int64_t held = std::max(layer.most_in_packed + int64_t(layer.newest.size()), reserved - setup_.sink);
+    if (held > (setup_.residual > 0 ? setup_.keep() : 0)) layer.has_packed = true;
 }
 
 std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
     if (host_.api().cache_truncate(host_.get(), sequence, length) != WINNOW_OK) return failed(host_, "cache_truncate");
     for (OracleLayer& layer : sequences_[size_t(sequence)].layers) {
         if (layer.next <= length) continue;
-        const bool is_moved = reaches_body(layer, length, INT64_MAX);
-        // Places in the ring are given back, as far as they still are in the ring.
+        const bool is_moved = reaches_packed(layer, length, INT64_MAX);
+        // Places in the residual window are given back, as far as they still are in the residual window.
         while (!layer.newest.empty() && layer.newest.back().number >= length) layer.newest.pop_back();
         layer.next = length;
         drop(layer, length, INT64_MAX);
@@ -128,9 +130,9 @@ std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
     OracleSequence& all = sequences_[size_t(sequence)];
     const bool had_tokens = !is_empty(sequence);
     for (OracleLayer& layer : all.layers) {
-        const bool is_moved = reaches_body(layer, begin, end < 0 ? INT64_MAX : end);
+        const bool is_moved = reaches_packed(layer, begin, end < 0 ? INT64_MAX : end);
         drop(layer, begin, end < 0 ? INT64_MAX : end);
-        if (is_moved || setup_.ring == 0) compact(layer, all.reserved);
+        if (is_moved || setup_.residual == 0) compact(layer, all.reserved);
     }
     std::erase_if(all.anchors, [&](int64_t each) { return each >= begin && (end < 0 || each < end); });
     if (is_empty(sequence) && (had_tokens || begin == 0)) all = empty_sequence();
@@ -165,7 +167,7 @@ void CacheOracle::note_rules() {
 void CacheOracle::forget_counts() {
     const winnow_cache_stats stats = host_.stats();
     evictions_ = stats.evictions;
-    judgements_ = stats.flushes;
+    passes_ = stats.eviction_passes;
     steps_ = stats.steps;
 }
 
@@ -189,14 +191,14 @@ std::string CacheOracle::reserve(int64_t sequence, int64_t tokens) {
     if (host_.api().cache_reserve(host_.get(), sequence, tokens) != WINNOW_OK) return failed(host_, "cache_reserve");
     OracleSequence& all = sequences_[size_t(sequence)];
     all.reserved = std::max(all.reserved, tokens);
-    for (OracleLayer& layer : all.layers) note_body(layer, all.reserved);
+    for (OracleLayer& layer : all.layers) note_packed(layer, all.reserved);
     return look();
 }
 
 std::string CacheOracle::reset() {
     if (host_.api().cache_reset(host_.get()) != WINNOW_OK) return failed(host_, "cache_reset");
     for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
-    evictions_ = judgements_ = steps_ = 0;
+    evictions_ = passes_ = steps_ = 0;
     pressure_ = 0;
     note_rules();
     return look();
@@ -236,7 +238,7 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
         for (int64_t number = 0; number < setup.layers; ++number) {
             OracleLayer& layer = at(sequence, number);
             const Rules& rules = rules_[size_t(number)];
-            const bool had_body = layer.has_body, is_judged = is_less[size_t(number)] && had_body;
+            const bool had_packed = layer.has_packed, is_judged = is_less[size_t(number)] && had_packed;
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
                 const std::vector<int32_t> positions = host_.positions(sequence, number, head);
                 const std::set<int64_t> left(positions.begin(), positions.end());
@@ -246,8 +248,8 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
                     if (!own.is_alive || left.contains(token.number)) continue;
                     if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
                         is_anchor(sequence, token.number))
-                        return "set_config gave up position " + std::to_string(token.position) + ", which is protected";
-                    if (!is_judged) return "set_config gave up tokens of a layer whose budget is no less";
+                        return "set_config evicted position " + std::to_string(token.position) + ", which is protected";
+                    if (!is_judged) return "set_config evicted tokens of a layer whose budget is no less";
                     own.is_alive = false;
                     ++evictions_;
                 }
@@ -255,13 +257,13 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
             if (is_judged) {
                 layer.output_sum.clear();
                 layer.outputs = 0;
-                layer.missing.clear(); // more were asked for than the budget demands
+                layer.shortfall.clear(); // more were asked for than the budget demands
             }
-            if (setup.ring == 0 || is_judged) compact(layer, sequences_[size_t(sequence)].reserved);
-            // A body, once there, stays.
-            layer.has_body = had_body;
+            if (setup.residual == 0 || is_judged) compact(layer, sequences_[size_t(sequence)].reserved);
+            // A packed segment, once there, stays.
+            layer.has_packed = had_packed;
         }
-    judgements_ = host_.stats().flushes; // as many as it takes
+    passes_ = host_.stats().eviction_passes; // as many as it takes
     return look();
 }
 
@@ -293,16 +295,16 @@ std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
 
 std::string CacheOracle::look_at_stats() {
     const winnow_cache_stats s = host_.stats();
-    uint64_t live = 0, original = 0, used = 0, missing = 0;
-    bool is_missing_known = true;
+    uint64_t live = 0, original = 0, used = 0, shortfall = 0;
+    bool is_shortfall_known = true;
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
         bool has_tokens = false;
         for (int64_t number = 0; number < setup_.layers; ++number) {
             const OracleLayer& layer = at(sequence, number);
             has_tokens = has_tokens || layer.next > 0 || layer.next_id > 0; // or had some, and keeps its memory
             original += layer.original.size();
-            is_missing_known = is_missing_known && !layer.missing.empty();
-            for (const int64_t each : layer.missing) missing += uint64_t(each);
+            is_shortfall_known = is_shortfall_known && !layer.shortfall.empty();
+            for (const int64_t each : layer.shortfall) shortfall += uint64_t(each);
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
                 const auto held = std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& each) {
                     return each.heads[size_t(head)].is_alive;
@@ -317,16 +319,16 @@ std::string CacheOracle::look_at_stats() {
     const auto expect = [&](const char* name, uint64_t got, uint64_t want) {
         if (got != want) wrong << "stats: " << name << " is " << got << ", expected " << want << "; ";
     };
-    expect("live_slots", s.live_slots, live);
+    expect("resident_slots", s.resident_slots, live);
     expect("original_bytes", s.original_bytes,
            original * uint64_t(2 * setup_.kv_heads * (setup_.head_size + setup_.v_head_size)));
     expect("bytes", s.bytes,
            s.k_bytes + s.v_bytes + s.dense_k_bytes + s.dense_v_bytes + s.slot_map_bytes + s.importance_bytes +
                s.state_bytes);
     expect("evictions", s.evictions, evictions_);
-    expect("flushes", s.flushes, judgements_);
+    expect("eviction_passes", s.eviction_passes, passes_);
     expect("steps", s.steps, steps_);
-    if (is_missing_known) expect("missing", s.missing, missing);
+    if (is_shortfall_known) expect("shortfall", s.shortfall, shortfall);
     // Where the context fits, nobody goes: tokens that were shifted into removed sinks' places take rows of their own.
     uint64_t most = s.budget_bytes;
     bool covers_all = false;

@@ -78,13 +78,13 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
                                   layer.has_means ? &layer.k_mean[head] : nullptr,
                                   layer.has_means ? &layer.v_mean[head] : nullptr};
                 if (!own.is_alive || std::isnan(row.k[0])) continue;
-                own.row = token.is_in_body ? as_packed(host_.session(), setup_, {row})[0] : as_dense(setup_, row);
+                own.row = token.is_in_packed ? as_packed(host_.session(), setup_, {row})[0] : as_dense(setup_, row);
             }
         }
     return read(sequence, layer_number, WINNOW_TYPE_F32);
 }
 
-// A restore goes by pieces, too. Which of the older tokens go where a head has too few slots, and when, is not told:
+// A restore goes by chunks, too. Which of the older tokens go where a head has too few slots, and when, is not told:
 // nobody does where there is room for all, and never who is protected or has just come.
 std::string CacheOracle::restore(TokenRows& rows) {
     OracleLayer& layer = at(rows.sequence, rows.layer);
@@ -98,27 +98,27 @@ std::string CacheOracle::restore(TokenRows& rows) {
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         int64_t held = 0;
         for (const OracleToken& token : layer.tokens)
-            held += (token.is_in_body || token.is_in_ring) && token.heads[size_t(head)].is_alive;
+            held += (token.is_in_packed || token.is_in_residual) && token.heads[size_t(head)].is_alive;
         for (int64_t t = 0; t < count; ++t) held += !std::isnan(rows.k.get({0, head, t, 0}));
-        has_room = has_room && held <= most_body(rows.layer);
+        has_room = has_room && held <= most_packed(rows.layer);
     }
-    for (int64_t first = 0; first < count; first += setup_.piece()) {
-        const auto from = numbers.begin() + first, to = from + std::min(setup_.piece(), count - first);
+    for (int64_t first = 0; first < count; first += setup_.chunk()) {
+        const auto from = numbers.begin() + first, to = from + std::min(setup_.chunk(), count - first);
         int64_t entering = 0;
         for (int64_t t = 0; t < to - from; ++t) entering += layer.next + t >= setup_.sink;
-        const int64_t leave = setup_.ring > 0 ? int64_t(layer.newest.size()) + entering - setup_.ring : 0;
-        if (leave > 0 || (setup_.ring == 0 && entering > 0)) {
+        const int64_t leave = setup_.residual > 0 ? int64_t(layer.newest.size()) + entering - setup_.residual : 0;
+        if (leave > 0 || (setup_.residual == 0 && entering > 0)) {
             if (setup_.center && !layer.has_means) set_means(layer);
-            leave_ring(layer, rows.layer, leave);
+            leave_residual(layer, rows.layer, leave);
             layer.output_sum.clear();
             layer.outputs = 0;
-            layer.missing.clear(); // another demand than a budget's
+            layer.shortfall.clear(); // another demand than a budget's
         }
         append(layer, {from, to}, rows.k, rows.v, first);
-        note_body(layer, 0);
+        note_packed(layer, 0);
     }
-    judgements_ = host_.stats().flushes;
-    const std::string wrong = settle(rows, layer, has_room, (count - 1) % setup_.piece() + 1);
+    passes_ = host_.stats().eviction_passes;
+    const std::string wrong = settle(rows, layer, has_room, (count - 1) % setup_.chunk() + 1);
     if (!wrong.empty()) return "after cache_restore, " + wrong;
     std::erase_if(layer.tokens, [](const OracleToken& token) {
         return std::none_of(token.heads.begin(), token.heads.end(), [](const HeadToken& own) { return own.is_alive; });
@@ -127,7 +127,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     return read(rows.sequence, rows.layer, WINNOW_TYPE_F32);
 }
 
-// Those that are not there any more are gone, if they may be. The `last` tokens came in the last piece.
+// Those that are not there any more are gone, if they may be. The `last` tokens came in the last chunk.
 std::string CacheOracle::settle(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last) {
     const Rules& rules = rules_[size_t(rows.layer)];
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {

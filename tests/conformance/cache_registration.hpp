@@ -13,13 +13,13 @@
 namespace winnow::conformance {
 
 inline void register_cache_test(const std::string& suite, const std::string& name, const char* file, int line,
-                                const std::function<void()>& body) {
-    register_function("Cache/" + suite, name, file, line, [body] {
+                                const std::function<void()>& action) {
+    register_function("Cache/" + suite, name, file, line, [action] {
         if (!subject().offers_cache()) {
             subject().note_not_offered("the cache, since version 0.3");
             GTEST_SKIP() << "NOT OFFERED: the backend is of an earlier version than 0.3, or has no cache";
         }
-        body();
+        action();
     });
 }
 

@@ -87,16 +87,17 @@ double length(const std::vector<float>& row) {
 }
 
 // What the permitted errors of attention go by; `extra`: the mean that is added, which is computed with apart.
-void measure(const CacheSetup& setup, StoredRow& row, const RowPair& source, bool is_body) {
+void measure(const CacheSetup& setup, StoredRow& row, const RowPair& source, bool is_packed_segment) {
     row.k_size = length(row.k);
-    if (source.k_mean && is_body) row.k_size += 2 * length(*source.k_mean);
+    if (source.k_mean && is_packed_segment) row.k_size += 2 * length(*source.k_mean);
     row.v_size.resize(row.v.size());
-    const double least = is_body && is_turbo(setup.v_type) ? length(row.v) / std::sqrt(double(row.v.size())) : 0;
+    const double least =
+        is_packed_segment && is_turbo(setup.v_type) ? length(row.v) / std::sqrt(double(row.v.size())) : 0;
     for (size_t d = 0; d < row.v.size(); ++d) {
         row.v_size[d] = std::max(std::fabs(row.v[d]), float(least));
-        if (source.v_mean && is_body) row.v_size[d] += 2 * std::fabs((*source.v_mean)[d]) + float(least);
+        if (source.v_mean && is_packed_segment) row.v_size[d] += 2 * std::fabs((*source.v_mean)[d]) + float(least);
     }
-    if (!is_body || !has_bias(setup.v_type)) return;
+    if (!is_packed_segment || !has_bias(setup.v_type)) return;
     const size_t group = size_t(find_format(setup.v_type)->multiple);
     row.v_group.resize(row.v.size());
     for (size_t d = 0; d < row.v.size(); ++d) {

@@ -19,7 +19,7 @@ struct RowPair {
 
 // Rows that are stored dense: rounded to the dense formats.
 StoredRow as_dense(const CacheSetup& setup, const RowPair& row);
-// Rows of the body.
+// Rows of the packed segment.
 std::vector<StoredRow> as_packed(Session& session, const CacheSetup& setup, const std::vector<RowPair>& rows);
 
 } // namespace winnow::conformance

@@ -31,7 +31,7 @@ void run_exchange(const CacheSetup& setup) {
     int turn = 0;
     for (const int64_t length : lengths) {
         for (int64_t layer = 0; layer < setup.layers; ++layer) {
-            const int64_t count = std::min(length, setup.piece());
+            const int64_t count = std::min(length, setup.chunk());
             Step step = draw_step(setup, engine, layer, 0, count, count);
             ASSERT_EQ(oracle.step(step), "") << "step " << turn;
             ASSERT_EQ(oracle.read(0, layer, types[turn % 3]), "") << "step " << turn;
@@ -54,7 +54,7 @@ void feed(CacheHost& cache, std::mt19937_64& engine, int64_t sequence, int64_t t
 std::vector<double> answer(CacheHost& cache, int64_t layer) {
     std::mt19937_64 engine(3);
     Step step = draw_step(cache.setup(), engine, layer, 0, 0, 1);
-    step.options.tentative = 1;
+    step.options.draft_tokens = 1;
     EXPECT_EQ(cache.run(step), WINNOW_OK) << cache.message();
     std::vector<double> values;
     step.out.each([&](const Index& at) { values.push_back(step.out.get(at)); });
@@ -96,7 +96,7 @@ void expect_same_rows(const TestTensor& want, const TestTensor& got, double perm
     });
 }
 
-// What was read of a cache that gave tokens up makes another one of the same: nobody more is given up, however
+// What was read of a cache that gave tokens up makes another one of the same: nobody more is evicted, however
 // different the heads are, and both go on.
 void run_restore(const CacheSetup& setup, bool has_others) {
     std::mt19937_64 engine(options().seed);
@@ -130,7 +130,7 @@ void run_restore(const CacheSetup& setup, bool has_others) {
         for (size_t at = 0; at < want.size(); ++at) ASSERT_NEAR(got[at], want[at], 2 * off) << "layer " << layer;
     }
     EXPECT_EQ(target.stats().tokens, source.stats().tokens);
-    EXPECT_EQ(target.stats().live_slots, source.stats().live_slots);
+    EXPECT_EQ(target.stats().resident_slots, source.stats().resident_slots);
     EXPECT_LE(target.stats().bytes, target.stats().budget_bytes);
     const std::vector<int64_t> budgets = setup.layer_tokens();
     int64_t appended = seen;
@@ -143,8 +143,8 @@ void run_restore(const CacheSetup& setup, bool has_others) {
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
                 const std::vector<int32_t> held = target.positions(0, layer, head);
                 EXPECT_LE(int64_t(held.size()), budgets[size_t(layer)]);
-                EXPECT_TRUE(setup.sink == 0 || held.front() == 0) << "a sink was given up";
-                EXPECT_EQ(held.back(), appended - 1) << "the newest was given up";
+                EXPECT_TRUE(setup.sink == 0 || held.front() == 0) << "a sink was evicted";
+                EXPECT_EQ(held.back(), appended - 1) << "the newest was evicted";
             }
     }
 }
@@ -164,8 +164,8 @@ void run_restore_into_full(const CacheSetup& setup) {
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             const std::vector<int32_t> held = cache.positions(0, layer, head);
             EXPECT_LE(int64_t(held.size()), setup.layer_tokens()[size_t(layer)]);
-            const int64_t last_piece = 99 % setup.piece() + 1;
-            for (int64_t at = 100 - (setup.ring > 0 ? 16 : last_piece); at < 100; ++at) {
+            const int64_t last_chunk = 99 % setup.chunk() + 1;
+            for (int64_t at = 100 - (setup.residual > 0 ? 16 : last_chunk); at < 100; ++at) {
                 const bool was_held = !std::isnan(rows.k.get({0, head, at, 0}));
                 EXPECT_EQ(std::binary_search(held.begin(), held.end(), int32_t(seen + at)), was_held) << "token " << at;
             }
@@ -189,8 +189,8 @@ void run_restore_cells(CacheSetup setup) {
     std::vector<int64_t> from, to, there;
     for (int64_t each = 0; each < 180; ++each) from.push_back((each * 7) % 200);
     for (const int64_t cell : from) to.push_back(moved(cell));
-    // Without a ring those would leave sinks' slots behind that nobody else can have.
-    for (int64_t each = 0; each < 30 && setup.ring > 0; ++each) there.push_back(to[size_t(3 * each)]);
+    // Without a residual window those would leave sinks' slots behind that nobody else can have.
+    for (int64_t each = 0; each < 30 && setup.residual > 0; ++each) there.push_back(to[size_t(3 * each)]);
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         ASSERT_NO_FATAL_FAILURE(append(source, layer, from));
         if (!there.empty()) {

@@ -41,7 +41,7 @@ public:
         }
         result.digest = digest_.str() + (wrong_.empty() ? host_.portrait() : "");
         result.evictions = oracle_.evictions();
-        result.judgements = oracle_.judgements();
+        result.passes = oracle_.passes();
         result.refusals = oracle_.refusals();
         return result;
     }
@@ -79,7 +79,7 @@ private:
     std::string one_of_tight(int64_t sequence, int64_t kind) {
         const bool has_cells = setup_.cells > 0;
         if (kind <= 30) return decode(sequence, draw(1, 6));
-        if (kind <= 46) return tokens(sequence, draw(1, 3 * setup_.piece() + 2), chance(70));
+        if (kind <= 46) return tokens(sequence, draw(1, 3 * setup_.chunk() + 2), chance(70));
         if (kind <= 50) return attend(sequence);
         if (kind <= 57) return has_cells ? remove_numbers(sequence) : truncate(sequence);
         if (kind <= 63) return remove_numbers(sequence);
@@ -99,7 +99,7 @@ private:
         if (chance(10)) options.scale = .2f;
         if (chance(10)) options.softcap = 8;
         if (chance(10)) options.window_left = draw(1, 60);
-        if (chance(15)) options.tentative = draw(1, tokens);
+        if (chance(15)) options.draft_tokens = draw(1, tokens);
         options.alibi = chance(10);
         options.head_sink = chance(20);
         options.scores = chance(25);
@@ -161,10 +161,10 @@ private:
              std::to_string(sequence) + " of " + std::to_string(length(sequence)) + " tokens");
         const StepOptions drawn = options(count);
         for (int64_t layer = 0; layer < setup_.layers; ++layer)
-            for (int64_t first = 0; first < count; first += setup_.piece()) {
-                const int64_t part = std::min(setup_.piece(), count - first);
+            for (int64_t first = 0; first < count; first += setup_.chunk()) {
+                const int64_t part = std::min(setup_.chunk(), count - first);
                 StepOptions own = drawn;
-                own.tentative = std::clamp<int64_t>(drawn.tentative - (count - first - part), 0, part);
+                own.draft_tokens = std::clamp<int64_t>(drawn.draft_tokens - (count - first - part), 0, part);
                 Step step = draw_step(setup_, engine_, layer, sequence, part, attends ? part : 0, own,
                                       columns(oracle_.length(sequence, layer) + part));
                 if (setup_.cells > 0) {
@@ -288,7 +288,7 @@ private:
 
     // Rows that no cache gave, to some of the heads.
     std::string restore(int64_t sequence) {
-        const int64_t count = std::min(draw(1, 3 * setup_.piece() + 2), most_appended(sequence));
+        const int64_t count = std::min(draw(1, 3 * setup_.chunk() + 2), most_appended(sequence));
         if (count <= 0) return "";
         note("restore " + std::to_string(count) + " tokens of sequence " + std::to_string(sequence));
         const std::vector<int64_t> cells = draw_cells(setup_.cells > 0 ? count : 0);

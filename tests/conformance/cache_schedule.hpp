@@ -22,7 +22,7 @@ struct Schedule {
 struct ScheduleResult {
     std::string wrong;  // "" or what is wrong, with the seed and the last calls
     std::string digest; // of all outputs and of what was left: the same for the same schedule
-    uint64_t evictions = 0, judgements = 0, refusals = 0;
+    uint64_t evictions = 0, passes = 0, refusals = 0;
 };
 
 ScheduleResult run_schedule(const Schedule& schedule);

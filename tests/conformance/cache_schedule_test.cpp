@@ -1,12 +1,10 @@
 // Schedules of calls, each judged by the oracle: every policy in every shape, and random ones. What they exercise:
 //
-//   slot_append     every step with k and v; rows into the ring, the sinks' slots, and (without a ring) listed slots
-//   slot_attention  every step with q: sinks, ring and body under one softmax
-//   slot_scores     steps that ask for scores_out
-//   slot_observe    the importance after it, where the policy keeps one
-//   slot_flush      judgements, and the ring's oldest rows into the body
-//   slot_edit       truncate, remove, shift, anchors, reused cells
-//   slot_compact    memory that is given back after many are removed
+//   slot_append     every step with k and v; rows into the residual window, the sinks' slots, and (without a residual
+//   window) free-listed slots slot_attention  every step with q: sinks, residual window and packed segment under one
+//   softmax slot_scores     steps that ask for scores_out slot_accumulate    the importance after it, where the policy
+//   keeps one slot_evict      eviction passes, and the residual window's oldest rows into the packed segment slot_edit
+//   truncate, remove, shift, anchors, reused cells slot_compact    memory that is given back after many are removed
 //   slot_copy       memory that grows, and copies of sequences
 #include <gtest/gtest.h>
 
@@ -89,7 +87,7 @@ void register_small() {
         setup.sequences = 2;
         setup.budget = 26;
         setup.sink = 2;
-        setup.ring = 8;
+        setup.residual = 8;
         setup.cadence = 4;
         setup.recent = 6;
         setup.grace = 2;

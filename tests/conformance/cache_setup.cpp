@@ -64,7 +64,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
         text.add("history", s.history).add("drop", spell(s.drop)).add("recent", s.recent);
     if (s.policy == Policy::random) text.add("seed", s.seed).add("recent", s.recent);
     if (s.policy == Policy::adaptive_budget) {
-        text.add("judge", policy_name(s.judge));
+        text.add("policy", policy_name(s.selector));
         return;
     }
     if (s.policy == Policy::hierarchical) {
@@ -91,7 +91,8 @@ void rule_h2o(Rules& r, const CacheSetup& s, int64_t cadence, bool has_own_value
         heavy = rest - recent;
     }
     r.target = std::min(r.budget, r.sink + heavy + recent);
-    // Counted when the head is fullest: fewer by those that come before the next judgement, where they would not fit.
+    // Counted when the head is fullest: fewer by those that come before the next eviction pass, where they would not
+    // fit.
     const int64_t left = std::min(r.target, r.budget - cadence);
     r.recent = std::max(r.recent, left - r.sink - heavy);
 }
@@ -166,7 +167,7 @@ std::string CacheSetup::config() const {
         else
             text.add("budget", "1/1");
     }
-    text.add("k", type_name(k_type)).add("v", type_name(v_type)).add("sink", sink).add("ring", ring);
+    text.add("k", type_name(k_type)).add("v", type_name(v_type)).add("sink", sink).add("residual", residual);
     text.add("cadence", cadence).add("center", center ? "on" : "off");
     text.add("k_norm", norm_name(k_norm)).add("v_norm", norm_name(v_norm));
     add_keys_of_policy(text, *this);
@@ -175,10 +176,10 @@ std::string CacheSetup::config() const {
 
 int64_t CacheSetup::cadence_tokens() const {
     if (cadence) return *cadence;
-    return std::max<int64_t>(std::min({int64_t(32), ring > 0 ? 2 * ring / 3 : 32, tokens() / 8}), 1);
+    return std::max<int64_t>(std::min({int64_t(32), residual > 0 ? 2 * residual / 3 : 32, tokens() / 8}), 1);
 }
 
-int64_t CacheSetup::piece() const { return std::min<int64_t>(32, cadence_tokens()); }
+int64_t CacheSetup::chunk() const { return std::min<int64_t>(32, cadence_tokens()); }
 
 std::vector<int64_t> CacheSetup::layer_tokens() const {
     std::vector<int64_t> all(size_t(layers), tokens());
@@ -196,7 +197,7 @@ std::vector<int64_t> CacheSetup::layer_tokens() const {
         }
     }
     const double needs = std::accumulate(need.begin(), need.end(), 0.0);
-    const int64_t least = std::max(tokens() / 2, std::min(sink + ring + cadence_tokens(), tokens()));
+    const int64_t least = std::max(tokens() / 2, std::min(sink + residual + cadence_tokens(), tokens()));
     const int64_t all_left = (tokens() - least) * layers;
     int64_t left = all_left;
     std::vector<std::pair<double, size_t>> remainders;
@@ -227,10 +228,10 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     r.sink = s.sink;
     r.context = s.context;
     r.budget = r.target = s.layer_tokens()[size_t(layer)];
-    r.recent = std::max<int64_t>(s.keep(), 0);                 // what stays in the ring
+    r.recent = std::max<int64_t>(s.keep(), 0);                 // what stays in the residual window
     const bool is_judge = s.policy == Policy::adaptive_budget; // with its own defaults
     const auto recent_or = [&](int64_t otherwise) { return is_judge ? otherwise : s.recent.value_or(otherwise); };
-    switch (is_judge ? s.judge : s.policy) {
+    switch (is_judge ? s.selector : s.policy) {
     case Policy::none:
     case Policy::window:
     case Policy::adaptive_budget: return r;

@@ -1,5 +1,5 @@
-// A cache as a test makes it, and what follows from its configuration: whom a judgement gives up, in numbers. Written
-// from docs/policies.md, not from a backend.
+// A cache as a test makes it, and what follows from its configuration: whom an eviction pass evicts, in numbers.
+// Written from docs/policies.md, not from a backend.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct CacheSetup {
     int64_t context = 1024, sequences = 1, cells = 0;
     int64_t budget = 128;    // tokens of each KV head; 0: the whole context
     std::string budget_text; // in its place: a budget in bytes, for which nothing here knows the tokens
-    int64_t sink = 4, ring = 48;
-    std::optional<int64_t> cadence; // none: what docs/policies.md makes of ring and budget
+    int64_t sink = 4, residual = 48;
+    std::optional<int64_t> cadence; // none: what docs/policies.md makes of residual window and budget
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
     uint32_t k_norm = WINNOW_NORM_CORRECTED, v_norm = WINNOW_NORM_CORRECTED;
     bool center = false;
@@ -51,8 +51,8 @@ struct CacheSetup {
     double theta_middle = .15, theta_deep = .25;
     std::optional<int64_t> recent_shallow, recent_middle, recent_deep;
     int64_t batch = 16;
-    Policy judge = Policy::h2o;  // adaptive_budget: who judges, with its own defaults
-    std::vector<double> profile; // 3 numbers a layer
+    Policy selector = Policy::h2o; // adaptive_budget: who judges, with its own defaults
+    std::vector<double> profile;   // 3 numbers a layer
 
     std::string config() const;
     int64_t q_heads() const { return kv_heads * group; }
@@ -60,14 +60,14 @@ struct CacheSetup {
         return policy == Policy::none || budget == 0 ? context : budget;
     } // on average over layers
     int64_t cadence_tokens() const;
-    int64_t keep() const { return ring - cadence_tokens(); } // ring rows that stay at a flush
-    int64_t piece() const;                                   // most tokens of a piece
-    std::vector<int64_t> layer_tokens() const;               // of each KV head of each layer
-    bool covers_all(int64_t layer) const;                    // the layer's budget holds all that can come
-    bool keeps_importance() const;                           // in any layer
+    int64_t keep() const { return residual - cadence_tokens(); } // residual rows that stay at a eviction pass
+    int64_t chunk() const;                                       // most tokens of a chunk
+    std::vector<int64_t> layer_tokens() const;                   // of each KV head of each layer
+    bool covers_all(int64_t layer) const;                        // the layer's budget holds all that can come
+    bool keeps_importance() const;                               // in any layer
 };
 
-// What a judgement of a layer goes by.
+// What an eviction pass of a layer goes by.
 struct Rules {
     Statistic statistic = Statistic::none;
     bool is_sum = false;
@@ -87,7 +87,7 @@ const char* policy_name(Policy policy);
 // The rank of a position under `random`.
 int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position);
 
-// The format of the dense rows beside a body.
+// The format of the dense rows beside a packed segment.
 uint32_t dense_type(uint32_t type);
 
 } // namespace winnow::conformance

@@ -70,7 +70,7 @@ void run_byte_budget(Policy policy, int shape, const char* budget, uint64_t byte
     CacheSetup setup = with_shape({}, shape);
     setup.policy = policy;
     setup.budget_text = budget;
-    setup.ring = 32;
+    setup.residual = 32;
     setup.context = 2000;
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
@@ -109,7 +109,8 @@ void run_reserve_and_release() {
     EXPECT_GE(cache.stats().peak_bytes, 2 * reserved.bytes);
     ASSERT_EQ(api.cache_reset(cache.get()), WINNOW_OK) << cache.message();
     const winnow_cache_stats none = cache.stats();
-    EXPECT_EQ(none.bytes + none.evictions + none.flushes + none.steps + none.peak_bytes, 0u) << "as after create";
+    EXPECT_EQ(none.bytes + none.evictions + none.eviction_passes + none.steps + none.peak_bytes, 0u)
+        << "as after create";
 }
 
 // What a middle part's removal frees is given back, as far as it is whole chunks.
@@ -152,21 +153,21 @@ void run_set_config(CacheSetup setup, const std::vector<std::function<void(Cache
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
     CacheOracle oracle(cache);
-    const auto go_on = [&](int64_t tokens, int64_t piece) {
-        for (int64_t left = tokens; left > 0; left -= piece)
+    const auto go_on = [&](int64_t tokens, int64_t chunk) {
+        for (int64_t left = tokens; left > 0; left -= chunk)
             for (int64_t layer = 0; layer < setup.layers; ++layer) {
-                Step step = draw_step(setup, engine, layer, 0, std::min(piece, left), std::min(piece, left));
+                Step step = draw_step(setup, engine, layer, 0, std::min(chunk, left), std::min(chunk, left));
                 ASSERT_EQ(oracle.step(step), "") << setup.config() << ", layer " << layer;
             }
     };
-    ASSERT_NO_FATAL_FAILURE(go_on(180, setup.piece()));
+    ASSERT_NO_FATAL_FAILURE(go_on(180, setup.chunk()));
     for (const auto& change : changes) {
         const std::string before = config_of(cache);
         change(setup);
         ASSERT_EQ(oracle.set_config(setup), "") << setup.config();
         EXPECT_NE(config_of(cache), before);
         ASSERT_NO_FATAL_FAILURE(go_on(50, 1));
-        ASSERT_NO_FATAL_FAILURE(go_on(80, setup.piece()));
+        ASSERT_NO_FATAL_FAILURE(go_on(80, setup.chunk()));
     }
     // The canonical string of what there is changes nothing.
     const std::string now = config_of(cache), portrait = cache.portrait();
@@ -175,7 +176,7 @@ void run_set_config(CacheSetup setup, const std::vector<std::function<void(Cache
     EXPECT_EQ(cache.portrait(), portrait);
 }
 
-// Memory pressure above the trigger begins judgements before the budget is full.
+// Memory pressure above the trigger begins eviction passes before the budget is full.
 void run_pressure() {
     CacheSetup setup;
     setup.policy = Policy::hierarchical;
@@ -209,21 +210,21 @@ void run_pressure() {
 void register_set_config() {
     const auto budget = [](int64_t tokens) { return [=](CacheSetup& s) { s.budget = tokens; }; };
     const auto policy = [](Policy other) { return [=](CacheSetup& s) { s.policy = other; }; };
-    for (const int64_t ring : {48, 0})
+    for (const int64_t residual : {48, 0})
         for (const bool is_center : {false, true}) {
-            if (is_center && ring == 0) continue;
-            const std::string name = "ring_" + std::to_string(ring) + (is_center ? "_center" : "");
+            if (is_center && residual == 0) continue;
+            const std::string name = "residual_" + std::to_string(residual) + (is_center ? "_center" : "");
             register_cache_test("set_config", "importance_" + name, __FILE__, __LINE__, [=] {
                 CacheSetup setup = with_shape({}, 1);
                 setup.policy = Policy::h2o;
-                setup.ring = ring;
+                setup.residual = residual;
                 setup.center = is_center;
                 run_set_config(setup, {budget(100), policy(Policy::scissorhands), budget(150), policy(Policy::winnow),
                                        budget(80)});
             });
             register_cache_test("set_config", "window_" + name, __FILE__, __LINE__, [=] {
                 CacheSetup setup;
-                setup.ring = ring;
+                setup.residual = residual;
                 setup.center = is_center;
                 run_set_config(setup, {budget(90), policy(Policy::random), budget(200), budget(70)});
             });

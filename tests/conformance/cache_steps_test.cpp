@@ -1,4 +1,4 @@
-// Long steps against the same tokens in pieces, an unlimited cache against plain attention, and long runs.
+// Long steps against the same tokens in chunks, an unlimited cache against plain attention, and long runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace winnow::conformance {
 namespace {
 
-// ---- A step of many tokens is the same as its pieces --------------------------------------------------------------
+// ---- A step of many tokens is the same as its chunks --------------------------------------------------------------
 
 // Memory grows to what a step needs before it begins, and how the keys are divided may follow it: sums over them may
 // add up in another order. |v| is about 1.
@@ -27,32 +27,32 @@ std::string difference(const TestTensor& whole, const TestTensor& part, int64_t 
             got == want || std::fabs(got - want) <= reordering || (std::isnan(got) && std::isnan(want));
         if (wrong.empty() && !is_same)
             wrong = std::string(name) + " of token " + std::to_string(first + at[2]) + " is " + std::to_string(got) +
-                    " in a long step, and " + std::to_string(want) + " in pieces";
+                    " in a long step, and " + std::to_string(want) + " in chunks";
     });
     return wrong;
 }
 
-void run_pieces(const CacheSetup& setup, uint64_t seed) {
+void run_chunks(const CacheSetup& setup, uint64_t seed) {
     std::mt19937_64 engine(seed);
-    CacheHost whole(subject(), setup), pieces(subject(), setup);
-    CacheOracle oracle(pieces);
+    CacheHost whole(subject(), setup), chunks(subject(), setup);
+    CacheOracle oracle(chunks);
     const int64_t lengths[] = {3, 150, 35, 1, 97, 64, 40, 2};
     int64_t seen = 0;
     for (int64_t length : lengths) {
         // A rest of one token is no decode step in a long one, but is where it comes alone.
-        if (length > 1 && setup.piece() > 1 && length % setup.piece() == 1) ++length;
+        if (length > 1 && setup.chunk() > 1 && length % setup.chunk() == 1) ++length;
         length = std::min(length, setup.context - seen);
         if (length == 0) break;
         seen += length;
         StepOptions options;
         options.scores = length == 40;
-        options.tentative = length == 35 ? 9 : 0;
+        options.draft_tokens = length == 35 ? 9 : 0;
         options.head_sink = length == 64;
         for (int64_t layer = 0; layer < setup.layers; ++layer) {
             Step step = draw_step(setup, engine, layer, 0, length, length == 97 ? 0 : length, options, seen);
             std::vector<Step> parts;
-            for (int64_t first = 0; first < length; first += setup.piece())
-                parts.push_back(part_of(setup, step, first, std::min(setup.piece(), length - first)));
+            for (int64_t first = 0; first < length; first += setup.chunk())
+                parts.push_back(part_of(setup, step, first, std::min(setup.chunk(), length - first)));
             ASSERT_EQ(whole.run(step), WINNOW_OK) << whole.message();
             int64_t first = 0;
             for (Step& part : parts) {
@@ -62,7 +62,7 @@ void run_pieces(const CacheSetup& setup, uint64_t seed) {
                 first += part.tokens;
             }
         }
-        ASSERT_EQ(whole.portrait(false), pieces.portrait(false)) << "seed " << seed << ", after " << seen << " tokens";
+        ASSERT_EQ(whole.portrait(false), chunks.portrait(false)) << "seed " << seed << ", after " << seen << " tokens";
     }
 }
 
@@ -114,12 +114,12 @@ void run_plain(CacheSetup setup) {
 
 // ---- Long runs -----------------------------------------------------------------------------------------------------
 
-// Whether judgements leave the budget full, but for the tokens to come.
+// Whether eviction passes leave the budget full, but for the tokens to come.
 bool fills_budget(const Rules& rules) {
     return rules.target == rules.budget && rules.trigger.part == rules.trigger.whole && !rules.threshold;
 }
 
-// `attended`: every so many pieces, all of them where it is 1.
+// `attended`: every so many chunks, all of them where it is 1.
 void run_long(CacheSetup setup, int64_t tokens, int64_t attended) {
     setup.kv_heads = 1;
     setup.group = 2;
@@ -135,11 +135,11 @@ void run_long(CacheSetup setup, int64_t tokens, int64_t attended) {
         if (fills_budget(rules)) least += rules.budget - setup.cadence_tokens();
     }
     uint64_t bytes = 0, scratch = 0;
-    for (int64_t piece = 0; oracle.length(0, 0) < tokens; ++piece) {
+    for (int64_t chunk = 0; oracle.length(0, 0) < tokens; ++chunk) {
         // The context's end is reached with one token at a time.
-        const int64_t left = tokens - oracle.length(0, 0), count = left > 40 ? setup.piece() : 1;
+        const int64_t left = tokens - oracle.length(0, 0), count = left > 40 ? setup.chunk() : 1;
         for (int64_t layer = 0; layer < setup.layers; ++layer) {
-            Step step = draw_step(setup, engine, layer, 0, count, piece % attended == 0 ? count : 0);
+            Step step = draw_step(setup, engine, layer, 0, count, chunk % attended == 0 ? count : 0);
             ASSERT_EQ(oracle.step(step), "") << "layer " << layer << ", " << oracle.length(0, layer) << " tokens";
         }
         if (oracle.length(0, 0) < 1024) continue;
@@ -150,8 +150,8 @@ void run_long(CacheSetup setup, int64_t tokens, int64_t attended) {
         }
         ASSERT_EQ(stats.bytes, bytes) << "after " << oracle.length(0, 0) << " tokens";
         ASSERT_EQ(stats.scratch_bytes, scratch) << "after " << oracle.length(0, 0) << " tokens";
-        ASSERT_LE(stats.live_slots, uint64_t(most));
-        ASSERT_GE(stats.live_slots, uint64_t(least));
+        ASSERT_LE(stats.resident_slots, uint64_t(most));
+        ASSERT_GE(stats.resident_slots, uint64_t(least));
     }
     EXPECT_EQ(oracle.look(), "");
 }
@@ -167,16 +167,16 @@ void register_long_runs() {
             if (each.setup.policy != Policy::none) add(each.name, with_shape(each.setup, at++ % 3), 20000, 4);
         return;
     }
-    const auto shorter = [&](const char* name, Policy policy, int shape, int64_t ring, int64_t tokens,
+    const auto shorter = [&](const char* name, Policy policy, int shape, int64_t residual, int64_t tokens,
                              int64_t attended) {
         CacheSetup setup = with_shape({}, shape);
         setup.policy = policy;
-        setup.ring = ring;
+        setup.residual = residual;
         setup.layers = 1;
         add(name, setup, tokens, attended);
     };
     shorter("window", Policy::window, 0, 48, 20000, 16);
-    shorter("window_without_ring", Policy::window, 2, 0, 3000, 8);
+    shorter("window_without_residual", Policy::window, 2, 0, 3000, 8);
     shorter("h2o", Policy::h2o, 2, 48, 3000, 1);
     shorter("winnow", Policy::winnow, 1, 48, 3000, 1);
 }
@@ -188,17 +188,17 @@ void register_cache_steps() {
     for (const NamedSetup& each : policy_setups()) {
         const int shape = at++ % cache_shapes;
         const CacheSetup setup = with_shape(each.setup, shape);
-        register_cache_test("pieces", each.name + "_" + shape_name(shape), __FILE__, __LINE__,
-                            [=] { run_pieces(setup, options().seed + uint64_t(at)); });
+        register_cache_test("chunks", each.name + "_" + shape_name(shape), __FILE__, __LINE__,
+                            [=] { run_chunks(setup, options().seed + uint64_t(at)); });
     }
     for (const auto& [name, policy] : {std::pair("none", Policy::none), std::pair("window", Policy::window)})
-        for (const int64_t ring : {48, 0})
-            register_cache_test("plain", name + std::string("_ring_") + std::to_string(ring), __FILE__, __LINE__,
-                                [=, policy = policy] {
+        for (const int64_t residual : {48, 0})
+            register_cache_test("plain", name + std::string("_residual_") + std::to_string(residual), __FILE__,
+                                __LINE__, [=, policy = policy] {
                                     CacheSetup setup;
                                     setup.policy = policy;
                                     setup.budget = 0;
-                                    setup.ring = ring;
+                                    setup.residual = residual;
                                     run_plain(setup);
                                 });
     register_long_runs();

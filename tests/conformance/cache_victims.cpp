@@ -1,4 +1,4 @@
-// Whom a judgement has to give up.
+// Whom an eviction pass has to evict.
 #include "cache_victims.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ bool is_protected(const Rules& r, const Candidate& c, int64_t seen) {
     return c.is_anchor || c.position < r.sink || c.position >= seen - r.recent || seen - c.position < r.grace;
 }
 
-Ranked rank(const Rules& r, const Candidate& c, const Judgement& j, const double* threshold) {
+Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& j, const double* threshold) {
     Ranked ranked{c.importance, 0, c.position, c.makes_room, true, false};
     switch (r.ranking) {
     case Ranking::age: ranked.rank = double(c.position); break;
@@ -60,15 +60,15 @@ double quantile(const Rules& r, const std::vector<Candidate>& candidates) {
 
 } // namespace
 
-std::string judge_victims(const Rules& r, const Judgement& j, const std::vector<Candidate>& candidates,
-                          const std::set<int64_t>& victims, int64_t* missing) {
-    *missing = 0;
+std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vector<Candidate>& candidates,
+                          const std::set<int64_t>& victims, int64_t* shortfall) {
+    *shortfall = 0;
     const int64_t held = int64_t(candidates.size()), coming = std::min(j.incoming, j.context - j.seen);
-    int64_t must = std::max<int64_t>(held + coming - r.budget, 0), may = must;
+    int64_t required = std::max<int64_t>(held + coming - r.budget, 0), may = required;
     if ((held + coming) * r.trigger.whole > r.budget * r.trigger.part) {
         int64_t surplus = held - r.target;
         if (r.most > 0) surplus = std::min(surplus, r.most);
-        may = std::max(must, std::min(surplus, r.most_share.floor_of(held)));
+        may = std::max(required, std::min(surplus, r.most_share.floor_of(held)));
     }
     if (candidates.empty()) return victims.empty() ? "" : "victims of an empty head";
 
@@ -81,16 +81,16 @@ std::string judge_victims(const Rules& r, const Judgement& j, const std::vector<
         std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_willing; });
     const int64_t doubtful =
         std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_doubtful; });
-    int64_t wanted = std::min(std::max(std::min(willing, may), must), int64_t(order.size()));
+    int64_t wanted = std::min(std::max(std::min(willing, may), required), int64_t(order.size()));
     // More go while there is no room, in the same order.
     const auto makes_room = [](const Ranked& each) { return each.makes_room; };
     while (wanted < int64_t(order.size()) && std::count_if(order.begin(), order.begin() + wanted, makes_room) < j.room)
         ++wanted;
-    *missing = std::max<int64_t>(must - wanted, 0);
+    *shortfall = std::max<int64_t>(required - wanted, 0);
 
     std::ostringstream wrong;
     if (std::llabs(int64_t(victims.size()) - wanted) > doubtful)
-        wrong << victims.size() << " tokens went, expected " << wanted << " (" << held << " held, must " << must
+        wrong << victims.size() << " tokens went, expected " << wanted << " (" << held << " held, must " << required
               << ", may " << may << ", " << order.size() << " not protected)";
     std::set<int64_t> left = victims;
     for (const Ranked& each : order) left.erase(each.position);

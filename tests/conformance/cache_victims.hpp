@@ -1,4 +1,4 @@
-// Holds a judgement of one KV head against what docs/policies.md says of it.
+// Holds an eviction pass of one KV head against what docs/policies.md says of it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace winnow::conformance {
 
-// A token that the head held before the judgement.
+// A token that the head held before the eviction pass.
 struct Candidate {
     int64_t position = 0;
     bool is_anchor = false;
@@ -19,15 +19,15 @@ struct Candidate {
     double value = 1, value_slack = 0; // |v| or |v - o|, where the ranking asks for it
 };
 
-struct Judgement {
+struct EvictionPass {
     int64_t head = 0, seen = 0, incoming = 0;
     int64_t context = 0; // no sequence grows longer
     int64_t room = 0;    // how many of those that make room have to go at least
 };
 
 // "" where the victims (positions) are those that the rules demand, up to ties within rounding; else what is wrong.
-// *missing: how many should have gone and were protected.
-std::string judge_victims(const Rules& rules, const Judgement& judgement, const std::vector<Candidate>& candidates,
-                          const std::set<int64_t>& victims, int64_t* missing);
+// *shortfall: how many should have gone and were protected.
+std::string judge_victims(const Rules& rules, const EvictionPass& pass, const std::vector<Candidate>& candidates,
+                          const std::set<int64_t>& victims, int64_t* shortfall);
 
 } // namespace winnow::conformance

@@ -14,13 +14,13 @@
 namespace winnow::conformance {
 
 inline void register_format_test(const std::string& suite, const std::string& name, const char* file, int line,
-                                 const std::function<void()>& body) {
-    register_function("Formats/" + suite, name, file, line, [body] {
+                                 const std::function<void()>& action) {
+    register_function("Formats/" + suite, name, file, line, [action] {
         if (!subject().offers_formats()) {
             subject().note_not_offered("packed formats and operations on rows, since version 0.2");
             GTEST_SKIP() << "NOT OFFERED: the backend is of an earlier version than 0.2";
         }
-        body();
+        action();
     });
 }
 

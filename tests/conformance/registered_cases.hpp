@@ -8,20 +8,20 @@
 
 namespace winnow::conformance {
 
-// A test whose body is a function.
+// A test whose action is a function.
 class FunctionTest : public testing::Test {
 public:
-    explicit FunctionTest(std::function<void()> body) : body_(std::move(body)) {}
-    void TestBody() override { body_(); }
+    explicit FunctionTest(std::function<void()> action) : action_(std::move(action)) {}
+    void TestBody() override { action_(); }
 
 private:
-    std::function<void()> body_;
+    std::function<void()> action_;
 };
 
 inline void register_function(const std::string& suite, const std::string& name, const char* file, int line,
-                              const std::function<void()>& body) {
+                              const std::function<void()>& action) {
     testing::RegisterTest(suite.c_str(), name.c_str(), nullptr, nullptr, file, line,
-                          [body]() -> testing::Test* { return new FunctionTest(body); });
+                          [action]() -> testing::Test* { return new FunctionTest(action); });
 }
 
 void register_abi_checks();

@@ -1,4 +1,4 @@
-// An attention case filled with data, the runs of it, and the judgement of a result.
+// An attention case filled with data, the runs of it, and the eviction pass of a result.
 #pragma once
 
 #include <random>

@@ -120,7 +120,7 @@ int32_t AttentionScript::attend(size_t index, int64_t queries, int64_t keys) {
     const Pair& pair = pairs_[index];
     if (pair.k_rows == nullptr || pair.v_rows == nullptr) return not_run;
     HostTensor& out = queries == 1 ? one_out_ : out_;
-    out.spoil();
+    out.poison();
     winnow_tensor k = buffer_tensor(api(), pair.k_rows, pair.k, kv_heads, slots, size);
     winnow_tensor v = buffer_tensor(api(), pair.v_rows, pair.v, kv_heads, slots, size);
     k.shape[2] = v.shape[2] = keys;
@@ -188,7 +188,7 @@ void AttentionScript::add_rows() {
          .recover = [fill] { fill(); }});
     add({.name = "kv_dequantize to the host's memory", .run = [this] {
              if (rows_ == nullptr) return not_run;
-             dense_.spoil();
+             dense_.poison();
              winnow_tensor src = buffer_tensor(api(), rows_, WINNOW_TYPE_Q8_0, kv_heads, slots, size);
              for (int axis = 0; axis < 3; ++axis) src.stride[axis] = dense_.get()->stride[axis];
              winnow_kv_dequantize_desc desc{};

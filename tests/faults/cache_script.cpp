@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t layers = 2, kv_heads = 2, q_heads = 4, size = 64, context_tokens = 256, sequences = 2, prompt = 34;
 constexpr int64_t held = 55; // positions of a layer where add_exact_rows comes: 30 to 36 are free
-constexpr const char* first_config = "h2o:budget=40,ring=16,cadence=8,k=q8_0,v=turbo4";
+constexpr const char* first_config = "h2o:budget=40,residual=16,cadence=8,k=q8_0,v=turbo4";
 
 } // namespace
 
@@ -88,8 +88,8 @@ std::string CacheScript::portrait() const {
     stats.struct_size = sizeof stats;
     api().cache_stats(cache_, &stats);
     // Memory that was taken may stay; scratch and the peak tell of it.
-    text << stats.tokens << " " << stats.live_slots << " " << stats.evictions << " " << stats.missing << " "
-         << stats.flushes << " " << stats.steps << " " << config();
+    text << stats.tokens << " " << stats.resident_slots << " " << stats.evictions << " " << stats.shortfall << " "
+         << stats.eviction_passes << " " << stats.steps << " " << config();
     return text.str();
 }
 
@@ -130,7 +130,7 @@ int32_t CacheScript::step(const StepArgs& args) {
     k.fill(3 * args.seed);
     v.fill(3 * args.seed + 1);
     q.fill(3 * args.seed + 2);
-    out.spoil();
+    out.poison();
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
     desc.layer = args.layer;
@@ -204,8 +204,9 @@ void CacheScript::add_edits() {
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 40});
     add(changing("cache_copy", [this] { return api().cache_copy(cache_, 0, 1); }));
     add(changing("cache_remove of a range", [this] { return api().cache_remove(cache_, 1, 10, 25); }));
-    add(changing("cache_set_config",
-                 [this] { return api().cache_set_config(cache_, "h2o:budget=32,ring=16,cadence=4,k=q8_0,v=turbo4"); }));
+    add(changing("cache_set_config", [this] {
+        return api().cache_set_config(cache_, "h2o:budget=32,residual=16,cadence=4,k=q8_0,v=turbo4");
+    }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 12, .seed = 41});
     add(changing("cache_set_config to a larger budget",
                  [this] { return api().cache_set_config(cache_, first_config); }));

@@ -34,7 +34,7 @@ public:
         EXPECT_EQ(session_.create(), WINNOW_OK) << session_.message();
         winnow_cache_desc desc{};
         desc.struct_size = sizeof desc;
-        desc.config = "window:budget=32,ring=16";
+        desc.config = "window:budget=32,residual=16";
         desc.layers = 1;
         desc.q_num_heads = kv_heads;
         desc.kv_num_heads = kv_heads;

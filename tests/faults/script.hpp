@@ -84,7 +84,7 @@ private:
     HostTensor k_, v_, indices_, q_, out_, one_q_, one_out_, dense_;
 };
 
-// The life of a cache of two layers: created, reserved, a prompt and single tokens until tokens are given up, edits, a
+// The life of a cache of two layers: created, reserved, a prompt and single tokens until tokens are evicted, edits, a
 // file, another configuration, and its end.
 class CacheScript : public Script {
 public:

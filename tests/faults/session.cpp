@@ -81,7 +81,7 @@ void HostTensor::set(const std::vector<int32_t>& values) {
     std::memcpy(bytes_.data(), values.data(), std::min(bytes_.size(), 4 * values.size()));
 }
 
-void HostTensor::spoil() { std::fill(bytes_.begin(), bytes_.end(), '\x55'); }
+void HostTensor::poison() { std::fill(bytes_.begin(), bytes_.end(), '\x55'); }
 
 std::vector<float> HostTensor::floats() const {
     std::vector<float> values(bytes_.size() / 4);

@@ -54,7 +54,7 @@ public:
     void fill(uint64_t seed);                     // F32: numbers
     void count_from(int32_t at);                  // I32
     void set(const std::vector<int32_t>& values); // I32
-    void spoil();                                 // so that what is not written shows
+    void poison();                                // so that what is not written shows
     std::string digest() const { return faults::digest(bytes_); }
     std::vector<float> floats() const;
     const winnow_tensor* get() const { return &tensor_; }

@@ -16,22 +16,22 @@ struct Choice {
     int64_t budget;
 };
 constexpr Choice choices[] = {
-    {"h2o:budget=24,sink=2,ring=6,cadence=4", 24},
-    {"none:k=f32,v=f16,ring=8,sink=0,cadence=8", 0},
-    {"winnow:budget=40,ring=12,cadence=6,window_from=1/1,grace=2,recent=4", 40},
-    {"h2o:budget=16,sink=2,ring=0,cadence=3,heavy=8,recent=6", 16},
-    {"window:budget=20,ring=0,sink=3,cadence=4", 20},
-    {"scissorhands:budget=32,ring=8,center=on,k=q8_0,v=q8_0", 32},
-    {"hierarchical:budget=48,ring=10,cadence=5", 48},
-    {"random:budget=30,sink=1,ring=4,cadence=4,k=bf16,v=bf16", 30},
-    {"winnow:budget=36,ring=0,cadence=4", 36},
-    {"h2o:budget=96,sink=2,ring=6,cadence=4", 96},
-    {"window:budget=18,sink=0,ring=0,cadence=1", 18},
-    {"none:ring=0,sink=4", 0},
+    {"h2o:budget=24,sink=2,residual=6,cadence=4", 24},
+    {"none:k=f32,v=f16,residual=8,sink=0,cadence=8", 0},
+    {"winnow:budget=40,residual=12,cadence=6,window_from=1/1,grace=2,recent=4", 40},
+    {"h2o:budget=16,sink=2,residual=0,cadence=3,heavy=8,recent=6", 16},
+    {"window:budget=20,residual=0,sink=3,cadence=4", 20},
+    {"scissorhands:budget=32,residual=8,center=on,k=q8_0,v=q8_0", 32},
+    {"hierarchical:budget=48,residual=10,cadence=5", 48},
+    {"random:budget=30,sink=1,residual=4,cadence=4,k=bf16,v=bf16", 30},
+    {"winnow:budget=36,residual=0,cadence=4", 36},
+    {"h2o:budget=96,sink=2,residual=6,cadence=4", 96},
+    {"window:budget=18,sink=0,residual=0,cadence=1", 18},
+    {"none:residual=0,sink=4", 0},
     {"winnow", 0},
-    {"h2o:budget=28,sink=2,ring=6,cadence=4", 28},
-    {"h2o:budget=14,sink=2,ring=6,cadence=4", 14},
-    {"scissorhands:budget=40,ring=8,center=on,k=q8_0,v=q8_0", 40},
+    {"h2o:budget=28,sink=2,residual=6,cadence=4", 28},
+    {"h2o:budget=14,sink=2,residual=6,cadence=4", 14},
+    {"scissorhands:budget=40,residual=8,center=on,k=q8_0,v=q8_0", 40},
 };
 
 std::vector<float> numbers(Input& input, int64_t count) {
@@ -160,12 +160,12 @@ void CacheUnderTest::check() {
             broken("a head of " + last_.config + " holds " + std::to_string(positions.size()) + " tokens of " +
                    std::to_string(most_live()));
     }
-    require(stats.live_slots == live, "live slots are the positions of all heads");
+    require(stats.resident_slots == live, "live slots are the positions of all heads");
     require(stats.bytes == stats.k_bytes + stats.v_bytes + stats.dense_k_bytes + stats.dense_v_bytes +
                                stats.slot_map_bytes + stats.importance_bytes + stats.state_bytes,
             "bytes are the sum of their parts");
     require(stats.peak_bytes >= stats.bytes + stats.scratch_bytes, "the peak is no less than what there is");
-    require(stats.missing == 0 || is_forged_, "no judgement lacks tokens: what is protected always leaves room");
+    require(stats.shortfall == 0 || is_forged_, "no eviction pass lacks tokens: what is protected always leaves room");
 }
 
 template <class Call>
@@ -228,7 +228,7 @@ void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
         desc.out = &out_tensor;
         if (setup_.cells > 0) desc.attn_mask = &mask_tensor;
         if ((options & 16) != 0) desc.scores_out = &scores_tensor;
-        if ((options & 32) != 0) desc.tentative = std::min<int64_t>(tokens, 3);
+        if ((options & 32) != 0) desc.draft_tokens = std::min<int64_t>(tokens, 3);
         if ((options & 128) != 0 && setup_.cells == 0) desc.window_left = 1 + options % 32;
     }
     // Layer after layer, as a model does; one of them alone now and then.
@@ -326,7 +326,7 @@ void CacheUnderTest::reset_or_press(Input& input) {
     const uint8_t how = input.byte();
     if (how > 200) {
         require(run([&] { return api().cache_reset(cache_); }) == WINNOW_OK, "reset");
-        require(last_.stats.bytes == 0 && last_.stats.steps == 0 && last_.stats.live_slots == 0,
+        require(last_.stats.bytes == 0 && last_.stats.steps == 0 && last_.stats.resident_slots == 0,
                 "reset leaves nothing");
         std::fill(lengths_.begin(), lengths_.end(), 0);
         return;
@@ -360,7 +360,7 @@ bool CacheUnderTest::take(const std::string& path, bool is_original) {
     const int32_t status = run([&] { return api().cache_load(cache_, path.c_str()); });
     require(status == WINNOW_OK || !is_original, "a cache takes what was saved of its like");
     if (status != WINNOW_OK) return false;
-    is_forged_ = !is_original; // what a head's last judgement lacked is whatever the file says
+    is_forged_ = !is_original; // what a head's last eviction pass lacked is whatever the file says
     check();
     return true;
 }

@@ -12,7 +12,7 @@ namespace winnow::fuzz {
 
 struct CacheSetup {
     std::string config;
-    int64_t budget = 0; // tokens of a head; 0: none is given up
+    int64_t budget = 0; // tokens of a head; 0: none is evicted
     int64_t layers = 1, heads = 1, kv_heads = 1, size = 16, context = 96, sequences = 1, cells = 0;
 };
 

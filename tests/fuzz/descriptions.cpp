@@ -113,15 +113,15 @@ const winnow_extension* Descriptions::extensions() {
     if (!input_.chance(12)) return nullptr;
     const winnow_extension* next = nullptr;
     for (int64_t count = input_.within(1, 70); count > 0; --count) {
-        winnow_extension record{sizeof record, input_.byte(), 0, 0, next};
-        if (input_.chance(8)) record.flags = input_.byte();
-        if (input_.chance(8)) record.reserved = input_.byte();
-        next = sized(record);
+        winnow_extension index{sizeof index, input_.byte(), 0, 0, next};
+        if (input_.chance(8)) index.flags = input_.byte();
+        if (input_.chance(8)) index.reserved = input_.byte();
+        next = sized(index);
     }
     return next;
 }
 
-void Descriptions::spoil(winnow_tensor& tensor) {
+void Descriptions::poison(winnow_tensor& tensor) {
     switch (input_.byte() % 8) {
     case 0: tensor.type = input_.choice(types); return;
     case 1: tensor.shape[input_.byte() % 4] = input_.hostile(); return;
@@ -232,7 +232,7 @@ const winnow_tensor* Descriptions::tensor(const Role& role) {
     tensor.stride[3] = role.type < WINNOW_TYPE_Q8_0 ? static_cast<int64_t>(row) / role.shape[3] : 0;
     tensor.stride[2] = static_cast<int64_t>(row);
     for (int axis = 1; axis >= 0; --axis) tensor.stride[axis] = tensor.stride[axis + 1] * role.shape[axis + 1];
-    for (int spoils = 0; spoils < 3 && input_.chance(16); ++spoils) spoil(tensor);
+    for (int poisons = 0; poisons < 3 && input_.chance(16); ++poisons) poison(tensor);
     place(tensor, role.is_output);
     if (!is_small(tensor)) can_run_ = false;
     return sized(tensor);

@@ -72,7 +72,7 @@ private:
     void* resized(const void* from, uint32_t size);
     void* blank(uint32_t size);
     uint32_t draw_size(uint32_t size);
-    void spoil(winnow_tensor& tensor);
+    void poison(winnow_tensor& tensor);
     void place(winnow_tensor& tensor, bool is_output);
     Block& new_block(size_t size);
     void fill(Block& block, uint32_t type);

@@ -228,7 +228,7 @@ void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
         } else {
             desc.alibi_slopes = maybe(input, drawn, {WINNOW_TYPE_F32, {1, 1, 1, shape.heads}});
         }
-        desc.tentative = input.chance(40) ? input.within(0, 5) : 0;
+        desc.draft_tokens = input.chance(40) ? input.within(0, 5) : 0;
     }
     drawn.twist(desc.flags);
     drawn.twist(desc.layer);
@@ -236,7 +236,7 @@ void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     drawn.twist(desc.scale);
     drawn.twist(desc.softcap);
     drawn.twist(desc.window_left);
-    drawn.twist(desc.tentative);
+    drawn.twist(desc.draft_tokens);
     const winnow_cache_step_desc* const given = drawn.sized(desc);
     winnow_event* event = nullptr;
     call_on(cache, drawn, [&] { return api().cache_step(cache, given, &event); });
@@ -267,12 +267,12 @@ void cache_rows(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
 }
 
 void cache(Input& input) {
-    static constexpr const char* configs[] = {"h2o:budget=24,sink=2,ring=6,k=q8_0,v=q4_0",
-                                              "winnow:budget=20,ring=8,window_from=1/1",
+    static constexpr const char* configs[] = {"h2o:budget=24,sink=2,residual=6,k=q8_0,v=q4_0",
+                                              "winnow:budget=20,residual=8,window_from=1/1",
                                               "none:k=f16,v=f32",
-                                              "h2o:budget=16,ring=0,cadence=3",
-                                              "scissorhands:budget=30,ring=10,center=on",
-                                              "window:budget=18,sink=0,ring=0"};
+                                              "h2o:budget=16,residual=0,cadence=3",
+                                              "scissorhands:budget=30,residual=10,center=on",
+                                              "window:budget=18,sink=0,residual=0"};
     CacheShape shape{input.within(1, 2), 0, input.within(1, 2), 32, 32, 48, 0};
     shape.heads = shape.kv_heads * input.within(1, 2);
     if (input.chance(64)) shape.cells = 40;

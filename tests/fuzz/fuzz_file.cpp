@@ -29,16 +29,17 @@ struct Original {
 class Originals {
 public:
     Originals() {
-        add({"h2o:budget=24,sink=2,ring=6,cadence=4", 24, 1, 2, 1, 16, 48, 1, 0}, {40, 1});
-        add({"h2o:budget=16,sink=2,ring=0,cadence=3,heavy=8,recent=6", 16, 1, 2, 2, 16, 48, 1, 0}, {30, 1, 1});
-        add({"window:budget=20,ring=4,sink=3,cadence=4,center=on,k=q8_0,v=q4_0", 20, 1, 1, 1, 32, 48, 2, 0}, {30, 7});
-        add({"none:ring=4,cadence=2", 0, 1, 1, 1, 16, 40, 1, 0}, {17});
-        add({"h2o:budget=24,sink=2,ring=6,cadence=4", 24, 1, 2, 1, 16, 48, 1, 40}, {30, 8});
-        add({"scissorhands:budget=20,ring=0,cadence=4", 20, 1, 2, 1, 16, 48, 1, 36}, {30, 8});
-        add({"winnow:budget=40,ring=6,cadence=4,window_from=1/1,grace=2,recent=4,k=f16,v=f16", 40, 2, 1, 1, 16, 48, 1,
-             0},
+        add({"h2o:budget=24,sink=2,residual=6,cadence=4", 24, 1, 2, 1, 16, 48, 1, 0}, {40, 1});
+        add({"h2o:budget=16,sink=2,residual=0,cadence=3,heavy=8,recent=6", 16, 1, 2, 2, 16, 48, 1, 0}, {30, 1, 1});
+        add({"window:budget=20,residual=4,sink=3,cadence=4,center=on,k=q8_0,v=q4_0", 20, 1, 1, 1, 32, 48, 2, 0},
+            {30, 7});
+        add({"none:residual=4,cadence=2", 0, 1, 1, 1, 16, 40, 1, 0}, {17});
+        add({"h2o:budget=24,sink=2,residual=6,cadence=4", 24, 1, 2, 1, 16, 48, 1, 40}, {30, 8});
+        add({"scissorhands:budget=20,residual=0,cadence=4", 20, 1, 2, 1, 16, 48, 1, 36}, {30, 8});
+        add({"winnow:budget=40,residual=6,cadence=4,window_from=1/1,grace=2,recent=4,k=f16,v=f16", 40, 2, 1, 1, 16, 48,
+             1, 0},
             {48});
-        add({"none:ring=0,sink=4", 0, 1, 1, 1, 16, 40, 1, 0}, {12});
+        add({"none:residual=0,sink=4", 0, 1, 1, 1, 16, 40, 1, 0}, {12});
     }
 
     const Original& of(uint8_t number) const { return all_[number % all_.size()]; }
@@ -84,7 +85,7 @@ private:
         request.cells = setup.cells;
         const cache::Geometry geometry(request, cache::parse(setup.config));
         return {bytes_of(geometry, cache::Part::dense, geometry.dense_slots()), geometry.state().size,
-                bytes_of(geometry, cache::Part::body, 1)};
+                bytes_of(geometry, cache::Part::packed, 1)};
     }
 
     Folder folder_;

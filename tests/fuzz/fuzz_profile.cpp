@@ -44,9 +44,9 @@ Case draw(Input& input) {
                    .context = input.within(1, 4096)};
     std::ostringstream text;
     text << "adaptive_budget:budget=" << input.choice(budgets) << ",sink=" << input.within(0, 4)
-         << ",least=" << input.choice(leasts) << ",judge=" << input.choice(judges) << ",entropy=" << weight(input)
+         << ",least=" << input.choice(leasts) << ",policy=" << input.choice(judges) << ",entropy=" << weight(input)
          << ",concentration=" << weight(input) << ",variance=" << weight(input);
-    if (input.chance(64)) text << ",ring=" << input.within(0, 60);
+    if (input.chance(64)) text << ",residual=" << input.within(0, 60);
     drawn.config = text.str();
     return drawn;
 }
@@ -56,7 +56,7 @@ void check_plan(const Case& drawn, const cache::Plan& plan) {
     require(plan.layer_tokens.size() == static_cast<size_t>(drawn.shape.layers), "each layer has a budget");
     int64_t sum = 0;
     for (const int64_t tokens : plan.layer_tokens) {
-        require(tokens > plan.sink + plan.ring, "a layer has more than its dense rows");
+        require(tokens > plan.sink + plan.residual, "a layer has more than its dense rows");
         require(tokens <= drawn.shape.context, "no layer has more than the context");
         sum += tokens;
     }

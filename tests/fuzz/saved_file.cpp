@@ -38,11 +38,11 @@ private:
 };
 
 void walk_layer(Walk& walk, const LayerBytes& layer) {
-    walk.numbers(2);                 // next position, tokens that left the ring
+    walk.numbers(2);                 // next position, tokens that left the residual window
     walk.numbers(2 * walk.number()); // ranges
     walk.words(4 * walk.number());   // cells
     walk.numbers(walk.number());     // sinks
-    walk.numbers(walk.number());     // the ring
+    walk.numbers(walk.number());     // the residual window
     const uint64_t has_memory = walk.number(), slots = walk.number();
     walk.numbers(4);
     if (has_memory != 0) walk.words(layer.dense + layer.slot * slots + layer.state);

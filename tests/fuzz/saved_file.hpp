@@ -8,7 +8,7 @@
 
 namespace winnow::fuzz {
 
-// Bytes that a layer with memory has in its buffers, by the slots of its body.
+// Bytes that a layer with memory has in its buffers, by the slots of its packed segment.
 struct LayerBytes {
     uint64_t dense = 0, state = 0, slot = 0;
 };

@@ -118,12 +118,12 @@ def virtual_cache(report):
 
 
 def expect_budget(cache, tokens):
-    """No head of a layer held more than so many tokens of a stream, on average over its heads, and some went."""
+    """No head of a layer resident more than so many tokens of a stream, on average over its heads, and some went."""
     most = tokens * cache["kv_heads"] * cache["streams"]
-    expect(max(cache["live_of_layers"]) <= most,
-           f"a layer holds {max(cache['live_of_layers'])} slots, its budget is {most}: {cache}")
-    expect(min(cache["live_of_layers"]) > 0, f"a layer holds nothing: {cache}")
-    expect(cache["evictions"] > 0, f"nothing was given up: {cache}")
+    expect(max(cache["resident_of_layers"]) <= most,
+           f"a layer holds {max(cache['resident_of_layers'])} slots, its budget is {most}: {cache}")
+    expect(min(cache["resident_of_layers"]) > 0, f"a layer holds nothing: {cache}")
+    expect(cache["evictions"] > 0, f"nothing was evicted: {cache}")
 
 
 def expect_shares(caches, share):

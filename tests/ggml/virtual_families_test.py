@@ -60,10 +60,10 @@ def compare(options, what, run):
     found, report = run(UNLIMITED)
     for cache in caches_of(options, report):
         print(f"{what}: {cache['name']}, {cache['layers']} layers, {cache['kv_heads']} heads, {cache['cells']} cells, "
-              f"{cache['tokens_seen']} tokens seen, {cache['tokens']} held")
+              f"{cache['tokens_seen']} tokens seen, {cache['tokens']} resident")
         expect(cache["evictions"] == 0, f"there were evictions: {cache}")
         all_slots = cache["tokens"] * cache["layers"] * cache["kv_heads"]
-        expect(cache["live_slots"] == all_slots, f"some are missing: {cache}")
+        expect(cache["resident_slots"] == all_slots, f"some miss: {cache}")
     return expected, found
 
 
@@ -72,7 +72,7 @@ def keep_budget(host, options, kv):
     caches = caches_of(options, report)
     llama_cpp.expect_shares(caches, SHARE)
     for cache in caches:
-        print(f"{kv}: {cache['name']}, at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head "
+        print(f"{kv}: {cache['name']}, at most {max(cache['resident_of_layers']) / cache['kv_heads']:.1f} a head "
               f"of {cache['cells']} cells, {cache['evictions']} evictions")
     print(text)
     expect(len(text) >= TOKENS, f"{len(text)} characters are no {TOKENS} tokens: {text}")

@@ -20,11 +20,11 @@ def run(host, options, kv, asked, status=0):
     return out + err, report
 
 
-def check_held(host, options):
-    _, report = run(host, options, f"window:budget={BUDGET}", "held")
+def check_resident(host, options):
+    _, report = run(host, options, f"window:budget={BUDGET}", "resident")
     cache = llama_cpp.virtual_cache(report)
     expect("profile" not in cache, "a profile that was not asked for")
-    heads = [head for stream in cache["held"] for layer in stream for head in layer]
+    heads = [head for stream in cache["resident"] for layer in stream for head in layer]
     expect(len(heads) == cache["streams"] * cache["layers"] * cache["kv_heads"], f"{len(heads)} lists of cells")
     for cells in heads:
         newest = list(range(CONTEXT - (len(cells) - SINKS), CONTEXT))
@@ -36,7 +36,7 @@ def record(host, options):
     """The profile of the attention: [(layer, [its three numbers])]"""
     _, report = run(host, options, "none", "profile")
     cache = llama_cpp.virtual_cache(report)
-    expect("held" not in cache, "cells that were not asked for")
+    expect("resident" not in cache, "cells that were not asked for")
     expect(len(cache["profile"]) == cache["layers"], f"{len(cache['profile'])} layers in the profile")
     layers = []
     for layer in cache["profile"]:
@@ -55,20 +55,20 @@ def write(path, layers):
 def check_profile(host, options):
     layers = record(host, options)
     path = options.work / "attention-profile.txt"
-    kv = f"adaptive_budget:budget={BUDGET},judge=window,profile_file={path}"
+    kv = f"adaptive_budget:budget={BUDGET},policy=window,profile_file={path}"
     write(path, layers)
     _, report = run(host, options, kv, "")
     cache = llama_cpp.virtual_cache(report)
-    live = [count // cache["kv_heads"] for count in cache["live_of_layers"]]
+    live = [count // cache["kv_heads"] for count in cache["resident_of_layers"]]
     print(f"{kv}: layers hold {min(live)} to {max(live)} tokens, {sum(live) / len(live):.1f} on average")
     expect(sum(live) <= BUDGET * len(live), f"more than the budget: {live}")
     expect(max(live) > BUDGET > min(live), f"the budget is not divided: {live}")
     write(path, layers[:-1])
     text, _ = run(host, options, kv, "", status=None)
-    expect(f"none that is called {layers[-1][0]}" in text, f"a layer is missing, and nobody says so:\n{text[-2000:]}")
+    expect(f"none that is called {layers[-1][0]}" in text, f"a layer is shortfall, and nobody says so:\n{text[-2000:]}")
     path.unlink()
     text, _ = run(host, options, kv, "", status=1)
-    expect("profile_file: cannot read" in text, f"the file is missing, and nobody says so:\n{text[-2000:]}")
+    expect("profile_file: cannot read" in text, f"the file is shortfall, and nobody says so:\n{text[-2000:]}")
 
 
 def test():
@@ -77,7 +77,7 @@ def test():
     parser.add_argument("--text", required=True)
     options = parser.parse_args()
     host = llama_cpp.Host(options)
-    check_held(host, options)
+    check_resident(host, options)
     check_profile(host, options)
 
 

@@ -65,7 +65,7 @@ def keep_budget(host, options, way, kv):
     answers, report = serve(host, options, way, kv)
     print(f"{way}, {kv}: {answers}")
     for cache in llama_cpp.virtual_caches(report):
-        print(f"    at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head of {cache['cells']} "
+        print(f"    at most {max(cache['resident_of_layers']) / cache['kv_heads']:.1f} a head of {cache['cells']} "
               f"cells, {cache['evictions']} evictions")
     llama_cpp.expect_shares(llama_cpp.virtual_caches(report), SHARE)
     expect(all(len(answer) >= TOKENS for answer in answers), f"an answer is too short: {answers}")

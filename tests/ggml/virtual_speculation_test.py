@@ -51,10 +51,10 @@ def test():
     text, report = complete(host, options, "none:k=f16,v=f16", True)
     expect(text == expected, f"the texts differ\nin place: {expected}\nvirtual:  {text}")
     for cache in caches_of(report):
-        print(f"{cache['tokens_seen']} tokens seen, at most {cache['tokens']} held")
+        print(f"{cache['tokens_seen']} tokens seen, at most {cache['tokens']} resident")
         expect(cache["tokens_seen"] > cache["tokens"], f"nothing was taken back: {cache}")
         all_slots = cache["tokens"] * cache["layers"] * cache["kv_heads"]
-        expect(cache["live_slots"] == all_slots, f"some are missing: {cache}")
+        expect(cache["resident_slots"] == all_slots, f"some miss: {cache}")
     for kv in (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}"):
         text, report = complete(host, options, kv, True)
         expect(len(text) >= TOKENS, f"{len(text)} characters are no {TOKENS} tokens: {text}")

@@ -27,10 +27,10 @@ def compare_unlimited(host, options):
     expect(report["caches"] == [], "a cache was virtual although WINNOW_KV is not set")
     text, report = generate(host, options, "none:k=f16,v=f16")
     cache = llama_cpp.virtual_cache(report)
-    print(f"{cache['config']}: {cache['layers']} layers, {cache['tokens_seen']} tokens seen, {cache['tokens']} held, "
+    print(f"{cache['config']}: {cache['layers']} layers, {cache['tokens_seen']} tokens seen, {cache['tokens']} kept, "
           f"{cache['bytes']} bytes: {json.dumps(text)}")
     expect(cache["tokens_seen"] > TOKENS, f"{cache['tokens_seen']} tokens seen for {TOKENS} and a prompt")
-    expect(cache["live_slots"] == cache["tokens"] * cache["layers"] * cache["kv_heads"], f"some are missing: {cache}")
+    expect(cache["resident_slots"] == cache["tokens"] * cache["layers"] * cache["kv_heads"], f"some miss: {cache}")
     expect(cache["evictions"] == 0, f"there were evictions: {cache}")
     expect(text == expected, f"the texts differ\nin place: {expected}\nvirtual:  {text}")
     return cache
@@ -39,7 +39,7 @@ def compare_unlimited(host, options):
 def keep_budget(host, options, kv, full):
     text, report = generate(host, options, kv)
     cache = llama_cpp.virtual_cache(report)
-    print(f"{kv}: at most {max(cache['live_of_layers']) / cache['kv_heads']:.1f} tokens a head, {cache['evictions']} "
+    print(f"{kv}: at most {max(cache['resident_of_layers']) / cache['kv_heads']:.1f} a head, {cache['evictions']} "
           f"evictions, {cache['bytes']} bytes: {json.dumps(text)}")
     expect(cache["tokens_seen"] == full["tokens_seen"], "it saw other tokens")
     llama_cpp.expect_budget(cache, BUDGET)

@@ -25,7 +25,7 @@ CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_C
 SIDES = {("sdpa_vector", "K_FORMAT"), ("sdpa_vector", "V_FORMAT"), ("sdpa_prefill", "K_FORMAT"),
          ("sdpa_prefill", "V_FORMAT"), ("kv_append", "K_FORMAT"), ("kv_append", "V_FORMAT"),
          ("kv_requantize", "SRC_FORMAT"), ("kv_requantize", "DST_FORMAT"), ("kv_dequantize", "SRC_FORMAT"),
-         ("slot_flush", "K_FORMAT"), ("slot_flush", "V_FORMAT")}
+         ("slot_evict", "K_FORMAT"), ("slot_evict", "V_FORMAT")}
 # Ways to build sdpa_vector that are kernels of their own.
 BUILDS = ("-DSTEP=1", "-DSTEP=0", "-DSLOTS=1", "-DSLOTS=0", "-DSTORES=1", "-DSTORES=2")
 

@@ -214,9 +214,9 @@ public:
 
     void launch(const SlotAttention& given) override { launch_slots(defect_.before_slot_attention, {}, given); }
     void launch(const SlotAppend& given) override { launch_slots(defect_.before_slot_append, {}, given); }
-    void launch(const SlotObserve& given) override { launch_slots(defect_.before_slot_observe, {}, given); }
+    void launch(const SlotAccumulate& given) override { launch_slots(defect_.before_slot_accumulate, {}, given); }
     void launch(const SlotScores& given) override { launch_slots(defect_.before_slot_scores, {}, given); }
-    void launch(const SlotFlush& given) override { launch_slots(defect_.before_slot_flush, {}, given); }
+    void launch(const SlotEvict& given) override { launch_slots(defect_.before_slot_evict, {}, given); }
     void launch(const SlotEdit& given) override { launch_slots(defect_.before_slot_edit, {}, given); }
     void launch(const SlotCompact& given) override { launch_slots<SlotCompact>({}, defect_.after_slot_compact, given); }
     void launch(const SlotCopy& given) override { launch_slots(defect_.before_slot_copy, {}, given); }

@@ -23,9 +23,9 @@ struct Defect {
     std::function<void(const Hadamard&)> after_hadamard = {};
     std::function<void(SlotAttention&)> before_slot_attention = {};
     std::function<void(SlotAppend&)> before_slot_append = {};
-    std::function<void(SlotObserve&)> before_slot_observe = {};
+    std::function<void(SlotAccumulate&)> before_slot_accumulate = {};
     std::function<void(SlotScores&)> before_slot_scores = {};
-    std::function<void(SlotFlush&)> before_slot_flush = {};
+    std::function<void(SlotEvict&)> before_slot_evict = {};
     std::function<void(SlotEdit&)> before_slot_edit = {};
     std::function<void(const SlotCompact&)> after_slot_compact = {};
     std::function<void(SlotCopy&)> before_slot_copy = {};

@@ -43,22 +43,22 @@ void set_entry(const Tensor& tokens, int64_t head, int64_t slot, int32_t token) 
 
 // Slots whose token is gone are taken for token 0.
 void see_free_slots(SlotAttention& args) {
-    for (Store& store : args.stores) {
-        make_own(store.tokens);
-        for (int64_t head = 0; head < store.kv_heads(); ++head)
-            for (int64_t slot = 0; slot < store.slots(); ++slot)
-                if (entry(store.tokens, head, slot) == free_slot) set_entry(store.tokens, head, slot, 0);
+    for (Segment& segment : args.segments) {
+        make_own(segment.tokens);
+        for (int64_t head = 0; head < segment.kv_heads(); ++head)
+            for (int64_t slot = 0; slot < segment.slots(); ++slot)
+                if (entry(segment.tokens, head, slot) == free_slot) set_entry(segment.tokens, head, slot, 0);
     }
 }
 
 // As if KV heads kept the same tokens.
 void see_slots_of_the_first_head(SlotAttention& args) {
-    for (Store& store : args.stores) store.tokens.stride[1] = 0;
+    for (Segment& segment : args.segments) segment.tokens.stride[1] = 0;
 }
 
 // Each query group is observed by its first head.
-void observe_first_of_group(SlotObserve& args) {
-    const int64_t group = args.scores.shape[1] / args.stores[0].kv_heads();
+void accumulate_first_of_group(SlotAccumulate& args) {
+    const int64_t group = args.scores.shape[1] / args.segments[0].kv_heads();
     for (Tensor* tensor : {&args.scores, &args.row_stats}) {
         make_own(*tensor);
         for (int64_t head = 0; head < tensor->shape[1]; ++head)
@@ -69,8 +69,8 @@ void observe_first_of_group(SlotObserve& args) {
 
 // The last live slot is behind those that were moved together, and lost.
 void lose_last(const SlotCompact& args) {
-    for (int64_t slot = args.store.slots(); slot-- > 0;)
-        if (entry(args.store.tokens, 0, slot) != free_slot) return set_entry(args.store.tokens, 0, slot, free_slot);
+    for (int64_t slot = args.segment.slots(); slot-- > 0;)
+        if (entry(args.segment.tokens, 0, slot) != free_slot) return set_entry(args.segment.tokens, 0, slot, free_slot);
 }
 
 // Tokens that come to an anchor's position by a shift are none.
@@ -81,7 +81,7 @@ void forget_anchors_after_shift(SlotEdit& args) {
     else if (args.action == SlotEdit::Action::free)
         after_shift = false;
     else if (after_shift)
-        args.stores.clear();
+        args.segments.clear();
 }
 
 bool is_open(const SlotEdit& args) { return args.action == SlotEdit::Action::free && args.end > 1 << 20; }
@@ -91,29 +91,29 @@ bool is_open(const SlotEdit& args) { return args.action == SlotEdit::Action::fre
 std::map<std::string, Defect> slot_defects() {
     using Action = SlotEdit::Action;
     return {
-        {"evicts_a_sink", {.before_slot_flush = [](SlotFlush& a) { a.description.sink = 0; }}},
-        {"evicts_the_newest", {.before_slot_flush = [](SlotFlush& a) { a.description.recent = 0; }}},
-        {"evicts_without_grace", {.before_slot_flush = [](SlotFlush& a) { a.description.grace = 0; }}},
-        {"evicts_one_more", {.before_slot_flush = [](SlotFlush& a) { --a.description.budget; }}},
-        {"evicts_too_late", {.before_slot_flush = [](SlotFlush& a) { a.incoming /= 2; }}},
-        {"evicts_by_age", {.before_slot_flush = [](SlotFlush& a) { a.description.ranking = Ranking::age; }}},
+        {"evicts_a_sink", {.before_slot_evict = [](SlotEvict& a) { a.description.sink = 0; }}},
+        {"evicts_the_newest", {.before_slot_evict = [](SlotEvict& a) { a.description.recent = 0; }}},
+        {"evicts_without_grace", {.before_slot_evict = [](SlotEvict& a) { a.description.grace = 0; }}},
+        {"evicts_one_more", {.before_slot_evict = [](SlotEvict& a) { --a.description.budget; }}},
+        {"evicts_too_late", {.before_slot_evict = [](SlotEvict& a) { a.incoming /= 2; }}},
+        {"evicts_by_age", {.before_slot_evict = [](SlotEvict& a) { a.description.ranking = Ranking::age; }}},
         {"evicts_by_importance_alone",
-         {.before_slot_flush =
-              [](SlotFlush& a) {
+         {.before_slot_evict =
+              [](SlotEvict& a) {
                   if (a.description.ranking != Ranking::random) a.description.ranking = Ranking::importance;
               }}},
-        {"draws_by_another_seed", {.before_slot_flush = [](SlotFlush& a) { ++a.description.seed; }}},
-        {"threshold_forgotten", {.before_slot_flush = [](SlotFlush& a) { a.description.threshold.reset(); }}},
-        {"batch_forgotten", {.before_slot_flush = [](SlotFlush& a) { a.description.most = 0; }}},
+        {"draws_by_another_seed", {.before_slot_evict = [](SlotEvict& a) { ++a.description.seed; }}},
+        {"threshold_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.description.threshold.reset(); }}},
+        {"batch_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.description.most = 0; }}},
         {"everything_eligible",
-         {.before_slot_flush =
-              [](SlotFlush& a) {
+         {.before_slot_evict =
+              [](SlotEvict& a) {
                   a.description.eligible_from = {0, 1};
               }}},
-        {"mean_output_halved", {.before_slot_flush = [](SlotFlush& a) { a.outputs *= 2; }}},
-        {"means_forgotten", {.before_slot_flush = [](SlotFlush& a) { a.set_means = false; }}},
-        {"flush_ignores_the_norm", {.before_slot_flush = [](SlotFlush& a) { a.k_norm = Norm::plain; }}},
-        {"flush_takes_the_wrong_rows", {.before_slot_flush = [](SlotFlush& a) { ++a.leaving_offset; }}},
+        {"mean_output_halved", {.before_slot_evict = [](SlotEvict& a) { a.outputs *= 2; }}},
+        {"means_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.set_means = false; }}},
+        {"eviction_ignores_the_norm", {.before_slot_evict = [](SlotEvict& a) { a.k_norm = Norm::plain; }}},
+        {"eviction_takes_the_wrong_rows", {.before_slot_evict = [](SlotEvict& a) { ++a.leaving_offset; }}},
         {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
         {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
         {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
@@ -126,16 +126,16 @@ std::map<std::string, Defect> slot_defects() {
         {"means_not_added",
          {.before_slot_attention =
               [](SlotAttention& a) {
-                  for (Store& store : a.stores) store.k_mean = store.v_mean = {};
+                  for (Segment& segment : a.segments) segment.k_mean = segment.v_mean = {};
               }}},
-        {"importance_of_one_query_head", {.before_slot_observe = observe_first_of_group}},
-        {"importance_of_drafts", {.before_slot_observe = [](SlotObserve& a) { a.observed = a.scores.shape[2]; }}},
-        {"importance_never_decays", {.before_slot_observe = [](SlotObserve& a) { a.importance.decay = 1; }}},
+        {"importance_of_one_query_head", {.before_slot_accumulate = accumulate_first_of_group}},
+        {"importance_of_drafts", {.before_slot_accumulate = [](SlotAccumulate& a) { a.observed = a.scores.shape[2]; }}},
+        {"importance_never_decays", {.before_slot_accumulate = [](SlotAccumulate& a) { a.importance.decay = 1; }}},
         {"importance_of_the_mean_only",
-         {.before_slot_observe = [](SlotObserve& a) { a.importance.group = Group::mean; }}},
+         {.before_slot_accumulate = [](SlotAccumulate& a) { a.importance.group = Group::mean; }}},
         {"importance_of_the_last_query",
-         {.before_slot_observe =
-              [](SlotObserve& a) {
+         {.before_slot_accumulate =
+              [](SlotAccumulate& a) {
                   if (a.observed > 1) a.observed = 1;
               }}},
         {"scores_out_left_alone", {.before_slot_scores = [](SlotScores& a) { a.out.shape[1] = 0; }}},
@@ -149,10 +149,10 @@ std::map<std::string, Defect> slot_defects() {
         {"anchors_forgotten",
          {.before_slot_edit =
               [](SlotEdit& a) {
-                  if (a.action == Action::anchor) a.stores.clear();
+                  if (a.action == Action::anchor) a.segments.clear();
               }}},
         {"shift_forgets_anchors", {.before_slot_edit = forget_anchors_after_shift}},
-        {"tokens_without_a_slot", {.before_slot_flush = [](SlotFlush& a) { a.wanted_free = 0; }}},
+        {"tokens_without_a_slot", {.before_slot_evict = [](SlotEvict& a) { a.wanted_free = 0; }}},
         {"compaction_loses_a_token", {.after_slot_compact = lose_last}},
         {"copy_forgets_the_importance",
          {.before_slot_copy = [](SlotCopy& a) { a.from.importance = a.to.importance = {}; }}},

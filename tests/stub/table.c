@@ -37,9 +37,9 @@ static int32_t evictions_are_not_counted(winnow_cache* cache, winnow_cache_stats
     return status;
 }
 
-static int32_t missing_is_invented(winnow_cache* cache, winnow_cache_stats* stats) {
+static int32_t shortfall_is_invented(winnow_cache* cache, winnow_cache_stats* stats) {
     const int32_t status = good.cache_stats(cache, stats);
-    if (status == WINNOW_OK) stats->missing += stats->flushes;
+    if (status == WINNOW_OK) stats->shortfall += stats->eviction_passes;
     return status;
 }
 
@@ -140,7 +140,7 @@ static int32_t write_of_keys_alone(winnow_cache* cache, const winnow_cache_rows_
     return good.cache_write(cache, &keys);
 }
 
-/* A head gets the tokens that it had given up. */
+/* A head gets the tokens that it had evicted. */
 static int32_t restore_appends_all(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     winnow_cache_step_desc step;
     memset(&step, 0, sizeof step);
@@ -231,7 +231,7 @@ static int choose(const char* defect) {
     }
     DEFECT(cache_stats, stats_under_report)
     DEFECT(cache_stats, evictions_are_not_counted)
-    DEFECT(cache_stats, missing_is_invented)
+    DEFECT(cache_stats, shortfall_is_invented)
     DEFECT(cache_estimate, estimate_under_reports)
     DEFECT(cache_positions, positions_of_the_first_head)
     DEFECT(cache_importance, importance_of_the_first_head)

@@ -87,7 +87,7 @@ TEST(cache_budget, a_plan_in_tokens_and_shares) {
     EXPECT_EQ(quarter.tokens, 512);
     EXPECT_EQ(quarter.layer_tokens, std::vector<int64_t>(30, 512));
     EXPECT_EQ(quarter.sink, 4);
-    EXPECT_EQ(quarter.ring, 48);
+    EXPECT_EQ(quarter.residual, 48);
     EXPECT_EQ(quarter.cadence, 32);
     EXPECT_EQ(quarter.full_bytes, 90u * 2048 * 256);
     EXPECT_EQ(quarter.bytes.total() - quarter.bytes.state, 90u * 512 * 264);
@@ -100,13 +100,13 @@ TEST(cache_budget, a_plan_in_tokens_and_shares) {
 }
 
 TEST(cache_budget, a_plan_in_bytes_is_as_large_as_fits) {
-    for (const char* options : {"winnow:", "window:k=q8_0,v=q4_0,", "h2o:ring=0,", "hierarchical:center=on,",
-                                "scissorhands:k=turbo2,v=turbo2,ring=20,"})
+    for (const char* options : {"winnow:", "window:k=q8_0,v=q4_0,", "h2o:residual=0,", "hierarchical:center=on,",
+                                "scissorhands:k=turbo2,v=turbo2,residual=20,"})
         for (const uint64_t bytes : {3u << 20, 5000000u, 12345678u, 40u << 20}) {
             const Config config = parse(std::string(options) + "budget=" + std::to_string(bytes) + "B");
             const Plan made = plan(config, smollm);
             const Layout layout{
-                config.k(),      config.v(),           64, 64, made.sink + made.ring, made.bytes.importance > 0,
+                config.k(),      config.v(),           64, 64, made.sink + made.residual, made.bytes.importance > 0,
                 config.center(), made.bytes.state / 90};
             EXPECT_EQ(made.bytes.total(), 90 * bytes_of(layout, made.tokens).total());
             EXPECT_LE(made.bytes.total(), bytes) << options;
@@ -136,9 +136,9 @@ TEST(cache_budget, importance_costs_where_it_is_kept) {
     EXPECT_EQ(importance("window:budget=1/4", {}), 0u);
     EXPECT_EQ(importance("hierarchical:budget=1/4", {}), 90u * 512 * 4); // two tiers of three
     EXPECT_EQ(importance("hierarchical:budget=1/4,middle_from=1/1,deep_from=1/1", {}), 0u);
-    EXPECT_EQ(importance("adaptive_budget:budget=1/4,judge=window", steep), 0u);
-    EXPECT_EQ(importance("adaptive_budget:budget=3/4,judge=winnow", flat), 0u);
-    EXPECT_EQ(importance("adaptive_budget:budget=3/4,judge=winnow,concentration=0,variance=0", steep),
+    EXPECT_EQ(importance("adaptive_budget:budget=1/4,policy=window", steep), 0u);
+    EXPECT_EQ(importance("adaptive_budget:budget=3/4,policy=winnow", flat), 0u);
+    EXPECT_EQ(importance("adaptive_budget:budget=3/4,policy=winnow,concentration=0,variance=0", steep),
               90u * 1536 * 4); // the first layers
     for (uint64_t kib = 1000; kib < 16000; kib += 37) importance("winnow:budget=" + std::to_string(kib) + "K", {});
 }
@@ -157,7 +157,7 @@ TEST(cache_budget, importance_that_nobody_keeps_takes_no_room) {
 // A layer's small numbers lie one after another in one buffer, each from a multiple of 64 bytes on.
 TEST(cache_budget, the_state_of_a_layer_is_counted_whole) {
     Shape shape = smollm;
-    const StateLayout all = state_layout(parse("h2o:center=on,ring=0,cadence=7"), shape, 0, true);
+    const StateLayout all = state_layout(parse("h2o:center=on,residual=0,cadence=7"), shape, 0, true);
     EXPECT_EQ(all.head_state.size, 3u * 16);
     EXPECT_EQ(all.output_sum.offset, 64u);
     EXPECT_EQ(all.k_mean.offset, 64u + 768);
@@ -182,23 +182,24 @@ TEST(cache_budget, no_layer_gets_more_than_the_context) {
     EXPECT_EQ(plan(parse("adaptive_budget:budget=1/1"), smollm, profile).layer_tokens, std::vector<int64_t>(30, 2048));
 }
 
-TEST(cache_budget, the_ring_shrinks_where_it_would_take_half) {
-    const auto ring_and_cadence = [](const std::string& config) {
+TEST(cache_budget, the_residual_shrinks_where_it_would_take_half) {
+    const auto residual_and_cadence = [](const std::string& config) {
         const Plan made = plan(parse(config), smollm);
-        return std::pair(made.ring, made.cadence);
+        return std::pair(made.residual, made.cadence);
     };
     using Pair = std::pair<int64_t, int64_t>;
-    // A sixteenth and a thirty-second of the f16 cache's bytes, as in the prototype: the latter without a ring.
-    EXPECT_EQ(ring_and_cadence("winnow:budget=2880K"), Pair(48, 32));
-    EXPECT_EQ(ring_and_cadence("winnow:budget=1440K").first, 0);
-    EXPECT_EQ(ring_and_cadence("window:budget=512"), Pair(48, 32));
-    EXPECT_EQ(ring_and_cadence("window:budget=104"), Pair(48, 13));
-    EXPECT_EQ(ring_and_cadence("window:budget=80"), Pair(32, 10));
-    EXPECT_EQ(ring_and_cadence("window:budget=64"), Pair(0, 8));
-    EXPECT_EQ(ring_and_cadence("window:budget=6"), Pair(0, 1));
-    EXPECT_EQ(ring_and_cadence("window:budget=64,ring=48,cadence=12"), Pair(48, 12)); // what is said is done
-    EXPECT_EQ(ring_and_cadence("window:budget=512,ring=30"), Pair(30, 20));
-    EXPECT_EQ(ring_and_cadence("window:budget=512,ring=0,cadence=100"), Pair(0, 100));
+    // A sixteenth and a thirty-second of the f16 cache's bytes, as in the prototype: the latter without a residual
+    // window.
+    EXPECT_EQ(residual_and_cadence("winnow:budget=2880K"), Pair(48, 32));
+    EXPECT_EQ(residual_and_cadence("winnow:budget=1440K").first, 0);
+    EXPECT_EQ(residual_and_cadence("window:budget=512"), Pair(48, 32));
+    EXPECT_EQ(residual_and_cadence("window:budget=104"), Pair(48, 13));
+    EXPECT_EQ(residual_and_cadence("window:budget=80"), Pair(32, 10));
+    EXPECT_EQ(residual_and_cadence("window:budget=64"), Pair(0, 8));
+    EXPECT_EQ(residual_and_cadence("window:budget=6"), Pair(0, 1));
+    EXPECT_EQ(residual_and_cadence("window:budget=64,residual=48,cadence=12"), Pair(48, 12)); // what is said is done
+    EXPECT_EQ(residual_and_cadence("window:budget=512,residual=30"), Pair(30, 20));
+    EXPECT_EQ(residual_and_cadence("window:budget=512,residual=0,cadence=100"), Pair(0, 100));
 }
 
 TEST(cache_budget, layers_of_a_plan_add_up) {
@@ -236,7 +237,9 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"none:v=affine4_g128", {1, 1, 64, 64, 100}, "v=affine4_g128 with v_head_size 64: expected a multiple of 128"},
         {"none:k=turbo4", {1, 1, 592, 64, 100}, "k=turbo4 with head_size 592: expected at most 576"},
         {"none", {65536, 65536, 65536, 65536, 2147483647}, "more than 2^64 bytes"},
-        {"window:budget=1/4,ring=48", {1, 1, 64, 64, 100}, "budget=1/4 is 25 tokens of a KV head, expected more than"},
+        {"window:budget=1/4,residual=48",
+         {1, 1, 64, 64, 100},
+         "budget=1/4 is 25 tokens of a KV head, expected more than"},
         {"window:budget=1K", {30, 3, 64, 64, 100}, "window: budget=1K is 0 tokens of a KV head"},
         {"none", {1, 1, 64, 64, 4}, "none: the context is 4 tokens of a KV head, expected more than sink=4"},
         {"winnow:budget=1/4,recent=1/1",
@@ -247,7 +250,7 @@ TEST(cache_budget, refuses_what_does_not_fit) {
          "is 256 tokens of a KV head in layer 20, expected at least 286: 4 sinks, 250 newest that stay, and "
          "cadence=32"},
         {"h2o:budget=64,grace=60", smollm, "expected at least 72: 4 sinks, 60 newest that stay, and cadence=8"},
-        {"window:budget=1/4,cadence=49", smollm, "cadence=49 is more than the ring of 48"},
+        {"window:budget=1/4,cadence=49", smollm, "cadence=49 is more than the residual window of 48"},
         {"adaptive_budget", smollm, "the profile has 0 layers, expected 30"},
     };
     for (const auto& [config, shape, part] : rows)

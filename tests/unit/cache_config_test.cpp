@@ -25,7 +25,7 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(cache_config, reads_what_is_given_and_knows_the_rest) {
-    const Config config = parse("h2o:budget=1/4,sink=2,heavy=1/2,k=turbo4,v=turbo3,ring=48");
+    const Config config = parse("h2o:budget=1/4,sink=2,heavy=1/2,k=turbo4,v=turbo3,residual=48");
     EXPECT_STREQ(config.policy().name, "h2o");
     EXPECT_EQ(config.budget(), (Amount{Amount::Unit::share, 0, {1, 4}}));
     EXPECT_EQ(config.sink(), 2);
@@ -33,7 +33,7 @@ TEST(cache_config, reads_what_is_given_and_knows_the_rest) {
     EXPECT_EQ(config.k(), Type::turbo4);
     EXPECT_EQ(config.v(), Type::turbo3);
     EXPECT_EQ(config.k_norm(), Norm::corrected);
-    EXPECT_EQ(config.ring(), 48);
+    EXPECT_EQ(config.residual(), 48);
     EXPECT_EQ(config.cadence(), std::nullopt);
     EXPECT_EQ(config.number("alpha"), .95);
     EXPECT_FALSE(config.has("recent"));
@@ -90,7 +90,8 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"h2o:", {"h2o: \"\" is not key=value"}},
         {"h2o:sink=4,", {"\"\" is not key=value"}},
         {"h2o:sink", {"\"sink\" is not key=value"}},
-        {"h2o:hevy=1/2", {"h2o: no key \"hevy\"; there are budget, k, v, ring, sink,", "heavy, recent, alpha"}},
+        {"h2o:hevy=1/2",
+         {"h2o: no key \"hevy\"; there are budget, k, v, residual window, sink,", "heavy, recent, alpha"}},
         {"window:heavy=1/2", {"window: no key \"heavy\""}},
         {"none:budget=1/2", {"none: no key \"budget\""}},
         {"h2o:k=turbo5", {"h2o: k=\"turbo5\": expected one of f32, f16, bf16, q8_0,", "turbo3_5, turbo2_5"}},
@@ -115,14 +116,14 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"h2o:statistic=logit",
          {"statistic=\"logit\": expected one of score_magnitude, probability, probability_squared"}},
         {"h2o:center=yes", {"center=\"yes\": expected one of off, on"}},
-        {"h2o:ring=-1", {"ring=\"-1\": expected a whole number from 0 to 65536"}},
+        {"h2o:residual=-1", {"residual=\"-1\": expected a whole number from 0 to 65536"}},
         {"h2o:cadence=0", {"cadence=\"0\": expected a whole number from 1 to"}},
         {"h2o:sink=4,sink=4", {"h2o: \"sink\" is given twice"}},
         {"h2o:budget=9,max=9", {"\"max\" is given twice, as it is another name of budget"}},
-        {"h2o:budget=48,ring=48", {"sink=4 and ring=48 leave nothing of budget=48"}},
-        {"window:budget=52,ring=48", {"sink=4 and ring=48 leave nothing of budget=52"}},
-        {"window:budget=4", {"sink=4 and ring=0 leave nothing of budget=4"}},
-        {"window:ring=16,cadence=17", {"cadence=17 is more than ring=16 holds"}},
+        {"h2o:budget=48,residual=48", {"sink=4 and residual=48 leave nothing of budget=48"}},
+        {"window:budget=52,residual=48", {"sink=4 and residual=48 leave nothing of budget=52"}},
+        {"window:budget=4", {"sink=4 and residual=0 leave nothing of budget=4"}},
+        {"window:residual=16,cadence=17", {"cadence=17 is more than residual=16 holds"}},
         {"h2o:preset=heavy,recent=3", {"preset=heavy says heavy and recent"}},
         {"h2o:budget=256,heavy=200,recent=53",
          {"sink=4, heavy=200 and recent=53 tokens are more than a budget of 256"}},
@@ -130,14 +131,14 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"hierarchical:thresholds=conservative,profile=code", {"thresholds=conservative and profile=code both"}},
         {"hierarchical:middle_from=3/4", {"middle_from=3/4 is more than deep_from=2/3"}},
         {"adaptive_budget:entropy=0,concentration=0,variance=0", {"entropy, concentration and variance all weigh 0"}},
-        {"adaptive_budget:judge=none", {"judge=\"none\": expected one of winnow, window"}},
+        {"adaptive_budget:policy=none", {"policy=\"none\": expected one of winnow, window"}},
         {"adaptive_budget:profile_file=", {"profile_file=\"\": expected a name"}},
     };
     for (const auto& [text, parts] : rows)
         for (const char* part : parts)
             EXPECT_NE(refusal(text).find(part), std::string::npos) << text << "\n" << refusal(text) << "\n" << part;
-    EXPECT_EQ(refusal("window:budget=53,ring=48"), "");
-    EXPECT_EQ(refusal("window:ring=0,cadence=17"), "");
+    EXPECT_EQ(refusal("window:budget=53,residual=48"), "");
+    EXPECT_EQ(refusal("window:residual=0,cadence=17"), "");
     EXPECT_EQ(refusal("h2o:budget=256,heavy=200,recent=52"), "");
 }
 
@@ -255,7 +256,7 @@ TEST(cache_config, names_the_part_that_is_wrong) {
 
 TEST(cache_config, takes_or_refuses_any_bytes) {
     Random random(3);
-    const std::string likely = "h2o:window,budget=1/4,sink=k=q8_0,v=turbo3,ring=48,alpha=.95";
+    const std::string likely = "h2o:window,budget=1/4,sink=k=q8_0,v=turbo3,residual=48,alpha=.95";
     int refused = 0;
     for (int i = 0; i < 20000; ++i) {
         std::string text = i % 2 == 0 ? random_text(random).join() : likely;

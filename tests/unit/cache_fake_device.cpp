@@ -22,9 +22,11 @@ T& at(const Tensor& tensor, int64_t head, int64_t row, int64_t element) {
     return *reinterpret_cast<T*>(address(tensor, head, row, element));
 }
 
-int32_t& token_at(const Store& store, int64_t head, int64_t slot) { return at<int32_t>(store.tokens, head, 0, slot); }
+int32_t& token_at(const Segment& segment, int64_t head, int64_t slot) {
+    return at<int32_t>(segment.tokens, head, 0, slot);
+}
 
-void copy_slot(const Store& from, int64_t source, const Store& to, int64_t target, int64_t head) {
+void copy_slot(const Segment& from, int64_t source, const Segment& to, int64_t target, int64_t head) {
     for (int64_t i = 0; i < from.k.shape[3]; ++i) at<float>(to.k, head, target, i) = at<float>(from.k, head, source, i);
     for (int64_t i = 0; i < from.v.shape[3]; ++i) at<float>(to.v, head, target, i) = at<float>(from.v, head, source, i);
     token_at(to, head, target) = token_at(from, head, source);
@@ -49,7 +51,7 @@ void FakeDevice::clear() {
     appends.clear();
     attentions.clear();
     observations.clear();
-    flushes.clear();
+    eviction_passes.clear();
     log.clear();
 }
 
@@ -64,36 +66,36 @@ std::unique_ptr<Buffer> FakeDevice::allocate(uint64_t size) {
 
 std::string FakeDevice::validate(const SlotAttention& args) const {
     if (refuses_attention) throw Error(WINNOW_ERROR_UNSUPPORTED, "the test wants no attention");
-    if (args.stores.empty()) throw std::invalid_argument("attention without stores");
+    if (args.segments.empty()) throw std::invalid_argument("attention without stores");
     return "fake";
 }
 
-// Scores are q.k; a softmax over all stores.
+// Scores are q.k; a softmax over all segments.
 void FakeDevice::launch(const SlotAttention& args) {
     attentions.push_back(args);
     log.emplace_back("attention");
     const Sdpa& sdpa = args.sdpa;
-    const int64_t heads = args.stores.at(0).kv_heads(), group = sdpa.q_heads() / heads;
+    const int64_t heads = args.segments.at(0).kv_heads(), group = sdpa.q_heads() / heads;
     seen.assign(static_cast<size_t>(heads), {});
     for (int64_t q_head = 0; q_head < sdpa.q_heads(); ++q_head)
         for (int64_t i = 0; i < sdpa.q_len(); ++i) {
             const int64_t head = q_head / group;
             std::vector<float> scores;
-            std::vector<std::pair<const Store*, int64_t>> places;
-            for (const Store& store : args.stores)
-                for (int64_t slot = 0; slot < store.slots(); ++slot) {
-                    const int32_t token = token_at(store, head, slot);
+            std::vector<std::pair<const Segment*, int64_t>> places;
+            for (const Segment& segment : args.segments)
+                for (int64_t slot = 0; slot < segment.slots(); ++slot) {
+                    const int32_t token = token_at(segment, head, slot);
                     const int32_t number = token & ~anchor_flag;
                     bool is_seen = token >= 0 && !(sdpa.is_causal && number > sdpa.q_offset + i);
                     if (is_seen && sdpa.mask) is_seen = at<uint8_t>(sdpa.mask, 0, i, number) != 0;
                     float score = unseen;
                     if (is_seen) score = 0;
                     for (int64_t d = 0; is_seen && d < sdpa.head_size(); ++d)
-                        score += sdpa.scale * at<float>(sdpa.q, q_head, i, d) * at<float>(store.k, head, slot, d);
+                        score += sdpa.scale * at<float>(sdpa.q, q_head, i, d) * at<float>(segment.k, head, slot, d);
                     scores.push_back(score);
-                    places.emplace_back(&store, slot);
+                    places.emplace_back(&segment, slot);
                     if (token < 0 || q_head % group != 0 || i != 0) continue;
-                    if (!seen[static_cast<size_t>(head)].emplace(number, at<float>(store.v, head, slot, 0)).second)
+                    if (!seen[static_cast<size_t>(head)].emplace(number, at<float>(segment.v, head, slot, 0)).second)
                         throw std::logic_error("a head holds a number twice");
                 }
             const float most = *std::max_element(scores.begin(), scores.end());
@@ -118,36 +120,36 @@ void FakeDevice::launch(const SlotAttention& args) {
 void FakeDevice::launch(const SlotAppend& args) {
     appends.push_back(args);
     log.emplace_back("append");
-    for (int64_t head = 0; head < args.store.kv_heads(); ++head)
+    for (int64_t head = 0; head < args.segment.kv_heads(); ++head)
         for (int64_t t = 0; t < args.k.shape[2]; ++t) {
             const int64_t slot =
                 args.slots ? at<int32_t>(args.slots, head, 0, t) : args.first + (args.offset + t) % args.count;
             if (slot < 0) throw std::logic_error("a token without a slot");
             const auto number = static_cast<int32_t>(args.number + t);
             if (args.positions) at<int32_t>(args.positions, 0, 0, number) = static_cast<int32_t>(args.position + t);
-            if (token_at(args.store, head, slot) >= 0) throw std::logic_error("a token on another's slot");
+            if (token_at(args.segment, head, slot) >= 0) throw std::logic_error("a token on another's slot");
             for (int64_t i = 0; i < args.k.shape[3]; ++i)
-                at<float>(args.store.k, head, slot, i) = at<float>(args.k, head, t, i);
+                at<float>(args.segment.k, head, slot, i) = at<float>(args.k, head, t, i);
             for (int64_t i = 0; i < args.v.shape[3]; ++i)
-                at<float>(args.store.v, head, slot, i) = at<float>(args.v, head, t, i);
-            token_at(args.store, head, slot) = number;
-            if (args.store.importance) at<float>(args.store.importance, head, 0, slot) = 0;
+                at<float>(args.segment.v, head, slot, i) = at<float>(args.v, head, t, i);
+            token_at(args.segment, head, slot) = number;
+            if (args.segment.importance) at<float>(args.segment.importance, head, 0, slot) = 0;
         }
 }
 
 // A plain sum of probabilities, whatever the statistic.
-void FakeDevice::launch(const SlotObserve& args) {
+void FakeDevice::launch(const SlotAccumulate& args) {
     observations.push_back(args);
-    log.emplace_back("observe");
-    const int64_t heads = args.stores.at(0).kv_heads(), group = args.scores.shape[1] / heads;
+    log.emplace_back("accumulate");
+    const int64_t heads = args.segments.at(0).kv_heads(), group = args.scores.shape[1] / heads;
     for (int64_t q_head = 0; q_head < args.scores.shape[1]; ++q_head)
         for (int64_t i = 0; i < args.observed; ++i) {
             int64_t column = 0;
-            for (const Store& store : args.stores)
-                for (int64_t slot = 0; slot < store.slots(); ++slot, ++column) {
+            for (const Segment& segment : args.segments)
+                for (int64_t slot = 0; slot < segment.slots(); ++slot, ++column) {
                     const float score = at<float>(args.scores, q_head, i, column);
                     if (score == unseen) continue;
-                    at<float>(store.importance, q_head / group, 0, slot) +=
+                    at<float>(segment.importance, q_head / group, 0, slot) +=
                         std::exp(score - at<float>(args.row_stats, q_head, i, 0)) /
                         at<float>(args.row_stats, q_head, i, 1);
                 }
@@ -158,75 +160,75 @@ void FakeDevice::launch(const SlotObserve& args) {
 
 void FakeDevice::launch(const SlotScores& args) {
     log.emplace_back("scores");
-    const int64_t group = args.scores.shape[1] / args.stores.at(0).kv_heads();
+    const int64_t group = args.scores.shape[1] / args.segments.at(0).kv_heads();
     for (int64_t q_head = 0; q_head < args.scores.shape[1]; ++q_head)
         for (int64_t i = 0; i < args.scores.shape[2]; ++i) {
             for (int64_t j = 0; j < args.out.shape[3]; ++j) at<float>(args.out, q_head, i, j) = unseen;
             int64_t column = 0;
-            for (const Store& store : args.stores)
-                for (int64_t slot = 0; slot < store.slots(); ++slot, ++column) {
-                    const int32_t token = token_at(store, q_head / group, slot);
+            for (const Segment& segment : args.segments)
+                for (int64_t slot = 0; slot < segment.slots(); ++slot, ++column) {
+                    const int32_t token = token_at(segment, q_head / group, slot);
                     if (token < 0) continue;
                     at<float>(args.out, q_head, i, token & ~anchor_flag) = at<float>(args.scores, q_head, i, column);
                 }
         }
 }
 
-void FakeDevice::launch(const SlotFlush& args) {
-    flushes.push_back(args);
-    log.emplace_back("flush");
-    for (int64_t head = 0; head < args.body.kv_heads(); ++head) {
+void FakeDevice::launch(const SlotEvict& args) {
+    eviction_passes.push_back(args);
+    log.emplace_back("evict");
+    for (int64_t head = 0; head < args.packed.kv_heads(); ++head) {
         auto& state = at<HeadState>(args.head_state, head, 0, 0);
         std::vector<int64_t> leaving;
         for (int64_t i = 0; i < args.leaving_count; ++i)
-            leaving.push_back(args.ring_first + (args.leaving_offset + i) % args.ring_count);
+            leaving.push_back(args.residual_first + (args.leaving_offset + i) % args.residual_count);
         std::vector<Slot> slots;
-        std::vector<std::pair<const Store*, int64_t>> places;
-        for (const Store* store : {&args.dense, &args.body})
-            for (int64_t slot = 0; slot < store->slots(); ++slot) {
-                const int32_t token = token_at(*store, head, slot);
+        std::vector<std::pair<const Segment*, int64_t>> places;
+        for (const Segment* segment : {&args.dense, &args.packed})
+            for (int64_t slot = 0; slot < segment->slots(); ++slot) {
+                const int32_t token = token_at(*segment, head, slot);
                 if (token < 0) continue;
                 const int32_t number = token & ~anchor_flag;
                 Slot each;
                 each.position = args.positions ? at<int32_t>(args.positions, 0, 0, number) : number;
-                each.importance = store->importance ? at<float>(store->importance, head, 0, slot) : 0;
+                each.importance = segment->importance ? at<float>(segment->importance, head, 0, slot) : 0;
                 each.queries_seen = args.seen - each.position;
                 each.anchor = (token & anchor_flag) != 0;
                 slots.push_back(each);
-                places.emplace_back(store, slot);
+                places.emplace_back(segment, slot);
             }
         Demand wanted = demand(args.description, static_cast<int64_t>(slots.size()), args.seen, args.incoming);
         Selection selection;
         for (int64_t lacking = 1; lacking > 0;) {
             selection = select(args.description, slots, args.seen, head, wanted);
-            int64_t rows = args.wanted_free, room = args.body.slots();
+            int64_t rows = args.wanted_free, room = args.packed.slots();
             for (size_t i = 0; i < places.size(); ++i) {
                 if (std::count(selection.victims.begin(), selection.victims.end(), i) > 0) continue;
-                if (places[i].first == &args.body)
+                if (places[i].first == &args.packed)
                     --room;
                 else if (std::count(leaving.begin(), leaving.end(), places[i].second) > 0)
                     ++rows;
             }
             lacking = rows - room;
-            if (lacking > 0 && selection.missing > 0) throw std::logic_error("protected rows leave no room");
-            wanted.must = static_cast<int64_t>(selection.victims.size()) + lacking;
+            if (lacking > 0 && selection.shortfall > 0) throw std::logic_error("protected rows leave no room");
+            wanted.required = static_cast<int64_t>(selection.victims.size()) + lacking;
         }
         for (const size_t victim : selection.victims)
             token_at(*places[victim].first, head, places[victim].second) = free_slot;
-        state.given_up += static_cast<int32_t>(selection.victims.size());
-        state.missing = static_cast<int32_t>(selection.missing);
+        state.evicted += static_cast<int32_t>(selection.victims.size());
+        state.shortfall = static_cast<int32_t>(selection.shortfall);
         int64_t to = 0;
         for (const int64_t from : leaving) {
             if (token_at(args.dense, head, from) < 0) continue;
-            while (token_at(args.body, head, to) >= 0) ++to;
-            copy_slot(args.dense, from, args.body, to, head);
+            while (token_at(args.packed, head, to) >= 0) ++to;
+            copy_slot(args.dense, from, args.packed, to, head);
             token_at(args.dense, head, from) = free_slot;
         }
         int64_t slot = 0;
         for (int64_t i = 0; args.free_slots && i < args.free_slots.shape[3]; ++i) {
-            while (slot < args.body.slots() && token_at(args.body, head, slot) >= 0) ++slot;
+            while (slot < args.packed.slots() && token_at(args.packed, head, slot) >= 0) ++slot;
             at<int32_t>(args.free_slots, head, 0, i) =
-                slot < args.body.slots() ? static_cast<int32_t>(slot++) : free_slot;
+                slot < args.packed.slots() ? static_cast<int32_t>(slot++) : free_slot;
         }
         for (int64_t d = 0; args.output_sum && d < args.output_sum.shape[3]; ++d)
             at<float>(args.output_sum, head, 0, d) = 0;
@@ -235,10 +237,10 @@ void FakeDevice::launch(const SlotFlush& args) {
 
 void FakeDevice::launch(const SlotEdit& args) {
     log.emplace_back("edit");
-    for (const Store& store : args.stores)
-        for (int64_t head = 0; head < store.kv_heads(); ++head)
-            for (int64_t slot = 0; slot < store.slots(); ++slot) {
-                int32_t& token = token_at(store, head, slot);
+    for (const Segment& segment : args.segments)
+        for (int64_t head = 0; head < segment.kv_heads(); ++head)
+            for (int64_t slot = 0; slot < segment.slots(); ++slot) {
+                int32_t& token = token_at(segment, head, slot);
                 const int64_t number = token & ~anchor_flag;
                 if (token < 0 || number < args.begin || number >= args.end) continue;
                 if (args.action == SlotEdit::Action::free) token = free_slot;
@@ -249,13 +251,13 @@ void FakeDevice::launch(const SlotEdit& args) {
 
 void FakeDevice::launch(const SlotCompact& args) {
     log.emplace_back("compact");
-    for (int64_t head = 0; head < args.store.kv_heads(); ++head) {
+    for (int64_t head = 0; head < args.segment.kv_heads(); ++head) {
         int64_t live = 0;
-        for (int64_t slot = 0; slot < args.store.slots(); ++slot) {
-            if (token_at(args.store, head, slot) < 0) continue;
+        for (int64_t slot = 0; slot < args.segment.slots(); ++slot) {
+            if (token_at(args.segment, head, slot) < 0) continue;
             if (slot != live) {
-                copy_slot(args.store, slot, args.store, live, head);
-                token_at(args.store, head, slot) = free_slot;
+                copy_slot(args.segment, slot, args.segment, live, head);
+                token_at(args.segment, head, slot) = free_slot;
             }
             ++live;
         }
@@ -279,10 +281,10 @@ void FakeDevice::step(const SlotStep& args) {
     if (fails_steps) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no step");
     if (args.observed > 0 && args.attention.sdpa.q_len() == 1) {
         int64_t slots = 0;
-        for (const Store& store : args.attention.stores)
-            slots += (store.slots() + record_slots - 1) / record_slots * record_slots;
+        for (const Segment& segment : args.attention.segments)
+            slots += (segment.slots() + record_slots - 1) / record_slots * record_slots;
         const Sdpa& sdpa = args.attention.sdpa;
-        const int64_t floats = record_floats(sdpa.q_heads(), args.attention.stores.at(0).kv_heads(), slots);
+        const int64_t floats = record_floats(sdpa.q_heads(), args.attention.segments.at(0).kv_heads(), slots);
         if (args.records.shape[3] < floats || args.records.offset != 0)
             throw std::logic_error("too little memory for records");
         const std::vector<float> records(static_cast<size_t>(floats), -1);

@@ -32,8 +32,8 @@ public:
     // What was launched since the test last cleared it.
     std::vector<SlotAppend> appends;
     std::vector<SlotAttention> attentions;
-    std::vector<SlotObserve> observations;
-    std::vector<SlotFlush> flushes;
+    std::vector<SlotAccumulate> observations;
+    std::vector<SlotEvict> eviction_passes;
     std::vector<std::string> log; // their names in order
     // What the last attention found alive: for each KV head the numbers, and of each the first element of V.
     std::vector<std::map<int32_t, float>> seen;
@@ -65,9 +65,9 @@ public:
     std::string validate(const SlotAttention& args) const override;
     void launch(const SlotAttention& args) override;
     void launch(const SlotAppend& args) override;
-    void launch(const SlotObserve& args) override;
+    void launch(const SlotAccumulate& args) override;
     void launch(const SlotScores& args) override;
-    void launch(const SlotFlush& args) override;
+    void launch(const SlotEvict& args) override;
     void launch(const SlotEdit& args) override;
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;

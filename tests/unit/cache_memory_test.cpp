@@ -57,13 +57,13 @@ void expect_estimated(const winnow_cache_stats& now, const winnow_cache_stats& e
 
 constexpr const char* configs[] = {"window:k=f32,v=f32",
                                    "h2o:k=f32,v=f32,budget=1/4",
-                                   "h2o:k=f32,v=f32,ring=0",
+                                   "h2o:k=f32,v=f32,residual=0",
                                    "winnow:k=f32,v=f32",
-                                   "winnow:k=f32,v=f32,ring=0,cadence=50",
+                                   "winnow:k=f32,v=f32,residual=0,cadence=50",
                                    "hierarchical:k=f32,v=f32,budget=1/2",
                                    "none:k=f32,v=f32,sink=0",
-                                   "none:k=f32,v=f32,ring=0",
-                                   "window:k=f32,v=f32,budget=70,sink=0,ring=0"};
+                                   "none:k=f32,v=f32,residual=0",
+                                   "window:k=f32,v=f32,budget=70,sink=0,residual=0"};
 
 // Work of calls in a cache of so many layers: how often buffers tell their sizes, and what is launched.
 std::vector<uint64_t> work_of_calls(int64_t layers) {
@@ -144,7 +144,7 @@ TEST(cache_memory, a_whole_context_fits_the_bytes_that_it_was_planned_to_need) {
 }
 
 TEST(cache_memory, a_budget_in_bytes_holds_all_the_time) {
-    for (const char* config : {"h2o:k=f32,v=f32,budget=40000B", "winnow:k=f32,v=f32,ring=0,budget=60000B",
+    for (const char* config : {"h2o:k=f32,v=f32,budget=40000B", "winnow:k=f32,v=f32,residual=0,budget=60000B",
                                "window:k=f32,v=f32,budget=90000B"}) {
         FakeDevice device;
         Cache cache(device, request_of(config));
@@ -236,10 +236,10 @@ TEST(cache_memory, nothing_is_recorded_that_was_not_stored) {
             }
 }
 
-// A step of few slots and a short piece needs more for its records than for its scores.
+// A step of few slots and a short chunk needs more for its records than for its scores.
 TEST(cache_memory, has_room_for_the_records_of_a_step) {
-    for (const char* config : {"h2o:k=f32,v=f32,budget=12,sink=0,ring=0,recent=1,grace=1,cadence=1",
-                               "h2o:k=f32,v=f32,budget=70,sink=1,ring=3,cadence=1", "h2o:k=f32,v=f32,budget=1/4"}) {
+    for (const char* config : {"h2o:k=f32,v=f32,budget=12,sink=0,residual=0,recent=1,grace=1,cadence=1",
+                               "h2o:k=f32,v=f32,budget=70,sink=1,residual=3,cadence=1", "h2o:k=f32,v=f32,budget=1/4"}) {
         FakeDevice device;
         Cache cache(device, request_of(config));
         for (int64_t tokens = 1; tokens <= 100; ++tokens) {
@@ -259,9 +259,9 @@ TEST(cache_memory, goes_back_when_tokens_go) {
     const winnow_cache_stats full = stats_of(cache);
     cache.remove(0, 100, 700);
     EXPECT_LT(stats_of(cache).bytes, full.bytes / 2);
-    EXPECT_EQ(stats_of(cache).live_slots, 6 * 300u);
+    EXPECT_EQ(stats_of(cache).resident_slots, 6 * 300u);
     cache.truncate(0, 50);
-    EXPECT_EQ(stats_of(cache).live_slots, 6 * 50u);
+    EXPECT_EQ(stats_of(cache).resident_slots, 6 * 50u);
     EXPECT_EQ(stats_of(cache).bytes, estimate(request_of("none:k=f32,v=f32"), 84).bytes); // one chunk
     cache.remove(0, 0, -1);
     EXPECT_EQ(stats_of(cache).bytes, 0u);
@@ -278,7 +278,7 @@ TEST(cache_memory, goes_back_when_tokens_go) {
     EXPECT_EQ(stats_of(cache).peak_bytes, 0u);
 }
 
-TEST(cache_memory, a_body_that_cannot_be_made_smaller_stays) {
+TEST(cache_memory, a_packed_that_cannot_be_made_smaller_stays) {
     FakeDevice device;
     Cache cache(device, request_of("none:k=f32,v=f32"));
     append_all(cache, 900);
@@ -286,12 +286,12 @@ TEST(cache_memory, a_body_that_cannot_be_made_smaller_stays) {
     device.allocations_until_failure = 0;
     cache.remove(0, 100, 700);
     EXPECT_EQ(stats_of(cache).bytes, full);
-    EXPECT_EQ(stats_of(cache).live_slots, 6 * 300u);
+    EXPECT_EQ(stats_of(cache).resident_slots, 6 * 300u);
     device.allocations_until_failure = -1;
 }
 
 TEST(cache_memory, a_smaller_budget_holds_at_once) {
-    for (const char* tail : {",ring=16", ",ring=0", ",ring=16,cadence=3"}) {
+    for (const char* tail : {",residual=16", ",residual=0", ",residual=16,cadence=3"}) {
         FakeDevice device;
         const std::string base = std::string("h2o:k=f32,v=f32") + tail;
         Cache cache(device, request_of(base + ",budget=600"));
@@ -308,9 +308,9 @@ TEST(cache_memory, a_smaller_budget_holds_at_once) {
             EXPECT_EQ(cache.config(), to_string(parse(text)));
             const winnow_cache_stats stats = stats_of(cache);
             EXPECT_LE(stats.bytes, stats.budget_bytes) << text;
-            EXPECT_LE(stats.live_slots, 6u * static_cast<uint64_t>(budget)) << text;
+            EXPECT_LE(stats.resident_slots, 6u * static_cast<uint64_t>(budget)) << text;
             EXPECT_EQ(stats.bytes + stats.scratch_bytes, device.in_use) << text;
-            EXPECT_EQ(stats.missing, 0u);
+            EXPECT_EQ(stats.shortfall, 0u);
             append_all(cache, 9);
         }
         const auto refusal = [&](const std::string& config) -> std::string {
@@ -334,11 +334,12 @@ TEST(cache_memory, a_reservation_holds_under_another_configuration) {
     struct Change {
         const char *from, *to;
     };
-    for (const Change& change : {Change{"h2o:k=f32,v=f32,budget=100", "h2o:k=f32,v=f32,budget=700,ring=48"},
-                                 Change{"h2o:k=f32,v=f32,budget=100,ring=0", "h2o:k=f32,v=f32,budget=700,ring=0"},
-                                 Change{"h2o:k=f32,v=f32,budget=700,cadence=4,ring=48", "h2o:k=f32,v=f32,budget=700"},
-                                 Change{"h2o:k=f32,v=f32,ring=0,cadence=4", "winnow:k=f32,v=f32,ring=0,budget=1/4"},
-                                 Change{"h2o:k=f32,v=f32,budget=700,cadence=4", "h2o:k=f32,v=f32,budget=600,ring=48"}})
+    for (const Change& change :
+         {Change{"h2o:k=f32,v=f32,budget=100", "h2o:k=f32,v=f32,budget=700,residual=48"},
+          Change{"h2o:k=f32,v=f32,budget=100,residual=0", "h2o:k=f32,v=f32,budget=700,residual=0"},
+          Change{"h2o:k=f32,v=f32,budget=700,cadence=4,residual=48", "h2o:k=f32,v=f32,budget=700"},
+          Change{"h2o:k=f32,v=f32,residual=0,cadence=4", "winnow:k=f32,v=f32,residual=0,budget=1/4"},
+          Change{"h2o:k=f32,v=f32,budget=700,cadence=4", "h2o:k=f32,v=f32,budget=600,residual=48"}})
         for (const int64_t before : {0, 30, 190})
             for (const int64_t reserved : {40, 300, 900}) {
                 const std::string what = std::string(change.from) + " to " + change.to + " with " +
@@ -376,18 +377,18 @@ TEST(cache_memory, a_reservation_holds_under_another_configuration) {
 
 TEST(cache_memory, a_smaller_budget_that_cannot_hold_at_once_is_refused) {
     FakeDevice device;
-    Cache cache(device, request_of("h2o:k=f32,v=f32,ring=16,budget=600"));
+    Cache cache(device, request_of("h2o:k=f32,v=f32,residual=16,budget=600"));
     append_all(cache, 300);
-    cache.truncate(0, 270); // the ring is empty, and the newest are in the body
+    cache.truncate(0, 270); // the residual window is empty, and the newest are in the packed segment
     std::vector<int64_t> anchors(30);
     std::iota(anchors.begin(), anchors.end(), 100);
     cache.anchor(0, anchors);
-    const std::string small = "h2o:k=f32,v=f32,ring=16,budget=60"; // 4 sinks, 19 newest, 7 to come, and the anchors
+    const std::string small = "h2o:k=f32,v=f32,residual=16,budget=60"; // 4 sinks, 19 newest, 7 to come, and the anchors
     EXPECT_THROW(cache.set_config(small), Error);
-    append_all(cache, 9); // what a flush leaves in the ring
+    append_all(cache, 9); // what a eviction pass leaves in the residual window
     cache.set_config(small);
     EXPECT_LE(stats_of(cache).bytes, stats_of(cache).budget_bytes);
-    EXPECT_LE(stats_of(cache).live_slots, 6u * 60);
+    EXPECT_LE(stats_of(cache).resident_slots, 6u * 60);
 }
 
 } // namespace

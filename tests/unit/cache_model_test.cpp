@@ -98,7 +98,7 @@ private:
         const std::unique_ptr<Policy> policy = make_policy(config);
         for (int64_t layer = 0; layer < shape.layers; ++layer)
             descriptions_.push_back(policy->describe(context_of(plan_, shape, layer)));
-        gives_up_ = evicts_ || config.policy().name == std::string("hierarchical");
+        may_evict_ = evicts_ || config.policy().name == std::string("hierarchical");
     }
 
     std::vector<int32_t> draw_cells(int64_t count) {
@@ -145,7 +145,7 @@ private:
         if (draw(5) > 0) {
             args.q = q.tensor();
             args.out = out.tensor();
-            args.tentative = draw(tokens + 1);
+            args.draft_tokens = draw(tokens + 1);
         }
         cache_.step(args);
     }
@@ -240,7 +240,8 @@ private:
         try {
             cache_.shift(sequence, begin, end, delta);
         } catch (const Error& error) { // too many would be protected
-            EXPECT_TRUE(evicts_ && std::string(error.what()).find("of which lie in the body") != std::string::npos)
+            EXPECT_TRUE(evicts_ &&
+                        std::string(error.what()).find("of which lie in the packed segment") != std::string::npos)
                 << error.what();
             return;
         }
@@ -294,7 +295,8 @@ private:
         text += budget;
         try {
             cache_.set_config(text);
-        } catch (const Error&) { // no policy's key, or the ring would become another, or anchors have no room
+        } catch (
+            const Error&) { // no policy's key, or the residual window would become another, or anchors have no room
             return;
         }
         use_config(text);
@@ -313,7 +315,7 @@ private:
             CacheStep args = attention(sequence, layer, 1);
             args.q = q.tensor();
             args.out = out.tensor();
-            args.tentative = 1;
+            args.draft_tokens = 1;
             cache_.step(args);
             ++checks_;
             for (int64_t head = 0; head < shape.kv_heads; ++head)
@@ -334,9 +336,9 @@ private:
         ASSERT_EQ(cache_.positions(sequence, layer, head), numbers);
         const Description& description = descriptions_[static_cast<size_t>(layer)];
         for (const auto& [number, identity] : held) {
-            bool stays = !gives_up_ || at(sequence).anchors.contains(number);
+            bool stays = !may_evict_ || at(sequence).anchors.contains(number);
             if (cells_ == 0) stays = stays || number < description.sink || number >= model.next - description.recent;
-            ASSERT_TRUE(!stays || seen.contains(number)) << config_ << ": token " << number << " was given up";
+            ASSERT_TRUE(!stays || seen.contains(number)) << config_ << ": token " << number << " was evicted";
         }
         if (evicts_) {
             ASSERT_LE(static_cast<int64_t>(seen.size()), plan_.layer_tokens[static_cast<size_t>(layer)]);
@@ -358,12 +360,12 @@ private:
             tokens += static_cast<uint64_t>(longest);
         }
         ASSERT_EQ(stats.original_bytes, original);
-        ASSERT_EQ(stats.live_slots, live);
+        ASSERT_EQ(stats.resident_slots, live);
         ASSERT_EQ(stats.tokens, tokens);
         ASSERT_EQ(stats.bytes + stats.scratch_bytes, device_.in_use);
         ASSERT_EQ(device_.most_in_use, stats.peak_bytes);
         ASSERT_LE(stats.bytes, sequences * stats.budget_bytes);
-        ASSERT_EQ(stats.missing, 0u);
+        ASSERT_EQ(stats.shortfall, 0u);
     }
 
     std::string config_;
@@ -374,26 +376,26 @@ private:
     std::vector<ModelSequence> model_;
     Plan plan_;
     std::vector<Description> descriptions_;
-    bool evicts_ = false, gives_up_ = false;
+    bool evicts_ = false, may_evict_ = false;
     int64_t identity_ = 0, checks_ = 0, reconfigured_ = 0;
     std::vector<uint8_t> mask_;
 };
 
-constexpr const char* configs[] = {"window:k=f32,v=f32,budget=40,ring=16",
-                                   "window:k=f32,v=f32,sink=0,ring=0,budget=40",
-                                   "window:k=f32,v=f32,ring=24,cadence=24,budget=64",
-                                   "h2o:k=f32,v=f32,budget=60,ring=20,cadence=12",
-                                   "h2o:k=f32,v=f32,budget=1/4,ring=0",
-                                   "winnow:k=f32,v=f32,budget=1/4,ring=16",
-                                   "winnow:k=f32,v=f32,ring=16",
-                                   "scissorhands:k=f32,v=f32,budget=80,ring=8",
-                                   "hierarchical:k=f32,v=f32,budget=1/2,ring=16,cadence=6",
-                                   "random:k=f32,v=f32,budget=40,ring=3",
-                                   "h2o:k=f32,v=f32,ring=12,cadence=8",
-                                   "window:k=f32,v=f32,ring=0,cadence=7",
-                                   "none:k=f32,v=f32,ring=16",
-                                   "none:k=f32,v=f32,ring=0,sink=2",
-                                   "none:k=f32,v=f32,ring=1,sink=0"};
+constexpr const char* configs[] = {"window:k=f32,v=f32,budget=40,residual=16",
+                                   "window:k=f32,v=f32,sink=0,residual=0,budget=40",
+                                   "window:k=f32,v=f32,residual=24,cadence=24,budget=64",
+                                   "h2o:k=f32,v=f32,budget=60,residual=20,cadence=12",
+                                   "h2o:k=f32,v=f32,budget=1/4,residual=0",
+                                   "winnow:k=f32,v=f32,budget=1/4,residual=16",
+                                   "winnow:k=f32,v=f32,residual=16",
+                                   "scissorhands:k=f32,v=f32,budget=80,residual=8",
+                                   "hierarchical:k=f32,v=f32,budget=1/2,residual=16,cadence=6",
+                                   "random:k=f32,v=f32,budget=40,residual=3",
+                                   "h2o:k=f32,v=f32,residual=12,cadence=8",
+                                   "window:k=f32,v=f32,residual=0,cadence=7",
+                                   "none:k=f32,v=f32,residual=16",
+                                   "none:k=f32,v=f32,residual=0,sink=2",
+                                   "none:k=f32,v=f32,residual=1,sink=0"};
 
 class cache_model : public testing::TestWithParam<const char*> {};
 

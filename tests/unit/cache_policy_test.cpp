@@ -18,7 +18,7 @@
 namespace winnow::cache {
 namespace {
 
-// Of a model with 32 layers and a context of 2048, as `budget` tokens make it: ring 48, cadence 32.
+// Of a model with 32 layers and a context of 2048, as `budget` tokens make it: residual window 48, cadence 32.
 Description describe(const std::string& config, int64_t budget, int64_t layer = 0, double pressure = 0) {
     return make_policy(parse(config))->describe({layer, 32, 2048, budget, 48, 32, pressure});
 }
@@ -29,7 +29,7 @@ TEST(cache_policy, window_and_none_go_by_age) {
         EXPECT_EQ(d.importance.statistic, Statistic::none) << name;
         EXPECT_EQ(d.ranking, Ranking::age);
         EXPECT_EQ(d.sink, 4);
-        EXPECT_EQ(d.recent, 16); // what the ring holds in any case
+        EXPECT_EQ(d.recent, 16); // what the residual window holds in any case
         EXPECT_EQ(d.budget, 1024);
         EXPECT_EQ(d.target, 1024);
         EXPECT_EQ(d.cadence, 32);
@@ -50,7 +50,7 @@ TEST(cache_policy, scissorhands_drops_half) {
     const Description d = describe("scissorhands", 512);
     EXPECT_EQ(d.importance, (Importance{Statistic::above_mean, Accumulation::decayed_sum, Group::mean, 1 - 1. / 400}));
     EXPECT_EQ(d.target, 256);
-    EXPECT_EQ(d.recent, 16); // of the ring: more than the policy's 10
+    EXPECT_EQ(d.recent, 16); // of the residual window: more than the policy's 10
     EXPECT_EQ(d.grace, 8);
     EXPECT_EQ(describe("scissorhands:recent=99,drop=1/3", 512).recent, 99);
     EXPECT_EQ(describe("scissorhands:recent=99,drop=1/3", 512).target, 512 - 170);
@@ -81,7 +81,7 @@ TEST(cache_policy, h2o_presets_are_scaled_to_the_budget) {
         EXPECT_EQ(d.recent, recent - d.cadence) << config; // those of the next cadence come to it
         EXPECT_EQ(budget - d.cadence - d.sink - d.recent, heavy) << config;
     }
-    // Less than the budget together: a judgement leaves their sum.
+    // Less than the budget together: an eviction pass leaves their sum.
     const Description d = describe("h2o:heavy=256,recent=512", 1024);
     EXPECT_EQ(d.target, 4 + 256 + 512);
     EXPECT_EQ(d.recent, 512);
@@ -125,7 +125,7 @@ TEST(cache_policy, hierarchical_tiers_have_the_articles_numbers) {
     EXPECT_EQ(middle.most, 16);
     EXPECT_EQ(ceil_of(middle.eligible_from, 1000), 250);
     EXPECT_EQ(ceil_of(middle.eligible_until, 1000), 750);
-    const Description narrow = describe("hierarchical:judged=1/5", 1024, 15); // from 2/5 to 3/5
+    const Description narrow = describe("hierarchical:candidates=1/5", 1024, 15); // from 2/5 to 3/5
     EXPECT_EQ(ceil_of(narrow.eligible_from, 1000), 400);
     EXPECT_EQ(ceil_of(narrow.eligible_until, 1000), 600);
     EXPECT_EQ(deep.importance, ema);
@@ -157,15 +157,15 @@ TEST(cache_policy, hierarchical_profiles_and_thresholds) {
 }
 
 // No theta at all and a theta of 0 are opposites: any importance is small, and none is.
-TEST(cache_policy, hierarchical_gives_up_nothing_early_at_a_theta_of_zero) {
+TEST(cache_policy, hierarchical_evicts_nothing_early_at_a_theta_of_zero) {
     std::vector<Slot> slots;
     for (int64_t position = 0; position < 900; ++position)
         slots.push_back({position, 1 + static_cast<float>(position % 7), 100, 1, 1, false, true});
     for (const int64_t layer : {0, 15, 31}) {
         const Description d = describe("hierarchical:theta_shallow=0,theta_middle=0,theta_deep=0", 1024, layer);
         const Demand wanted = demand(d, 900, 900, 32);
-        EXPECT_EQ(wanted.must, 0);
-        EXPECT_GT(wanted.may, 0);
+        EXPECT_EQ(wanted.required, 0);
+        EXPECT_GT(wanted.allowed, 0);
         EXPECT_TRUE(select(d, slots, 900, 0, wanted).victims.empty()) << layer;
     }
 }
@@ -191,7 +191,7 @@ TEST(cache_policy, winnow_is_a_window_from_half_of_the_context) {
 
 TEST(cache_policy, importance_is_announced_where_it_is_described) {
     const char* const configs[] = {"hierarchical:theta_shallow=0", "hierarchical:thresholds=conservative",
-                                   "adaptive_budget:judge=winnow", "winnow:window_from=1/8"};
+                                   "adaptive_budget:policy=winnow", "winnow:window_from=1/8"};
     std::vector<std::string> all(std::begin(configs), std::end(configs));
     for (const PolicyKind* kind : policies()) all.emplace_back(kind->name);
     for (const std::string& config : all)
@@ -273,7 +273,7 @@ TEST(cache_policy, adaptive_budgets_are_flat_where_nothing_has_weight) {
 }
 
 TEST(cache_policy, adaptive_budget_refuses_a_bad_profile_and_judges_as_another) {
-    const auto policy = make_policy(parse("adaptive_budget:judge=winnow,sink=7"));
+    const auto policy = make_policy(parse("adaptive_budget:policy=winnow,sink=7"));
     const std::vector<LayerProfile> two(2), broken = {{1, 1, 1}, {1, std::numeric_limits<double>::quiet_NaN(), 1}};
     EXPECT_THROW(policy->budgets(3, 100, 1, 100, two), Error);
     EXPECT_THROW(policy->budgets(2, 100, 1, 100, {}), Error);
@@ -296,7 +296,7 @@ std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
         if (seen % d.cadence == 0) {
             const Selection selection =
                 select(d, slots, seen, 0, demand(d, static_cast<int64_t>(slots.size()), seen, d.cadence));
-            EXPECT_EQ(selection.missing, 0) << to_string(config);
+            EXPECT_EQ(selection.shortfall, 0) << to_string(config);
             for (const size_t victim : selection.victims) slots[victim].alive = false;
             std::erase_if(slots, [](const Slot& slot) { return !slot.alive; });
         }
@@ -321,13 +321,13 @@ TEST(cache_policy, budgets_hold_and_protection_holds_over_a_long_run) {
     for (const PolicyKind* kind : policies()) {
         if (!kind->evicts || std::string_view(kind->name) == "adaptive_budget") continue; // which needs a profile
         for (const char* budget : {"64", "1/16", "512"})
-            for (const char* ring : {"", ",ring=0", ",ring=16"})
+            for (const char* residual : {"", ",residual=0", ",residual=16"})
                 for (const int64_t layer : {0, 15, 31})
-                    run(parse(std::string(kind->name) + ":budget=" + budget + ring), layer, 3000);
+                    run(parse(std::string(kind->name) + ":budget=" + budget + residual), layer, 3000);
     }
 }
 
-// Whatever the context is: its last judgement comes before fewer tokens than a cadence.
+// Whatever the context is: its last eviction pass comes before fewer tokens than a cadence.
 TEST(cache_policy, nothing_goes_where_the_whole_context_fits) {
     for (const PolicyKind* kind : policies())
         for (const int64_t context : {97, 100, 333, 2048}) {
@@ -336,19 +336,19 @@ TEST(cache_policy, nothing_goes_where_the_whole_context_fits) {
             const Config config = parse(name + (kind->evicts ? ":budget=1/1" : ""));
             const std::vector<LayerProfile> profile = {{1, 2, 0}, {2, 3, 0}, {5, 4, 1}};
             const Plan made = plan(config, shape, profile);
-            int64_t judged_early = 0;
+            int64_t evicts_early = 0;
             for (int64_t layer = 0; layer < 3; ++layer) {
                 const Description d = make_policy(config)->describe(context_of(made, shape, layer));
                 for (int64_t seen = 0; seen <= context; seen += d.cadence) {
                     const Demand wanted = demand(d, seen, seen, d.cadence);
-                    EXPECT_EQ(wanted.must, 0) << name << " " << context << " " << seen;
-                    judged_early += wanted.may > 0 ? 1 : 0;
+                    EXPECT_EQ(wanted.required, 0) << name << " " << context << " " << seen;
+                    evicts_early += wanted.allowed > 0 ? 1 : 0;
                 }
             }
             if (name == "hierarchical") { // by design, from 70% on
-                EXPECT_GT(judged_early, 0);
+                EXPECT_GT(evicts_early, 0);
             } else {
-                EXPECT_EQ(judged_early, 0) << name << " " << context;
+                EXPECT_EQ(evicts_early, 0) << name << " " << context;
             }
         }
 }
@@ -370,7 +370,7 @@ TEST(cache_policy, h2o_holds_its_heavy_and_recent_when_fullest) {
     EXPECT_EQ(heavy, 63); // and the anchor
 }
 
-TEST(cache_policy, hierarchical_gives_up_less_in_deeper_layers) {
+TEST(cache_policy, hierarchical_evicts_less_in_deeper_layers) {
     const Config config = parse("hierarchical:budget=1024");
     const size_t shallow = run(config, 0, 2048).size(), middle = run(config, 15, 2048).size(),
                  deep = run(config, 31, 2048).size();

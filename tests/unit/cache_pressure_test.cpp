@@ -35,7 +35,7 @@ TEST(cache_pressure, is_the_larger_of_stalls_and_memory_taken) {
     EXPECT_LE(*here, 1);
 }
 
-TEST(cache_pressure, reaches_the_judgement) {
+TEST(cache_pressure, reaches_the_eviction_pass) {
     FakeDevice device;
     Cache cache(device, {"hierarchical:k=f32,v=f32", {1, 1, 2, 2, 1000}, 1, 1, 0, {}});
     const auto trigger = [&] {
@@ -44,7 +44,7 @@ TEST(cache_pressure, reaches_the_judgement) {
         args.k = args.v = rows.tensor();
         device.clear();
         cache.step(args);
-        return device.flushes.back().description.trigger;
+        return device.eviction_passes.back().description.trigger;
     };
     EXPECT_EQ(trigger(), (Share{7, 10}));
     cache.set_pressure(.9);

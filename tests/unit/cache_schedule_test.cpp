@@ -1,4 +1,4 @@
-// Which operations a step is made of: pieces, places, judgements and what is observed.
+// Which operations a step is made of: chunks, places, eviction passes and what is observed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,12 +14,12 @@ struct Fixture {
     explicit Fixture(const std::string& config, int64_t layers = 1, int64_t cells = 0)
         : shape{layers, 2, 2, 2, 400}, cache(device, {config, shape, 4, 1, cells, {}}) {}
 
-    void step(int64_t layer, int64_t tokens, bool appends = true, bool attends = true, int64_t tentative = 0) {
+    void step(int64_t layer, int64_t tokens, bool appends = true, bool attends = true, int64_t draft_tokens = 0) {
         HostRows rows(2, tokens, 2), q(4, tokens, 2), out = q;
         CacheStep args;
         args.layer = layer;
         args.scale = 1;
-        args.tentative = tentative;
+        args.draft_tokens = draft_tokens;
         if (appends) args.k = args.v = rows.tensor();
         if (attends) {
             args.q = q.tensor();
@@ -51,11 +51,11 @@ std::string places(const FakeDevice& device) {
     return text;
 }
 
-TEST(cache_schedule, a_prompt_is_taken_in_pieces) {
-    Fixture f("h2o:k=f32,v=f32,budget=200"); // ring 48, cadence 25
+TEST(cache_schedule, a_prompt_is_taken_in_chunks) {
+    Fixture f("h2o:k=f32,v=f32,budget=200"); // residual window 48, cadence 25
     f.step(0, 60);
-    EXPECT_EQ(joined(f.device.log), "edit append append attention observe append attention observe flush append "
-                                    "attention observe");
+    EXPECT_EQ(joined(f.device.log), "edit append append attention accumulate append attention accumulate evict append "
+                                    "attention accumulate");
     EXPECT_EQ(places(f.device), "0+4@0/4 4+21@4/48 25+25@25/48 50+10@50/48");
     ASSERT_EQ(f.device.attentions.size(), 3u);
     EXPECT_EQ(f.device.attentions[0].sdpa.q_offset, 0);
@@ -63,58 +63,58 @@ TEST(cache_schedule, a_prompt_is_taken_in_pieces) {
     EXPECT_EQ(f.device.attentions[2].sdpa.q_offset, 50);
     EXPECT_TRUE(f.device.attentions[0].sdpa.is_causal);
     EXPECT_EQ(f.device.attentions[2].sdpa.q_len(), 10);
-    ASSERT_EQ(f.device.flushes.size(), 1u); // 46 rows in the ring, of which 23 stay
-    EXPECT_EQ(f.device.flushes[0].leaving_offset, 0);
-    EXPECT_EQ(f.device.flushes[0].leaving_count, 46 - (48 - 25));
-    EXPECT_EQ(f.device.flushes[0].seen, 50);
-    EXPECT_EQ(f.device.flushes[0].incoming, 25);
-    EXPECT_EQ(f.device.flushes[0].ring_first, 4);
-    EXPECT_EQ(f.device.flushes[0].ring_count, 48);
-    EXPECT_EQ(f.device.flushes[0].outputs, 0); // its ranking needs none
+    ASSERT_EQ(f.device.eviction_passes.size(), 1u); // 46 residual rows, of which 23 stay
+    EXPECT_EQ(f.device.eviction_passes[0].leaving_offset, 0);
+    EXPECT_EQ(f.device.eviction_passes[0].leaving_count, 46 - (48 - 25));
+    EXPECT_EQ(f.device.eviction_passes[0].seen, 50);
+    EXPECT_EQ(f.device.eviction_passes[0].incoming, 25);
+    EXPECT_EQ(f.device.eviction_passes[0].residual_first, 4);
+    EXPECT_EQ(f.device.eviction_passes[0].residual_count, 48);
+    EXPECT_EQ(f.device.eviction_passes[0].outputs, 0); // its ranking needs none
 }
 
 TEST(cache_schedule, layers_take_turns_in_decoding) {
     Fixture f("window:k=f32,v=f32,budget=200,cadence=16", 4);
-    std::vector<std::vector<int64_t>> flushed(4);
+    std::vector<std::vector<int64_t>> passes(4);
     for (int64_t token = 0; token < 120; ++token)
         for (int64_t layer = 0; layer < 4; ++layer) {
             f.step(layer, 1);
-            for (const SlotFlush& flush : f.device.flushes) {
-                flushed[static_cast<size_t>(layer)].push_back(token);
-                EXPECT_GT(flush.leaving_count, 0);
+            for (const SlotEvict& pass : f.device.eviction_passes) {
+                passes[static_cast<size_t>(layer)].push_back(token);
+                EXPECT_GT(pass.leaving_count, 0);
             }
         }
-    // The ring keeps 32 of 48; turns come at layer * 16 / 4 of each 16.
-    EXPECT_EQ(flushed[0], (std::vector<int64_t>{48, 64, 80, 96, 112}));
-    EXPECT_EQ(flushed[1], (std::vector<int64_t>{52, 68, 84, 100, 116}));
-    EXPECT_EQ(flushed[2], (std::vector<int64_t>{40, 56, 72, 88, 104}));
-    EXPECT_EQ(flushed[3], (std::vector<int64_t>{44, 60, 76, 92, 108}));
+    // The residual window keeps 32 of 48; turns come at layer * 16 / 4 of each 16.
+    EXPECT_EQ(passes[0], (std::vector<int64_t>{48, 64, 80, 96, 112}));
+    EXPECT_EQ(passes[1], (std::vector<int64_t>{52, 68, 84, 100, 116}));
+    EXPECT_EQ(passes[2], (std::vector<int64_t>{40, 56, 72, 88, 104}));
+    EXPECT_EQ(passes[3], (std::vector<int64_t>{44, 60, 76, 92, 108}));
 }
 
-TEST(cache_schedule, without_a_ring_tokens_go_into_listed_slots) {
-    Fixture f("h2o:k=f32,v=f32,budget=100,ring=0,cadence=8");
+TEST(cache_schedule, without_a_residual_tokens_go_into_listed_slots) {
+    Fixture f("h2o:k=f32,v=f32,budget=100,residual=0,cadence=8");
     f.step(0, 20);
     // 8 tokens, 4 of them sinks; 8, for which the 4 slots left do not suffice; 4, for which none is left.
-    EXPECT_EQ(joined(f.device.log), "edit flush append append attention observe flush append attention observe "
-                                    "flush append attention observe");
-    EXPECT_EQ(f.device.flushes[0].incoming, 8);
-    EXPECT_EQ(f.device.flushes[0].leaving_count, 0);
+    EXPECT_EQ(joined(f.device.log), "edit evict append append attention accumulate evict append attention accumulate "
+                                    "evict append attention accumulate");
+    EXPECT_EQ(f.device.eviction_passes[0].incoming, 8);
+    EXPECT_EQ(f.device.eviction_passes[0].leaving_count, 0);
     f.step(0, 4);
-    EXPECT_TRUE(f.device.flushes.empty());
+    EXPECT_TRUE(f.device.eviction_passes.empty());
     f.step(0, 1);
-    EXPECT_EQ(f.device.flushes.size(), 1u);
+    EXPECT_EQ(f.device.eviction_passes.size(), 1u);
     // What is taken back leaves its slots listed.
     f.step(0, 5);
     f.cache.truncate(0, 26);
     f.step(0, 6);
-    EXPECT_TRUE(f.device.flushes.empty());
-    f.cache.truncate(0, 20); // beyond the last judgement
+    EXPECT_TRUE(f.device.eviction_passes.empty());
+    f.cache.truncate(0, 20); // beyond the last eviction pass
     f.step(0, 1);
-    EXPECT_EQ(f.device.flushes.size(), 1u);
+    EXPECT_EQ(f.device.eviction_passes.size(), 1u);
 }
 
 TEST(cache_schedule, a_length_without_tokens_stays) {
-    for (const char* config : {"h2o:k=f32,v=f32,budget=100", "h2o:k=f32,v=f32,budget=100,ring=0,sink=0"}) {
+    for (const char* config : {"h2o:k=f32,v=f32,budget=100", "h2o:k=f32,v=f32,budget=100,residual=0,sink=0"}) {
         Fixture f(config);
         f.step(0, 10);
         f.cache.remove(0, 0, 6);
@@ -136,7 +136,7 @@ TEST(cache_schedule, the_last_rows_of_a_context_stay_where_they_are) {
     int64_t moved = 0;
     for (int64_t token = 0; token < 400; ++token) {
         f.step(0, 1, true, false);
-        for (const SlotFlush& flush : f.device.flushes) moved += flush.leaving_count;
+        for (const SlotEvict& pass : f.device.eviction_passes) moved += pass.leaving_count;
     }
     EXPECT_EQ(moved, 400 - 4 - 48);
     EXPECT_THROW(f.step(0, 1), Error);
@@ -157,25 +157,25 @@ TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
 TEST(cache_schedule, drafts_are_not_observed) {
     Fixture f("h2o:k=f32,v=f32,budget=200");
     f.step(0, 60, true, true, 15);
-    ASSERT_EQ(f.device.observations.size(), 2u); // the last piece has 10 tokens, all of them drafts
+    ASSERT_EQ(f.device.observations.size(), 2u); // the last chunk has 10 tokens, all of them drafts
     EXPECT_EQ(f.device.observations[0].observed, 25);
     EXPECT_EQ(f.device.observations[1].observed, 20);
     EXPECT_FALSE(f.device.attentions[2].sdpa.scores_out);
     f.step(0, 3, true, true, 1);
     EXPECT_EQ(f.device.observations.at(0).observed, 2);
     EXPECT_FALSE(f.device.observations.at(0).output_sum);
-    Fixture distance("winnow:k=f32,v=f32,budget=100,ring=16");
+    Fixture distance("winnow:k=f32,v=f32,budget=100,residual=16");
     distance.step(0, 12);
     distance.step(0, 1, true, true, 1);
     distance.step(0, 3);
     EXPECT_TRUE(distance.device.observations.at(0).output_sum);
-    for (int i = 0; i < 20 && distance.device.flushes.empty(); ++i) distance.step(0, 1);
-    EXPECT_EQ(distance.device.flushes.at(0).outputs % 2, 0); // rows of two heads for each query that counts
-    EXPECT_GT(distance.device.flushes.at(0).outputs, 2 * 15);
+    for (int i = 0; i < 20 && distance.device.eviction_passes.empty(); ++i) distance.step(0, 1);
+    EXPECT_EQ(distance.device.eviction_passes.at(0).outputs % 2, 0); // rows of two heads for each query that counts
+    EXPECT_GT(distance.device.eviction_passes.at(0).outputs, 2 * 15);
 }
 
 TEST(cache_schedule, scores_are_told_by_position) {
-    Fixture f("window:k=f32,v=f32,budget=60,ring=16"); // keeps no importance
+    Fixture f("window:k=f32,v=f32,budget=60,residual=16"); // keeps no importance
     f.step(0, 100);
     EXPECT_FALSE(f.device.attentions[0].sdpa.scores_out);
     HostRows k(2, 7, 2), q(4, 7, 2), out = q, scores(4, 7, 110);
@@ -192,7 +192,7 @@ TEST(cache_schedule, scores_are_told_by_position) {
     for (int64_t i = 0; i < 7; ++i)
         for (int32_t position = 0; position < 110; ++position) {
             const bool is_held = std::find(held.begin(), held.end(), position) != held.end();
-            // The piece of a query is judged before it; what went later was still seen.
+            // The chunk of a query is judged before it; what went later was still seen.
             if (position > 100 + i || position >= 107) {
                 EXPECT_EQ(scores.at(3, i, position), -INFINITY) << position;
             } else if (is_held) {
@@ -205,7 +205,7 @@ TEST(cache_schedule, scores_are_told_by_position) {
 }
 
 TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
-    Fixture f("window:k=f32,v=f32,budget=60,ring=16,cadence=5");
+    Fixture f("window:k=f32,v=f32,budget=60,residual=16,cadence=5");
     f.step(0, 30);
     f.cache.anchor(0, std::vector<int64_t>{10, 200, 201});
     for (int i = 0; i < 18; ++i) f.step(0, 20);
@@ -224,7 +224,7 @@ TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
     many.pop_back();
     f.cache.anchor(0, many);
     EXPECT_THROW(f.cache.anchor(0, std::vector<int64_t>{400}), Error);
-    EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=50,ring=16,cadence=5"), Error);
+    EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=50,residual=16,cadence=5"), Error);
 }
 
 std::vector<int64_t> numbers(int64_t begin, int64_t end) {
@@ -235,19 +235,19 @@ std::vector<int64_t> numbers(int64_t begin, int64_t end) {
 
 TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
     for (const int64_t anchors : {24, 28}) { // 4 sinks and 8 to come: 28 are all that fits
-        Fixture f("window:k=f32,v=f32,budget=40,ring=0,cadence=8");
+        Fixture f("window:k=f32,v=f32,budget=40,residual=0,cadence=8");
         f.step(0, 32);
         f.cache.anchor(0, numbers(8, 8 + anchors));
         f.cache.remove(0, 0, 4);
         const std::vector<int32_t> before = f.cache.positions(0, 0, 0);
-        if (anchors == 28) { // the first of the body would be sinks, and the sinks' slots empty
+        if (anchors == 28) { // the first of the packed segment would be sinks, and the sinks' slots empty
             EXPECT_THROW(f.cache.shift(0, 4, -1, -4), Error);
             EXPECT_EQ(f.cache.positions(0, 0, 0), before);
             continue;
         }
         f.cache.shift(0, 4, -1, -4);
         EXPECT_THROW(f.cache.anchor(0, numbers(100, 101)), Error);
-        EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=39,ring=0,cadence=8"), Error);
+        EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=39,residual=0,cadence=8"), Error);
         for (int i = 0; i < 60; ++i) f.step(0, 1);
         const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
         for (const int32_t each : {0, 3, 4, 27, 87}) EXPECT_EQ(std::count(held.begin(), held.end(), each), 1) << each;
@@ -255,22 +255,22 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
 }
 
 TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_the_newest) {
-    Fixture f("h2o:k=f32,v=f32,budget=60,ring=20,cadence=12"); // 14 newest are protected
+    Fixture f("h2o:k=f32,v=f32,budget=60,residual=20,cadence=12"); // 14 newest are protected
     f.step(0, 40);
     f.cache.anchor(0, numbers(4, 34)); // all that fits
-    while (f.device.flushes.empty() || f.cache.positions(0, 0, 0).size() < 49) f.step(0, 1);
+    while (f.device.eviction_passes.empty() || f.cache.positions(0, 0, 0).size() < 49) f.step(0, 1);
     for (int i = 0; i < 11; ++i) f.step(0, 1);
     const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
     ASSERT_EQ(held.size(), 60u);
     const int64_t next = held.back() + 1;
-    f.cache.remove(0, next - 8, next); // what a flush would leave in the ring
-    // Tokens of the body come into their places, which leaves the body too little.
+    f.cache.remove(0, next - 8, next); // what a eviction pass would leave in the residual window
+    // Tokens of the packed segment come into their places, which leaves the packed segment too little.
     EXPECT_THROW(f.cache.shift(0, held[34], held[34] + 1, next - 8 - held[34]), Error);
     for (int i = 0; i < 30; ++i) f.step(0, 1);
 }
 
 TEST(cache_schedule, cells_are_told_apart_from_positions) {
-    Fixture f("h2o:k=f32,v=f32,budget=60,ring=16", 1, 80);
+    Fixture f("h2o:k=f32,v=f32,budget=60,residual=16", 1, 80);
     const auto append = [&](std::vector<int32_t> cells) {
         const auto tokens = static_cast<int64_t>(cells.size());
         HostRows rows(2, tokens, 2);
@@ -302,18 +302,18 @@ TEST(cache_schedule, cells_are_told_apart_from_positions) {
     EXPECT_EQ(stats.tokens, 3u);
 }
 
-TEST(cache_schedule, means_are_taken_once_and_from_a_ring) {
+TEST(cache_schedule, means_are_taken_once_and_from_a_residual) {
     Fixture f("window:k=f32,v=f32,budget=200,center=on");
     f.step(0, 200);
-    ASSERT_GT(f.device.flushes.size(), 1u);
-    EXPECT_TRUE(f.device.flushes[0].set_means);
-    EXPECT_TRUE(f.device.flushes[0].body.k_mean);
-    EXPECT_FALSE(f.device.flushes[0].dense.k_mean);
-    EXPECT_FALSE(f.device.flushes[1].set_means);
+    ASSERT_GT(f.device.eviction_passes.size(), 1u);
+    EXPECT_TRUE(f.device.eviction_passes[0].set_means);
+    EXPECT_TRUE(f.device.eviction_passes[0].packed.k_mean);
+    EXPECT_FALSE(f.device.eviction_passes[0].dense.k_mean);
+    EXPECT_FALSE(f.device.eviction_passes[1].set_means);
     f.cache.remove(0, 0, -1);
     f.step(0, 60);
-    EXPECT_TRUE(f.device.flushes.at(0).set_means);
-    EXPECT_THROW(Fixture("window:k=f32,v=f32,budget=200,center=on,ring=0"), Error);
+    EXPECT_TRUE(f.device.eviction_passes.at(0).set_means);
+    EXPECT_THROW(Fixture("window:k=f32,v=f32,budget=200,center=on,residual=0"), Error);
 }
 
 } // namespace

@@ -17,7 +17,7 @@ namespace winnow::cache {
 namespace {
 
 const Shape shape = {2, 1, 2, 2, 120};
-constexpr const char* config = "winnow:k=f32,v=f32,budget=40,ring=12,center=on,window_from=1/1";
+constexpr const char* config = "winnow:k=f32,v=f32,budget=40,residual=12,center=on,window_from=1/1";
 
 class cache_snapshot : public testing::Test {
 protected:
@@ -172,7 +172,7 @@ TEST_F(cache_snapshot, another_cache_refuses_it) {
         return refusal(other, path());
     };
     CacheRequest changed = request();
-    changed.config = "winnow:k=f32,v=f32,budget=41,ring=12,center=on,window_from=1/1";
+    changed.config = "winnow:k=f32,v=f32,budget=41,residual=12,center=on,window_from=1/1";
     EXPECT_NE(refused(changed).find("was saved with"), std::string::npos);
     changed = request();
     changed.max_sequences = 3;

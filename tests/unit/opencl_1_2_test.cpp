@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-#include "opencl/state.hpp"
+#include "opencl/runtime_state.hpp"
 #include "pocl_required.hpp"
 
 namespace winnow::opencl {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "opencl/state.hpp"
+#include "opencl/runtime_state.hpp"
 #include "pocl_required.hpp"
 
 namespace winnow::opencl {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "opencl/state.hpp"
+#include "opencl/runtime_state.hpp"
 #include "winnow_loader.h"
 
 namespace winnow::opencl {

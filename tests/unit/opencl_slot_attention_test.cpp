@@ -1,4 +1,4 @@
-// Attention over the slots of several stores, on PoCL, against the formula.
+// Attention over the slots of several segments, on PoCL, against the formula.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -62,16 +62,16 @@ TEST_P(SlotAttentionTest, MatchesTheFormula) {
 }
 
 using T = Type;
-const StoreSizes ring{T::f16, T::f16, 52};
-const StoreSizes turbo{T::turbo4, T::turbo3, 400, true, true};
-const StoreSizes plain_turbo{T::turbo3, T::turbo2, 150};
+const SegmentSizes residual{T::f16, T::f16, 52};
+const SegmentSizes turbo{T::turbo4, T::turbo3, 400, true, true};
+const SegmentSizes plain_turbo{T::turbo3, T::turbo2, 150};
 
 std::vector<SlotCase> make_cases() {
     std::vector<SlotCase> cases;
-    const auto add = [&](const char* name, std::vector<StoreSizes> stores) -> SlotCase& {
+    const auto add = [&](const char* name, std::vector<SegmentSizes> segments) -> SlotCase& {
         SlotCase& one = cases.emplace_back();
         one.name = name;
-        one.stores = std::move(stores);
+        one.segments = std::move(segments);
         return one;
     };
     const auto shape = [](SlotCase& one, int64_t kv_heads, int64_t group, int64_t q_len, int64_t size, int64_t v_size) {
@@ -81,24 +81,24 @@ std::vector<SlotCase> make_cases() {
         one.head_size = size;
         one.v_head_size = v_size;
     };
-    add("OneStore", {{T::f16, T::f16, 300}});
-    add("RingAndBody", {ring, turbo});
-    add("InSplits", {ring, turbo}).variants = "splits=5";
-    add("InTwoLaunches", {ring, turbo}).variants = "splits=3,launches=2";
+    add("OneSegment", {{T::f16, T::f16, 300}});
+    add("ResidualAndPacked", {residual, turbo});
+    add("InSplits", {residual, turbo}).variants = "splits=5";
+    add("InTwoLaunches", {residual, turbo}).variants = "splits=3,launches=2";
     {
-        SlotCase& one = add("OnHostThreads", {ring, turbo});
+        SlotCase& one = add("OnHostThreads", {residual, turbo});
         one.kv_heads = 4;
         one.variants = "splits=3";
         one.host_threads = true;
     }
     {
-        SlotCase& one = add("ScoresAndStatistics", {ring, turbo});
+        SlotCase& one = add("ScoresAndStatistics", {residual, turbo});
         one.variants = "splits=2";
         one.with = "sinks scores stats";
     }
     shape(add("EmptyBesideFull", {{T::f16, T::f16, 64, false, false, 1}, {T::q8_0, T::q8_0, 0}}), 2, 1, 1, 64, 64);
     {
-        SlotCase& one = add("BiasesAndAffineBody", {ring, {T::affine8_g32, T::affine4_g64, 200, false, true}});
+        SlotCase& one = add("BiasesAndAffinePacked", {residual, {T::affine8_g32, T::affine4_g64, 200, false, true}});
         shape(one, 2, 1, 1, 64, 64);
         one.window_left = 150;
         one.softcap = 5;
@@ -112,14 +112,14 @@ std::vector<SlotCase> make_cases() {
         one.with = "scores stats";
     }
     {
-        SlotCase& one = add("BooleanMaskByCells", {ring, plain_turbo});
+        SlotCase& one = add("BooleanMaskByCells", {residual, plain_turbo});
         shape(one, 1, 8, 1, 64, 64);
         one.is_causal = false;
         one.mask = T::boolean;
         one.with = "scores stats";
     }
     {
-        SlotCase& one = add("HalfMaskWithSlopes", {ring, plain_turbo});
+        SlotCase& one = add("HalfMaskWithSlopes", {residual, plain_turbo});
         shape(one, 2, 3, 2, 64, 64);
         one.is_causal = false;
         one.mask = T::f16;
@@ -133,17 +133,17 @@ std::vector<SlotCase> make_cases() {
         one.with = "slopes scores stats";
     }
     shape(add("TinyHeads", {{T::f16, T::f16, 40, true, true}, {T::f32, T::f32, 40, true, true}}), 1, 2, 1, 8, 4);
-    add("ThresholdForValues", {ring, turbo}).v_threshold = 1e-4f;
+    add("ThresholdForValues", {residual, turbo}).v_threshold = 1e-4f;
     {
         SlotCase& one =
-            add("FourStores",
-                {ring, {T::q8_0, T::q8_0, 70}, {T::turbo4, T::turbo4, 130}, {T::q4_0, T::q4_0, 65, true, true}});
+            add("FourSegments",
+                {residual, {T::q8_0, T::q8_0, 70}, {T::turbo4, T::turbo4, 130}, {T::q4_0, T::q4_0, 65, true, true}});
         shape(one, 1, 2, 1, 64, 64);
         one.variants = "splits=4";
         one.with = "sinks scores stats";
     }
     {
-        SlotCase& one = add("PieceOfAPrompt", {ring, turbo});
+        SlotCase& one = add("ChunkOfAPrompt", {residual, turbo});
         one.q_len = 32;
         one.variants = "splits=2";
         one.with = "sinks scores stats";
@@ -158,7 +158,7 @@ std::vector<SlotCase> make_cases() {
         one.with = "alibi scores stats";
     }
     {
-        SlotCase& one = add("PieceInTwoLaunches", {ring, plain_turbo});
+        SlotCase& one = add("ChunkInTwoLaunches", {residual, plain_turbo});
         shape(one, 1, 2, 32, 64, 64);
         one.window_left = 40;
         one.mask = T::boolean;
@@ -166,7 +166,7 @@ std::vector<SlotCase> make_cases() {
         one.with = "stats";
     }
     {
-        SlotCase& one = add("OneQueryByBlocks", {ring, {T::turbo3, T::turbo2, 150, true, true}});
+        SlotCase& one = add("OneQueryByBlocks", {residual, {T::turbo3, T::turbo2, 150, true, true}});
         shape(one, 1, 1, 1, 64, 64);
         one.variants = "kernel=prefill";
     }
@@ -189,7 +189,7 @@ std::string refusal(Device& device, const SlotAttention& attention) {
 
 TEST_F(SlotAttentionRefusalTest, NamesTheVariantOrTheReason) {
     SlotCase one;
-    one.stores = {ring, {T::turbo4, T::turbo3, 400}};
+    one.segments = {residual, {T::turbo4, T::turbo3, 400}};
     std::unique_ptr<Device> device;
     try {
         device = make_device(one, nullptr);
@@ -200,16 +200,16 @@ TEST_F(SlotAttentionRefusalTest, NamesTheVariantOrTheReason) {
     EXPECT_EQ(device->validate(problem.attention()), "sdpa_vector_quantized_cpu_slots_f16_f16_turbo4_turbo3_d128_r4");
     SlotAttention probs = problem.attention();
     probs.sdpa.scores_mode = Scores::probs;
-    EXPECT_EQ(refusal(*device, probs), "attention over stores gives biased scores only");
+    EXPECT_EQ(refusal(*device, probs), "attention over segments gives biased scores only");
     SlotAttention empty = problem.attention();
-    for (Store& store : empty.stores) store.k.shape[2] = 0;
-    EXPECT_EQ(refusal(*device, empty), "attention over stores without a slot");
+    for (Segment& segment : empty.segments) segment.k.shape[2] = 0;
+    EXPECT_EQ(refusal(*device, empty), "attention over segments without a slot");
     SlotAttention large = problem.attention();
-    for (Store& store : large.stores) store.k.shape[3] = 1024;
+    for (Segment& segment : large.segments) segment.k.shape[3] = 1024;
     large.sdpa.q.shape[3] = 1024;
     EXPECT_NE(refusal(*device, large).find("head sizes up to 576"), std::string::npos);
     SlotAttention many = problem.attention();
-    many.stores.insert(many.stores.end(), 3, many.stores[0]);
+    many.segments.insert(many.segments.end(), 3, many.segments[0]);
     EXPECT_EQ(refusal(*device, many), "attention over more than 4 stores");
 }
 

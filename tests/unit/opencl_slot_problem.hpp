@@ -1,4 +1,4 @@
-// A problem of attention over the slots of several stores, and its answer by the formula, as a loop in double
+// A problem of attention over the slots of several segments, and its answer by the formula, as a loop in double
 // precision. What packed rows stand for is asked of the device's own kv_dequantize, which has its judge elsewhere.
 #pragma once
 
@@ -47,7 +47,7 @@ struct HostTensor {
     }
 };
 
-struct StoreSizes {
+struct SegmentSizes {
     Type k, v;
     int64_t slots;
     bool k_mean = false, v_mean = false;
@@ -57,7 +57,7 @@ struct StoreSizes {
 struct SlotCase {
     const char* name = "";
     int64_t kv_heads = 2, group = 4, q_len = 1, head_size = 128, v_head_size = 128;
-    std::vector<StoreSizes> stores{};
+    std::vector<SegmentSizes> segments{};
     const char* variants = "";
     bool host_threads = false;
     bool is_causal = true;
@@ -70,12 +70,12 @@ struct SlotCase {
 
 inline void PrintTo(const SlotCase& one, std::ostream* out) { *out << one.name; }
 
-// One store with its rows, and what they stand for.
+// One segment with its rows, and what they stand for.
 struct SlotRows {
     HostTensor k, v, tokens, k_mean, v_mean;
     HostTensor k_values, v_values; // F32, means added
-    Store store() const {
-        Store result;
+    Segment store() const {
+        Segment result;
         result.k = k.tensor;
         result.v = v.tensor;
         result.tokens = tokens.tensor;
@@ -89,14 +89,14 @@ class SlotProblem {
 public:
     SlotProblem(Device& device, const SlotCase& sizes) : device_(device), case_(sizes) {
         int64_t slots = 0;
-        for (const StoreSizes& store : sizes.stores) slots += store.slots;
+        for (const SegmentSizes& segment : sizes.segments) slots += segment.slots;
         numbers_ = slots + 40;
-        std::vector<std::vector<int32_t>> numbers(static_cast<size_t>(sizes.kv_heads)); // a head's own selection
-        for (std::vector<int32_t>& one : numbers) {
+        std::vector<std::vector<int32_t>> token_ids(static_cast<size_t>(sizes.kv_heads)); // a head's own selection
+        for (std::vector<int32_t>& one : token_ids) {
             for (int32_t number = 0; number < numbers_; ++number) one.push_back(number);
             std::shuffle(one.begin(), one.end(), random_);
         }
-        for (const StoreSizes& store : sizes.stores) add_store(store, numbers);
+        for (const SegmentSizes& segment : sizes.segments) add_store(segment, token_ids);
         Sdpa& args = attention_.sdpa;
         const int64_t q_heads = sizes.kv_heads * sizes.group;
         q_ = normal({1, q_heads, sizes.q_len, sizes.head_size}, 2);
@@ -118,7 +118,7 @@ public:
             args.scores_out = (scores_ = HostTensor(Type::f32, {1, q_heads, sizes.q_len, slots})).tensor;
         }
         if (sizes.mask != Type::none) args.mask = make_mask(numbers_ - 10).tensor; // the last numbers have no column
-        for (const std::unique_ptr<SlotRows>& one : rows_) attention_.stores.push_back(one->store());
+        for (const std::unique_ptr<SlotRows>& one : rows_) attention_.segments.push_back(one->store());
     }
 
     const SlotAttention& attention() const { return attention_; }
@@ -147,7 +147,7 @@ private:
         return result;
     }
 
-    void add_store(const StoreSizes& sizes, std::vector<std::vector<int32_t>>& numbers) {
+    void add_store(const SegmentSizes& sizes, std::vector<std::vector<int32_t>>& token_ids) {
         const int64_t heads = case_.kv_heads;
         const std::array<int64_t, 4> k_shape{1, heads, sizes.slots, case_.head_size};
         const std::array<int64_t, 4> v_shape{1, heads, sizes.slots, case_.v_head_size};
@@ -181,7 +181,7 @@ private:
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t slot = 0; slot < sizes.slots; ++slot) {
                 int32_t& entry = rows.tokens.at<int32_t>(head, 0, slot);
-                std::vector<int32_t>& left = numbers[static_cast<size_t>(head)];
+                std::vector<int32_t>& left = token_ids[static_cast<size_t>(head)];
                 if (is_filled(random_)) {
                     entry = left.back() | (is_anchor(random_) ? anchor_flag : 0);
                     left.pop_back();

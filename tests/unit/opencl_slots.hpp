@@ -1,4 +1,4 @@
-// Stores of slots in host memory, and a device to work on them: what the tests of the operations on slots share.
+// Segments of slots in host memory, and a device to work on them: what the tests of the operations on slots share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ inline std::vector<float> values_of(Device& device, Rows& rows) {
     return values;
 }
 
-// Stores floats, all rows, by kv_append, which has tests of its own.
+// Segments floats, all rows, by kv_append, which has tests of its own.
 inline void fill(Device& device, Rows& rows, std::vector<float>& values, Norm norm = Norm::corrected) {
     if (rows.slots == 0) return;
     std::vector<int32_t> indices(static_cast<size_t>(rows.slots));
@@ -112,14 +112,14 @@ inline void fill(Device& device, Rows& rows, std::vector<float>& values, Norm no
     device.finish();
 }
 
-struct HostStore {
+struct HostSegment {
     Rows k, v;
     int64_t capacity;
     std::vector<int32_t> tokens;
     std::vector<float> importance, k_mean, v_mean; // empty: absent
 
-    HostStore(Type k_type, Type v_type, int64_t heads, int64_t slots, int64_t k_size, int64_t v_size,
-              bool has_importance, bool has_means, int64_t spare = 3)
+    HostSegment(Type k_type, Type v_type, int64_t heads, int64_t slots, int64_t k_size, int64_t v_size,
+                bool has_importance, bool has_means, int64_t spare = 3)
         : k(k_type, heads, slots, k_size, spare), v(v_type, heads, slots, v_size, spare), capacity(slots + spare),
           tokens(static_cast<size_t>(heads * capacity), free_slot) {
         if (has_importance) importance.resize(tokens.size());
@@ -136,8 +136,8 @@ struct HostStore {
     float& weight(int64_t head, int64_t slot) { return importance[static_cast<size_t>(head * capacity + slot)]; }
     float weight(int64_t head, int64_t slot) const { return importance[static_cast<size_t>(head * capacity + slot)]; }
 
-    Store store() {
-        Store result;
+    Segment store() {
+        Segment result;
         result.k = k.tensor();
         result.v = v.tensor();
         result.tokens = tensor_of(Type::i32, tokens, {1, heads(), 1, slots()}, capacity * 4);

@@ -15,20 +15,20 @@ struct Case {
     Importance importance{Statistic::probability_squared, Accumulation::decayed_sum, Group::mean, .998};
     int64_t group = 4;
     std::vector<int64_t> slots{52, 300};
-    Type dense = Type::f16, body_k = Type::turbo4, body_v = Type::turbo3;
+    Type dense = Type::f16, packed_k = Type::turbo4, packed_v = Type::turbo3;
     const char* variants = "";
     uint64_t launches = 1; // of the step
     int64_t observed = 1;
     int64_t window_left = 0;
     double share_used = .8;
-    bool appends = true, to_body = false;
+    bool appends = true, to_packed = false;
     bool has_sinks = false, has_mask = false, has_sum = true, has_nan = false;
     Type out = Type::f32;
 };
 
 // Everything that a step reads and writes.
 struct Problem {
-    std::vector<HostStore> stores;
+    std::vector<HostSegment> segments;
     std::unique_ptr<Buffer> records;
     std::vector<float> q, k, v, sinks, mask, scores, stats, output_sum;
     std::vector<int32_t> positions, slots;
@@ -40,15 +40,15 @@ struct Problem {
         const int64_t q_heads = heads * each.group;
         int32_t number = 0;
         for (const int64_t count : each.slots) {
-            const bool is_dense = stores.empty() && !each.to_body;
-            stores.emplace_back(is_dense ? each.dense : each.body_k, is_dense ? each.dense : each.body_v, heads, count,
-                                size, size, true, !is_dense);
-            HostStore& store = stores.back();
-            store.fill_rows(device, random);
-            for (float& weight : store.importance) weight = std::abs(normal(random));
+            const bool is_dense = segments.empty() && !each.to_packed;
+            segments.emplace_back(is_dense ? each.dense : each.packed_k, is_dense ? each.dense : each.packed_v, heads,
+                                  count, size, size, true, !is_dense);
+            HostSegment& segment = segments.back();
+            segment.fill_rows(device, random);
+            for (float& weight : segment.importance) weight = std::abs(normal(random));
             for (int64_t slot = 0; slot < count; ++slot, ++number)
                 for (int64_t head = 0; head < heads; ++head)
-                    if (chance(random, each.share_used)) store.token(head, slot) = number;
+                    if (chance(random, each.share_used)) segment.token(head, slot) = number;
             columns += count;
         }
         for (const auto& [values, count] : {std::pair(&q, q_heads * size), std::pair(&k, heads * size),
@@ -86,7 +86,7 @@ struct Problem {
     SlotStep step(const Case& each) {
         const int64_t q_heads = heads * each.group;
         SlotStep step;
-        for (HostStore& store : stores) step.attention.stores.push_back(store.store());
+        for (HostSegment& segment : segments) step.attention.segments.push_back(segment.store());
         Sdpa& sdpa = step.attention.sdpa;
         sdpa.q = dense_of(Type::f32, q, {1, q_heads, 1, size});
         sdpa.out = out.tensor();
@@ -112,14 +112,14 @@ struct Problem {
         SlotAppend& append = step.append.emplace();
         append.k = dense_of(Type::f32, k, {1, heads, 1, size});
         append.v = dense_of(Type::f32, v, {1, heads, 1, size});
-        append.store = step.attention.stores[0];
+        append.segment = step.attention.segments[0];
         append.number = columns;
         append.first = 4;
         append.count = 40;
         append.offset = 57;
         append.positions = dense_of(Type::i32, positions, {1, 1, 1, columns + 1});
         append.position = 1234;
-        if (each.to_body) append.slots = dense_of(Type::i32, slots, {1, heads, 1, 1});
+        if (each.to_packed) append.slots = dense_of(Type::i32, slots, {1, heads, 1, 1});
         return step;
     }
 };
@@ -152,11 +152,11 @@ void check(Device& device, const Case& each) {
         EXPECT_EQ(one.changed().second, 0) << "records beyond their end";
         device.Device::step(parts.step(each));
         device.finish();
-        for (size_t i = 0; i < one.stores.size(); ++i) {
-            EXPECT_EQ(one.stores[i].k.bytes, parts.stores[i].k.bytes);
-            EXPECT_EQ(one.stores[i].v.bytes, parts.stores[i].v.bytes);
-            EXPECT_EQ(one.stores[i].tokens, parts.stores[i].tokens);
-            expect_near(one.stores[i].importance, parts.stores[i].importance, 1e-5, "importance");
+        for (size_t i = 0; i < one.segments.size(); ++i) {
+            EXPECT_EQ(one.segments[i].k.bytes, parts.segments[i].k.bytes);
+            EXPECT_EQ(one.segments[i].v.bytes, parts.segments[i].v.bytes);
+            EXPECT_EQ(one.segments[i].tokens, parts.segments[i].tokens);
+            expect_near(one.segments[i].importance, parts.segments[i].importance, 1e-5, "importance");
         }
         EXPECT_EQ(one.positions, parts.positions);
         expect_near(values_of(device, one.out), values_of(device, parts.out), 1e-5, "out");
@@ -175,7 +175,7 @@ protected:
     }
 };
 
-TEST_F(SlotsStepTest, FoldsEveryStatistic) {
+TEST_F(SlotsStepTest, AccumulatesEveryStatistic) {
     for (const Statistic statistic :
          {Statistic::score_magnitude, Statistic::probability, Statistic::probability_squared, Statistic::above_mean})
         for (const Group group : {Group::mean, Group::maximum}) {
@@ -213,8 +213,8 @@ TEST_F(SlotsStepTest, IsOneLaunchWhereItCanBe) {
     check(*device(), {.name = "nothing observed", .observed = 0});
     check(*device(), {.name = "nothing appended", .appends = false});
     check(*device(), {.name = "without a sum of outputs", .dense = Type::f32, .has_sum = false});
-    check(*device(), {.name = "dense body", .dense = Type::bf16, .body_k = Type::f16, .body_v = Type::f16});
-    check(*device(), {.name = "into packed rows", .slots = {300}, .launches = 2, .to_body = true});
+    check(*device(), {.name = "dense packed", .dense = Type::bf16, .packed_k = Type::f16, .packed_v = Type::f16});
+    check(*device(), {.name = "into packed rows", .slots = {300}, .launches = 2, .to_packed = true});
     check(*device(), {.name = "two blocks of rows", .group = 9, .launches = 3});
     check(*device(true), {.name = "divided", .slots = {52, 2000}});
 }
@@ -231,8 +231,8 @@ TEST_F(SlotsStepTest, RefusesTooFewRecords) {
 }
 
 TEST_F(SlotsStepTest, CombinesSplits) {
-    check(*forced("splits=3"), {.name = "the last group folds"});
-    check(*forced("splits=3,launches=2"), {.name = "the second launch folds", .launches = 2});
+    check(*forced("splits=3"), {.name = "the last group accumulates"});
+    check(*forced("splits=3,launches=2"), {.name = "the second launch accumulates", .launches = 2});
     check(*forced("kernel=prefill"), {.name = "blocks of keys", .launches = 3});
 }
 

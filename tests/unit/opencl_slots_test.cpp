@@ -6,13 +6,13 @@
 namespace winnow::opencl {
 namespace {
 
-void set_tokens(HostStore& store, Random& random, double share_live) {
-    for (int64_t head = 0; head < store.heads(); ++head)
-        for (int64_t slot = 0; slot < store.slots(); ++slot) {
+void set_tokens(HostSegment& segment, Random& random, double share_live) {
+    for (int64_t head = 0; head < segment.heads(); ++head)
+        for (int64_t slot = 0; slot < segment.slots(); ++slot) {
             const bool is_live = chance(random, share_live);
-            store.token(head, slot) = is_live ? static_cast<int32_t>(head * 1000 + slot * 3) : free_slot;
-            if (is_live && chance(random, .2)) store.token(head, slot) |= anchor_flag;
-            if (!store.importance.empty()) store.weight(head, slot) = normal(random);
+            segment.token(head, slot) = is_live ? static_cast<int32_t>(head * 1000 + slot * 3) : free_slot;
+            if (is_live && chance(random, .2)) segment.token(head, slot) |= anchor_flag;
+            if (!segment.importance.empty()) segment.weight(head, slot) = normal(random);
         }
 }
 
@@ -29,30 +29,30 @@ const Formats formats[] = {{Type::f32, Type::bf16, 80, 40},
 
 // One append against kv_append of what is to be stored, less the means.
 void check_append(Device& device, Random& random, const Formats& each, Type source, int64_t tokens, bool has_slots,
-                  bool has_numbers, bool has_means) {
+                  bool has_token_ids, bool has_means) {
     const int64_t heads = 3, slots = 20;
-    HostStore store(each.k, each.v, heads, slots, each.k_size, each.v_size, true, has_means);
-    store.fill_rows(device, random);
-    set_tokens(store, random, .5);
-    HostStore expected = store;
+    HostSegment segment(each.k, each.v, heads, slots, each.k_size, each.v_size, true, has_means);
+    segment.fill_rows(device, random);
+    set_tokens(segment, random, .5);
+    HostSegment expected = segment;
     Rows k(source, heads, tokens, each.k_size), v(source, heads, tokens, each.v_size);
     for (Rows* rows : {&k, &v}) {
         std::vector<float> values(static_cast<size_t>(heads * tokens * rows->size));
         for (float& value : values) value = 3 * normal(random);
         fill(device, *rows, values);
     }
-    std::vector<int32_t> indices(static_cast<size_t>(heads * tokens)), numbers(static_cast<size_t>(tokens));
+    std::vector<int32_t> indices(static_cast<size_t>(heads * tokens)), token_ids(static_cast<size_t>(tokens));
     for (int64_t head = 0; head < heads; ++head)
         for (int64_t token = 0; token < tokens; ++token)
             indices[static_cast<size_t>(head * tokens + token)] =
                 (token + head) % 4 == 3 ? -1 : static_cast<int32_t>((7 * token + head) % slots);
     for (int64_t token = 0; token < tokens; ++token)
-        numbers[static_cast<size_t>(token)] = static_cast<int32_t>(900 - token);
+        token_ids[static_cast<size_t>(token)] = static_cast<int32_t>(900 - token);
 
     SlotAppend args;
     args.k = k.tensor();
     args.v = v.tensor();
-    args.store = store.store();
+    args.segment = segment.store();
     args.first = 2;
     args.count = 17;
     args.offset = 14;
@@ -60,7 +60,7 @@ void check_append(Device& device, Random& random, const Formats& each, Type sour
     args.k_norm = Norm::unit_slope;
     args.v_norm = Norm::plain;
     if (has_slots) args.slots = dense_of(Type::i32, indices, {1, heads, 1, tokens});
-    if (has_numbers) args.numbers = dense_of(Type::i32, numbers, {1, 1, 1, tokens});
+    if (has_token_ids) args.token_ids = dense_of(Type::i32, token_ids, {1, 1, 1, tokens});
     std::vector<int32_t> positions(6000, -3), expected_positions = positions;
     args.positions = dense_of(Type::i32, positions, {1, 1, 1, 6000});
     args.position = 70;
@@ -68,7 +68,7 @@ void check_append(Device& device, Random& random, const Formats& each, Type sour
     device.launch(args);
     device.finish();
     for (int64_t token = 0; token < tokens && has_slots; ++token) {
-        const int64_t number = has_numbers ? int64_t{numbers[static_cast<size_t>(token)]} : 5000 + token;
+        const int64_t number = has_token_ids ? int64_t{token_ids[static_cast<size_t>(token)]} : 5000 + token;
         expected_positions[static_cast<size_t>(number)] = static_cast<int32_t>(70 + token);
     }
     EXPECT_EQ(positions, expected_positions);
@@ -94,18 +94,18 @@ void check_append(Device& device, Random& random, const Formats& each, Type sour
                 ASSERT_EQ(rows.at(head, slot), wanted) << "head " << head << ", slot " << slot;
             }
     };
-    check_rows(store.k, k, expected.k, store.k_mean, Norm::unit_slope);
-    check_rows(store.v, v, expected.v, store.v_mean, Norm::plain);
+    check_rows(segment.k, k, expected.k, segment.k_mean, Norm::unit_slope);
+    check_rows(segment.v, v, expected.v, segment.v_mean, Norm::plain);
     for (int64_t head = 0; head < heads; ++head)
         for (int64_t token = 0; token < tokens; ++token) {
             const int64_t slot = slot_of(head, token);
             if (slot < 0) continue;
             expected.token(head, slot) =
-                has_numbers ? numbers[static_cast<size_t>(token)] : static_cast<int32_t>(5000 + token);
+                has_token_ids ? token_ids[static_cast<size_t>(token)] : static_cast<int32_t>(5000 + token);
             expected.weight(head, slot) = 0;
         }
-    EXPECT_EQ(store.tokens, expected.tokens);
-    EXPECT_EQ(store.importance, expected.importance);
+    EXPECT_EQ(segment.tokens, expected.tokens);
+    EXPECT_EQ(segment.importance, expected.importance);
 }
 
 TEST_F(SlotsTest, AppendStoresWhatKvAppendWould) {
@@ -128,30 +128,31 @@ TEST_F(SlotsTest, AppendIsTheSameWhenDivided) {
 TEST_F(SlotsTest, EditChangesTheEntriesThatAreMeant) {
     Random random(3);
     for (int round = 0; round < 60; ++round) {
-        HostStore first(Type::f16, Type::f16, 2, draw(random, 1, 70), 16, 16, false, false);
-        HostStore second(Type::q8_0, Type::q8_0, 2, draw(random, 1, 70), 32, 32, true, false);
+        HostSegment first(Type::f16, Type::f16, 2, draw(random, 1, 70), 16, 16, false, false);
+        HostSegment second(Type::q8_0, Type::q8_0, 2, draw(random, 1, 70), 32, 32, true, false);
         set_tokens(first, random, .7);
         set_tokens(second, random, .7);
-        HostStore expected[] = {first, second};
+        HostSegment expected[] = {first, second};
         SlotEdit args;
         args.action = static_cast<SlotEdit::Action>(round % 3);
-        args.stores = {first.store(), Store{}, second.store()};
+        args.segments = {first.store(), Segment{}, second.store()};
         args.begin = draw(random, 0, 150);
         args.end = round % 7 == 0 ? std::numeric_limits<int64_t>::max() : args.begin + draw(random, 0, 150);
         args.delta = 5000;
-        std::vector<int32_t> numbers(static_cast<size_t>(draw(random, 1, 9)));
-        for (int32_t& number : numbers) number = static_cast<int32_t>(3 * draw(random, 0, 50));
-        const bool has_numbers = args.action != SlotEdit::Action::shift && round % 2 == 0;
-        if (has_numbers) args.numbers = dense_of(Type::i32, numbers, {1, 1, 1, static_cast<int64_t>(numbers.size())});
+        std::vector<int32_t> token_ids(static_cast<size_t>(draw(random, 1, 9)));
+        for (int32_t& number : token_ids) number = static_cast<int32_t>(3 * draw(random, 0, 50));
+        const bool has_token_ids = args.action != SlotEdit::Action::shift && round % 2 == 0;
+        if (has_token_ids)
+            args.token_ids = dense_of(Type::i32, token_ids, {1, 1, 1, static_cast<int64_t>(token_ids.size())});
         device()->launch(args);
         device()->finish();
-        for (HostStore& store : expected)
+        for (HostSegment& segment : expected)
             for (int64_t head = 0; head < 2; ++head)
-                for (int64_t slot = 0; slot < store.slots(); ++slot) {
-                    int32_t& token = store.token(head, slot);
+                for (int64_t slot = 0; slot < segment.slots(); ++slot) {
+                    int32_t& token = segment.token(head, slot);
                     const int32_t number = token & (anchor_flag - 1);
-                    const bool is_meant = has_numbers ? std::count(numbers.begin(), numbers.end(), number) > 0
-                                                      : number >= args.begin && number < args.end;
+                    const bool is_meant = has_token_ids ? std::count(token_ids.begin(), token_ids.end(), number) > 0
+                                                        : number >= args.begin && number < args.end;
                     if (token < 0 || !is_meant) continue;
                     if (args.action == SlotEdit::Action::free) token = free_slot;
                     if (args.action == SlotEdit::Action::shift) token += 5000;
@@ -167,21 +168,21 @@ TEST_F(SlotsTest, CompactMovesTheLiveOnesToTheFront) {
     for (int round = 0; round < 40; ++round) {
         const Formats& each = formats[round % 5];
         const bool has_importance = round % 3 > 0;
-        HostStore store(each.k, each.v, 3, draw(random, 1, 60), each.k_size, each.v_size, has_importance, false);
-        store.fill_rows(*device(), random);
-        set_tokens(store, random, round % 4 / 3.);
-        const HostStore before = store;
+        HostSegment segment(each.k, each.v, 3, draw(random, 1, 60), each.k_size, each.v_size, has_importance, false);
+        segment.fill_rows(*device(), random);
+        set_tokens(segment, random, round % 4 / 3.);
+        const HostSegment before = segment;
         std::vector<int32_t> state(12, 77);
-        SlotCompact args{store.store(), dense_of(Type::i32, state, {1, 3, 1, 4})};
+        SlotCompact args{segment.store(), dense_of(Type::i32, state, {1, 3, 1, 4})};
         device()->launch(args);
         device()->finish();
         for (int64_t head = 0; head < 3; ++head) {
             int64_t live = 0;
-            for (int64_t slot = 0; slot < store.slots(); ++slot) live += before.token(head, slot) >= 0;
+            for (int64_t slot = 0; slot < segment.slots(); ++slot) live += before.token(head, slot) >= 0;
             int64_t from = live;
-            for (int64_t slot = 0; slot < store.slots(); ++slot) {
+            for (int64_t slot = 0; slot < segment.slots(); ++slot) {
                 if (slot >= live) {
-                    ASSERT_EQ(store.token(head, slot), free_slot);
+                    ASSERT_EQ(segment.token(head, slot), free_slot);
                     continue;
                 }
                 int64_t origin = slot;
@@ -189,11 +190,11 @@ TEST_F(SlotsTest, CompactMovesTheLiveOnesToTheFront) {
                     while (before.token(head, from) < 0) ++from;
                     origin = from++;
                 }
-                ASSERT_EQ(store.token(head, slot), before.token(head, origin));
-                ASSERT_EQ(store.k.at(head, slot), before.k.at(head, origin));
-                ASSERT_EQ(store.v.at(head, slot), before.v.at(head, origin));
+                ASSERT_EQ(segment.token(head, slot), before.token(head, origin));
+                ASSERT_EQ(segment.k.at(head, slot), before.k.at(head, origin));
+                ASSERT_EQ(segment.v.at(head, slot), before.v.at(head, origin));
                 if (has_importance) {
-                    ASSERT_EQ(store.weight(head, slot), before.weight(head, origin));
+                    ASSERT_EQ(segment.weight(head, slot), before.weight(head, origin));
                 }
             }
             const auto first = state.begin() + head * 4;
@@ -208,13 +209,13 @@ TEST_F(SlotsTest, CopyGivesTheSameStoreWithRoomBehind) {
         const Formats& each = formats[round % 5];
         const bool has_importance = round % 3 > 0, has_means = round % 2 > 0;
         const int64_t slots = draw(random, 1, 40), more = draw(random, 0, 30);
-        HostStore from(each.k, each.v, 2, slots, each.k_size, each.v_size, has_importance, has_means);
-        HostStore to(each.k, each.v, 2, slots + more, each.k_size, each.v_size, has_importance, has_means, 1);
+        HostSegment from(each.k, each.v, 2, slots, each.k_size, each.v_size, has_importance, has_means);
+        HostSegment to(each.k, each.v, 2, slots + more, each.k_size, each.v_size, has_importance, has_means, 1);
         from.fill_rows(*device(), random);
         to.fill_rows(*device(), random);
         set_tokens(from, random, .6);
         set_tokens(to, random, .6);
-        const HostStore before = to;
+        const HostSegment before = to;
         device()->launch(SlotCopy{from.store(), to.store()});
         device()->finish();
         EXPECT_EQ(to.k_mean, from.k_mean);
@@ -236,8 +237,8 @@ TEST_F(SlotsTest, ScoresGoToTheirNumbers) {
     Random random(7);
     for (int round = 0; round < 20; ++round) {
         const int64_t heads = 2, group = draw(random, 1, 4), queries = draw(random, 1, 20);
-        HostStore first(Type::f16, Type::f16, heads, draw(random, 1, 60), 16, 16, false, false);
-        HostStore second(Type::f16, Type::f16, heads, draw(random, 1, 300), 16, 16, false, false);
+        HostSegment first(Type::f16, Type::f16, heads, draw(random, 1, 60), 16, 16, false, false);
+        HostSegment second(Type::f16, Type::f16, heads, draw(random, 1, 300), 16, 16, false, false);
         set_tokens(first, random, .7);
         set_tokens(second, random, .7);
         for (int32_t& token : second.tokens) token += token < 0 ? 0 : 1; // no number twice
@@ -247,7 +248,7 @@ TEST_F(SlotsTest, ScoresGoToTheirNumbers) {
         // Rows of queries lie apart, and queries before heads.
         std::vector<float> out(static_cast<size_t>(queries * rows * (columns + 5)), 3);
         SlotScores args;
-        args.stores = {first.store(), Store{}, second.store()};
+        args.segments = {first.store(), Segment{}, second.store()};
         args.scores = dense_of(Type::f32, scores, {1, rows, queries, slots});
         args.out = dense_of(Type::f32, out, {1, rows, queries, columns});
         args.out.stride = {0, 4 * (columns + 5), 4 * (columns + 5) * rows, 4};
@@ -272,17 +273,17 @@ TEST_F(SlotsTest, ScoresGoToTheirNumbers) {
 
 TEST_F(SlotsTest, AMarkCompletesWithWhatWasEnqueuedBefore) {
     Random random(6);
-    HostStore store(Type::f16, Type::f16, 1, 500, 16, 16, false, false);
-    set_tokens(store, random, 1);
+    HostSegment segment(Type::f16, Type::f16, 1, 500, 16, 16, false, false);
+    set_tokens(segment, random, 1);
     SlotEdit args;
-    args.stores = {store.store()};
+    args.segments = {segment.store()};
     args.end = anchor_flag;
     device()->launch(args);
     const std::unique_ptr<Event> event = device()->mark();
     ASSERT_NE(event, nullptr);
     event->wait();
     EXPECT_TRUE(event->is_complete());
-    for (int64_t slot = 0; slot < 500; ++slot) ASSERT_EQ(store.token(0, slot), free_slot);
+    for (int64_t slot = 0; slot < 500; ++slot) ASSERT_EQ(segment.token(0, slot), free_slot);
 }
 
 } // namespace

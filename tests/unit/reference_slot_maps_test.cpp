@@ -15,77 +15,77 @@ constexpr int32_t none = free_slot;
 
 class SlotEditTest : public ReferenceSlots {
 protected:
-    void edit(SlotEdit::Action action, std::vector<Store> stores, int64_t begin, int64_t end, int64_t delta = 0) {
+    void edit(SlotEdit::Action action, std::vector<Segment> segments, int64_t begin, int64_t end, int64_t delta = 0) {
         SlotEdit args;
         args.action = action;
-        args.stores = std::move(stores);
+        args.segments = std::move(segments);
         args.begin = begin;
         args.end = end;
         args.delta = delta;
         device_.launch(args);
     }
-    void edit(SlotEdit::Action action, std::vector<Store> stores, const Map& numbers) {
-        Ints list({1, 1, int64_t(numbers.size())}, 0);
-        list.values = numbers;
+    void edit(SlotEdit::Action action, std::vector<Segment> segments, const Map& token_ids) {
+        Ints list({1, 1, int64_t(token_ids.size())}, 0);
+        list.values = token_ids;
         SlotEdit args;
         args.action = action;
-        args.stores = std::move(stores);
+        args.segments = std::move(segments);
         args.end = 100; // without effect
-        args.numbers = list;
+        args.token_ids = list;
         device_.launch(args);
     }
 };
 
 TEST_F(SlotEditTest, frees_a_range_or_a_list) {
-    TestStore dense({{0, 4, none}, {5, 0, 3}}), body({{6, 2 | anchor_flag, 3}, {none, 2, 4}});
-    edit(SlotEdit::Action::free, {dense, body}, 2, 5);
+    TestSegment dense({{0, 4, none}, {5, 0, 3}}), packed({{6, 2 | anchor_flag, 3}, {none, 2, 4}});
+    edit(SlotEdit::Action::free, {dense, packed}, 2, 5);
     EXPECT_EQ(dense.map(0), (Map{0, none, none}));
     EXPECT_EQ(dense.map(1), (Map{5, 0, none}));
-    EXPECT_EQ(body.map(0), (Map{6, none, none}));
-    EXPECT_EQ(body.map(1), (Map{none, none, none}));
-    edit(SlotEdit::Action::free, {dense, body}, {6, 5});
+    EXPECT_EQ(packed.map(0), (Map{6, none, none}));
+    EXPECT_EQ(packed.map(1), (Map{none, none, none}));
+    edit(SlotEdit::Action::free, {dense, packed}, {6, 5});
     EXPECT_EQ(dense.map(0), (Map{0, none, none}));
     EXPECT_EQ(dense.map(1), (Map{none, 0, none}));
-    EXPECT_EQ(body.map(0), (Map{none, none, none}));
+    EXPECT_EQ(packed.map(0), (Map{none, none, none}));
 }
 
 TEST_F(SlotEditTest, shifts_numbers_and_keeps_anchors) {
-    TestStore store({{0, 4, 7 | anchor_flag}, {none, 9, 3}});
-    edit(SlotEdit::Action::shift, {store}, 4, 9, -2);
-    EXPECT_EQ(store.map(0), (Map{0, 2, 5 | anchor_flag}));
-    EXPECT_EQ(store.map(1), (Map{none, 9, 3}));
-    edit(SlotEdit::Action::shift, {store}, 5, 10, 100);
-    EXPECT_EQ(store.map(0), (Map{0, 2, 105 | anchor_flag}));
-    EXPECT_EQ(store.map(1), (Map{none, 109, 3}));
+    TestSegment segment({{0, 4, 7 | anchor_flag}, {none, 9, 3}});
+    edit(SlotEdit::Action::shift, {segment}, 4, 9, -2);
+    EXPECT_EQ(segment.map(0), (Map{0, 2, 5 | anchor_flag}));
+    EXPECT_EQ(segment.map(1), (Map{none, 9, 3}));
+    edit(SlotEdit::Action::shift, {segment}, 5, 10, 100);
+    EXPECT_EQ(segment.map(0), (Map{0, 2, 105 | anchor_flag}));
+    EXPECT_EQ(segment.map(1), (Map{none, 109, 3}));
 }
 
 TEST_F(SlotEditTest, anchors_by_range_and_list) {
-    TestStore store({{0, 4, 7 | anchor_flag}, {none, 9, 3}});
-    edit(SlotEdit::Action::anchor, {store}, 3, 8);
-    EXPECT_EQ(store.map(0), (Map{0, 4 | anchor_flag, 7 | anchor_flag}));
-    EXPECT_EQ(store.map(1), (Map{none, 9, 3 | anchor_flag}));
-    edit(SlotEdit::Action::anchor, {store}, {9});
-    EXPECT_EQ(store.map(0), (Map{0, 4 | anchor_flag, 7 | anchor_flag}));
-    EXPECT_EQ(store.map(1), (Map{none, 9 | anchor_flag, 3 | anchor_flag}));
-    store.expect_rows();
+    TestSegment segment({{0, 4, 7 | anchor_flag}, {none, 9, 3}});
+    edit(SlotEdit::Action::anchor, {segment}, 3, 8);
+    EXPECT_EQ(segment.map(0), (Map{0, 4 | anchor_flag, 7 | anchor_flag}));
+    EXPECT_EQ(segment.map(1), (Map{none, 9, 3 | anchor_flag}));
+    edit(SlotEdit::Action::anchor, {segment}, {9});
+    EXPECT_EQ(segment.map(0), (Map{0, 4 | anchor_flag, 7 | anchor_flag}));
+    EXPECT_EQ(segment.map(1), (Map{none, 9 | anchor_flag, 3 | anchor_flag}));
+    segment.expect_rows();
 }
 
 using SlotCompactTest = ReferenceSlots;
 
 TEST_F(SlotCompactTest, live_slots_fill_the_free_ones_before_them) {
-    TestStore store({{4, none, 2, none, 9 | anchor_flag, none, 7},
-                     {none, none, none, none, none, none, none},
-                     {1, 2, 3, 4, 5, 6, 7},
-                     {none, none, none, none, none, 8, 3}});
-    for (int64_t slot = 0; slot < 7; ++slot) store.importance.at(0, 0, slot) = float(slot);
+    TestSegment segment({{4, none, 2, none, 9 | anchor_flag, none, 7},
+                         {none, none, none, none, none, none, none},
+                         {1, 2, 3, 4, 5, 6, 7},
+                         {none, none, none, none, none, 8, 3}});
+    for (int64_t slot = 0; slot < 7; ++slot) segment.importance.at(0, 0, slot) = float(slot);
     Ints state({4, 1, 4}, 50);
-    device_.launch(SlotCompact{.store = store, .head_state = state});
-    EXPECT_EQ(store.map(0), (Map{4, 9 | anchor_flag, 2, 7, none, none, none}));
-    EXPECT_EQ(store.map(1), (Map{none, none, none, none, none, none, none}));
-    EXPECT_EQ(store.map(2), (Map{1, 2, 3, 4, 5, 6, 7}));
-    EXPECT_EQ(store.map(3), (Map{8, 3, none, none, none, none, none}));
-    store.expect_rows();
-    const std::vector<float> kept = store.importance.row(0);
+    device_.launch(SlotCompact{.segment = segment, .head_state = state});
+    EXPECT_EQ(segment.map(0), (Map{4, 9 | anchor_flag, 2, 7, none, none, none}));
+    EXPECT_EQ(segment.map(1), (Map{none, none, none, none, none, none, none}));
+    EXPECT_EQ(segment.map(2), (Map{1, 2, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(segment.map(3), (Map{8, 3, none, none, none, none, none}));
+    segment.expect_rows();
+    const std::vector<float> kept = segment.importance.row(0);
     EXPECT_EQ((std::vector<float>(kept.begin(), kept.begin() + 4)), (std::vector<float>{0, 4, 2, 6}));
     for (int64_t head = 0; head < 4; ++head)
         EXPECT_EQ(state.row(head), (Map{std::array{4, 0, 7, 2}[size_t(head)], 50, 50, 50}));
@@ -94,7 +94,7 @@ TEST_F(SlotCompactTest, live_slots_fill_the_free_ones_before_them) {
 using SlotCopyTest = ReferenceSlots;
 
 TEST_F(SlotCopyTest, takes_rows_map_importance_and_means) {
-    TestStore from({{4, none}, {1 | anchor_flag, 2}}), to({{9, 8, 7}, {9, 8, 7}});
+    TestSegment from({{4, none}, {1 | anchor_flag, 2}}), to({{9, 8, 7}, {9, 8, 7}});
     from.importance.values = {1, 2, 3, 4};
     from.k_mean = from.v_mean = Floats({2, 1, 2}, 0);
     to.k_mean = to.v_mean = Floats({2, 1, 2}, 5);
@@ -125,15 +125,15 @@ TEST_F(SlotCopyTest, packed_rows_keep_their_bits) {
     EXPECT_EQ(copied, rows);
     copied_tokens.values = {6, none, 7};
     device_.launch(
-        SlotCompact{.store = {packed(copied), packed(copied), copied_tokens, {}, {}, {}}, .head_state = state});
+        SlotCompact{.segment = {packed(copied), packed(copied), copied_tokens, {}, {}, {}}, .head_state = state});
     EXPECT_EQ(copied_tokens.values, (Map{6, 7, none}));
     EXPECT_EQ(std::memcmp(&copied[size_t(bytes)], &rows[size_t(2 * bytes)], size_t(bytes)), 0);
 }
 
 TEST_F(SlotEditTest, a_mark_is_complete_and_no_launch) {
     winnow_stats stats{};
-    TestStore store({{1, 2}});
-    edit(SlotEdit::Action::free, {store}, 0, 1);
+    TestSegment segment({{1, 2}});
+    edit(SlotEdit::Action::free, {segment}, 0, 1);
     const std::unique_ptr<Event> mark = device_.mark();
     EXPECT_TRUE(mark->is_complete());
     device_.stats(stats);

@@ -55,13 +55,13 @@ using Ints = Array<int32_t>;
 inline std::vector<float> key_of(int64_t head, int32_t number) { return {float(number), float(10 * head + number)}; }
 inline std::vector<float> value_of(int64_t head, int32_t number) { return {float(100 + number), float(head - number)}; }
 
-struct TestStore {
+struct TestSegment {
     Floats k, v, importance, k_mean, v_mean;
     Ints tokens;
 
-    TestStore() = default;
+    TestSegment() = default;
     // The slot map of each head; where it is negative the rows are NaN.
-    explicit TestStore(const std::vector<std::vector<int32_t>>& maps) {
+    explicit TestSegment(const std::vector<std::vector<int32_t>>& maps) {
         const auto heads = int64_t(maps.size()), slots = int64_t(maps[0].size());
         k = v = Floats({heads, slots, 2}, not_a_number);
         importance = Floats({heads, 1, slots}, 0);
@@ -76,7 +76,7 @@ struct TestStore {
             }
     }
 
-    operator Store() { return {k, v, tokens, importance, k_mean, v_mean}; }
+    operator Segment() { return {k, v, tokens, importance, k_mean, v_mean}; }
     std::vector<int32_t> map(int64_t head) { return tokens.row(head); }
 
     // Each live slot has the rows of its token, which it stands for with the means.

@@ -1,4 +1,4 @@
-// The reference's SlotAppend, SlotAttention, SlotObserve and SlotScores against numbers worked out by hand.
+// The reference's SlotAppend, SlotAttention, SlotAccumulate and SlotScores against numbers worked out by hand.
 #include "reference_slots.hpp"
 
 #include <gtest/gtest.h>
@@ -29,28 +29,28 @@ struct Tokens {
 
 using SlotAppendTest = ReferenceSlots;
 
-TEST_F(SlotAppendTest, a_ring_goes_round) {
-    TestStore store({{0, none, none, none, none}, {0, none, none, none, none}});
-    store.importance = Floats({2, 1, 5}, 9);
+TEST_F(SlotAppendTest, a_residual_goes_round) {
+    TestSegment segment({{0, none, none, none, none}, {0, none, none, none, none}});
+    segment.importance = Floats({2, 1, 5}, 9);
     Tokens tokens(10, 3);
     SlotAppend args;
     args.k = tokens.k;
     args.v = tokens.v;
-    args.store = store;
+    args.segment = segment;
     args.first = 2;
     args.count = 3;
     args.offset = 3'000'000'023;
     args.number = 10;
     device_.launch(args);
     for (int64_t head : {0, 1}) {
-        EXPECT_EQ(store.map(head), (Map{0, none, 11, 12, 10}));
-        EXPECT_EQ(store.importance.row(head), (std::vector<float>{9, 9, 0, 0, 0}));
+        EXPECT_EQ(segment.map(head), (Map{0, none, 11, 12, 10}));
+        EXPECT_EQ(segment.importance.row(head), (std::vector<float>{9, 9, 0, 0, 0}));
     }
-    store.expect_rows();
+    segment.expect_rows();
 }
 
 TEST_F(SlotAppendTest, slots_are_listed_for_each_head) {
-    TestStore store({{none, none, 3}, {none, 4, none}});
+    TestSegment segment({{none, none, 3}, {none, 4, none}});
     Ints slots({2, 1, 3}, none);
     slots.set_row(0, 0, {1, none, 0});
     slots.set_row(1, 0, {none, 2, 1}); // the last where a token is
@@ -58,51 +58,51 @@ TEST_F(SlotAppendTest, slots_are_listed_for_each_head) {
     SlotAppend args;
     args.k = tokens.k;
     args.v = tokens.v;
-    args.store = store;
+    args.segment = segment;
     args.slots = slots;
     args.number = 7;
     device_.launch(args);
-    EXPECT_EQ(store.map(0), (Map{9, 7, 3}));
-    EXPECT_EQ(store.map(1), (Map{none, 9, 8}));
-    store.expect_rows();
+    EXPECT_EQ(segment.map(0), (Map{9, 7, 3}));
+    EXPECT_EQ(segment.map(1), (Map{none, 9, 8}));
+    segment.expect_rows();
 }
 
 TEST_F(SlotAppendTest, numbers_are_listed_and_positions_noted) {
-    TestStore store({{none, none, none}, {none, none, none}});
+    TestSegment segment({{none, none, none}, {none, none, none}});
     Tokens tokens(20, 2);
-    Ints numbers({1, 1, 2}, 0), positions({1, 1, 6}, -7);
-    numbers.set_row(0, 0, {4, 1});
+    Ints token_ids({1, 1, 2}, 0), positions({1, 1, 6}, -7);
+    token_ids.set_row(0, 0, {4, 1});
     SlotAppend args;
     args.k = tokens.k;
     args.v = tokens.v;
-    args.store = store;
+    args.segment = segment;
     args.first = 1;
     args.count = 2;
-    args.numbers = numbers;
+    args.token_ids = token_ids;
     args.positions = positions;
     args.position = 300;
     device_.launch(args);
-    for (int64_t head : {0, 1}) EXPECT_EQ(store.map(head), (Map{none, 4, 1}));
+    for (int64_t head : {0, 1}) EXPECT_EQ(segment.map(head), (Map{none, 4, 1}));
     EXPECT_EQ(positions.row(0), (Map{-7, 301, -7, -7, 300, -7}));
-    EXPECT_EQ(store.k.row(1, 1), key_of(1, 20));
+    EXPECT_EQ(segment.k.row(1, 1), key_of(1, 20));
 }
 
 TEST_F(SlotAppendTest, the_store_keeps_rows_less_its_means) {
-    TestStore store({{none, none}, {none, none}});
-    store.k_mean = store.v_mean = Floats({2, 1, 2}, 0);
-    store.k_mean.set_row(1, 0, {3, -5});
-    store.v_mean.set_row(0, 0, {100, 1});
+    TestSegment segment({{none, none}, {none, none}});
+    segment.k_mean = segment.v_mean = Floats({2, 1, 2}, 0);
+    segment.k_mean.set_row(1, 0, {3, -5});
+    segment.v_mean.set_row(0, 0, {100, 1});
     Tokens tokens(4, 2);
     SlotAppend args;
     args.k = tokens.k;
     args.v = tokens.v;
-    args.store = store;
+    args.segment = segment;
     args.count = 2;
     args.number = 4;
     device_.launch(args);
-    store.expect_rows();
-    EXPECT_EQ(store.k.row(1, 0), (std::vector<float>{4 - 3, 14 + 5}));
-    EXPECT_EQ(store.v.row(0, 1), (std::vector<float>{5, -6}));
+    segment.expect_rows();
+    EXPECT_EQ(segment.k.row(1, 0), (std::vector<float>{4 - 3, 14 + 5}));
+    EXPECT_EQ(segment.v.row(0, 1), (std::vector<float>{5, -6}));
 }
 
 // ---- Attention -----------------------------------------------------------------------------------------------------
@@ -124,10 +124,10 @@ std::vector<double> expected_out(const std::vector<Seen>& tokens) {
     return out;
 }
 
-// A dense store and a body of two heads with two query heads each, and two queries at positions 8 and 9.
+// A dense segment and a packed segment of two heads with two query heads each, and two queries at positions 8 and 9.
 struct Attending {
-    TestStore dense{{{0, 8, none, 7}, {0, 8, 9, 7}}};
-    TestStore body{{{none, 5, 2 | anchor_flag}, {6, none, none}}};
+    TestSegment dense{{{0, 8, none, 7}, {0, 8, 9, 7}}};
+    TestSegment packed{{{none, 5, 2 | anchor_flag}, {6, none, none}}};
     Floats q{{4, 2, 2}, 0}, out{{4, 2, 2}, 77}, scores{{4, 2, 7}, 77}, stats{{4, 2, 2}, 77};
     SlotAttention args;
 
@@ -143,10 +143,10 @@ struct Attending {
         args.sdpa.is_causal = true;
     }
 
-    std::vector<int32_t> numbers(int64_t head, int64_t query) { // in the order of the slots, whom causality shows
+    std::vector<int32_t> token_ids(int64_t head, int64_t query) { // in the order of the slots, whom causality shows
         std::vector<int32_t> seen;
-        for (TestStore* store : {&dense, &body})
-            for (const int32_t entry : store->map(head))
+        for (TestSegment* segment : {&dense, &packed})
+            for (const int32_t entry : segment->map(head))
                 seen.push_back(entry >= 0 && (entry & ~anchor_flag) <= 8 + query ? entry & ~anchor_flag : none);
         return seen;
     }
@@ -156,7 +156,7 @@ struct Attending {
         for (int64_t q_head = 0; q_head < 4; ++q_head)
             for (int64_t query = 0; query < 2; ++query) {
                 std::vector<Seen> tokens;
-                const std::vector<int32_t> of_slots = numbers(q_head / 2, query);
+                const std::vector<int32_t> of_slots = token_ids(q_head / 2, query);
                 for (size_t slot = 0; slot < of_slots.size(); ++slot) {
                     const int32_t number = of_slots[slot];
                     const float score = scores.at(q_head, query, int64_t(slot));
@@ -183,7 +183,7 @@ using SlotAttentionTest = ReferenceSlots;
 
 TEST_F(SlotAttentionTest, is_one_softmax_over_the_stores) {
     Attending a;
-    a.args.stores = {a.dense, a.body};
+    a.args.segments = {a.dense, a.packed};
     EXPECT_EQ(device_.validate(a.args), "reference");
     device_.launch(a.args);
     a.expect(all, no_bias);
@@ -201,7 +201,7 @@ TEST_F(SlotAttentionTest, counts_numbers_in_windows_and_alibi) {
     slopes.set_row(0, 0, {0.5f, 0.25f, 0.125f, 1});
     a.args.sdpa.alibi_slopes = slopes;
     a.args.sdpa.window_left = 4;
-    a.args.stores = {a.dense, a.body};
+    a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
     a.expect([](int64_t query, int32_t number) { return number > 8 + query - 4; },
              [&](int64_t q_head, int64_t query, int32_t number) {
@@ -215,7 +215,7 @@ TEST_F(SlotAttentionTest, a_mask_has_numbers_for_columns) {
     mask.set_row(0, 0, {0, -infinity, -infinity, 0, 0, 2, -1, 1});
     mask.set_row(0, 1, {1, 0, 1, 0, 0, -infinity, 0, -2});
     a.args.sdpa.mask = mask;
-    a.args.stores = {a.dense, a.body};
+    a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
     a.expect([&](int64_t query, int32_t number) { return number < 8 && mask.at(0, query, number) != -infinity; },
              [&](int64_t, int64_t query, int32_t number) { return double(mask.at(0, query, number)); });
@@ -223,121 +223,122 @@ TEST_F(SlotAttentionTest, a_mask_has_numbers_for_columns) {
 
 TEST_F(SlotAttentionTest, rows_stand_for_themselves_and_the_means) {
     Attending a;
-    a.body.k_mean = a.body.v_mean = Floats({2, 1, 2}, 0);
+    a.packed.k_mean = a.packed.v_mean = Floats({2, 1, 2}, 0);
     for (int64_t head : {0, 1}) {
-        a.body.k_mean.set_row(head, 0, {3, float(head) - 2});
-        a.body.v_mean.set_row(head, 0, {90, float(4 * head)});
+        a.packed.k_mean.set_row(head, 0, {3, float(head) - 2});
+        a.packed.v_mean.set_row(head, 0, {90, float(4 * head)});
         for (int64_t slot = 0; slot < 3; ++slot)
             for (int64_t d = 0; d < 2; ++d) {
-                a.body.k.at(head, slot, d) -= a.body.k_mean.at(head, 0, d);
-                a.body.v.at(head, slot, d) -= a.body.v_mean.at(head, 0, d);
+                a.packed.k.at(head, slot, d) -= a.packed.k_mean.at(head, 0, d);
+                a.packed.v.at(head, slot, d) -= a.packed.v_mean.at(head, 0, d);
             }
     }
-    a.args.stores = {a.dense, a.body};
+    a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
     a.expect(all, no_bias);
 }
 
 TEST_F(SlotAttentionTest, is_refused_where_sdpa_is) {
     Attending a;
-    a.args.stores = {a.dense, a.body};
+    a.args.segments = {a.dense, a.packed};
     a.args.sdpa.q.type = Type::i32;
     EXPECT_THROW(device_.validate(a.args), Error);
     a.args.sdpa.q.type = Type::f32;
-    a.args.stores[1].v.type = Type::turbo4;
-    a.args.stores[1].v.shape[3] = 2 * largest_rotation;
+    a.args.segments[1].v.type = Type::turbo4;
+    a.args.segments[1].v.shape[3] = 2 * largest_rotation;
     EXPECT_THROW(device_.validate(a.args), Error);
 }
 
-// ---- Observing -----------------------------------------------------------------------------------------------------
+// ---- Accumulating
+// -----------------------------------------------------------------------------------------------------
 
-using SlotObserveTest = ReferenceSlots;
+using SlotAccumulateTest = ReferenceSlots;
 
 // One KV head of one slot and a free one, observed by two query heads and three queries.
-struct Observing {
-    TestStore store{{{5, none}}};
+struct Accumulating {
+    TestSegment segment{{{5, none}}};
     Floats scores{{2, 3, 2}, -infinity}, stats{{2, 3, 2}, 1};
-    SlotObserve args;
+    SlotAccumulate args;
 
-    Observing(const std::vector<float>& of_head_0, const std::vector<float>& of_head_1, float importance) {
+    Accumulating(const std::vector<float>& of_head_0, const std::vector<float>& of_head_1, float importance) {
         for (int64_t query = 0; query < 3; ++query) {
             scores.at(0, query, 0) = of_head_0[size_t(query)];
             scores.at(1, query, 0) = of_head_1[size_t(query)];
             for (int64_t q_head : {0, 1}) stats.set_row(q_head, query, {0, 4}); // p = exp(s) / 4
         }
-        store.importance.values = {importance, 3};
+        segment.importance.values = {importance, 3};
         args.scores = scores;
         args.row_stats = stats;
         args.observed = 3;
     }
     float after(ReferenceDevice& device, Statistic statistic, Accumulation accumulation, Group group, double decay) {
-        args.stores = {store};
+        args.segments = {segment};
         args.importance = {statistic, accumulation, group, decay};
         device.launch(args);
-        EXPECT_EQ(store.importance.at(0, 0, 1), 3) << "nothing is there";
-        return store.importance.at(0, 0, 0);
+        EXPECT_EQ(segment.importance.at(0, 0, 1), 3) << "nothing is there";
+        return segment.importance.at(0, 0, 0);
     }
 };
 
-TEST_F(SlotObserveTest, a_moving_average_of_score_magnitudes) {
+TEST_F(SlotAccumulateTest, a_moving_average_of_score_magnitudes) {
     // x = |mean|: of (2, 4) 3, of (-6, 2) 2, of (-1, -1) 1; 8 -> (8 + 3) / 2 -> (5.5 + 2) / 2 -> (3.75 + 1) / 2.
-    Observing o({2, -6, -1}, {4, 2, -1}, 8);
+    Accumulating o({2, -6, -1}, {4, 2, -1}, 8);
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::ema, Group::mean, .5), 2.375f);
 }
 
-TEST_F(SlotObserveTest, a_decayed_sum_of_score_magnitudes) {
-    Observing o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 3 -> 3.5 + 2 -> 2.75 + 1
+TEST_F(SlotAccumulateTest, a_decayed_sum_of_score_magnitudes) {
+    Accumulating o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 3 -> 3.5 + 2 -> 2.75 + 1
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 3.75f);
 }
 
-TEST_F(SlotObserveTest, the_largest_of_the_group) {
-    Observing o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 4 -> 4 + 6 -> 5 + 1
+TEST_F(SlotAccumulateTest, the_largest_of_the_group) {
+    Accumulating o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 4 -> 4 + 6 -> 5 + 1
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::maximum, .5), 6);
 }
 
-TEST_F(SlotObserveTest, who_does_not_see_neither_adds_nor_decays) {
-    Observing o({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8); // 8 -> 4 + 4 / 2
+TEST_F(SlotAccumulateTest, who_does_not_see_neither_adds_nor_decays) {
+    Accumulating o({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8); // 8 -> 4 + 4 / 2
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 6);
-    Observing largest({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8);
+    Accumulating largest({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8);
     EXPECT_EQ(largest.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::maximum, .5), 8);
 }
 
-TEST_F(SlotObserveTest, probabilities_and_their_squares) {
+TEST_F(SlotAccumulateTest, probabilities_and_their_squares) {
     const float ln2 = std::log(2.0f);
     // p: 1/4 and 1/2, 1/2 and 1/4, 1/4 and 1/4.
-    Observing p({0, ln2, 0}, {ln2, 0, 0}, 0);
+    Accumulating p({0, ln2, 0}, {ln2, 0, 0}, 0);
     EXPECT_FLOAT_EQ(p.after(device_, Statistic::probability, Accumulation::decayed_sum, Group::mean, 1), 1);
-    Observing squared({0, ln2, 0}, {ln2, 0, 0}, 0);
+    Accumulating squared({0, ln2, 0}, {ln2, 0, 0}, 0);
     EXPECT_FLOAT_EQ(squared.after(device_, Statistic::probability_squared, Accumulation::decayed_sum, Group::mean, 1),
                     (1 / 16.f + 1 / 4.f) / 2 * 2 + 1 / 16.f);
-    Observing average({0, ln2, 0}, {ln2, 0, 0}, 1);
+    Accumulating average({0, ln2, 0}, {ln2, 0, 0}, 1);
     EXPECT_FLOAT_EQ(average.after(device_, Statistic::probability, Accumulation::ema, Group::maximum, .75),
                     ((1 * .75f + .5f * .25f) * .75f + .5f * .25f) * .75f + .25f * .25f);
 }
 
-TEST_F(SlotObserveTest, only_the_first_queries_are_observed) {
-    Observing o({2, -6, -1}, {4, 2, -1}, 8);
+TEST_F(SlotAccumulateTest, only_the_first_queries_are_observed) {
+    Accumulating o({2, -6, -1}, {4, 2, -1}, 8);
     o.args.observed = 1;
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 7);
 }
 
-TEST_F(SlotObserveTest, not_a_number_stays_one) {
+TEST_F(SlotAccumulateTest, not_a_number_stays_one) {
     for (const Group group : {Group::mean, Group::maximum}) {
-        Observing o({2, not_a_number, -1}, {4, 2, -1}, 8);
+        Accumulating o({2, not_a_number, -1}, {4, 2, -1}, 8);
         EXPECT_TRUE(std::isnan(o.after(device_, Statistic::probability, Accumulation::ema, group, .5)));
     }
 }
 
-TEST_F(SlotObserveTest, above_the_mean_of_what_a_head_sees_in_all_stores) {
+TEST_F(SlotAccumulateTest, above_the_mean_of_what_a_head_sees_in_all_stores) {
     // Head 0 sees all four, .4 .3 | .22 .08, head 1 the first three, each with a third (a little more, as f32 rounds).
-    TestStore first({{2, 7}}), second({{none, 3, 4}});
+    TestSegment first({{2, 7}}), second({{none, 3, 4}});
     Floats scores({2, 1, 5}, -infinity), stats({2, 1, 2}, 0);
     scores.set_row(0, 0, {std::log(.4f), std::log(.3f), -infinity, std::log(.22f), std::log(.08f)});
     scores.set_row(1, 0, {1.00001f, 1.00001f, -infinity, 1.00001f, -infinity});
     stats.set_row(0, 0, {0, 1});
     stats.set_row(1, 0, {1, 3});
-    SlotObserve args;
-    args.stores = {first, second};
+    SlotAccumulate args;
+    args.segments = {first, second};
     args.scores = scores;
     args.row_stats = stats;
     args.observed = 1;
@@ -347,12 +348,12 @@ TEST_F(SlotObserveTest, above_the_mean_of_what_a_head_sees_in_all_stores) {
     EXPECT_EQ(second.importance.row(0), (std::vector<float>{0, .5f, 0}));
 }
 
-TEST_F(SlotObserveTest, outputs_are_added_up_over_group_and_queries) {
-    TestStore store({{1}, {1}});
+TEST_F(SlotAccumulateTest, outputs_are_added_up_over_group_and_queries) {
+    TestSegment segment({{1}, {1}});
     Floats scores({4, 3, 1}, 0), stats({4, 3, 2}, 1), out({4, 3, 2}, 0), sum({2, 1, 2}, 1000);
     for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = float(i);
-    SlotObserve args;
-    args.stores = {store};
+    SlotAccumulate args;
+    args.segments = {segment};
     args.scores = scores;
     args.row_stats = stats;
     args.observed = 2;
@@ -369,12 +370,12 @@ TEST_F(SlotObserveTest, outputs_are_added_up_over_group_and_queries) {
 using SlotScoresTest = ReferenceSlots;
 
 TEST_F(SlotScoresTest, lie_in_the_column_of_the_number) {
-    TestStore dense({{0, 5}, {0, 4}}), body({{none, 2 | anchor_flag, 6}, {3, none, 1}});
+    TestSegment dense({{0, 5}, {0, 4}}), packed({{none, 2 | anchor_flag, 6}, {3, none, 1}});
     Floats scores({4, 2, 5}, 0), out({4, 2, 7}, 77);
     for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] = float(i);
     Tensor six_columns = out; // of rows of seven: for token 6 there is none
     six_columns.shape[3] = 6;
-    device_.launch(SlotScores{.stores = {dense, body}, .scores = scores, .out = six_columns});
+    device_.launch(SlotScores{.segments = {dense, packed}, .scores = scores, .out = six_columns});
     EXPECT_EQ(out.row(0, 0), (std::vector<float>{0, -infinity, 3, -infinity, -infinity, 1, 77}));
     EXPECT_EQ(out.row(1, 1), (std::vector<float>{15, -infinity, 18, -infinity, -infinity, 16, 77}));
     EXPECT_EQ(out.row(2, 0), (std::vector<float>{20, 24, -infinity, 22, 21, -infinity, 77}));

@@ -1,4 +1,4 @@
-// Judgements: whom select gives up, against a definition written another way, over random and hostile slots.
+// Eviction passes: whom select evicts, against a definition written another way, over random and hostile slots.
 #include "device/select.hpp"
 
 #include <gtest/gtest.h>
@@ -143,7 +143,7 @@ size_t next(const Description& d, const std::vector<Slot>& slots, const std::vec
 
 TEST(cache_select, takes_the_smallest_by_another_definition) {
     Random random(11);
-    int64_t victims = 0, missing = 0, limited = 0;
+    int64_t victims = 0, shortfall = 0, limited = 0;
     for (int round = 0; round < 2000; ++round) {
         const int64_t seen = 1 + below(random, 120), head = below(random, 4);
         const Description d = random_description(random);
@@ -153,28 +153,28 @@ TEST(cache_select, takes_the_smallest_by_another_definition) {
         const std::vector<int> grade = grades(d, slots, seen);
         std::set<size_t> gone;
         for (const size_t victim : selection.victims) {
-            const bool forced = static_cast<int64_t>(gone.size()) < wanted.must;
+            const bool forced = static_cast<int64_t>(gone.size()) < wanted.required;
             ASSERT_EQ(victim, next(d, slots, grade, head, gone, forced)) << "round " << round;
             gone.insert(victim);
         }
         const auto count = static_cast<int64_t>(gone.size());
-        const int64_t until = std::max(wanted.must, wanted.may);
+        const int64_t until = std::max(wanted.required, wanted.allowed);
         ASSERT_LE(count, until);
         // It stops only where nobody is left who may go.
         if (count < until) {
-            ASSERT_EQ(next(d, slots, grade, head, gone, count < wanted.must), slots.size());
+            ASSERT_EQ(next(d, slots, grade, head, gone, count < wanted.required), slots.size());
         }
-        ASSERT_EQ(selection.missing, std::max<int64_t>(wanted.must - count, 0));
+        ASSERT_EQ(selection.shortfall, std::max<int64_t>(wanted.required - count, 0));
         victims += count;
-        missing += selection.missing;
+        shortfall += selection.shortfall;
         limited += count < until ? 1 : 0;
     }
     EXPECT_GT(victims, 10000);
-    EXPECT_GT(missing, 500);
+    EXPECT_GT(shortfall, 500);
     EXPECT_GT(limited, 200);
 }
 
-TEST(cache_select, never_gives_up_a_protected_token) {
+TEST(cache_select, never_evicts_a_protected_token) {
     Random random(12);
     for (int round = 0; round < 2000; ++round) {
         const int64_t seen = 1 + below(random, 120);
@@ -249,7 +249,7 @@ TEST(cache_select, dead_slots_are_the_first_and_need_no_permission) {
     EXPECT_EQ(select(d, slots, 6, 0, {0, 6}).victims, (Victims{0, 5}));
     const Selection all = select(d, slots, 6, 0, {6, 0});
     EXPECT_EQ(all.victims, (Victims{0, 5, 2, 3}));
-    EXPECT_EQ(all.missing, 2);
+    EXPECT_EQ(all.shortfall, 2);
 }
 
 TEST(cache_select, says_when_everything_is_protected) {
@@ -257,7 +257,7 @@ TEST(cache_select, says_when_everything_is_protected) {
     d.recent = 10;
     const Selection selection = select(d, tokens({1, 2, 3}), 3, 0, {2, 3});
     EXPECT_TRUE(selection.victims.empty());
-    EXPECT_EQ(selection.missing, 2);
+    EXPECT_EQ(selection.shortfall, 2);
 }
 
 TEST(cache_select, threshold_is_relative_to_the_quantile) {

@@ -139,7 +139,7 @@ void step(const Context& context, winnow_cache* cache, int64_t count, unsigned s
 winnow_cache* new_cache(const Context& context) {
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;
-    desc.config = "h2o:budget=32,ring=8,sink=2,cadence=4,k=q8_0,v=q8_0";
+    desc.config = "h2o:budget=32,residual=8,sink=2,cadence=4,k=q8_0,v=q8_0";
     desc.layers = 1;
     desc.kv_num_heads = heads;
     desc.q_num_heads = 2 * heads;

@@ -123,12 +123,12 @@ class Presets(unittest.TestCase):
 
 
 class Gathering(unittest.TestCase):
-    def test_nothing_asked_for_is_the_baselines_without_the_null_row(self):
+    def test_nothing_asked_for_is_the_baselines_without_the_control_run(self):
         names = [config.name for config in configs.gather([], [])]
         self.assertEqual(len(names), 13)
         self.assertNotIn(configs.NULL.name, names)
 
-    def test_the_null_row_is_not_measured_twice(self):
+    def test_the_control_run_is_not_measured_twice(self):
         self.assertEqual([config.name for config in configs.gather(["cpu", "cpu:k=q8_0"], [])], ["cpu:k=q8_0,v=f16"])
 
     def test_duplicates(self):

@@ -62,7 +62,7 @@ class Model:
         made = {"tensors": tensors, "attention_calls": 9, "sdpa_calls": 0 if config.kv else 9}
         if config.kv:
             half = list(range(len(words) // 2, len(words) + 40))
-            made["caches"] = [{"steps": 9, "held": [[[half, [0, *half]]]]}]
+            made["caches"] = [{"steps": 9, "resident": [[[half, [0, *half]]]]}]
         return Run(out, log, made, 0.1, 1)
 
 
@@ -94,8 +94,8 @@ class Answers(unittest.TestCase):
         self.assertEqual(base["retrieved"], base["trials"])
         self.assertEqual(sum(base["trials"]), found["full_cache_answers"])
         self.assertEqual(policy["retrieved"], [*policy["trials"][:2], 0, 0])
-        self.assertNotIn("held", base)
-        self.assertAlmostEqual(policy["held"], 0.5, delta=0.02)
+        self.assertNotIn("resident", base)
+        self.assertAlmostEqual(policy["resident"], 0.5, delta=0.02)
         # Reading anew gives the last fact, which going on did not, where the model knows it at all.
         self.assertEqual(policy["same_as_fresh"], COUNT - policy["trials"][-1])
 

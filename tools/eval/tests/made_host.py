@@ -77,7 +77,7 @@ class MadeHost(Host):
             file.truncate(logits_bytes(context, COUNT) - self.cut)
 
     def complete(self, arguments, config):
-        """llama-completion: every planted fact is found."""
+        """llama-completion: every needle is found."""
         prompt = Path(arguments[arguments.index("-f") + 1]).read_text()
         tokens, generated = len(prompt) // 5, int(arguments[arguments.index("-n") + 1])
         if generated == 0:

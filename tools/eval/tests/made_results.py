@@ -15,7 +15,7 @@ def config(backend, k="f16", v="f16", rotate=True, kv=""):
 
 def made_configs():
     """(name, role, config, bytes of a value, KLD that it shall have)"""
-    yield "cpu:k=f16,v=f16", "null", config("cpu"), 2.0, 2e-6
+    yield "cpu:k=f16,v=f16", "control", config("cpu"), 2.0, 2e-6
     for backend, string in (("cpu", "cpu"), ("winnow", "inplace")):
         for name, (size, kld) in FORMATS.items():
             for rotate in (True, False):
@@ -39,7 +39,7 @@ def spread(values):
 
 def made_row(name, role, settings, size, kld, context, count):
     generator = random.Random(f"{name} {context}")
-    kld *= 1 if role == "null" else (context / 2048) ** 0.2
+    kld *= 1 if role == "control" else (context / 2048) ** 0.2
     klds = [kld * generator.uniform(0.5, 1.5) for _ in range(count)]
     ratios = [1.2 * kld + generator.gauss(0, 0.02) * math.sqrt(kld) for _ in range(count)]
     same = [100 - 60 * math.sqrt(value) for value in klds]
@@ -71,7 +71,7 @@ def made_needle(contexts=(512, 1024, 2048), depths=(0, 0.25, 0.5, 0.75, 1), numb
                                  right[trial["id"]]} for trial in counted}
         if settings["kv"]:
             for answer in answers.values():
-                answer["held"] = {"tokens": 12, "layers": [[generator.randrange(13) for _ in range(3)]
+                answer["resident"] = {"tokens": 12, "layers": [[generator.randrange(13) for _ in range(3)]
                                                            for _ in range(30)]}
         results.append({"name": name, "config": settings, "retrieved": sum(right.values()), "trials": len(counted),
                         "answers": answers})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, haystack, held, needle  # noqa: E402
+from winnow_eval import Failure, haystack, resident, needle  # noqa: E402
 from winnow_eval.configs import Config  # noqa: E402
 from winnow_eval.host import Run  # noqa: E402
 from winnow_eval.store import Store  # noqa: E402
@@ -73,7 +73,7 @@ class Model:
         report = {"tensors": layers, "attention_calls": calls * LAYERS, "sdpa_calls": calls * LAYERS}
         pieces = ""
         if config.kv:
-            assert "--verbose-prompt" in arguments and dict(config.environment) == {"WINNOW_REPORT_WITH": "held"}
+            assert "--verbose-prompt" in arguments and dict(config.environment) == {"WINNOW_REPORT_WITH": "resident"}
             words = re.findall(r" ?[^ ]+", prompt)
             pieces = f"number of tokens in prompt = {len(words)}\n" + "".join(
                 f"0.01 I   {number} -> '{word}'\n" for number, word in enumerate(words))
@@ -81,7 +81,7 @@ class Model:
             newest = list(range(len(re.findall(r" ?[^ ]+", prompt[:len(prompt) // 2])), len(words)))
             all_words = list(range(len(words)))
             report |= {"sdpa_calls": 0, "caches": [{
-                "steps": calls * LAYERS, "held": [[[all_words, all_words], [all_words, newest]]]}]}
+                "steps": calls * LAYERS, "resident": [[[all_words, all_words], [all_words, newest]]]}]}
         times = (f"prompt eval time = 10.0 ms / {tokens} tokens\n"
                  f"       eval time = 10.0 ms / {runs} runs\n")
         return Run(text, pieces + times, report, 0.1, 1)
@@ -192,18 +192,18 @@ class Answers(unittest.TestCase):
         self.assertEqual(results, needle.run(fresh, Store(other), [BASE, WEAK], BASE, [256, 512], 12, Progress()))
         self.assertEqual(self.model.runs, fresh.runs)
 
-    def test_what_a_policy_held_of_the_facts(self):
+    def test_what_a_policy_resident_of_the_facts(self):
         results = self.ask([BASE, POLICY], contexts=[512], trials=10)
         full, policy = results["results"]
-        self.assertFalse(any("held" in answer for answer in full["answers"].values()))
+        self.assertFalse(any("resident" in answer for answer in full["answers"].values()))
         for trial in results["trials"]:
             answer = policy["answers"][trial["id"]]
-            self.assertEqual(answer["held"]["tokens"], 7)  # The pass number of NAME is NUMBER.
+            self.assertEqual(answer["resident"]["tokens"], 7)  # The pass number of NAME is NUMBER.
             if trial["depth"] != 0.5:
-                self.assertEqual(answer["held"]["layers"], [[7, 7], [7, 7 if answer["correct"] else 0]])
+                self.assertEqual(answer["resident"]["layers"], [[7, 7], [7, 7 if answer["correct"] else 0]])
         early = [policy["answers"][trial["id"]] for trial in results["trials"] if trial["depth"] < 0.5]
-        self.assertEqual(held.shares(early), [[1, 1], [1, 0]])
-        self.assertEqual(held.mean(early), 0.75)
+        self.assertEqual(resident.shares(early), [[1, 1], [1, 0]])
+        self.assertEqual(resident.mean(early), 0.75)
 
     def test_attention_elsewhere_is_refused(self):
         self.model.miscount = -1
@@ -217,19 +217,19 @@ class Held(unittest.TestCase):
         f"0.0{number} I  {number * 7} -> '{piece}'\n" for number, piece in enumerate(PIECES))
 
     def test_tokens_that_hold_a_part(self):
-        self.assertEqual(held.tokens_of("it's 4827.", self.LOG), [1, 2, 3, 4])
-        self.assertEqual(held.tokens_of("8", self.LOG), [3])
+        self.assertEqual(resident.tokens_of("it's 4827.", self.LOG), [1, 2, 3, 4])
+        self.assertEqual(resident.tokens_of("8", self.LOG), [3])
 
     def test_a_prompt_without_the_fact_is_refused(self):
         with self.assertRaisesRegex(Failure, "6 tokens of the prompt, and \"it's 5\" is not"):
-            held.tokens_of("it's 5", self.LOG)
+            resident.tokens_of("it's 5", self.LOG)
 
     def test_a_plugin_that_does_not_report_it(self):
         with self.assertRaisesRegex(Failure, "WINNOW_REPORT_WITH"):
-            held.counts({"caches": [{}]}, [1])
+            resident.counts({"caches": [{}]}, [1])
 
     def test_nobody_looked(self):
-        self.assertIsNone(held.mean([{"correct": True}]))
+        self.assertIsNone(resident.mean([{"correct": True}]))
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ class Plan(unittest.TestCase):
     def test_rows(self):
         rows, asked = self.run_plan("inplace:k=q8_0,v=q4_0", contexts=(128, 256), generation=True)
         self.assertEqual([(row["name"], row["role"], row["context"]) for row in rows],
-                         [("cpu:k=f16,v=f16", "null", 128), ("inplace:k=q8_0,v=q4_0", "row", 128),
-                          ("cpu:k=f16,v=f16", "null", 256), ("inplace:k=q8_0,v=q4_0", "row", 256)])
+                         [("cpu:k=f16,v=f16", "control", 128), ("inplace:k=q8_0,v=q4_0", "row", 128),
+                          ("cpu:k=f16,v=f16", "control", 256), ("inplace:k=q8_0,v=q4_0", "row", 256)])
         row = rows[1]
         bytes_per_token = LAYERS * (BYTES["q8_0"] + BYTES["q4_0"])
         self.assertEqual((row["kv_bytes_per_token"], row["kv_bytes"]), (bytes_per_token, CELLS * bytes_per_token))

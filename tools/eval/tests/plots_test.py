@@ -124,10 +124,10 @@ class Pictures(unittest.TestCase):
         results = made_results()
         with plots.matplotlib.rc_context(plots.STYLE):
             for name, make in plots.figures(results):
-                if name != "held":  # it has no labels
+                if name != "resident":  # it has no labels
                     self.assertNotIn("1e-6", str(self.expect_clear(name, make())))
 
-    def test_what_is_held_has_a_map_for_each_policy(self):
+    def test_what_is_resident_has_a_map_for_each_policy(self):
         results = made_results(contexts=(512,))
         figure = plots.holdings(results)
         maps = [axes.images[0].get_array() for axes in figure.axes if axes.images]
@@ -136,17 +136,17 @@ class Pictures(unittest.TestCase):
         self.assertTrue(all(0 <= found.min() < found.max() <= 1 for found in maps))
         plots.pyplot.close(figure)
 
-    def test_a_null_row_below_what_is_drawn_is_said(self):
+    def test_a_control_run_below_what_is_drawn_is_said(self):
         results = made_results(needle=False)
         for row in results["rows"]:
-            if row["role"] == "null":
+            if row["role"] == "control":
                 row |= {"kld": 0.0, "kld_se": 0.0}
         with plots.matplotlib.rc_context(plots.STYLE):
             self.assertEqual(self.expect_clear("bytes", plots.over_bytes(results, 512)).count(
-                "null row (1e-6 or less)"), 1)
+                "control run (1e-6 or less)"), 1)
             ends = self.expect_clear("contexts", plots.over_contexts(results))
-        self.assertEqual([text for text in ends if text.startswith("null")],
-                         ["null: cpu:k=f16,v=f16", "null: cpu:k=f16,v=f16 (1e-6 or less)"])
+        self.assertEqual([text for text in ends if text.startswith("control")],
+                         ["control: cpu:k=f16,v=f16", "control: cpu:k=f16,v=f16 (1e-6 or less)"])
 
     def test_only_what_is_wanted(self):
         results = few(made_results(contexts=(512,)))
@@ -156,14 +156,14 @@ class Pictures(unittest.TestCase):
             self.assertEqual([path.name for path in Path(folder).iterdir()], ["made_bytes_512.png"])
 
     def test_few_and_odd_results(self):
-        only_null = made_results(contexts=(512,), needle=False)
-        only_null["rows"] = [row for row in only_null["rows"] if row["role"] == "null"]
+        only_control = made_results(contexts=(512,), needle=False)
+        only_control["rows"] = [row for row in only_control["rows"] if row["role"] == "control"]
         single = made_results(contexts=(512,), count=1, needle=False)
         exact = made_results(contexts=(512,), needle=False)
         for row in exact["rows"]:
             row |= {"kld": -1e-7, "kld_se": 1e-7, "ppl_increase_percent": -0.3}
         with tempfile.TemporaryDirectory() as folder:
-            for results in (only_null, single, exact):
+            for results in (only_control, single, exact):
                 self.assertEqual(len(plots.draw(results, folder, formats=("svg",))), 2)
 
 

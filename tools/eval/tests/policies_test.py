@@ -1,5 +1,5 @@
-"""`winnow profile`, and `winnow eval` of policies, on a small text: a profile divides a budget, what is held of a fact
-is said, and a conversation goes on in a cache that has forgotten.
+"""`winnow profile`, and `winnow eval` of policies, on a small text: a profile divides a budget, what of a fact is
+resident is said, and a conversation goes on in a cache that has forgotten.
 """
 
 import json
@@ -37,7 +37,7 @@ def main():
     options = measured.parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = measured.Eval(options, Path(folder) / "out")
-        adaptive = f"adaptive_budget:budget=1/4,judge=window,profile_file={profile(work, Path(folder) / 'profile')}"
+        adaptive = f"adaptive_budget:budget=1/4,policy=window,profile_file={profile(work, Path(folder) / 'profile')}"
         work.good(*SIZES, WINDOW, adaptive)
         results = work.results()
         window, divided = (next(row for row in results["rows"] if row["name"] == name) for name in (WINDOW, adaptive))
@@ -48,14 +48,15 @@ def main():
         for result in results["needle"]["results"]:
             for answer in result["answers"].values():
                 is_policy = bool(result["config"]["kv"])
-                expect(("held" in answer) == is_policy, f"{result['name']}: {answer}")
+                expect(("resident" in answer) == is_policy, f"{result['name']}: {answer}")
                 if is_policy:
-                    counts = [count for layer in answer["held"]["layers"] for count in layer]
+                    counts = [count for layer in answer["resident"]["layers"] for count in layer]
                     expect(len(counts) == LAYERS * KV_HEADS, f"{len(counts)} heads")
-                    expect(max(counts) <= answer["held"]["tokens"], f"more held than there was: {answer}")
+                    expect(max(counts) <= answer["resident"]["tokens"], f"more are resident than there were: {answer}")
         talked = {result["name"]: result for result in results["conversation"]["results"]}
-        expect(0.05 < talked[WINDOW]["held"] < 0.5, f"{talked[WINDOW]['held']} of the opening held by a quarter")
-        expect("held" not in talked["cpu:k=f16,v=f16"], "the null row is no policy")
+        opening = talked[WINDOW]["resident"]
+        expect(0.05 < opening < 0.5, f"{opening} of the opening is resident in a quarter")
+        expect("resident" not in talked["cpu:k=f16,v=f16"], "the control run is no policy")
         before = work.runs("*")
         work.good(*SIZES, WINDOW, adaptive)
         expect(before == work.runs("*"), "something was measured again")

@@ -1,4 +1,4 @@
-"""Tables and CSV from made-up results: the null row first, no number lost, what is missing shown as missing.
+"""Tables and CSV from made-up results: the control run first, no number lost, what is missing shown as missing.
 
     report_test.py        needs the standard library alone
 """
@@ -38,16 +38,16 @@ class Numbers(unittest.TestCase):
 
 
 class Needles(unittest.TestCase):
-    def test_only_policies_have_a_share_that_they_held(self):
+    def test_only_policies_have_a_share_that_they_resident(self):
         results = made_results()
         lines = cells(report.needle_table(results))
-        self.assertEqual(lines[0][-1], "of the facts held, %")
+        self.assertEqual(lines[0][-1], "of the facts resident, %")
         for line, result in zip(lines[1:], results["needle"]["results"], strict=True):
             self.assertEqual(line[-1] != "-", bool(result["config"]["kv"]), line)
         for result in results["needle"]["results"]:
             for answer in result["answers"].values():
-                answer.pop("held", None)
-        self.assertNotIn("of the facts held, %", cells(report.needle_table(results))[0])
+                answer.pop("resident", None)
+        self.assertNotIn("of the facts resident, %", cells(report.needle_table(results))[0])
 
 
 class Pairs(unittest.TestCase):
@@ -56,7 +56,7 @@ class Pairs(unittest.TestCase):
                 "per_context": {"kld": klds}}
 
     def test_only_rows_of_the_same_bytes_are_compared(self):
-        results = {"rows": [self.row("null", 100, [0, 0], "null"), self.row("bad", 101, [0.5, 0.1]),
+        results = {"rows": [self.row("control", 100, [0, 0], "control"), self.row("bad", 101, [0.5, 0.1]),
                             self.row("good", 100, [0.1, 0.3]), self.row("small", 60, [9, 9])]}
         table = report.paired_table(results, 512)
         self.assertEqual(cells(table)[1:], [["`bad` against `good`", "101", "+0.1000 ± 0.3000", "1/2"]])
@@ -66,12 +66,12 @@ class Tables(unittest.TestCase):
     def setUp(self):
         self.results = made_results()
 
-    def test_the_null_row_comes_first(self):
+    def test_the_control_run_comes_first(self):
         self.results["rows"].reverse()
         for context in report.contexts_of(self.results):
             for table in (report.quality_table, report.cost_table):
                 lines = cells(table(self.results, context))
-                self.assertEqual(lines[1][0], "null: `cpu:k=f16,v=f16`")
+                self.assertEqual(lines[1][0], "control: `cpu:k=f16,v=f16`")
                 self.assertEqual(len(lines), 1 + len(list(made_configs())))
                 self.assertEqual({len(line) for line in lines}, {len(lines[0])})
 
@@ -100,7 +100,7 @@ class Tables(unittest.TestCase):
 
     def test_everything_in_one_text(self):
         text = report.markdown(self.results)
-        self.assertIn("| null: `cpu:k=f16,v=f16` | 45/45 | 15/15 |", text)
+        self.assertIn("| control: `cpu:k=f16,v=f16` | 45/45 | 15/15 |", text)
         for needed in ("    winnow eval --model made-up.gguf", "weights dequantized to F32", "its second half",
                        "Context 512:", "Context 2048:", "Planted facts:", "inplace:k=f16,v=f16"):
             self.assertIn(needed, text)
@@ -133,7 +133,7 @@ class Csv(unittest.TestCase):
             self.assertEqual(line["k"], row["config"]["k"])
         policy = byname["stream:budget=1/4", "row", 512]
         self.assertEqual((policy["kv"], policy["needle_trials"]), ("stream:budget=1/4", "45"))
-        self.assertEqual(byname["cpu:k=f16,v=f16", "null", 512]["generation_tokens_per_second"], "")
+        self.assertEqual(byname["cpu:k=f16,v=f16", "control", 512]["generation_tokens_per_second"], "")
 
 
 if __name__ == "__main__":

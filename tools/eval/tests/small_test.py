@@ -48,7 +48,7 @@ def main():
         results = work.results()
         for context in CONTEXTS:
             rows = [row for row in results["rows"] if row["context"] == context]
-            expect([row["role"] for row in rows] == ["null", "row", "row"], "the null row is not the first of three")
+            expect([row["role"] for row in rows] == ["control", "row", "row"], "the control run is not first")
             for row in rows:
                 expect_row(row)
         expect(results["device"] and results["base"] == "inplace:k=f16,v=f16", "device or base")
@@ -58,7 +58,7 @@ def main():
         expect([result["name"] for result in needle["results"]] == [row["name"] for row in results["rows"][:3]],
                f"needle of {needle['results']}")
         expect(all(result["trials"] == full for result in needle["results"]), "trials that the full cache answers")
-        for name in ("null: cpu:k=f16,v=f16", "cpu:k=q4_0,v=q4_0", "retrieved"):
+        for name in ("control: cpu:k=f16,v=f16", "cpu:k=q4_0,v=q4_0", "retrieved"):
             expect(name in text, f"the terminal shows no \"{name}\"")
         table = list(csv.DictReader((work.out / "results.csv").open()))
         expect([row["name"] for row in table] == [row["name"] for row in results["rows"]], "results.csv")

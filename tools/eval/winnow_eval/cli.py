@@ -98,7 +98,7 @@ def measure(
     llama_cpp: LLAMA_CPP = None,
     plugin: PLUGIN = None,
     device: DEVICE = None,
-    with_needle: Annotated[bool, typer.Option("--needle/--no-needle", help="ask for planted facts")] = True,
+    with_needle: Annotated[bool, typer.Option("--needle/--no-needle", help="ask for needles")] = True,
     needle_contexts: Annotated[str, typer.Option(metavar="N,...", help="their context lengths")] = "512,1024,2048",
     needle_trials: Annotated[int, typer.Option(min=1, metavar="N", help="how many, over all lengths and depths")] = 45,
     conversations: Annotated[int, typer.Option(min=0, metavar="N", help="how many conversations that ask for facts of "

@@ -176,7 +176,7 @@ NULL = parse("cpu:k=f16,v=f16")  # as exact as the base, on another way: how far
 
 
 def gather(strings, files):
-    """All that was asked for, without the null row, which is always measured; the baselines if nothing was."""
+    """All that was asked for, without the control run, which is always measured; the baselines if nothing was."""
     found = [config for path in files for config in load(path)] + [parse(text) for text in strings]
     if not found:
         found = load(DEFAULTS_FILE)

@@ -1,13 +1,13 @@
 """A conversation whose prefix is reused: facts of the opening are asked for turn by turn, in one growing cache.
 
-What a cache gave up in an early turn is not read again. So each answer says what the opening is still good for after
+What a cache evicted in an early turn is not read again. So each answer says what the opening is still good for after
 the turns before it; and the whole so far, read anew as one prompt, says whether going on cost anything beside that.
 """
 
 import tempfile
 from pathlib import Path
 
-from winnow_eval import haystack, held, needle
+from winnow_eval import haystack, resident, needle
 from winnow_eval.host import calls_per_layer
 
 TURNS = 4
@@ -22,7 +22,7 @@ def _identity(host, config, conversation):
 
 def _complete(host, config, prompt, size, turns=()):
     """(answers, Run) of a prompt and the turns after it, in one process."""
-    watched, more = (held.watched(config), held.ARGUMENTS) if config.kv else (config, ())
+    watched, more = (resident.watched(config), resident.ARGUMENTS) if config.kv else (config, ())
     interactive = ["-i", "--simple-io", "--in-prefix", BREAK] if turns else []
     generated = size if turns else needle.GENERATED  # llama.cpp counts what is typed as generated
     with tempfile.TemporaryDirectory(prefix="winnow-conversation-") as folder:
@@ -37,16 +37,16 @@ def _complete(host, config, prompt, size, turns=()):
     return answers[:1 + len(turns)], run
 
 
-def _opening_held(run, conversation):
+def _opening_resident(run, conversation):
     """The share of the opening's tokens that a head holds at the end, over layers and heads."""
-    tokens = held.tokens_of(conversation.opening, run.stdout + run.stderr)
-    found = held.counts(run.report, tokens)
+    tokens = resident.tokens_of(conversation.opening, run.stdout + run.stderr)
+    found = resident.counts(run.report, tokens)
     heads = [count for layer in found["layers"] for count in layer]
     return sum(heads) / len(heads) / found["tokens"]
 
 
 def ask(host, store, config, conversation):
-    """{"texts", "correct" for each turn; of a policy "fresh", the last answer without reuse, and "held"}"""
+    """{"texts", "correct" for each turn; of a policy "fresh", the last answer without reuse, and "resident"}"""
     identity = _identity(host, config, conversation)
     kept = store.get("conversation", identity)
     if kept is not None:
@@ -62,7 +62,7 @@ def ask(host, store, config, conversation):
             whole += text + END + BREAK + turn
         (fresh, *_), _ = _complete(host, config, whole, size)
         kept |= {"fresh": fresh, "fresh_correct": needle.first_number(fresh) == conversation.answers[-1],
-                 "held": _opening_held(run, conversation)}
+                 "resident": _opening_resident(run, conversation)}
     store.put("conversation", identity, kept)
     return kept
 
@@ -103,6 +103,6 @@ def _summary(config, answers, known):
     found = {"name": config.name, "config": config.settings(), "retrieved": turns,
              "trials": [sum(right[turn] for right in known) for turn in range(TURNS)]}
     if config.kv:
-        found |= {"held": sum(answer["held"] for answer in answers) / len(answers),
+        found |= {"resident": sum(answer["resident"] for answer in answers) / len(answers),
                   "same_as_fresh": sum(answer["fresh_correct"] == answer["correct"][-1] for answer in answers)}
     return found

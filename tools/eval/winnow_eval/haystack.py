@@ -1,4 +1,4 @@
-"""The text of a needle trial: filler sentences with one planted fact, and a cue at the end that asks for it.
+"""The text of a needle trial: filler sentences with one needle, and a cue at the end that asks for it.
 
 Everything follows from the trial's name, so that two machines ask the same questions. The filler holds no digits: the
 only number of a text is the one to be found.

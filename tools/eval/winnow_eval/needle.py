@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from winnow_eval import Failure, haystack, held
+from winnow_eval import Failure, haystack, resident
 from winnow_eval.configs import Config
 from winnow_eval.host import calls_per_layer
 
@@ -39,7 +39,7 @@ def _units(context, trials):
 
 
 def _identity(host, config, trial):
-    watched = {"held": True} if config.kv else {}
+    watched = {"resident": True} if config.kv else {}
     return host.identity(config) | {"trial": trial.id, "prompt": trial.prompt, "generated": GENERATED} | watched
 
 
@@ -135,11 +135,11 @@ def evaluations(host, run):
 
 
 def ask(host, store, config, trial):
-    """What a configuration answers: {"text", "correct", "tokens"}, and of a policy what it still "held"."""
+    """What a configuration answers: {"text", "correct", "tokens"}, and of a policy what it still "resident"."""
     identity = _identity(host, config, trial)
     kept = store.get("needle", identity)
     if kept is None:
-        watched, more = (held.watched(config), held.ARGUMENTS) if config.kv else (config, ())
+        watched, more = (resident.watched(config), resident.ARGUMENTS) if config.kv else (config, ())
         run = complete(host, watched, trial.prompt, trial.context + ROOM, GENERATED, *more)
         tokens, expected = evaluations(host, run)
         calls = calls_per_layer(run, config)
@@ -148,7 +148,7 @@ def ask(host, store, config, trial):
         text = run.stdout.strip()
         kept = {"text": text, "correct": first_number(text) == trial.answer, "tokens": tokens}
         if config.kv:
-            kept["held"] = held.counts(run.report, held.tokens_of(trial.fact, run.stdout + run.stderr))
+            kept["resident"] = resident.counts(run.report, resident.tokens_of(trial.fact, run.stdout + run.stderr))
         store.put("needle", identity, kept)
     return kept
 
@@ -187,12 +187,12 @@ def _full_cache(host, store, base, context, depths, number, length, progress):
 
 
 def _answers(host, store, config, trials, progress):
-    """{id: {"text", "correct"}} of one configuration, of a policy with "held"."""
+    """{id: {"text", "correct"}} of one configuration, of a policy with "resident"."""
     answers = {}
     with _step(progress, f"needle, {config}", _answers_units(host, store, config, trials)) as advance:
         for done, trial in enumerate(trials, start=1):
             answer = ask(host, store, config, trial)
-            answers[trial.id] = {key: answer[key] for key in ("text", "correct", "held") if key in answer}
+            answers[trial.id] = {key: answer[key] for key in ("text", "correct", "resident") if key in answer}
             advance(done / len(trials))
     return answers
 

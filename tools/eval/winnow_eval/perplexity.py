@@ -322,7 +322,7 @@ class Plan:
     def finished(self):
         """The rows of results.json."""
         speeds = {key: speed["generation_tokens_per_second"] for key, speed in self.speeds.items()}
-        return [{"name": config.name, "role": "null" if config is NULL else "row", "config": config.settings(),
+        return [{"name": config.name, "role": "control" if config is NULL else "row", "config": config.settings(),
                  **self.results[context, config.name],
                  "generation_tokens_per_second": speeds.get((context, config.name))}
                 for context in self.contexts for config in self.rows]

@@ -13,12 +13,12 @@ from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backe
 from matplotlib.lines import Line2D  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from winnow_eval import held, labels, report  # noqa: E402
+from winnow_eval import labels, report, resident  # noqa: E402
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
 KLD_FLOOR = 1e-6  # below it there is only the rounding of the logits that llama.cpp keeps
 FLOOR_WORDS = "1e-6 or less"
-NULL_TEXT = "#666666"
+CONTROL_TEXT = "#666666"
 STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
          "legend.frameon": False, "legend.fontsize": 8, "savefig.facecolor": "white"}
@@ -132,13 +132,13 @@ def _bytes_panel(axes, rows, quantity, palette):
     _scale(axes, quantity, values)
     lines, points, best, families = [], [], {}, {}
     for row, size, value in zip(rows, sizes, values):
-        null = row["role"] == "null"
-        colour = "#888888" if null else palette[family(row)]
+        control = row["role"] == "control"
+        colour = "#888888" if control else palette[family(row)]
         lines += _error_bar(axes, quantity, size, value, row[error_key], colour)
-        axes.plot([size], [value], "D" if null else marker(row), color=colour, markersize=6, zorder=3,
-                  markerfacecolor=colour if filled(row) and not null else "white")
+        axes.plot([size], [value], "D" if control else marker(row), color=colour, markersize=6, zorder=3,
+                  markerfacecolor=colour if filled(row) and not control else "white")
         points.append((size, value))
-        if not null:
+        if not control:
             families.setdefault(family(row), []).append((size, value, row))
     for name, members in families.items():
         size, value, row = min(members, key=lambda member: member[1])
@@ -148,17 +148,17 @@ def _bytes_panel(axes, rows, quantity, palette):
             line = sorted((size, value) for size, value, _ in members)
             axes.plot(*zip(*line), color=palette[name], linewidth=1, zorder=2)
             lines.append(line)
-    candidates = [row for row in rows if row["role"] != "null"]
+    candidates = [row for row in rows if row["role"] != "control"]
     if candidates:
         lines.append(_draw_front(axes, quantity, candidates, axes.get_xlim()[1]))
-    null = next((row for row in rows if row["role"] == "null"), None)
-    if null is not None and quantity is KLD:
-        level = shown(quantity, null[key])
+    control = next((row for row in rows if row["role"] == "control"), None)
+    if control is not None and quantity is KLD:
+        level = shown(quantity, control[key])
         axes.axhline(level, color="#888888", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
         lines.append([(limit, level) for limit in axes.get_xlim()])
     named = [(labels.wrapped(name, 26), *point) for name, point in best.items()]
-    if null is not None and at_floor(quantity, null[key]):
-        named.append((f"null row ({FLOOR_WORDS})", null["kv_bytes_per_token"], level, NULL_TEXT))
+    if control is not None and at_floor(quantity, control[key]):
+        named.append((f"control run ({FLOOR_WORDS})", control["kv_bytes_per_token"], level, CONTROL_TEXT))
     labels.place(axes, named, points, lines)
 
 
@@ -166,8 +166,8 @@ def _legend(figure, rows, front):
     """The meaning of the markers that occur."""
     kinds = {}
     for row in rows:
-        if row["role"] == "null":
-            kinds["null row: the base against itself on the CPU backend"] = ("D", False, "#888888")
+        if row["role"] == "control":
+            kinds["control run: the base against itself on the CPU backend"] = ("D", False, "#888888")
         else:
             text = "Winnow" if row["config"]["backend"] == "winnow" else "llama.cpp's CPU backend"
             text += "" if filled(row) else ", without llama.cpp's rotation"
@@ -193,10 +193,10 @@ def over_bytes(results, context):
     figure.suptitle(f"{title(results, context)} ({rows[0]['contexts']} contexts, bars: one standard error)",
                     fontsize=9)
     figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.22, wspace=0.18)
-    palette = colours([row for row in results["rows"] if row["role"] != "null"], family)
+    palette = colours([row for row in results["rows"] if row["role"] != "control"], family)
     for axes, quantity in zip(panels, (INCREASE, KLD)):
         _bytes_panel(axes, rows, quantity, palette)
-    _legend(figure, rows, front=any(row["role"] != "null" for row in rows))
+    _legend(figure, rows, front=any(row["role"] != "control" for row in rows))
     return figure
 
 
@@ -212,16 +212,17 @@ def _contexts_panel(axes, rows, quantity, palette):
     for role, name in dict.fromkeys((row["role"], row["name"]) for row in rows):
         own = sorted((row for row in rows if (row["role"], row["name"]) == (role, name)),
                      key=lambda row: row["context"])
-        null = role == "null"
-        colour = "#888888" if null else palette[group(own[0])]
+        control = role == "control"
+        colour = "#888888" if control else palette[group(own[0])]
         values = [shown(quantity, row[key]) for row in own]
         for row, value in zip(own, values):
             _error_bar(axes, quantity, row["context"], value, row[error_key], colour)
         axes.plot([row["context"] for row in own], values, color=colour, linewidth=1.1, zorder=3,
-                  linestyle="-" if filled(own[0]) and not null else (0, (4, 2)), marker="D" if null else marker(own[0]),
-                  markersize=5, markerfacecolor=colour if filled(own[0]) and not null else "white")
-        low = f" ({FLOOR_WORDS})" if null and at_floor(quantity, own[-1][key]) else ""
-        ends.append((f"null: {name}{low}" if null else name, own[-1]["context"], values[-1], colour))
+                  linestyle="-" if filled(own[0]) and not control else (0, (4, 2)),
+                  marker="D" if control else marker(own[0]),
+                  markersize=5, markerfacecolor=colour if filled(own[0]) and not control else "white")
+        low = f" ({FLOOR_WORDS})" if control and at_floor(quantity, own[-1][key]) else ""
+        ends.append((f"control: {name}{low}" if control else name, own[-1]["context"], values[-1], colour))
     _end_labels(axes, ends)
 
 
@@ -245,7 +246,7 @@ def over_contexts(results):
     figure, panels = pyplot.subplots(2, 1, figsize=(8, 2 * max(3.2, 0.7 + 0.17 * names)))
     figure.suptitle(f"{title(results)} (bars: one standard error)", fontsize=9)
     figure.subplots_adjust(left=0.09, right=0.64, top=0.95, bottom=0.07, hspace=0.2)
-    palette = colours([row for row in rows if row["role"] != "null"])
+    palette = colours([row for row in rows if row["role"] != "control"])
     for axes, quantity in zip(panels, (INCREASE, KLD)):
         _contexts_panel(axes, rows, quantity, palette)
     return figure
@@ -262,7 +263,7 @@ def needles(results):
     above = 0.35 + 0.14 * title_lines  # inches over each map: its title and the lengths of the map above
     width, height = 0.9 + columns * (0.35 + cell * len(contexts)), 0.85 + lines * (above + 0.3 * len(depths))
     figure, panels = pyplot.subplots(lines, columns, figsize=(width, height), squeeze=False, sharex=True, sharey=True)
-    figure.suptitle(f"{results['model']['file']}: planted facts retrieved, of those that the full cache retrieves",
+    figure.suptitle(f"{results['model']['file']}: needles retrieved, of those that the full cache retrieves",
                     fontsize=9, y=1 - 0.12 / height)
     figure.subplots_adjust(left=0.8 / width, right=1 - 0.1 / width, top=1 - (above + 0.1) / height,
                            bottom=0.5 / height, wspace=0.14, hspace=above / (0.3 * len(depths)))
@@ -293,8 +294,8 @@ def needles(results):
 
 
 def holdings(results):
-    """One heat map for each policy: what each layer and head still held of the facts' tokens."""
-    kinds = [(result, held.shares(result["answers"].values())) for result in results["needle"]["results"]]
+    """One heat map for each policy: what each layer and head still holds of the facts' tokens."""
+    kinds = [(result, resident.shares(result["answers"].values())) for result in results["needle"]["results"]]
     kinds = [(result, shares) for result, shares in kinds if shares]
     columns = min(6, len(kinds))
     lines = -(-len(kinds) // columns)
@@ -303,7 +304,7 @@ def holdings(results):
     above = 0.35 + 0.12 * max(title.count("\n") + 2 for title in titled.values())  # inches over each map
     width, height = 0.6 + columns * max(1.5, 0.2 * heads), 0.4 + lines * (above + 0.11 * layers)
     figure, panels = pyplot.subplots(lines, columns, figsize=(width + 0.7, height), squeeze=False)
-    figure.suptitle(f"{results['model']['file']}: share of the planted facts' tokens that each head held at the end",
+    figure.suptitle(f"{results['model']['file']}: share of the needles' tokens that each head held at the end",
                     fontsize=9)
     figure.subplots_adjust(left=0.5 / width, right=0.9, top=1 - above / height, bottom=0.4 / height, wspace=0.3,
                            hspace=above / (0.11 * layers))
@@ -311,7 +312,7 @@ def holdings(results):
         axes.grid(False)
         image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         axes.set_title(f"{titled[result['name']]}\n"
-                       f"{100 * held.mean(result['answers'].values()):.0f}% held", fontsize=7)
+                       f"{100 * resident.mean(result['answers'].values()):.0f}% resident", fontsize=7)
         axes.set_xticks(range(len(shares[0])))
         axes.tick_params(labelsize=7, length=2)
     for axes in list(panels.flat)[len(kinds):]:
@@ -330,8 +331,8 @@ def figures(results):
         yield "contexts", lambda: over_contexts(results)
     if results["needle"] and results["needle"]["results"]:
         yield "needle", lambda: needles(results)
-        if any(held.shares(result["answers"].values()) for result in results["needle"]["results"]):
-            yield "held", lambda: holdings(results)
+        if any(resident.shares(result["answers"].values()) for result in results["needle"]["results"]):
+            yield "resident", lambda: holdings(results)
 
 
 def _shrink(path):

@@ -8,7 +8,7 @@ import statistics
 import textwrap
 from pathlib import Path
 
-from winnow_eval import held
+from winnow_eval import resident
 
 MIB = 1024 * 1024
 COMMAND_COLUMNS = 100
@@ -44,23 +44,24 @@ def contexts_of(results):
 
 
 def rows_of(results, context):
-    """The rows of a context length, the null row first."""
-    return sorted((row for row in results["rows"] if row["context"] == context), key=lambda row: row["role"] != "null")
+    """The rows of a context length, the control run first."""
+    rows = [row for row in results["rows"] if row["context"] == context]
+    return sorted(rows, key=lambda row: row["role"] != "control")
 
 
 def titled(row):
-    return f"null: `{row['name']}`" if row["role"] == "null" else f"`{row['name']}`"
+    return f"control: `{row['name']}`" if row["role"] == "control" else f"`{row['name']}`"
 
 
 def titled_needle(results, result):
-    """The name of a configuration of the needle test, marked if it is that of the null row."""
-    nulls = {row["name"] for row in results["rows"] if row["role"] == "null"}
-    return titled({"name": result["name"], "role": "null" if result["name"] in nulls else "row"})
+    """The name of a configuration of the needle test, marked if it is that of the control run."""
+    nulls = {row["name"] for row in results["rows"] if row["role"] == "control"}
+    return titled({"name": result["name"], "role": "control" if result["name"] in nulls else "row"})
 
 
 def full_bytes(results, context):
-    """Bytes of a token in the f16 cache of the base, which the null row has as well."""
-    return next((row["kv_bytes_per_token"] for row in rows_of(results, context) if row["role"] == "null"), None)
+    """Bytes of a token in the f16 cache of the base, which the control run has as well."""
+    return next((row["kv_bytes_per_token"] for row in rows_of(results, context) if row["role"] == "control"), None)
 
 
 def quality_table(results, context):
@@ -77,7 +78,7 @@ def quality_table(results, context):
 
 def of_same_bytes(results, context):
     """Lists of rows with about the same bytes, each list and its rows from the best on; no row stands alone."""
-    rows = sorted((row for row in rows_of(results, context) if row["role"] != "null"),
+    rows = sorted((row for row in rows_of(results, context) if row["role"] != "control"),
                   key=lambda row: row["kv_bytes_per_token"])
     groups = []
     for row in rows:
@@ -119,33 +120,33 @@ def found(needle, result, **cell):
 
 
 def needle_table(results):
-    """Planted facts retrieved, in all and for each context length; of policies, what of the facts they still held."""
+    """Planted facts retrieved, in all and for each context length; of policies, what of the facts they still hold."""
     needle = results["needle"]
-    lines, watched = [], any(held.shares(result["answers"].values()) for result in needle["results"])
+    lines, watched = [], any(resident.shares(result["answers"].values()) for result in needle["results"])
     for result in needle["results"]:
         cells = [found(needle, result, context=context) for context in needle["contexts"]]
         lines.append([titled_needle(results, result), f"{result['retrieved']}/{result['trials']}",
                       *[f"{right}/{trials}" for right, trials in cells]])
         if watched:
-            share = held.mean(result["answers"].values())
+            share = resident.mean(result["answers"].values())
             lines[-1].append(number(None if share is None else 100 * share, 1))
     return table(["configuration", "retrieved", *[f"context {context}" for context in needle["contexts"]],
-                  *(["of the facts held, %"] if watched else [])], lines)
+                  *(["of the facts resident, %"] if watched else [])], lines)
 
 
 def conversation_table(results):
-    """Facts of the opening that are still known in each turn; of policies what is held, and what reading anew gives."""
+    """Facts of the opening still known in each turn; of policies what is resident, and what a fresh run gives."""
     talked = results["conversation"]
     lines = []
     for result in talked["results"]:
         pairs = list(zip(result["retrieved"], result["trials"]))
-        policy = "held" in result
+        policy = "resident" in result
         lines.append([titled_needle(results, result), f"{sum(result['retrieved'])}/{sum(result['trials'])}",
                       *[f"{right}/{trials}" for right, trials in pairs],
-                      number(100 * result["held"] if policy else None, 1),
+                      number(100 * result["resident"] if policy else None, 1),
                       f"{result['same_as_fresh']}/{talked['conversations']}" if policy else "-"])
     return table(["configuration", "retrieved", *[f"turn {turn}" for turn in range(1, 1 + talked["turns"])],
-                  "of the opening held, %", "last answer as when read anew"], lines)
+                  "of the opening resident, %", "last answer as when read anew"], lines)
 
 
 def full_cache(results):

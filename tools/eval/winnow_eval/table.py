@@ -12,8 +12,8 @@ HEADS = ("configuration", "KV bytes/token", "KV MiB", "perplexity", "increase %"
 
 
 def _cells(row):
-    null = row["role"] == "null"
-    return [f"null: {row['name']}" if null else row["name"], number(row["kv_bytes_per_token"], 0),
+    control = row["role"] == "control"
+    return [f"control: {row['name']}" if control else row["name"], number(row["kv_bytes_per_token"], 0),
             number(row["kv_bytes"] / MIB, 2), number(row["ppl"], 3),
             measured(row["ppl_increase_percent"], row["ppl_increase_se"], 2, 4, "+"),
             measured(row["kld"], row["kld_se"], 4, 6), number(row["kld_p99"], 4),
@@ -30,17 +30,17 @@ def _table(heads):
 
 
 def show(results, console):
-    """Prints a table for each context length, the null row first, and one of what was retrieved."""
+    """Prints a table for each context length, the control run first, and one of what was retrieved."""
     for context in contexts_of(results):
         rows = rows_of(results, context)
         console.print(f"context {context}: {rows[0]['contexts']} contexts, {rows[0]['scored_tokens']} tokens scored, "
                       f"against {results['base']}", style="bold", highlight=False, markup=False)
         made = _table(HEADS)
         for row in rows:
-            made.add_row(*map(escape, _cells(row)), style="dim" if row["role"] == "null" else "")
+            made.add_row(*map(escape, _cells(row)), style="dim" if row["role"] == "control" else "")
         console.print(made)
     if results["needle"]:
-        console.print("planted facts, of those that the full cache finds", style="bold")
+        console.print("needles, of those that the full cache finds", style="bold")
         made = _table(("configuration", "retrieved"))
         for result in results["needle"]["results"]:
             made.add_row(escape(result["name"]), f"{result['retrieved']}/{result['trials']}")

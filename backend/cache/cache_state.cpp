@@ -1,0 +1,245 @@
+// The memory of layers as it grows and shrinks, and eviction passes.
+#include "cache/cache_state.hpp"
+
+#include <algorithm>
+
+#include "cache/pressure.hpp"
+
+namespace winnow::cache {
+
+Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots) {
+    Scratch scratch;
+    if (slots == 0) return scratch;
+    scratch.slots = slots;
+    scratch.scores = device.allocate(geometry.scores_bytes(slots));
+    scratch.row_stats = device.allocate(geometry.row_stats_bytes());
+    return scratch;
+}
+
+CacheState::CacheState(Device& on, std::unique_ptr<Geometry> sizes) : device(on), geometry(std::move(sizes)) {
+    for (int64_t i = 0; i < geometry->request().max_sequences; ++i) sequences.push_back(new_sequence());
+}
+
+Sequence CacheState::new_sequence() const {
+    Sequence sequence;
+    for (int64_t layer = 0; layer < geometry->shape().layers; ++layer) sequence.layers.emplace_back(*geometry);
+    return sequence;
+}
+
+void CacheState::replace_sequences(std::vector<Sequence>& others) {
+    sequences.swap(others);
+    layer_bytes = 0;
+    for (const Sequence& sequence : sequences) layer_bytes += sequence.bytes();
+}
+
+uint64_t Sequence::bytes() const {
+    uint64_t sum = 0;
+    for (const Layer& layer : layers) sum += layer.bytes();
+    return sum;
+}
+
+double CacheState::pressure_now() const { return pressure < 0 ? memory_pressure().value_or(0) : pressure; }
+
+Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t resident, bool scores, int64_t scratch) {
+    const Geometry& geometry = *cache.geometry;
+    Growth growth;
+    growth.is_new = !layer.state;
+    if (growth.is_new) {
+        growth.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
+        growth.state = cache.device.allocate(geometry.state().size);
+        growth.bytes += bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size;
+    }
+    if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
+    const int64_t packed = geometry.packed_slots(number, resident, layer.index.sinks_lost());
+    if (packed > layer.packed.slots) {
+        growth.packed = make_rows(cache.device, geometry, Part::packed, packed);
+        growth.bytes += bytes_of(geometry, Part::packed, packed);
+    }
+    const int64_t slots = geometry.dense_slots() + std::max(packed, layer.packed.slots);
+    scores = scores || geometry.importance(number).statistic != Statistic::none;
+    if (scores && slots > std::max(scratch, cache.scratch.slots)) {
+        growth.scratch = make_scratch(cache.device, geometry, slots);
+        growth.bytes += geometry.scratch_bytes(slots);
+    }
+    return growth;
+}
+
+std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth) {
+    Layer shape(geometry);
+    shape.dense.slots = growth.is_new ? growth.dense.slots : layer.dense.slots;
+    shape.packed.slots = growth.packed.slots > 0 ? growth.packed.slots : layer.packed.slots;
+    return shape.segments(geometry);
+}
+
+void commit(CacheState& cache, Layer& layer, Growth growth) {
+    if (growth.bytes == 0) return;
+    const Geometry& geometry = *cache.geometry;
+    SlotEdit clear;
+    clear.end = 1; // a zeroed slot map is full of token 0
+    if (growth.dense.slots > 0)
+        clear.segments.push_back(view_of(geometry, Part::dense, growth.dense, growth.dense.slots));
+    if (growth.packed.slots > 0) {
+        const Segment to = view_of(geometry, Part::packed, growth.packed, growth.packed.slots);
+        if (layer.packed.slots > 0)
+            cache.device.launch(
+                SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, layer.packed.slots), .to = to});
+        else
+            clear.segments.push_back(to);
+    }
+    if (!clear.segments.empty()) cache.device.launch(clear);
+    cache.note_peak(growth.bytes);
+    cache.layer_bytes -= layer.bytes();
+    if (growth.is_new) {
+        layer.dense = std::move(growth.dense);
+        layer.state = std::move(growth.state);
+    }
+    if (growth.packed.slots > 0) layer.packed = std::move(growth.packed);
+    cache.layer_bytes += layer.bytes();
+    if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
+}
+
+void evict(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less,
+           Demanded demanded) {
+    const Geometry& geometry = *cache.geometry;
+    const Shape& shape = geometry.shape();
+    const TokenIndex& index = layer.index;
+    SlotEvict args;
+    args.description = geometry.describe(number, cache.pressure_now());
+    if (geometry.has_cells()) { // appending has no end there, but no more than the cells are alive
+        args.description.context = no_end;
+        if (geometry.covers_all(number)) {
+            args.description.budget = std::max(args.description.budget, geometry.request().cells);
+            args.description.context = index.next() + geometry.request().cells - index.tokens();
+        }
+    }
+    // Without a residual window, free-listed slots are a promise that only a head itself can keep: which sinks' slots
+    // are empty there, so that its budget would allow it more than the packed segment holds, nobody else knows.
+    int64_t listed = 0;
+    if (geometry.residual() == 0 && demanded == Demanded::by_budget)
+        listed = geometry.has_cells() ? incoming : std::min(incoming, shape.context - index.next());
+    args.wanted_free = listed;
+    args.description.budget -= less;
+    if (demanded == Demanded::by_room) {
+        args.description.budget = anchor_flag; // no layer holds more
+        args.description.trigger = {1, 1};
+    }
+    args.dense = layer.dense_segment(geometry);
+    args.packed = layer.packed_segment(geometry);
+    args.seen = index.next();
+    args.incoming = incoming;
+    args.k_norm = geometry.k_norm();
+    args.v_norm = geometry.v_norm();
+    args.residual_first = geometry.sink();
+    if (geometry.residual() > 0) {
+        args.residual_count = geometry.residual();
+        args.leaving_offset = index.first_newest() % geometry.residual();
+        args.leaving_count = leaving;
+        args.set_means = geometry.config().center() && !layer.has_means && leaving > 0;
+    }
+    const StateLayout& layout = geometry.state();
+    if (layout.output_sum.size > 0) { // also under a policy that does not add to it: another one may follow
+        args.output_sum =
+            state_tensor(Type::f32, layout.output_sum, layer.state.get(), shape.kv_heads, shape.v_head_size);
+        args.outputs = layer.outputs;
+    }
+    args.positions = state_tensor(Type::i32, layout.positions, layer.state.get(), 1, geometry.request().cells);
+    args.free_slots = state_tensor(Type::i32, layout.free_slots, layer.state.get(), shape.kv_heads,
+                                   most_free_listed(geometry.config()));
+    args.head_state = layer.head_state(geometry);
+    cache.device.launch(args);
+
+    ++cache.eviction_passes;
+    layer.outputs = 0;
+    layer.has_means = layer.has_means || args.set_means;
+    const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
+    layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(number));
+    layer.index.leave(moved);
+    layer.listed = listed;
+}
+
+int64_t gather(CacheState& cache, Layer& layer) {
+    const Geometry& geometry = *cache.geometry;
+    if (geometry.residual() == 0) {
+        layer.index.leave_all();
+        layer.listed = 0;
+    }
+    if (layer.packed.slots == 0) return 0;
+    cache.device.launch(
+        SlotCompact{.segment = layer.packed_segment(geometry), .head_state = layer.head_state(geometry)});
+    layer.most_in_packed = 0;
+    for (const HeadState& head : layer.read_head_state(geometry))
+        layer.most_in_packed = std::max<int64_t>(layer.most_in_packed, head.live);
+    return layer.most_in_packed;
+}
+
+void compact(CacheState& cache, Sequence& sequence, int64_t number) {
+    const Geometry& geometry = *cache.geometry;
+    Layer& layer = sequence.layers[static_cast<size_t>(number)];
+    const int64_t live = gather(cache, layer);
+    const int64_t reserved = std::max<int64_t>(sequence.reserved - geometry.sink(), 0);
+    const int64_t resident = std::max({layer.held(), live + geometry.keep(), reserved});
+    int64_t slots = 0;
+    if (live > 0 || reserved > 0 || layer.index.newest() > geometry.keep())
+        slots = std::max(live, geometry.packed_slots(number, resident, layer.index.sinks_lost()));
+    if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.packed_slots(number, 1, 0)); // as in grow
+    if (slots >= layer.packed.slots) return;
+    Rows smaller;
+    try {
+        smaller = make_rows(cache.device, geometry, Part::packed, slots);
+    } catch (const Error& error) {
+        if (error.status() != WINNOW_ERROR_OUT_OF_MEMORY) throw;
+        return;
+    }
+    if (slots > 0)
+        cache.device.launch(SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, slots),
+                                     .to = view_of(geometry, Part::packed, smaller, slots)});
+    cache.note_peak(bytes_of(geometry, Part::packed, slots));
+    cache.layer_bytes -= layer.bytes();
+    layer.packed = std::move(smaller);
+    cache.layer_bytes += layer.bytes();
+}
+
+void drop(CacheState& cache, Sequence& sequence) {
+    uint64_t evictions = 0;
+    for (const Layer& layer : sequence.layers)
+        for (const HeadState& head : layer.read_head_state(*cache.geometry))
+            evictions += static_cast<uint64_t>(head.evicted);
+    cache.layer_bytes -= sequence.bytes();
+    sequence.layers = cache.new_sequence().layers;
+    cache.evictions += evictions;
+}
+
+uint64_t launches(const Device& device) {
+    winnow_stats stats{};
+    device.stats(stats);
+    return stats.kernel_launches;
+}
+
+void fail(Device& device, bool has_changed, const Error& error) {
+    if (!has_changed) throw error;
+    try {
+        device.finish();
+    } catch (const Error&) { // what failed first says more
+    }
+    throw after_a_change(error);
+}
+
+void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range numbers, int64_t delta) {
+    SlotEdit args;
+    args.action = action;
+    args.segments = layer.segments(*cache.geometry);
+    args.begin = numbers.begin;
+    args.end = std::min<int64_t>(numbers.end, anchor_flag);
+    args.delta = delta;
+    if (!args.segments.empty() && args.begin < args.end) cache.device.launch(args);
+}
+
+void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range numbers) {
+    for (auto it = anchors.lower_bound(numbers.begin); it != anchors.end() && *it < numbers.end;) {
+        Range together{*it, *it};
+        for (; it != anchors.end() && *it == together.end && *it < numbers.end; ++it) ++together.end;
+        edit(cache, layer, SlotEdit::Action::anchor, together);
+    }
+}
+
+} // namespace winnow::cache

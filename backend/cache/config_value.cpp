@@ -1,0 +1,206 @@
+// Reads and writes the values of a configuration. Numbers are exact or shortest, independent of the locale.
+#include "cache/config_value.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "device/device.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr int64_t most_whole = 1 << 20; // of a share: products with 2^40 tokens stay within 64 bits
+constexpr int64_t most_tokens = int64_t{1} << 40;
+constexpr int64_t most_bytes = int64_t{1} << 60;
+
+template <typename T>
+std::optional<T> whole_text(std::string_view text) {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+// Digits only: from_chars takes a minus sign.
+std::optional<int64_t> digits(std::string_view text, int64_t most) {
+    if (text.empty() || text.front() == '-') return std::nullopt;
+    const std::optional<int64_t> value = whole_text<int64_t>(text);
+    return value && *value <= most ? value : std::nullopt;
+}
+
+std::optional<Amount> share(std::string_view text) {
+    const size_t slash = text.find('/');
+    if (slash == std::string_view::npos) return std::nullopt;
+    const auto part = digits(text.substr(0, slash), most_whole), whole = digits(text.substr(slash + 1), most_whole);
+    if (!part || !whole || *whole == 0 || *part > *whole) return std::nullopt;
+    const int64_t common = std::gcd(*part, *whole);
+    return Amount{Amount::Unit::share, 0, {*part / common, *whole / common}};
+}
+
+struct Suffix {
+    const char* text;
+    int64_t bytes;
+};
+constexpr Suffix suffixes[] = {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"G", 1 << 30},
+                               {"M", 1 << 20},   {"K", 1 << 10},   {"B", 1}};
+
+std::optional<Amount> bytes(std::string_view text) {
+    for (const Suffix& suffix : suffixes) {
+        if (!text.ends_with(suffix.text)) continue;
+        text.remove_suffix(std::string_view(suffix.text).size());
+        const auto count = digits(text, most_bytes / suffix.bytes);
+        if (!count) return std::nullopt;
+        return Amount{Amount::Unit::bytes, *count * suffix.bytes, {}};
+    }
+    return std::nullopt;
+}
+
+std::optional<Amount> tokens(std::string_view text, int64_t least, int64_t most) {
+    const auto count = digits(text, most);
+    if (!count || *count < least) return std::nullopt;
+    return Amount{Amount::Unit::tokens, *count, {}};
+}
+
+std::optional<Amount> budget(std::string_view text) {
+    std::optional<Amount> found = tokens(text, 1, most_tokens);
+    if (!found) found = share(text);
+    if (!found) found = bytes(text);
+    const bool nothing = found && found->count == 0 && found->share.part == 0;
+    return nothing ? std::nullopt : found;
+}
+
+std::string shortest(double number) {
+    char text[64];
+    const auto result = std::to_chars(text, text + sizeof text, number);
+    return {text, result.ptr};
+}
+
+template <typename T>
+Value or_refuse(const std::optional<T>& value, const Key& key, std::string_view text) {
+    if (!value) refuse(std::string(key.name) + "=" + quote(text) + ": expected " + expected(key));
+    return Value(*value);
+}
+
+} // namespace
+
+int64_t tokens_of(const Amount& amount, int64_t whole) {
+    return amount.unit == Amount::Unit::share ? floor_of(amount.share, whole) : amount.count;
+}
+
+Value parse_value(const Key& key, std::string_view text) {
+    switch (key.kind) {
+    case Kind::budget: return or_refuse(budget(text), key, text);
+    case Kind::share: return or_refuse(share(text), key, text);
+    case Kind::count:
+        return or_refuse(tokens(text, static_cast<int64_t>(key.least), static_cast<int64_t>(key.most)), key, text);
+    case Kind::amount: {
+        const std::optional<Amount> count = tokens(text, 0, most_tokens);
+        return or_refuse(count ? count : share(text), key, text);
+    }
+    case Kind::number: {
+        std::optional<double> number = whole_text<double>(text);
+        if (number && !(std::isfinite(*number) && *number >= key.least && *number <= key.most)) number.reset();
+        if (number && *number == 0) number = 0.0; // of -0
+        return or_refuse(number, key, text);
+    }
+    case Kind::text: return or_refuse(text.empty() ? std::nullopt : std::optional(std::string(text)), key, text);
+    case Kind::word:
+    case Kind::format: break;
+    }
+    const std::vector<std::string> all = choices_of(key);
+    const auto found = std::find(all.begin(), all.end(), text);
+    return or_refuse(found == all.end() ? std::nullopt : std::optional(*found), key, text);
+}
+
+std::string spell(const Value& value) {
+    if (const auto* word = std::get_if<std::string>(&value)) return *word;
+    if (const auto* number = std::get_if<double>(&value)) return shortest(*number);
+    const Amount& amount = std::get<Amount>(value);
+    if (amount.unit == Amount::Unit::share)
+        return std::to_string(amount.share.part) + "/" + std::to_string(amount.share.whole);
+    if (amount.unit == Amount::Unit::tokens) return std::to_string(amount.count);
+    for (const Suffix& suffix : suffixes)
+        if (std::string_view(suffix.text).size() == 1 && amount.count % suffix.bytes == 0)
+            return std::to_string(amount.count / suffix.bytes) + suffix.text;
+    return {};
+}
+
+std::string expected(const Key& key) {
+    switch (key.kind) {
+    case Kind::budget:
+        return "a share of the context such as 1/4, tokens such as 512, or bytes such as 64M, 512K, 100B";
+    case Kind::amount: return "a share such as 1/4, or tokens such as 128";
+    case Kind::share: return "a share from 0/1 to 1/1, such as 1/4";
+    case Kind::count:
+        return "a whole number from " + std::to_string(static_cast<int64_t>(key.least)) + " to " +
+               std::to_string(static_cast<int64_t>(key.most));
+    case Kind::number: return "a number from " + shortest(key.least) + " to " + shortest(key.most);
+    case Kind::text: return "a name";
+    case Kind::word:
+    case Kind::format: break;
+    }
+    return "one of " + join(choices_of(key));
+}
+
+std::vector<std::string> choices_of(const Key& key) {
+    if (key.kind == Kind::format) return format_names();
+    std::vector<std::string> all;
+    std::string_view rest = key.choices;
+    while (!rest.empty()) {
+        const size_t end = std::min(rest.find('|'), rest.size());
+        all.emplace_back(rest.substr(0, end));
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return all;
+}
+
+std::vector<std::string> format_names() {
+    std::vector<std::string> names;
+    for (uint32_t number = 0; number < 64; ++number)
+        if (is_storage_format(static_cast<Type>(number))) names.push_back(format_name(static_cast<Type>(number)));
+    return names;
+}
+
+std::string format_name(Type type) {
+    std::string name = type_name(type);
+    for (char& letter : name)
+        if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+    return name;
+}
+
+Type format_of(std::string_view name) {
+    for (uint32_t number = 0; number < 64; ++number)
+        if (const auto type = static_cast<Type>(number); is_storage_format(type) && format_name(type) == name)
+            return type;
+    return Type::none;
+}
+
+std::string quote(std::string_view text) {
+    constexpr size_t longest = 80;
+    constexpr char hex[] = "0123456789abcdef";
+    std::string quoted = "\"";
+    size_t end = std::min(text.size(), longest);
+    while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+        --end; // whole UTF-8 characters
+    for (const char each : text.substr(0, end)) {
+        const auto code = static_cast<unsigned char>(each);
+        if (code >= 0x20 && code != 0x7f)
+            quoted += each;
+        else
+            quoted.append("\\x").append(1, hex[code >> 4]).append(1, hex[code & 15]);
+    }
+    return quoted + (text.size() > end ? "...\"" : "\"");
+}
+
+std::string join(const std::vector<std::string>& parts) {
+    std::string text;
+    for (const std::string& part : parts) text.append(text.empty() ? "" : ", ").append(part);
+    return text;
+}
+
+void refuse(const std::string& text) { throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text); }
+
+} // namespace winnow::cache

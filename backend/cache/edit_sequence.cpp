@@ -1,0 +1,168 @@
+// Truncate, remove, shift, copy, anchors and reservations: what is refused is refused before anything changes.
+#include "cache/edit_sequence.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace winnow::cache {
+namespace {
+
+Range range_of(int64_t begin, int64_t end) { return {begin, end == -1 ? no_end : end}; }
+
+void expect_positions(const CacheState& cache) {
+    if (cache.geometry->has_cells()) refuse("the cache is told cells and masks, expected one that counts positions");
+}
+
+bool is_empty(const Sequence& sequence) {
+    return std::all_of(sequence.layers.begin(), sequence.layers.end(),
+                       [](const Layer& layer) { return layer.index.tokens() == 0; });
+}
+
+// The set with the numbers of a range moved by delta.
+std::set<int64_t> shifted(const std::set<int64_t>& token_ids, Range range, int64_t delta) {
+    std::set<int64_t> moved;
+    for (const int64_t number : token_ids) moved.insert(range.contains(number) ? number + delta : number);
+    return moved;
+}
+
+// All of a layer's memory again, with what it holds.
+Layer copy_of(CacheState& cache, const Layer& from) {
+    const Geometry& geometry = *cache.geometry;
+    Layer to(geometry);
+    to.index = from.index;
+    if (!from.state) return to;
+    to.dense = make_rows(cache.device, geometry, Part::dense, from.dense.slots);
+    to.packed = make_rows(cache.device, geometry, Part::packed, from.packed.slots);
+    to.state = cache.device.allocate(geometry.state().size);
+    to.most_in_packed = from.most_in_packed;
+    to.listed = from.listed;
+    to.outputs = from.outputs;
+    to.has_means = from.has_means;
+    std::vector<std::byte> state(geometry.state().size);
+    from.state->read(0, state.data(), state.size());
+    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
+    std::byte* const at = state.data() + geometry.state().head_state.offset;
+    std::memcpy(heads.data(), at, geometry.state().head_state.size);
+    for (HeadState& head : heads) head.evicted = 0; // counted once, where it happened
+    std::memcpy(at, heads.data(), geometry.state().head_state.size);
+    to.state->write(0, state.data(), state.size());
+    for (const Part part : {Part::dense, Part::packed}) {
+        const Rows &source = part == Part::dense ? from.dense : from.packed,
+                   &target = part == Part::dense ? to.dense : to.packed;
+        if (source.slots == 0) continue;
+        cache.device.launch(SlotCopy{.from = view_of(geometry, part, source, source.slots),
+                                     .to = view_of(geometry, part, target, target.slots)});
+    }
+    return to;
+}
+
+} // namespace
+
+void reserve(CacheState& cache, int64_t number, int64_t tokens) {
+    const Geometry& geometry = *cache.geometry;
+    Sequence& sequence = cache.sequence(number);
+    if (tokens == 0) return;
+    std::vector<Growth> growths;
+    int64_t scratch = 0; // one serves all layers
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        const Layer& layer = sequence.layers[i];
+        const int64_t resident = std::max(layer.held(), tokens - geometry.sink());
+        growths.push_back(grow(cache, layer, static_cast<int64_t>(i), resident, false, scratch));
+        scratch = std::max(scratch, growths.back().scratch.slots);
+        bytes += growths.back().bytes;
+    }
+    cache.note_peak(bytes);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) commit(cache, sequence.layers[i], std::move(growths[i]));
+    sequence.reserved = std::max(sequence.reserved, tokens);
+}
+
+void truncate(CacheState& cache, int64_t number, int64_t length) {
+    expect_positions(cache);
+    Sequence& sequence = cache.sequence(number);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        Layer& layer = sequence.layers[i];
+        if (length >= layer.index.next()) continue;
+        edit(cache, layer, SlotEdit::Action::free, {length, no_end});
+        if (layer.index.truncate(length)) compact(cache, sequence, static_cast<int64_t>(i));
+    }
+    if (length == 0 && sequence.reserved == 0) drop(cache, sequence);
+}
+
+void remove(CacheState& cache, int64_t number, int64_t begin, int64_t end) {
+    Sequence& sequence = cache.sequence(number);
+    const Range range = range_of(begin, end);
+    const bool had_tokens = !is_empty(sequence);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        Layer& layer = sequence.layers[i];
+        edit(cache, layer, SlotEdit::Action::free, range);
+        const bool elsewhere = layer.index.remove(range);
+        if (elsewhere || cache.geometry->residual() == 0) compact(cache, sequence, static_cast<int64_t>(i));
+    }
+    std::erase_if(sequence.anchors, [&](int64_t anchor) { return range.contains(anchor); });
+    if (!is_empty(sequence) || (!had_tokens && begin > 0)) return;
+    drop(cache, sequence);
+    sequence.anchors.clear();
+    sequence.reserved = 0;
+}
+
+void copy(CacheState& cache, int64_t from, int64_t to) {
+    const Sequence& source = cache.sequence(from);
+    Sequence& target = cache.sequence(to);
+    if (from == to) return;
+    const uint64_t before = cache.bytes();
+    Sequence made;
+    for (const Layer& layer : source.layers) made.layers.push_back(copy_of(cache, layer));
+    made.anchors = source.anchors;
+    made.reserved = source.reserved;
+    drop(cache, target);
+    const uint64_t without = cache.bytes();
+    target = std::move(made);
+    cache.layer_bytes += target.bytes();
+    cache.peak_bytes = std::max(cache.peak_bytes, before + cache.bytes() - without);
+}
+
+void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_t delta) {
+    expect_positions(cache);
+    Sequence& sequence = cache.sequence(number);
+    const Range range = range_of(begin, end);
+    const int64_t limit = cache.geometry->shape().context;
+    if (delta == 0) return;
+    std::vector<TokenIndex> records;
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        records.push_back(sequence.layers[i].index);
+        if (records.back().shift(range, delta, limit)) continue;
+        refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
+               std::to_string(delta) + ": in layer " + std::to_string(i) +
+               " tokens would meet, or come before 0, behind the next token or beyond the context of " +
+               std::to_string(limit));
+    }
+    const std::set<int64_t> anchors = shifted(sequence.anchors, range, delta);
+    if (anchors.size() != sequence.anchors.size() || (!anchors.empty() && *anchors.begin() < 0))
+        refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
+               std::to_string(delta) + ": anchors would meet, or come before 0");
+    for (size_t i = 0; i < records.size(); ++i)
+        cache.geometry->check_anchors(number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
+                                      records[i].displaced(cache.geometry->keep()));
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        edit(cache, sequence.layers[i], SlotEdit::Action::shift, range, delta);
+        sequence.layers[i].index = std::move(records[i]);
+        mark_anchors(cache, sequence.layers[i], anchors, {0, no_end}); // a token may have come to an anchor's position
+    }
+    sequence.anchors = anchors;
+}
+
+void anchor(CacheState& cache, int64_t number, std::span<const int64_t> token_ids) {
+    const Geometry& geometry = *cache.geometry;
+    Sequence& sequence = cache.sequence(number);
+    std::set<int64_t> anchors = sequence.anchors;
+    anchors.insert(token_ids.begin(), token_ids.end());
+    for (size_t i = 0; i < sequence.layers.size(); ++i)
+        geometry.check_anchors(number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
+                               sequence.layers[i].index.displaced(geometry.keep()));
+    const std::set<int64_t> added(token_ids.begin(), token_ids.end());
+    for (const Layer& layer : sequence.layers) mark_anchors(cache, layer, added, {0, no_end});
+    sequence.anchors = std::move(anchors);
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,188 @@
+// Stats, positions and importance, and what a cache is going to use.
+#include "cache/inspect.hpp"
+
+#include <algorithm>
+
+namespace winnow::cache {
+namespace {
+
+uint64_t unsigned_of(int64_t value) { return static_cast<uint64_t>(value); }
+
+// Adds the bytes of a layer with so many slots.
+void add_layer(const Geometry& geometry, int64_t dense, int64_t packed, winnow_cache_stats& out) {
+    const Shape& shape = geometry.shape();
+    out.k_bytes += geometry.row_bytes_of(geometry.k(), shape.head_size, packed);
+    out.v_bytes += geometry.row_bytes_of(geometry.v(), shape.v_head_size, packed);
+    out.dense_k_bytes += geometry.row_bytes_of(dense_format(geometry.k()), shape.head_size, dense);
+    out.dense_v_bytes += geometry.row_bytes_of(dense_format(geometry.v()), shape.v_head_size, dense);
+    out.slot_map_bytes += geometry.row_bytes_of(Type::i32, 1, dense + packed);
+    if (geometry.keeps_importance()) out.importance_bytes += geometry.row_bytes_of(Type::f32, 1, dense + packed);
+    out.state_bytes += geometry.state().size;
+}
+
+void add_up(winnow_cache_stats& out) {
+    out.bytes = out.k_bytes + out.v_bytes + out.dense_k_bytes + out.dense_v_bytes + out.slot_map_bytes +
+                out.importance_bytes + out.state_bytes;
+}
+
+uint64_t budget_bytes(const Geometry& geometry) {
+    winnow_cache_stats whole{};
+    for (int64_t layer = 0; layer < geometry.shape().layers; ++layer)
+        add_layer(geometry, geometry.dense_slots(), geometry.usual_packed(layer), whole);
+    add_up(whole);
+    return whole.bytes;
+}
+
+uint64_t original_bytes(const Geometry& geometry, int64_t tokens) { // of one layer
+    const Shape& shape = geometry.shape();
+    return 2 * unsigned_of(tokens * shape.kv_heads * (shape.head_size + shape.v_head_size));
+}
+
+// The memory of a sequence that is appended a token at a time, to one layer after another.
+class Growing {
+public:
+    Growing(const Geometry& geometry, int64_t tokens)
+        : geometry_(geometry), packed_(static_cast<size_t>(geometry.shape().layers), 0) {
+        for (int64_t length = 1; length <= tokens; length = next_change(length, tokens))
+            for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) grow(layer, length);
+    }
+    int64_t packed(int64_t layer) const { return packed_[static_cast<size_t>(layer)]; }
+    uint64_t scratch_bytes() const { return geometry_.scratch_bytes(scratch_); }
+    uint64_t peak_bytes() const { return peak_; }
+
+private:
+    int64_t packed_of(int64_t layer, int64_t length) const {
+        return geometry_.packed_slots(layer, std::max<int64_t>(length - geometry_.sink(), 0), 0);
+    }
+
+    // The next length at which a layer takes memory.
+    int64_t next_change(int64_t length, int64_t tokens) const {
+        int64_t next = tokens + 1;
+        for (int64_t layer = 0; layer < geometry_.shape().layers; ++layer) {
+            int64_t same = length, other = next; // other: more memory, or beyond what matters
+            while (other - same > 1) {
+                const int64_t middle = same + (other - same) / 2;
+                (packed_of(layer, middle) == packed(layer) ? same : other) = middle;
+            }
+            next = other;
+        }
+        return next;
+    }
+
+    void grow(int64_t layer, int64_t length) {
+        const uint64_t before = bytes_ + scratch_bytes();
+        uint64_t taken = 0, given = 0;
+        if (length == 1) taken += bytes_of(geometry_, Part::dense, geometry_.dense_slots()) + geometry_.state().size;
+        int64_t& slots = packed_[static_cast<size_t>(layer)];
+        const int64_t packed = packed_of(layer, length);
+        if (packed > slots) {
+            taken += bytes_of(geometry_, Part::packed, packed);
+            given = bytes_of(geometry_, Part::packed, slots);
+            slots = packed;
+        }
+        bytes_ += taken - given;
+        const int64_t scored = geometry_.dense_slots() + packed;
+        if (geometry_.importance(layer).statistic != Statistic::none && scored > scratch_) {
+            scratch_ = scored;
+            taken += scratch_bytes();
+        }
+        if (taken > 0) peak_ = std::max(peak_, before + taken);
+    }
+
+    const Geometry& geometry_;
+    std::vector<int64_t> packed_; // slots
+    int64_t scratch_ = 0;         // slots
+    uint64_t bytes_ = 0, peak_ = 0;
+};
+
+struct Token {
+    int32_t number = 0;
+    float importance = 0;
+};
+
+// What a head holds, in the order of numbers.
+std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t layer_number, int64_t head) {
+    const Layer& layer = cache.sequence(sequence_number).layers[static_cast<size_t>(layer_number)];
+    std::vector<Token> found;
+    for (const Rows* rows : {&layer.dense, &layer.packed}) {
+        if (rows->slots == 0) continue;
+        const auto slots = static_cast<size_t>(rows->slots);
+        const uint64_t offset = 4 * unsigned_of(head) * slots;
+        std::vector<int32_t> map(slots);
+        std::vector<float> importance(slots);
+        rows->tokens->read(offset, map.data(), 4 * slots);
+        if (rows->importance) rows->importance->read(offset, importance.data(), 4 * slots);
+        for (size_t slot = 0; slot < slots; ++slot)
+            if (map[slot] >= 0) found.push_back({map[slot] & ~anchor_flag, importance[slot]});
+    }
+    std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.number < b.number; });
+    return found;
+}
+
+} // namespace
+
+void stats(const CacheState& cache, winnow_cache_stats& out) {
+    const Geometry& geometry = *cache.geometry;
+    winnow_cache_stats sum{};
+    sum.struct_size = out.struct_size;
+    sum.evictions = cache.evictions;
+    for (const Sequence& sequence : cache.sequences) {
+        int64_t longest = 0;
+        for (const Layer& layer : sequence.layers) {
+            longest = std::max(longest, layer.index.tokens());
+            sum.original_bytes += original_bytes(geometry, layer.index.tokens());
+            if (!layer.state) continue;
+            add_layer(geometry, layer.dense.slots, layer.packed.slots, sum);
+            for (const HeadState& head : layer.read_head_state(geometry)) {
+                sum.evictions += unsigned_of(head.evicted);
+                sum.shortfall += unsigned_of(head.shortfall);
+            }
+            for (const Rows* rows : {&layer.dense, &layer.packed}) {
+                std::vector<int32_t> map(static_cast<size_t>(rows->slots * geometry.shape().kv_heads));
+                if (!map.empty()) rows->tokens->read(0, map.data(), 4 * map.size());
+                sum.resident_slots +=
+                    unsigned_of(std::count_if(map.begin(), map.end(), [](int32_t entry) { return entry >= 0; }));
+            }
+        }
+        sum.tokens += unsigned_of(longest);
+    }
+    add_up(sum);
+    sum.scratch_bytes = cache.bytes() - sum.bytes;
+    sum.peak_bytes = cache.peak_bytes;
+    sum.budget_bytes = budget_bytes(geometry);
+    sum.eviction_passes = cache.eviction_passes;
+    sum.steps = cache.steps;
+    out = sum;
+}
+
+std::vector<int32_t> positions(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
+    std::vector<int32_t> numbers;
+    for (const Token& token : tokens(cache, sequence, layer, head)) numbers.push_back(token.number);
+    return numbers;
+}
+
+std::vector<float> importance(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
+    if (!cache.geometry->keeps_importance()) refuse(to_string(cache.geometry->config()) + " keeps no importance");
+    std::vector<float> values;
+    for (const Token& token : tokens(cache, sequence, layer, head)) values.push_back(token.importance);
+    return values;
+}
+
+winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
+    const Geometry geometry(request, parse(request.config));
+    winnow_cache_stats out{};
+    out.budget_bytes = budget_bytes(geometry);
+    if (tokens == 0) return out;
+    const Growing growing(geometry, tokens);
+    for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
+        add_layer(geometry, geometry.dense_slots(), growing.packed(layer), out);
+        out.original_bytes += original_bytes(geometry, tokens);
+    }
+    add_up(out);
+    out.scratch_bytes = growing.scratch_bytes();
+    out.peak_bytes = growing.peak_bytes();
+    out.tokens = unsigned_of(tokens);
+    return out;
+}
+
+} // namespace winnow::cache

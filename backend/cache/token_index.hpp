@@ -1,0 +1,88 @@
+// What the host knows of one layer of one sequence: which tokens were appended and not removed, and where the newest of
+// them lie. Which of the older ones a head still holds only the slot maps know.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace winnow::cache {
+
+inline constexpr int64_t most_seen = 1 << 30; // tokens of a layer; with cells, which are appended again and again
+inline constexpr int64_t no_end = std::numeric_limits<int64_t>::max(); // of a range: every number from its begin on
+
+struct Range {
+    int64_t begin = 0, end = 0;
+    bool contains(int64_t number) const { return number >= begin && number < end; }
+    friend bool operator==(const Range&, const Range&) = default;
+};
+
+// Tokens of a step that are appended by one operation: consecutive numbers in consecutive places.
+struct Run {
+    int64_t first = 0, count = 0; // tokens of the step
+    int64_t number = 0;           // of the first
+    int64_t position = 0;         // of the first
+    bool is_sink = false;
+    int64_t place = 0; // a sink's slot; of the others how many were appended before
+};
+
+class TokenIndex {
+public:
+    // Numbers are positions, or, with cells, the host's.
+    TokenIndex(int64_t sink, int64_t cells);
+
+    int64_t next() const { return next_; } // position of the next token: tokens seen so far
+    int64_t tokens() const;                // appended and not removed
+    // Tokens that are not in sinks' slots and came after the last eviction pass's: the residual rows, or without a
+    // residual window the slots used of those that are listed. Removed ones count.
+    int64_t newest() const { return static_cast<int64_t>(newest_.size()); }
+    int64_t first_newest() const { return moved_; } // how many tokens came before those
+    int64_t sinks_lost() const;                     // sinks' slots that are empty and that no token is going to have
+
+    // The next tokens, from token `first` of the step on, in runs. Cells of the whole step, or none.
+    std::vector<Run> place(int64_t first, int64_t count, std::span<const int32_t> cells) const;
+    void append(const Run& run);
+    void leave(int64_t rows) { // the oldest of the newest are in the packed segment now
+        newest_.erase(newest_.begin(), newest_.begin() + rows);
+        moved_ += rows;
+    }
+    void leave_all() { leave(newest()); }
+
+    bool holds(int64_t number) const;
+    // The most tokens that an eviction pass from now on finds where sinks and the newest `keep` are, though they are in
+    // neither sinks' slots nor the rows that the residual window keeps. Shifts bring them there, or the next token down
+    // to them while the rows of removed tokens fill the residual window. Tokens that come make it no more.
+    int64_t displaced(int64_t keep) const;
+    // Both tell whether there were tokens among them that are neither newest nor sinks.
+    bool remove(Range token_ids);
+    bool truncate(int64_t length);
+    // Adds delta to the numbers of a range, and to the next if it is among them. False, and nothing is done, where two
+    // would meet or one leave [0, limit], limit that of the next.
+    bool shift(Range token_ids, int64_t delta, int64_t limit);
+
+    // What a file keeps.
+    struct Saved {
+        int64_t next = 0, moved = 0;
+        std::vector<Range> ranges;
+        std::vector<int32_t> cells;
+        std::vector<int64_t> sinks, newest;
+    };
+    Saved save() const;
+    // False where that is no record of these sizes.
+    bool restore(const Saved& saved, int64_t most_newest, int64_t limit);
+
+private:
+    int64_t newest_elsewhere(int64_t keep) const;
+
+    int64_t next_ = 0;
+    int64_t moved_ = 0;
+    std::vector<Range> ranges_;  // of positions; ascending, apart
+    std::vector<int32_t> cells_; // the position of the token in each cell, or -1
+    std::vector<int64_t> sinks_; // the number in each sink's slot, or -1
+    std::deque<int64_t> newest_; // their numbers in the order of appending; of a removed one its complement
+    int64_t cell_tokens_ = 0;
+};
+
+} // namespace winnow::cache

@@ -1,0 +1,32 @@
+// The operation on slots SlotAccumulate: the launcher of kernels/slot_accumulate.cl.
+#pragma once
+
+#include <array>
+
+#include "device/slots.hpp"
+#include "opencl/runtime.hpp"
+
+namespace winnow::opencl {
+
+// I <- keep I + gain x, x the sum or the maximum over the query group.
+struct Accumulate {
+    float keep, gain;
+};
+Accumulate accumulate_of(const Importance& importance, int64_t group);
+
+class SlotAccumulateLauncher {
+public:
+    explicit SlotAccumulateLauncher(Runtime& runtime) : runtime_(runtime) {}
+
+    // Throws UNSUPPORTED with the reason.
+    void launch(const SlotAccumulate& args);
+
+private:
+    static constexpr int scratch_slot = 3; // with SlotEvict; nothing in it is to last beyond a launch
+    Kernel& kernel_of(const Importance& importance);
+
+    Runtime& runtime_;
+    std::array<Kernel*, 10> kernels_{}; // by statistic and group, made at their first use
+};
+
+} // namespace winnow::opencl

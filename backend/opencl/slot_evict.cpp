@@ -1,0 +1,134 @@
+// From winnow::SlotEvict to a launch of slot_evict.
+#include "opencl/slot_evict.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "opencl/kv_rows.hpp"
+#include "opencl/view.hpp"
+#include "slot_evict_params.h"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr int scratch_slot = 3; // with SlotAccumulate; nothing in it is to last beyond a launch
+
+constexpr bool agrees(Ranking ranking, uint32_t number) { return static_cast<uint32_t>(ranking) == number; }
+static_assert(agrees(Ranking::age, RANKING_AGE) && agrees(Ranking::importance, RANKING_IMPORTANCE) &&
+              agrees(Ranking::importance_per_query, RANKING_IMPORTANCE_PER_QUERY) &&
+              agrees(Ranking::importance_value_distance, RANKING_IMPORTANCE_VALUE_DISTANCE) &&
+              agrees(Ranking::importance_value_norm, RANKING_IMPORTANCE_VALUE_NORM) &&
+              agrees(Ranking::random, RANKING_RANDOM));
+
+// Positions are below 2^30, so that nothing is lost.
+int32_t position_bound(int64_t position) {
+    return static_cast<int32_t>(std::clamp<int64_t>(position, -1, std::numeric_limits<int32_t>::max()));
+}
+
+void set_quantile(double quantile, slot_eviction& pass) {
+    if (quantile <= 0) return;
+    int exponent = 0;
+    pass.quantile_bits = static_cast<uint64_t>(std::ldexp(std::frexp(quantile, &exponent), 53));
+    pass.quantile_shift = static_cast<uint32_t>(53 - exponent);
+}
+
+slot_eviction make_eviction_pass(const SlotEvict& args) {
+    const Description& description = args.description;
+    slot_eviction pass{};
+    pass.seed = description.seed;
+    pass.budget = description.budget;
+    pass.coming = std::min(args.incoming, description.context - args.seen);
+    pass.trigger_part = description.trigger.part;
+    pass.trigger_whole = description.trigger.whole;
+    pass.target = description.target;
+    pass.most = description.most;
+    pass.share_part = description.most_share.part;
+    pass.share_whole = description.most_share.whole;
+    pass.ranking = static_cast<uint32_t>(description.ranking);
+    pass.seen = position_bound(args.seen);
+    pass.protected_below = position_bound(description.sink);
+    // Fewer than `grace` queries saw a token: seen - position < grace.
+    pass.protected_from = position_bound(std::min(args.seen - description.recent, args.seen - description.grace + 1));
+    pass.eligible_from =
+        position_bound(std::max(ceil_of(description.eligible_from, args.seen), description.eligible_first));
+    pass.eligible_until = position_bound(ceil_of(description.eligible_until, args.seen));
+    if (description.threshold) {
+        pass.has_threshold = 1;
+        pass.threshold = static_cast<float>(*description.threshold);
+        pass.threshold_rest = static_cast<float>(*description.threshold - pass.threshold);
+        set_quantile(description.quantile, pass);
+    }
+    return pass;
+}
+
+uint64_t in_whole_vectors(uint64_t slots) { return (slots + 15) / 16 * 16; }
+
+} // namespace
+
+void SlotEvictLauncher::launch(const SlotEvict& args) {
+    // The residual window's rows are converted from what they are, and are few: kernels take their type as it comes.
+    const auto check_dense = [](const Tensor& rows, const char* name) {
+        if (rows && is_packed(rows.type))
+            throw Error(WINNOW_ERROR_UNSUPPORTED, std::string("slot_evict: the dense segment's ") + name +
+                                                      " is expected in F32, F16 or BF16, given is " +
+                                                      type_name(rows.type));
+    };
+    check_dense(args.dense.k, "k");
+    check_dense(args.dense.v, "v");
+    check_segment(args.packed, "slot_evict: the packed segment's");
+    Kernel& kernel = kernel_.get(args.packed.k, args.packed.v);
+
+    Operation operation(runtime_);
+    const BoundSegment dense = bind_segment(operation, args.dense, Access::read_write);
+    const BoundSegment packed = bind_segment(operation, args.packed, Access::read_write);
+    const Bound output_sum = operation.bind(args.output_sum, Access::read_write);
+    const Bound positions = operation.bind(args.positions, Access::read);
+    const Bound free_slots = operation.bind(args.free_slots, Access::read_write);
+    const Bound state = operation.bind(args.head_state, Access::read_write);
+    slot_evict_params params{};
+    params.dense = dense.params;
+    params.packed = packed.params;
+    params.pass = make_eviction_pass(args);
+    params.positions = positions.offset;
+    if (args.output_sum) params.output_sum = view_of_heads(args.output_sum, output_sum);
+    if (args.free_slots) {
+        params.free_slots = view_of_heads(args.free_slots, free_slots);
+        params.free_count = static_cast<uint32_t>(args.free_slots.shape[3]);
+    }
+    params.state = view_of_heads(args.head_state, state);
+    params.residual_first = static_cast<uint32_t>(args.residual_first);
+    params.residual_count = args.dense.tokens ? static_cast<uint32_t>(args.residual_count) : 0;
+    params.leaving_offset = static_cast<uint32_t>(args.leaving_offset);
+    params.leaving_count = static_cast<uint32_t>(args.leaving_count);
+    params.wanted_free = static_cast<uint32_t>(args.wanted_free);
+    params.set_means = args.set_means ? 1 : 0;
+    params.k_norm = static_cast<uint32_t>(args.k_norm);
+    params.v_norm = static_cast<uint32_t>(args.v_norm);
+    params.k_size = static_cast<uint32_t>(args.packed.k.shape[3]);
+    params.v_size = static_cast<uint32_t>(args.packed.v.shape[3]);
+    params.outputs = static_cast<float>(args.outputs);
+
+    const uint64_t dense_keys = in_whole_vectors(params.dense.slots),
+                   packed_keys = in_whole_vectors(params.packed.slots);
+    const uint64_t bytes =
+        (2 * dense_keys + packed_keys) * sizeof(uint64_t) + uint64_t{2} * params.v_size * sizeof(float);
+    params.scratch_bytes = (bytes + 63) & ~uint64_t{63};
+    const auto heads = static_cast<size_t>(args.packed.kv_heads());
+    const Memory* scratch = runtime_.scratch(heads * params.scratch_bytes, scratch_slot);
+    const bool reads_values = args.description.ranking == Ranking::importance_value_distance ||
+                              args.description.ranking == Ranking::importance_value_norm;
+    const uint64_t work_of_slot = 64 + (reads_values ? uint64_t{2} * params.v_size : 0);
+    const uint64_t work_of_row = params.k_size * work_of_element(args.dense.k.type, args.packed.k.type) +
+                                 params.v_size * work_of_element(args.dense.v.type, args.packed.v.type);
+    operation.launch(
+        kernel, params,
+        {dense.k, dense.v, dense.tokens, dense.importance, dense.k_mean, dense.v_mean, packed.k, packed.v,
+         packed.tokens, packed.importance, packed.k_mean, packed.v_mean, output_sum.memory, positions.memory,
+         free_slots.memory, state.memory, scratch},
+        Grid{.groups = {heads, 1, 1},
+             .work = heads * ((dense_keys + packed_keys) * work_of_slot + params.leaving_count * work_of_row)});
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,66 @@
+// A segment as kernels see it.
+#include "opencl/slot_segment.hpp"
+
+#include "opencl/kv_rows.hpp"
+#include "opencl/variants.hpp"
+#include "opencl/view.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+const Memory* bind_heads(Operation& operation, const Tensor& tensor, Access access, head_view& heads) {
+    const Bound bound = operation.bind(tensor, access);
+    if (tensor) heads = view_of_heads(tensor, bound);
+    return bound.memory;
+}
+
+} // namespace
+
+head_view view_of_heads(const Tensor& tensor, const Bound& bound) { return {bound.offset, tensor.stride[1]}; }
+
+BoundSegment bind_segment(Operation& operation, const Segment& segment, Access access) {
+    BoundSegment result;
+    if (!segment.tokens) return result;
+    const Bound k = operation.bind(segment.k, access);
+    const Bound v = operation.bind(segment.v, access);
+    result.k = k.memory;
+    result.v = v.memory;
+    result.params.k = view(segment.k, k);
+    result.params.v = view(segment.v, v);
+    result.tokens = bind_heads(operation, segment.tokens, access, result.params.tokens);
+    result.importance = bind_heads(operation, segment.importance, access, result.params.importance);
+    result.k_mean = bind_heads(operation, segment.k_mean, access, result.params.k_mean);
+    result.v_mean = bind_heads(operation, segment.v_mean, access, result.params.v_mean);
+    result.params.slots = static_cast<uint32_t>(segment.slots());
+    result.params.k_type = static_cast<uint32_t>(segment.k.type);
+    result.params.v_type = static_cast<uint32_t>(segment.v.type);
+    return result;
+}
+
+void check_segment(const Segment& segment, const char* name) {
+    check_row(segment.k, (std::string(name) + " k").c_str());
+    check_row(segment.v, (std::string(name) + " v").c_str());
+}
+
+std::string segment_options(const Tensor& k, const Tensor& v) {
+    std::string options = uses_option(k.type);
+    if (v.type != k.type) options += uses_option(v.type);
+    if (is_rotated(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
+    if (is_rotated(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
+    options.append("-DK_FORMAT=").append(format_name(k.type));
+    return options.append(" -DV_FORMAT=").append(format_name(v.type));
+}
+
+Kernel& SegmentKernel::get(const Tensor& k, const Tensor& v) {
+    if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_) {
+        const Variant& variant = choose_variant(operation_, runtime_.capabilities(), {}, 0, 0);
+        kernel_ = &runtime_.kernel(variant.file, variant.entry_point, segment_options(k, v));
+        k_ = k.type;
+        v_ = v.type;
+        k_size_ = k.shape[3];
+        v_size_ = v.shape[3];
+    }
+    return *kernel_;
+}
+
+} // namespace winnow::opencl

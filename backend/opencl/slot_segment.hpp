@@ -1,0 +1,49 @@
+// What the launchers of the operations on slots share: a segment bound to a kernel's arguments, and the options of a
+// program for its formats.
+#pragma once
+
+#include <string>
+
+#include "device/slots.hpp"
+#include "opencl/runtime.hpp"
+#include "slot_segment_params.h"
+
+namespace winnow::opencl {
+
+struct BoundSegment {
+    const Memory* k = nullptr;
+    const Memory* v = nullptr;
+    const Memory* tokens = nullptr;
+    const Memory* importance = nullptr;
+    const Memory* k_mean = nullptr;
+    const Memory* v_mean = nullptr;
+    slot_segment params{};
+};
+
+// A segment without slots may be absent, and gives null pointers. All of it is bound read_write but where it is `read`.
+BoundSegment bind_segment(Operation& operation, const Segment& segment, Access access);
+
+head_view view_of_heads(const Tensor& tensor, const Bound& bound);
+
+// Throws UNSUPPORTED where no kernel takes the segment's rows. name: of the segment, in messages.
+void check_segment(const Segment& segment, const char* name);
+
+// "-DUSES_turbo4 -DK_SIZE=128 ... -DK_FORMAT=turbo4 -DV_FORMAT=f16", as kernels/kv_store_row.h needs it.
+std::string segment_options(const Tensor& k, const Tensor& v);
+
+// A kernel of one source file, specialised for a segment's formats. The last one used is remembered: decoding asks for
+// the same again and again, and the options are costlier to make than the comparison.
+class SegmentKernel {
+public:
+    SegmentKernel(Runtime& runtime, const char* operation) : runtime_(runtime), operation_(operation) {}
+    Kernel& get(const Tensor& k, const Tensor& v);
+
+private:
+    Runtime& runtime_;
+    const char* operation_;
+    Kernel* kernel_ = nullptr;
+    Type k_ = Type::none, v_ = Type::none;
+    int64_t k_size_ = 0, v_size_ = 0;
+};
+
+} // namespace winnow::opencl

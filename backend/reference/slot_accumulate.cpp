@@ -1,0 +1,105 @@
+// I of every stored slot, query token by query token; and the sum of the outputs.
+#include "reference/slot_accumulate.hpp"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "reference/element.hpp"
+#include "reference/slot_rows.hpp"
+#include "reference/view.hpp"
+
+namespace winnow::reference {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+double score(const SlotAccumulate& args, int64_t q_head, int64_t query, int64_t column) {
+    return load(args.scores.type, address(args.scores, 0, q_head, query, column));
+}
+
+double tokens_seen(const SlotAccumulate& args, int64_t q_head, int64_t query) {
+    double seen = 0;
+    for (int64_t column = 0; column < args.scores.shape[3]; ++column)
+        if (score(args, q_head, query, column) != -infinity) ++seen;
+    return seen;
+}
+
+double probability(const SlotAccumulate& args, int64_t q_head, int64_t query, double s) {
+    const double maximum = load(args.row_stats.type, address(args.row_stats, 0, q_head, query, 0));
+    const double sum = load(args.row_stats.type, address(args.row_stats, 0, q_head, query, 1));
+    return std::exp(s - maximum) / sum;
+}
+
+// What one query head that sees the slot tells. A mean of scores is made before its absolute value is taken.
+double observed_by(const SlotAccumulate& args, int64_t q_head, int64_t query, double s) {
+    switch (args.importance.statistic) {
+    case Statistic::none: return 0;
+    case Statistic::score_magnitude: return args.importance.group == Group::mean ? s : std::fabs(s);
+    case Statistic::probability: return probability(args, q_head, query, s);
+    case Statistic::probability_squared: return std::pow(probability(args, q_head, query, s), 2);
+    case Statistic::above_mean:
+        return probability(args, q_head, query, s) >= 1 / tokens_seen(args, q_head, query) ? 1 : 0;
+    }
+    return 0;
+}
+
+// A maximum that does not lose NaN.
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+// x of one query token, none where no head of the query group sees the slot. A head that does not adds nothing.
+std::optional<double> observed(const SlotAccumulate& args, int64_t head, int64_t group, int64_t query, int64_t column) {
+    double sum = 0, maximum = 0;
+    bool is_seen = false;
+    for (int64_t q_head = head * group; q_head < (head + 1) * group; ++q_head) {
+        const double s = score(args, q_head, query, column);
+        if (s == -infinity) continue;
+        const double x = observed_by(args, q_head, query, s);
+        is_seen = true;
+        sum += x;
+        maximum = larger(maximum, x);
+    }
+    if (!is_seen) return std::nullopt;
+    if (args.importance.group == Group::maximum) return maximum;
+    const double mean = sum / double(group);
+    return args.importance.statistic == Statistic::score_magnitude ? std::fabs(mean) : mean;
+}
+
+void accumulate(const SlotAccumulate& args, const Segment& segment, int64_t head, int64_t slot, int64_t column) {
+    const Importance& kept = args.importance;
+    const int64_t group = args.scores.shape[1] / segment.kv_heads();
+    double importance = importance_of(segment, head, slot);
+    for (int64_t query = 0; query < args.observed; ++query)
+        if (const std::optional<double> x = observed(args, head, group, query, column))
+            importance = kept.decay * importance + (kept.accumulation == Accumulation::ema ? 1 - kept.decay : 1) * *x;
+    set_importance(segment, head, slot, importance);
+}
+
+void add_outputs(const SlotAccumulate& args) {
+    const int64_t group = args.out.shape[1] / args.output_sum.shape[1];
+    for (int64_t head = 0; head < args.output_sum.shape[1]; ++head)
+        for (int64_t d = 0; d < args.output_sum.shape[3]; ++d) {
+            std::byte* const at = address(args.output_sum, 0, head, 0, d);
+            double sum = load(args.output_sum.type, at);
+            for (int64_t query = 0; query < args.observed; ++query)
+                for (int64_t q_head = head * group; q_head < (head + 1) * group; ++q_head)
+                    sum += load(args.out.type, address(args.out, 0, q_head, query, d));
+            store(args.output_sum.type, at, sum);
+        }
+}
+
+} // namespace
+
+void slot_accumulate(const SlotAccumulate& args) {
+    int64_t first_column = 0;
+    for (const Segment& segment : args.segments) {
+        for (int64_t head = 0; segment.importance && head < segment.kv_heads(); ++head)
+            for (int64_t slot = 0; slot < segment.slots(); ++slot)
+                if (is_live(entry(segment.tokens, head, slot)))
+                    accumulate(args, segment, head, slot, first_column + slot);
+        first_column += segment.slots();
+    }
+    if (args.output_sum) add_outputs(args);
+}
+
+} // namespace winnow::reference

@@ -1,0 +1,95 @@
+// What a host that names neither sequences nor removals tells all the same: the cells of one stream and the masks of
+// its tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ggml.h"
+
+namespace winnow::ggml {
+
+// A slice of an attention mask, f16 or f32: a row for each token, a column for each cell.
+class MaskSlice {
+public:
+    MaskSlice(const ggml_tensor* mask, int64_t slice);
+    int64_t columns() const { return columns_; }
+    bool sees(int64_t row, int64_t cell) const {
+        if (cell >= columns_) return false;
+        const char* at = data_ + size_t(row) * row_bytes_ + size_t(cell) * element_bytes_;
+        if (element_bytes_ == 2) return *reinterpret_cast<const uint16_t*>(at) != f16_minus_infinity;
+        return *reinterpret_cast<const uint32_t*>(at) != f32_minus_infinity;
+    }
+    // Makes elements of a mask of this type such that nobody sees these cells.
+    void hide(char* begin, char* end) const;
+    const char* row(int64_t row) const { return data_ + size_t(row) * row_bytes_; }
+    size_t element_bytes() const { return element_bytes_; }
+
+private:
+    static constexpr uint16_t f16_minus_infinity = 0xfc00;
+    static constexpr uint32_t f32_minus_infinity = 0xff800000;
+
+    const char* data_;
+    size_t row_bytes_, element_bytes_;
+    int64_t columns_;
+};
+
+struct CellRange {
+    int64_t begin, end;
+};
+
+class CellTracker {
+public:
+    // is_alone: the stream has one sequence, so that a cell that its newest tokens do not see is dead. Otherwise it may
+    // be another sequence's; but where a first token is overwritten, those that came after it are dead, unless tokens
+    // were seen to leave a window. sinks: how many first tokens of a sequence are to stay.
+    CellTracker(int64_t cells, bool is_alone, int64_t sinks);
+
+    // What has to happen before the tokens of these cells are appended.
+    struct Opening {
+        std::vector<CellRange> dead;  // nobody will ask for the tokens in these cells
+        int64_t taken_back = 0;       // of the dead, those of the sequence that goes on with the first token
+        std::vector<int64_t> anchors; // cells of first tokens of sequences that begin now, in a stream with others
+    };
+    Opening open(std::span<const int32_t> cells, const MaskSlice& mask);
+    // Tokens that come without an attention.
+    void append(std::span<const int32_t> cells);
+    // A state that comes back, in the order of its cells: one sequence, or, where the stream was empty, any number.
+    // tokens_seen does not count it.
+    Opening restore(std::span<const int32_t> cells);
+
+    // The tokens in these cells are gone.
+    void remove(const CellRange& range);
+    void clear();
+    void copy(const CellTracker& from);                  // all but tokens_seen
+    int64_t tokens_seen() const { return tokens_seen_; } // since it was made
+
+    // Whether a token of the batch sees one that comes after it.
+    static bool sees_ahead(std::span<const int32_t> cells, const MaskSlice& mask);
+
+private:
+    void forget(int64_t cell);
+    void find_unseen(std::span<const int32_t> cells, const MaskSlice& mask, std::vector<int64_t>& dead) const;
+    void find_orphans(std::span<const int32_t> cells, const MaskSlice* mask, std::vector<int64_t>& dead) const;
+    int64_t count_taken_back(const std::vector<int64_t>& dead, const MaskSlice& mask) const;
+    // What is told of the dead; where nobody is left, the stream begins anew.
+    Opening drop(std::span<const int32_t> cells, std::vector<int64_t> dead);
+    bool shows_window(std::span<const int32_t> cells, const MaskSlice& mask) const;
+    void append_in_groups(std::span<const int32_t> cells, const MaskSlice& mask);
+    std::vector<int64_t> find_first_tokens(std::span<const int32_t> cells, const MaskSlice& mask) const;
+
+    std::vector<int64_t> order_;    // of the token in each cell: how many came before it; -1 where there is none
+    std::vector<bool> is_anchored_; // by this record
+    // Which tokens belong together, where sequences share the stream: the order of the first token that sees nobody,
+    // from which they all descend; -1 where that is not known.
+    std::vector<int64_t> group_;
+    bool is_alone_;
+    bool has_window_ = false; // of what the masks show so far
+    int64_t sinks_;
+    int64_t next_ = 0;     // tokens since the stream was empty
+    int64_t resident_ = 0; // cells with a token
+    int64_t tokens_seen_ = 0;
+};
+
+} // namespace winnow::ggml

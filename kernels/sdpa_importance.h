@@ -1,0 +1,199 @@
+/* What a step of decoding does with what its attention showed: each group leaves the weights of its keys, as it has
+ * them, and the last group of the unit accumulates them into the importance of the KV head's slots, once the rows'
+ * maxima and sums are known. Needs before it: what sdpa_rows.h needs, sdpa_tile.h, slot_statistic.h and slot_outputs.h.
+ *
+ *     records: [units][tiles of all segments, an even number]
+ *     record = float maximum[8]    of the rows (ROWS is 8 at most) when the weights were made
+ *              uint seen[8]        the keys that each row sees, a bit each
+ *              float weight[ROWS][TILE], or with SCORE_MAGNITUDE the scores; of keys that are not seen, anything finite
+ *
+ * A row's probability of a key is weight x exp(maximum - last maximum) / sum: one exponential for a row and record,
+ * where from a score it would take one for a row and key. */
+#define RECORD_VECTORS (1 + ROWS * TILE_VECTORS)
+#define RECORDS_OF_TILE(p) (((p)->key_end + 2 * TILE - 1) / (2 * TILE) * 2) /* in pairs */
+#define ROWS_OF_TILE(unit) (ROWS == 8 ? (unit)->rows : ROWS)                /* a block of 8 may have 7 */
+
+/* How the rows of a unit end: lane r is that of row r. */
+typedef struct sdpa_rows_end {
+    float maximum[16]; /* over all keys */
+    float factor[16];  /* of what was added up with that maximum; 0 where a row saw no key */
+} sdpa_rows_end;
+
+/* The lanes of 8 that belong to no row are computed with, too. */
+static inline void sdpa_begin_end(sdpa_rows_end* end) {
+    vstore8((float8)(0.0f), 0, end->maximum);
+    vstore8((float8)(0.0f), 0, end->factor);
+}
+
+static inline void sdpa_note_end(sdpa_rows_end* end, uint r, float maximum, float factor) {
+    end->maximum[r] = maximum;
+    end->factor[r] = factor;
+}
+
+/* The record of the keys of a segment from `key` on. */
+static inline __global float16* sdpa_record(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+                                            uint segment, uint key) {
+    return (__global float16*)memory->records +
+           ((ulong)unit->unit * RECORDS_OF_TILE(p) + (p->segment[segment].first_key + key) / TILE) * RECORD_VECTORS;
+}
+
+/* Leaves what the rows see of a tile: where they agree by_any, else `seen`, [ROWS][TILE]. maximum: [16]. */
+static inline void sdpa_leave_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+                                   uint segment, uint key, const float* maximum, uint by_any, uint by_all,
+                                   const int* seen) {
+    if (p->step.statistic == 0) return;
+    __global float16* record = sdpa_record(p, memory, unit, segment, key);
+    float16 first = vload16(0, maximum);
+    first.hi = as_float8((uint8)(by_any));
+    *record = first;
+    if (by_any == by_all) return;
+    for (uint r = 0; r < ROWS; ++r) {
+        uint of_row = 0;
+        for (uint i = 0; i < TILE_VECTORS; ++i) of_row |= bits_of_lanes(vload16(r * TILE_VECTORS + i, seen)) << i * 16;
+        ((__global uint*)record)[8 + r] = of_row;
+    }
+}
+
+/* Leaves the scores of a tile, or the weights that they become: which of them the statistic is of. s: [ROWS][TILE]. */
+static inline void sdpa_leave(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit, uint segment,
+                              uint key, const float16* s, int are_scores) {
+    if (p->step.statistic == 0 || (p->step.statistic == SCORE_MAGNITUDE) != are_scores) return;
+    __global float16* record = sdpa_record(p, memory, unit, segment, key) + 1;
+#pragma unroll
+    for (uint i = 0; i < ROWS * TILE_VECTORS; ++i) record[i] = s[i];
+}
+
+/* One row's weights, or scores, joined with what the rows before it gave; NaN stays. */
+__attribute__((always_inline)) static inline float16 join_row(const uint statistic, const uint is_maximum, float16 x,
+                                                              float16 weight, float factor, float limit) {
+    if (statistic == SCORE_MAGNITUDE)
+        return is_maximum ? select(x, fabs(weight), (fabs(weight) > x) | isnan(weight)) : x + weight;
+    if (!is_maximum && statistic == PROBABILITY) return fma(weight, (float16)(factor), x);
+    const float16 p = weight * factor;
+    if (!is_maximum && statistic == PROBABILITY_SQUARED) return fma(p, p, x);
+    const float16 y = statistic == PROBABILITY           ? p
+                      : statistic == PROBABILITY_SQUARED ? p * p
+                                                         : select((float16)(0.0f), (float16)(1.0f), p >= limit);
+    return is_maximum ? select(x, y, (y > x) | isnan(y)) : x + y;
+}
+
+static inline float16 accumulate16(const uint statistic, float16 importance, float16 x, float keep, float gain) {
+    return fma(importance, (float16)(keep), (statistic == SCORE_MAGNITUDE ? fabs(x) : x) * gain);
+}
+
+/* Segments past 16 bytes at a time, as which some implementations take vstore16. */
+typedef float16 __attribute__((aligned(4))) float16_anywhere;
+
+/* Accumulates vectors of a record that every row sees all of into the importance of their slots. factors, limits:
+ * [rows]. */
+__attribute__((always_inline)) static inline void accumulate_seen(const uint statistic, const uint is_maximum,
+                                                                  const sdpa_step* step, const uint rows,
+                                                                  __global float16_anywhere* importance,
+                                                                  const uint vectors, const __global float16* weights,
+                                                                  const __global float* factors, const float* limits) {
+#pragma unroll
+    for (uint i = 0; i < TILE_VECTORS; ++i) {
+        if (i >= vectors) break;
+        float16 x = (float16)(0.0f);
+#pragma unroll
+        for (uint r = 0; r < ROWS; ++r)
+            if (r < rows) x = join_row(statistic, is_maximum, x, weights[r * TILE_VECTORS + i], factors[r], limits[r]);
+        importance[i] = accumulate16(statistic, importance[i], x, step->keep, step->gain);
+    }
+}
+
+/* The same of any vectors from `first` on; `count` of the record's slots exist. seen: [rows]. */
+static inline void accumulate_part(const sdpa_step* step, const uint rows, __global float* importance, uint first,
+                                   uint count, const __global float16* weights, const __global uint* seen,
+                                   const __global float* factors, const float* limits) {
+    for (uint i = first; i * 16 < count; ++i) {
+        float16 x = (float16)(0.0f);
+        int16 is_seen = 0;
+        for (uint r = 0; r < rows; ++r) {
+            const int16 by_row = ((int16)((int)(seen[r] >> i * 16)) & LANE_BITS) != 0;
+            const float16 weight = weights[r * TILE_VECTORS + i];
+            x = select(x, join_row(step->statistic, step->is_maximum, x, weight, factors[r], limits[r]), by_row);
+            is_seen |= by_row;
+        }
+        const uint part = min(count - i * 16, 16u);
+        const float16 before = load_floats(importance + i * 16, part, 0.0f);
+        const float16 after = accumulate16(step->statistic, before, x, step->keep, step->gain);
+        store_floats(importance + i * 16, part, select(before, after, is_seen));
+    }
+}
+
+/* 1 / the number of keys that each row sees. */
+static inline void sdpa_count_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+                                   uint rows, float* limits) {
+    uint count[ROWS];
+    for (uint r = 0; r < rows; ++r) count[r] = 0;
+    for (uint i = 0; i < STORES; ++i)
+        for (uint slot = 0; slot < p->segment[i].slots; slot += TILE) {
+            const __global uint* seen = (const __global uint*)sdpa_record(p, memory, unit, i, slot) + 8;
+            for (uint r = 0; r < rows; ++r) count[r] += popcount(seen[r]);
+        }
+    for (uint r = 0; r < rows; ++r) limits[r] = 1.0f / (float)count[r];
+}
+
+/* Puts factors of weights into the place of the maxima: two records at once fill a vector. */
+static inline void sdpa_make_factors(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+                                     const sdpa_rows_end* end) {
+    const float8 maximum = vload8(0, end->maximum), factor = vload8(0, end->factor);
+    __global float16* record = sdpa_record(p, memory, unit, 0, 0);
+    for (uint pair = 0; pair < RECORDS_OF_TILE(p); pair += 2, record += 2 * RECORD_VECTORS) {
+        const float16 before = (float16)(record[0].lo, record[RECORD_VECTORS].lo);
+        const float16 factors = exp16(before - (float16)(maximum, maximum)) * (float16)(factor, factor);
+        record[0].lo = factors.lo;
+        record[RECORD_VECTORS].lo = factors.hi;
+    }
+}
+
+#define ACCUMULATE(statistic, is_maximum)                                                                              \
+    case statistic * 2 + is_maximum:                                                                                   \
+        accumulate_seen(statistic, is_maximum, step, rows, (__global float16_anywhere*)(importance + slot), whole,     \
+                        record + 1, factors, limits);                                                                  \
+        break;
+
+/* What the last group of a unit does when its rows are done. */
+__attribute__((noinline)) static void sdpa_importance(const sdpa_params* p, const sdpa_memory* memory,
+                                                      const sdpa_work_tile* unit, const sdpa_rows_end* end) {
+    const sdpa_step* step = &p->step;
+    const uint rows = ROWS_OF_TILE(unit);
+    if (step->statistic == 0) return;
+    float limits[ROWS];
+    for (uint r = 0; r < rows; ++r) limits[r] = 0.0f;
+    if (step->statistic == ABOVE_MEAN) sdpa_count_seen(p, memory, unit, rows, limits);
+    sdpa_make_factors(p, memory, unit, end);
+    for (uint i = 0; i < STORES; ++i) {
+        const sdpa_segment* segment = &p->segment[i];
+        __global float* importance = (__global float*)(memory->importance[i] + segment->importance.offset +
+                                                       unit->kv_head * segment->importance.stride);
+        const __global float16* record = sdpa_record(p, memory, unit, i, 0);
+        for (uint slot = 0; slot < segment->slots; slot += TILE, record += RECORD_VECTORS) {
+            const __global float* factors = (const __global float*)record;
+            const __global uint* seen = (const __global uint*)record + 8;
+            uint by_all = seen[0];
+#pragma unroll
+            for (uint r = 1; r < ROWS; ++r) by_all &= seen[r];
+            const uint count = min(segment->slots - slot, (uint)TILE);
+            const uint whole = by_all == BITS_OF_TILE(count) ? count / 16 : 0; /* vectors */
+            if (whole * 16 < count)
+                accumulate_part(step, rows, importance + slot, whole, count, record + 1, seen, factors, limits);
+            switch (step->statistic * 2 + step->is_maximum) {
+                ACCUMULATE(SCORE_MAGNITUDE, 0)
+                ACCUMULATE(SCORE_MAGNITUDE, 1)
+                ACCUMULATE(PROBABILITY, 0)
+                ACCUMULATE(PROBABILITY, 1)
+                ACCUMULATE(PROBABILITY_SQUARED, 0)
+                ACCUMULATE(PROBABILITY_SQUARED, 1)
+                ACCUMULATE(ABOVE_MEAN, 0)
+                ACCUMULATE(ABOVE_MEAN, 1)
+            }
+        }
+    }
+    /* Last, because these rows have just been stored. */
+    if (memory->output_sum)
+        add_outputs(
+            (__global float*)(memory->output_sum + step->output_sum.offset + unit->kv_head * step->output_sum.stride),
+            memory->out, &p->out, p->out_type, unit->head[0], rows, 1, V_HEAD_SIZE);
+}

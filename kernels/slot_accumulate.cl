@@ -1,0 +1,201 @@
+/* slot_accumulate: accumulates the scores of some query tokens into the importance of every slot, and adds up the
+ * outputs. "cpu" shape: one work-item per work-group, whose vectors are 16 slots; a group takes one KV head and a part
+ * of each segment.
+ *
+ *     groups   | head 0, range 0 | head 0, range 1 | ... | head 1, range 0 | ...      range 0 adds up the outputs
+ *
+ *     of BLOCK vectors, for each query:   x = over the query group, of the scores s
+ *                                         I = keep I + gain x, where a head of the group sees the slot (s > -infinity)
+ *
+ * Layouts: slot_accumulate_params.h. Needs -D:
+ *     STATISTIC      SCORE_MAGNITUDE, PROBABILITY, PROBABILITY_SQUARED or ABOVE_MEAN
+ *     IS_MAXIMUM     over the query group: 1 the maximum, 0 the mean
+ */
+#include "one_work_item.h"
+#include "slot_accumulate_params.h"
+#include "slot_statistic.h"
+
+/* Vectors at once: their chains of arithmetic overlap. */
+#define BLOCK 4
+
+#if !defined(STATISTIC) || !defined(IS_MAXIMUM)
+#error "slot_accumulate.cl needs -D STATISTIC and IS_MAXIMUM"
+#endif
+
+#include "float16_math.h"
+#include "formats.h"
+#include "format_any.h"
+#include "kv_rows.h"
+#include "slot_parts.h"
+#include "slot_outputs.h"
+
+/* What a query head knows of its row: x = 2^((s - maximum) * RATE + shift), or of ABOVE_MEAN whether s - maximum is at
+ * least `shift`. A row that sees nothing has the maximum -infinity; with 0 in its place, its x is 0. */
+typedef struct row_facts {
+    float maximum, shift;
+} row_facts;
+
+#define LOG2_E 1.44269504f
+#define RATE (STATISTIC == PROBABILITY_SQUARED ? 2.0f * LOG2_E : LOG2_E)
+
+/* How many slots a query sees: counted through its whole row. */
+static inline float slots_seen(const __global float* row, uint columns) {
+    int16 seen = (int16)(0);
+    for (uint slot = 0; slot < columns; slot += 16)
+        seen -= load_floats(row + slot, columns - slot, -INFINITY) != -INFINITY;
+    const int8 seen8 = seen.lo + seen.hi;
+    const int4 seen4 = seen8.lo + seen8.hi;
+    return (float)(seen4.x + seen4.y + seen4.z + seen4.w);
+}
+
+/* stats: the row's maximum and sum. */
+static inline row_facts facts_of(const __global float* row, const __global float* stats, uint columns) {
+    row_facts facts;
+    facts.maximum = stats[0] == -INFINITY ? 0.0f : stats[0];
+    if (STATISTIC == ABOVE_MEAN)
+        facts.shift = log(stats[1] / slots_seen(row, columns));
+    else if (STATISTIC == SCORE_MAGNITUDE || stats[1] == 0.0f)
+        facts.shift = 0.0f;
+    else
+        facts.shift = (STATISTIC == PROBABILITY_SQUARED ? -2.0f : -1.0f) * log2(stats[1]);
+    return facts;
+}
+
+/* x + 2^y to 1e-6: a power of 2 by its bits, times a polynomial for the rest of y, at most a half. What is below 2^-126
+ * becomes that; NaN stays. */
+static inline float16 add_power_of_2(float16 x, float16 y) {
+    const float16 bounded = select(y, (float16)(-126.0f), (float16)(-126.0f) > y);
+    /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits. */
+    const float16 shifted = bounded + 12582912.0f;
+    const float16 r = bounded - (shifted - 12582912.0f);
+    float16 z = fma(r, (float16)(0.00111255073f), (float16)(0.009666282684f));
+    z = fma(z, r, (float16)(0.05557400361f));
+    z = fma(z, r, (float16)(0.2402235121f));
+    z = fma(z, r, (float16)(0.6931428313f));
+    z = fma(z, r, (float16)(1.0f));
+    const float16 power = as_float16((as_int16(shifted) - (0x4b400000 - 127)) << 23);
+    return fma(z, power, x);
+}
+
+/* One head's scores joined with what the heads before it gave; NaN stays. */
+static inline float16 join_head(float16 x, float16 s, row_facts facts) {
+#if STATISTIC == SCORE_MAGNITUDE
+    const float16 y = select(s, (float16)(0.0f), s == -INFINITY);
+    return IS_MAXIMUM ? select(x, fabs(y), (fabs(y) > x) | isnan(y)) : x + y;
+#elif STATISTIC == ABOVE_MEAN
+    const float16 y = select((float16)(0.0f), (float16)(1.0f), s - facts.maximum >= facts.shift);
+    return IS_MAXIMUM ? select(x, y, y > x) : x + y;
+#else
+    const float16 y = fma(s - facts.maximum, (float16)(RATE), (float16)(facts.shift));
+    const int16 is_seen = s != -INFINITY; /* a row whose sum is NaN says nothing of what it does not see */
+    if (!IS_MAXIMUM) return select(x, add_power_of_2(x, y), is_seen);
+    const float16 p = add_power_of_2((float16)(0.0f), y);
+    return select(x, p, ((p > x) | isnan(p)) & is_seen);
+#endif
+}
+
+/* VECTORS vectors of 16 slots, a constant up to BLOCK; the first has column `first` of the scores, and in its lanes
+ * below `skipped` nothing changes. */
+__attribute__((always_inline)) static inline void
+accumulate_slots(const slot_accumulate_params* p, const __global uchar* scores, const __global row_facts* facts,
+                 __global float* importance, uint head, uint first, const uint VECTORS, const uint skipped) {
+    float16 total[BLOCK];
+#pragma unroll
+    for (uint v = 0; v < VECTORS; ++v) total[v] = vload16(v, importance);
+    for (uint query = 0; query < p->queries; ++query) {
+        float16 x[BLOCK], highest[BLOCK];
+#pragma unroll
+        for (uint v = 0; v < VECTORS; ++v) {
+            x[v] = (float16)(0.0f);
+            highest[v] = (float16)(-INFINITY);
+        }
+        for (uint member = 0; member < p->group; ++member) {
+            const __global float* row =
+                (const __global float*)(scores + row_offset(&p->scores, 0, head * p->group + member, query)) + first;
+            const row_facts known = facts[query * p->group + member];
+#pragma unroll
+            for (uint v = 0; v < VECTORS; ++v) {
+                const float16 s = vload16(v, row);
+                x[v] = join_head(x[v], s, known);
+                highest[v] = larger(s, highest[v]);
+            }
+        }
+#pragma unroll
+        for (uint v = 0; v < VECTORS; ++v) {
+            const float16 y = STATISTIC == SCORE_MAGNITUDE ? fabs(x[v]) : x[v];
+            const float16 after = fma(total[v], (float16)(p->keep), y * p->gain);
+            total[v] = select(total[v], after, (highest[v] > -INFINITY) | isnan(y));
+        }
+    }
+    if (skipped > 0) {
+        const int16 lane = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        total[0] = select(vload16(0, importance), total[0], lane >= (int16)((int)skipped));
+    }
+#pragma unroll
+    for (uint v = 0; v < VECTORS; ++v) vstore16(total[v], v, importance);
+}
+
+/* Fewer than 16 slots. */
+static inline void accumulate_few(const slot_accumulate_params* p, const __global uchar* scores,
+                                  const __global row_facts* facts, __global float* importance, uint head, uint first,
+                                  uint count) {
+    float16 total = load_floats(importance, count, 0.0f);
+    for (uint query = 0; query < p->queries; ++query) {
+        float16 x = (float16)(0.0f), highest = (float16)(-INFINITY);
+        for (uint member = 0; member < p->group; ++member) {
+            const __global float* row =
+                (const __global float*)(scores + row_offset(&p->scores, 0, head * p->group + member, query)) + first;
+            const float16 s = load_floats(row, count, -INFINITY);
+            x = join_head(x, s, facts[query * p->group + member]);
+            highest = larger(s, highest);
+        }
+        const float16 y = STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x;
+        total = select(total, fma(total, (float16)(p->keep), y * p->gain), (highest > -INFINITY) | isnan(y));
+    }
+    store_floats(importance, count, total);
+}
+
+ONE_WORK_ITEM __kernel void slot_accumulate(const slot_accumulate_params p, const __global uchar* scores,
+                                            const __global uchar* stats, const __global uchar* out, __global uchar* sum,
+                                            __global uchar* importance_0, __global uchar* importance_1,
+                                            __global uchar* importance_2, __global uchar* importance_3,
+                                            __global row_facts* scratch, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const uint group_number = (uint)get_group_id(0) + group_base;
+    const uint head = group_number / p.ranges;
+    const uint range = group_number % p.ranges;
+    if (out && range == 0)
+        add_outputs((__global float*)of_head(sum, &p.sum, head), out, &p.out, p.out_type, head * p.group, p.group,
+                    p.queries, p.v_size);
+    __global row_facts* facts = scratch + group_number * p.group * p.queries;
+    for (uint query = 0; query < p.queries; ++query)
+        for (uint member = 0; member < p.group; ++member) {
+            const uint q_head = head * p.group + member;
+            facts[query * p.group + member] =
+                facts_of((const __global float*)(scores + row_offset(&p.scores, 0, q_head, query)),
+                         (const __global float*)(stats + row_offset(&p.stats, 0, q_head, query)), p.columns);
+        }
+    for (uint i = 0; i < p.segment_count; ++i) {
+        const slot_columns* segment = &p.segments[i];
+        __global uchar* memory = i == 0 ? importance_0 : i == 1 ? importance_1 : i == 2 ? importance_2 : importance_3;
+        __global float* importance = (__global float*)of_head(memory, &segment->values, head);
+        const uint vectors = segment->slots / 16;
+        /* A segment that is not worth cutting is all in the first range. */
+        const uint ranges = vectors < p.ranges ? 1 : p.ranges;
+        if (range >= ranges) continue;
+        if (vectors == 0) {
+            accumulate_few(&p, scores, facts, importance, head, segment->first, segment->slots);
+            continue;
+        }
+        const uint end = (uint)((ulong)vectors * (range + 1) / ranges) * 16;
+        uint slot = (uint)((ulong)vectors * range / ranges) * 16;
+        for (; slot + BLOCK * 16 <= end; slot += BLOCK * 16)
+            accumulate_slots(&p, scores, facts, importance + slot, head, segment->first + slot, BLOCK, 0);
+        /* The last vector begins early, so that it is whole: what it shares with the one before is done already. */
+        const uint last = range + 1 == ranges ? segment->slots : end;
+        for (; slot < last; slot += 16) {
+            const uint from = min(slot, last - 16);
+            accumulate_slots(&p, scores, facts, importance + from, head, segment->first + from, 1, slot - from);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+/* slot_evict: selects the victims of a KV head, frees their slots, and takes the residual window's oldest rows into
+ * the packed segment. "cpu" shape: one work-item per work-group, a group for each KV head, and vectors of 16 slots.
+ *
+ *     dense  | sinks | residual window: leaving rows | newer rows |         packed segment  | . x . . x . x . |     x:
+ * those that go
+ *                       \______________________________________________/     /     /
+ *
+ *     1. the packed segment's means, where they are set from the residual window
+ *     2. a key for each slot (slot_select.h), and the threshold it needs: a quantile of the importances
+ *     3. the bound up to which slots go: as many as are demanded, and as many as the leaving rows and the slots that
+ *        are wanted free need room
+ *     4. the slot maps without those, the leaving rows into free slots, the list of free slots, the head's state
+ *
+ * Layouts: slot_evict_params.h. Needs -D:
+ *     K_FORMAT, V_FORMAT   of the packed segment; the dense segment is f32, f16 or bf16
+ *     USES_F               of each packed format F of the two
+ *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is rotated
+ */
+#include "one_work_item.h"
+#include "slot_evict_params.h"
+
+#if !defined(K_FORMAT) || !defined(V_FORMAT)
+#error "slot_evict.cl needs -D K_FORMAT and V_FORMAT"
+#endif
+
+#include "float16_math.h"
+#include "formats.h"
+#include "format_any.h"
+#include "rotation.h"
+#include "kv_rows.h"
+#include "slot_parts.h"
+#include "slot_store_row.h"
+#include "slot_select.h"
+#include "slot_values.h"
+
+/* One head of a segment, and the keys of its slots. */
+typedef struct head_slots {
+    __global uchar *k, *v; /* slot 0's rows */
+    long k_stride, v_stride;
+    __global int* tokens;
+    __global float* importance;      /* NULL: the policy keeps none */
+    __global float *k_mean, *v_mean; /* or NULL */
+    __global float* point;           /* slot_values.h */
+    __global ulong* keys;
+    uint slots, v_type;
+    uint is_packed_segment;
+} head_slots;
+
+static inline __global float* floats_of(__global uchar* memory, const head_view* view, uint head) {
+    return memory ? (__global float*)of_head(memory, view, head) : 0;
+}
+
+static inline uint in_whole_vectors(uint slots) { return (slots + 15) / 16 * 16; }
+
+static inline uint sum_of_int_lanes(int16 x) {
+    const int8 x8 = x.lo + x.hi;
+    const int4 x4 = x8.lo + x8.hi;
+    return (uint)(x4.x + x4.y + x4.z + x4.w);
+}
+
+static inline uint residual_slot(const slot_evict_params* p, uint i) {
+    return p->residual_first + (p->leaving_offset + i) % p->residual_count;
+}
+
+static inline float16 importance16(const head_slots* at, uint slot) {
+    if (!at->importance) return (float16)(0.0f);
+    const float16 x = load_floats(at->importance + slot, at->slots - slot, 0.0f);
+    return select(x, (float16)(-INFINITY), isnan(x));
+}
+
+/* Mean of the rows that live in the residual window, as they stand for values. */
+static void set_mean(const slot_evict_params* p, const head_slots* dense, const __global uchar* rows, long stride,
+                     uint type, uint size, const __global float* plus, __global float* mean) {
+    uint live = 0;
+    for (uint i = 0; i < p->residual_count; ++i) live += dense->tokens[p->residual_first + i] >= 0;
+    for (uint e = 0; e < size; e += 16) {
+        const uint count = min(size - e, 16u);
+        float16 sum = (float16)(0.0f);
+        for (uint i = 0; i < p->residual_count; ++i) {
+            if (dense->tokens[p->residual_first + i] < 0) continue;
+            const __global uchar* row = rows + (p->residual_first + i) * stride;
+            if (count == 16) {
+                sum += load16_any(row, type, e);
+                continue;
+            }
+            float lanes[16] = {0.0f};
+            for (uint lane = 0; lane < count; ++lane) lanes[lane] = load_any(row, type, e + lane);
+            sum += vload16(0, lanes);
+        }
+        if (live > 0) sum /= (float)live;
+        if (plus && live > 0) sum += load_floats(plus + e, count, 0.0f);
+        store_floats(mean + e, count, sum);
+    }
+}
+
+/* Keys that order the importances of live slots; returns how many there are. */
+static uint make_importance_keys(const head_slots* at) {
+    int16 live = (int16)(0);
+    for (uint slot = 0; slot < at->slots; slot += 16) {
+        const int16 is_live = load_ints(at->tokens + slot, at->slots - slot, FREE_SLOT) >= 0;
+        const ulong16 key = convert_ulong16(ordered_bits(importance16(at, slot)));
+        vstore16(select((ulong16)(NO_KEY), key, convert_long16(is_live)), 0, at->keys + slot);
+        live -= is_live;
+    }
+    return sum_of_int_lanes(live);
+}
+
+/* threshold * quantile with twice a float's bits: the float next to it, and what is left. */
+static float threshold_of(const slot_eviction* pass, float quantile, float* rest) {
+#pragma OPENCL FP_CONTRACT OFF
+    const float product = pass->threshold * quantile;
+    *rest = 0.0f;
+    if (!isfinite(product)) return product;
+    const float error = fma(pass->threshold, quantile, -product) + pass->threshold_rest * quantile;
+    const float nearest = product + error;
+    *rest = error - (nearest - product);
+    return nearest;
+}
+
+/* I times the distance of the value, in the lanes that are asked for. */
+static float16 by_value(const slot_evict_params* p, const head_slots* at, uint slot, float16 importance,
+                        int16 is_asked) {
+    float distances[16];
+    int asked[16];
+    vstore16(is_asked, 0, asked);
+    for (uint lane = 0; lane < 16; ++lane) {
+        distances[lane] = 0.0f;
+        if (!asked[lane]) continue;
+        const __global uchar* row = at->v + (slot + lane) * at->v_stride;
+        distances[lane] = at->is_packed_segment ? packed_distance(row, at->v_type, at->point, p->v_size)
+                                                : dense_distance(row, at->v_type, at->point, p->v_size);
+    }
+    return importance * vload16(0, distances);
+}
+
+static float16 by_chance(const slot_evict_params* p, uint head, int16 position) {
+    int positions[16];
+    float ranks[16];
+    vstore16(position, 0, positions);
+    for (uint lane = 0; lane < 16; ++lane) ranks[lane] = random_rank(p->pass.seed, head, positions[lane]);
+    return vload16(0, ranks);
+}
+
+typedef struct head_counts {
+    uint live, willing, others;
+} head_counts;
+
+/* The keys of a segment's slots. Importances below threshold + rest are below the threshold. */
+static void make_keys(const slot_evict_params* p, const head_slots* at, const __global int* positions, uint head,
+                      float threshold, float rest, head_counts* counts) {
+    const slot_eviction* pass = &p->pass;
+    int16 live = (int16)(0), willing = (int16)(0), others = (int16)(0);
+    for (uint slot = 0; slot < at->slots; slot += 16) {
+        const int16 tokens = load_ints(at->tokens + slot, at->slots - slot, FREE_SLOT);
+        const int16 is_live = tokens >= 0;
+        int16 position = select((int16)(0), tokens & (ANCHOR_FLAG - 1), is_live);
+        if (positions) {
+            int numbers[16];
+            vstore16(position, 0, numbers);
+            for (uint lane = 0; lane < 16; ++lane)
+                if (slot + lane < at->slots && at->tokens[slot + lane] >= 0) numbers[lane] = positions[numbers[lane]];
+            position = vload16(0, numbers);
+        }
+        const int16 may_go = is_live & ((tokens & ANCHOR_FLAG) == 0) & (position >= pass->protected_below) &
+                             (position < pass->protected_from);
+        const float16 importance = importance16(at, slot);
+        const int16 is_below = pass->has_threshold
+                                   ? (importance < threshold) | ((importance == threshold) & (int16)(-(rest > 0.0f))) |
+                                         (importance == -INFINITY)
+                                   : (int16)(-1);
+        const int16 is_willing =
+            may_go & is_below & (position >= pass->eligible_from) & (position < pass->eligible_until);
+        float16 rank = importance;
+        switch (pass->ranking) {
+        case RANKING_AGE: rank = (float16)(0.0f); break; /* the position follows in the key */
+        case RANKING_IMPORTANCE_PER_QUERY:
+            rank = importance / convert_float16(max(pass->seen - position, (int16)(1)));
+            break;
+        case RANKING_IMPORTANCE_VALUE_DISTANCE:
+        case RANKING_IMPORTANCE_VALUE_NORM: rank = by_value(p, at, slot, importance, may_go); break;
+        case RANKING_RANDOM: rank = by_chance(p, head, position); break;
+        }
+        const ulong16 key = select((ulong16)(KEY_CLASS), (ulong16)(0), convert_long16(is_willing)) |
+                            convert_ulong16(ordered_bits(rank)) << 30 | convert_ulong16(as_uint16(position));
+        vstore16(select((ulong16)(NO_KEY), key, convert_long16(may_go)), 0, at->keys + slot);
+        live -= is_live;
+        willing -= is_willing;
+        others -= may_go & ~is_willing;
+    }
+    counts->live += sum_of_int_lanes(live);
+    counts->willing += sum_of_int_lanes(willing);
+    counts->others += sum_of_int_lanes(others);
+}
+
+/* Frees the slots within the bound; returns how many those are. */
+static uint free_within(const head_slots* at, slot_bound bound, uint first_index) {
+    int16 freed = (int16)(0);
+    const ulong16 lanes = (ulong16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (uint slot = 0; slot < at->slots; slot += 16) {
+        const ulong16 key = vload16(0, at->keys + slot);
+        const ulong16 index = lanes + (first_index + slot);
+        const int16 goes = convert_int16((key < bound.key) | ((key == bound.key) & (index <= bound.index)));
+        const int16 tokens = load_ints(at->tokens + slot, at->slots - slot, FREE_SLOT);
+        store_ints(at->tokens + slot, at->slots - slot, select(tokens, (int16)(FREE_SLOT), goes));
+        freed -= goes;
+    }
+    return sum_of_int_lanes(freed);
+}
+
+/* The bound of an eviction pass: as many as are demanded; and as many as need room in the packed segment, for the
+ * leaving rows and for the slots that are wanted free. */
+static slot_bound bound_of_pass(const slot_evict_params* p, const head_slots* dense, const head_slots* packed,
+                                __global ulong* leaving_keys, const head_counts* counts, uint packed_live,
+                                slot_demand wanted) {
+    const uint first_of_packed = in_whole_vectors(dense->slots);
+    slot_keys all = {
+        {dense->keys, packed->keys}, {first_of_packed, in_whole_vectors(packed->slots)}, {0, first_of_packed}};
+    long goes = min((long)counts->willing, max(wanted.required, wanted.allowed));
+    if (goes < wanted.required) goes += min((long)counts->others, wanted.required - goes);
+    const slot_bound demanded = smallest_slots(&all, (uint)goes);
+
+    /* Whoever goes from the packed segment or from among the leaving rows makes room for one of these. */
+    slot_keys makes_room = all;
+    makes_room.run[0] = leaving_keys;
+    for (uint i = 0; i < first_of_packed; ++i) leaving_keys[i] = NO_KEY;
+    long needed = p->wanted_free;
+    for (uint i = 0; i < p->leaving_count; ++i) {
+        const uint slot = residual_slot(p, i);
+        leaving_keys[slot] = dense->keys[slot];
+        needed += dense->tokens[slot] >= 0;
+    }
+    needed -= packed->slots - packed_live;
+    if (needed <= (long)count_within(&makes_room, demanded)) return demanded;
+    if (needed > (long)count_below(&makes_room, NO_KEY)) {
+        const slot_bound all_that_may = {NO_KEY - 1, 0xffffffffu};
+        return all_that_may;
+    }
+    return later_bound(demanded, smallest_slots(&makes_room, (uint)needed));
+}
+
+/* Returns how many rows found no room. */
+static uint move_rows(const slot_evict_params* p, const head_slots* dense, const head_slots* packed, uint* free_slot) {
+    uint homeless = 0;
+    for (uint i = 0; i < p->leaving_count; ++i) {
+        const uint from = residual_slot(p, i);
+        const int token = dense->tokens[from];
+        if (token < 0) continue;
+        dense->tokens[from] = FREE_SLOT;
+        while (*free_slot < packed->slots && packed->tokens[*free_slot] >= 0) ++*free_slot;
+        if (*free_slot == packed->slots) {
+            ++homeless;
+            continue;
+        }
+        const uint to = *free_slot;
+        store_k_row(packed->k + to * packed->k_stride, dense->k + from * dense->k_stride, dense->k_mean, packed->k_mean,
+                    p->dense.k_type, p->k_size, p->k_norm);
+        store_v_row(packed->v + to * packed->v_stride, dense->v + from * dense->v_stride, dense->v_mean, packed->v_mean,
+                    p->dense.v_type, p->v_size, p->v_norm);
+        if (packed->importance) packed->importance[to] = dense->importance ? dense->importance[from] : 0.0f;
+        packed->tokens[to] = token;
+    }
+    return homeless;
+}
+
+static uint count_free(const head_slots* at) {
+    uint count = 0;
+    for (uint slot = 0; slot < at->slots; ++slot) count += at->tokens[slot] < 0;
+    return count;
+}
+
+static head_slots head_of(const slot_segment* segment, __global uchar* k, __global uchar* v, __global uchar* tokens,
+                          __global uchar* importance, __global uchar* k_mean, __global uchar* v_mean, uint head) {
+    head_slots at;
+    at.k = k + row_offset(&segment->k, 0, head, 0);
+    at.v = v + row_offset(&segment->v, 0, head, 0);
+    at.k_stride = segment->k.stride[2];
+    at.v_stride = segment->v.stride[2];
+    at.tokens = (__global int*)of_head(tokens, &segment->tokens, head);
+    at.importance = floats_of(importance, &segment->importance, head);
+    at.k_mean = floats_of(k_mean, &segment->k_mean, head);
+    at.v_mean = floats_of(v_mean, &segment->v_mean, head);
+    at.slots = segment->slots;
+    at.v_type = segment->v_type;
+    return at;
+}
+
+ONE_WORK_ITEM __kernel void
+slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
+           __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
+           __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
+           __global uchar* packed_importance, __global uchar* packed_k_mean, __global uchar* packed_v_mean,
+           __global uchar* output_sum, const __global uchar* positions_of, __global uchar* free_slots,
+           __global uchar* states, __global uchar* scratch, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const uint head = (uint)get_group_id(0) + group_base;
+    const slot_eviction* pass = &p.pass;
+    head_slots dense =
+        head_of(&p.dense, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, head);
+    head_slots packed =
+        head_of(&p.packed, packed_k, packed_v, packed_tokens, packed_importance, packed_k_mean, packed_v_mean, head);
+    __global float* sum = floats_of(output_sum, &p.output_sum, head);
+    const __global int* positions = positions_of ? (const __global int*)(positions_of + p.positions) : 0;
+    dense.is_packed_segment = 0;
+    packed.is_packed_segment = 1;
+    dense.keys = (__global ulong*)(scratch + head * p.scratch_bytes);
+    packed.keys = dense.keys + in_whole_vectors(dense.slots);
+    __global ulong* leaving_keys = packed.keys + in_whole_vectors(packed.slots);
+    dense.point = (__global float*)(leaving_keys + in_whole_vectors(dense.slots));
+    packed.point = dense.point + p.v_size;
+
+    if (p.set_means && packed.k_mean)
+        set_mean(&p, &dense, dense.k, dense.k_stride, p.dense.k_type, p.k_size, dense.k_mean, packed.k_mean);
+    if (p.set_means && packed.v_mean)
+        set_mean(&p, &dense, dense.v, dense.v_stride, p.dense.v_type, p.v_size, dense.v_mean, packed.v_mean);
+
+    float threshold = 0.0f, rest = 0.0f;
+    if (pass->has_threshold) {
+        const uint live = make_importance_keys(&dense) + make_importance_keys(&packed);
+        slot_keys all = {
+            {dense.keys, packed.keys}, {in_whole_vectors(dense.slots), in_whole_vectors(packed.slots)}, {0, 0}};
+        const float quantile =
+            live == 0 ? -INFINITY : from_ordered_bits((uint)smallest_key(&all, quantile_rank(pass, live)));
+        threshold = threshold_of(pass, quantile, &rest);
+    }
+    const int by_distance = pass->ranking == RANKING_IMPORTANCE_VALUE_DISTANCE;
+    if (by_distance || pass->ranking == RANKING_IMPORTANCE_VALUE_NORM) {
+        const __global float* point = by_distance ? sum : 0;
+        compare_values(dense.point, point, p.outputs, dense.v_mean, p.v_size);
+        compare_values(packed.point, point, p.outputs, packed.v_mean, p.v_size);
+        rotate_point(packed.point);
+    }
+    head_counts counts = {0, 0, 0};
+    make_keys(&p, &dense, positions, head, threshold, rest, &counts);
+    const uint dense_live = counts.live;
+    make_keys(&p, &packed, positions, head, threshold, rest, &counts);
+    const slot_demand wanted = demand_of(pass, counts.live);
+    const slot_bound bound =
+        bound_of_pass(&p, &dense, &packed, leaving_keys, &counts, counts.live - dense_live, wanted);
+
+    const uint gone = free_within(&dense, bound, 0) + free_within(&packed, bound, in_whole_vectors(dense.slots));
+    uint free_slot = 0;
+    const uint homeless = move_rows(&p, &dense, &packed, &free_slot);
+    if (free_slots) {
+        __global int* list = (__global int*)of_head(free_slots, &p.free_slots, head);
+        for (uint i = 0; i < p.free_count; ++i) {
+            while (free_slot < packed.slots && packed.tokens[free_slot] >= 0) ++free_slot;
+            list[i] = free_slot < packed.slots ? (int)free_slot++ : FREE_SLOT;
+        }
+    }
+    if (sum)
+        for (uint i = 0; i < p.v_size; ++i) sum[i] = 0.0f;
+    const long lacking = p.wanted_free > 0 ? (long)p.wanted_free - (long)count_free(&packed) : 0L;
+    __global int* state = (__global int*)of_head(states, &p.state, head);
+    state[0] = (int)(counts.live - gone - homeless);
+    state[1] += (int)(gone + homeless);
+    state[2] = (int)max(max(wanted.required - (long)gone, 0L), max((long)homeless, lacking));
+}

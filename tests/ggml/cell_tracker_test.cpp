@@ -1,0 +1,254 @@
+// What is read off cells and masks, on masks made as llama.cpp makes them: by positions and sequences, which the record
+// is not told.
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cell_tracker.hpp"
+
+namespace {
+
+using winnow::ggml::CellTracker;
+using winnow::ggml::MaskSlice;
+
+constexpr int64_t cells = 32;
+constexpr int64_t sinks = 2;
+
+void expect(bool condition, const std::string &text) {
+    if (condition) return;
+    std::fprintf(stderr, "FAILED: %s\n", text.c_str());
+    std::exit(1);
+}
+
+std::string to_string(const std::set<int64_t> &numbers) {
+    std::string text;
+    for (const int64_t number : numbers) text.append(1, ' ').append(std::to_string(number));
+    return text.empty() ? " none" : text;
+}
+
+// The host's side: cells with sequences and positions, and a batch after it was placed.
+class Host {
+public:
+    explicit Host(bool is_alone, int64_t window = cells) : tracker_(cells, is_alone, sinks), window_(window) {}
+
+    struct Token {
+        int32_t cell;
+        int sequence;
+    };
+    // What the record says of a batch: dead cells that hold something, and cells to be anchored.
+    struct Answer {
+        std::set<int64_t> dead, anchors;
+        bool is_empty = false; // all is dead
+    };
+    Answer append(const std::vector<Token> &batch, int64_t columns = cells) {
+        std::vector<int32_t> its;
+        const auto before = resident_;
+        for (const Token &token : batch) {
+            its.push_back(token.cell);
+            resident_[token.cell] = {{token.sequence}, next_[token.sequence]++};
+        }
+        std::vector<uint16_t> rows(batch.size() * size_t(columns), 0xfc00);
+        for (size_t row = 0; row < batch.size(); ++row) {
+            const int64_t position = resident_.at(batch[row].cell).position;
+            for (const auto &[cell, resident] : resident_) {
+                const bool is_mate = resident.sequences.count(batch[row].sequence) > 0;
+                if (!is_mate || resident.position > position || resident.position <= position - window_) continue;
+                rows[row * size_t(columns) + size_t(cell)] = 0;
+            }
+        }
+        ggml_tensor mask{};
+        mask.type = GGML_TYPE_F16;
+        mask.data = rows.data();
+        const int64_t shape[4] = {columns, int64_t(batch.size()), 1, 1};
+        for (int axis = 0; axis < 4; ++axis) mask.ne[axis] = shape[axis];
+        mask.nb[0] = 2;
+        mask.nb[1] = size_t(columns) * 2;
+        mask.nb[2] = mask.nb[3] = rows.size() * 2;
+        return answer_to(tracker_.open(its, MaskSlice(&mask, 0)), before);
+    }
+
+    // A state of one sequence, which has just been removed, comes back in these cells.
+    Answer restore(const std::vector<Token> &state) {
+        std::vector<int32_t> its;
+        const auto before = resident_;
+        for (const Token &token : state) {
+            its.push_back(token.cell);
+            resident_[token.cell] = {{token.sequence}, next_[token.sequence]++};
+        }
+        return answer_to(tracker_.restore(its), before);
+    }
+
+    // Positions of a sequence from `begin` on.
+    void remove(int sequence, int64_t begin) {
+        for (auto at = resident_.begin(); at != resident_.end();) {
+            auto &[sequences, position] = at->second;
+            if (position >= begin) sequences.erase(sequence);
+            if (sequences.empty()) removed_.insert(at->first);
+            at = sequences.empty() ? resident_.erase(at) : std::next(at);
+        }
+        next_[sequence] = begin;
+    }
+
+    void copy(int from, int to) {
+        for (auto &[cell, resident] : resident_) {
+            if (resident.sequences.count(from)) resident.sequences.insert(to);
+        }
+        next_[to] = next_[from];
+    }
+
+private:
+    struct Held {
+        std::set<int> sequences;
+        int64_t position;
+    };
+
+    Answer answer_to(const CellTracker::Opening &opening, const std::map<int32_t, Held> &before) {
+        Answer answer;
+        for (const auto &range : opening.dead) {
+            answer.is_empty = answer.is_empty || (range.begin == 0 && range.end == cells);
+            for (int64_t cell = range.begin; cell < range.end; ++cell) {
+                if (before.count(int32_t(cell)) || removed_.count(cell)) answer.dead.insert(cell);
+            }
+        }
+        answer.anchors.insert(opening.anchors.begin(), opening.anchors.end());
+        for (const int64_t cell : answer.dead) removed_.erase(cell);
+        return answer;
+    }
+
+    CellTracker tracker_;
+    int64_t window_;
+    std::map<int32_t, Held> resident_;
+    std::map<int, int64_t> next_;
+    std::set<int64_t> removed_; // by the host, and not yet named dead
+};
+
+std::vector<Host::Token> tokens(int32_t first, int32_t count, int sequence) {
+    std::vector<Host::Token> batch;
+    batch.reserve(size_t(count));
+    for (int32_t i = 0; i < count; ++i) batch.push_back({first + i, sequence});
+    return batch;
+}
+
+std::set<int64_t> range(int64_t begin, int64_t end) {
+    std::set<int64_t> numbers;
+    for (int64_t number = begin; number < end; ++number) numbers.insert(number);
+    return numbers;
+}
+
+void expect_dead(const char *what, const Host::Answer &answer, const std::set<int64_t> &wanted) {
+    expect(answer.dead == wanted,
+           std::string(what) + ": dead are" + to_string(answer.dead) + ", expected" + to_string(wanted));
+}
+
+void test_alone() {
+    Host host(true);
+    expect_dead("a first prompt", host.append(tokens(0, 10, 0)), {});
+    host.remove(0, 4);
+    expect_dead("a shorter tail", host.append(tokens(4, 2, 0)), range(6, 10));
+    host.remove(0, 0);
+    const auto answer = host.append(tokens(0, 3, 0));
+    expect(answer.is_empty, "another prompt did not make the stream as new");
+    expect(answer.anchors.empty(), "sinks of a stream were anchored, too");
+}
+
+void test_window() {
+    Host host(true, 4);
+    host.append(tokens(0, 10, 0));
+    expect_dead("tokens that left the window", host.append(tokens(10, 1, 0)), {});
+    host.remove(0, 9); // the last two
+    expect_dead("a tail within the window", host.append(tokens(9, 1, 0)), {10});
+}
+
+void test_columns() {
+    Host host(false);
+    host.append(tokens(0, 20, 0));
+    host.remove(0, 5);
+    expect_dead("cells beyond the mask", host.append(tokens(5, 1, 0), 8), range(8, 20));
+}
+
+void test_shared() {
+    Host host(false);
+    expect(host.append(tokens(0, 6, 0)).anchors.empty(), "sinks of the stream were anchored, too");
+    const auto second = host.append(tokens(6, 6, 1));
+    expect_dead("a second sequence", second, {});
+    expect(second.anchors == range(6, 8), "anchored are" + to_string(second.anchors) + ", expected 6 7");
+    expect_dead("the first goes on", host.append(tokens(12, 1, 0)), {});
+    host.copy(0, 2);
+    host.remove(0, 0); // what sequence 2 shares stays
+    expect_dead("one of two that share goes", host.append(tokens(13, 2, 0)), {});
+    host.remove(2, 0);
+    std::set<int64_t> descendants = range(2, 6);
+    descendants.insert(12);
+    expect_dead("another prompt over the first's beginning", host.append(tokens(0, 2, 2)), descendants);
+    expect_dead("the second sequence is as it was", host.append(tokens(15, 1, 1)), {});
+    host.remove(1, 2);
+    expect_dead("a tail is overwritten", host.append(tokens(8, 1, 1)), {});
+    host.remove(1, 0);
+    std::set<int64_t> all = range(6, 12);
+    all.insert(15);
+    const auto third = host.append(tokens(6, 2, 1));
+    expect_dead("another prompt over the second's beginning", third, all);
+    expect(third.anchors == range(6, 8), "the new beginning is not anchored");
+}
+
+// Cells that left a window are used again, by whomever: of a sequence without its beginning the rest stays.
+void test_shared_window() {
+    Host host(false, 4);
+    host.append(tokens(0, 6, 0));
+    host.append(tokens(6, 3, 1));
+    expect_dead("a beginning that left its window", host.append(tokens(0, 1, 1)), {});
+    expect_dead("the sequence without its beginning goes on", host.append(tokens(9, 1, 0)), {});
+}
+
+void test_all_over() {
+    Host host(false);
+    host.append(tokens(0, 4, 0));
+    host.remove(0, 0);
+    expect(host.append(tokens(0, 4, 0)).is_empty, "a stream that is overwritten as a whole is not as new");
+}
+
+void test_restored_alone() {
+    Host host(true);
+    host.append(tokens(0, 10, 0));
+    host.remove(0, 0);
+    const auto answer = host.restore(tokens(2, 5, 0));
+    expect(answer.is_empty, "a state did not replace what the stream resident");
+    expect(answer.anchors.empty(), "sinks of a stream were anchored, too");
+    expect_dead("the restored sequence goes on", host.append(tokens(7, 1, 0)), {});
+    host.remove(0, 4);
+    expect_dead("its tail goes", host.append(tokens(6, 1, 0)), {7});
+}
+
+void test_restored_shared() {
+    Host host(false);
+    host.append(tokens(0, 6, 0));
+    host.append(tokens(6, 6, 1));
+    host.remove(0, 0);
+    const auto answer = host.restore(tokens(0, 3, 0));
+    expect_dead("a state over the first's beginning", answer, range(3, 6));
+    expect(answer.anchors == range(0, 2), "anchored are" + to_string(answer.anchors) + ", expected 0 1");
+    expect_dead("the second is as it was", host.append(tokens(12, 1, 1)), {});
+    expect_dead("the restored one goes on", host.append(tokens(13, 1, 0)), {});
+    host.remove(0, 0);
+    std::set<int64_t> restored = range(1, 3);
+    restored.insert(13);
+    restored.insert(0); // its anchor is for another token
+    expect_dead("another prompt over the state's beginning", host.append(tokens(0, 1, 0)), restored);
+}
+
+} // namespace
+
+int main() {
+    test_alone();
+    test_window();
+    test_columns();
+    test_shared();
+    test_shared_window();
+    test_all_over();
+    test_restored_alone();
+    test_restored_shared();
+    return 0;
+}
