@@ -117,17 +117,32 @@ def columns(tree):
                     yield path, f"line {number}: {len(line)} columns, at most {MAX_COLUMNS}"
 
 
+# Addresses that differ from machine to machine: a port or a password, a number or a name without a domain, a domain
+# that only one network knows, and package registries, which each machine reaches in its own way.
+OWN_NETWORK = re.compile(r"\d+(\.\d+){3}|\[.*|[^.]+|.*\.(local|localdomain|lan|home|corp|internal|intranet)")
+REGISTRY = re.compile(r"(.*\.)?(pypi|pythonhosted|npmjs|crates|golang|rubygems|debian)\.(org|io)|"
+                      r"(.*[.-])?(mirrors?|artifactory|nexus|registry|pypi|devpi)[.-].*")
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def is_own_address(host, port, path):
+    """Whether a web address is of one machine or network alone, or of a package registry."""
+    if host in LOOPBACK:
+        return False
+    return bool(port or "@" in host or OWN_NETWORK.fullmatch(host) or REGISTRY.fullmatch(host)
+                or re.match(r"(/.*)?/simple(/|$)", path))
+
+
 def no_machine(tree):
-    """The tree knows no particular machine: no absolute path but the system's, no web address but of those we cite."""
+    """The tree knows no particular machine: no absolute path but the system's, no address of a network or registry."""
     place = re.compile(r"(?<![\w.~$})\]/*-])/(?:root|home|work|mnt|srv|opt|media)/\w")
-    cited = ("http://", "https://keepachangelog.com", "https://portablecl.org")
     for path, text in tree.items():
         for number, line in lines(text):
             for word in place.findall(line):
                 yield path, f"line {number}: speaks of {word}"
-            for address in re.findall(r"https?://[\w.-]+", line):
-                if path != "LICENSE" and not address.startswith(cited):
-                    yield path, f"line {number}: cites {address}"
+            for host, port, rest in re.findall(r"https?://(\[[^]\s]*\]|[\w.@-]+)(:\d+)?(/[\w./-]*)?", line):
+                if is_own_address(host, port, rest):
+                    yield path, f"line {number}: has the address {host}{port}{rest}"
 
 
 def opens_with_comment(tree):
@@ -193,7 +208,12 @@ SAMPLES = {
     length: ([{"a.cpp": "\n" * (MAX_LINES + 1)}], {"a.cpp": "\n" * MAX_LINES, "b.md": "\n" * (MAX_LINES + 1),
                                                      "plugin_api/winnow.h": "\n" * (MAX_LINES + 1)}),
     columns: ([{"a.cl": "x" * (MAX_COLUMNS + 1)}], {"a.cl": "x" * MAX_COLUMNS + "\ny"}),
-    no_machine: ([{"a.md": "see /" + "home/x"}, {"ci/setup": "https:" + "//example.org/simple"}], {"a.md": "/usr/lib"}),
+    no_machine: ([{"a.md": "see /" + "home/x"}, *({"ci/setup": "https:" + address} for address in (
+                      "//example.org/simple", "//example.org/root/pypi/simple/", "//example.org:8080/a", "//10.0.0.7/a",
+                      "//" + "user@example.org/a", "//build7/a", "//packages.corp/a", "//py" + "pi.org/project/a",
+                      "//files.pythonhosted.org/a", "//deb.debian.org/debian", "//mirror.example.org/a"))],
+                 {"a.md": "/usr/lib, https:" + "//arxiv.org/abs/2306.14048, http:" + "//127.0.0.1:{port}",
+                  "b.md": "[llama.cpp](https:" + "//github.com/ggml-org/llama.cpp)"}),
     opens_with_comment: ([{"kernels/a.cl": "__kernel void a() {}\n// a"}, {"a.hpp": "#pragma once\n// a"},
                           {"a.py": "import re\n"}, {"x/CMakeLists.txt": "project(a)"}],
                          {"a.cl": "// a\n", "a.h": "/* a */", "a.py": '"""A."""\n', "b.py": "#!/usr/bin/python3\n# b"}),
