@@ -54,7 +54,7 @@ PIECES = {"command": report.command, "setting": report.setting, "full cache": re
 PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle",
             "picture resident": "resident"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
-                "contexts": "Loss over context length", "needle": "Planted facts retrieved, by depth and context",
+                "contexts": "Loss over context length", "needle": "Needles retrieved, by depth and context",
                 "resident": "What each layer and head held of the needles"}
 
 
