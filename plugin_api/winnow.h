@@ -27,10 +27,13 @@ extern "C" {
 
 /* ---- Version ------------------------------------------------------------------------------------------ */
 
+/* Version 0.4 is the first that is going to be released. Until then it is open: fields and slots may still move. From
+ * its release on, structs and the table only grow, and a comment shows where each version of them ended. */
+
 #define WINNOW_MAKE_VERSION(major, minor) ((((uint32_t)(major)) << 16) | (uint32_t)(minor))
 #define WINNOW_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
 #define WINNOW_VERSION_MINOR(version) ((uint32_t)(version)&0xffffu)
-#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 3)
+#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 4)
 
 /* ---- Status ------------------------------------------------------------------------------------------- */
 
@@ -43,7 +46,7 @@ extern "C" {
 #define WINNOW_ERROR_OUT_OF_MEMORY 6    /* host or device memory is exhausted; the call may be repeated */
 #define WINNOW_ERROR_DEVICE 7           /* the driver reported a failure; the message names its function and code */
 #define WINNOW_ERROR_INTERNAL 8         /* a defect of the backend */
-#define WINNOW_ERROR_IO 9               /* the system failed on a file: full disk, no permission, ...; since 0.3 */
+#define WINNOW_ERROR_IO 9               /* the system failed on a file: full disk, no permission, ... */
 
 /* ---- Element types and storage formats ---------------------------------------------------------------- */
 
@@ -54,7 +57,7 @@ extern "C" {
 #define WINNOW_TYPE_I64 5
 #define WINNOW_TYPE_BOOL 6 /* one byte, 0 is false, anything else is true */
 
-/* Packed storage formats, since version 0.2: of k and v of sdpa, of caches, and of kv_requantize and kv_dequantize. A
+/* Packed storage formats: of k and v of sdpa, of caches, and of kv_requantize and kv_dequantize. A
  * row (one token of one head) is one run of bytes whose layout is in docs/formats.md; row_bytes gives its size. The
  * number of elements has to be a multiple of the one in brackets. */
 #define WINNOW_TYPE_Q8_0 16 /* ggml's blocks of 32, bit for bit [32] */
@@ -107,7 +110,7 @@ typedef struct winnow_device_info {
     uint64_t max_allocation_size; /* bytes */
     uint32_t compute_units;
     uint32_t capabilities; /* WINNOW_CAPABILITY_* */
-} winnow_device_info;      /* end of version 0.1 */
+} winnow_device_info;
 
 /* ---- Extension records -------------------------------------------------------------------------------- */
 
@@ -121,7 +124,7 @@ typedef struct winnow_extension {
     uint32_t flags;    /* WINNOW_EXTENSION_REQUIRED or 0 */
     uint32_t reserved; /* 0 */
     const struct winnow_extension *next;
-} winnow_extension; /* end of version 0.1 */
+} winnow_extension;
 
 /* ---- Callbacks ---------------------------------------------------------------------------------------- */
 
@@ -168,7 +171,7 @@ typedef struct winnow_context_desc {
     /* The host's threads, if it wishes them used on devices that compute in the calling thread; may be NULL. */
     winnow_parallel_for parallel_for;
     void *parallel_user_data;
-} winnow_context_desc; /* end of version 0.1 */
+} winnow_context_desc;
 
 /* What a context did so far. Counts never decrease. */
 typedef struct winnow_stats {
@@ -181,9 +184,8 @@ typedef struct winnow_stats {
     uint64_t programs_built;  /* compiled from source */
     uint64_t programs_loaded; /* taken from the disk cache */
     uint64_t host_copies;     /* times that host memory had to be copied because the device cannot reach it */
-    /* end of version 0.1 */
     uint64_t rows_requantized; /* rows handed to kv_requantize */
-} winnow_stats;                /* end of version 0.2 */
+} winnow_stats;
 
 /* ---- Buffers ------------------------------------------------------------------------------------------ */
 
@@ -199,7 +201,7 @@ typedef struct winnow_buffer_desc {
     void *host_data;  /* IMPORT_HOST: first byte */
     void *cl_mem;     /* IMPORT_CL_MEM */
     uint64_t offset;  /* IMPORT_CL_MEM: byte of the cl_mem at which this buffer begins */
-} winnow_buffer_desc; /* end of version 0.1 */
+} winnow_buffer_desc;
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 
@@ -217,7 +219,7 @@ typedef struct winnow_tensor {
     uint64_t offset;   /* bytes from the buffer's beginning, or from data */
     int64_t shape[4];  /* elements, each >= 1 */
     int64_t stride[4]; /* bytes, each >= 0 */
-} winnow_tensor;       /* end of version 0.1 */
+} winnow_tensor;
 
 /* ---- Scaled dot product attention --------------------------------------------------------------------- */
 
@@ -270,7 +272,6 @@ typedef struct winnow_sdpa_desc {
     int64_t q_offset;     /* position of the first query token; may be negative; within 2^48 of 0 */
     int64_t window_left;  /* number of keys visible up to and including position p; 0: no limit */
     int64_t window_right; /* number of keys visible after position p; 0: no limit (use is_causal for none) */
-    /* end of version 0.1 */
     /* Sparse V: a value whose probability in a row is below the threshold need not be read for that row; one at or
      * above it always is. So out is off by at most threshold * (sum of |v| passed over). 0: every value is read.
      * scores_out and row_stats do not change. */
@@ -278,13 +279,12 @@ typedef struct winnow_sdpa_desc {
     uint32_t reserved; /* 0 */
     /* [batch, q_num_heads, q_len, 1] I32 or NULL: how many visible values the row passed over; 0 without threshold. */
     const winnow_tensor *v_rows_skipped;
-    /* end of version 0.2 */
     /* [kv_batch, kv_num_heads, 1, kv_len] I32 or NULL; kv_batch and kv_num_heads may be 1 for all. Key j of a head then
      * has the position slot_positions[j] in the place of j: in causality, window, ALiBi, and as the column of the mask,
      * which may have any number of them and hides what it has none for (a single one is for all). A negative one:
      * nothing is stored there, and nothing is seen. Positions are below 2^30. scores_out keeps j. */
     const winnow_tensor *slot_positions;
-} winnow_sdpa_desc; /* end of version 0.3 */
+} winnow_sdpa_desc;
 
 /* ---- Appending keys and values ------------------------------------------------------------------------ */
 
@@ -303,10 +303,9 @@ typedef struct winnow_kv_append_desc {
     const winnow_tensor *v_cache;       /* [batch, kv_num_heads, v slots, v_head_size] any storage format */
     const winnow_tensor *k_row_indices; /* [ib, ih, 1, tokens] I32 or I64; ib divides batch, ih divides kv_num_heads */
     const winnow_tensor *v_row_indices; /* the same for V; NULL: K's */
-    /* end of version 0.1 */
     uint32_t k_norm;     /* WINNOW_NORM_*, for turbo caches */
     uint32_t v_norm;     /* the same for V */
-} winnow_kv_append_desc; /* end of version 0.2 */
+} winnow_kv_append_desc;
 
 /* ---- Rows from format to format ----------------------------------------------------------------------- */
 
@@ -323,7 +322,7 @@ typedef struct winnow_kv_requantize_desc {
     const winnow_tensor *row_indices; /* [ib, ih, 1, rows] I32 or I64 as in kv_append; NULL: every row */
     uint32_t norm;                    /* WINNOW_NORM_*, for a turbo dst */
     uint32_t reserved;                /* 0 */
-} winnow_kv_requantize_desc;          /* end of version 0.2 */
+} winnow_kv_requantize_desc;
 
 /* Gives dense rows back: dst[b, h, i, :] = src[b, h, row_indices[b % ib, h % ih, i], :]. A row whose index is outside
  * [0, slots) becomes zeros. */
@@ -334,7 +333,7 @@ typedef struct winnow_kv_dequantize_desc {
     const winnow_tensor *src;         /* [batch, kv_num_heads, slots, head_size] any storage format */
     const winnow_tensor *dst;         /* [batch, kv_num_heads, rows, head_size] F32, F16 or BF16; overlaps no input */
     const winnow_tensor *row_indices; /* [ib, ih, 1, rows] I32 or I64; NULL: every row, rows = slots */
-} winnow_kv_dequantize_desc;          /* end of version 0.2 */
+} winnow_kv_dequantize_desc;
 
 /* The rotation of the turbo formats on its own: dst row = R (src row), or R^-1 where inverse is 1. R is orthogonal:
  * signs, then a Walsh-Hadamard transform of blocks, then a reflection across the blocks (docs/formats.md). */
@@ -346,7 +345,7 @@ typedef struct winnow_hadamard_desc {
     const winnow_tensor *dst; /* the same shape F32, F16 or BF16; src itself (same memory and strides) or apart */
     uint32_t inverse;         /* 0 or 1 */
     uint32_t reserved;        /* 0 */
-} winnow_hadamard_desc;       /* end of version 0.2 */
+} winnow_hadamard_desc;
 
 /* ---- The cache ---------------------------------------------------------------------------------------- */
 
@@ -377,7 +376,7 @@ typedef struct winnow_cache_desc {
     /* The most cells of a host that names its own (cell mode): tokens are then told apart by cells, not by position,
      * and each attention brings a mask by cells. 0: no cells. */
     int64_t cells;
-} winnow_cache_desc; /* end of version 0.3 */
+} winnow_cache_desc;
 
 /* Appending to one layer of one sequence, attending, or both in this order of the tokens.
  *
@@ -415,7 +414,7 @@ typedef struct winnow_cache_step_desc {
     const winnow_tensor *cells;
     const winnow_tensor *attn_mask;
     const winnow_tensor *mask_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
-} winnow_cache_step_desc;             /* end of version 0.3 */
+} winnow_cache_step_desc;
 
 /* Keys and values of a layer by token: what cache_read and cache_export_rows give, cache_write takes, cache_restore and
  * cache_import_rows append. */
@@ -432,7 +431,7 @@ typedef struct winnow_cache_rows_desc {
      * v_first on; v is NULL then. Else both 0. */
     uint32_t has_v_in_k;
     uint32_t v_first;
-} winnow_cache_rows_desc; /* end of version 0.3 */
+} winnow_cache_rows_desc;
 
 /* What a cache holds. Bytes count the memory in use, whole chunks of it. */
 typedef struct winnow_cache_stats {
@@ -456,7 +455,7 @@ typedef struct winnow_cache_stats {
     uint64_t shortfall;       /* tokens that should have gone and were protected */
     uint64_t eviction_passes; /* eviction passes, over layers */
     uint64_t steps;           /* calls of cache_step that returned WINNOW_OK */
-} winnow_cache_stats;         /* end of version 0.3 */
+} winnow_cache_stats;
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
@@ -525,7 +524,6 @@ typedef struct winnow_api {
      * event_get_cl gives the cl_event of an event, borrowed until event_destroy. Only where the context is OpenCL. */
     int32_t (*wait_cl_event)(winnow_context *context, void *cl_event);
     int32_t (*event_get_cl)(winnow_event *event, void **cl_event);
-    /* end of version 0.1 */
 
     /* Bytes of a row of `elements` elements in a type. message may be NULL. */
     int32_t (*row_bytes)(uint32_t type, int64_t elements, uint64_t *bytes, char *message, size_t message_size);
@@ -541,7 +539,6 @@ typedef struct winnow_api {
     int32_t (*kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc, winnow_event **event);
     int32_t (*kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, winnow_event **event);
     int32_t (*hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
-    /* end of version 0.2 */
 
     /* The cache. create takes no memory for tokens yet; *cache is the caller's, to be destroyed before the context.
      * estimate tells what create with this description would use when one sequence has `tokens` tokens, without making
@@ -630,7 +627,6 @@ typedef struct winnow_api {
      */
     int32_t (*cache_export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
-    /* end of version 0.3 */
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */
@@ -642,7 +638,7 @@ typedef struct winnow_host_info {
     uint32_t max_version;
     uint32_t flags;        /* 0 */
     const char *host_name; /* for logs, or NULL */
-} winnow_host_info;        /* end of version 0.1 */
+} winnow_host_info;
 
 #if defined(_WIN32)
 #define WINNOW_EXPORT __declspec(dllexport)

@@ -5,6 +5,7 @@
 
 #include "api/cache.hpp"
 #include "api/guard.hpp"
+#include "api/negotiate.hpp"
 #include "api/structs.hpp"
 #include "api/validate.hpp"
 #include "winnow.h"
@@ -408,34 +409,7 @@ winnow_api table_of(uint32_t version, size_t size) {
 }
 
 // One per version that is spoken; the oldest first.
-const winnow_api tables[] = {table_of(WINNOW_MAKE_VERSION(0, 1), offsetof(winnow_api, row_bytes)),
-                             table_of(WINNOW_MAKE_VERSION(0, 2), offsetof(winnow_api, cache_create)),
-                             table_of(WINNOW_MAKE_VERSION(0, 3), sizeof(winnow_api))};
-
-std::string version_text(uint32_t version) {
-    return std::to_string(WINNOW_VERSION_MAJOR(version)) + "." + std::to_string(WINNOW_VERSION_MINOR(version));
-}
-
-const winnow_api& negotiate(const winnow_host_info& host) {
-    if (host.min_version == 0 || host.max_version == 0) {
-        invalid("winnow_get_api: min_version or max_version is 0, expected versions as WINNOW_MAKE_VERSION makes them");
-    }
-    if (host.min_version > host.max_version) {
-        invalid("winnow_get_api: min_version " + version_text(host.min_version) + " is above max_version " +
-                version_text(host.max_version));
-    }
-    const winnow_api* best = nullptr;
-    for (const winnow_api& table : tables) {
-        if (table.version >= host.min_version && table.version <= host.max_version) best = &table;
-    }
-    if (best == nullptr) {
-        throw Error(WINNOW_ERROR_VERSION, "winnow_get_api: the host speaks versions " + version_text(host.min_version) +
-                                              " to " + version_text(host.max_version) + ", this backend " +
-                                              version_text(std::begin(tables)->version) + " to " +
-                                              version_text(std::prev(std::end(tables))->version));
-    }
-    return *best;
-}
+const winnow_api tables[] = {table_of(WINNOW_API_VERSION, sizeof(winnow_api))};
 
 } // namespace
 } // namespace winnow::api
@@ -447,6 +421,6 @@ extern "C" WINNOW_EXPORT int32_t winnow_get_api(const winnow_host_info* host, co
         const winnow_api*& out = checked(api, "winnow_get_api: api");
         const winnow_host_info given = read_struct(host, "winnow_get_api: host");
         check_flags(given.flags, "winnow_get_api: host");
-        out = &negotiate(given);
+        out = &negotiate(given, tables);
     });
 }

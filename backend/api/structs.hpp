@@ -14,17 +14,11 @@ namespace winnow::api {
 
 [[noreturn]] inline void invalid(const std::string& text) { throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text); }
 
-// What a struct measured in earlier versions, ascending. A struct that grows gets a line here, so that older callers
-// stay welcome. Between two of these sizes no version ended: such a struct ends in the middle of what is not known.
+// What a struct measured in earlier versions, ascending. A struct that grows after a release gets a specialisation
+// here, so that older callers stay welcome; so far there is none. Between two of these sizes no version ended: such a
+// struct ends in the middle of what is not known.
 template <class T>
 inline constexpr std::array<size_t, 0> earlier_sizes{};
-template <>
-inline constexpr std::array earlier_sizes<winnow_sdpa_desc>{offsetof(winnow_sdpa_desc, v_threshold),
-                                                            offsetof(winnow_sdpa_desc, slot_positions)};
-template <>
-inline constexpr std::array earlier_sizes<winnow_kv_append_desc>{offsetof(winnow_kv_append_desc, k_norm)};
-template <>
-inline constexpr std::array earlier_sizes<winnow_stats>{offsetof(winnow_stats, rows_requantized)};
 
 // No struct of ours comes near; a larger size is an uninitialised field.
 inline constexpr uint32_t max_struct_size = 1u << 16;

@@ -20,9 +20,6 @@ std::string current;
 std::string refusal; // why WINNOW_KV is none
 
 void check(const Plugin& plugin, const std::string& config) {
-    if (plugin.api().version < WINNOW_MAKE_VERSION(0, 3)) {
-        throw std::runtime_error("the backend speaks an ABI before version 0.3, which has caches");
-    }
     read_profile(config, {}); // whether it can be
     constexpr double profile[3] = {1, 1, 1};
     winnow_cache_desc desc{};

@@ -78,7 +78,7 @@ winnow_stats Context::stats() const {
 Plugin::Plugin() {
     winnow_host_info host{};
     host.struct_size = sizeof host;
-    host.min_version = WINNOW_MAKE_VERSION(0, 2);
+    host.min_version = WINNOW_API_VERSION;
     host.max_version = WINNOW_API_VERSION;
     host.host_name = "ggml";
     winnow_library library{};
@@ -87,7 +87,7 @@ Plugin::Plugin() {
     if (status == WINNOW_ERROR_VERSION) {
         throw std::runtime_error(
             "this host needs a backend of ABI version " + std::to_string(WINNOW_VERSION_MAJOR(host.min_version)) + '.' +
-            std::to_string(WINNOW_VERSION_MINOR(host.min_version)) + ", which has the packed formats: " + message);
+            std::to_string(WINNOW_VERSION_MINOR(host.min_version)) + ": " + message);
     }
     if (status != WINNOW_OK) throw std::runtime_error(message);
     api_ = library.api;

@@ -9,7 +9,6 @@
 const abi_check abi_checks[] = {
     {"negotiation", check_negotiation},
     {"refused_hosts", check_refused_hosts},
-    {"older_versions", check_older_versions},
     {"table", check_table},
     {"status_names", check_status_names},
     {"messages_fit_their_buffer", check_exported_messages},
@@ -56,30 +55,9 @@ winnow_host_info abi_host(uint32_t min_version, uint32_t max_version) {
     return host;
 }
 
-const abi_version abi_versions[] = {
-    {ABI_FIRST_VERSION, ABI_FIRST_API, ABI_FIRST_STATS, ABI_FIRST_SDPA_DESC, ABI_FIRST_KV_APPEND_DESC},
-    {WINNOW_MAKE_VERSION(0, 2), 264, sizeof(winnow_stats), ABI_SECOND_SDPA_DESC, sizeof(winnow_kv_append_desc)},
-    {WINNOW_API_VERSION, sizeof(winnow_api), sizeof(winnow_stats), sizeof(winnow_sdpa_desc),
-     sizeof(winnow_kv_append_desc)},
-};
-
-uint32_t abi_size_of_table(uint32_t version) {
-    const abi_version *at = abi_versions;
-    while (at->version < version && at->version < WINNOW_API_VERSION) ++at;
-    return at->api;
-}
-
-int32_t abi_status_of_size(const abi_backend *backend, const abi_sizes *sizes, uint32_t size) {
-    const uint32_t first = sizes->older[0] ? sizes->older[0] : sizes->ours;
-    if (size < first) return WINNOW_ERROR_INVALID_ARGUMENT;
-    if (size == first) return WINNOW_OK;
-    if (backend->api->version < WINNOW_API_VERSION) return -1;
-    return size == sizes->older[1] || size == sizes->ours ? WINNOW_OK : WINNOW_ERROR_INVALID_ARGUMENT;
-}
-
 abi_backend abi_open(abi_run *run) {
     abi_backend backend;
-    winnow_host_info host = abi_host(ABI_FIRST_VERSION, WINNOW_API_VERSION);
+    winnow_host_info host = abi_host(WINNOW_API_VERSION, WINNOW_API_VERSION);
     memset(&backend, 0, sizeof backend);
     backend.object = dlopen(run->path, RTLD_NOW | RTLD_LOCAL);
     if (!EXPECT(backend.object != NULL)) return backend;

@@ -144,22 +144,22 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
 
 static void check_structs(abi_run *run, const abi_backend *backend, cache_work *work) {
     winnow_extension extension;
-    const abi_sizes of_stats = {{0, 0}, sizeof(winnow_cache_stats)};
+    const uint32_t of_stats = sizeof(winnow_cache_stats);
     abi_read_case what;
     memset(&what, 0, sizeof what);
     what.data = work;
     what.struct_size = &work->desc.first.struct_size;
-    what.sizes.ours = sizeof work->desc.first;
+    what.ours = sizeof work->desc.first;
     what.tail = work->desc.tail;
     what.call = call_create;
     abi_check_read(run, backend, &what);
     what.struct_size = &work->step.first.struct_size;
-    what.sizes.ours = sizeof work->step.first;
+    what.ours = sizeof work->step.first;
     what.tail = work->step.tail;
     what.call = call_step;
     abi_check_read(run, backend, &what);
     what.struct_size = &work->rows.first.struct_size;
-    what.sizes.ours = sizeof work->rows.first;
+    what.ours = sizeof work->rows.first;
     what.tail = work->rows.tail;
     what.call = call_restore;
     abi_check_read(run, backend, &what);
@@ -335,7 +335,7 @@ void check_caches(abi_run *run) {
     abi_backend backend = abi_open_context(run);
     winnow_event *event = NULL;
     cache_work work;
-    if (backend.api && backend.api->version >= WINNOW_MAKE_VERSION(0, 3)) {
+    if (backend.api) {
         int32_t status;
         prepare(&work);
         status = backend.api->cache_create(backend.context, &work.desc.first, &work.cache);

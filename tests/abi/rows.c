@@ -185,21 +185,21 @@ void check_row_operations(abi_run *run) {
     abi_read_case what;
     row_work work;
     memset(&what, 0, sizeof what);
-    if (backend.api && backend.api->version > ABI_FIRST_VERSION) {
+    if (backend.api) {
         prepare_rows(&work);
         what.data = &work;
         what.struct_size = &work.requantize.first.struct_size;
-        what.sizes.ours = sizeof work.requantize.first;
+        what.ours = sizeof work.requantize.first;
         what.tail = work.requantize.tail;
         what.call = call_requantize;
         check_operation(run, &backend, &what, &work.requantize.first.flags, &work.requantize.first.reserved);
         what.struct_size = &work.dequantize.first.struct_size;
-        what.sizes.ours = sizeof work.dequantize.first;
+        what.ours = sizeof work.dequantize.first;
         what.tail = work.dequantize.tail;
         what.call = call_dequantize;
         check_operation(run, &backend, &what, &work.dequantize.first.flags, NULL);
         what.struct_size = &work.hadamard.first.struct_size;
-        what.sizes.ours = sizeof work.hadamard.first;
+        what.ours = sizeof work.hadamard.first;
         what.tail = work.hadamard.tail;
         what.call = call_hadamard;
         check_operation(run, &backend, &what, &work.hadamard.first.flags, &work.hadamard.first.reserved);

@@ -29,7 +29,7 @@ static void check_filled(abi_run *run, const abi_backend *backend, abi_fill_func
     memset(&target, 0xa7, sizeof target);
     target.struct_size = given;
     status = fill(backend, &target);
-    if (want != -1) EXPECT_STATUS(status, want);
+    EXPECT_STATUS(status, want);
     EXPECT(target.struct_size == given);
     for (at = known; status == WINNOW_OK && at < given; ++at)
         if (target.bytes[at] != 0) break;
@@ -39,18 +39,18 @@ static void check_filled(abi_run *run, const abi_backend *backend, abi_fill_func
     EXPECT(at == sizeof target);
 }
 
-void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, abi_sizes sizes) {
+void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t ours) {
     uint32_t given;
-    for (given = 0; given <= sizes.ours; ++given)
-        check_filled(run, backend, fill, given, sizes.ours, abi_status_of_size(backend, &sizes, given));
-    check_filled(run, backend, fill, sizes.ours + 8, sizes.ours, WINNOW_OK);
-    check_filled(run, backend, fill, sizes.ours + 32, sizes.ours, WINNOW_OK);
+    for (given = 0; given < ours; ++given) check_filled(run, backend, fill, given, ours, WINNOW_ERROR_INVALID_ARGUMENT);
+    check_filled(run, backend, fill, ours, ours, WINNOW_OK);
+    check_filled(run, backend, fill, ours + 8, ours, WINNOW_OK);
+    check_filled(run, backend, fill, ours + 32, ours, WINNOW_OK);
 }
 
 void check_output_structs(abi_run *run) {
     abi_backend backend = abi_open_context(run);
-    const abi_sizes of_device_info = {{0, 0}, sizeof(winnow_device_info)};
-    const abi_sizes of_stats = {{ABI_FIRST_STATS, 0}, sizeof(winnow_stats)};
+    const uint32_t of_device_info = sizeof(winnow_device_info);
+    const uint32_t of_stats = sizeof(winnow_stats);
     uint32_t count = 0;
     winnow_device_info info;
     if (backend.api) {
@@ -77,13 +77,11 @@ void check_output_structs(abi_run *run) {
 
 /* Each length in turn; the last call is a good one again. */
 void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_case *what) {
-    const uint32_t ours = what->sizes.ours;
+    const uint32_t ours = what->ours;
     uint32_t size;
     for (size = 0; size < ours; ++size) {
-        const int32_t want = abi_status_of_size(backend, &what->sizes, size);
         *what->struct_size = size;
-        if (want == -1) continue;
-        EXPECT_STATUS(what->call(backend, what->data), want);
+        EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
     }
     *what->struct_size = UINT32_MAX;
     EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
@@ -148,10 +146,9 @@ static void check_half_a_pointer(abi_run *run, const abi_backend *backend, const
     abi_work work = *of;
     const uint32_t ours = sizeof work.sdpa;
     uint32_t short_by;
-    if (backend->api->version < WINNOW_API_VERSION) return; /* which has no such field */
     abi_prepare(&work);
-    memset((unsigned char *)&work.sdpa + ABI_SECOND_SDPA_DESC, 0xee, ours - ABI_SECOND_SDPA_DESC);
-    for (short_by = 1; short_by < ours - ABI_SECOND_SDPA_DESC; ++short_by) {
+    memset(&work.sdpa.slot_positions, 0xee, sizeof work.sdpa.slot_positions);
+    for (short_by = 1; short_by <= sizeof work.sdpa.slot_positions; ++short_by) {
         work.sdpa.struct_size = ours - short_by;
         EXPECT_STATUS(call_work(backend, &work, &work.sdpa, NULL), WINNOW_ERROR_INVALID_ARGUMENT);
     }
@@ -168,7 +165,7 @@ void check_input_structs(abi_run *run) {
         memset(&context, 0, sizeof context);
         context.first.device = run->device;
         what.struct_size = &context.first.struct_size;
-        what.sizes.ours = sizeof context.first;
+        what.ours = sizeof context.first;
         what.tail = context.tail;
         what.call = call_context;
         what.data = &context;
@@ -178,7 +175,7 @@ void check_input_structs(abi_run *run) {
         buffer.first.kind = WINNOW_BUFFER_ALLOCATE;
         buffer.first.size = 16;
         what.struct_size = &buffer.first.struct_size;
-        what.sizes.ours = sizeof buffer.first;
+        what.ours = sizeof buffer.first;
         what.tail = buffer.tail;
         what.call = call_buffer;
         what.data = &buffer;
@@ -189,27 +186,22 @@ void check_input_structs(abi_run *run) {
         longer.sdpa.first = longer.work.sdpa;
         longer.append.first = longer.work.append;
         what.struct_size = &longer.sdpa.first.struct_size;
-        what.sizes.ours = sizeof longer.sdpa.first;
-        what.sizes.older[0] = ABI_FIRST_SDPA_DESC;
-        what.sizes.older[1] = ABI_SECOND_SDPA_DESC;
+        what.ours = sizeof longer.sdpa.first;
         what.tail = longer.sdpa.tail;
         what.call = call_sdpa;
         what.data = &longer;
         abi_check_read(run, &backend, &what);
         what.struct_size = &longer.append.first.struct_size;
-        what.sizes.ours = sizeof longer.append.first;
-        what.sizes.older[0] = ABI_FIRST_KV_APPEND_DESC;
-        what.sizes.older[1] = 0;
+        what.ours = sizeof longer.append.first;
         what.tail = longer.append.tail;
         what.call = call_append;
         abi_check_read(run, &backend, &what);
         check_half_a_pointer(run, &backend, &longer.work);
 
-        what.sizes.older[0] = 0;
         longer.tensor.first = longer.work.q_view;
         longer.sdpa.first.q = &longer.tensor.first;
         what.struct_size = &longer.tensor.first.struct_size;
-        what.sizes.ours = sizeof longer.tensor.first;
+        what.ours = sizeof longer.tensor.first;
         what.tail = longer.tensor.tail;
         what.call = call_sdpa;
         abi_check_read(run, &backend, &what);

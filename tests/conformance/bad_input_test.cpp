@@ -348,10 +348,6 @@ TEST(sdpa_bad_input, is_refused_by_name) {
 }
 
 TEST(sdpa_bad_input, of_slot_positions_is_refused_by_name) {
-    if (subject().api().version < WINNOW_MAKE_VERSION(0, 3)) {
-        subject().note_not_offered("sdpa: slot_positions");
-        GTEST_SKIP() << "NOT OFFERED: a table before version 0.3 has no slot_positions";
-    }
     SdpaSlotsCall good;
     good.mask.shape[3] = 19;
     EXPECT_EQ(subject().run(good.desc), WINNOW_OK) << subject().message();

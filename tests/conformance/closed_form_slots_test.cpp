@@ -9,13 +9,7 @@
 namespace winnow::conformance {
 namespace {
 
-class sdpa_slots_closed_form : public sdpa_closed_form {
-    void SetUp() override {
-        if (subject().api().version >= WINNOW_MAKE_VERSION(0, 3)) return;
-        subject().note_not_offered("sdpa: slot_positions");
-        GTEST_SKIP() << "NOT OFFERED: a table before version 0.3 has no slot_positions";
-    }
-};
+class sdpa_slots_closed_form : public sdpa_closed_form {};
 INSTANTIATE_TEST_SUITE_P(sdpa, sdpa_slots_closed_form, testing::Values(1, 5, 19), query_name);
 
 // The same keys in another order, another one for each head: with their positions beside them nothing is different.

@@ -1,5 +1,5 @@
-// Bad input to what came with version 0.2: the status is the documented one, the message names the argument, supports_*
-// says the same, and no output is touched.
+// Bad input to packed formats and operations on rows: the status is the documented one, the message names the argument,
+// supports_* says the same, and no output is touched.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -276,11 +276,6 @@ SdpaProblem run_reference(const SdpaProblem& problem, uint32_t scores_mode) {
 } // namespace
 
 std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusal) {
-    if (shape.slots != Slots::none && subject().api().version < WINNOW_MAKE_VERSION(0, 3)) {
-        *refusal = "a table before version 0.3 has no slot_positions";
-        subject().note_not_offered("sdpa: slot_positions");
-        return "";
-    }
     SdpaProblem problem(shape, seed);
     winnow_sdpa_desc desc = problem.desc();
     const Session::Answer before = subject().supports(desc); // without memory, as the header permits

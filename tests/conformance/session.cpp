@@ -11,8 +11,7 @@ void Session::open(const std::string& backend, const std::string& device, const 
     std::string name = backend;
     if (name.find('/') == std::string::npos && std::filesystem::is_regular_file(name)) name = "./" + name;
     char message[4096] = "";
-    // Backends of every version are judged, each by what its version has.
-    const winnow_host_info host = {sizeof host, WINNOW_MAKE_VERSION(0, 1), WINNOW_API_VERSION, 0, "winnow-conformance"};
+    const winnow_host_info host = {sizeof host, WINNOW_API_VERSION, WINNOW_API_VERSION, 0, "winnow-conformance"};
     if (winnow_library_open(name.c_str(), &host, &library_, message, sizeof message) != WINNOW_OK)
         throw std::runtime_error("cannot open the backend \"" + backend + "\": " + message);
     path_ = library_.path;
@@ -66,8 +65,12 @@ winnow_stats Session::stats() const {
     return stats;
 }
 
+bool Session::offers_formats() const {
+    uint64_t bytes = 0;
+    return api().row_bytes(WINNOW_TYPE_Q8_0, 32, &bytes, nullptr, 0) != WINNOW_ERROR_UNIMPLEMENTED;
+}
+
 bool Session::offers_cache() const {
-    if (api().version < WINNOW_MAKE_VERSION(0, 3)) return false;
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;
     desc.config = "none:k=f16,v=f16";

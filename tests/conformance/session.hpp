@@ -70,11 +70,11 @@ public:
     // A case that the backend refuses as UNSUPPORTED, under its reason.
     void note_unsupported(const std::string& what, const std::string& reason) { ++unsupported_[what + ": " + reason]; }
 
-    // Whether the table is of a version with packed formats and the operations on rows.
-    bool offers_formats() const { return api().version >= WINNOW_MAKE_VERSION(0, 2); }
-    // Whether it is of a version with the cache, and has one: asked for the estimate of a small one.
+    // Whether the backend has packed formats and the operations on rows: asked for the size of a packed row.
+    bool offers_formats() const;
+    // Whether it has the cache: asked for the estimate of a small one.
     bool offers_cache() const;
-    // A test that asks for something of a later version than the backend's, or for a slot that it leaves out.
+    // A test that asks for a slot that the backend leaves out.
     void note_not_offered(const std::string& what) { ++not_offered_[what]; }
 
     uint64_t sdpa_calls() const { return sdpa_calls_; }

@@ -1,4 +1,4 @@
-/* A backend of version 0.1 of the ABI, as far as a host that needs 0.2 gets to see of it. */
+/* A backend of a version of the ABI before the host's, as far as the host gets to see of it. */
 #include <stdio.h>
 
 #include "winnow.h"

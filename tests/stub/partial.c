@@ -1,0 +1,37 @@
+/* A backend that leaves out a part of the table: the object that WINNOW_PARTIAL_OF names, of which the slots of caches,
+ * and with WINNOW_PARTIAL_LACKS "Formats" those of packed formats and rows too, return WINNOW_ERROR_UNIMPLEMENTED.
+ */
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "winnow.h"
+
+static winnow_api partial;
+
+static int32_t unimplemented(void) { return WINNOW_ERROR_UNIMPLEMENTED; }
+
+int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message, size_t message_size) {
+    const char* const path = getenv("WINNOW_PARTIAL_OF");
+    const char* const lacks = getenv("WINNOW_PARTIAL_LACKS");
+    void* const object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    int32_t (*const slot)(void) = unimplemented;
+    winnow_get_api_fn get_api = NULL;
+    size_t at;
+    int32_t status;
+    if (object == NULL) {
+        if (message != NULL) snprintf(message, message_size, "WINNOW_PARTIAL_OF names no backend");
+        return WINNOW_ERROR_NOT_FOUND;
+    }
+    *(void**)&get_api = dlsym(object, "winnow_get_api");
+    status = get_api(host, api, message, message_size);
+    if (status != WINNOW_OK) return status;
+    partial = **api;
+    at = lacks != NULL && strcmp(lacks, "Formats") == 0 ? offsetof(winnow_api, row_bytes)
+                                                        : offsetof(winnow_api, cache_create);
+    for (; at < sizeof partial; at += sizeof slot) memcpy((char*)&partial + at, &slot, sizeof slot);
+    *api = &partial;
+    return WINNOW_OK;
+}
