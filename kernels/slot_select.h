@@ -123,7 +123,7 @@ static inline float random_rank(ulong seed, uint head, int position) {
 
 /* What an eviction pass has to free of a head's `occupied` slots, and up to how much it may. */
 typedef struct slot_demand {
-    long must, may;
+    long required, allowed;
 } slot_demand;
 
 static inline slot_demand demand_of(const slot_eviction* pass, long occupied) {

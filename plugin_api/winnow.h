@@ -181,9 +181,9 @@ typedef struct winnow_stats {
     uint64_t kv_append_calls; /* calls of kv_append that returned WINNOW_OK */
     uint64_t rows_appended;   /* token rows handed to kv_append, K and V counted once, skipped ones included */
     uint64_t kernel_launches;
-    uint64_t programs_built;  /* compiled from source */
-    uint64_t programs_loaded; /* taken from the disk cache */
-    uint64_t host_copies;     /* times that host memory had to be copied because the device cannot reach it */
+    uint64_t programs_built;   /* compiled from source */
+    uint64_t programs_loaded;  /* taken from the disk cache */
+    uint64_t host_copies;      /* times that host memory had to be copied because the device cannot reach it */
     uint64_t rows_requantized; /* rows handed to kv_requantize */
 } winnow_stats;
 
@@ -197,10 +197,10 @@ typedef struct winnow_buffer_desc {
     uint32_t struct_size;
     uint32_t kind; /* WINNOW_BUFFER_* */
     const winnow_extension *next;
-    uint64_t size;    /* bytes, > 0 */
-    void *host_data;  /* IMPORT_HOST: first byte */
-    void *cl_mem;     /* IMPORT_CL_MEM */
-    uint64_t offset;  /* IMPORT_CL_MEM: byte of the cl_mem at which this buffer begins */
+    uint64_t size;   /* bytes, > 0 */
+    void *host_data; /* IMPORT_HOST: first byte */
+    void *cl_mem;    /* IMPORT_CL_MEM */
+    uint64_t offset; /* IMPORT_CL_MEM: byte of the cl_mem at which this buffer begins */
 } winnow_buffer_desc;
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -303,8 +303,8 @@ typedef struct winnow_kv_append_desc {
     const winnow_tensor *v_cache;       /* [batch, kv_num_heads, v slots, v_head_size] any storage format */
     const winnow_tensor *k_row_indices; /* [ib, ih, 1, tokens] I32 or I64; ib divides batch, ih divides kv_num_heads */
     const winnow_tensor *v_row_indices; /* the same for V; NULL: K's */
-    uint32_t k_norm;     /* WINNOW_NORM_*, for turbo caches */
-    uint32_t v_norm;     /* the same for V */
+    uint32_t k_norm;                    /* WINNOW_NORM_*, for turbo caches */
+    uint32_t v_norm;                    /* the same for V */
 } winnow_kv_append_desc;
 
 /* ---- Rows from format to format ----------------------------------------------------------------------- */
@@ -604,12 +604,12 @@ typedef struct winnow_api {
     /* Rows by token, for hosts that keep states of their own or turn keys to other positions. All three wait until the
      * work is done. k or v may be NULL in read and write.
      * read: gives rows back as attention sees them; the row of a KV head that does not hold the token is all NaN.
-     * write: puts rows in the place of those that a head holds, in the store's format; where the head does not hold the
-     * token, or the row begins with NaN, nothing happens. Who is held and the importance stay.
-     * restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins with NaN
-     * does not get the token, as if it had evicted it. Nobody is evicted for that as long as there is room in every
-     * head. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the next
-     * positions. When it fails, the sequence is as it was before, with the exception of cache_step. */
+     * write: puts rows in the place of those that a head holds, in the segment's format; where the head does not hold
+     * the token, or the row begins with NaN, nothing happens. Which tokens are resident does not change, nor does the
+     * importance. restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins
+     * with NaN does not get the token, as if it had evicted it. Nobody is evicted for that as long as there is room in
+     * every head. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the
+     * next positions. When it fails, the sequence is as it was before, with the exception of cache_step. */
     int32_t (*cache_read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);

@@ -1,4 +1,4 @@
-// The cache: sequences, what each layer of each of them holds, and when it is judged. It decides; the device computes
+// The cache: sequences, what each layer of each of them holds, and when it evicts. It decides; the device computes
 // (device/slots.hpp).
 #pragma once
 

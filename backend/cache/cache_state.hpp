@@ -67,9 +67,9 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t resid
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth);
 void commit(CacheState& cache, Layer& layer, Growth growth);
 
-// By what an eviction pass demands that tokens go: the policy's budget, or only that the rows find slots.
+// Why an eviction pass requires tokens to go: the policy's budget, or only so that the rows find slots.
 enum class Demanded { by_budget, by_room };
-// An eviction pass by the budget less so many tokens; the oldest `leaving` residual rows go into the packed segment.
+// An eviction pass under the budget less so many tokens; the oldest `leaving` residual rows go into the packed segment.
 void evict(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less = 0,
            Demanded demanded = Demanded::by_budget);
 
@@ -77,7 +77,7 @@ void evict(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
 // more.
 int64_t gather(CacheState& cache, Layer& layer);
 
-// Gathers a packed segment's survivors and gives back the chunks that became free. Without memory for the smaller
+// Gathers a packed segment's survivors and gives back the memory that became free. Without memory for the smaller
 // packed segment the larger one stays.
 void compact(CacheState& cache, Sequence& sequence, int64_t number);
 // Forgets what the layers hold, with their memory.

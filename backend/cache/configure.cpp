@@ -1,4 +1,5 @@
-// A change of configuration: what must stay is compared, memory is taken, then every layer is judged by the new one.
+// A change of configuration: what must stay is compared, memory is taken, then every layer has an eviction pass under
+// the new one.
 #include "cache/configure.hpp"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ void move_state(const StateLayout& from, Buffer& source, const StateLayout& to, 
     move(from.positions, to.positions);
 }
 
-// Judges until the packed segment of every head fits so many slots; false where too much is protected.
+// Evicts until the packed segment of every head fits so many slots; false where too much is protected.
 bool fit(CacheState& cache, Layer& layer, int64_t number, int64_t slots) {
     const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(number)];
     for (int64_t less = 0; less < budget;) {

@@ -95,7 +95,7 @@ private:
         rows.store();
     }
 
-    // Makes records of the rows that lie packed in the packed segment, where they have the place.
+    // Makes records of the rows of the packed segment, where these have room for them.
     void mark_packed(ExactRows& rows, Type type, Buffer* packed, bool are_keys) {
         rooms_.assign(static_cast<size_t>(shape_.kv_heads * count()), {});
         if (!is_packed(type) || !has_packed_) return;
@@ -156,7 +156,7 @@ private:
         return true;
     }
 
-    // Whether rows and their importance say all that matters. Nobody has come into the packed segment so far, and
+    // Whether rows and their importance say all that matters. No row has come into the packed segment so far, and
     // either other tokens of the layer stay behind, when it is of no interest where these lay; or an empty layer that
     // is given them puts them where they are. So a sequence's rows are the same bytes beside other sequences and alone.
     bool is_told_by_rows(ExactRows& rows) const {

@@ -32,9 +32,8 @@ public:
     int64_t residual() const { return plan_.residual; }
     int64_t cadence() const { return plan_.cadence; }
     int64_t dense_slots() const { return plan_.sink + plan_.residual; }
-    int64_t keep() const {
-        return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0;
-    }                      // rows that a eviction pass leaves
+    // Rows that an eviction pass leaves in the residual window.
+    int64_t keep() const { return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0; }
     int64_t chunk() const; // the most tokens of one append and one attention
 
     // The policy's description of a layer under this memory pressure.

@@ -1,4 +1,5 @@
-// Exact rows as they come from a host, read and checked: who holds which token, values, packed bytes, and the ledger.
+// Exact rows as they come from a host, read and checked: which head holds which token, values, packed bytes, and the
+// ledger.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // The ledger of a layer: what rows themselves do not tell of the tokens that are exchanged exactly. Where they lie,
-// what was observed of them, and what the layer knows beside; as bytes that rows' records carry in their rooms.
+// what was accumulated of them, and what the layer knows beside; as bytes that rows' records carry in their rooms.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace winnow::cache {
 
 struct Ledger {
-    // Of the layer's record and of its memory.
+    // Of the layer's token index and of its memory.
     struct Facts {
         int64_t next = 0, moved = 0, newest = 0;
         int64_t packed_slots = 0, most_in_packed = 0, listed = 0, outputs = 0;

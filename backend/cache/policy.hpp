@@ -1,5 +1,5 @@
-// What a policy is: its keys, the budgets it gives to layers, and for each layer a description of whom to evict.
-// A description is all that a select kernel needs; select.hpp is its definition in plain loops.
+// What a policy is: its keys, the budgets it gives to layers, and for each layer a description of which tokens to
+// evict. A description is all that a select kernel needs; select.hpp is its definition in plain loops.
 #pragma once
 
 #include <cstdint>

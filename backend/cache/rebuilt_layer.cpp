@@ -120,7 +120,7 @@ void RebuiltLayer::check_facts() const {
     expect_size(ledger_.v_mean, layout.v_mean.size, "the mean of values");
 }
 
-// Makes the record.
+// Makes the token index.
 void RebuiltLayer::check_tokens() {
     const Ledger::Facts& facts = ledger_.facts;
     const int64_t sink = geometry_.sink();

@@ -1,4 +1,4 @@
-// Rows by token: out of a layer's stores, into them, and appended again.
+// Rows by token: out of a layer's segments, into them, and appended again.
 #pragma once
 
 #include <vector>

@@ -218,7 +218,7 @@ private:
         return std::clamp<int64_t>(asked_ - args_.draft_tokens - first, 0, count);
     }
 
-    // Without stores, and over so many slots.
+    // Without segments, and over so many slots.
     SlotAttention attention_of(int64_t first, int64_t count, int64_t slots) const {
         SlotAttention attention;
         Sdpa& sdpa = attention.sdpa;

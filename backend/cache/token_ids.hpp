@@ -1,4 +1,4 @@
-// Numbers of tokens that a host hands over.
+// Token ids that a host hands over.
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ public:
         std::vector<int64_t> sinks, newest;
     };
     Saved save() const;
-    // False where that is no record of these sizes.
+    // False where that is no token index of these sizes.
     bool restore(const Saved& saved, int64_t most_newest, int64_t limit);
 
 private:

@@ -1,5 +1,6 @@
-// Whom a KV head evicts, in numbers: what is observed of a stored token, how tokens are ranked, who is protected, and
-// how much an eviction pass takes. All that a select kernel needs; select.hpp is its definition in plain loops.
+// Which tokens a KV head evicts, in numbers: what is accumulated of a stored token, how tokens are ranked, who is
+// protected, and how much an eviction pass takes. All that a select kernel needs; select.hpp is its definition in plain
+// loops.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ struct Share {
 int64_t floor_of(const Share& share, int64_t whole); // whole and the result in [0, 2^40]
 int64_t ceil_of(const Share& share, int64_t whole);
 
-// What is observed of a stored token j by one query token, for each head of the query group (the query heads that share
-// a KV head), s the scaled score after the mask and p its probability. A masked entry is not observed.
+// What one query token adds to the importance of a stored token j, for each head of the query group (the query heads
+// that share a KV head), s the scaled score after the mask and p its probability. A masked entry is not observed.
 enum class Statistic : uint32_t {
     none,
     score_magnitude,     // |s|; under Group::mean the absolute value of the group's mean score

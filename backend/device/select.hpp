@@ -1,4 +1,4 @@
-// Who goes: the definition that select kernels are held to, in plain loops over one KV head's slots.
+// Selects the victims: the definition that select kernels are held to, in plain loops over one KV head's slots.
 #pragma once
 
 #include <cstddef>
@@ -33,13 +33,14 @@ Demand demand(const Description& description, int64_t occupied, int64_t seen, in
 
 struct Selection {
     std::vector<size_t> victims; // indices of slots, in the order in which they go
-    int64_t shortfall = 0;       // how many of `must` could not be evicted: the rest is protected
+    int64_t shortfall = 0;       // how many of `required` could not be evicted: the rest is protected
 };
 
 // Of tokens of one sequence of length `seen` (no position is that large), in KV head `head`:
 //  1. dead slots;
-//  2. tokens that are not protected, within the eligible positions, and below the threshold, until `may` is reached;
-//  3. if that is less than `must`, any others that are not protected.
+//  2. tokens that are not protected, within the eligible positions, and below the threshold, until `allowed` is
+//  reached;
+//  3. if that is less than `required`, any others that are not protected.
 // Each of them by the ranking, the smallest first; ties by position, the older first, then by the slot's index. An
 // importance or a rank that is NaN is the least there is. A protected token never goes.
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,

@@ -95,23 +95,21 @@ struct SlotScores {
 
 // What a KV head tells about itself; counts of tokens.
 struct HeadState {
-    int32_t live = 0;    // after the last eviction pass or compaction
-    int32_t evicted = 0; // so far
-    int32_t shortfall =
-        0; // at the last eviction pass: more was protected than fits, or than leaves the slots that are wanted
+    int32_t live = 0;      // after the last eviction pass or compaction
+    int32_t evicted = 0;   // so far
+    int32_t shortfall = 0; // at the last eviction pass: how many more were required than could be evicted
     int32_t reserved = 0;
 };
 
-// An eviction pass, and the residual window's oldest rows into the packed segment: for each KV head
-//  1. slots alive in segments 0 (dense: sinks, then the residual window) and 1 (the packed segment) are judged by
-//  `select` (select.hpp) with
-//     demand(description, alive, seen, incoming), but at least as many go that the leaving rows find room in the packed
-//     segment and wanted_free of its slots remain. position = number (or positions[number]); queries_seen = seen -
-//     position; value norms and distances over the values that the segments stand for, o = output_sum / outputs.
-//  2. victims' slots become free;
-//  3. residual rows that leave, and are no victims, go to the packed segment's free slots in the order of their
-//  indices, with
-//     number, flag and importance; their slots in the residual window become free;
+// An eviction pass, which also packs the residual window's oldest rows. For each KV head:
+//  1. `select` (select.hpp) takes victims from the slots in use of segments 0 (dense: sinks, then the residual window)
+//     and 1 (the packed segment), by demand(description, alive, seen, incoming); but at least as many as give the
+//     leaving rows room in the packed segment and leave wanted_free of its slots. position = the token id (or
+//     positions[id]); queries_seen = seen - position; value norms and distances are over the values that the segments
+//     stand for, o = output_sum / outputs.
+//  2. Victims' slots become free.
+//  3. Residual rows that leave, and are no victims, go to the packed segment's free slots in the order of their
+//     indices, with token id, flag and importance; their slots in the residual window become free.
 //  4. free_slots lists the packed segment's first free slots, then free_slot.
 //  5. output_sum becomes 0.
 struct SlotEvict {
@@ -120,8 +118,8 @@ struct SlotEvict {
     int64_t seen = 0;
     int64_t incoming = 0;
     int64_t wanted_free = 0; // slots of the packed segment
-    int64_t residual_first = 0,
-            residual_count = 1; // the residual window is dense slots [residual_first, residual_first + residual_count)
+    // The residual window is dense slots [residual_first, residual_first + residual_count).
+    int64_t residual_first = 0, residual_count = 1;
     int64_t leaving_offset = 0, leaving_count = 0; // slots residual_first + (leaving_offset + i) % residual_count leave
     Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
     // Before that: the packed segment's means become those of the residual window's live rows.

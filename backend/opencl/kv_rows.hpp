@@ -13,7 +13,7 @@
 namespace winnow::opencl {
 
 // Elements of rows that are taken as a whole, in private memory, because in place scales lie behind the codes; a
-// rotation takes up to largest_rotation. All other rows are taken in chunks, however long they are.
+// rotation takes up to largest_rotation. All other rows are taken in parts, however long they are.
 constexpr int64_t largest_whole_row = 4096;
 
 // Throw UNSUPPORTED with the reason. name: of the tensor, in messages.

@@ -139,7 +139,7 @@ public:
     void finish();
     void wait_cl_event(void* event);
 
-    // The parts, for who includes state.hpp: the runtime itself and its tests.
+    // The parts, for who includes runtime_state.hpp: the runtime itself and its tests.
     RuntimeState& state() { return *state_; }
 
 private:

@@ -78,7 +78,7 @@ private:
 // Copies between host and the first worker queue's memory, waiting for what was enqueued before and for the copy.
 void copy_to_device(RuntimeState& state, const Memory& memory, uint64_t offset, const void* data, uint64_t size);
 void copy_from_device(RuntimeState& state, const Memory& memory, uint64_t offset, void* data, uint64_t size);
-// Zeroes, in order on the first worker queue's queue.
+// Zeroes, in order on the first worker queue.
 void enqueue_zeros(RuntimeState& state, const Memory& memory, uint64_t size);
 
 } // namespace winnow::opencl

@@ -26,7 +26,7 @@ Access access_for_output(const Tensor& tensor) {
     return bytes == tensor.extent() ? Access::write : Access::read_write;
 }
 
-// How many chunks finish soonest when the groups run in rounds of compute_units.
+// How many splits finish soonest when the groups run in rounds of compute_units.
 uint32_t choose_splits(uint64_t units, uint64_t tile_work, uint32_t most, uint32_t compute_units) {
     uint64_t best_cost = std::numeric_limits<uint64_t>::max();
     uint32_t best = 1;
@@ -38,7 +38,7 @@ uint32_t choose_splits(uint64_t units, uint64_t tile_work, uint32_t most, uint32
             best = splits;
         }
     }
-    // Where overhead does not matter, more and smaller chunks even out what else the machine does.
+    // Where overhead does not matter, more and smaller splits even out what else the machine does.
     while (units * best < 8ull * compute_units && best * 2 <= most && tile_work / best > 64 * group_overhead) best *= 2;
     return best;
 }

@@ -40,7 +40,7 @@ std::string_view kernel_shape(const Capabilities& capabilities);
 struct VariantOptions {
     std::string kernel;    // of sdpa: "vector" or "prefill"; empty: by the number of rows
     uint32_t launches = 0; // 1: the last group combines the splits, 2: a second launch does; 0: by capability
-    uint32_t splits = 0;   // chunks into which the keys are cut; 0: by the amount of work
+    uint32_t splits = 0;   // parts into which the keys are cut; 0: by the amount of work
     bool copies = false;   // host memory is copied, even where the device reaches it
 };
 

@@ -1,4 +1,5 @@
-// The steps of SlotEvict in their order, one KV head after another. Who goes is select's business (device/select.hpp).
+// The steps of SlotEvict in their order, one KV head after another. Selecting the victims is select's business
+// (device/select.hpp).
 #include "reference/slot_evict.hpp"
 
 #include <algorithm>

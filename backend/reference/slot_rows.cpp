@@ -1,4 +1,4 @@
-// Loads and segments.
+// Loads and stores.
 #include "reference/slot_rows.hpp"
 
 #include <cstring>

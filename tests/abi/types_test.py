@@ -74,7 +74,8 @@ DAMAGE = [
 
 
 # What a newer version may do.
-ADDITIONS = [(r"(\} winnow_sdpa_desc;)", r"    const winnow_tensor *appended;\n\1"), (r"(\} winnow_stats;)", r"    uint64_t appended;\n\1"),
+ADDITIONS = [(r"(\} winnow_sdpa_desc;)", r"    const winnow_tensor *appended;\n\1"),
+             (r"(\} winnow_stats;)", r"    uint64_t appended;\n\1"),
              (r"(\} winnow_api;)", r"    int32_t (*appended)(winnow_context *context);\n\1")]
 
 
@@ -124,7 +125,7 @@ def main():
     report, status = compare(abidiff, newest, library)
     if status != 0:
         sys.exit(f"{newest.name}: the header differs; if that is meant, renew it (README.md):\n{report}")
-    print(f"{len(DAMAGE)} damaged headers convicted, additions acquitted; older versions: {[each.stem for each in older]}")
+    print(f"{len(DAMAGE)} damaged headers convicted, additions acquitted; older: {[each.stem for each in older]}")
 
 
 if __name__ == "__main__":

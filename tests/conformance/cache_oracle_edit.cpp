@@ -104,7 +104,7 @@ void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
 }
 
 // There is a packed segment as soon as more tokens have come, or memory is reserved for more, than sinks' slots and the
-// residual window hold after a eviction pass.
+// residual window hold after an eviction pass.
 void CacheOracle::note_packed(OracleLayer& layer, int64_t reserved) const {
     const int64_t held = std::max(layer.most_in_packed + int64_t(layer.newest.size()), reserved - setup_.sink);
     if (held > (setup_.residual > 0 ? setup_.keep() : 0)) layer.has_packed = true;

@@ -60,7 +60,7 @@ struct CacheSetup {
         return policy == Policy::none || budget == 0 ? context : budget;
     } // on average over layers
     int64_t cadence_tokens() const;
-    int64_t keep() const { return residual - cadence_tokens(); } // residual rows that stay at a eviction pass
+    int64_t keep() const { return residual - cadence_tokens(); } // residual rows that stay at an eviction pass
     int64_t chunk() const;                                       // most tokens of a chunk
     std::vector<int64_t> layer_tokens() const;                   // of each KV head of each layer
     bool covers_all(int64_t layer) const;                        // the layer's budget holds all that can come

@@ -91,7 +91,7 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"h2o:sink=4,", {"\"\" is not key=value"}},
         {"h2o:sink", {"\"sink\" is not key=value"}},
         {"h2o:hevy=1/2",
-         {"h2o: no key \"hevy\"; there are budget, k, v, residual window, sink,", "heavy, recent, alpha"}},
+         {"h2o: no key \"hevy\"; there are budget, k, v, residual, sink,", "heavy, recent, alpha"}},
         {"window:heavy=1/2", {"window: no key \"heavy\""}},
         {"none:budget=1/2", {"none: no key \"budget\""}},
         {"h2o:k=turbo5", {"h2o: k=\"turbo5\": expected one of f32, f16, bf16, q8_0,", "turbo3_5, turbo2_5"}},

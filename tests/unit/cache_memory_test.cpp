@@ -385,7 +385,7 @@ TEST(cache_memory, a_smaller_budget_that_cannot_hold_at_once_is_refused) {
     cache.anchor(0, anchors);
     const std::string small = "h2o:k=f32,v=f32,residual=16,budget=60"; // 4 sinks, 19 newest, 7 to come, and the anchors
     EXPECT_THROW(cache.set_config(small), Error);
-    append_all(cache, 9); // what a eviction pass leaves in the residual window
+    append_all(cache, 9); // what an eviction pass leaves in the residual window
     cache.set_config(small);
     EXPECT_LE(stats_of(cache).bytes, stats_of(cache).budget_bytes);
     EXPECT_LE(stats_of(cache).resident_slots, 6u * 60);

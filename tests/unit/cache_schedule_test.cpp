@@ -263,7 +263,7 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_the_newest) {
     const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
     ASSERT_EQ(held.size(), 60u);
     const int64_t next = held.back() + 1;
-    f.cache.remove(0, next - 8, next); // what a eviction pass would leave in the residual window
+    f.cache.remove(0, next - 8, next); // what an eviction pass would leave in the residual window
     // Tokens of the packed segment come into their places, which leaves the packed segment too little.
     EXPECT_THROW(f.cache.shift(0, held[34], held[34] + 1, next - 8 - held[34]), Error);
     for (int i = 0; i < 30; ++i) f.step(0, 1);

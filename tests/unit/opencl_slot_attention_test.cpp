@@ -210,7 +210,7 @@ TEST_F(SlotAttentionRefusalTest, NamesTheVariantOrTheReason) {
     EXPECT_NE(refusal(*device, large).find("head sizes up to 576"), std::string::npos);
     SlotAttention many = problem.attention();
     many.segments.insert(many.segments.end(), 3, many.segments[0]);
-    EXPECT_EQ(refusal(*device, many), "attention over more than 4 stores");
+    EXPECT_EQ(refusal(*device, many), "attention over more than 4 segments");
 }
 
 } // namespace

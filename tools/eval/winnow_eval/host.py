@@ -303,7 +303,7 @@ def expect_virtual(report, config):
 
 
 def virtual_bytes(run, config):
-    """(bytes of keys and values, bytes of all else) of the caches of a policy, when they resident most."""
+    """(bytes of keys and values, bytes of all else) of the caches of a policy, when they held most."""
     caches = run.report["caches"]
     if not caches:
         raise Failure(f"{config}: the plugin reports no cache")
