@@ -50,7 +50,7 @@ Kernel& SlotAccumulateLauncher::kernel_of(const Importance& importance) {
 void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
     if (args.segments.size() > SLOT_MOST_SEGMENTS)
         throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_accumulate: up to " + std::to_string(SLOT_MOST_SEGMENTS) +
-                                                  " stores are supported, given are " +
+                                                  " segments are supported, given are " +
                                                   std::to_string(args.segments.size()));
     if (args.observed == 0) return;
     Kernel& kernel = kernel_of(args.importance);

@@ -14,7 +14,7 @@ namespace winnow::opencl {
 void SlotScoresLauncher::launch(const SlotScores& args) {
     if (args.segments.size() > SLOT_MOST_SEGMENTS)
         throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_scores: up to " + std::to_string(SLOT_MOST_SEGMENTS) +
-                                                  " stores are supported, given are " +
+                                                  " segments are supported, given are " +
                                                   std::to_string(args.segments.size()));
     check_row_count(args.out.shape, "slot_scores: out");
     const Variant& variant = choose_variant("slot_scores", runtime_.capabilities(), {}, 0, 0);

@@ -85,9 +85,9 @@ Plugin::Plugin() {
     char message[1024] = "";
     const int32_t status = winnow_library_open(nullptr, &host, &library, message, sizeof message);
     if (status == WINNOW_ERROR_VERSION) {
-        throw std::runtime_error(
-            "this host needs a backend of ABI version " + std::to_string(WINNOW_VERSION_MAJOR(host.min_version)) + '.' +
-            std::to_string(WINNOW_VERSION_MINOR(host.min_version)) + ": " + message);
+        throw std::runtime_error("this host needs a backend of ABI version " +
+                                 std::to_string(WINNOW_VERSION_MAJOR(host.min_version)) + '.' +
+                                 std::to_string(WINNOW_VERSION_MINOR(host.min_version)) + ": " + message);
     }
     if (status != WINNOW_OK) throw std::runtime_error(message);
     api_ = library.api;

@@ -66,7 +66,7 @@ std::unique_ptr<Buffer> FakeDevice::allocate(uint64_t size) {
 
 std::string FakeDevice::validate(const SlotAttention& args) const {
     if (refuses_attention) throw Error(WINNOW_ERROR_UNSUPPORTED, "the test wants no attention");
-    if (args.segments.empty()) throw std::invalid_argument("attention without stores");
+    if (args.segments.empty()) throw std::invalid_argument("attention without segments");
     return "fake";
 }
 
