@@ -69,7 +69,9 @@ def main():
     if options.exclude:
         command += ["-E", options.exclude]
     sys.stdout.flush()
-    sys.exit(subprocess.run([str(part) for part in command], env=os.environ | {"PYTHONUNBUFFERED": "1"}).returncode)
+    # All tests together compile more than a user's programs do.
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "WINNOW_PROGRAM_CACHE_MIB": "1024"}
+    sys.exit(subprocess.run([str(part) for part in command], env=environment).returncode)
 
 
 if __name__ == "__main__":

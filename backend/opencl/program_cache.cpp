@@ -1,15 +1,19 @@
 // An entry is: Header, the key's text, the binary. Lengths and checksum stand in the header; the checksum covers the
-// rest.
+// rest. When it was used last is the file's time of change.
 #include "opencl/program_cache.hpp"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 
 #include <xxhash.h>
@@ -19,6 +23,10 @@
 namespace winnow::opencl {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr uint64_t mib = uint64_t{1} << 20U;
+constexpr std::string_view extension = ".program";
 constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'P', '1'}; // the digit is the format's version
 
 struct Header {
@@ -54,10 +62,22 @@ std::string ProgramKey::file_name() const {
         result += "0123456789abcdef"[byte >> 4];
         result += "0123456789abcdef"[byte & 15];
     }
-    return result + ".program";
+    return result.append(extension);
 }
 
-ProgramCache::ProgramCache(std::filesystem::path directory) : directory_(std::move(directory)) {}
+ProgramCache::ProgramCache(std::filesystem::path directory, uint64_t most_bytes)
+    : directory_(std::move(directory)), most_bytes_(most_bytes) {}
+
+uint64_t ProgramCache::default_bytes() {
+    constexpr uint64_t usual = 256, most = uint64_t{1} << 20U;
+    const char* const given = std::getenv("WINNOW_PROGRAM_CACHE_MIB");
+    if (given == nullptr) return usual * mib;
+    uint64_t number = 0;
+    const std::string_view text(given);
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_good = failed == std::errc() && end == text.data() + text.size() && number >= 1 && number <= most;
+    return (is_good ? number : usual) * mib;
+}
 
 std::filesystem::path ProgramCache::default_directory() {
     const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -88,7 +108,37 @@ std::optional<std::vector<std::byte>> ProgramCache::load(const ProgramKey& key) 
         return std::nullopt;
     if (stored_key != expected_key || header.checksum != checksum(header, stored_key.data(), binary.data()))
         return std::nullopt;
+    std::error_code ignored; // a directory that only others may write into
+    fs::last_write_time(directory_ / key.file_name(), fs::file_time_type::clock::now(), ignored);
     return binary;
+}
+
+// Another process may do the same: what is gone already is no failure.
+void ProgramCache::make_room(const fs::path& newest) const {
+    struct Entry {
+        fs::path path;
+        uint64_t size;
+        fs::file_time_type used;
+    };
+    std::vector<Entry> entries;
+    uint64_t bytes = 0;
+    std::error_code failed;
+    for (fs::directory_iterator at(directory_, failed), end; !failed && at != end; at.increment(failed)) {
+        if (at->path().extension() != extension) continue;
+        std::error_code gone;
+        Entry entry{at->path(), at->file_size(gone), {}};
+        if (!gone) entry.used = at->last_write_time(gone);
+        if (gone) continue;
+        bytes += entry.size;
+        if (entry.path != newest) entries.push_back(std::move(entry));
+    }
+    if (bytes <= most_bytes_) return;
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
+    const uint64_t wanted = most_bytes_ / 4 * 3; // so that not every program that is stored looks again
+    for (const Entry& entry : entries) {
+        if (bytes <= wanted) return;
+        if (fs::remove(entry.path, failed)) bytes -= entry.size;
+    }
 }
 
 std::string ProgramCache::prepare() const {
@@ -120,6 +170,7 @@ std::string ProgramCache::store(const ProgramKey& key, const std::vector<std::by
     } catch (const Error& error) {
         return error.what();
     }
+    make_room(path);
     return {};
 }
 

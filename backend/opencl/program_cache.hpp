@@ -1,9 +1,11 @@
 // Compiled programs on disk, so that the second start of a host compiles nothing. No OpenCL in here: a key made of
 // text, a binary made of bytes. An entry that is damaged, truncated, from another format version or for another key is
-// reported as absent, and the program is compiled again over it.
+// reported as absent, and the program is compiled again over it. Entries take so many bytes at most; those that were
+// not used for the longest time go first.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -26,25 +28,32 @@ struct ProgramKey {
 class ProgramCache {
 public:
     // In `directory`, which need not exist yet. An empty path: nothing is ever found or stored.
-    explicit ProgramCache(std::filesystem::path directory);
+    explicit ProgramCache(std::filesystem::path directory, uint64_t most_bytes = default_bytes());
 
     // $XDG_CACHE_HOME/winnow, else $HOME/.cache/winnow, else empty. A relative XDG_CACHE_HOME is ignored, as its
     // specification asks.
     static std::filesystem::path default_directory();
 
+    // $WINNOW_PROGRAM_CACHE_MIB, else 256, in bytes. What is no whole number of [1, 2^20] is ignored.
+    static uint64_t default_bytes();
+
     const std::filesystem::path& directory() const { return directory_; }
 
+    // Notes that the entry was used.
     std::optional<std::vector<std::byte>> load(const ProgramKey& key) const;
 
     // Makes the directory if need be. Returns the reason if nothing can be stored, else "".
     std::string prepare() const;
 
     // Writes a temporary file and renames it, so that another process sees the old entry or the new one. Returns the
-    // reason if that was not possible, else "".
+    // reason if that was not possible, else "". Entries that were not used for long make room.
     std::string store(const ProgramKey& key, const std::vector<std::byte>& binary) const;
 
 private:
+    void make_room(const std::filesystem::path& newest) const;
+
     std::filesystem::path directory_;
+    uint64_t most_bytes_;
 };
 
 } // namespace winnow::opencl

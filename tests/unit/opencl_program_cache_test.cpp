@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 namespace winnow::opencl {
 namespace {
@@ -53,6 +55,51 @@ TEST_F(ProgramCacheTest, ReturnsWhatWasStored) {
     const auto other = bytes(10, 2);
     EXPECT_EQ(cache.store(key_, other), "");
     EXPECT_EQ(cache.load(key_), other);
+}
+
+TEST_F(ProgramCacheTest, WhatWasNotUsedForLongestMakesRoom) {
+    constexpr size_t size = 10'000; // and some bytes of header and key
+    const ProgramCache cache(directory_, 10 * size);
+    std::vector<ProgramKey> keys;
+    for (int i = 0; i < 9; ++i) {
+        keys.push_back(key_);
+        keys.back().options = std::to_string(i);
+        ASSERT_EQ(cache.store(keys.back(), bytes(size, 1)), "");
+        fs::last_write_time(directory_ / keys.back().file_name(),
+                            fs::file_time_type::clock::now() - std::chrono::hours(20 - i));
+    }
+    std::ofstream(directory_ / "of another program") << std::string(20 * size, 'x');
+    EXPECT_NE(cache.load(keys[0]), std::nullopt); // the oldest, now the last used
+    ASSERT_EQ(cache.store(key_, bytes(size, 1)), "");
+    EXPECT_NE(cache.load(key_), std::nullopt);
+    for (int i = 0; i < 9; ++i) EXPECT_EQ(cache.load(keys[size_t(i)]).has_value(), i == 0 || i > 3) << "entry " << i;
+    EXPECT_TRUE(fs::exists(directory_ / "of another program"));
+}
+
+TEST_F(ProgramCacheTest, AProgramLargerThanAllRoomIsKept) {
+    const ProgramCache cache(directory_, 1000);
+    const auto binary = bytes(10'000, 1);
+    ASSERT_EQ(cache.store(key_, binary), "");
+    EXPECT_EQ(cache.load(key_), binary);
+}
+
+TEST_F(ProgramCacheTest, TheEnvironmentSaysHowMuch) {
+    constexpr const char* variable = "WINNOW_PROGRAM_CACHE_MIB";
+    const char* const before = std::getenv(variable);
+    const std::string kept = before != nullptr ? before : "";
+    for (const auto& [text, mib] : {std::pair{"1", 1},
+                                    {"1000", 1000},
+                                    {"", 256},
+                                    {"0", 256},
+                                    {"-1", 256},
+                                    {"2x", 256},
+                                    {"99999999999999999999", 256}}) {
+        ::setenv(variable, text, 1);
+        EXPECT_EQ(ProgramCache::default_bytes(), uint64_t(mib) << 20U) << text;
+    }
+    ::unsetenv(variable);
+    EXPECT_EQ(ProgramCache::default_bytes(), uint64_t{256} << 20U);
+    if (before != nullptr) ::setenv(variable, kept.c_str(), 1);
 }
 
 TEST_F(ProgramCacheTest, EveryFieldOfTheKeyCounts) {
