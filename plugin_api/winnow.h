@@ -457,6 +457,35 @@ typedef struct winnow_cache_stats {
     uint64_t steps;           /* calls of cache_step that returned WINNOW_OK */
 } winnow_cache_stats;
 
+/* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy
+ * begins before the budget is full. */
+#define WINNOW_CACHE_EVICTS 0x1u           /* some layer may evict tokens */
+#define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* cache_importance has something to tell */
+#define WINNOW_CACHE_NEEDS_PROFILE 0x4u    /* the budget is divided by winnow_cache_desc.profile: create wants one */
+
+/* What a configuration means for a cache of one shape: cache_describe fills it in.
+ *
+ * The three strings go to memory of the host's. Each pointer comes with its size in bytes, which is then what the
+ * string needs, the zero included; where that is more than was given, or the pointer is NULL, no string is written.
+ * Counts are tokens. */
+typedef struct winnow_cache_info {
+    uint32_t struct_size;
+    uint32_t properties; /* WINNOW_CACHE_* */
+    char *config;        /* the canonical string, as cache_get_config gives it */
+    uint64_t config_size;
+    char *storage_config; /* canonical: the same formats, centring and sinks under "none", which evicts nothing */
+    uint64_t storage_config_size;
+    char *profile_file; /* the path that the configuration names, "" for none. The host reads it: nothing here does */
+    uint64_t profile_file_size;
+    char policy[32]; /* its name, zero terminated */
+    uint32_t k_type; /* WINNOW_TYPE_* of the packed segment; sinks and residual window are dense */
+    uint32_t v_type;
+    int64_t sink;          /* first tokens of a sequence, which are never evicted */
+    int64_t residual;      /* newest tokens that are dense; 0: there is no residual window */
+    int64_t cadence;       /* tokens from one eviction pass to the next */
+    int64_t budget_tokens; /* what a KV head may hold, sinks and residual window included: of the layer with most */
+} winnow_cache_info;
+
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 /* No slot is NULL; what a backend does not offer returns WINNOW_ERROR_UNIMPLEMENTED. Later versions append. */
@@ -627,6 +656,14 @@ typedef struct winnow_api {
      */
     int32_t (*cache_export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+
+    /* What the configuration of this description means, without making anything: so a host need not know the language
+     * of configurations. It refuses what create refuses, with one exception: without a profile the layers of a policy
+     * that divides by one (WINNOW_CACHE_NEEDS_PROFILE) are described as if all were alike, so that a host can ask for
+     * profile_file before it has read the file. info is read (its pointers and their sizes) and filled in. message may
+     * be NULL. */
+    int32_t (*cache_describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info,
+                              char *message, size_t message_size);
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */

@@ -405,6 +405,7 @@ winnow_api table_of(uint32_t version, size_t size) {
         .cache_restore = cache_restore,
         .cache_export_rows = cache_export_rows,
         .cache_import_rows = cache_import_rows,
+        .cache_describe = cache_describe,
     };
 }
 

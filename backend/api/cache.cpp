@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <span>
 
@@ -67,6 +68,12 @@ const char* checked_path(const char* path) {
     return path;
 }
 
+// A string for memory of the host's, which has `size` bytes: how much it needs, and the string where there is room.
+void write_text(const std::string& text, char* target, uint64_t& size) {
+    if (target != nullptr && size > text.size()) std::memcpy(target, text.c_str(), text.size() + 1);
+    size = text.size() + 1;
+}
+
 } // namespace
 
 int32_t cache_create(winnow_context* context, const winnow_cache_desc* desc, winnow_cache** cache) {
@@ -103,6 +110,32 @@ int32_t cache_estimate(winnow_context* context, const winnow_cache_desc* desc, i
         write_struct(stats, value, "stats");
     };
     return with_message(message, message_size, [&] { named("cache_estimate", estimate); });
+}
+
+int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info, char* message,
+                       size_t message_size) {
+    const auto describe = [&] {
+        checked(context, "context");
+        const cache::CacheRequest request = to_cache_request(desc);
+        winnow_cache_info value = read_struct(info, "info");
+        cache::Meaning meaning;
+        of_config([&] { meaning = cache::meaning_of(request); });
+        write_text(meaning.config, value.config, value.config_size);
+        write_text(meaning.storage_config, value.storage_config, value.storage_config_size);
+        write_text(meaning.profile_file, value.profile_file, value.profile_file_size);
+        std::snprintf(value.policy, sizeof value.policy, "%s", meaning.policy.c_str());
+        value.properties = (meaning.evicts ? WINNOW_CACHE_EVICTS : 0) |
+                           (meaning.keeps_importance ? WINNOW_CACHE_KEEPS_IMPORTANCE : 0) |
+                           (meaning.needs_profile ? WINNOW_CACHE_NEEDS_PROFILE : 0);
+        value.k_type = static_cast<uint32_t>(meaning.k);
+        value.v_type = static_cast<uint32_t>(meaning.v);
+        value.sink = meaning.sink;
+        value.residual = meaning.residual;
+        value.cadence = meaning.cadence;
+        value.budget_tokens = meaning.budget_tokens;
+        write_struct(info, value, "info");
+    };
+    return with_message(message, message_size, [&] { named("cache_describe", describe); });
 }
 
 int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {
@@ -200,9 +233,9 @@ int32_t cache_set_config(winnow_cache* cache, const char* config) {
 int32_t cache_get_config(winnow_cache* cache, char* config, size_t* size) {
     return on_cache(cache, "cache_get_config", [&](cache::Cache& inside) {
         size_t& in_and_out = checked(size, "size");
-        const std::string text = inside.config();
-        if (config != nullptr && in_and_out > text.size()) std::memcpy(config, text.c_str(), text.size() + 1);
-        in_and_out = text.size() + 1;
+        uint64_t room = in_and_out;
+        write_text(inside.config(), config, room);
+        in_and_out = room;
     });
 }
 

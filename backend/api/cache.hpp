@@ -32,5 +32,7 @@ int32_t cache_write(winnow_cache* cache, const winnow_cache_rows_desc* desc);
 int32_t cache_restore(winnow_cache* cache, const winnow_cache_rows_desc* desc);
 int32_t cache_export_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc);
 int32_t cache_import_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc);
+int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info, char* message,
+                       size_t message_size);
 
 } // namespace winnow::api

@@ -81,6 +81,7 @@ public:
 
     Description describe(const LayerContext& context) const override { return selector_->describe(context); }
     bool keeps_importance(const LayerContext& context) const override { return selector_->keeps_importance(context); }
+    bool divides_by_profile() const override { return true; }
 
     std::vector<int64_t> budgets(int64_t layers, int64_t tokens, int64_t least, int64_t most,
                                  std::span<const LayerProfile> profile) const override {

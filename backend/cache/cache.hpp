@@ -89,4 +89,14 @@ private:
 // What a cache of this request uses when one sequence has so many tokens.
 winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens);
 
+// winnow_cache_info without its memory.
+struct Meaning {
+    std::string policy, config, storage_config, profile_file;
+    bool evicts = false, keeps_importance = false, needs_profile = false;
+    Type k = Type::f16, v = Type::f16;
+    int64_t sink = 0, residual = 0, cadence = 0, budget_tokens = 0;
+};
+// What the configuration of a request means; without a profile as if the attention of all layers were alike.
+Meaning meaning_of(CacheRequest request);
+
 } // namespace winnow::cache

@@ -161,4 +161,12 @@ Config with_policy(const Config& config, std::string_view policy) {
     return other;
 }
 
+// A cadence alone fits the residual window that the budget led to, and not always the larger one of a whole context.
+Config storage_of(const Config& config) {
+    Config storage = with_policy(config, "none");
+    storage.given_.erase(budget_key.name);
+    if (!config.residual()) storage.given_.erase("cadence");
+    return parse(to_string(storage)); // without what is a default of "none"
+}
+
 } // namespace winnow::cache

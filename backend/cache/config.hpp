@@ -39,6 +39,7 @@ private:
     friend Config parse(std::string_view text);
     friend std::string to_string(const Config& config);
     friend Config with_policy(const Config& config, std::string_view policy);
+    friend Config storage_of(const Config& config);
     explicit Config(const PolicyKind& policy);
 
     const PolicyKind* policy_;
@@ -52,5 +53,8 @@ Config parse(std::string_view text);
 std::string to_string(const Config& config);
 // Another policy with its own defaults and this configuration's values of the common keys.
 Config with_policy(const Config& config, std::string_view policy);
+
+// How a configuration stores rows, under the policy that evicts nothing.
+Config storage_of(const Config& config);
 
 } // namespace winnow::cache

@@ -62,6 +62,12 @@ bool Geometry::covers_all(int64_t layer) const {
     return tokens >= request_.cells + (is_strict ? dense_slots() + (residual() == 0 ? cadence() : 0) : 0);
 }
 
+bool Geometry::may_evict(int64_t layer) const {
+    if (!config_.policy().evicts) return false;
+    const Share trigger = describe(layer, 0).trigger;
+    return trigger.part < trigger.whole || !covers_all(layer);
+}
+
 int64_t Geometry::most_packed(int64_t layer) const {
     if (!covers_all(layer)) return plan_.layer_tokens[static_cast<size_t>(layer)] - dense_slots();
     if (!has_cells()) return shape().context;

@@ -43,6 +43,8 @@ public:
 
     // Whether the layer's budget is no less than the most tokens that can be alive at a time.
     bool covers_all(int64_t layer) const;
+    // Whether the layer ever evicts: where its budget covers all, under a policy that begins before it is full.
+    bool may_evict(int64_t layer) const;
     // The most slots that the packed segment of a layer ever has; and where nothing was removed, so that sinks' slots
     // and residual window hold their share.
     int64_t most_packed(int64_t layer) const;

@@ -1,4 +1,4 @@
-// Stats, positions and importance, and what a cache is going to use.
+// Stats, positions and importance; what a cache is going to use, and what its configuration means.
 #include "cache/inspect.hpp"
 
 #include <algorithm>
@@ -183,6 +183,31 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
     out.peak_bytes = growing.peak_bytes();
     out.tokens = unsigned_of(tokens);
     return out;
+}
+
+Meaning meaning_of(CacheRequest request) {
+    const Config config = parse(request.config);
+    const bool needs_profile = make_policy(config)->divides_by_profile();
+    if (needs_profile && request.profile.empty()) request.profile.resize(static_cast<size_t>(request.shape.layers));
+    const Geometry geometry(request, config);
+    Meaning meaning;
+    meaning.policy = config.policy().name;
+    meaning.config = to_string(config);
+    meaning.storage_config = to_string(storage_of(config));
+    if (config.has("profile_file")) meaning.profile_file = config.word("profile_file");
+    for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
+        meaning.evicts |= geometry.may_evict(layer);
+        meaning.budget_tokens =
+            std::max(meaning.budget_tokens, geometry.plan().layer_tokens[static_cast<size_t>(layer)]);
+    }
+    meaning.keeps_importance = geometry.keeps_importance();
+    meaning.needs_profile = needs_profile;
+    meaning.k = geometry.k();
+    meaning.v = geometry.v();
+    meaning.sink = geometry.sink();
+    meaning.residual = geometry.residual();
+    meaning.cadence = geometry.cadence();
+    return meaning;
 }
 
 } // namespace winnow::cache

@@ -41,6 +41,8 @@ public:
     virtual Description describe(const LayerContext& context) const = 0;
     // Whether that description has an importance; known also for budgets that describe refuses.
     virtual bool keeps_importance(const LayerContext& context) const = 0;
+    // Whether budgets() wants a profile.
+    virtual bool divides_by_profile() const { return false; }
     // Tokens of each layer, which add up to layers * tokens exactly; none is less than `least` or more than `most`,
     // least <= tokens <= most. The same for all unless the policy says otherwise. Throws Error where the policy needs a
     // profile of another length.

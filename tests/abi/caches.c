@@ -18,6 +18,7 @@ typedef struct cache_work {
     int32_t token;
     winnow_tensor token_view;
     LONGER(winnow_cache_rows_desc) rows;
+    LONGER(winnow_cache_info) info;
 } cache_work;
 
 static const uint32_t canary = 0xdeadbeefu;
@@ -72,6 +73,7 @@ static void prepare(cache_work *work) {
     work->rows.first.struct_size = sizeof work->rows.first;
     work->rows.first.k = &work->k_view;
     work->rows.first.v = &work->v_view;
+    work->info.first.struct_size = sizeof work->info.first;
 }
 
 /* 1: out is the one value of the cache; 0: it is as prepared; -1: neither, or a canary fell. */
@@ -137,6 +139,25 @@ static int32_t fill_estimate(const abi_backend *backend, void *target) {
     return backend->api->cache_estimate(backend->context, &work.desc.first, 100, (winnow_cache_stats *)target, NULL, 0);
 }
 
+/* The struct goes in (rooms for strings) and out; -1: a refused call changed it, or a good one told something else or
+ * touched what lies behind it. */
+static int32_t call_describe(const abi_backend *backend, void *data) {
+    cache_work *work = (cache_work *)data;
+    LONGER(winnow_cache_info) before;
+    char text[8] = "#######";
+    int32_t status;
+    work->info.first.config = text;
+    work->info.first.config_size = sizeof "none";
+    work->info.first.policy[0] = 0;
+    memcpy(&before, &work->info, sizeof before);
+    status = backend->api->cache_describe(backend->context, &work->desc.first, &work->info.first, NULL, 0);
+    if (memcmp(work->info.tail, before.tail, sizeof before.tail) != 0) return -1;
+    if (status != WINNOW_OK)
+        return memcmp(&work->info, &before, sizeof before) == 0 && strcmp(text, "#######") == 0 ? status : -1;
+    if (memcmp(text, "none\0##", 8) != 0 || strcmp(work->info.first.policy, "none") != 0) return -1;
+    return work->info.first.struct_size == before.first.struct_size ? status : -1;
+}
+
 static winnow_cache *cache_to_look_at;
 static int32_t fill_stats(const abi_backend *backend, void *target) {
     return backend->api->cache_stats(cache_to_look_at, (winnow_cache_stats *)target);
@@ -163,9 +184,19 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     what.tail = work->rows.tail;
     what.call = call_restore;
     abi_check_read(run, backend, &what);
+    what.struct_size = &work->info.first.struct_size;
+    what.sizes.ours = sizeof work->info.first;
+    what.tail = work->info.tail;
+    what.call = call_describe;
+    abi_check_read(run, backend, &what);
+    what.struct_size = &work->desc.first.struct_size;
+    what.sizes.ours = sizeof work->desc.first;
+    what.tail = work->desc.tail;
+    abi_check_read(run, backend, &what);
 
     work->desc.first.flags = work->step.first.flags = work->rows.first.flags = 1;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_STATUS(call_describe(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_restore(backend, work), WINNOW_ERROR_UNSUPPORTED);
     work->desc.first.flags = work->step.first.flags = work->rows.first.flags = 0;
@@ -198,6 +229,7 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     winnow_cache *cache = work->cache, *made = NULL;
     winnow_event *event = NULL;
     winnow_cache_stats stats;
+    winnow_cache_info info;
     int32_t position = -77;
     float importance = -77;
     int64_t anchor = 0;
@@ -214,6 +246,12 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(api->cache_estimate(NULL, &work->desc.first, 1, &stats, NULL, 0), invalid);
     EXPECT_STATUS(api->cache_estimate(context, NULL, 1, &stats, NULL, 0), invalid);
     EXPECT_STATUS(api->cache_estimate(context, &work->desc.first, 1, NULL, NULL, 0), invalid);
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    EXPECT_STATUS(api->cache_describe(NULL, &work->desc.first, &info, NULL, 0), invalid);
+    EXPECT_STATUS(api->cache_describe(context, NULL, &info, NULL, 0), invalid);
+    EXPECT_STATUS(api->cache_describe(context, &work->desc.first, NULL, NULL, 0), invalid);
+    EXPECT(info.config_size == 0);
     EXPECT_STATUS(api->cache_step(NULL, &work->step.first, &event), invalid);
     EXPECT_STATUS(api->cache_step(cache, NULL, &event), invalid);
     EXPECT(event == NULL);
@@ -281,6 +319,29 @@ static void check_config_text(abi_run *run, const abi_backend *backend, winnow_c
     }
 }
 
+/* Every room for the string, with a canary behind it; NULL, and what it needs. */
+static void check_described_text(abi_run *run, const abi_backend *backend, const cache_work *work) {
+    winnow_cache_info info;
+    char text[16];
+    size_t at;
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    info.config_size = sizeof text; /* NULL only asks, whatever size says */
+    EXPECT_STATUS(backend->api->cache_describe(backend->context, &work->desc.first, &info, NULL, 0), WINNOW_OK);
+    EXPECT(info.config_size == sizeof "none" && info.storage_config_size == sizeof "none");
+    EXPECT(info.profile_file_size == 1 && info.config == NULL && info.storage_config == NULL);
+    EXPECT(strcmp(info.policy, "none") == 0 && info.properties == 0 && info.budget_tokens == 256);
+    info.config = text;
+    for (at = 0; at < sizeof "none" + 2; ++at) {
+        memset(text, '#', sizeof text);
+        info.config_size = at;
+        EXPECT_STATUS(backend->api->cache_describe(backend->context, &work->desc.first, &info, NULL, 0), WINNOW_OK);
+        EXPECT(info.config_size == sizeof "none" && info.config == text);
+        EXPECT(at >= sizeof "none" ? strcmp(text, "none") == 0 : text[0] == '#');
+        EXPECT(text[sizeof "none"] == '#');
+    }
+}
+
 /* Appends a token five times, and looks at them with room for each number of positions. */
 static void check_positions(abi_run *run, const abi_backend *backend, cache_work *work) {
     int32_t positions[8];
@@ -343,6 +404,7 @@ void check_caches(abi_run *run) {
             check_structs(run, &backend, &work);
             check_null(run, &backend, &work);
             check_config_text(run, &backend, work.cache);
+            check_described_text(run, &backend, &work);
             check_positions(run, &backend, &work);
             check_rows(run, &backend, &work);
             EXPECT_STATUS(backend.api->cache_step(work.cache, &work.step.first, &event), WINNOW_OK);

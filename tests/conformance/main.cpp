@@ -220,6 +220,7 @@ int main(int argc, char** argv) {
     register_cache_rows();
     register_cache_exact_rows();
     register_cache_stats();
+    register_cache_describe();
     register_cache_bad_input();
     if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
     try {

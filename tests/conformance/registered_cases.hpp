@@ -40,6 +40,7 @@ void register_cache_contract();
 void register_cache_rows();
 void register_cache_exact_rows();
 void register_cache_stats();
+void register_cache_describe();
 void register_cache_bad_input();
 
 } // namespace winnow::conformance

@@ -90,6 +90,30 @@ int32_t estimate(winnow_context* context, const Request& request, winnow_cache_s
     return status;
 }
 
+// All that create takes is described, and how it stores rows is a configuration of its own. Where describe refuses, it
+// writes nothing.
+winnow_cache_info check_described(winnow_context* context, const Request& request, int32_t created) {
+    char message[64] = {};
+    winnow_cache_info info{};
+    info.struct_size = sizeof info;
+    const winnow_cache_info before = info;
+    const int32_t status = api().cache_describe(context, &request.desc, &info, message, sizeof message);
+    require(status == WINNOW_OK || message[0] != 0, "a refusal has a reason");
+    require(status == WINNOW_OK || std::memcmp(&info, &before, sizeof info) == 0, "a refused describe writes nothing");
+    require(status == WINNOW_OK || created != WINNOW_OK, "describe takes what create takes");
+    if (status != WINNOW_OK) return info;
+    std::vector<char> storage(info.storage_config_size); // no byte more
+    info.storage_config = storage.data();
+    require(api().cache_describe(context, &request.desc, &info, nullptr, 0) == WINNOW_OK, "describe can be repeated");
+    require(std::strlen(storage.data()) + 1 == storage.size(), "the size is that of the string");
+    Request stored = request;
+    stored.desc.config = storage.data();
+    winnow_cache_info other = before;
+    require(api().cache_describe(context, &stored.desc, &other, nullptr, 0) == WINNOW_OK, "rows can be stored alone");
+    require(other.properties == 0 && other.k_type == info.k_type && other.v_type == info.v_type, "and in this way");
+    return info;
+}
+
 // Another policy or budget: the canonical string is what set_config and get_config agree on.
 void change(winnow_context* context, winnow_cache* cache, const std::string& config) {
     const std::string before = canonical(cache);
@@ -141,11 +165,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const int64_t most = request.desc.cells != 0 ? request.desc.cells : request.desc.context;
     const bool may_be_tokens = request.tokens >= 0 && request.tokens <= most;
     require(!may_be_tokens || created == estimated, "estimate and create give the same answer");
+    const winnow_cache_info info = check_described(context, request, created);
     if (created != WINNOW_OK) {
         require(cache == nullptr, "a refused create gives no cache");
         require(!message_of(context).empty(), "a refusal has a reason");
         return 0;
     }
+    require(canonical(cache).size() + 1 == info.config_size, "describe and get_config agree on the string");
     if (estimated == WINNOW_OK) {
         check_sums(stats);
         check_canonical(context, request, cache, stats);

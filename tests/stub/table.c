@@ -31,6 +31,27 @@ static int32_t estimate_under_reports(winnow_context* context, const winnow_cach
     return status;
 }
 
+static int32_t describe_says_nothing_is_evicted(winnow_context* context, const winnow_cache_desc* desc,
+                                                winnow_cache_info* info, char* message, size_t message_size) {
+    const int32_t status = good.cache_describe(context, desc, info, message, message_size);
+    if (status == WINNOW_OK) info->properties &= ~WINNOW_CACHE_EVICTS;
+    return status;
+}
+
+static int32_t describe_counts_the_cadence_once_more(winnow_context* context, const winnow_cache_desc* desc,
+                                                     winnow_cache_info* info, char* message, size_t message_size) {
+    const int32_t status = good.cache_describe(context, desc, info, message, message_size);
+    if (status == WINNOW_OK) info->budget_tokens += info->cadence;
+    return status;
+}
+
+static int32_t describe_cuts_the_string(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info,
+                                        char* message, size_t message_size) {
+    const int32_t status = good.cache_describe(context, desc, info, message, message_size);
+    if (status == WINNOW_OK) --info->config_size;
+    return status;
+}
+
 static int32_t evictions_are_not_counted(winnow_cache* cache, winnow_cache_stats* stats) {
     const int32_t status = good.cache_stats(cache, stats);
     if (status == WINNOW_OK) stats->evictions = 0;
@@ -233,6 +254,9 @@ static int choose(const char* defect) {
     DEFECT(cache_stats, evictions_are_not_counted)
     DEFECT(cache_stats, shortfall_is_invented)
     DEFECT(cache_estimate, estimate_under_reports)
+    DEFECT(cache_describe, describe_says_nothing_is_evicted)
+    DEFECT(cache_describe, describe_counts_the_cadence_once_more)
+    DEFECT(cache_describe, describe_cuts_the_string)
     DEFECT(cache_positions, positions_of_the_first_head)
     DEFECT(cache_importance, importance_of_the_first_head)
     DEFECT(cache_truncate, truncate_ignored)
