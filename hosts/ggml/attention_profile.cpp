@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 
-#include "json.hpp"
 #include "tensors.hpp"
 
 namespace winnow::ggml {
@@ -86,28 +84,19 @@ void AttentionProfile::end_sequences() {
     received_.clear();
 }
 
-std::string AttentionProfile::json(const std::vector<std::string>& names) const {
-    std::string out = "[";
+std::vector<LayerProfile> AttentionProfile::layers(const std::vector<std::string>& names) const {
+    const auto mean = [](double sum, uint64_t count) { return count > 0 ? sum / double(count) : 0.0; };
+    std::vector<LayerProfile> profile;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
-        const auto& heads = layers_[layer];
-        out += (layer > 0 ? ", " : "") + ("{\"name\": " + quoted(names[layer].c_str())) +
-               ", \"queries\": " + std::to_string(heads.empty() ? 0 : heads.front().queries);
-        const auto numbers = [&](const char* key, auto&& mean) {
-            out += std::string(", \"") + key + "\": [";
-            for (size_t i = 0; i < heads.size(); ++i) {
-                char text[32];
-                std::snprintf(text, sizeof text, "%s%.6g", i > 0 ? ", " : "", mean(heads[i]));
-                out += text;
-            }
-            out += "]";
-        };
-        const auto share = [](double sum, uint64_t count) { return count > 0 ? sum / double(count) : 0.0; };
-        numbers("entropy", [&](const Head& head) { return share(head.entropy, head.queries); });
-        numbers("concentration", [&](const Head& head) { return share(head.concentration, head.queries); });
-        numbers("variance", [&](const Head& head) { return share(head.variance, head.tokens); });
-        out += "}";
+        LayerProfile made{names[layer], layers_[layer].empty() ? 0 : layers_[layer].front().queries, {}, {}, {}};
+        for (const Head& head : layers_[layer]) {
+            made.entropy.push_back(mean(head.entropy, head.queries));
+            made.concentration.push_back(mean(head.concentration, head.queries));
+            made.variance.push_back(mean(head.variance, head.tokens));
+        }
+        profile.push_back(std::move(made));
     }
-    return out + "]";
+    return profile;
 }
 
 } // namespace winnow::ggml

@@ -12,6 +12,15 @@
 
 namespace winnow::ggml {
 
+// Of a layer, for each query head: means over its queries, and over tokens of the variance.
+struct LayerProfile {
+    std::string name;
+    uint64_t queries = 0;
+    std::vector<double> entropy;       // of a query's probabilities, in nats
+    std::vector<double> concentration; // what the largest tenth of what a query sees hold together
+    std::vector<double> variance;      // of the probability that a token gets from query to query
+};
+
 class AttentionProfile {
 public:
     // A query that sees fewer tokens is not counted: its probabilities cannot be spread out.
@@ -26,10 +35,7 @@ public:
     // The sequences end; what a column holds from now on is another token.
     void end_sequences();
 
-    // An array with an object for each layer: "name", "queries", and for each query head the means "entropy" (nats),
-    // "concentration" (probability in the largest tenth of what a query sees) over queries, and "variance" (of the
-    // probability that a token gets from query to query) over tokens.
-    std::string json(const std::vector<std::string>& names) const;
+    std::vector<LayerProfile> layers(const std::vector<std::string>& names) const;
 
 private:
     struct Head {

@@ -38,7 +38,7 @@ private:
     // Carries out `first`, and `second` (may be NULL) with it if that is possible; `merged` tells.
     bool append(const ggml_tensor* first, const ggml_tensor* second, bool& merged);
     // Rows of a type that Winnow does not store.
-    bool append_foreign(const ggml_tensor* node);
+    bool append_host_converted(const ggml_tensor* node);
     bool fail(const ggml_tensor* node) const;
     // Nodes on virtual tensors; these throw.
     void compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node);
@@ -62,14 +62,14 @@ bool Instance::attend(const ggml_tensor* node) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s: an attention that supports_op does not claim", node->name);
         return false;
     }
-    if (sdpa.foreign_keys() || sdpa.foreign_values()) {
+    if (sdpa.converted_keys() || sdpa.converted_values()) {
         if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // the rows may just be written
-        if (sdpa.foreign_keys()) {
-            converted_.push_back(foreign_to_f32(sdpa.foreign_keys()));
+        if (sdpa.converted_keys()) {
+            converted_.push_back(convert_to_f32(sdpa.converted_keys()));
             sdpa.give_keys(converted_.back().data());
         }
-        if (sdpa.foreign_values()) {
-            converted_.push_back(foreign_to_f32(sdpa.foreign_values()));
+        if (sdpa.converted_values()) {
+            converted_.push_back(convert_to_f32(sdpa.converted_values()));
             sdpa.give_values(converted_.back().data());
         }
     }
@@ -78,10 +78,10 @@ bool Instance::attend(const ggml_tensor* node) {
     return true;
 }
 
-bool Instance::append_foreign(const ggml_tensor* node) {
+bool Instance::append_host_converted(const ggml_tensor* node) {
     if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // running calls may use the memory
-    set_foreign_rows(node);
-    counters.count_foreign_append();
+    set_host_converted(node);
+    counters.count_converted_append();
     return true;
 }
 
@@ -129,7 +129,7 @@ void Instance::end_virtual(bool done) {
         if (done)
             buffer->end_graph(counters);
         else
-            buffer->forget_waiting();
+            buffer->drop_deferred();
     }
     for (VirtualBuffer* buffer : buffers) buffer->finish();
 }
@@ -154,8 +154,8 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
             compute_virtual(*buffer, node);
         } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
             done = attend(node);
-        } else if (can_set_foreign_rows(node)) {
-            done = append_foreign(node);
+        } else if (can_set_host_converted(node)) {
+            done = append_host_converted(node);
         } else {
             const ggml_tensor* follower = next < count ? ggml().graph_node(graph, next) : nullptr;
             if (follower && (follower->op != GGML_OP_SET_ROWS || virtual_buffer_touched(follower))) follower = nullptr;

@@ -80,8 +80,8 @@ ggml_backend_buffer_t alloc_host_memory(ggml_backend_buffer_type_t type, size_t 
 
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
     try {
-        const std::string config = kv_config();
-        return config.empty() ? alloc_host_memory(type, size) : make_virtual_buffer(type, size, config);
+        const KvConfig config = kv_config();
+        return config.is_set() ? make_virtual_buffer(type, size, config) : alloc_host_memory(type, size);
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
         return nullptr;

@@ -11,13 +11,13 @@
 
 namespace winnow::ggml {
 
-void WaitingRows::check(const ggml_tensor* root, const ggml_tensor* node) {
+void DeferredRows::check(const ggml_tensor* root, const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];
     const ggml_tensor* indices = node->src[1];
     if (node->ne[0] != root->ne[0] || rows->ne[2] != 1 || rows->ne[3] != 1 || indices->ne[1] != 1 ||
         indices->ne[2] != 1) {
         throw std::runtime_error(std::string(root->name) +
-                                 " is written in pieces of a token's row; expected whole rows, as flash attention "
+                                 " is written in parts of a token's row; expected whole rows, as flash attention "
                                  "(-fa on) has them");
     }
     const uint32_t type = type_of(rows->type);
@@ -27,7 +27,7 @@ void WaitingRows::check(const ggml_tensor* root, const ggml_tensor* node) {
     }
 }
 
-WaitingRows::WaitingRows(const ggml_tensor* root, const ggml_tensor* node)
+DeferredRows::DeferredRows(const ggml_tensor* root, const ggml_tensor* node)
     : root_(root), cells_of_stream_(root->ne[1]) {
     check(root, node);
     const ggml_tensor* rows = node->src[0];
@@ -49,23 +49,23 @@ WaitingRows::WaitingRows(const ggml_tensor* root, const ggml_tensor* node)
     }
 }
 
-std::vector<int32_t> WaitingRows::cells(int64_t first, int64_t count) const {
+std::vector<int32_t> DeferredRows::cells(int64_t first, int64_t count) const {
     std::vector<int32_t> local;
     for (int64_t i = first; i < first + count; ++i) local.push_back(int32_t(cells_[size_t(i)] % cells_of_stream_));
     return local;
 }
 
-winnow_tensor WaitingRows::tensor(int64_t first, int64_t count, int64_t heads, int64_t size, int64_t stride,
-                                  int64_t skip) const {
+winnow_tensor DeferredRows::tensor(int64_t first, int64_t count, int64_t heads, int64_t size, int64_t stride,
+                                   int64_t skip) const {
     return rows_over(type_, data_ + first * stride_, {heads, count, size, element_bytes_, stride_, stride, skip});
 }
 
-bool WaitingRows::overlaps(const ggml_tensor* other) const {
+bool DeferredRows::overlaps(const ggml_tensor* other) const {
     const char* begin = static_cast<const char*>(other->data);
     return data_ < begin + ggml().nbytes(other) && begin < data_ + (tokens() - 1) * stride_ + row_bytes_;
 }
 
-void WaitingRows::detach() {
+void DeferredRows::detach() {
     if (!own_.empty()) return;
     std::vector<char> copy(size_t(tokens() * row_bytes_));
     for (int64_t i = 0; i < tokens(); ++i)

@@ -1,4 +1,5 @@
-// A SET_ROWS into a virtual cache that waits: for the attention after it, or for its other half, keys or values.
+// A SET_ROWS into a virtual cache that is deferred: until the attention after it, or until its other half comes, keys
+// or values.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,12 @@
 
 namespace winnow::ggml {
 
-class WaitingRows {
+class DeferredRows {
 public:
     // Throws std::runtime_error where a node does not write whole rows of the root, whatever the rows are.
     static void check(const ggml_tensor* root, const ggml_tensor* node);
     // Throws std::runtime_error where these are not whole rows of the root, one for each token.
-    WaitingRows(const ggml_tensor* root, const ggml_tensor* node);
+    DeferredRows(const ggml_tensor* root, const ggml_tensor* node);
 
     const ggml_tensor* root() const { return root_; }
     int64_t tokens() const { return int64_t(cells_.size()); }

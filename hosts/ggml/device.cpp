@@ -70,7 +70,7 @@ bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
         return sdpa.translate(node, nullptr) && of(device).plugin.supports(sdpa.desc());
     }
     case GGML_OP_SET_ROWS: {
-        if (sets_no_rows(node) || can_set_foreign_rows(node)) return true;
+        if (sets_no_rows(node) || can_set_host_converted(node)) return true;
         AppendNode append;
         return append.translate(node, nullptr) && of(device).plugin.supports(append.desc());
     }

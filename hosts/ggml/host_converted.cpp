@@ -22,7 +22,7 @@ int64_t row_index(const ggml_tensor* indices, int64_t i, int64_t i1, int64_t i2)
 
 } // namespace
 
-bool is_foreign(enum ggml_type type) {
+bool is_host_converted(enum ggml_type type) {
     switch (type) {
     case GGML_TYPE_Q1_0:
     case GGML_TYPE_Q2_0:
@@ -40,14 +40,14 @@ bool is_foreign(enum ggml_type type) {
     }
 }
 
-bool can_set_foreign_rows(const ggml_tensor* node) {
+bool can_set_host_converted(const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];
     const ggml_tensor* indices = node->src[1];
-    return is_foreign(node->type) && (rows->type == GGML_TYPE_F32 || rows->type == GGML_TYPE_F16) &&
+    return is_host_converted(node->type) && (rows->type == GGML_TYPE_F32 || rows->type == GGML_TYPE_F16) &&
            (indices->type == GGML_TYPE_I64 || indices->type == GGML_TYPE_I32);
 }
 
-void set_foreign_rows(const ggml_tensor* node) {
+void set_host_converted(const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];
     const ggml_tensor* indices = node->src[1];
     const auto quantize = ggml().get_type_traits(node->type)->from_float_ref;
@@ -67,7 +67,7 @@ void set_foreign_rows(const ggml_tensor* node) {
     }
 }
 
-std::vector<float> foreign_to_f32(const ggml_tensor* tensor) {
+std::vector<float> convert_to_f32(const ggml_tensor* tensor) {
     const auto widen = ggml().get_type_traits(tensor->type)->to_float;
     std::vector<float> wide(size_t(tensor->ne[0] * tensor->ne[1] * tensor->ne[2] * tensor->ne[3]));
     float* to = wide.data();

@@ -10,13 +10,13 @@
 namespace winnow::ggml {
 
 // Whether rows of this type are converted here: those that ggml quantizes without further tables.
-bool is_foreign(enum ggml_type type);
+bool is_host_converted(enum ggml_type type);
 
 // SET_ROWS into a tensor of such a type.
-bool can_set_foreign_rows(const ggml_tensor* node);
-void set_foreign_rows(const ggml_tensor* node);
+bool can_set_host_converted(const ggml_tensor* node);
+void set_host_converted(const ggml_tensor* node);
 
 // All elements as f32, [ne3][ne2][ne1][ne0] without gaps.
-std::vector<float> foreign_to_f32(const ggml_tensor* tensor);
+std::vector<float> convert_to_f32(const ggml_tensor* tensor);
 
 } // namespace winnow::ggml

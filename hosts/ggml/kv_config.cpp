@@ -1,13 +1,10 @@
-// Checking the string before a model is known: against a cache of a shape that every policy and format takes.
+// Checking a string before a model is known: against a cache of a shape that every policy and format takes.
 #include "kv_config.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
-#include <string_view>
 
-#include "config_value.hpp"
 #include "ggml_api.hpp"
 #include "profile_file.hpp"
 
@@ -16,36 +13,32 @@ namespace winnow::ggml {
 namespace {
 
 std::mutex mutex;
-std::string current;
+KvConfig current;
 std::string refusal; // why WINNOW_KV is none
 
-void check(const Plugin& plugin, const std::string& config) {
-    read_profile(config, {}); // whether it can be
-    constexpr double profile[3] = {1, 1, 1};
+// Throws std::runtime_error where it is no configuration, or names a profile that cannot be read.
+CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;
     desc.config = config.c_str();
     desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
     desc.head_size = 128;
     desc.context = 1 << 20;
-    desc.profile = profile;
-    const std::string reason = plugin.refusal(desc);
-    if (!reason.empty()) throw std::runtime_error(reason);
+    CacheMeaning meaning = plugin.meaning_of(desc);
+    read_profile(meaning.profile_file, {});
+    return meaning;
 }
 
-const char* own_window_config() {
+// WINNOW_KV_SWA, "" where it is not set.
+std::string own_window_config(const Plugin& plugin) {
     const char* own = std::getenv("WINNOW_KV_SWA");
-    return own && *own ? own : nullptr;
-}
-
-void check_windows(const Plugin& plugin) {
-    const char* own = own_window_config();
-    if (!own) return;
+    if (!own || !*own) return "";
     try {
-        check(plugin, own);
+        meaning_of(plugin, own);
     } catch (const std::runtime_error& error) {
         throw std::runtime_error("WINNOW_KV_SWA=" + std::string(own) + ": " + error.what());
     }
+    return own;
 }
 
 } // namespace
@@ -62,38 +55,26 @@ void read_kv_config(const Plugin& plugin) {
 }
 
 void set_kv_config(const Plugin& plugin, const std::string& config) {
+    KvConfig next;
     if (!config.empty()) {
-        check(plugin, config);
-        check_windows(plugin);
+        next.all = config;
+        next.windows = meaning_of(plugin, config).storage_config;
+        if (const std::string own = own_window_config(plugin); !own.empty()) next.windows = own;
     }
     const std::lock_guard lock(mutex);
-    current = config;
+    current = next;
     refusal.clear();
 }
 
-std::string kv_config() {
+KvConfig kv_config() {
     const std::lock_guard lock(mutex);
     if (!refusal.empty()) throw std::runtime_error(refusal);
     return current;
 }
 
-std::string window_config(const std::string& config) {
-    if (const char* own = own_window_config()) return own;
-    // Without a budget winnow keeps all.
-    std::string formats = config.substr(0, config.find(':')) == "winnow" ? "winnow" : "none";
-    char separator = ':';
-    for (const char* key : {"k", "v", "k_norm", "v_norm", "sink", "residual", "cadence", "center"}) {
-        const std::string value = value_of(config, key);
-        if (value.empty()) continue;
-        formats += separator + (key + ("=" + value));
-        separator = ',';
-    }
-    return formats;
-}
-
 bool has_kv_config() {
     const std::lock_guard lock(mutex);
-    return !current.empty();
+    return current.is_set();
 }
 
 } // namespace winnow::ggml

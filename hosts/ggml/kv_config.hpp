@@ -1,4 +1,4 @@
-// The string that turns virtual caches on: WINNOW_KV, or what the host set later.
+// The strings that turn virtual caches on: WINNOW_KV and WINNOW_KV_SWA, or what the host set later.
 #pragma once
 
 #include <string>
@@ -7,20 +7,24 @@
 
 namespace winnow::ggml {
 
+struct KvConfig {
+    std::string all; // "" is in place
+    // For the cache of a model's layers with sliding windows, which holds no more than those need: WINNOW_KV_SWA, or
+    // else what stores rows as `all` does and evicts nothing.
+    std::string windows;
+    bool is_set() const { return !all.empty(); }
+};
+
 // Takes WINNOW_KV. Where it is no configuration, no buffer is made until the host sets one that is: a program does not
 // go on with another cache than was asked for.
 void read_kv_config(const Plugin& plugin);
 
 // For the buffers that are allocated from now on; "" is in place. Throws std::runtime_error, and changes nothing, where
-// it is no configuration.
+// it is no configuration, or WINNOW_KV_SWA is none.
 void set_kv_config(const Plugin& plugin, const std::string& config);
 
-// "" is in place. Throws std::runtime_error where WINNOW_KV was refused.
-std::string kv_config();
+// Throws std::runtime_error where WINNOW_KV was refused.
+KvConfig kv_config();
 bool has_kv_config();
-
-// For the cache of a model's layers with sliding windows, which holds no more than those need: WINNOW_KV_SWA, or else
-// the formats of `config` alone, with which nobody is evicted.
-std::string window_config(const std::string& config);
 
 } // namespace winnow::ggml

@@ -5,7 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "attention_profile.hpp"
+
 namespace winnow::ggml {
+
+// By stream, layer and head the cells whose tokens are held, ascending.
+using ResidentCells = std::vector<std::vector<std::vector<std::vector<int32_t>>>>;
 
 struct CacheFigures {
     std::string name;   // of its first tensor
@@ -13,21 +18,21 @@ struct CacheFigures {
     std::string config; // canonical
     int64_t layers = 0, kv_heads = 0, streams = 0, cells = 0;
     // Over its life.
-    uint64_t tokens_seen = 0;   // of the stream's records, all streams together
+    uint64_t tokens_seen = 0;   // in all streams together
     uint64_t restored = 0;      // tokens of states that came back
     uint64_t reused = 0;        // tokens of prefixes that prompts went on from after another end was cut off
-    double reused_resident = 0; // how many of those a head still resident, on average
+    double reused_resident = 0; // how many of those a head still held, on average
     uint64_t evictions = 0, shortfall = 0, eviction_passes = 0, steps = 0;
     uint64_t peak_bytes = 0;
-    // When it resident most.
+    // When it held most.
     uint64_t resident_slots = 0; // over layers and KV heads
     uint64_t tokens = 0;
     uint64_t bytes = 0, original_bytes = 0, budget_bytes = 0, full_bytes = 0;
     uint64_t k_bytes = 0, v_bytes = 0, dense_bytes = 0, slot_map_bytes = 0, importance_bytes = 0, state_bytes = 0;
     std::vector<uint64_t> resident_of_layers; // over KV heads and streams
-    // JSON that was asked for, of the newest tokens that there were: resident_cells, AttentionProfile. "" if it was
-    // not.
-    std::string resident, profile;
+    // Where WINNOW_REPORT_WITH asks for it: of the newest tokens that there were.
+    ResidentCells resident;
+    std::vector<LayerProfile> profile;
 };
 
 // A buffer of caches that are not virtual in spite of the string that asks for it.
@@ -38,8 +43,6 @@ struct InPlaceCache {
     std::string operation, node, reason; // what no virtual cache can carry out
 };
 
-std::string to_json(const CacheFigures& figures);
-std::string to_json(const InPlaceCache& cache);
 // One line for the log.
 std::string to_text(const CacheFigures& figures);
 std::string to_text(const InPlaceCache& cache);

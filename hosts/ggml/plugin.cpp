@@ -106,14 +106,9 @@ bool Plugin::supports(const winnow_kv_append_desc& desc) const {
     return api_->supports_kv_append(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
 }
 
-std::string Plugin::refusal(const winnow_cache_desc& desc) const {
+CacheMeaning Plugin::meaning_of(const winnow_cache_desc& desc) const {
     const std::lock_guard lock(probe_mutex);
-    winnow_cache_stats stats{};
-    stats.struct_size = sizeof stats;
-    char message[1024] = "";
-    const int32_t status = api_->cache_estimate(probe_->get(), &desc, 0, &stats, message, sizeof message);
-    if (status == WINNOW_OK) return "";
-    return *message ? message : api_->status_name(status);
+    return ggml::meaning_of(*api_, probe_->get(), desc);
 }
 
 } // namespace winnow::ggml

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "cache_meaning.hpp"
 #include "winnow.h"
 
 namespace winnow::ggml {
@@ -47,8 +48,8 @@ public:
     // Whether the device would carry this out. May be called from any thread.
     bool supports(const winnow_sdpa_desc& desc) const;
     bool supports(const winnow_kv_append_desc& desc) const;
-    // Why there can be no cache like this; "" where there can.
-    std::string refusal(const winnow_cache_desc& desc) const;
+    // Throws std::runtime_error where there can be no cache like this.
+    CacheMeaning meaning_of(const winnow_cache_desc& desc) const;
 
 private:
     const winnow_api* api_ = nullptr;

@@ -10,8 +10,6 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "config_value.hpp"
-
 namespace winnow::ggml {
 
 namespace {
@@ -44,8 +42,7 @@ std::map<std::string, std::array<double, 3>> read(const std::string& path) {
 
 } // namespace
 
-std::vector<double> read_profile(const std::string& config, const std::vector<std::string>& layers) {
-    const std::string path = value_of(config, "profile_file");
+std::vector<double> read_profile(const std::string& path, const std::vector<std::string>& layers) {
     std::vector<double> profile;
     if (path.empty()) return profile;
     const auto found = read(path);

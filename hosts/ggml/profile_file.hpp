@@ -7,8 +7,8 @@
 
 namespace winnow::ggml {
 
-// Entropy, concentration and variance of each of these layers, one after the other; empty where the configuration names
-// no file. Throws std::runtime_error where the file cannot be read, is no profile, or lacks one of the layers.
-std::vector<double> read_profile(const std::string& config, const std::vector<std::string>& layers);
+// Entropy, concentration and variance of each of these layers, one after the other; empty where the path is. Throws
+// std::runtime_error where the file cannot be read, is no profile, or lacks one of the layers.
+std::vector<double> read_profile(const std::string& path, const std::vector<std::string>& layers);
 
 } // namespace winnow::ggml

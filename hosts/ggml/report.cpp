@@ -1,4 +1,4 @@
-// Counting calls and writing the counts as JSON.
+// Counting calls and writing the file.
 #include "report.hpp"
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "ggml_api.hpp"
-#include "json.hpp"
+#include "report_json.hpp"
 
 namespace winnow::ggml {
 
@@ -64,7 +64,7 @@ void Counters::add(const Counters& other) {
     graphs_ += other.graphs_;
     attention_calls_ += other.attention_calls_;
     append_calls_ += other.append_calls_;
-    foreign_append_calls_ += other.foreign_append_calls_;
+    converted_append_calls_ += other.converted_append_calls_;
     for (const auto& [name, counts] : other.layers_) {
         LayerCounts& mine = layers_[name];
         mine.type = counts.type;
@@ -113,55 +113,6 @@ std::string Report::json() {
     return json_locked();
 }
 
-std::string Report::json_locked() const {
-    std::string out = "{\n";
-    const auto text = [&](const char* key, const char* value) {
-        out += std::string("  \"") + key + "\": " + quoted(value) + ",\n";
-    };
-    const auto number = [&](const char* key, uint64_t value) {
-        out += std::string("  \"") + key + "\": " + std::to_string(value) + ",\n";
-    };
-    text("backend", api_.backend_name);
-    text("backend_version", api_.backend_version);
-    text("ggml_version", WINNOW_GGML_VERSION);
-    text("device", device_.name);
-    text("platform", device_.platform);
-    text("driver_version", device_.driver_version);
-    text("kernel_shape", device_.kernel_shape);
-    text("kv", caches_.empty() ? "" : caches_.back().asked.c_str());
-    number("graphs", counters_.graphs());
-    number("attention_calls", counters_.attention_calls());
-    number("append_calls", counters_.append_calls());
-    number("foreign_append_calls", counters_.foreign_append_calls());
-    number("sdpa_calls", stats_.sdpa_calls);
-    number("kv_append_calls", stats_.kv_append_calls);
-    number("rows_appended", stats_.rows_appended);
-    number("kernel_launches", stats_.kernel_launches);
-    number("programs_built", stats_.programs_built);
-    number("programs_loaded", stats_.programs_loaded);
-    number("host_copies", stats_.host_copies);
-    out += "  \"tensors\": {";
-    const char* separator = "\n";
-    for (const auto& [name, counts] : counters_.layers()) {
-        out += std::string(separator) + "    " + quoted(name.c_str()) + ": {\"type\": " + quoted(counts.type) +
-               ", \"attention_calls\": " + std::to_string(counts.attention_calls) +
-               ", \"append_calls\": " + std::to_string(counts.append_calls) + "}";
-        separator = ",\n";
-    }
-    const auto list = [&](const char* key, const auto& objects) {
-        out += std::string(",\n  \"") + key + "\": [";
-        separator = "\n";
-        for (const auto& object : objects) {
-            out += separator;
-            out += to_json(object);
-            separator = ",\n";
-        }
-        out += "\n  ]";
-    };
-    out += "\n  }";
-    list("caches", caches_);
-    list("in_place", in_place_);
-    return out + "\n}\n";
-}
+std::string Report::json_locked() const { return to_json({api_, device_, counters_, stats_, caches_, in_place_}); }
 
 } // namespace winnow::ggml

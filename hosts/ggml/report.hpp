@@ -28,12 +28,12 @@ public:
     // Once for a launch, even where it carries two nodes; `second` may be NULL.
     void count_append(const ggml_tensor* first, const ggml_tensor* second);
     // Rows of a type that Winnow does not store, converted on the host.
-    void count_foreign_append() { ++foreign_append_calls_; }
+    void count_converted_append() { ++converted_append_calls_; }
 
     uint64_t graphs() const { return graphs_; }
     uint64_t attention_calls() const { return attention_calls_; }
     uint64_t append_calls() const { return append_calls_; }
-    uint64_t foreign_append_calls() const { return foreign_append_calls_; }
+    uint64_t converted_append_calls() const { return converted_append_calls_; }
     const std::map<std::string, LayerCounts, std::less<>>& layers() const { return layers_; }
 
     void add(const Counters& other);
@@ -44,7 +44,7 @@ private:
     uint64_t graphs_ = 0;
     uint64_t attention_calls_ = 0;
     uint64_t append_calls_ = 0;
-    uint64_t foreign_append_calls_ = 0;
+    uint64_t converted_append_calls_ = 0;
     std::map<std::string, LayerCounts, std::less<>> layers_;
 };
 

@@ -2,9 +2,7 @@
 #include "report_with.hpp"
 
 #include <cstdlib>
-#include <stdexcept>
 #include <string_view>
-#include <vector>
 
 namespace winnow::ggml {
 
@@ -18,40 +16,17 @@ bool reports(const char* word) {
     return false;
 }
 
-std::string resident_cells(Context& context, winnow_cache* cache, const CacheShape& shape) {
-    std::vector<int32_t> cells;
-    const auto of_head = [&](int64_t stream, int64_t layer, int64_t head) {
-        const auto look = [&](uint64_t capacity) {
-            uint64_t count = 0;
-            cells.resize(capacity);
-            const int32_t status = context.api().cache_positions(
-                cache, stream, layer, head, capacity > 0 ? cells.data() : nullptr, capacity, &count);
-            if (status != WINNOW_OK) throw std::runtime_error(context.message());
-            return count;
-        };
-        look(look(0));
-        std::string out = "[";
-        for (const int32_t cell : cells) {
-            if (out.size() > 1) out += ',';
-            out += std::to_string(cell);
+ResidentCells resident_cells(const CacheHandle& cache) {
+    const CacheShape& shape = cache.shape();
+    ResidentCells streams(static_cast<size_t>(shape.streams()));
+    for (size_t stream = 0; stream < streams.size(); ++stream) {
+        streams[stream].resize(shape.layers().size());
+        for (size_t layer = 0; layer < streams[stream].size(); ++layer) {
+            for (int64_t head = 0; head < shape.kv_heads(); ++head)
+                streams[stream][layer].push_back(cache.cells_of(int64_t(stream), int64_t(layer), head));
         }
-        out += ']';
-        return out;
-    };
-    const auto array = [](int64_t count, auto&& element) {
-        std::string out = "[";
-        for (int64_t i = 0; i < count; ++i) {
-            if (i > 0) out += ", ";
-            out += element(i);
-        }
-        out += ']';
-        return out;
-    };
-    return array(shape.streams, [&](int64_t stream) {
-        return array(shape.layers, [&](int64_t layer) {
-            return array(shape.kv_heads, [&](int64_t head) { return of_head(stream, layer, head); });
-        });
-    });
+    }
+    return streams;
 }
 
 } // namespace winnow::ggml

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "winnow.h"
 
@@ -9,6 +10,11 @@ namespace winnow::ggml {
 
 // [1, 1, 1, count], without gaps.
 winnow_tensor flat(uint32_t type, int64_t element_bytes, const void* data, int64_t count);
+
+// The same of positions or cells.
+winnow_tensor token_ids_over(const std::vector<int32_t>& ids);
+// A description of rows by these tokens, as yet without any; `tokens` has to stay.
+winnow_cache_rows_desc rows_desc(int64_t layer, int64_t stream, const winnow_tensor& tokens);
 
 // [1, heads, rows, size] of rows that begin `row_bytes` apart; a head's elements begin `stride` elements apart, and of
 // them are meant those from `skip` on.

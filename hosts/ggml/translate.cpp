@@ -56,7 +56,7 @@ bool describe(const ggml_tensor* from, winnow_tensor& to) {
 
 // Keys or values of a type that Winnow does not have: what they are once they are converted.
 bool describe_converted(const ggml_tensor* from, winnow_tensor& to) {
-    if (!is_foreign(from->type)) return false;
+    if (!is_host_converted(from->type)) return false;
     to = winnow_tensor{};
     to.struct_size = sizeof to;
     to.type = WINNOW_TYPE_F32;
@@ -96,11 +96,11 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
     const ggml_tensor* sink = node->src[4];
     desc_ = winnow_sdpa_desc{};
     desc_.struct_size = sizeof desc_;
-    foreign_keys_ = storage_of(k->type).type == 0 ? k : nullptr;
-    foreign_values_ = storage_of(v->type).type == 0 ? v : nullptr;
+    converted_keys_ = storage_of(k->type).type == 0 ? k : nullptr;
+    converted_values_ = storage_of(v->type).type == 0 ? v : nullptr;
     if (!describe(q, q_) || !describe(node, out_)) return false;
-    if (!(foreign_keys_ ? describe_converted(k, k_) : describe(k, k_))) return false;
-    if (!(foreign_values_ ? describe_converted(v, v_) : describe(v, v_))) return false;
+    if (!(converted_keys_ ? describe_converted(k, k_) : describe(k, k_))) return false;
+    if (!(converted_values_ ? describe_converted(v, v_) : describe(v, v_))) return false;
     // The result is stored token by token, [batch][token][head][element]; Winnow's axes are (batch, head, token,
     // element).
     std::swap(out_.shape[1], out_.shape[2]);
@@ -138,7 +138,7 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
 
 bool sets_no_rows(const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];
-    return rows->ne[1] == 0 && (storage_of(node->type).type != 0 || is_foreign(node->type));
+    return rows->ne[1] == 0 && (storage_of(node->type).type != 0 || is_host_converted(node->type));
 }
 
 bool has_work(const ggml_tensor* node) {

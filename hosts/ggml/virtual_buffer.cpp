@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "ggml_api.hpp"
-#include "kv_config.hpp"
+#include "report_json.hpp"
 
 namespace winnow::ggml {
 
@@ -53,7 +53,7 @@ Living& living() {
 
 } // namespace
 
-VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, std::string config, size_t size)
+VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig config, size_t size)
     : api_(api), report_(report), config_(std::move(config)), size_(rounded(size)) {
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("cannot reserve " + std::to_string(size) + " bytes");
@@ -65,15 +65,13 @@ VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, std::string 
 
 std::string VirtualBuffer::living_caches() {
     const std::lock_guard lock(living().mutex);
-    std::string out = "[";
+    std::vector<CacheFigures> all;
     for (const VirtualBuffer* buffer : living().buffers) {
         for (const auto& cache : buffer->caches_) {
-            if (const std::optional<CacheFigures> figures = cache->figures()) {
-                out += (out.size() > 1 ? ",\n" : "\n") + to_json(*figures);
-            }
+            if (const std::optional<CacheFigures> figures = cache->figures()) all.push_back(*figures);
         }
     }
-    return out + "]";
+    return to_json(all);
 }
 
 VirtualBuffer::~VirtualBuffer() {
@@ -133,7 +131,7 @@ void VirtualBuffer::group() {
         const ggml_tensor* k = layer.k;
         shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
     }
-    const std::string config = has_windows() ? window_config(config_) : config_;
+    const std::string config = has_windows() ? config_.windows : config_.all;
     std::vector<std::unique_ptr<VirtualCache>> made;
     made.reserve(shapes.size());
     for (const auto& [shape, its] : shapes) made.push_back(std::make_unique<VirtualCache>(context(), config, its));
@@ -196,8 +194,8 @@ void VirtualBuffer::finish() {
     for (const auto& cache : caches_) cache->release();
 }
 
-void VirtualBuffer::forget_waiting() {
-    for (const auto& cache : caches_) cache->forget_waiting();
+void VirtualBuffer::drop_deferred() {
+    for (const auto& cache : caches_) cache->drop_deferred();
 }
 
 void VirtualBuffer::poison(const std::string& reason) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ggml-backend-impl.h"
+#include "kv_config.hpp"
 #include "plugin.hpp"
 #include "report.hpp"
 #include "virtual_cache.hpp"
@@ -22,7 +23,7 @@ namespace winnow::ggml {
 // Functions throw std::runtime_error with the reason.
 class VirtualBuffer {
 public:
-    VirtualBuffer(const winnow_api& api, Report& report, std::string config, size_t size);
+    VirtualBuffer(const winnow_api& api, Report& report, KvConfig config, size_t size);
     ~VirtualBuffer();
     VirtualBuffer(const VirtualBuffer&) = delete;
     VirtualBuffer& operator=(const VirtualBuffer&) = delete;
@@ -49,7 +50,7 @@ public:
     VirtualCache& cache(const ggml_tensor* root);
     void end_graph(Counters& counters);
     void finish();
-    void forget_waiting();
+    void drop_deferred();
     // Every attention fails from now on, for this reason, until all is cleared.
     void poison(const std::string& reason);
 
@@ -67,7 +68,7 @@ public:
 private:
     void group();
     VirtualCache& find_cache(const ggml_tensor* root);
-    void judge(const ggml_tensor* node);
+    void check_supported(const ggml_tensor* node);
     void refuse(const ggml_tensor* node, const std::string& reason);
     void stay_in_place(const ggml_tensor* node, const std::string& reason);
     std::set<int64_t> layers() const;
@@ -83,7 +84,7 @@ private:
 
     const winnow_api& api_;
     Report& report_;
-    std::string config_;
+    KvConfig config_;
     char* base_;
     size_t size_;
     int64_t number_; // in the order in which buffers were made
@@ -112,6 +113,6 @@ void review_plan(const ggml_cgraph* part);
 // What is said of a node that no Winnow cache can carry out.
 std::string misuse(const ggml_tensor* node);
 
-ggml_backend_buffer_t make_virtual_buffer(ggml_backend_buffer_type_t type, size_t size, const std::string& config);
+ggml_backend_buffer_t make_virtual_buffer(ggml_backend_buffer_type_t type, size_t size, const KvConfig& config);
 
 } // namespace winnow::ggml

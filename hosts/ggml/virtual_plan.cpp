@@ -44,12 +44,12 @@ std::string misuse(const ggml_tensor* node) {
                          "context shifts");
 }
 
-void VirtualBuffer::judge(const ggml_tensor* node) {
+void VirtualBuffer::check_supported(const ggml_tensor* node) {
     const ggml_tensor* root = node->view_src;
     const bool writes = root && has_root(root);
     if (node->op == GGML_OP_SET_ROWS && writes && !virtual_buffer_of(node->src[0]) &&
         !virtual_buffer_of(node->src[1])) {
-        WaitingRows::check(root, node);
+        DeferredRows::check(root, node);
         find_cache(root);
         return;
     }
@@ -57,7 +57,7 @@ void VirtualBuffer::judge(const ggml_tensor* node) {
     SdpaNode sdpa;
     if (node->op == GGML_OP_FLASH_ATTN_EXT && has_root(root_of(node->src[1])) && !virtual_buffer_of(node->src[0]) &&
         !reads_others(node, 3) && sdpa.translate(node, nullptr)) {
-        find_cache(root_of(node->src[1])).judge(node, sdpa);
+        find_cache(root_of(node->src[1])).check_supported(node, sdpa);
         return;
     }
     throw std::runtime_error(misuse(node));
@@ -68,7 +68,7 @@ bool VirtualBuffer::claims(const ggml_tensor* node) {
     if (claimed_.empty()) refused_.clear(); // of the graph before
     claimed_.insert(node);
     try {
-        judge(node);
+        check_supported(node);
     } catch (const std::runtime_error& error) {
         refuse(node, error.what());
     }
@@ -104,7 +104,7 @@ void VirtualBuffer::stay_in_place(const ggml_tensor* node, const std::string& re
     const auto first =
         std::min_element(roots_.begin(), roots_.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
     in_place_ = {(*first)->name,
-                 config_,
+                 config_.all,
                  roots_.size(),
                  size_,
                  ggml().op_name(node->op),

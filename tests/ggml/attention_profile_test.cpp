@@ -13,6 +13,7 @@
 namespace {
 
 using winnow::ggml::AttentionProfile;
+using winnow::ggml::LayerProfile;
 using winnow::ggml::read_profile;
 
 void expect(bool condition, const std::string &text) {
@@ -21,20 +22,13 @@ void expect(bool condition, const std::string &text) {
     std::exit(1);
 }
 
-// The first number after a key of a layer's object.
-double number(const std::string &json, const std::string &key) {
-    const size_t at = json.find('"' + key + "\": [");
-    expect(at != std::string::npos, "no " + key + " in " + json);
-    return std::strtod(json.c_str() + at + key.size() + 5, nullptr);
-}
-
 void expect_near(double found, double wanted, const std::string &what) {
     expect(std::abs(found - wanted) <= 1e-5 * std::max(1.0, std::abs(wanted)),
            what + " is " + std::to_string(found) + ", expected " + std::to_string(wanted));
 }
 
 // One layer and head, a query for each row of logits.
-std::string profile_of(const std::vector<std::vector<float>> &rows, bool is_cleared_between = false) {
+LayerProfile profile_of(const std::vector<std::vector<float>> &rows, bool is_cleared_between = false) {
     AttentionProfile profile(1, 1, int64_t(rows.front().size()));
     for (const std::vector<float> &row : rows) {
         const winnow_tensor *tensor = profile.scores(1);
@@ -43,42 +37,45 @@ std::string profile_of(const std::vector<std::vector<float>> &rows, bool is_clea
         if (is_cleared_between) profile.end_sequences();
     }
     profile.end_sequences();
-    return profile.json({"cache_k_l0"});
+    const std::vector<LayerProfile> layers = profile.layers({"cache_k_l0"});
+    expect(layers.size() == 1 && layers[0].name == "cache_k_l0" && layers[0].entropy.size() == 1, "not one head");
+    return layers[0];
 }
 
 void test_even() {
     std::vector<float> row(100, 3.0f);
     row.resize(150, -INFINITY); // not stored
-    const std::string json = profile_of({row, row});
-    expect_near(number(json, "entropy"), std::log(100.0), "the entropy of 100 equal tokens");
-    expect_near(number(json, "concentration"), .1, "the concentration of equal tokens");
-    expect_near(number(json, "variance"), 0, "the variance of what does not change");
+    const LayerProfile profile = profile_of({row, row});
+    expect_near(profile.entropy[0], std::log(100.0), "the entropy of 100 equal tokens");
+    expect_near(profile.concentration[0], .1, "the concentration of equal tokens");
+    expect_near(profile.variance[0], 0, "the variance of what does not change");
+    expect(profile.queries == 2, "two queries are counted");
 }
 
 void test_one_token() {
     std::vector<float> row(100, -1000.0f);
     row[7] = 1000;
-    const std::string json = profile_of({row});
-    expect_near(number(json, "entropy"), 0, "the entropy of one token");
-    expect_near(number(json, "concentration"), 1, "the concentration of one token");
+    const LayerProfile profile = profile_of({row});
+    expect_near(profile.entropy[0], 0, "the entropy of one token");
+    expect_near(profile.concentration[0], 1, "the concentration of one token");
 }
 
 void test_movement() {
     // One token in turn has all: each of the two has variance 1/4, the other 98 none.
     std::vector<float> first(100, -1000.0f), second = first;
     first[0] = second[1] = 1000;
-    expect_near(number(profile_of({first, second}), "variance"), .5 / 100, "the variance of two that take turns");
-    expect_near(number(profile_of({first, second}, true), "variance"), 0, "the variance of one query a sequence");
+    expect_near(profile_of({first, second}).variance[0], .5 / 100, "the variance of two that take turns");
+    expect_near(profile_of({first, second}, true).variance[0], 0, "the variance of one query a sequence");
 }
 
 void test_few() {
-    const std::string json = profile_of({std::vector<float>(AttentionProfile::fewest_seen - 1, 0.0f)});
-    expect(json.find("\"queries\": 0") != std::string::npos, "a query that sees few tokens was counted: " + json);
+    const LayerProfile profile = profile_of({std::vector<float>(AttentionProfile::fewest_seen - 1, 0.0f)});
+    expect(profile.queries == 0, "a query that sees few tokens was counted");
 }
 
 void expect_refused(const std::string &path, const std::string &wanted) {
     try {
-        read_profile("adaptive_budget:profile_file=" + path + ",least=1/4", {"cache_k_l0", "cache_k_l1"});
+        read_profile(path, {"cache_k_l0", "cache_k_l1"});
     } catch (const std::runtime_error &error) {
         expect(std::string(error.what()).find(wanted) != std::string::npos,
                std::string(error.what()) + " does not say " + wanted);
@@ -91,9 +88,9 @@ void test_file(const std::string &path) {
     const auto write = [&](const char *text) { std::ofstream(path) << text; };
     write("# a comment\ncache_k_l1 1 2 3\n\ncache_k_l0 4 5e-1 6 # the last\n");
     const std::vector<double> expected{4, .5, 6, 1, 2, 3};
-    expect(read_profile("adaptive_budget:least=1/4,profile_file=" + path, {"cache_k_l0", "cache_k_l1"}) == expected,
+    expect(read_profile(path, {"cache_k_l0", "cache_k_l1"}) == expected,
            "the file's numbers are not in the order of the layers");
-    expect(read_profile("h2o:budget=1/4", {"cache_k_l0"}).empty(), "a profile without a file");
+    expect(read_profile("", {"cache_k_l0"}).empty(), "a profile without a file");
     write("cache_k_l0 1 2 3\n");
     expect_refused(path, "none that is called cache_k_l1");
     write("cache_k_l0 1 2\n");

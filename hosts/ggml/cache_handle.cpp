@@ -1,0 +1,54 @@
+// Making the cache, and small questions to it.
+#include "cache_handle.hpp"
+
+#include <stdexcept>
+
+#include "ggml_api.hpp"
+#include "profile_file.hpp"
+
+namespace winnow::ggml {
+
+CacheHandle::CacheHandle(Context& context, const CacheShape& shape, std::string config)
+    : context_(context), shape_(shape), config_(std::move(config)) {}
+
+CacheHandle::~CacheHandle() { api().cache_destroy(cache_); }
+
+void CacheHandle::expect(int32_t status) const {
+    if (status != WINNOW_OK) throw std::runtime_error(std::string(shape_.name()) + ": " + context_.message());
+}
+
+void CacheHandle::make() {
+    winnow_cache_desc desc = shape_.desc(config_);
+    try {
+        meaning_ = meaning_of(api(), context_.get(), desc);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(std::string(shape_.name()) + ": " + error.what());
+    }
+    const std::vector<double> profile = read_profile(meaning_.profile_file, shape_.layer_names());
+    desc.profile = profile.empty() ? nullptr : profile.data();
+    expect(api().cache_create(context_.get(), &desc, &cache_));
+}
+
+uint64_t CacheHandle::count_of(int64_t stream, int64_t layer, int64_t head) const {
+    uint64_t count = 0;
+    expect(api().cache_positions(cache_, stream, layer, head, nullptr, 0, &count));
+    return count;
+}
+
+std::vector<int32_t> CacheHandle::cells_of(int64_t stream, int64_t layer, int64_t head) const {
+    uint64_t count = count_of(stream, layer, head);
+    std::vector<int32_t> cells(count);
+    if (count > 0) expect(api().cache_positions(cache_, stream, layer, head, cells.data(), cells.size(), &count));
+    return cells;
+}
+
+void CacheHandle::apply(const CellTracker::Opening& opening, int64_t stream) {
+    for (const CellRange& range : opening.dead) expect(api().cache_remove(cache_, stream, range.begin, range.end));
+    if (!opening.anchors.empty() &&
+        api().cache_anchor(cache_, stream, opening.anchors.data(), opening.anchors.size()) != WINNOW_OK) {
+        log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be evicted: %s", shape_.name(),
+                 context_.message());
+    }
+}
+
+} // namespace winnow::ggml

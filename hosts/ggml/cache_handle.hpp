@@ -1,0 +1,48 @@
+// The Winnow cache behind a virtual cache: made once the heads are known, and what is asked of it in several places.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache_meaning.hpp"
+#include "cache_shape.hpp"
+#include "cell_tracker.hpp"
+#include "plugin.hpp"
+
+namespace winnow::ggml {
+
+// Functions throw std::runtime_error with the reason.
+class CacheHandle {
+public:
+    // The shape has to stay.
+    CacheHandle(Context& context, const CacheShape& shape, std::string config);
+    ~CacheHandle();
+    CacheHandle(const CacheHandle&) = delete;
+    CacheHandle& operator=(const CacheHandle&) = delete;
+
+    void make();
+    bool is_made() const { return cache_ != nullptr; }
+    winnow_cache* get() const { return cache_; }
+    Context& context() const { return context_; }
+    const winnow_api& api() const { return context_.api(); }
+    const CacheShape& shape() const { return shape_; }
+    const std::string& asked() const { return config_; }     // the string as it was given
+    const CacheMeaning& meaning() const { return meaning_; } // once the cache is made
+    void expect(int32_t status) const;                       // throws unless it is WINNOW_OK
+
+    // The cells of a stream whose tokens a head holds, ascending.
+    std::vector<int32_t> cells_of(int64_t stream, int64_t layer, int64_t head) const;
+    uint64_t count_of(int64_t stream, int64_t layer, int64_t head) const;
+    // Forgets the dead, and anchors the first tokens of sequences.
+    void apply(const CellTracker::Opening& opening, int64_t stream);
+
+private:
+    Context& context_;
+    const CacheShape& shape_;
+    std::string config_;
+    CacheMeaning meaning_;
+    winnow_cache* cache_ = nullptr;
+};
+
+} // namespace winnow::ggml

@@ -1,0 +1,32 @@
+// Asking for the sizes of the strings, and then for the strings.
+#include "cache_meaning.hpp"
+
+#include <stdexcept>
+
+namespace winnow::ggml {
+
+CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const winnow_cache_desc& desc) {
+    winnow_cache_info info{};
+    info.struct_size = sizeof info;
+    const auto ask = [&] {
+        char message[1024] = "";
+        const int32_t status = api.cache_describe(context, &desc, &info, message, sizeof message);
+        if (status != WINNOW_OK) throw std::runtime_error(*message ? message : api.status_name(status));
+    };
+    ask();
+    CacheMeaning meaning;
+    const auto give_room = [](std::string& text, char*& target, uint64_t size) {
+        text.resize(size);
+        target = text.data();
+    };
+    give_room(meaning.config, info.config, info.config_size);
+    give_room(meaning.storage_config, info.storage_config, info.storage_config_size);
+    give_room(meaning.profile_file, info.profile_file, info.profile_file_size);
+    ask();
+    for (std::string* text : {&meaning.config, &meaning.storage_config, &meaning.profile_file})
+        text->pop_back(); // the zero at the end
+    meaning.sinks = info.sink;
+    return meaning;
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,20 @@
+// What a configuration means: the backend tells, and nothing here reads such a string.
+#pragma once
+
+#include <string>
+
+#include "winnow.h"
+
+namespace winnow::ggml {
+
+struct CacheMeaning {
+    std::string config;         // canonical
+    std::string storage_config; // rows are stored alike, and nothing is evicted
+    std::string profile_file;   // "" where the configuration names none
+    int64_t sinks = 0;          // first tokens of a sequence, which stay
+};
+
+// Of a cache with this description, whose profile may be missing. Throws std::runtime_error where there can be none.
+CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const winnow_cache_desc& desc);
+
+} // namespace winnow::ggml

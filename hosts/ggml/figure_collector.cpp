@@ -1,0 +1,92 @@
+// Adding what the backend counts to what it counted before.
+#include "figure_collector.hpp"
+
+#include <algorithm>
+
+#include "report_with.hpp"
+
+namespace winnow::ggml {
+
+void FigureCollector::make() {
+    const CacheShape& shape = cache_.shape();
+    figures_.name = shape.name();
+    figures_.asked = cache_.asked();
+    figures_.config = cache_.meaning().config;
+    figures_.layers = int64_t(shape.layers().size());
+    figures_.kv_heads = shape.kv_heads();
+    figures_.streams = shape.streams();
+    figures_.cells = shape.cells();
+    figures_.full_bytes = shape.full_bytes();
+    if (reports("profile")) profile_.emplace(figures_.layers, shape.q_heads(), figures_.cells);
+}
+
+void FigureCollector::note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask) {
+    std::vector<bool> is_prefix(size_t(figures_.cells), false);
+    uint64_t tokens = 0;
+    for (int64_t cell = 0; cell < mask.columns() && cell < figures_.cells; ++cell) {
+        const bool is_own = std::find(cells.begin(), cells.end(), int32_t(cell)) != cells.end();
+        if (is_own || !mask.sees(0, cell)) continue;
+        is_prefix[size_t(cell)] = true;
+        ++tokens;
+    }
+    if (tokens == 0) return;
+    uint64_t resident = 0;
+    for (int64_t layer = 0; layer < figures_.layers; ++layer) {
+        for (int64_t head = 0; head < figures_.kv_heads; ++head) {
+            for (const int32_t cell : cache_.cells_of(stream, layer, head)) resident += is_prefix[size_t(cell)];
+        }
+    }
+    figures_.reused += tokens;
+    figures_.reused_resident += double(resident) / double(figures_.layers * figures_.kv_heads);
+}
+
+void FigureCollector::end_sequences() {
+    if (profile_) profile_->end_sequences();
+    figures_ = with_present(figures_);
+}
+
+// Adds what the cache did since it was made or reset, and keeps what it holds where that is the most so far.
+CacheFigures FigureCollector::with_present(CacheFigures figures) const {
+    winnow_cache_stats now{};
+    now.struct_size = sizeof now;
+    cache_.expect(cache_.api().cache_stats(cache_.get(), &now));
+    figures.evictions += now.evictions;
+    figures.shortfall += now.shortfall;
+    figures.eviction_passes += now.eviction_passes;
+    figures.steps += now.steps;
+    figures.peak_bytes = std::max(figures.peak_bytes, now.peak_bytes);
+    if (now.resident_slots > 0 && reports("resident")) figures.resident = resident_cells(cache_);
+    if (now.resident_slots < figures.resident_slots || now.resident_slots == 0) return figures;
+    figures.resident_slots = now.resident_slots;
+    figures.tokens = now.tokens;
+    figures.bytes = now.bytes;
+    figures.original_bytes = now.original_bytes;
+    figures.budget_bytes = now.budget_bytes;
+    figures.k_bytes = now.k_bytes;
+    figures.v_bytes = now.v_bytes;
+    figures.dense_bytes = now.dense_k_bytes + now.dense_v_bytes;
+    figures.slot_map_bytes = now.slot_map_bytes;
+    figures.importance_bytes = now.importance_bytes;
+    figures.state_bytes = now.state_bytes;
+    figures.resident_of_layers.assign(size_t(figures.layers), 0);
+    for (int64_t layer = 0; layer < figures.layers; ++layer) {
+        for (int64_t stream = 0; stream < figures.streams; ++stream) {
+            for (int64_t head = 0; head < figures.kv_heads; ++head)
+                figures.resident_of_layers[size_t(layer)] += cache_.count_of(stream, layer, head);
+        }
+    }
+    return figures;
+}
+
+CacheFigures FigureCollector::now(uint64_t tokens_seen) const {
+    CacheFigures figures = with_present(figures_);
+    figures.tokens_seen = tokens_seen;
+    if (profile_) {
+        AttentionProfile ended = *profile_;
+        ended.end_sequences();
+        figures.profile = ended.layers(cache_.shape().layer_names());
+    }
+    return figures;
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,42 @@
+// The figures of a virtual cache, collected over its life: the backend's counts end with each reset.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "attention_profile.hpp"
+#include "cache_handle.hpp"
+#include "kv_figures.hpp"
+
+namespace winnow::ggml {
+
+// Functions throw std::runtime_error with the reason.
+class FigureCollector {
+public:
+    // The cache has to stay.
+    explicit FigureCollector(const CacheHandle& cache) : cache_(cache) {}
+    // Once the cache is made.
+    void make();
+
+    void note_restored(uint64_t tokens) { figures_.restored += tokens; }
+    // A prompt goes on with these cells from a prefix, behind which another end was cut off: what the prefix's tokens
+    // were evicted for may be gone. Counts what of it is still resident.
+    void note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask);
+    // Where WINNOW_REPORT_WITH asks for a profile, else NULL.
+    AttentionProfile* profile() { return profile_ ? &*profile_ : nullptr; }
+    // Before the cache is reset.
+    void end_sequences();
+
+    // Of all that was, with what the cache held when it was fullest.
+    CacheFigures now(uint64_t tokens_seen) const;
+
+private:
+    CacheFigures with_present(CacheFigures figures) const;
+
+    const CacheHandle& cache_;
+    CacheFigures figures_;
+    std::optional<AttentionProfile> profile_;
+};
+
+} // namespace winnow::ggml

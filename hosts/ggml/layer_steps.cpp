@@ -1,0 +1,202 @@
+// From an attention node and the rows that were deferred for it to steps.
+#include "layer_steps.hpp"
+
+#include <map>
+#include <stdexcept>
+
+#include "ggml_api.hpp"
+#include "tensors.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+constexpr int64_t least_taken_back = 32; // tokens; fewer are drafts that were refused
+
+// Slice `index` of the outermost axis.
+winnow_tensor slice_of(const winnow_tensor& all, int64_t index) {
+    winnow_tensor one = all;
+    one.data = static_cast<char*>(all.data) + (index % all.shape[0]) * all.stride[0];
+    one.shape[0] = 1;
+    return one;
+}
+
+winnow_cache_step_desc step_of(size_t layer, int64_t stream) {
+    winnow_cache_step_desc step{};
+    step.struct_size = sizeof step;
+    step.layer = int64_t(layer);
+    step.sequence = stream;
+    return step;
+}
+
+} // namespace
+
+LayerSteps::LayerSteps(CacheHandle& cache, Streams& streams, FigureCollector& figures)
+    : cache_(cache), shape_(cache.shape()), streams_(streams), figures_(figures), layers_(shape_.layers().size()) {}
+
+void LayerSteps::run(const winnow_cache_step_desc& step) {
+    cache_.expect(cache_.api().cache_step(cache_.get(), &step, nullptr));
+}
+
+bool LayerSteps::is_whole(size_t layer) const {
+    return layers_[layer].k && (layers_[layer].v || !shape_.layers()[layer].v);
+}
+
+void LayerSteps::defer(const ggml_tensor* root, const ggml_tensor* node, Counters& counters) {
+    const size_t layer = shape_.layer_of(root);
+    std::optional<DeferredRows>& rows = shape_.is_keys(root) ? layers_[layer].k : layers_[layer].v;
+    if (rows && is_whole(layer) && cache_.is_made()) append_all(layer, counters);
+    if (rows) throw std::runtime_error(std::string(root->name) + " is written twice before an attention over it");
+    rows.emplace(root, node);
+}
+
+void LayerSteps::end_graph(Counters& counters) {
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+        if (!has_deferred(layer)) continue;
+        if (cache_.is_made() && is_whole(layer)) {
+            append_all(layer, counters);
+            continue;
+        }
+        if (layers_[layer].k) layers_[layer].k->detach();
+        if (layers_[layer].v) layers_[layer].v->detach();
+    }
+}
+
+void LayerSteps::drop_deferred() {
+    for (Layer& layer : layers_) layer = {};
+}
+
+// Whether the rows are those of the attention's slices, in this order.
+bool LayerSteps::is_aligned(size_t layer, int64_t first_stream, int64_t slices, int64_t tokens) const {
+    const DeferredRows& keys = *layers_[layer].k;
+    if (keys.tokens() != slices * tokens) return false;
+    for (int64_t i = 0; i < slices * tokens; ++i) {
+        if (keys.stream_of(i) != first_stream + i / tokens) return false;
+    }
+    return true;
+}
+
+LayerSteps::Rows LayerSteps::rows_of(size_t layer, int64_t first, int64_t count) {
+    const DeferredRows& keys = *layers_[layer].k;
+    const std::optional<DeferredRows>& values = layers_[layer].v;
+    const std::vector<int32_t> cells = keys.cells(first, count);
+    if (values && values->cells(first, count) != cells) {
+        throw std::runtime_error(std::string(values->root()->name) + ": values for other cells than the keys");
+    }
+    const char* bytes = reinterpret_cast<const char*>(cells.data());
+    staging_.emplace_back(bytes, bytes + cells.size() * sizeof(int32_t));
+    const int64_t heads = shape_.kv_heads(), size = shape_.head_size(), v_size = shape_.v_head_size();
+    Rows rows;
+    rows.cells = flat(WINNOW_TYPE_I32, sizeof(int32_t), staging_.back().data(), count);
+    rows.k = keys.tensor(first, count, heads, size, size, 0);
+    rows.v = values ? values->tensor(first, count, heads, v_size, v_size, 0)
+                    : keys.tensor(first, count, heads, v_size, size, shape_.v_skip());
+    return rows;
+}
+
+void LayerSteps::begin_batch(const ggml_tensor* mask, const Slice& slice, const Rows& rows) {
+    const std::span<const int32_t> cells(static_cast<const int32_t*>(rows.cells.data), size_t(slice.tokens));
+    const CellTracker::Opening opening = streams_.open(slice.stream, cells, mask, slice.index);
+    cache_.apply(opening, slice.stream);
+    if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
+}
+
+// The slice's mask, with a column for each cell.
+winnow_tensor LayerSteps::mask_of(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice) {
+    const ggml_tensor* mask = node->src[3];
+    if (!streams_.is_narrow(mask)) return slice_of(*sdpa.attn_mask, slice.index);
+    const char* data = layers_[slice.layer].k ? streams_.wide_mask(slice.stream, mask) : nullptr;
+    if (!data) {
+        staging_.emplace_back();
+        streams_.widen_mask(staging_.back(), mask, slice.index, slice.tokens);
+        data = staging_.back().data();
+    }
+    const auto element = int64_t(mask->nb[0]);
+    return rows_over(
+        sdpa.attn_mask->type, data,
+        {1, slice.tokens, shape_.cells(), element, shape_.cells() * element, slice.tokens * shape_.cells()});
+}
+
+void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice) {
+    winnow_cache_step_desc step = step_of(slice.layer, slice.stream);
+    step.scale = sdpa.scale;
+    step.softcap = sdpa.softcap;
+    step.head_sink = sdpa.head_sink;
+    step.mask_slopes = sdpa.mask_slopes;
+    const winnow_tensor q = slice_of(*sdpa.q, slice.index), out = slice_of(*sdpa.out, slice.index);
+    step.q = &q;
+    step.out = &out;
+    Rows rows{};
+    if (layers_[slice.layer].k) {
+        rows = rows_of(slice.layer, slice.index * slice.tokens, slice.tokens);
+        if (streams_.begins_batch(slice.layer, slice.stream)) begin_batch(node->src[3], slice, rows);
+        step.k = &rows.k;
+        step.v = &rows.v;
+        step.cells = &rows.cells;
+    }
+    const winnow_tensor mask = mask_of(node, sdpa, slice);
+    step.attn_mask = &mask;
+    if (step.k && streams_.sees_ahead(slice.stream)) { // all of them have to be there before the first attends
+        winnow_cache_step_desc append = step_of(slice.layer, slice.stream);
+        append.k = step.k;
+        append.v = step.v;
+        append.cells = step.cells;
+        run(append);
+        step.k = step.v = step.cells = nullptr;
+    }
+    AttentionProfile* profile = figures_.profile();
+    if (profile) step.scores_out = profile->scores(slice.tokens);
+    run(step);
+    if (profile) {
+        cache_.expect(cache_.api().finish(cache_.context().get()));
+        profile->add(step.layer, slice.stream);
+    }
+}
+
+void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {
+    const ggml_tensor *k = node->src[1], *root = root_of(k);
+    const size_t layer = shape_.layer_of(root);
+    if (has_deferred(layer) && !is_whole(layer))
+        throw std::runtime_error(with_name(node, "keys without values, or values without keys"));
+    const int64_t first = offset_in(root, k->data) / int64_t(root->nb[2]);
+    const int64_t slices = k->ne[3], tokens = node->src[0]->ne[1];
+    if (has_deferred(layer) && !is_aligned(layer, first, slices, tokens)) append_all(layer, counters);
+    // The allocator of the graph may have given the rows' memory, which is read, to the result.
+    for (std::optional<DeferredRows>* rows : {&layers_[layer].k, &layers_[layer].v})
+        if (*rows && (*rows)->overlaps(node)) (*rows)->detach();
+    for (int64_t i = 0; i < slices; ++i) attend_slice(node, sdpa.desc(), {layer, i, first + i, tokens});
+    counters.count_attention(node);
+    if (has_deferred(layer)) end_rows(layer, counters);
+}
+
+// The rows are appended; copies of them stay for as long as the steps run.
+void LayerSteps::end_rows(size_t layer, Counters& counters) {
+    std::optional<DeferredRows>&k = layers_[layer].k, &v = layers_[layer].v;
+    counters.count_append(k->root(), v ? v->root() : nullptr);
+    staging_.push_back(k->take());
+    if (v) staging_.push_back(v->take());
+    k.reset();
+    v.reset();
+}
+
+// Without an attention.
+void LayerSteps::append_all(size_t layer, Counters& counters) {
+    const DeferredRows& keys = *layers_[layer].k;
+    std::map<int64_t, std::vector<int32_t>> cells; // of each stream
+    for (int64_t i = 0; i < keys.tokens(); ++i) cells[keys.stream_of(i)].push_back(keys.cells(i, 1).front());
+    for (const auto& [stream, its] : cells) {
+        if (streams_.begins_batch(layer, stream)) streams_.append(stream, its);
+    }
+    for (int64_t first = 0, end = 0; first < keys.tokens(); first = end) {
+        while (end < keys.tokens() && keys.stream_of(end) == keys.stream_of(first)) ++end;
+        const Rows rows = rows_of(layer, first, end - first);
+        winnow_cache_step_desc step = step_of(layer, keys.stream_of(first));
+        step.k = &rows.k;
+        step.v = &rows.v;
+        step.cells = &rows.cells;
+        run(step);
+    }
+    end_rows(layer, counters);
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,67 @@
+// Steps of a virtual cache: a SET_ROWS is deferred until the attention over the same tensors comes, and both go to the
+// Winnow cache as one step, stream by stream. The tensors' streams are the cache's sequences.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "cache_handle.hpp"
+#include "deferred_rows.hpp"
+#include "figure_collector.hpp"
+#include "report.hpp"
+#include "streams.hpp"
+#include "translate.hpp"
+
+namespace winnow::ggml {
+
+// Functions throw std::runtime_error with the reason.
+class LayerSteps {
+public:
+    // All of them have to stay.
+    LayerSteps(CacheHandle& cache, Streams& streams, FigureCollector& figures);
+
+    // A SET_ROWS into a root.
+    void defer(const ggml_tensor* root, const ggml_tensor* node, Counters& counters);
+    // An attention that the shape supports, over a cache that is made.
+    void attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters);
+    // The graph's memory changes after it: what is deferred is appended, or, without its other half, copied.
+    void end_graph(Counters& counters);
+    // What was enqueued is complete.
+    void release() { staging_.clear(); }
+    // After a failure.
+    void drop_deferred();
+
+private:
+    struct Layer {
+        std::optional<DeferredRows> k, v;
+    };
+    // Rows of a layer as a step takes them.
+    struct Rows {
+        winnow_tensor k, v, cells;
+    };
+    // An attention over one slice of the node's tensors.
+    struct Slice {
+        size_t layer;
+        int64_t index, stream, tokens;
+    };
+
+    bool has_deferred(size_t layer) const { return layers_[layer].k || layers_[layer].v; }
+    bool is_whole(size_t layer) const; // keys are deferred, and values where there are any
+    bool is_aligned(size_t layer, int64_t first_stream, int64_t slices, int64_t tokens) const;
+    Rows rows_of(size_t layer, int64_t first, int64_t count);
+    void append_all(size_t layer, Counters& counters);
+    void attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
+    void begin_batch(const ggml_tensor* mask, const Slice& slice, const Rows& rows);
+    winnow_tensor mask_of(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
+    void run(const winnow_cache_step_desc& step);
+    void end_rows(size_t layer, Counters& counters);
+
+    CacheHandle& cache_;
+    const CacheShape& shape_;
+    Streams& streams_;
+    FigureCollector& figures_;
+    std::vector<Layer> layers_;
+    std::vector<std::vector<char>> staging_; // what running steps read
+};
+
+} // namespace winnow::ggml

@@ -1,0 +1,116 @@
+// Names of fields, in the order in which they stand in the report.
+#include "report_json.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace winnow::ggml {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int indent = 1;
+
+// Names of tensors and devices are the host's and the driver's; what is no UTF-8 in them becomes U+FFFD.
+std::string text_of(const Json& json) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
+
+Json json_of(const std::vector<LayerProfile>& profile) {
+    Json layers = Json::array();
+    for (const LayerProfile& layer : profile) {
+        layers.push_back({{"name", layer.name},
+                          {"queries", layer.queries},
+                          {"entropy", layer.entropy},
+                          {"concentration", layer.concentration},
+                          {"variance", layer.variance}});
+    }
+    return layers;
+}
+
+Json json_of(const CacheFigures& figures) {
+    Json object = {{"name", figures.name},
+                   {"config", figures.config},
+                   {"layers", figures.layers},
+                   {"kv_heads", figures.kv_heads},
+                   {"streams", figures.streams},
+                   {"cells", figures.cells},
+                   {"tokens_seen", figures.tokens_seen},
+                   {"restored", figures.restored},
+                   {"reused", figures.reused},
+                   {"reused_resident", std::llround(figures.reused_resident)},
+                   {"evictions", figures.evictions},
+                   {"shortfall", figures.shortfall},
+                   {"eviction_passes", figures.eviction_passes},
+                   {"steps", figures.steps},
+                   {"tokens", figures.tokens},
+                   {"resident_slots", figures.resident_slots},
+                   {"bytes", figures.bytes},
+                   {"k_bytes", figures.k_bytes},
+                   {"v_bytes", figures.v_bytes},
+                   {"dense_bytes", figures.dense_bytes},
+                   {"slot_map_bytes", figures.slot_map_bytes},
+                   {"importance_bytes", figures.importance_bytes},
+                   {"state_bytes", figures.state_bytes},
+                   {"original_bytes", figures.original_bytes},
+                   {"budget_bytes", figures.budget_bytes},
+                   {"peak_bytes", figures.peak_bytes},
+                   {"full_bytes", figures.full_bytes},
+                   {"resident_of_layers", figures.resident_of_layers}};
+    if (!figures.resident.empty()) object["resident"] = figures.resident;
+    if (!figures.profile.empty()) object["profile"] = json_of(figures.profile);
+    return object;
+}
+
+Json json_of(const InPlaceCache& cache) {
+    return {{"name", cache.name},           {"asked", cache.asked}, {"tensors", cache.tensors}, {"bytes", cache.bytes},
+            {"operation", cache.operation}, {"node", cache.node},   {"reason", cache.reason}};
+}
+
+template <typename Each>
+Json array_of(const std::vector<Each>& all) {
+    Json array = Json::array();
+    for (const Each& each : all) array.push_back(json_of(each));
+    return array;
+}
+
+Json tensors_of(const Counters& counters) {
+    Json tensors = Json::object();
+    for (const auto& [name, counts] : counters.layers()) {
+        tensors[name] = {
+            {"type", counts.type}, {"attention_calls", counts.attention_calls}, {"append_calls", counts.append_calls}};
+    }
+    return tensors;
+}
+
+} // namespace
+
+std::string to_json(const ReportContents& contents) {
+    const auto& [api, device, counters, stats, caches, in_place] = contents;
+    const Json report = {{"backend", api.backend_name},
+                         {"backend_version", api.backend_version},
+                         {"ggml_version", WINNOW_GGML_VERSION},
+                         {"device", device.name},
+                         {"platform", device.platform},
+                         {"driver_version", device.driver_version},
+                         {"kernel_shape", device.kernel_shape},
+                         {"kv", caches.empty() ? "" : caches.back().asked},
+                         {"graphs", counters.graphs()},
+                         {"attention_calls", counters.attention_calls()},
+                         {"append_calls", counters.append_calls()},
+                         {"foreign_append_calls", counters.converted_append_calls()},
+                         {"sdpa_calls", stats.sdpa_calls},
+                         {"kv_append_calls", stats.kv_append_calls},
+                         {"rows_appended", stats.rows_appended},
+                         {"kernel_launches", stats.kernel_launches},
+                         {"programs_built", stats.programs_built},
+                         {"programs_loaded", stats.programs_loaded},
+                         {"host_copies", stats.host_copies},
+                         {"tensors", tensors_of(counters)},
+                         {"caches", array_of(caches)},
+                         {"in_place", array_of(in_place)}};
+    return text_of(report) + "\n";
+}
+
+std::string to_json(const std::vector<CacheFigures>& caches) { return text_of(array_of(caches)); }
+
+} // namespace winnow::ggml

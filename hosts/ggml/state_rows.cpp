@@ -1,0 +1,79 @@
+// Descriptions of rows by token.
+#include "state_rows.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "tensors.hpp"
+
+namespace winnow::ggml {
+
+namespace {
+
+constexpr uint16_t not_a_number = 0x7fff; // of f16 and of bf16
+
+// Where values are a part of the keys, so are their records.
+winnow_cache_rows_desc exact_rows_desc(const CacheShape& shape, size_t layer, int64_t stream,
+                                       const winnow_tensor& tokens) {
+    winnow_cache_rows_desc desc = rows_desc(int64_t(layer), stream, tokens);
+    if (!shape.layers()[layer].v) {
+        desc.has_v_in_k = 1;
+        desc.v_first = uint32_t(shape.v_skip());
+    }
+    return desc;
+}
+
+} // namespace
+
+std::vector<char> empty_rows(const ggml_tensor* root, int64_t count) {
+    std::vector<char> rows(size_t(count) * root->nb[1]);
+    std::fill_n(reinterpret_cast<uint16_t*>(rows.data()), rows.size() / sizeof(uint16_t), not_a_number);
+    return rows;
+}
+
+void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stream, int64_t first,
+                 std::vector<char>& rows) {
+    const CacheShape& shape = cache.shape();
+    std::vector<int32_t> cells(rows.size() / root->nb[1]);
+    std::iota(cells.begin(), cells.end(), int32_t(first));
+    const winnow_tensor tokens = token_ids_over(cells), to = shape.rows(root, rows.data(), int64_t(cells.size()));
+    winnow_cache_rows_desc desc = exact_rows_desc(shape, shape.layer_of(root), stream, tokens);
+    (shape.is_keys(root) ? desc.k : desc.v) = &to;
+    cache.expect(cache.api().cache_export_rows(cache.get(), &desc));
+}
+
+const std::vector<int32_t>& cells_of(const CacheShape& shape, const PendingStates::State& state) {
+    const ggml_tensor* first = shape.layers().front().k;
+    const auto keys = state.rows_of.find(first);
+    for (const LayerRoots& layer : shape.layers()) {
+        for (const ggml_tensor* root : {layer.k, layer.v}) {
+            if (!root) continue; // its values are in the keys
+            const auto rows = state.rows_of.find(root);
+            if (keys != state.rows_of.end() && rows != state.rows_of.end() && rows->second.cells == keys->second.cells)
+                continue;
+            throw std::runtime_error(std::string(root->name) + ": a state was written of other cells than those of " +
+                                     first->name);
+        }
+    }
+    return keys->second.cells;
+}
+
+void import_state(const CacheHandle& cache, const PendingStates::State& state) {
+    const CacheShape& shape = cache.shape();
+    const std::vector<int32_t>& cells = cells_of(shape, state);
+    const winnow_tensor tokens = token_ids_over(cells);
+    for (size_t layer = 0; layer < shape.layers().size(); ++layer) {
+        winnow_cache_rows_desc desc = exact_rows_desc(shape, layer, state.stream, tokens);
+        const auto rows = [&](const ggml_tensor* root) {
+            return shape.rows(root, state.rows_of.at(root).bytes.data(), int64_t(cells.size()));
+        };
+        const LayerRoots& roots = shape.layers()[layer];
+        const winnow_tensor k = rows(roots.k), v = roots.v ? rows(roots.v) : winnow_tensor{};
+        desc.k = &k;
+        desc.v = roots.v ? &v : nullptr;
+        cache.expect(cache.api().cache_import_rows(cache.get(), &desc));
+    }
+}
+
+} // namespace winnow::ggml

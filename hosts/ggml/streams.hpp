@@ -1,0 +1,61 @@
+// The streams of a virtual cache, batch by batch: which cells have tokens, and the mask of the newest batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache_shape.hpp"
+#include "cell_tracker.hpp"
+
+namespace winnow::ggml {
+
+class Streams {
+public:
+    // The shape has to stay.
+    explicit Streams(const CacheShape& shape) : shape_(shape) {}
+    // Once it is known how many first tokens of a sequence stay.
+    void make(int64_t sinks);
+
+    // Every layer has each batch of a stream. Whether this layer is the first with a new one.
+    bool begins_batch(size_t layer, int64_t stream);
+    // A new batch's tokens and their mask. What the cache has to do before they are appended.
+    CellTracker::Opening open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice);
+    // A new batch without an attention.
+    void append(int64_t stream, std::span<const int32_t> cells) { of(stream).tracker.append(cells); }
+
+    // Whether a token of the newest batch sees one that comes after it.
+    bool sees_ahead(int64_t stream) const { return of(stream).sees_ahead; }
+    // Whether the mask has fewer columns than there are cells. Those that it lacks are seen by nobody.
+    bool is_narrow(const ggml_tensor* mask) const { return mask->ne[0] < shape_.cells(); }
+    // A narrow mask with a column for each cell, if it is the newest batch's, else NULL.
+    const char* wide_mask(int64_t stream, const ggml_tensor* mask) const;
+    void widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t slice, int64_t tokens) const;
+
+    // Of states, removals and copies: as CellTracker.
+    CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells) {
+        return of(stream).tracker.restore(cells);
+    }
+    void remove(int64_t stream, const CellRange& range) { of(stream).tracker.remove(range); }
+    void copy(int64_t from, int64_t to) { of(to).tracker.copy(of(from).tracker); }
+    void clear();
+    uint64_t tokens_seen() const; // in all streams
+
+private:
+    struct Stream {
+        explicit Stream(CellTracker made) : tracker(std::move(made)) {}
+        CellTracker tracker;
+        uint64_t batches = 0;
+        bool sees_ahead = false;
+        const void* mask = nullptr;  // the newest batch's, where it is narrow
+        std::vector<char> wide_mask; // the same with a column for each cell
+    };
+    Stream& of(int64_t stream) { return streams_[size_t(stream)]; }
+    const Stream& of(int64_t stream) const { return streams_[size_t(stream)]; }
+
+    const CacheShape& shape_;
+    std::vector<Stream> streams_;
+    std::vector<std::vector<uint64_t>> batches_of_layers_; // and of streams: the newest that the layer has
+};
+
+} // namespace winnow::ggml
