@@ -3,10 +3,12 @@
 #   cmake -DKERNEL_DIR=<kernels/> -DOUTPUT=<file.cpp> -P embed_kernels.cmake
 #
 # Every KERNEL_DIR/**/*.cl becomes one entry (file name, source, hash). #include "x.h" is replaced by that file of
-# KERNEL_DIR, and #line directives keep the compiler's messages pointing at the real file. Refused: an include that
-# does not exist, two kernels of one file name, and a header that one kernel would include twice (its text would be
-# there twice; include it once, from the .cl). Everything is handled as text, line by line, because CMake's lists
-# would break at semicolons and brackets.
+# KERNEL_DIR, and #line directives keep the compiler's messages pointing at the real file. #include NAME stands for the
+# file that a #define NAME "x.h" named before, there or in a file that includes it. Refused: an include that does not
+# exist, two kernels of one file name, and a header that one kernel would include twice (its text would be there twice;
+# include it once, from the .cl), unless it has a line "#pragma winnow repeatable"; such a header includes its like
+# alone, so that all that is repeated says so. Everything is handled as text, line by line, because CMake's lists would
+# break at semicolons and brackets.
 cmake_minimum_required(VERSION 3.25)
 
 foreach(required KERNEL_DIR OUTPUT)
@@ -24,12 +26,20 @@ function(resolve_includes file includer)
     endif()
     file(READ "${file}" rest)
     if(NOT rest MATCHES "(^|\n)#pragma winnow repeatable\n")
+        if(in_repeatable)
+            message(FATAL_ERROR "${includer} is repeatable and includes \"${name}\", which is not")
+        endif()
         if("${name}" IN_LIST included)
             message(FATAL_ERROR "${includer} includes \"${name}\", which ${kernel_name} has included already")
         endif()
         list(APPEND included "${name}")
-    elseif(rest MATCHES "\n[ \t]*#[ \t]*include")
-        message(FATAL_ERROR "kernels/${name} is repeatable and includes another file; it may not")
+        set(is_repeatable FALSE)
+    else()
+        if("${name}" IN_LIST open)
+            message(FATAL_ERROR "${includer} includes \"${name}\", in which it lies itself")
+        endif()
+        list(APPEND open "${name}") # of this call and those below it
+        set(is_repeatable TRUE)
     endif()
     string(APPEND resolved "#line 1 \"kernels/${name}\"\n")
     set(line_number 0)
@@ -44,8 +54,20 @@ function(resolve_includes file includer)
             math(EXPR end "${end} + 1")
             string(SUBSTRING "${rest}" ${end} -1 rest)
         endif()
+        if(line MATCHES "^[ \t]*#[ \t]*define[ \t]+([A-Za-z0-9_]+)[ \t]+\"([^\"]+)\"$")
+            set("header_of_${CMAKE_MATCH_1}" "${CMAKE_MATCH_2}")
+        endif()
+        set(header "")
         if(line MATCHES "^[ \t]*#[ \t]*include[ \t]*\"([^\"]+)\"")
             set(header "${CMAKE_MATCH_1}")
+        elseif(line MATCHES "^[ \t]*#[ \t]*include[ \t]*([A-Za-z0-9_]+)$")
+            set(header "${header_of_${CMAKE_MATCH_1}}")
+            if(header STREQUAL "")
+                message(FATAL_ERROR "kernels/${name}:${line_number} includes ${CMAKE_MATCH_1}, which names no file")
+            endif()
+        endif()
+        if(NOT header STREQUAL "")
+            set(in_repeatable "${is_repeatable}")
             resolve_includes("${KERNEL_DIR}/${header}" "kernels/${name}:${line_number}")
             math(EXPR next_line "${line_number} + 1")
             string(APPEND resolved "#line ${next_line} \"kernels/${name}\"\n")

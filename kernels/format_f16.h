@@ -1,4 +1,4 @@
-/* Storage format f16: IEEE half precision, two bytes a value. Only loads and segments, so cl_khr_fp16 is not needed. A
+/* Storage format f16: IEEE half precision, two bytes a value. Only loads and stores, so cl_khr_fp16 is not needed. A
  * format offers, for a row at any address that its elements may have: load16 (16 values from element `first`), load
  * (one value), and store16 / store, which round to nearest even. Packed formats join with the same functions
  * (format_packed.h); n, the elements of the row, matters to them alone. */
@@ -11,7 +11,7 @@
 #define FORMAT_GROUP_f16(n) (n)
 #define FORMAT_ROW_BYTES_f16(n) ((n)*2)
 
-/* vload_half16 may be two conversions of eight and an insertion, and a vstore_half16 of constants may be a segment
+/* vload_half16 may be two conversions of eight and an insertion, and a vstore_half16 of constants may be a store
  * that expects an aligned address; these are one instruction that expects nothing. */
 #if defined(__AVX512F__) && defined(__has_builtin)
 #if __has_builtin(__builtin_ia32_vcvtph2ps512_mask) && __has_builtin(__builtin_ia32_vcvtps2ph512_mask)

@@ -32,7 +32,7 @@ static inline int16 iq4_nl_nearest(float16 x) {
     return code;
 }
 
-/* Segments the codes of a block; its d is the sum of products by the sum of squares. The largest element becomes the
+/* Stores the codes of a block; its d is the sum of products by the sum of squares. The largest element becomes the
  * largest value; then d is fitted to the codes by least squares, weighted by x^2. */
 static inline void store_codes_iq4_nl(__global uchar* block, float16 a, float16 b, float16* products,
                                       float16* squares) {

@@ -81,6 +81,15 @@ static inline float16 load_half16(const __global uchar* at) {
 #endif
 }
 
+/* 16 halves, given in 16 bits each, as floats. */
+static inline float16 halves_as_floats(ushort16 bits) {
+#ifdef HAS_AVX512_BUILTINS
+    return __builtin_ia32_vcvtph2ps512_mask(as_short16(bits), (float16)(0.0f), (ushort)-1, 4);
+#else
+    return vload_half16(0, (const half*)&bits);
+#endif
+}
+
 /* Lane i is the number shifted right by the i-th amount, of which the low 8 bits count. */
 #if defined(__AVX512VBMI__) && defined(__has_builtin)
 #if __has_builtin(__builtin_ia32_vpmultishiftqb512)

@@ -1,27 +1,27 @@
 /* What a step of decoding does before its attention: the token comes into its slot of segment 0, whose rows are dense.
- * The one group that reads the slot writes it: none reads what another group of the launch wrote. Needs before it: what
- * sdpa_rows.h needs, kv_rows.h and STORES. */
+ * The one group that reads the slot writes it: none reads what another group of the launch wrote. Needs before it:
+ * sdpa_memory.h, sdpa_work_tile.h, STEP and with it kv_rows.h. */
 
-#if JOIN(FORMAT_PACKED_, K_FORMAT_0) || JOIN(FORMAT_PACKED_, V_FORMAT_0)
-static inline void sdpa_take_token(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit) {}
+#if !STEP || JOIN(FORMAT_PACKED_, K_FORMAT_0) || JOIN(FORMAT_PACKED_, V_FORMAT_0)
+static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work) {}
 #else
-#define TAKE_ROW(FORMAT, to, from, type, size)                                                                         \
+#define STORE_ROW(FORMAT, to, from, type, size)                                                                        \
     do {                                                                                                               \
         uint i = 0;                                                                                                    \
         for (; i + 16 <= (size); i += 16) JOIN(store16_, FORMAT)(to, i, load16_any(from, type, i));                    \
         for (; i < (size); ++i) JOIN(store_, FORMAT)(to, i, load_any(from, type, i));                                  \
     } while (0)
 
-static inline void sdpa_take_token(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit) {
+static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work) {
     const sdpa_step* step = &p->step;
-    if (!step->takes_token || step->slot < unit->key_begin || step->slot >= unit->key_end) return;
+    if (!step->takes_token || step->slot < work->key_begin || step->slot >= work->key_end) return;
     const sdpa_segment* segment = &p->segment[0];
-    const uint head = unit->kv_head;
+    const uint head = work->kv_head;
     const long slot = step->slot;
     __global uchar* k = memory->segment[0].k + row_offset(&segment->k, 0, head, slot);
     __global uchar* v = memory->segment[0].v + row_offset(&segment->v, 0, head, slot);
-    TAKE_ROW(K_FORMAT_0, k, memory->new_k + row_offset(&step->k, 0, head, 0), step->k_type, (uint)HEAD_SIZE);
-    TAKE_ROW(V_FORMAT_0, v, memory->new_v + row_offset(&step->v, 0, head, 0), step->v_type, (uint)V_HEAD_SIZE);
+    STORE_ROW(K_FORMAT_0, k, memory->new_k + row_offset(&step->k, 0, head, 0), step->k_type, (uint)HEAD_SIZE);
+    STORE_ROW(V_FORMAT_0, v, memory->new_v + row_offset(&step->v, 0, head, 0), step->v_type, (uint)V_HEAD_SIZE);
     ((__global int*)(memory->segment[0].positions + row_offset(&segment->positions, 0, head, 0)))[slot] = step->number;
     __global uchar* importance = memory->importance[0];
     if (importance)

@@ -1,19 +1,21 @@
 /* What a step of decoding does with what its attention showed: each group leaves the weights of its keys, as it has
- * them, and the last group of the unit accumulates them into the importance of the KV head's slots, once the rows'
- * maxima and sums are known. Needs before it: what sdpa_rows.h needs, sdpa_tile.h, slot_statistic.h and slot_outputs.h.
+ * them, and the last group of the work tile accumulates them into the importance of the KV head's slots, once the rows'
+ * maxima and sums are known. Elsewhere the hooks of the attention loop do nothing. Needs before it: sdpa_memory.h,
+ * sdpa_work_tile.h, sdpa_tile.h, vector_parts.h, STEP and with it slot_statistic.h and slot_outputs.h.
  *
- *     records: [units][tiles of all segments, an even number]
+ *     records: [work tiles][tiles of all segments, an even number]
  *     record = float maximum[8]    of the rows (ROWS is 8 at most) when the weights were made
  *              uint seen[8]        the keys that each row sees, a bit each
  *              float weight[ROWS][TILE], or with SCORE_MAGNITUDE the scores; of keys that are not seen, anything finite
  *
  * A row's probability of a key is weight x exp(maximum - last maximum) / sum: one exponential for a row and record,
  * where from a score it would take one for a row and key. */
+#if STEP
 #define RECORD_VECTORS (1 + ROWS * TILE_VECTORS)
 #define RECORDS_OF_TILE(p) (((p)->key_end + 2 * TILE - 1) / (2 * TILE) * 2) /* in pairs */
-#define ROWS_OF_TILE(unit) (ROWS == 8 ? (unit)->rows : ROWS)                /* a block of 8 may have 7 */
+#define ROWS_OF_TILE(work) (ROWS == 8 ? (work)->rows : ROWS)                /* a block of 8 may have 7 */
 
-/* How the rows of a unit end: lane r is that of row r. */
+/* How the rows of a work tile end: lane r is that of row r. */
 typedef struct sdpa_rows_end {
     float maximum[16]; /* over all keys */
     float factor[16];  /* of what was added up with that maximum; 0 where a row saw no key */
@@ -31,34 +33,34 @@ static inline void sdpa_note_end(sdpa_rows_end* end, uint r, float maximum, floa
 }
 
 /* The record of the keys of a segment from `key` on. */
-static inline __global float16* sdpa_record(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+static inline __global float16* sdpa_record(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                             uint segment, uint key) {
     return (__global float16*)memory->records +
-           ((ulong)unit->unit * RECORDS_OF_TILE(p) + (p->segment[segment].first_key + key) / TILE) * RECORD_VECTORS;
+           ((ulong)work->index * RECORDS_OF_TILE(p) + (p->segment[segment].first_key + key) / TILE) * RECORD_VECTORS;
 }
 
-/* Leaves what the rows see of a tile: where they agree by_any, else `seen`, [ROWS][TILE]. maximum: [16]. */
-static inline void sdpa_leave_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
-                                   uint segment, uint key, const float* maximum, uint by_any, uint by_all,
-                                   const int* seen) {
+/* Leaves what the rows see of a tile. maximum: [16]. */
+static inline void sdpa_leave_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
+                                   uint segment, uint key, const float* maximum, const sdpa_seen* seen) {
     if (p->step.statistic == 0) return;
-    __global float16* record = sdpa_record(p, memory, unit, segment, key);
+    __global float16* record = sdpa_record(p, memory, work, segment, key);
     float16 first = vload16(0, maximum);
-    first.hi = as_float8((uint8)(by_any));
+    first.hi = as_float8((uint8)(seen->by_any));
     *record = first;
-    if (by_any == by_all) return;
+    if (seen->by_any == seen->by_all) return;
     for (uint r = 0; r < ROWS; ++r) {
         uint of_row = 0;
-        for (uint i = 0; i < TILE_VECTORS; ++i) of_row |= bits_of_lanes(vload16(r * TILE_VECTORS + i, seen)) << i * 16;
+        for (uint i = 0; i < TILE_VECTORS; ++i)
+            of_row |= bits_of_lanes(vload16(r * TILE_VECTORS + i, seen->lanes)) << i * 16;
         ((__global uint*)record)[8 + r] = of_row;
     }
 }
 
 /* Leaves the scores of a tile, or the weights that they become: which of them the statistic is of. s: [ROWS][TILE]. */
-static inline void sdpa_leave(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit, uint segment,
+static inline void sdpa_leave(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint segment,
                               uint key, const float16* s, int are_scores) {
     if (p->step.statistic == 0 || (p->step.statistic == SCORE_MAGNITUDE) != are_scores) return;
-    __global float16* record = sdpa_record(p, memory, unit, segment, key) + 1;
+    __global float16* record = sdpa_record(p, memory, work, segment, key) + 1;
 #pragma unroll
     for (uint i = 0; i < ROWS * TILE_VECTORS; ++i) record[i] = s[i];
 }
@@ -81,7 +83,7 @@ static inline float16 accumulate16(const uint statistic, float16 importance, flo
     return fma(importance, (float16)(keep), (statistic == SCORE_MAGNITUDE ? fabs(x) : x) * gain);
 }
 
-/* Segments past 16 bytes at a time, as which some implementations take vstore16. */
+/* Stores past 16 bytes at a time, as which some implementations take vstore16. */
 typedef float16 __attribute__((aligned(4))) float16_anywhere;
 
 /* Accumulates vectors of a record that every row sees all of into the importance of their slots. factors, limits:
@@ -123,23 +125,23 @@ static inline void accumulate_part(const sdpa_step* step, const uint rows, __glo
 }
 
 /* 1 / the number of keys that each row sees. */
-static inline void sdpa_count_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+static inline void sdpa_count_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                    uint rows, float* limits) {
     uint count[ROWS];
     for (uint r = 0; r < rows; ++r) count[r] = 0;
-    for (uint i = 0; i < STORES; ++i)
+    for (uint i = 0; i < SEGMENTS; ++i)
         for (uint slot = 0; slot < p->segment[i].slots; slot += TILE) {
-            const __global uint* seen = (const __global uint*)sdpa_record(p, memory, unit, i, slot) + 8;
+            const __global uint* seen = (const __global uint*)sdpa_record(p, memory, work, i, slot) + 8;
             for (uint r = 0; r < rows; ++r) count[r] += popcount(seen[r]);
         }
     for (uint r = 0; r < rows; ++r) limits[r] = 1.0f / (float)count[r];
 }
 
 /* Puts factors of weights into the place of the maxima: two records at once fill a vector. */
-static inline void sdpa_make_factors(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* unit,
+static inline void sdpa_make_factors(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                      const sdpa_rows_end* end) {
     const float8 maximum = vload8(0, end->maximum), factor = vload8(0, end->factor);
-    __global float16* record = sdpa_record(p, memory, unit, 0, 0);
+    __global float16* record = sdpa_record(p, memory, work, 0, 0);
     for (uint pair = 0; pair < RECORDS_OF_TILE(p); pair += 2, record += 2 * RECORD_VECTORS) {
         const float16 before = (float16)(record[0].lo, record[RECORD_VECTORS].lo);
         const float16 factors = exp16(before - (float16)(maximum, maximum)) * (float16)(factor, factor);
@@ -154,21 +156,21 @@ static inline void sdpa_make_factors(const sdpa_params* p, const sdpa_memory* me
                         record + 1, factors, limits);                                                                  \
         break;
 
-/* What the last group of a unit does when its rows are done. */
+/* What the last group of a work tile does when its rows are done. */
 __attribute__((noinline)) static void sdpa_importance(const sdpa_params* p, const sdpa_memory* memory,
-                                                      const sdpa_work_tile* unit, const sdpa_rows_end* end) {
+                                                      const sdpa_work_tile* work, const sdpa_rows_end* end) {
     const sdpa_step* step = &p->step;
-    const uint rows = ROWS_OF_TILE(unit);
+    const uint rows = ROWS_OF_TILE(work);
     if (step->statistic == 0) return;
     float limits[ROWS];
     for (uint r = 0; r < rows; ++r) limits[r] = 0.0f;
-    if (step->statistic == ABOVE_MEAN) sdpa_count_seen(p, memory, unit, rows, limits);
-    sdpa_make_factors(p, memory, unit, end);
-    for (uint i = 0; i < STORES; ++i) {
+    if (step->statistic == ABOVE_MEAN) sdpa_count_seen(p, memory, work, rows, limits);
+    sdpa_make_factors(p, memory, work, end);
+    for (uint i = 0; i < SEGMENTS; ++i) {
         const sdpa_segment* segment = &p->segment[i];
         __global float* importance = (__global float*)(memory->importance[i] + segment->importance.offset +
-                                                       unit->kv_head * segment->importance.stride);
-        const __global float16* record = sdpa_record(p, memory, unit, i, 0);
+                                                       work->kv_head * segment->importance.stride);
+        const __global float16* record = sdpa_record(p, memory, work, i, 0);
         for (uint slot = 0; slot < segment->slots; slot += TILE, record += RECORD_VECTORS) {
             const __global float* factors = (const __global float*)record;
             const __global uint* seen = (const __global uint*)record + 8;
@@ -194,6 +196,15 @@ __attribute__((noinline)) static void sdpa_importance(const sdpa_params* p, cons
     /* Last, because these rows have just been stored. */
     if (memory->output_sum)
         add_outputs(
-            (__global float*)(memory->output_sum + step->output_sum.offset + unit->kv_head * step->output_sum.stride),
-            memory->out, &p->out, p->out_type, unit->head[0], rows, 1, V_HEAD_SIZE);
+            (__global float*)(memory->output_sum + step->output_sum.offset + work->kv_head * step->output_sum.stride),
+            memory->out, &p->out, p->out_type, work->head[0], rows, 1, V_HEAD_SIZE);
 }
+
+#else
+typedef char sdpa_rows_end;
+#define sdpa_begin_end(end)
+#define sdpa_note_end(end, r, maximum, factor)
+#define sdpa_importance(p, memory, work, end)
+#define sdpa_leave(p, memory, work, segment, key, s, are_scores)
+#define sdpa_leave_seen(p, memory, work, segment, key, maximum, seen)
+#endif

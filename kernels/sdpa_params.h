@@ -4,16 +4,16 @@
  *
  * How the work is divided: a KV head of one batch entry serves `group` query heads with q_len tokens each, that is
  * group * q_len rows (row = head in the group * q_len + token). They are cut into row_blocks of ROWS rows. The keys
- * in [key_begin, key_end) are cut into `splits` pieces of split_keys. One work-group takes one unit (batch entry, KV
- * head, row block) and one split, whichever stores its keys are in:
+ * in [key_begin, key_end) are cut into `splits` pieces of split_keys. One work-group takes one work tile (batch
+ * entry, KV head, row block) and one split, whichever segments its keys are in:
  *
- *     group number = (unit * splits) + split,    unit = (batch entry * kv_heads + KV head) * row_blocks + row block
+ *     group number = tile * splits + split,    tile = (batch entry * kv_heads + KV head) * row_blocks + row block
  *
- * With more than one split a group leaves its partial result in `scratch`, and the last group of the unit to finish
- * combines:
+ * With more than one split a group leaves its partial result in `scratch`, and the last group of the work tile to
+ * finish combines:
  *
- *     scratch: uint counter[SDPA_MAX_TILES_SPLIT]    groups of the unit that are done; zero before and after a launch
- *              float partial[units][splits][partial_floats]
+ *     scratch: uint counter[SDPA_MAX_TILES_SPLIT]    groups of the tile that are done; zero before and after a launch
+ *              float partial[tiles][splits][partial_floats]
  *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]; uint skipped[ROWS]
  */
 #pragma once
@@ -32,7 +32,7 @@
 
 #define SDPA_MOST_SEGMENTS 4
 #ifdef __OPENCL_VERSION__
-#define SDPA_SEGMENTS STORES
+#define SDPA_SEGMENTS SEGMENTS
 #else
 #define SDPA_SEGMENTS SDPA_MOST_SEGMENTS
 #endif
@@ -50,8 +50,8 @@ typedef struct sdpa_segment {
     winnow_u32 reserved;
 } sdpa_segment;
 
-/* What a step of decoding does beside attention (sdpa_take.h, sdpa_importance.h); all 0 elsewhere. A unit has all query
- * heads of a KV head then, and one query token. */
+/* What a step of decoding does beside attention (sdpa_append.h, sdpa_importance.h); all 0 elsewhere. A work tile has
+ * all query heads of a KV head then, and one query token. */
 typedef struct sdpa_step {
     tensor_view k, v;           /* of the token that is taken in: [1, kv_heads, 1, size] */
     head_view output_sum;       /* float [kv_heads][v_size]; the pointer is NULL without */

@@ -1,17 +1,17 @@
 /* sdpa_prefill: attention of many query tokens. "cpu" shape: one work-item per work-group, no barriers, no local
  * memory, vectors of 16 floats.
  *
- *                     keys of one KV head, in blocks of KEYS ->
+ *                     keys of one KV head, in blocks of TILE ->
  *                  |  block  |  block  |  block  |
  *     ROWS rows    |  group walks over the blocks |   rows: the query heads that share the KV head, times tokens
  *
- * Per block that any row sees: K transposed to floats [HEAD_SIZE][KEYS], V converted to floats [KEYS][V chunks];
+ * Per block that any row sees: K transposed to floats [HEAD_SIZE][TILE], V converted to floats [TILE][V chunks];
  * logits by a micro-kernel of 4 rows x 64 keys, the transforms where the block needs them, softmax, and the values
  * by a micro-kernel of 4 rows x 64 elements.
  *
  * Layouts: sdpa_params.h. Needs -D:
- *     STORES, SLOTS            1 to 4 stores; 1: their rows lie in slots with positions and may lack a mean; 0: one
- *                              store, and key j lies in row j
+ *     SEGMENTS, SLOTS          1 to 4 segments; 1: their rows lie in slots with positions and may lack a mean; 0: one
+ *                              segment, and key j lies in row j
  *     STEP                     0: a step of decoding is sdpa_vector's
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
@@ -21,22 +21,18 @@
 #include "one_work_item.h"
 #include "sdpa_params.h"
 
-#if !defined(STORES) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||           \
+#if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||         \
     !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
 #error "sdpa_prefill.cl needs all of the -D that are listed above"
 #endif
 
-#include "formats.h"
-#include "format_any.h"
-#include "float16_math.h"
-#include "rotation.h"
-#include "vector_parts.h"
-#include "sdpa_chunks.h"
-#include "sdpa_segments.h"
-#include "sdpa_rows.h"
+#define TILE 64
 
-#define KEYS 64
-#define KEY_VECTORS (KEYS / 16)
+/* The micro-kernels take four rows at a time. */
+#define ROWS_TAKEN(work) (((work)->rows + 3) & ~3u)
+#define ROWS_UNROLLED 1
+
+#include "sdpa_stages.h"
 
 /* Columns j of 16 vectors to vectors: four rounds of interleaving x[i] with x[i + 8]. */
 static inline void transpose16(float16* x) {
@@ -53,17 +49,17 @@ static inline void transpose16(float16* x) {
     }
 }
 
-/* Four rows' logits with all keys of the block. q: [4][HEAD_SIZE], s: [4][KEY_VECTORS]. */
+/* Four rows' logits with all keys of the block. q: [4][HEAD_SIZE], s: [4][TILE_VECTORS]. */
 static inline void dot_4_rows(const float* q, const float16* kt, float scale, float16* s) {
-    float16 sum[4][KEY_VECTORS];
+    float16 sum[4][TILE_VECTORS];
 #pragma unroll
     for (uint r = 0; r < 4; ++r)
 #pragma unroll
-        for (uint i = 0; i < KEY_VECTORS; ++i) sum[r][i] = (float16)(0.0f);
+        for (uint i = 0; i < TILE_VECTORS; ++i) sum[r][i] = (float16)(0.0f);
     for (uint d = 0; d < HEAD_SIZE; ++d) {
 #pragma unroll
-        for (uint i = 0; i < KEY_VECTORS; ++i) {
-            const float16 x = kt[d * KEY_VECTORS + i];
+        for (uint i = 0; i < TILE_VECTORS; ++i) {
+            const float16 x = kt[d * TILE_VECTORS + i];
 #pragma unroll
             for (uint r = 0; r < 4; ++r) sum[r][i] = fma((float16)(q[r * HEAD_SIZE + d]), x, sum[r][i]);
         }
@@ -71,12 +67,12 @@ static inline void dot_4_rows(const float* q, const float16* kt, float scale, fl
 #pragma unroll
     for (uint r = 0; r < 4; ++r)
 #pragma unroll
-        for (uint i = 0; i < KEY_VECTORS; ++i) s[r * KEY_VECTORS + i] = scale * sum[r][i];
+        for (uint i = 0; i < TILE_VECTORS; ++i) s[r * TILE_VECTORS + i] = scale * sum[r][i];
 }
 
 /* Adds weight x value of `count` keys to `size` chunks, from `chunk`, of four rows' accumulators, after scaling them.
- * accumulator: [4][V_CHUNKS], weights: [4][KEYS], values: [KEYS][V_CHUNKS]. */
-static inline void add_values_4_rows(float16* accumulator, const float* rescale, const float* weights,
+ * accumulator: [4][V_CHUNKS], weights: [4][TILE], values: [TILE][V_CHUNKS]. */
+static inline void add_chunks_4_rows(float16* accumulator, const float* rescale, const float* weights,
                                      const float16* values, uint count, uint chunk, const uint size) {
     float16 sum[4][4];
 #pragma unroll
@@ -88,7 +84,7 @@ static inline void add_values_4_rows(float16* accumulator, const float* rescale,
         for (uint c = 0; c < size; ++c) {
             const float16 x = values[t * V_CHUNKS + chunk + c];
 #pragma unroll
-            for (uint r = 0; r < 4; ++r) sum[r][c] = fma((float16)(weights[r * KEYS + t]), x, sum[r][c]);
+            for (uint r = 0; r < 4; ++r) sum[r][c] = fma((float16)(weights[r * TILE + t]), x, sum[r][c]);
         }
     }
 #pragma unroll
@@ -97,39 +93,26 @@ static inline void add_values_4_rows(float16* accumulator, const float* rescale,
         for (uint c = 0; c < size; ++c) accumulator[r * V_CHUNKS + chunk + c] = sum[r][c];
 }
 
+static inline void add_values_4_rows(float16* accumulator, const float* rescale, const float* weights,
+                                     const float16* values, uint count) {
+    for (uint c = 0; c + 4 <= V_CHUNKS; c += 4) add_chunks_4_rows(accumulator, rescale, weights, values, count, c, 4);
+    if (V_CHUNKS % 4) add_chunks_4_rows(accumulator, rescale, weights, values, count, V_CHUNKS / 4 * 4, V_CHUNKS % 4);
+}
+
 /* The same for one row and values that are not all finite: those that the row does not see must not reach it, not
- * even as 0 x NaN. seen: [KEYS], all bits or none. */
-static inline void add_seen_values_1_row(float16* accumulator, float rescale, const float* weights, const int* seen,
+ * even as 0 x NaN. lanes: [TILE], as in sdpa_seen. */
+static inline void add_seen_values_1_row(float16* accumulator, float rescale, const float* weights, const int* lanes,
                                          const float16* values, uint count) {
     for (uint c = 0; c < V_CHUNKS; ++c) {
         float16 sum = accumulator[c] * rescale;
         for (uint t = 0; t < count; ++t)
-            sum = fma((float16)(weights[t]), as_float16(as_int16(values[t * V_CHUNKS + c]) & seen[t]), sum);
+            sum = fma((float16)(weights[t]), as_float16(as_int16(values[t * V_CHUNKS + c]) & lanes[t]), sum);
         accumulator[c] = sum;
     }
 }
 
-#define STORE 0
-#include "sdpa_segment.h"
-#include "sdpa_prefill_segment.h"
-#if STORES > 1
-#undef STORE
-#define STORE 1
-#include "sdpa_segment.h"
-#include "sdpa_prefill_segment.h"
-#endif
-#if STORES > 2
-#undef STORE
-#define STORE 2
-#include "sdpa_segment.h"
-#include "sdpa_prefill_segment.h"
-#endif
-#if STORES > 3
-#undef STORE
-#define STORE 3
-#include "sdpa_segment.h"
-#include "sdpa_prefill_segment.h"
-#endif
+#define SEGMENT_CODE "sdpa_prefill_segment.h"
+#include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
 ONE_WORK_ITEM __kernel void sdpa_prefill(const sdpa_params p, const __global uchar* q_memory,

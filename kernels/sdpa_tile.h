@@ -1,29 +1,34 @@
-/* A tile of sdpa_vector: its keys as bits, and what is said of the factors of its packed rows, whatever the segment's
- * formats are. Needs before it: sdpa_chunks.h, sdpa_rows.h, ROWS, TILE (up to 32) and TILE_VECTORS. */
+/* A tile of keys: TILE of them or, at the end of a split, fewer, which are taken in vectors of 16. Needs before it:
+ * vector_lanes.h and TILE: 16, 32 or 64. */
+#define TILE_VECTORS (TILE / 16)
 
-/* Groups of a packed row whose elements share a factor; a dense row counts as one. */
-#define K_GROUPS (HEAD_SIZE / K_GROUP)
-#define V_GROUPS (V_HEAD_SIZE / V_GROUP)
-#define GROUP_OF_CHUNK(chunk) ((chunk)*16 / V_GROUP)
-#define HALVES_OF_A_TILE ((K_GROUPS > V_GROUPS ? K_GROUPS : V_GROUPS) * TILE)
+typedef struct sdpa_tile {
+    uint key; /* the first one, in the segment */
+    uint count;
+} sdpa_tile;
 
-/* Of a tile's keys: their factors or biases, as stage_halves takes them. */
-#define STAGE(numbers, format, what, n, groups, rows, stride, read)                                                    \
-    stage_halves(numbers, groups, rows, stride, read, JOIN(what, format)(n, 0),                                        \
-                 JOIN(what, format)(n, 1) - JOIN(what, format)(n, 0))
+/* How many of the tile's keys lie in its vector i. */
+static inline uint part_of_tile(uint count, uint i) { return count > i * 16 ? min(count - i * 16, 16u) : 0; }
 
-/* All, or the first `count`, keys of a tile as bits. */
-#define BITS_OF_TILE(count) ((count) == 32 ? 0xffffffffu : (1u << (count)) - 1)
-
-static inline uint bits_of_lanes(int16 all_or_none) {
-    const int16 x = all_or_none & LANE_BITS;
-    const int8 x8 = x.lo | x.hi;
-    const int4 x4 = x8.lo | x8.hi;
-    return (uint)(x4.x | x4.y | x4.z | x4.w);
-}
-
-#if defined(HAS_AVX512_BUILTINS)
-#if __has_builtin(__builtin_ia32_gathersiv16si)
-#define GATHERS
+/* Some of a tile's keys, a bit each. */
+#if TILE > 32
+typedef ulong key_set;
+#else
+typedef uint key_set;
 #endif
-#endif
+#define KEY_SET_BITS (8 * (uint)sizeof(key_set))
+
+/* All, or the first `count`, keys of a tile. */
+#define BITS_OF_TILE(count) ((count) == KEY_SET_BITS ? ~(key_set)0 : ((key_set)1 << (count)) - 1)
+
+/* How many keys there are up to the last one of the set. */
+static inline uint end_of_set(key_set keys) { return KEY_SET_BITS - (uint)clz(keys); }
+
+/* What the rows of a work tile see of a tile of keys. sdpa_classify says what it can before there are logits, and
+ * sdpa_transform the rest. */
+typedef struct sdpa_seen {
+    int all, none;          /* of classify: every row sees every key; no row sees any */
+    key_set by_any, by_all; /* the keys that some row sees, that every row sees */
+    int is_partial;         /* a key, or its place in the tile, is hidden from some row: `lanes` are filled and count */
+    int* lanes;             /* [ROWS][TILE]: -1 where the row sees the key, else 0 */
+} sdpa_seen;

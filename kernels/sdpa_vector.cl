@@ -10,9 +10,9 @@
  * so that the sums stay in registers. Under a threshold only the runs of values whose weights matter to some row.
  *
  * Layouts: sdpa_params.h. Needs -D:
- *     STORES, SLOTS            1 to 4 stores; 1: their rows lie in slots with positions and may lack a mean; 0: one
- *                              store, and key j lies in row j
- *     STEP                     1: a step of decoding, which takes a token in and observes besides; SLOTS is 1 then
+ *     SEGMENTS, SLOTS          1 to 4 segments; 1: their rows lie in slots with positions and may lack a mean; 0: one
+ *                              segment, and key j lies in row j
+ *     STEP                     1: a step of decoding, which also appends a token and accumulates importance; SLOTS: 1
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
@@ -21,7 +21,7 @@
 #include "one_work_item.h"
 #include "sdpa_params.h"
 
-#if !defined(STORES) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||           \
+#if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||         \
     !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
 #error "sdpa_vector.cl needs all of the -D that are listed above"
 #endif
@@ -29,26 +29,12 @@
 #ifndef TILE
 #define TILE 32
 #endif
-#define TILE_VECTORS (TILE / 16)
 
-#include "opencl_1_2.h"
-#include "formats.h"
-#include "format_any.h"
-#include "float16_math.h"
-#include "rotation.h"
-#include "vector_parts.h"
-#include "sdpa_chunks.h"
-#include "sdpa_segments.h"
-#include "sdpa_tile.h"
-#if STEP
-#include "kv_rows.h"
-#include "slot_statistic.h"
-#include "slot_outputs.h"
-#endif
-#include "sdpa_rows.h"
-#if STEP
-#include "sdpa_append.h"
-#endif
+/* All rows, so that loops over them are unrolled: those past the last one repeat it. */
+#define ROWS_TAKEN(work) ROWS
+#define ROWS_UNROLLED ROWS
+
+#include "sdpa_stages.h"
 
 /* A limit is this much lower, so that rounding does not pass over a weight at the threshold. */
 #define BELOW_ROUNDING 0.99999f
@@ -56,6 +42,12 @@
 /* Keys between a use and the prefetches for it, as far as the split reaches. */
 #define NEAR TILE
 #define FAR 64
+static inline long near_keys(const sdpa_work_tile* work, const sdpa_tile* tile) {
+    return tile->key + TILE + NEAR <= work->key_end ? NEAR : 0;
+}
+static inline long far_keys(const sdpa_work_tile* work, const sdpa_tile* tile) {
+    return tile->key + TILE + FAR <= work->key_end ? FAR : near_keys(work, tile);
+}
 
 /* Rows whose sums for four tokens fit the registers together. */
 #define ROWS_AT_ONCE (ROWS <= 6 ? ROWS : 4)
@@ -68,52 +60,35 @@
 /* Chunks of a key that the loop over them takes at once: with packed ones, where they lie should be a constant. */
 #define CHUNKS_AT_ONCE (K_PACKED ? 8 : 2)
 
-/* Of the values in `used`, a bit each, those that are read: where the weight is not below the limit in every row, and
- * single ones between two of these, because a run of its own costs more. Counts for each row the ones that it sees and
- * that are not read. weights, seen: [ROWS][TILE]; seen counts where `hide`. */
-static inline uint find_read(uint used, const float16* weights, const float* limits, const int* seen, int hide,
-                             uint* skipped) {
-    uint read = 0, visible[ROWS];
+/* Slices of a row that a loop takes at once. */
+#define SLICES_UNROLLED (V_CHUNKS <= 16 ? 16 : 1)
+
+/* Of the values in `used` those that are read under a threshold: where the weight is not below the limit in every row,
+ * and single ones between two of these, because a run of its own costs more. A weight below the threshold's share of
+ * the sum so far is below that of the whole. Counts for each row the ones that it sees and that are not read. weights:
+ * [ROWS][TILE], sum: [ROWS]. */
+static inline key_set find_read(const sdpa_params* p, key_set used, const float16* weights, const float16* sum,
+                                const sdpa_seen* seen, uint* skipped) {
+    float limits[ROWS];
+    for (uint r = 0; r < ROWS; ++r) limits[r] = p->v_threshold * BELOW_ROUNDING * sum_of_lanes(sum[r]);
+    key_set read = 0, visible[ROWS];
     for (uint r = 0; r < ROWS; ++r) visible[r] = 0;
     for (uint i = 0; i < TILE_VECTORS; ++i) {
         int16 above = (int16)(0);
         for (uint r = 0; r < ROWS; ++r) {
-            const int16 shown = hide ? vload16(r * TILE_VECTORS + i, seen) : (int16)(-1);
+            const int16 shown = seen->is_partial ? vload16(r * TILE_VECTORS + i, seen->lanes) : (int16)(-1);
             above |= ~(weights[r * TILE_VECTORS + i] < limits[r]) & shown;
-            if (hide) visible[r] |= bits_of_lanes(shown) << i * 16;
+            if (seen->is_partial) visible[r] |= bits_of_lanes(shown) << i * 16;
         }
         read |= bits_of_lanes(above) << i * 16;
     }
     read = (read | (read << 1 & read >> 1)) & used;
-    for (uint r = 0; r < ROWS; ++r) skipped[r] += popcount((hide ? visible[r] : used) & ~read);
+    for (uint r = 0; r < ROWS; ++r) skipped[r] += popcount((seen->is_partial ? visible[r] : used) & ~read);
     return read;
 }
 
-#define STORE 0
-#include "sdpa_segment.h"
-#include "sdpa_factors.h"
-#include "sdpa_vector_segment.h"
-#if STORES > 1
-#undef STORE
-#define STORE 1
-#include "sdpa_segment.h"
-#include "sdpa_factors.h"
-#include "sdpa_vector_segment.h"
-#endif
-#if STORES > 2
-#undef STORE
-#define STORE 2
-#include "sdpa_segment.h"
-#include "sdpa_factors.h"
-#include "sdpa_vector_segment.h"
-#endif
-#if STORES > 3
-#undef STORE
-#define STORE 3
-#include "sdpa_segment.h"
-#include "sdpa_factors.h"
-#include "sdpa_vector_segment.h"
-#endif
+#define SEGMENT_CODE "sdpa_vector_segment.h"
+#include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
 ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, const __global uchar* q_memory, __global uchar* out_memory,

@@ -1,9 +1,8 @@
 /* slot_evict: selects the victims of a KV head, frees their slots, and takes the residual window's oldest rows into
  * the packed segment. "cpu" shape: one work-item per work-group, a group for each KV head, and vectors of 16 slots.
  *
- *     dense  | sinks | residual window: leaving rows | newer rows |         packed segment  | . x . . x . x . |     x:
- * those that go
- *                       \______________________________________________/     /     /
+ *     dense  | sinks | residual window: leaving rows | newer rows |       packed | . x . . x . x . |     x: victims
+ *                                        \___________________________________________/     /     /
  *
  *     1. the packed segment's means, where they are set from the residual window
  *     2. a key for each slot (slot_select.h), and the threshold it needs: a quantile of the importances

@@ -40,15 +40,6 @@ std::string sizes_of(const Tensor& k, const Tensor& v) {
     return text;
 }
 
-std::string options_of(const Tensor& k, const Tensor& v) {
-    std::string options = uses_option(k.type);
-    if (v.type != k.type) options += uses_option(v.type);
-    if (is_rotated(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
-    if (is_rotated(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
-    options.append("-DK_FORMAT=").append(format_name(k.type));
-    return options.append(" -DV_FORMAT=").append(format_name(v.type));
-}
-
 struct BoundSide {
     Bound src, cache, row_indices;
 };
@@ -101,7 +92,7 @@ std::string KvAppendLauncher::validate(const KvAppend& args) const {
 
 std::unique_ptr<Event> KvAppendLauncher::launch(const KvAppend& args, bool want_event) {
     const Variant& variant = check(args);
-    const std::string options = options_of(cache_of(args.k, args.v), cache_of(args.v, args.k));
+    const std::string options = kv_options(cache_of(args.k, args.v), cache_of(args.v, args.k));
     Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, options);
 
     Operation operation(runtime_);

@@ -82,7 +82,22 @@ uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units)
 
 uint64_t work_of_element(Type src, Type dst) { return is_packed(src) || is_packed(dst) ? 30 : 1; }
 
-std::string uses_option(Type type) { return is_packed(type) ? "-DUSES_" + format_name(type) + " " : ""; }
+std::string uses_options(std::vector<Type> types) {
+    std::sort(types.begin(), types.end());
+    types.erase(std::unique(types.begin(), types.end()), types.end());
+    std::string options;
+    for (const Type type : types)
+        if (is_packed(type)) options.append("-DUSES_").append(format_name(type)).append(" ");
+    return options;
+}
+
+std::string kv_options(const Tensor& k, const Tensor& v) {
+    std::string options = uses_options({k.type, v.type});
+    if (is_rotated(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
+    if (is_rotated(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
+    options.append("-DK_FORMAT=").append(format_name(k.type));
+    return options.append(" -DV_FORMAT=").append(format_name(v.type));
+}
 
 std::string validate_rows(const Runtime& runtime, const RowsMoved& args) {
     const Variant& variant = check(runtime, args);
@@ -95,8 +110,7 @@ std::string validate_rows(const Runtime& runtime, const RowsMoved& args) {
 
 std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool want_event) {
     const Variant& variant = check(runtime, args);
-    std::string options = uses_option(args.src.type);
-    if (args.dst.type != args.src.type) options += uses_option(args.dst.type);
+    std::string options = uses_options({args.src.type, args.dst.type});
     if (is_whole(args)) options += "-DSIZE=" + std::to_string(args.dst.shape[3]) + " ";
     options.append("-DSRC_FORMAT=").append(format_name(args.src.type));
     options.append(" -DDST_FORMAT=").append(format_name(args.dst.type));

@@ -1,10 +1,11 @@
-// What the launchers of the operations on rows share: which rows their kernels take, how the rows are divided, and the
-// launch of those that take rows from one tensor to another.
+// What the launchers of the operations on rows share: which rows their kernels take, the options of a program for their
+// formats, how the rows are divided, and the launch of those that take rows from one tensor to another.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "device/device.hpp"
 #include "opencl/runtime.hpp"
@@ -26,8 +27,11 @@ uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units)
 // About how many multiply-adds an element of a row costs.
 uint64_t work_of_element(Type src, Type dst);
 
-// "-DUSES_q4_0 " for a packed format: the program compiles its code.
-std::string uses_option(Type type);
+// "-DUSES_q4_0 -DUSES_turbo4 ": the packed formats among these, whose code a program compiles.
+std::string uses_options(std::vector<Type> types);
+
+// "-DUSES_turbo4 -DK_SIZE=128 ... -DK_FORMAT=turbo4 -DV_FORMAT=f16", as kernels/kv_store_row.h needs it.
+std::string kv_options(const Tensor& k, const Tensor& v);
 
 // Rows of src to rows of dst, for kv_requantize and kv_dequantize: one specialisation for each pair of formats and,
 // where rows are taken as a whole, size of a row.

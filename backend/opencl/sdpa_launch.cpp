@@ -4,15 +4,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "opencl/kv_rows.hpp"
 #include "opencl/sdpa_step.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
 namespace {
 
-constexpr int64_t positions_end = 1 << 30; // of slots: sdpa_rows.h
+constexpr int64_t positions_end = 1 << 30; // of slots: sdpa_work_tile.h
 constexpr uint32_t key_granularity = 64;   // splits begin at multiples, so that only the last tile of all is cut short
 // What a work-group costs beyond its keys (start, load of Q, partial result and its combination), in multiply-adds.
 constexpr uint64_t group_overhead = 30'000;
@@ -146,7 +148,7 @@ std::string SdpaKernel::name() const {
 }
 
 std::string SdpaKernel::options() const {
-    std::string options = "-DSTORES=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
+    std::string options = "-DSEGMENTS=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
     options += step ? " -DSTEP=1" : " -DSTEP=0";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
@@ -154,10 +156,8 @@ std::string SdpaKernel::options() const {
         options += " -DV_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].v);
         used.insert(used.end(), {formats[i].k, formats[i].v});
     }
-    std::sort(used.begin(), used.end());
-    used.erase(std::unique(used.begin(), used.end()), used.end());
-    for (const Type type : used) options += " -DUSES_" + format_name(type);
-    options += " -DHEAD_SIZE=" + std::to_string(head_size);
+    options.append(" ").append(uses_options(std::move(used)));
+    options += "-DHEAD_SIZE=" + std::to_string(head_size);
     options += " -DV_HEAD_SIZE=" + std::to_string(v_head_size);
     options += " -DROWS=" + std::to_string(rows);
     options += single_launch ? " -DSINGLE_LAUNCH=1" : " -DSINGLE_LAUNCH=0";

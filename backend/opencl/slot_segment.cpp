@@ -42,19 +42,10 @@ void check_segment(const Segment& segment, const char* name) {
     check_row(segment.v, (std::string(name) + " v").c_str());
 }
 
-std::string segment_options(const Tensor& k, const Tensor& v) {
-    std::string options = uses_option(k.type);
-    if (v.type != k.type) options += uses_option(v.type);
-    if (is_rotated(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
-    if (is_rotated(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
-    options.append("-DK_FORMAT=").append(format_name(k.type));
-    return options.append(" -DV_FORMAT=").append(format_name(v.type));
-}
-
 Kernel& SegmentKernel::get(const Tensor& k, const Tensor& v) {
     if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_) {
         const Variant& variant = choose_variant(operation_, runtime_.capabilities(), {}, 0, 0);
-        kernel_ = &runtime_.kernel(variant.file, variant.entry_point, segment_options(k, v));
+        kernel_ = &runtime_.kernel(variant.file, variant.entry_point, kv_options(k, v));
         k_ = k.type;
         v_ = v.type;
         k_size_ = k.shape[3];

@@ -1,5 +1,4 @@
-// What the launchers of the operations on slots share: a segment bound to a kernel's arguments, and the options of a
-// program for its formats.
+// What the launchers of the operations on slots share: a segment bound to a kernel's arguments.
 #pragma once
 
 #include <string>
@@ -27,9 +26,6 @@ head_view view_of_heads(const Tensor& tensor, const Bound& bound);
 
 // Throws UNSUPPORTED where no kernel takes the segment's rows. name: of the segment, in messages.
 void check_segment(const Segment& segment, const char* name);
-
-// "-DUSES_turbo4 -DK_SIZE=128 ... -DK_FORMAT=turbo4 -DV_FORMAT=f16", as kernels/kv_store_row.h needs it.
-std::string segment_options(const Tensor& k, const Tensor& v);
 
 // A kernel of one source file, specialised for a segment's formats. The last one used is remembered: decoding asks for
 // the same again and again, and the options are costlier to make than the comparison.

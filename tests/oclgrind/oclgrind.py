@@ -27,7 +27,7 @@ SIDES = {("sdpa_vector", "K_FORMAT"), ("sdpa_vector", "V_FORMAT"), ("sdpa_prefil
          ("kv_requantize", "SRC_FORMAT"), ("kv_requantize", "DST_FORMAT"), ("kv_dequantize", "SRC_FORMAT"),
          ("slot_evict", "K_FORMAT"), ("slot_evict", "V_FORMAT")}
 # Ways to build sdpa_vector that are kernels of their own.
-BUILDS = ("-DSTEP=1", "-DSTEP=0", "-DSLOTS=1", "-DSLOTS=0", "-DSTORES=1", "-DSTORES=2")
+BUILDS = ("-DSTEP=1", "-DSTEP=0", "-DSLOTS=1", "-DSLOTS=0", "-DSEGMENTS=1", "-DSEGMENTS=2")
 
 
 def simulated(icd, layer, command):

@@ -110,6 +110,30 @@ expect_embedded("#define N a\\n\"\n    \"${body}" "#define N b\\n\"\n    \"${bod
 begin()
 kernel_file(one.cl "#include \"many.h\"\n")
 kernel_file(many.h "#pragma winnow repeatable\n#include \"many.h\"\n")
-expect_refused("kernels/many.h is repeatable and includes another file")
+expect_refused("kernels/many.h:2 includes \"many.h\", in which it lies itself")
+
+# It includes its like alone.
+begin()
+kernel_file(one.cl "#include \"many.h\"\n#include \"many.h\"\n")
+kernel_file(many.h "#pragma winnow repeatable\n#include \"more.h\"\n")
+kernel_file(more.h "#pragma winnow repeatable\nint more;\n")
+expect_embedded("#line 3 \\\"kernels/many.h\\\"" "int more")
+
+begin()
+kernel_file(one.cl "#include \"many.h\"\n")
+kernel_file(many.h "#pragma winnow repeatable\n#include \"once.h\"\n")
+kernel_file(once.h "int once;\n")
+expect_refused("kernels/many.h:2 is repeatable and includes \"once.h\", which is not")
+
+# A name may stand for a file.
+begin()
+kernel_file(one.cl "#define CODE \"code.h\"\n#include \"each.h\"\n")
+kernel_file(each.h "#include CODE\n")
+kernel_file(code.h "int code;\n")
+expect_embedded("#line 1 \\\"kernels/code.h\\\"" "int code")
+
+begin()
+kernel_file(one.cl "#include CODE\n")
+expect_refused("kernels/one.cl:1 includes CODE, which names no file")
 
 file(REMOVE_RECURSE "${WORK_DIR}")

@@ -1,0 +1,79 @@
+/* What a group has when it has seen its keys, and how a row's output, statistics and probabilities come of it. Needs
+ * before it: float16_math.h, sdpa_chunks.h, sdpa_scores.h, sdpa_transform.h and sdpa_importance.h. */
+
+/* Rows past work.rows are there, and mean nothing. */
+typedef struct sdpa_result {
+    float16* accumulator; /* [ROWS][V_CHUNKS], used up */
+    float* maximum;       /* [ROWS_OF_16] */
+    float* sum;           /* [ROWS] */
+    uint* skipped;        /* [ROWS] */
+} sdpa_result;
+
+/* sum: [ROWS], lane by lane. */
+static inline void sdpa_begin_rows(const sdpa_result* result, float16* sum) {
+    for (uint r = 0; r < ROWS; ++r) {
+        sum[r] = (float16)(0.0f);
+        result->skipped[r] = 0;
+    }
+    for (uint r = 0; r < ROWS_OF_16; ++r) result->maximum[r] = NO_MAXIMUM;
+    for (uint i = 0; i < ROWS * V_CHUNKS; ++i) result->accumulator[i] = (float16)(0.0f);
+}
+
+/* Everything a row has after its last key: the sink joins; statistics, probabilities and the count of values passed
+ * over are stored. Returns the factor that the accumulated values still need; 0 for a row that saw no key. */
+static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint r,
+                                    float maximum, float sum, uint skipped) {
+    float scale = 1.0f;
+    const bool saw_nothing = sum == 0.0f;
+    if (saw_nothing) {
+        maximum = -INFINITY;
+    } else if (p->has_sinks) {
+        const float sink = per_head(memory->sinks, p->sinks_offset, work->head[r]);
+        const float joined = sink > maximum ? sink : maximum;
+        scale = exp1(maximum - joined);
+        sum = sum * scale + exp1(sink - joined);
+        maximum = joined;
+    }
+    const float inverse = saw_nothing ? 0.0f : 1.0f / sum;
+    if (p->has_stats) {
+        __global uchar* row = memory->stats + p->stats.offset + work->batch * p->stats.stride[0] +
+                              work->head[r] * p->stats.stride[1] + work->token[r] * p->stats.stride[2];
+        store_f32(row, 0, maximum);
+        store_f32(row, 1, sum);
+    }
+    if (p->has_skipped) {
+        __global uchar* row = memory->skipped + p->skipped.offset + work->batch * p->skipped.stride[0] +
+                              work->head[r] * p->skipped.stride[1] + work->token[r] * p->skipped.stride[2];
+        *(__global uint*)row = skipped;
+    }
+    if (p->scores_mode == SDPA_SCORES_PROBS)
+        sdpa_normalise(p, scores_row(p, memory, work, r), saw_nothing ? 0.0f : maximum, inverse);
+    return scale * inverse;
+}
+
+/* A row of out from its accumulator, which is used up. accumulator: [V_CHUNKS]. */
+static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, float16* accumulator, float factor) {
+    for (uint chunk = 0; chunk < V_CHUNKS; ++chunk) accumulator[chunk] *= factor;
+#if V_HEAD_SIZE < 16
+    float lanes[16];
+    vstore16(accumulator[0], 0, lanes);
+    for (uint lane = 0; lane < V_HEAD_SIZE; ++lane) store_any(row, p->out_type, lane, lanes[lane]);
+#else
+    for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
+        store16_any(row, p->out_type, CHUNK_START(chunk, V_HEAD_SIZE), accumulator[chunk]);
+#endif
+}
+
+/* The result of a work tile that was not split. */
+static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
+                                     const sdpa_result* result) {
+    sdpa_rows_end end;
+    sdpa_begin_end(&end);
+    for (uint r = 0; r < work->rows; ++r) {
+        const float factor =
+            sdpa_finish_row(p, memory, work, r, result->maximum[r], result->sum[r], result->skipped[r]);
+        sdpa_store_out(p, out_row(p, memory, work, r), result->accumulator + r * V_CHUNKS, factor);
+        sdpa_note_end(&end, r, result->maximum[r], factor);
+    }
+    sdpa_importance(p, memory, work, &end);
+}

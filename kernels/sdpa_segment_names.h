@@ -1,0 +1,52 @@
+/* A program of attention has code for each of its segments, because each has formats of its own: sdpa_every_segment.h
+ * includes it once for every SEGMENT. Here is what its types and functions are called there. Needs before it:
+ * format_any.h and a K_FORMAT_<segment> and V_FORMAT_<segment> each. */
+
+/* The formats of the segment that is being compiled. */
+#define K_FORMAT JOIN(K_FORMAT_, SEGMENT)
+#define V_FORMAT JOIN(V_FORMAT_, SEGMENT)
+
+#define OF_SEGMENT(name) JOIN(name##_, SEGMENT)
+
+/* sdpa_segment_rows.h */
+#define load_key_overlapping OF_SEGMENT(load_key_overlapping)
+#define load_key OF_SEGMENT(load_key)
+#define load_whole_key OF_SEGMENT(load_whole_key)
+#define load_query OF_SEGMENT(load_query)
+#define load_value OF_SEGMENT(load_value)
+#define load_whole_value OF_SEGMENT(load_whole_value)
+#define find_segment OF_SEGMENT(find_segment)
+#define mean_scores OF_SEGMENT(mean_scores)
+#define add_mean_scores OF_SEGMENT(add_mean_scores)
+#define finish_segment OF_SEGMENT(finish_segment)
+
+/* sdpa_factors.h */
+#define key_factors OF_SEGMENT(key_factors)
+#define value_weights OF_SEGMENT(value_weights)
+#define stage_halves OF_SEGMENT(stage_halves)
+#define stage_key_factors OF_SEGMENT(stage_key_factors)
+#define factors_are_finite OF_SEGMENT(factors_are_finite)
+#define load_scaled_codes OF_SEGMENT(load_scaled_codes)
+#define finish_dot OF_SEGMENT(finish_dot)
+#define weigh_codes OF_SEGMENT(weigh_codes)
+#define load_value_codes OF_SEGMENT(load_value_codes)
+
+/* sdpa_vector_segment.h and sdpa_prefill_segment.h */
+#define segment_queries OF_SEGMENT(segment_queries)
+#define load_queries OF_SEGMENT(load_queries)
+#define sum_query_groups OF_SEGMENT(sum_query_groups)
+#define dot16 OF_SEGMENT(dot16)
+#define dot_elements OF_SEGMENT(dot_elements)
+#define load_keys_transposed OF_SEGMENT(load_keys_transposed)
+#define sdpa_logits OF_SEGMENT(sdpa_logits)
+#define add_values OF_SEGMENT(add_values)
+#define add_seen_values OF_SEGMENT(add_seen_values)
+#define add_run OF_SEGMENT(add_run)
+#define values_are_finite OF_SEGMENT(values_are_finite)
+#define choose_values OF_SEGMENT(choose_values)
+#define prefetch_values OF_SEGMENT(prefetch_values)
+#define load_values OF_SEGMENT(load_values)
+#define sdpa_values OF_SEGMENT(sdpa_values)
+
+/* sdpa_attend_segment.h */
+#define attend_segment OF_SEGMENT(attend_segment)

@@ -1,0 +1,58 @@
+/* What one work-group of the attention kernels works on: its rows, its keys, and the positions that causality and
+ * window let them see. Needs before it: sdpa_params.h, SLOTS and ROWS. */
+
+/* Rows as arrays for vectors of 16 have them. */
+#define ROWS_OF_16 ((ROWS + 15) / 16 * 16)
+
+typedef struct sdpa_work_tile {
+    uint index, split, batch, kv_head, first_row;
+    uint rows;               /* of this block, 1 .. ROWS; the rest repeats the last row and is not stored */
+    uint key_begin, key_end; /* in the segment at hand */
+    uint first_score;        /* of the segment at hand */
+    uint head[ROWS], token[ROWS];
+    int see_begin[ROWS], see_end[ROWS];         /* positions that causality and window let a row see */
+    int any_begin, any_end, all_begin, all_end; /* seen by any, by all rows */
+} sdpa_work_tile;
+
+/* Where positions end: a key's position is its index, or what the slot map says, which is below 2^30. */
+#if SLOTS
+#define POSITIONS_END(p) (1u << 30)
+#else
+#define POSITIONS_END(p) ((p)->kv_len)
+#endif
+
+static inline int clamp_position(long position, uint end) {
+    return position < 0 ? 0 : position > (long)end ? (int)end : (int)position;
+}
+
+static inline void sdpa_work_tile_init(sdpa_work_tile* work, const sdpa_params* p, uint group_number, uint splits) {
+    work->split = group_number % splits;
+    work->index = group_number / splits;
+    const uint row_block = work->index % p->row_blocks;
+    const uint slice = work->index / p->row_blocks;
+    work->kv_head = slice % p->kv_heads;
+    work->batch = slice / p->kv_heads;
+    work->first_row = row_block * ROWS;
+    work->rows = min((uint)ROWS, p->group * p->q_len - work->first_row);
+    work->key_begin = p->key_begin + work->split * p->split_keys;
+    work->key_end = min(work->key_begin + p->split_keys, p->key_end);
+    work->first_score = 0;
+    const uint positions_end = POSITIONS_END(p);
+    work->any_begin = work->all_end = (int)positions_end;
+    work->any_end = work->all_begin = 0;
+    for (uint r = 0; r < ROWS; ++r) {
+        const uint row = work->first_row + min(r, work->rows - 1);
+        work->head[r] = work->kv_head * p->group + row / p->q_len;
+        work->token[r] = row % p->q_len;
+        const long position = p->q_offset + (long)work->token[r];
+        long begin = p->window_left ? position - p->window_left + 1 : 0;
+        long end = p->is_causal ? position + 1 : (long)positions_end;
+        if (p->window_right) end = min(end, position + p->window_right + 1);
+        work->see_begin[r] = clamp_position(begin, positions_end);
+        work->see_end[r] = clamp_position(end, positions_end);
+        work->any_begin = min(work->any_begin, work->see_begin[r]);
+        work->any_end = max(work->any_end, work->see_end[r]);
+        work->all_begin = max(work->all_begin, work->see_begin[r]);
+        work->all_end = min(work->all_end, work->see_end[r]);
+    }
+}
