@@ -185,12 +185,12 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     what.call = call_restore;
     abi_check_read(run, backend, &what);
     what.struct_size = &work->info.first.struct_size;
-    what.sizes.ours = sizeof work->info.first;
+    what.ours = sizeof work->info.first;
     what.tail = work->info.tail;
     what.call = call_describe;
     abi_check_read(run, backend, &what);
     what.struct_size = &work->desc.first.struct_size;
-    what.sizes.ours = sizeof work->desc.first;
+    what.ours = sizeof work->desc.first;
     what.tail = work->desc.tail;
     abi_check_read(run, backend, &what);
 
