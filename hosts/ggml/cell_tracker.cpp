@@ -206,7 +206,7 @@ CellTracker::Opening CellTracker::drop(std::span<const int32_t> cells, std::vect
 
 CellTracker::Opening CellTracker::restore(std::span<const int32_t> cells) {
     std::vector<int64_t> dead;
-    if (is_alone_) { // what the stream resident is replaced
+    if (is_alone_) { // what the stream held is replaced
         for (size_t cell = 0; cell < order_.size(); ++cell)
             if (order_[cell] >= 0) dead.push_back(int64_t(cell));
     } else if (!has_window_) {

@@ -1,4 +1,4 @@
-// What a host that names neither sequences nor removals tells all the same: the cells of one stream and the masks of
+// llama.cpp names neither sequences nor removals. What it tells all the same: the cells of one stream and the masks of
 // its tokens.
 #pragma once
 
@@ -80,7 +80,7 @@ private:
     std::vector<int64_t> find_first_tokens(std::span<const int32_t> cells, const MaskSlice& mask) const;
 
     std::vector<int64_t> order_;    // of the token in each cell: how many came before it; -1 where there is none
-    std::vector<bool> is_anchored_; // by this record
+    std::vector<bool> is_anchored_; // by this tracker
     // Which tokens belong together, where sequences share the stream: the order of the first token that sees nobody,
     // from which they all descend; -1 where that is not known.
     std::vector<int64_t> group_;

@@ -49,8 +49,8 @@ def claimed_cases(host, operation):
     if neither:
         print(f"{operation}: {sum(neither.values())} cases that neither supports, by types: "
               + ", ".join(f"{types} {count}" for types, count in sorted(neither.items())))
-    shortfall = [case for (case, cpu), (_, winnow) in zip(of_cpu, of_winnow) if cpu and not winnow]
-    expect(not shortfall, f"{len(missing)} cases that ggml's CPU backend supports are not claimed, the first: "
+    missing = [case for (case, cpu), (_, winnow) in zip(of_cpu, of_winnow) if cpu and not winnow]
+    expect(not missing, f"{len(missing)} cases that ggml's CPU backend supports are not claimed, the first: "
                         f"{missing[:3]}")
     return claimed
 

@@ -1,5 +1,5 @@
-// What is read off cells and masks, on masks made as llama.cpp makes them: by positions and sequences, which the record
-// is not told.
+// What is read off cells and masks, on masks made as llama.cpp makes them: by positions and sequences, which the
+// tracker is not told.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -38,7 +38,7 @@ public:
         int32_t cell;
         int sequence;
     };
-    // What the record says of a batch: dead cells that hold something, and cells to be anchored.
+    // What the tracker says of a batch: dead cells that hold something, and cells to be anchored.
     struct Answer {
         std::set<int64_t> dead, anchors;
         bool is_empty = false; // all is dead
@@ -215,7 +215,7 @@ void test_restored_alone() {
     host.append(tokens(0, 10, 0));
     host.remove(0, 0);
     const auto answer = host.restore(tokens(2, 5, 0));
-    expect(answer.is_empty, "a state did not replace what the stream resident");
+    expect(answer.is_empty, "a state did not replace what the stream held");
     expect(answer.anchors.empty(), "sinks of a stream were anchored, too");
     expect_dead("the restored sequence goes on", host.append(tokens(7, 1, 0)), {});
     host.remove(0, 4);

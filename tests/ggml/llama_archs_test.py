@@ -97,7 +97,7 @@ def failures(text):
 
 
 def expect_set(what, found, expected):
-    expect(found == expected, f"{what}: unexpected {sorted(found - expected)}, shortfall {sorted(expected - found)}")
+    expect(found == expected, f"{what}: unexpected {sorted(found - expected)}, missing {sorted(expected - found)}")
 
 
 def test():

@@ -117,8 +117,29 @@ def virtual_cache(report):
     return caches[0]
 
 
+def kv_environment(kv):
+    """What sets WINNOW_KV to a string; nothing for None and ""."""
+    return {"WINNOW_KV": kv} if kv else {}
+
+
+def expect_in_place(report, what="in place"):
+    """The caches were the plugin's, and none was virtual."""
+    expect(report is not None, f"{what}: the caches were not the plugin's, it wrote no report")
+    expect(report["caches"] == [], f"{what}: a cache was virtual: {report['caches']}")
+
+
+def expect_same_text(found, expected, what="text"):
+    expect(found == expected, f"{what}: the texts differ\nin place: {expected}\nvirtual:  {found}")
+
+
+def expect_all_resident(cache):
+    """Every head holds every token."""
+    slots = cache["tokens"] * cache["layers"] * cache["kv_heads"]
+    expect(cache["resident_slots"] == slots, f"some tokens are missing, expected {slots} slots: {cache}")
+
+
 def expect_budget(cache, tokens):
-    """No head of a layer resident more than so many tokens of a stream, on average over its heads, and some went."""
+    """No head of a layer held more than so many tokens of a stream, on average over its heads, and some went."""
     most = tokens * cache["kv_heads"] * cache["streams"]
     expect(max(cache["resident_of_layers"]) <= most,
            f"a layer holds {max(cache['resident_of_layers'])} slots, its budget is {most}: {cache}")
@@ -127,7 +148,7 @@ def expect_budget(cache, tokens):
 
 
 def expect_shares(caches, share):
-    """Each keeps to its share; but the smaller of two caches, that of sliding windows, gives nobody up."""
+    """Each keeps to its share; but the smaller of two caches, that of sliding windows, evicts nothing."""
     largest = max(cache["cells"] for cache in caches)
     for cache in caches:
         if cache["cells"] == largest:

@@ -36,7 +36,7 @@ class Server:
 
     def __enter__(self):
         self.host.report_path.unlink(missing_ok=True)
-        settings = self.host.settings(winnow=True, environment={"WINNOW_KV": self.kv} if self.kv else {})
+        settings = self.host.settings(winnow=True, environment=llama_cpp.kv_environment(self.kv))
         self.process = subprocess.Popen([str(part) for part in self.command], env=settings, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))

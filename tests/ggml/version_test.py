@@ -19,7 +19,7 @@ def test():
 
     out, err, report = host.run("test-backend-ops", "support", "-o", "SET_ROWS", winnow=True,
                                 environment={"WINNOW_BACKEND": str(options.old_backend)})
-    refusal = re.search(r"needs a backend of ABI version 0\.2.*this backend speaks 0\.1", out + err)
+    refusal = re.search(r"needs a backend of ABI version 0\.\d+.*this backend speaks 0\.1", out + err)
     expect(refusal, f"no refusal of an old backend that names both versions:\n{err[-2000:]}")
     expect("Winnow" not in out and report is None, "the device was registered although its backend is too old")
     print(f"an old backend: {refusal[0]}")

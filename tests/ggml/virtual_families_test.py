@@ -29,7 +29,7 @@ def arguments(options, *more):
 def perplexity(host, options, kv):
     command = arguments(options, "-f", options.text, "-b", CONTEXT, "--chunks", CHUNKS)
     for _ in range(ATTEMPTS):  # llama.cpp does not wait for the last lines of its log when it ends
-        out, err, report = host.run("llama-perplexity", *command, winnow=True, environment=environment(kv))
+        out, err, report = host.run("llama-perplexity", *command, winnow=True, environment=llama_cpp.kv_environment(kv))
         number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
         if number:
             return float(number[1]), report
@@ -39,12 +39,8 @@ def perplexity(host, options, kv):
 def generate(host, options, kv):
     command = arguments(options, "-f", options.prompt, "-n", TOKENS, "--temp", 0, "--seed", 1, "-no-cnv",
                         "--no-display-prompt", "--ignore-eos")
-    out, _, report = host.run("llama-completion", *command, winnow=True, environment=environment(kv))
+    out, _, report = host.run("llama-completion", *command, winnow=True, environment=llama_cpp.kv_environment(kv))
     return out.strip(), report
-
-
-def environment(kv):
-    return {"WINNOW_KV": kv} if kv else {}
 
 
 def caches_of(options, report):
@@ -56,14 +52,13 @@ def caches_of(options, report):
 
 def compare(options, what, run):
     expected, report = run(None)
-    expect(report is not None and report["caches"] == [], "the cache in place was not the plugin's")
+    llama_cpp.expect_in_place(report)
     found, report = run(UNLIMITED)
     for cache in caches_of(options, report):
         print(f"{what}: {cache['name']}, {cache['layers']} layers, {cache['kv_heads']} heads, {cache['cells']} cells, "
               f"{cache['tokens_seen']} tokens seen, {cache['tokens']} resident")
         expect(cache["evictions"] == 0, f"there were evictions: {cache}")
-        all_slots = cache["tokens"] * cache["layers"] * cache["kv_heads"]
-        expect(cache["resident_slots"] == all_slots, f"some miss: {cache}")
+        llama_cpp.expect_all_resident(cache)
     return expected, found
 
 
@@ -92,7 +87,7 @@ def test():
     expect(abs(found - expected) <= TOLERANCE * expected, f"perplexity {found} instead of {expected}")
     expected, found = compare(options, "text", lambda kv: generate(host, options, kv))
     print(found)
-    expect(found == expected, f"the texts differ\nin place: {expected}\nvirtual:  {found}")
+    llama_cpp.expect_same_text(found, expected)
     for kv in (f"window:budget=1/{SHARE},k=f16,v=f16", f"winnow:budget=1/{SHARE}"):
         keep_budget(host, options, kv)
 

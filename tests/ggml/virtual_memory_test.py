@@ -31,7 +31,7 @@ def resident(pid):
 
 def run(host, options, kv):
     """(bytes resident in the second half of the run, report)"""
-    environment = host.settings(winnow=True, environment={"WINNOW_KV": kv} if kv else {})
+    environment = host.settings(winnow=True, environment=llama_cpp.kv_environment(kv))
     command = [host.programs / "llama-completion", "-m", options.model, "-f", options.prompt, "-n", TOKENS, "--temp", 0,
                "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-ub", BUDGET, "-t", 1,
                "-fa", "on", "-dev", "Winnow"]
@@ -55,7 +55,7 @@ def test():
     host = llama_cpp.Host(options)
     run(host, options, KV)  # compiles kernels where that was not done before, which takes memory, too
     in_place, report = run(host, options, None)
-    expect(report is not None and report["caches"] == [], "the cache in place was not the plugin's")
+    llama_cpp.expect_in_place(report)
     virtual, report = run(host, options, KV)
     cache = llama_cpp.virtual_cache(report)
     saved = in_place - virtual

@@ -18,7 +18,7 @@ def perplexity(host, options, arguments, kv):
     out, err, report = host.run("llama-perplexity", "-m", options.model, "-f", options.text, "-c", CONTEXT, "-b",
                                 CHUNKS * CONTEXT, "-ub", CHUNKS * CONTEXT, "--chunks", CHUNKS, "-fa", "on", "-t", 2,
                                 "-dev", "Winnow", *arguments, winnow=True,
-                                environment={"WINNOW_KV": kv} if kv else {})
+                                environment=llama_cpp.kv_environment(kv))
     number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
     expect(number, f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
     return float(number[1]), report
@@ -29,9 +29,9 @@ def compare(host, options, name, arguments):
     value, report = perplexity(host, options, arguments, "none:k=f16,v=f16")
     cache = llama_cpp.virtual_cache(report)
     print(f"{name}: in place {expected:.4f}, virtual {value:.4f}; {cache['streams']} streams of {cache['cells']} "
-          f"cells, {cache['tokens']} tokens resident of {cache['tokens_seen']}")
+          f"cells, {cache['tokens']} tokens held of {cache['tokens_seen']}")
     expect(cache["streams"] == (1 if arguments else CHUNKS), f"the cache has {cache['streams']} streams")
-    expect(cache["tokens"] == CHUNKS * CONTEXT, f"the cache resident {cache['tokens']} tokens of {CHUNKS} chunks")
+    expect(cache["tokens"] == CHUNKS * CONTEXT, f"the cache held {cache['tokens']} tokens of {CHUNKS} chunks")
     expect(abs(value - expected) <= TOLERANCE * expected, f"{name}: perplexity {value} instead of {expected}")
     first, report = perplexity(host, options, arguments, "window:budget=1/4")
     second, _ = perplexity(host, options, arguments, "window:budget=1/4")

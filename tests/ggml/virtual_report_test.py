@@ -32,7 +32,7 @@ def check_resident(host, options):
     print(f"window:budget={BUDGET}: {len(heads)} heads hold sinks and the newest, the first {len(heads[0])} tokens")
 
 
-def record(host, options):
+def measure(host, options):
     """The profile of the attention: [(layer, [its three numbers])]"""
     _, report = run(host, options, "none", "profile")
     cache = llama_cpp.virtual_cache(report)
@@ -53,7 +53,7 @@ def write(path, layers):
 
 
 def check_profile(host, options):
-    layers = record(host, options)
+    layers = measure(host, options)
     path = options.work / "attention-profile.txt"
     kv = f"adaptive_budget:budget={BUDGET},policy=window,profile_file={path}"
     write(path, layers)
@@ -65,10 +65,10 @@ def check_profile(host, options):
     expect(max(live) > BUDGET > min(live), f"the budget is not divided: {live}")
     write(path, layers[:-1])
     text, _ = run(host, options, kv, "", status=None)
-    expect(f"none that is called {layers[-1][0]}" in text, f"a layer is shortfall, and nobody says so:\n{text[-2000:]}")
+    expect(f"none that is called {layers[-1][0]}" in text, f"a layer is missing, and nobody says so:\n{text[-2000:]}")
     path.unlink()
     text, _ = run(host, options, kv, "", status=1)
-    expect("profile_file: cannot read" in text, f"the file is shortfall, and nobody says so:\n{text[-2000:]}")
+    expect("profile_file: cannot read" in text, f"the file is missing, and nobody says so:\n{text[-2000:]}")
 
 
 def test():

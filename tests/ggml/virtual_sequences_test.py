@@ -19,7 +19,7 @@ SHARE = 8
 def run(host, options, kv):
     """({use: tokens}, report)"""
     out, _, report = host.run(options.program, options.model, options.text, winnow=True,
-                              environment={"WINNOW_KV": kv} if kv else {})
+                              environment=llama_cpp.kv_environment(kv))
     lines = dict(line.split(":", 1) for line in out.splitlines())
     expect(tuple(lines) == USES, f"the program's output is {out}")
     return {use: tokens.split() for use, tokens in lines.items()}, report
@@ -33,7 +33,7 @@ def test():
     host = llama_cpp.Host(options)
     options.model = random_models.make("plain", options.work)
     expected, report = run(host, options, None)
-    expect(report is not None and report["caches"] == [], "the caches in place were not the plugin's")
+    llama_cpp.expect_in_place(report)
     found, report = run(host, options, "none:k=f16,v=f16")
     expect(len(report["caches"]) == CONTEXTS and report["sdpa_calls"] == 0, f"the caches are {report['caches']}")
     for use in USES:

@@ -52,7 +52,7 @@ def serve(host, options, way, kv):
 
 def compare(host, options, way):
     expected, report = serve(host, options, way, None)
-    expect(report is not None and report["caches"] == [], "the cache in place was not the plugin's")
+    llama_cpp.expect_in_place(report)
     answers, report = serve(host, options, way, "none:k=f16,v=f16")
     print(f"{way}: {answers}")
     for cache in llama_cpp.virtual_caches(report):

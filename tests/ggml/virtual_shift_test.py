@@ -27,7 +27,7 @@ def complete(host, options, model, kv):
     out, _, report = host.run("llama-completion", "-m", model, "-f", prompt, "-n", TOKENS, "--temp", 0, "--seed", 1,
                               "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-ub", 64, "-t", 1,
                               "-fa", "on", "--no-warmup", "-dev", "Winnow", "--context-shift", "--keep", KEEP,
-                              winnow=True, environment={"WINNOW_KV": kv} if kv else {})
+                              winnow=True, environment=llama_cpp.kv_environment(kv))
     return out.strip(), report
 
 
@@ -51,12 +51,12 @@ def test():
             for name, use in (("llama-completion", complete), ("llama-server", serve)) for family in FAMILIES}
     for name, (model, use) in uses.items():
         expected, report = use(host, options, model, None)
-        expect(report is not None and report["caches"] == [], f"{name}: the cache in place was not the plugin's")
+        llama_cpp.expect_in_place(report, name)
         found, report = use(host, options, model, UNLIMITED)
         for cache in llama_cpp.virtual_caches(report):
             expect(cache["tokens_seen"] > cache["cells"], f"{name}: the cells were enough without a shift: {cache}")
         print(f"{name}: {found}")
-        expect(found == expected, f"{name}: the texts differ\nin place: {expected}\nvirtual:  {found}")
+        llama_cpp.expect_same_text(found, expected, name)
         for kv in LIMITED:
             found, report = use(host, options, model, kv)
             print(f"{name}, {kv}: {found}")

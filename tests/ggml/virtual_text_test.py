@@ -15,24 +15,23 @@ LONGER = 4  # than a budget's worth of words the text has to be at least a quart
 
 
 def generate(host, options, kv):
-    environment = {"WINNOW_KV": kv} if kv else {}
     out, _, report = host.run("llama-completion", "-m", options.model, "-p", PROMPT, "-n", TOKENS, "--temp", 0,
                               "--seed", 1, "-no-cnv", "--no-display-prompt", "-c", CONTEXT, "-t", 1, "-fa", "on",
-                              "--ignore-eos", "-dev", "Winnow", winnow=True, environment=environment)
+                              "--ignore-eos", "-dev", "Winnow", winnow=True, environment=llama_cpp.kv_environment(kv))
     return out.strip(), report
 
 
 def compare_unlimited(host, options):
     expected, report = generate(host, options, None)
-    expect(report["caches"] == [], "a cache was virtual although WINNOW_KV is not set")
+    llama_cpp.expect_in_place(report)
     text, report = generate(host, options, "none:k=f16,v=f16")
     cache = llama_cpp.virtual_cache(report)
     print(f"{cache['config']}: {cache['layers']} layers, {cache['tokens_seen']} tokens seen, {cache['tokens']} kept, "
           f"{cache['bytes']} bytes: {json.dumps(text)}")
     expect(cache["tokens_seen"] > TOKENS, f"{cache['tokens_seen']} tokens seen for {TOKENS} and a prompt")
-    expect(cache["resident_slots"] == cache["tokens"] * cache["layers"] * cache["kv_heads"], f"some miss: {cache}")
+    llama_cpp.expect_all_resident(cache)
     expect(cache["evictions"] == 0, f"there were evictions: {cache}")
-    expect(text == expected, f"the texts differ\nin place: {expected}\nvirtual:  {text}")
+    llama_cpp.expect_same_text(text, expected)
     return cache
 
 
