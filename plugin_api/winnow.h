@@ -452,7 +452,7 @@ typedef struct winnow_cache_stats {
     uint64_t tokens;          /* of the longest layer, all sequences together */
     uint64_t resident_slots;  /* over layers and KV heads */
     uint64_t evictions;       /* tokens evicted by eviction passes, over layers and KV heads */
-    uint64_t shortfall;       /* tokens that should have gone and were protected */
+    uint64_t shortfall;       /* tokens that should have been evicted, and were protected */
     uint64_t eviction_passes; /* eviction passes, over layers */
     uint64_t steps;           /* calls of cache_step that returned WINNOW_OK */
 } winnow_cache_stats;

@@ -69,10 +69,10 @@ def main():
 
     check_cache(program, backend)
 
-    shortfall = run(program, "no_such_backend")
-    assert missing.returncode == 1 and "no_such_backend" in missing.stderr, "a shortfall backend has to be reported"
+    missing = run(program, "no_such_backend")
+    assert missing.returncode == 1 and "no_such_backend" in missing.stderr, "a missing backend has to be reported"
     device = run(program, backend, "no such device")
-    assert device.returncode == 1 and "context_create" in device.stderr, "a shortfall device has to be reported"
+    assert device.returncode == 1 and "context_create" in device.stderr, "a missing device has to be reported"
 
 
 main()

@@ -26,7 +26,7 @@ struct EvictionPass {
 };
 
 // "" where the victims (positions) are those that the rules demand, up to ties within rounding; else what is wrong.
-// *shortfall: how many should have gone and were protected.
+// *shortfall: how many should have been evicted and were protected.
 std::string judge_victims(const Rules& rules, const EvictionPass& pass, const std::vector<Candidate>& candidates,
                           const std::set<int64_t>& victims, int64_t* shortfall);
 
