@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {

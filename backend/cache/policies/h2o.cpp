@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -93,11 +93,7 @@ private:
 } // namespace
 
 constinit const PolicyKind h2o_policy = {
-    "h2o",
-    "heavy hitters, the sinks and the newest",
-    "AtomGradient's H2OAttnScore; Zhang et al. 2023",
-    true,
-    keys,
-    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<H2o>(config); }};
+    "h2o",    "heavy hitters, the sinks and the newest", "AtomGradient's H2OAttnScore; Zhang et al. 2023", true, keys,
+    make<H2o>};
 
 } // namespace winnow::cache

@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -135,11 +135,7 @@ private:
 } // namespace
 
 constinit const PolicyKind hierarchical_policy = {
-    "hierarchical",
-    "three tiers of layers with thresholds",
-    "the article on hierarchical pruning",
-    true,
-    keys,
-    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Hierarchical>(config); }};
+    "hierarchical",    "three tiers of layers with thresholds", "the article on hierarchical pruning", true, keys,
+    make<Hierarchical>};
 
 } // namespace winnow::cache

@@ -1,5 +1,5 @@
 // No eviction: the cache grows up to the context, and saves bytes by its formats alone.
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -16,9 +16,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind none_policy = {
-    "none", "nothing is evicted",
-    "",     false,
-    {},     [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<None>(config); }};
+constinit const PolicyKind none_policy = {"none", "nothing is evicted", "", false, {}, make<None>};
 
 } // namespace winnow::cache

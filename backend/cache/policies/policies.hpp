@@ -1,6 +1,9 @@
 // The policies there are, one per file, and what they share.
 #pragma once
 
+#include <memory>
+#include <string_view>
+
 #include "cache/config.hpp"
 #include "cache/policy.hpp"
 
@@ -21,6 +24,12 @@ inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries that a tok
 inline constexpr Key group_key = {"group", Kind::word, "mean", "how the query heads of a KV head become one",
                                   "mean|maximum"};
 inline constexpr const char* statistic_choices = "score_magnitude|probability|probability_squared";
+
+// What a PolicyKind makes its policy with.
+template <class T>
+std::unique_ptr<Policy> make(const Config& config) {
+    return std::make_unique<T>(config);
+}
 
 Statistic statistic_of(std::string_view word);
 Group group_of(std::string_view word);

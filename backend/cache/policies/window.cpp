@@ -1,5 +1,5 @@
 // The sinks and the newest tokens: MLX's RotatingKVCache, StreamingLLM (Xiao et al., 2023).
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -17,11 +17,7 @@ private:
 } // namespace
 
 constinit const PolicyKind window_policy = {
-    "window",
-    "the sinks and the newest tokens",
-    "RotatingKVCache of MLX; Xiao et al. 2023 (StreamingLLM)",
-    true,
-    {},
-    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Window>(config); }};
+    "window",    "the sinks and the newest tokens", "RotatingKVCache of MLX; Xiao et al. 2023 (StreamingLLM)", true, {},
+    make<Window>};
 
 } // namespace winnow::cache

@@ -2,7 +2,7 @@
 // its position, so that the survivors are a uniform sample of all that came and a run repeats itself.
 #include <array>
 
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -33,11 +33,6 @@ private:
 } // namespace
 
 constinit const PolicyKind random_policy = {
-    "random",
-    "random tokens, the sinks and the newest",
-    "the ablation of all others",
-    true,
-    keys,
-    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Random>(config); }};
+    "random", "random tokens, the sinks and the newest", "the ablation of all others", true, keys, make<Random>};
 
 } // namespace winnow::cache

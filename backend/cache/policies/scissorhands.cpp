@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -42,11 +42,7 @@ private:
 } // namespace
 
 constinit const PolicyKind scissorhands_policy = {
-    "scissorhands",
-    "tokens that were often above the mean, the sinks and the newest",
-    "Liu et al. 2023",
-    true,
-    keys,
-    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Scissorhands>(config); }};
+    "scissorhands",    "tokens that were often above the mean, the sinks and the newest", "Liu et al. 2023", true, keys,
+    make<Scissorhands>};
 
 } // namespace winnow::cache

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <numeric>
 
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -119,11 +119,7 @@ private:
 } // namespace
 
 constinit const PolicyKind adaptive_budget_policy = {
-    "adaptive_budget",
-    "budgets per layer from a profile of its attention",
-    "AtomGradient's H2OAttnScore",
-    true,
-    keys,
-    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<AdaptiveBudget>(config); }};
+    "adaptive_budget",   "budgets per layer from a profile of its attention", "AtomGradient's H2OAttnScore", true, keys,
+    make<AdaptiveBudget>};
 
 } // namespace winnow::cache

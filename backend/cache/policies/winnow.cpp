@@ -3,7 +3,7 @@
 // window lost less when it was measured.
 #include <array>
 
-#include "cache/kinds.hpp"
+#include "cache/policies/policies.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -53,12 +53,11 @@ private:
 
 } // namespace
 
-constinit const PolicyKind winnow_policy = {
-    "winnow",
-    "tokens that carry much of the output, the sinks and the newest",
-    "measured on SmolLM2-135M",
-    true,
-    keys,
-    [](const Config& config) -> std::unique_ptr<Policy> { return std::make_unique<Winnow>(config); }};
+constinit const PolicyKind winnow_policy = {"winnow",
+                                            "tokens that carry much of the output, the sinks and the newest",
+                                            "measured on SmolLM2-135M",
+                                            true,
+                                            keys,
+                                            make<Winnow>};
 
 } // namespace winnow::cache
