@@ -111,7 +111,9 @@ static inline float16 load_scaled_codes(const __global uchar* row, uint chunk, c
 /* Makes of the sums of q x load_scaled_codes, of 16 keys in the tile's vector i, those of q x key. q_sums: [K_GROUPS],
  * the sums of q's elements. */
 static inline float16 finish_dot(float16 dot, const float* q_sums, const key_factors* of_keys, uint i) {
-    if (K_PACKED && K_GROUP == HEAD_SIZE) dot *= of_keys->factors[i];
+#if K_PACKED && K_GROUP == HEAD_SIZE
+    dot *= of_keys->factors[i];
+#endif
     if (K_BIASED)
         for (uint g = 0; g < K_GROUPS; ++g) dot = fma(of_keys->biases[g * TILE_VECTORS + i], (float16)(q_sums[g]), dot);
     return dot;
