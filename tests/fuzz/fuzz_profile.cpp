@@ -10,7 +10,6 @@
 
 #include "backend.hpp"
 #include "cache/budget.hpp"
-#include "config_value.hpp"
 #include "device/device.hpp"
 #include "input.hpp"
 #include "profile_file.hpp"
@@ -34,7 +33,7 @@ std::string weight(Input& input) {
 Case draw(Input& input) {
     static constexpr const char* budgets[] = {"1/4", "1/1", "1/100", "64", "200", "999", "3000B", "64K", "1M"};
     static constexpr const char* leasts[] = {"1/2", "0/1", "1/1", "1/1000", "9/10"};
-    static constexpr const char* judges[] = {"h2o", "winnow", "window", "scissorhands", "random"};
+    static constexpr const char* policies[] = {"h2o", "winnow", "window", "scissorhands", "random"};
     Case drawn;
     drawn.is_binary = (input.byte() & 1) != 0;
     drawn.shape = {.layers = 1,
@@ -44,7 +43,7 @@ Case draw(Input& input) {
                    .context = input.within(1, 4096)};
     std::ostringstream text;
     text << "adaptive_budget:budget=" << input.choice(budgets) << ",sink=" << input.within(0, 4)
-         << ",least=" << input.choice(leasts) << ",policy=" << input.choice(judges) << ",entropy=" << weight(input)
+         << ",least=" << input.choice(leasts) << ",policy=" << input.choice(policies) << ",entropy=" << weight(input)
          << ",concentration=" << weight(input) << ",variance=" << weight(input);
     if (input.chance(64)) text << ",residual=" << input.within(0, 60);
     drawn.config = text.str();
@@ -102,11 +101,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const std::string names = input.text('\n');
     file.write(input.rest());
-    const std::string config = drawn.config + ",profile_file=" + file.path();
-    require(ggml::value_of(config, "profile_file") == file.path(), "the file's name is found");
     try {
         const std::vector<std::string> layers = words_of(names);
-        const std::vector<double> numbers = ggml::read_profile(config, layers);
+        const std::vector<double> numbers = ggml::read_profile(file.path(), layers);
         require(numbers.size() == 3 * layers.size(), "each layer has three numbers");
         for (const double number : numbers) require(std::isfinite(number), "a file's numbers are finite");
         divide(drawn, numbers);
