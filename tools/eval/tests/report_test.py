@@ -102,9 +102,9 @@ class Tables(unittest.TestCase):
         text = report.markdown(self.results)
         self.assertIn("| control: `cpu:k=f16,v=f16` | 45/45 | 15/15 |", text)
         for needed in ("    winnow eval --model made-up.gguf", "weights dequantized to F32", "its second half",
-                       "Context 512:", "Context 2048:", "Planted facts:", "inplace:k=f16,v=f16"):
+                       "Context 512:", "Context 2048:", "Needles in a haystack:", "inplace:k=f16,v=f16"):
             self.assertIn(needed, text)
-        self.assertNotIn("Planted facts", report.markdown(made_results(needle=False)))
+        self.assertNotIn("Needles in a haystack", report.markdown(made_results(needle=False)))
 
     def test_a_long_command_is_broken(self):
         self.results["command"] += [f"inplace:k=q8_0,v={name}" for name in ("f16", "q8_0", "q5_1", "q4_0", "iq4_nl")]

@@ -120,7 +120,7 @@ def found(needle, result, **cell):
 
 
 def needle_table(results):
-    """Planted facts retrieved, in all and for each context length; of policies, what of the facts they still hold."""
+    """Needles retrieved, in all and for each context length; of policies, what of their tokens is resident."""
     needle = results["needle"]
     lines, watched = [], any(resident.shares(result["answers"].values()) for result in needle["results"])
     for result in needle["results"]:
@@ -196,7 +196,7 @@ def markdown(results):
     for context in contexts_of(results):
         parts += [f"Context {context}:\n", quality_table(results, context), cost_table(results, context)]
     if results["needle"]:
-        parts += ["Planted facts:\n", full_cache(results), needle_table(results)]
+        parts += ["Needles in a haystack:\n", full_cache(results), needle_table(results)]
     if results.get("conversation"):
         parts += ["Conversations:\n", conversation_table(results)]
     return "\n".join(parts)
