@@ -39,7 +39,7 @@ public:
     // Rows of a state, which become tokens before the cache is used again. Where a head's row begins with NaN, it does
     // not get the token.
     void write(const ggml_tensor* root, const char* data, size_t offset, size_t size);
-    // Rows that llama.cpp has evicted: tokens and states in their cells are gone.
+    // Rows that llama.cpp has dropped: tokens and states in their cells are gone.
     void wipe(const ggml_tensor* root, size_t offset, size_t size);
     // A ROPE in place over the keys, by which a context shifts.
     void shift(const ggml_tensor* node);
