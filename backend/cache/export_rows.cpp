@@ -178,15 +178,11 @@ private:
         return true;
     }
 
-    static bool can_be_weighed(std::span<const std::byte> row, Type type) {
-        return room_of_squeezed(row, type) >= sizeof(float);
-    }
-
     bool all_can_be_weighed(ExactRows& rows) const {
         if (!geometry_.keeps_importance()) return true;
         for (int64_t head = 0; head < shape_.kv_heads; ++head)
             for (int64_t token = 0; token < count(); ++token)
-                if (!can_be_weighed(rows.row(head, token), rows.type())) return false;
+                if (room_of_squeezed(rows.row(head, token), rows.type()) < sizeof(float)) return false;
         return true;
     }
 
@@ -198,10 +194,8 @@ private:
             for (int64_t token = 0; token < count(); ++token) {
                 if (dense_slot(head, token) < 0 && packed_slot(head, token) < 0) continue;
                 const float its = importance[resident++];
-                const std::span<std::byte> row = rows.row(head, token);
-                if (rows.is_nan(head, token) || !can_be_weighed(row, rows.type())) continue;
-                write_weighed(row, rows.type(), its);
-                room(head, token) = row.last(0); // a record, without any
+                if (!rows.is_nan(head, token))
+                    room(head, token) = write_weighed(rows.row(head, token), rows.type(), its);
             }
         }
     }

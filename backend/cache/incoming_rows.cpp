@@ -133,6 +133,10 @@ void IncomingRows::weigh(const Ledger& ledger) {
     }
 }
 
+bool IncomingRows::has_importance() const {
+    return std::any_of(weights_.begin(), weights_.end(), [](float weight) { return weight != 0; });
+}
+
 void IncomingRows::check_means() const {
     if (ledger_ && !ledger_->k_mean.empty() &&
         (static_cast<int64_t>(ledger_->k_mean.size()) != heads_ * k_.size ||

@@ -22,6 +22,7 @@ public:
     std::span<const std::byte> packed_value(int64_t head, int64_t token, Type type, bool has_mean) const;
     // As it was when the row was exported, or 0.
     float importance(int64_t head, int64_t token) const { return weights_[at(head, token)]; }
+    bool has_importance() const; // of some row
     // What the rows stand for, F32 [1, kv_heads, count, size]; a row that is not held is NaN.
     const Tensor& keys() const { return k_.values; }
     const Tensor& values() const { return v_.values; }

@@ -48,6 +48,7 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const bool has_mean = layer.has_means;
+    const bool has_importance = geometry.keeps_importance() && rows.has_importance(); // appended rows have 0
     size_t which = 0;
     for (Rows* segment : {&layer.dense, &layer.packed}) {
         if (segment->slots == 0) continue;
@@ -58,7 +59,7 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
         Image keys(has_keys ? segment->k.get() : nullptr, row_bytes(geometry.k(), shape.head_size), segment->slots);
         Image values(has_values ? segment->v.get() : nullptr, row_bytes(geometry.v(), shape.v_head_size),
                      segment->slots);
-        Image importances(geometry.keeps_importance() ? segment->importance.get() : nullptr, 4, segment->slots);
+        Image importances(has_importance ? segment->importance.get() : nullptr, 4, segment->slots);
         for (int64_t head = 0; head < shape.kv_heads; ++head) {
             for (int64_t token = 0; token < rows.count(); ++token) {
                 const int32_t slot = its[static_cast<size_t>(head * rows.count() + token)];

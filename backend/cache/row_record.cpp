@@ -212,14 +212,16 @@ std::span<std::byte> write_squeezed(std::span<std::byte> row, Type type) {
     return rest.subspan(code.bytes);
 }
 
-void write_weighed(std::span<std::byte> row, Type type, float importance) {
+std::span<std::byte> write_weighed(std::span<std::byte> row, Type type, float importance) {
     const Layout layout = layout_of(type);
     const Code code = best_code(row, layout);
+    if (row.size() < sizeof(Head) + sizeof importance + code.bytes) return {};
     const std::vector<std::byte> plain(row.begin(), row.end());
     const std::span<std::byte> rest =
         begin(row, code.low_bits == 1 ? RowRecord::Kind::weighed : RowRecord::Kind::weighed_wide);
     std::memcpy(rest.data(), &importance, sizeof importance);
     write_elements(rest.subspan(sizeof importance), plain, layout, code);
+    return row.last(0);
 }
 
 void seal(std::span<std::byte> row) {

@@ -48,9 +48,9 @@ struct PackedRow {
 std::span<std::byte> write_gone(std::span<std::byte> row);
 std::span<std::byte> write_packed(std::span<std::byte> row, const PackedRow& packed);
 // type: F16 or BF16. `room_of_squeezed`: how many bytes that would leave, 0 where nothing is saved; a weighed row needs
-// four of them.
+// four of them, and has no room.
 std::span<std::byte> write_squeezed(std::span<std::byte> row, Type type);
-void write_weighed(std::span<std::byte> row, Type type, float importance);
+std::span<std::byte> write_weighed(std::span<std::byte> row, Type type, float importance);
 size_t room_of_squeezed(std::span<const std::byte> row, Type type);
 void seal(std::span<std::byte> row);
 // A plain row that happens to begin as records do gets another NaN.
