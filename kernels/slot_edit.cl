@@ -1,5 +1,5 @@
-/* slot_edit: frees, shifts or flags the entries of a slot map that have certain numbers. "cpu" shape: one work-item per
- * work-group, a group for each KV head.
+/* slot_edit: frees, shifts or flags the entries of a slot map whose token ids are in a range. "cpu" shape: one
+ * work-item per work-group, a group for each KV head.
  *
  *     slot map  | -1 | 7 | 3 | 9 | ...      free those in [3, 8)  ->  | -1 | -1 | -1 | 9 | ...
  *
@@ -9,21 +9,14 @@
 #include "slot_edit_params.h"
 #include "slot_parts.h"
 
-ONE_WORK_ITEM __kernel void slot_edit(const slot_edit_params p, __global uchar* tokens, const __global uchar* token_ids,
-                                      uint group_base) {
+ONE_WORK_ITEM __kernel void slot_edit(const slot_edit_params p, __global uchar* tokens, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     __global int* map = (__global int*)of_head(tokens, &p.tokens, (uint)get_group_id(0) + group_base);
-    const __global int* wanted = (const __global int*)(token_ids + p.token_ids);
     for (uint slot = 0; slot < p.slots; slot += 16) {
         const uint count = min(p.slots - slot, 16u);
         const int16 entries = load_ints(map + slot, count, FREE_SLOT);
         const int16 number = entries & (ANCHOR_FLAG - 1);
-        int16 is_meant = (number >= p.begin) & (number < p.end);
-        if (token_ids) {
-            is_meant = (int16)(0);
-            for (uint i = 0; i < p.number_count; ++i) is_meant |= number == wanted[i];
-        }
-        is_meant &= entries >= 0;
+        const int16 is_meant = (number >= p.begin) & (number < p.end) & (entries >= 0);
         const int16 changed = p.action == SLOT_EDIT_FREE    ? (int16)(FREE_SLOT)
                               : p.action == SLOT_EDIT_SHIFT ? entries + p.delta
                                                             : entries | ANCHOR_FLAG;

@@ -10,16 +10,14 @@
 #define SLOT_EDIT_ANCHOR 2
 
 typedef struct slot_edit_params {
-    head_view tokens;     /* [kv_heads][slots] int */
-    winnow_u64 token_ids; /* offset of [number_count] int; the pointer is NULL where the range counts */
-    winnow_u32 number_count;
+    head_view tokens; /* [kv_heads][slots] int */
     winnow_u32 slots;
     winnow_i32 begin, end; /* the range */
     winnow_i32 delta;
     winnow_u32 action; /* SLOT_EDIT_* */
 } slot_edit_params;
 
-#define SLOT_EDIT_PARAMS_SIZE 48
+#define SLOT_EDIT_PARAMS_SIZE 40
 #ifdef __OPENCL_VERSION__
 typedef char slot_edit_params_size_differs_from_the_host[sizeof(slot_edit_params) == SLOT_EDIT_PARAMS_SIZE ? 1 : -1];
 #else

@@ -8,40 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cache/budget.hpp"
+#include "cache/request.hpp"
 #include "device/device.hpp"
 
 namespace winnow::cache {
-
-// winnow_cache_desc, its defaults resolved.
-struct CacheRequest {
-    std::string config;
-    Shape shape;
-    int64_t q_heads = 1;
-    int64_t max_sequences = 1;
-    int64_t cells = 0;
-    std::vector<LayerProfile> profile;
-};
-
-// winnow_cache_step_desc, checked: see there. Absent tensors have no type.
-struct CacheStep {
-    int64_t layer = 0, sequence = 0;
-    Tensor k, v, q, out;
-    Tensor alibi_slopes, head_sink, scores_out;
-    float scale = 0; // never 0 here
-    float softcap = 0;
-    int64_t window_left = 0;
-    int64_t draft_tokens = 0;
-    Tensor cells, mask, mask_slopes;
-};
-
-// winnow_cache_rows_desc, checked.
-struct CacheRows {
-    int64_t layer = 0, sequence = 0;
-    Tensor tokens, k, v;
-    bool has_v_in_k = false; // of exact rows: values are the elements of the keys from v_first on
-    int64_t v_first = 0;
-};
 
 struct CacheState;
 
@@ -85,18 +55,5 @@ public:
 private:
     std::unique_ptr<CacheState> state_;
 };
-
-// What a cache of this request uses when one sequence has so many tokens.
-winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens);
-
-// winnow_cache_info without its memory.
-struct Meaning {
-    std::string policy, config, storage_config, profile_file;
-    bool evicts = false, keeps_importance = false, needs_profile = false;
-    Type k = Type::f16, v = Type::f16;
-    int64_t sink = 0, residual = 0, cadence = 0, budget_tokens = 0;
-};
-// What the configuration of a request means; without a profile as if the attention of all layers were alike.
-Meaning meaning_of(CacheRequest request);
 
 } // namespace winnow::cache

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache.hpp"
 #include "cache/config.hpp"
 #include "cache/policy.hpp"
+#include "cache/request.hpp"
 
 namespace winnow::cache {
 

@@ -37,8 +37,7 @@ bool is_eligible(const Description& description, const Slot& slot, int64_t seen)
 // The smallest importance that at least `quantile` of the head's tokens do not exceed.
 double quantile_of(const Description& description, std::span<const Slot> slots) {
     std::vector<double> importances;
-    for (const Slot& slot : slots)
-        if (slot.alive) importances.push_back(importance_of(slot));
+    for (const Slot& slot : slots) importances.push_back(importance_of(slot));
     if (importances.empty()) return least;
     std::sort(importances.begin(), importances.end());
     const double rank = std::ceil(description.quantile * static_cast<double>(importances.size()));
@@ -89,22 +88,16 @@ bool is_protected(const Description& description, const Slot& slot, int64_t seen
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
                  const Demand& wanted) {
     const double threshold = description.threshold ? *description.threshold * quantile_of(description, slots) : 0;
-    std::vector<Candidate> dead, willing, others;
+    std::vector<Candidate> willing, others;
     for (size_t i = 0; i < slots.size(); ++i) {
         const Slot& slot = slots[i];
-        if (!slot.alive) {
-            dead.push_back({0, slot.position, i});
-            continue;
-        }
         if (is_protected(description, slot, seen)) continue;
         const bool below = !description.threshold || importance_of(slot) < threshold || importance_of(slot) == least;
         std::vector<Candidate>& group = below && is_eligible(description, slot, seen) ? willing : others;
         group.push_back({rank_of(description, slot, head), slot.position, i});
     }
     Selection selection;
-    const int64_t until = std::max(wanted.required, wanted.allowed);
-    take(dead, until, selection.victims);
-    take(willing, until, selection.victims);
+    take(willing, std::max(wanted.required, wanted.allowed), selection.victims);
     take(others, wanted.required, selection.victims);
     selection.shortfall = std::max<int64_t>(wanted.required - static_cast<int64_t>(selection.victims.size()), 0);
     return selection;

@@ -17,7 +17,6 @@ struct Slot {
     float value_norm = 0;     // |v|
     float value_distance = 0; // |v - mean output|
     bool anchor = false;      // named by the host
-    bool alive = true;        // false: its token is gone, the slot only has to be overwritten
 };
 
 // What an eviction pass has to free, and up to how much it may.
@@ -27,7 +26,7 @@ struct Demand {
     friend bool operator==(const Demand&, const Demand&) = default;
 };
 
-// For a head with `occupied` slots, dead ones among them, of a sequence of length `seen`, at most the context, and
+// For a head with `occupied` slots of a sequence of length `seen`, at most the context, and
 // `incoming` tokens until the next eviction pass; those that the context has no room for do not count.
 Demand demand(const Description& description, int64_t occupied, int64_t seen, int64_t incoming);
 
@@ -37,10 +36,9 @@ struct Selection {
 };
 
 // Of tokens of one sequence of length `seen` (no position is that large), in KV head `head`:
-//  1. dead slots;
-//  2. tokens that are not protected, within the eligible positions, and below the threshold, until `allowed` is
+//  1. tokens that are not protected, within the eligible positions, and below the threshold, until `allowed` is
 //  reached;
-//  3. if that is less than `required`, any others that are not protected.
+//  2. if that is less than `required`, any others that are not protected.
 // Each of them by the ranking, the smallest first; ties by position, the older first, then by the slot's index. An
 // importance or a rank that is NaN is the least there is. A protected token never goes.
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,

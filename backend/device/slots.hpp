@@ -137,7 +137,6 @@ struct SlotEdit {
     Action action = Action::free;
     std::vector<Segment> segments;
     int64_t begin = 0, end = 0;
-    Tensor token_ids;  // I32 [1, 1, 1, any], or absent: these numbers in the place of the range; not with shift
     int64_t delta = 0; // of shift; no number becomes negative or meets another
 };
 

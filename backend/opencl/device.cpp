@@ -4,20 +4,13 @@
 #include <cstdio>
 
 #include "device/slots.hpp"
-#include "opencl/hadamard.hpp"
-#include "opencl/kv_append.hpp"
-#include "opencl/kv_dequantize.hpp"
-#include "opencl/kv_requantize.hpp"
+#include "opencl/launchers.hpp"
 #include "opencl/platform.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/sdpa.hpp"
 #include "opencl/slot_accumulate.hpp"
 #include "opencl/slot_append.hpp"
-#include "opencl/slot_compact.hpp"
-#include "opencl/slot_copy.hpp"
-#include "opencl/slot_edit.hpp"
 #include "opencl/slot_evict.hpp"
-#include "opencl/slot_scores.hpp"
 #include "opencl/variants.hpp"
 
 namespace winnow {
@@ -28,9 +21,7 @@ class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)), runtime_(request, options_.copies), sdpa_(runtime_, options_),
-          kv_append_(runtime_), kv_requantize_(runtime_), kv_dequantize_(runtime_), hadamard_(runtime_),
-          slot_append_(runtime_), slot_accumulate_(runtime_), slot_evict_(runtime_), slot_edit_(runtime_),
-          slot_compact_(runtime_), slot_copy_(runtime_), slot_scores_(runtime_) {}
+          slot_append_(runtime_), slot_accumulate_(runtime_), slot_evict_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);
@@ -46,33 +37,33 @@ public:
     }
 
     std::string validate(const Sdpa& args) const override { return sdpa_.validate(args); }
-    std::string validate(const KvAppend& args) const override { return kv_append_.validate(args); }
+    std::string validate(const KvAppend& args) const override { return opencl::validate(runtime_, args); }
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override { return sdpa_.launch(args, want_event); }
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
-        return kv_append_.launch(args, want_event);
+        return opencl::launch(runtime_, args, want_event);
     }
-    std::string validate(const KvRequantize& args) const override { return kv_requantize_.validate(args); }
-    std::string validate(const KvDequantize& args) const override { return kv_dequantize_.validate(args); }
-    std::string validate(const Hadamard& args) const override { return hadamard_.validate(args); }
+    std::string validate(const KvRequantize& args) const override { return opencl::validate(runtime_, args); }
+    std::string validate(const KvDequantize& args) const override { return opencl::validate(runtime_, args); }
+    std::string validate(const Hadamard& args) const override { return opencl::validate(runtime_, args); }
     std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override {
-        return kv_requantize_.launch(args, want_event);
+        return opencl::launch(runtime_, args, want_event);
     }
     std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
-        return kv_dequantize_.launch(args, want_event);
+        return opencl::launch(runtime_, args, want_event);
     }
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
-        return hadamard_.launch(args, want_event);
+        return opencl::launch(runtime_, args, want_event);
     }
 
     std::string validate(const SlotAttention& args) const override { return sdpa_.validate(args); }
     void launch(const SlotAttention& args) override { sdpa_.launch(args); }
     void launch(const SlotAppend& args) override { slot_append_.launch(args); }
     void launch(const SlotAccumulate& args) override { slot_accumulate_.launch(args); }
-    void launch(const SlotScores& args) override { slot_scores_.launch(args); }
+    void launch(const SlotScores& args) override { opencl::launch(runtime_, args); }
     void launch(const SlotEvict& args) override { slot_evict_.launch(args); }
-    void launch(const SlotEdit& args) override { slot_edit_.launch(args); }
-    void launch(const SlotCompact& args) override { slot_compact_.launch(args); }
-    void launch(const SlotCopy& args) override { slot_copy_.launch(args); }
+    void launch(const SlotEdit& args) override { opencl::launch(runtime_, args); }
+    void launch(const SlotCompact& args) override { opencl::launch(runtime_, args); }
+    void launch(const SlotCopy& args) override { opencl::launch(runtime_, args); }
     void step(const SlotStep& args) override {
         if (!sdpa_.step(args, slot_append_)) Device::step(args);
     }
@@ -86,17 +77,9 @@ private:
     const VariantOptions options_; // read first: a mistake in it costs no context
     Runtime runtime_;
     SdpaLauncher sdpa_;
-    KvAppendLauncher kv_append_;
-    KvRequantizeLauncher kv_requantize_;
-    KvDequantizeLauncher kv_dequantize_;
-    HadamardLauncher hadamard_;
     SlotAppendLauncher slot_append_;
     SlotAccumulateLauncher slot_accumulate_;
     SlotEvictLauncher slot_evict_;
-    SlotEditLauncher slot_edit_;
-    SlotCompactLauncher slot_compact_;
-    SlotCopyLauncher slot_copy_;
-    SlotScoresLauncher slot_scores_;
 };
 
 } // namespace

@@ -1,5 +1,5 @@
 // From winnow::Hadamard to a launch of hadamard.
-#include "opencl/hadamard.hpp"
+#include "opencl/launchers.hpp"
 
 #include "hadamard_params.h"
 #include "opencl/kv_rows.hpp"
@@ -25,18 +25,18 @@ const Variant& check(const Runtime& runtime, const Hadamard& args) {
 
 } // namespace
 
-std::string HadamardLauncher::validate(const Hadamard& args) const {
-    const Variant& variant = check(runtime_, args);
+std::string validate(const Runtime& runtime, const Hadamard& args) {
+    const Variant& variant = check(runtime, args);
     std::string name(variant.entry_point);
     return name.append("_").append(variant.shape).append("_d").append(std::to_string(args.src.shape[3]));
 }
 
-std::unique_ptr<Event> HadamardLauncher::launch(const Hadamard& args, bool want_event) {
-    const Variant& variant = check(runtime_, args);
+std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_event) {
+    const Variant& variant = check(runtime, args);
     const auto& shape = args.src.shape;
-    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "-DSIZE=" + std::to_string(shape[3]));
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "-DSIZE=" + std::to_string(shape[3]));
 
-    Operation operation(runtime_);
+    Operation operation(runtime);
     const Bound src = operation.bind(args.src, Access::read);
     const Bound dst = operation.bind(args.dst, Access::write);
     hadamard_params params{};
@@ -49,7 +49,7 @@ std::unique_ptr<Event> HadamardLauncher::launch(const Hadamard& args, bool want_
     params.dst_type = static_cast<uint32_t>(args.dst.type);
     params.inverse = args.inverse;
     const uint64_t rows = uint64_t{params.planes} * params.heads * params.rows;
-    params.rows_per_group = rows_per_group(rows, shape[3], runtime_.capabilities().compute_units);
+    params.rows_per_group = rows_per_group(rows, shape[3], runtime.capabilities().compute_units);
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     operation.launch(kernel, params, {src.memory, dst.memory},
                      Grid{.groups = {static_cast<size_t>(groups), 1, 1},

@@ -1,8 +1,9 @@
 // From winnow::KvAppend to a launch of kv_append.
-#include "opencl/kv_append.hpp"
+#include "opencl/launchers.hpp"
 
 #include "kv_append_params.h"
 #include "opencl/kv_rows.hpp"
+#include "opencl/variants.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
@@ -73,16 +74,16 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
     return result;
 }
 
-} // namespace
-
-const Variant& KvAppendLauncher::check(const KvAppend& args) const {
-    check_side(runtime_, args.k, k_names);
-    check_side(runtime_, args.v, v_names);
-    return choose_variant("kv_append", runtime_.capabilities(), {}, 0, 0);
+const Variant& check(const Runtime& runtime, const KvAppend& args) {
+    check_side(runtime, args.k, k_names);
+    check_side(runtime, args.v, v_names);
+    return choose_variant("kv_append", runtime.capabilities(), {}, 0, 0);
 }
 
-std::string KvAppendLauncher::validate(const KvAppend& args) const {
-    const Variant& variant = check(args);
+} // namespace
+
+std::string validate(const Runtime& runtime, const KvAppend& args) {
+    const Variant& variant = check(runtime, args);
     const Tensor& k = cache_of(args.k, args.v);
     const Tensor& v = cache_of(args.v, args.k);
     std::string name(variant.entry_point);
@@ -90,17 +91,17 @@ std::string KvAppendLauncher::validate(const KvAppend& args) const {
     return name.append("_").append(format_name(v.type)).append(sizes_of(k, v));
 }
 
-std::unique_ptr<Event> KvAppendLauncher::launch(const KvAppend& args, bool want_event) {
-    const Variant& variant = check(args);
+std::unique_ptr<Event> launch(Runtime& runtime, const KvAppend& args, bool want_event) {
+    const Variant& variant = check(runtime, args);
     const std::string options = kv_options(cache_of(args.k, args.v), cache_of(args.v, args.k));
-    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, options);
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, options);
 
-    Operation operation(runtime_);
+    Operation operation(runtime);
     const BoundSide k = bind_side(operation, args.k);
     const BoundSide v = bind_side(operation, args.v);
     kv_append_params params{};
-    params.k = make_side(args.k, k, runtime_.capabilities().compute_units);
-    params.v = make_side(args.v, v, runtime_.capabilities().compute_units);
+    params.k = make_side(args.k, k, runtime.capabilities().compute_units);
+    params.v = make_side(args.v, v, runtime.capabilities().compute_units);
     const auto work_of = [](const AppendRows& side, const kv_append_side& rows) {
         const uint64_t elements = uint64_t{rows.batch} * rows.heads * rows.tokens * rows.size;
         return elements * work_of_element(side.src.type, side.cache.type);

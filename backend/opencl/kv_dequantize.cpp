@@ -1,5 +1,5 @@
 // From winnow::KvDequantize to a launch of kv_dequantize.
-#include "opencl/kv_dequantize.hpp"
+#include "opencl/launchers.hpp"
 
 #include "opencl/kv_rows.hpp"
 
@@ -21,12 +21,10 @@ RowsMoved rows_of(const KvDequantize& args) {
 
 } // namespace
 
-std::string KvDequantizeLauncher::validate(const KvDequantize& args) const {
-    return validate_rows(runtime_, rows_of(args));
-}
+std::string validate(const Runtime& runtime, const KvDequantize& args) { return validate_rows(runtime, rows_of(args)); }
 
-std::unique_ptr<Event> KvDequantizeLauncher::launch(const KvDequantize& args, bool want_event) {
-    return launch_rows(runtime_, rows_of(args), want_event);
+std::unique_ptr<Event> launch(Runtime& runtime, const KvDequantize& args, bool want_event) {
+    return launch_rows(runtime, rows_of(args), want_event);
 }
 
 } // namespace winnow::opencl

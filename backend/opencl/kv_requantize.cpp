@@ -1,5 +1,5 @@
 // From winnow::KvRequantize to a launch of kv_requantize.
-#include "opencl/kv_requantize.hpp"
+#include "opencl/launchers.hpp"
 
 #include "opencl/kv_rows.hpp"
 
@@ -23,12 +23,10 @@ RowsMoved rows_of(const KvRequantize& args) {
 
 } // namespace
 
-std::string KvRequantizeLauncher::validate(const KvRequantize& args) const {
-    return validate_rows(runtime_, rows_of(args));
-}
+std::string validate(const Runtime& runtime, const KvRequantize& args) { return validate_rows(runtime, rows_of(args)); }
 
-std::unique_ptr<Event> KvRequantizeLauncher::launch(const KvRequantize& args, bool want_event) {
-    return launch_rows(runtime_, rows_of(args), want_event);
+std::unique_ptr<Event> launch(Runtime& runtime, const KvRequantize& args, bool want_event) {
+    return launch_rows(runtime, rows_of(args), want_event);
 }
 
 } // namespace winnow::opencl

@@ -40,18 +40,11 @@ bool reaches_host_memory(WorkerQueues& workers, Programs& programs) {
 
 Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool copies) {
     const winnow_device_info& info = workers.entry.info;
-    const cl_device_id device = workers.front().device;
     Capabilities found;
     found.type = info.type;
     found.compute_units = workers.entry.is_multiple() ? static_cast<uint32_t>(workers.all.size()) : info.compute_units;
-    found.max_group_size = device_value<size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
-    found.local_memory = device_value<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE);
-    found.memory_size = info.memory_size;
     found.max_allocation_size = info.max_allocation_size;
     found.single_launch = (info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
-    found.subgroups = (info.capabilities & WINNOW_CAPABILITY_SUBGROUPS) != 0;
-    found.fp16 = (info.capabilities & WINNOW_CAPABILITY_FP16) != 0;
-    found.fp64 = (info.capabilities & WINNOW_CAPABILITY_FP64) != 0;
     found.zero_copy = !copies && reaches_host_memory(workers, programs);
     return found;
 }

@@ -15,6 +15,8 @@
 
 namespace winnow::opencl {
 
+class Memory; // memory.hpp
+
 // One cl_kernel for each worker queue (setting arguments is not thread safe), with the arguments that it was given
 // last.
 class Kernel {

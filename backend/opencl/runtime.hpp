@@ -38,15 +38,9 @@ namespace winnow::opencl {
 struct Capabilities {
     uint32_t type = 0;          // WINNOW_DEVICE_*
     uint32_t compute_units = 1; // that work at once on one operation: of the device, or the number of worker queues
-    size_t max_group_size = 1;  // work-items
-    uint64_t local_memory = 0;  // bytes
-    uint64_t memory_size = 0;   // bytes
     uint64_t max_allocation_size = 0;
     bool zero_copy = false;     // host memory is used where it lies (probed)
     bool single_launch = false; // device-scope acquire/release atomics: the last group may combine
-    bool subgroups = false;
-    bool fp16 = false;
-    bool fp64 = false;
 };
 
 enum class Access { read, write, read_write };

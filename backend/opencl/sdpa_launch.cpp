@@ -7,20 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "opencl/kv_rows.hpp"
-#include "opencl/sdpa_step.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
 namespace {
 
 constexpr int64_t positions_end = 1 << 30; // of slots: sdpa_work_tile.h
-constexpr uint32_t key_granularity = 64;   // splits begin at multiples, so that only the last tile of all is cut short
-// What a work-group costs beyond its keys (start, load of Q, partial result and its combination), in multiply-adds.
-constexpr uint64_t group_overhead = 30'000;
-
-uint32_t ceil_divide(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
-
 // Whether every byte between the view's first and last belongs to it.
 Access access_for_output(const Tensor& tensor) {
     uint64_t bytes = type_size(tensor.type);
@@ -28,32 +20,10 @@ Access access_for_output(const Tensor& tensor) {
     return bytes == tensor.extent() ? Access::write : Access::read_write;
 }
 
-// How many splits finish soonest when the groups run in rounds of compute_units.
-uint32_t choose_splits(uint64_t units, uint64_t tile_work, uint32_t most, uint32_t compute_units) {
-    uint64_t best_cost = std::numeric_limits<uint64_t>::max();
-    uint32_t best = 1;
-    for (uint32_t splits = 1; splits <= std::min(most, 4 * compute_units); ++splits) {
-        const uint64_t rounds = (units * splits + compute_units - 1) / compute_units;
-        const uint64_t cost = rounds * (tile_work / splits + (splits > 1 ? 2 : 1) * group_overhead);
-        if (cost < best_cost) {
-            best_cost = cost;
-            best = splits;
-        }
-    }
-    // Where overhead does not matter, more and smaller splits even out what else the machine does.
-    while (units * best < 8ull * compute_units && best * 2 <= most && tile_work / best > 64 * group_overhead) best *= 2;
-    return best;
-}
-
 int64_t slots_of(SdpaSegments segments) {
     int64_t slots = 0;
     for (const Segment* segment : segments) slots += segment->slots();
     return slots;
-}
-
-// The keys that are cut into splits: of several stores each begins at a multiple, so that its tiles are whole.
-int64_t next_first_key(int64_t first_key, const Segment& segment) {
-    return first_key + ceil_divide(static_cast<uint64_t>(segment.slots()), key_granularity) * key_granularity;
 }
 
 // Of a tensor that KV heads or batch entries may share.
@@ -113,7 +83,7 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
     params.row_blocks = division.row_blocks;
     params.splits = division.splits;
     params.split_keys = division.split_keys;
-    params.partial_floats = kernel.rows * (ceil_divide(kernel.v_head_size, 16) * 16 + 3);
+    params.partial_floats = kernel.rows * ((kernel.v_head_size + 15) / 16 * 16 + 3);
     params.scale = args.scale;
     params.softcap = args.softcap;
     params.v_threshold = args.v_threshold;
@@ -131,76 +101,6 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
 }
 
 } // namespace
-
-std::string SdpaKernel::name() const {
-    std::string name(variant->entry_point);
-    const auto is_quantized = [](const Formats& one) { return is_packed(one.k) || is_packed(one.v); };
-    if (std::any_of(formats.begin(), formats.begin() + segments, is_quantized)) name += "_quantized";
-    name.append("_").append(variant->shape);
-    if (slots) name += "_slots";
-    for (uint32_t i = 0; i < segments; ++i)
-        name.append("_").append(format_name(formats[i].k)).append("_").append(format_name(formats[i].v));
-    name += "_d" + std::to_string(head_size);
-    if (v_head_size != head_size) name += 'v' + std::to_string(v_head_size);
-    name += "_r" + std::to_string(rows);
-    if (!single_launch) name += "_two_launches";
-    return name;
-}
-
-std::string SdpaKernel::options() const {
-    std::string options = "-DSEGMENTS=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
-    options += step ? " -DSTEP=1" : " -DSTEP=0";
-    std::vector<Type> used;
-    for (uint32_t i = 0; i < segments; ++i) {
-        options += " -DK_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].k);
-        options += " -DV_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].v);
-        used.insert(used.end(), {formats[i].k, formats[i].v});
-    }
-    options.append(" ").append(uses_options(std::move(used)));
-    options += "-DHEAD_SIZE=" + std::to_string(head_size);
-    options += " -DV_HEAD_SIZE=" + std::to_string(v_head_size);
-    options += " -DROWS=" + std::to_string(rows);
-    options += single_launch ? " -DSINGLE_LAUNCH=1" : " -DSINGLE_LAUNCH=0";
-    return options;
-}
-
-SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits) {
-    SdpaDivision division;
-    int64_t kv_len = 0;
-    for (const Segment* segment : segments.first(segments.size() - 1)) kv_len = next_first_key(kv_len, *segment);
-    kv_len += segments.back()->slots();
-    int64_t begin = 0;
-    int64_t end = kv_len;
-    if (args.scores_mode == Scores::none && !kernel.slots) {
-        const int64_t last = args.q_offset + args.q_len() - 1;
-        if (args.window_left != 0) begin = args.q_offset - args.window_left + 1;
-        if (args.is_causal) end = std::min(end, last + 1);
-        if (args.window_right != 0) end = std::min(end, last + args.window_right + 1);
-        begin = std::clamp<int64_t>(begin, 0, kv_len);
-        end = std::clamp<int64_t>(end, begin, kv_len);
-    }
-    division.key_begin = static_cast<uint32_t>(begin);
-    division.key_end = static_cast<uint32_t>(end);
-
-    const uint64_t rows = static_cast<uint64_t>(args.group() * args.q_len());
-    const uint64_t keys = static_cast<uint64_t>(end - begin);
-    division.row_blocks = ceil_divide(rows, kernel.rows);
-    division.units = static_cast<uint64_t>(args.batch() * args.kv_heads()) * division.row_blocks;
-    const uint64_t tile_work = keys * std::min<uint64_t>(rows, kernel.rows) * (kernel.head_size + kernel.v_head_size);
-    division.work = division.units * tile_work;
-
-    const uint32_t most = std::max<uint32_t>(1, ceil_divide(keys, key_granularity));
-    uint32_t splits = 1;
-    if (division.units <= SDPA_MAX_TILES_SPLIT) {
-        splits = forced_splits != 0 ? std::min(forced_splits, most)
-                                    : choose_splits(division.units, tile_work, most, compute_units);
-    }
-    division.split_keys = ceil_divide(ceil_divide(keys, splits), key_granularity) * key_granularity;
-    if (division.split_keys == 0) division.split_keys = key_granularity;
-    division.splits = std::max<uint32_t>(1, ceil_divide(keys, division.split_keys));
-    return division;
-}
 
 void check_sdpa(const Sdpa& args, SdpaSegments segments) {
     const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
@@ -224,28 +124,6 @@ void check_sdpa(const Sdpa& args, SdpaSegments segments) {
         args.batch() * args.kv_heads() > most / (args.group() * args.q_len())) {
         refuse("more than " + std::to_string(most) + " rows");
     }
-}
-
-size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
-    uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
-    bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57 | uint64_t{kernel.step} << 58;
-    uint64_t formats = 0;
-    for (const SdpaKernel::Formats& one : kernel.formats) {
-        formats = formats << 16 | uint64_t{static_cast<uint32_t>(one.k)} << 8 | static_cast<uint32_t>(one.v);
-    }
-    return std::hash<uint64_t>()(bits) ^ std::hash<uint64_t>()(formats) * 31 ^
-           std::hash<const Variant*>()(kernel.variant);
-}
-
-const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel& kernel) {
-    const auto known = pairs_.find(kernel);
-    if (known != pairs_.end()) return known->second;
-    const std::string options = kernel.options();
-    const Variant& variant = *kernel.variant;
-    Pair pair;
-    pair.attend = &runtime.kernel(variant.file, variant.entry_point, options);
-    if (!kernel.single_launch) pair.combine = &runtime.kernel(variant.file, "sdpa_combine", options);
-    return pairs_.emplace(kernel, pair).first->second;
 }
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,

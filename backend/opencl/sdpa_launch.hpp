@@ -1,85 +1,16 @@
-// From winnow::Sdpa, or a winnow::SlotAttention, to a launch, whichever kernel it is: the description of a specialised
-// kernel, its division of the work, the parameter struct, and the launch.
+// From winnow::Sdpa, or a winnow::SlotAttention, to a launch, whichever kernel it is: the parameter struct, the memory
+// and the launch.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
-#include <unordered_map>
 
-#include "device/device.hpp"
-#include "device/slots.hpp"
-#include "opencl/runtime.hpp"
-#include "opencl/variants.hpp"
-#include "sdpa_params.h"
+#include "opencl/sdpa_kernel.hpp"
+#include "opencl/sdpa_step.hpp"
 
 namespace winnow::opencl {
 
-// What is attended over: one segment or more, of Sdpa as of SlotAttention. Where none has `tokens`, there is one, and
-// key j is row j.
-using SdpaSegments = std::span<const Segment* const>;
-
-// One specialisation of one attention kernel; a key of the programs in use.
-struct SdpaKernel {
-    struct Formats {
-        Type k = Type::none;
-        Type v = Type::none;
-        bool operator==(const Formats&) const = default;
-    };
-    const Variant* variant = nullptr; // a row of the list
-    bool single_launch = false;
-    bool slots = false;
-    bool step = false; // a step of decoding in one launch
-    uint32_t segments = 0;
-    std::array<Formats, SDPA_MOST_SEGMENTS> formats;
-    uint32_t head_size = 0;
-    uint32_t v_head_size = 0;
-    uint32_t rows = 0; // the kernel's ROWS
-
-    bool operator==(const SdpaKernel&) const = default;
-    std::string name() const;    // "sdpa_vector_cpu_f16_f16_d128_r4"
-    std::string options() const; // for the compiler
-};
-
-// How an operation is cut into work-groups; sdpa_params.h has the picture.
-struct SdpaDivision {
-    uint32_t key_begin = 0, key_end = 0; // keys outside are seen by no row
-    uint32_t row_blocks = 1;
-    uint32_t splits = 1, split_keys = 0;
-    uint64_t units = 0;
-    uint64_t work = 0; // multiply-adds of all groups
-};
-
-// `args` of these has the k and v of the first segment.
-SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits);
-
-// Throws UNSUPPORTED with the reason where no attention kernel can do it.
+// Throws UNSUPPORTED with the reason where no attention kernel can do it. `args` has the k and v of the first segment.
 void check_sdpa(const Sdpa& args, SdpaSegments segments);
-
-// The kernels in use, found again without making their options' text.
-class SdpaPrograms {
-public:
-    struct Pair {
-        Kernel* attend = nullptr;
-        Kernel* combine = nullptr; // null where the attention kernel combines
-    };
-    const Pair& find(Runtime& runtime, const SdpaKernel& kernel);
-
-private:
-    struct Hash {
-        size_t operator()(const SdpaKernel& kernel) const noexcept;
-    };
-    std::unordered_map<SdpaKernel, Pair, Hash> pairs_;
-};
-
-// What a step has beside its attention; none: there is no more.
-struct SdpaStep {
-    const SlotStep* args = nullptr;
-    bool takes_token = false; // args->append is part of the launch
-};
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
                                    SdpaSegments segments, const VariantOptions& options, bool want_event,

@@ -1,5 +1,5 @@
 // How many rows a work-group of sdpa_prefill takes.
-#include "opencl/sdpa_prefill.hpp"
+#include "opencl/variants.hpp"
 
 #include <algorithm>
 

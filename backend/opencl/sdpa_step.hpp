@@ -4,9 +4,15 @@
 
 #include <vector>
 
-#include "opencl/sdpa_launch.hpp"
+#include "opencl/sdpa_kernel.hpp"
 
 namespace winnow::opencl {
+
+// What a step has beside its attention; none: there is no more.
+struct SdpaStep {
+    const SlotStep* args = nullptr;
+    bool takes_token = false; // args->append is part of the launch
+};
 
 // Whether one launch of the kernel can be a step: all query heads of a KV head are one block of rows.
 bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args);

@@ -1,5 +1,5 @@
 // How many rows a pass of sdpa_vector takes.
-#include "opencl/sdpa_vector.hpp"
+#include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 

@@ -1,5 +1,5 @@
 // From winnow::SlotCompact to a launch of slot_compact.
-#include "opencl/slot_compact.hpp"
+#include "opencl/launchers.hpp"
 
 #include "opencl/slot_segment.hpp"
 #include "opencl/variants.hpp"
@@ -7,10 +7,10 @@
 
 namespace winnow::opencl {
 
-void SlotCompactLauncher::launch(const SlotCompact& args) {
-    const Variant& variant = choose_variant("slot_compact", runtime_.capabilities(), {}, 0, 0);
-    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
-    Operation operation(runtime_);
+void launch(Runtime& runtime, const SlotCompact& args) {
+    const Variant& variant = choose_variant("slot_compact", runtime.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
+    Operation operation(runtime);
     const BoundSegment segment = bind_segment(operation, args.segment, Access::read_write);
     const Bound state = operation.bind(args.head_state, Access::read_write);
     slot_compact_params params{};

@@ -1,5 +1,5 @@
 // From winnow::SlotCopy to a launch of slot_copy.
-#include "opencl/slot_copy.hpp"
+#include "opencl/launchers.hpp"
 
 #include "opencl/slot_segment.hpp"
 #include "opencl/variants.hpp"
@@ -7,10 +7,10 @@
 
 namespace winnow::opencl {
 
-void SlotCopyLauncher::launch(const SlotCopy& args) {
-    const Variant& variant = choose_variant("slot_copy", runtime_.capabilities(), {}, 0, 0);
-    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
-    Operation operation(runtime_);
+void launch(Runtime& runtime, const SlotCopy& args) {
+    const Variant& variant = choose_variant("slot_copy", runtime.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
+    Operation operation(runtime);
     const BoundSegment from = bind_segment(operation, args.from, Access::read);
     const BoundSegment to = bind_segment(operation, args.to, Access::read_write);
     slot_copy_params params{};

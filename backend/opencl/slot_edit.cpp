@@ -1,5 +1,5 @@
 // From winnow::SlotEdit to launches of slot_edit, one for each segment.
-#include "opencl/slot_edit.hpp"
+#include "opencl/launchers.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -21,14 +21,11 @@ int32_t bound_of(int64_t number) { return static_cast<int32_t>(std::clamp<int64_
 
 } // namespace
 
-void SlotEditLauncher::launch(const SlotEdit& args) {
-    const Variant& variant = choose_variant("slot_edit", runtime_.capabilities(), {}, 0, 0);
-    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
-    Operation operation(runtime_);
-    const Bound token_ids = operation.bind(args.token_ids, Access::read);
+void launch(Runtime& runtime, const SlotEdit& args) {
+    const Variant& variant = choose_variant("slot_edit", runtime.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
+    Operation operation(runtime);
     slot_edit_params params{};
-    params.token_ids = token_ids.offset;
-    if (args.token_ids) params.number_count = static_cast<uint32_t>(args.token_ids.shape[3]);
     params.begin = bound_of(args.begin);
     params.end = bound_of(args.end);
     params.delta = static_cast<int32_t>(args.delta);
@@ -39,9 +36,8 @@ void SlotEditLauncher::launch(const SlotEdit& args) {
         params.tokens = view_of_heads(segment.tokens, tokens);
         params.slots = static_cast<uint32_t>(segment.slots());
         const auto heads = static_cast<size_t>(segment.kv_heads());
-        operation.launch(kernel, params, {tokens.memory, token_ids.memory},
-                         Grid{.groups = {heads, 1, 1},
-                              .work = heads * params.slots * std::max<uint64_t>(params.number_count, 1) / 8});
+        operation.launch(kernel, params, {tokens.memory},
+                         Grid{.groups = {heads, 1, 1}, .work = heads * params.slots / 8});
     }
     operation.complete(false);
 }

@@ -1,5 +1,5 @@
 // From winnow::SlotScores to a launch of slot_scores.
-#include "opencl/slot_scores.hpp"
+#include "opencl/launchers.hpp"
 
 #include <array>
 
@@ -11,16 +11,16 @@
 
 namespace winnow::opencl {
 
-void SlotScoresLauncher::launch(const SlotScores& args) {
+void launch(Runtime& runtime, const SlotScores& args) {
     if (args.segments.size() > SLOT_MOST_SEGMENTS)
         throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_scores: up to " + std::to_string(SLOT_MOST_SEGMENTS) +
                                                   " segments are supported, given are " +
                                                   std::to_string(args.segments.size()));
     check_row_count(args.out.shape, "slot_scores: out");
-    const Variant& variant = choose_variant("slot_scores", runtime_.capabilities(), {}, 0, 0);
-    Kernel& kernel = runtime_.kernel(variant.file, variant.entry_point, "");
+    const Variant& variant = choose_variant("slot_scores", runtime.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
 
-    Operation operation(runtime_);
+    Operation operation(runtime);
     const Bound scores = operation.bind(args.scores, Access::read);
     const Bound out = operation.bind(args.out, Access::write);
     slot_scores_params params{};
@@ -43,7 +43,7 @@ void SlotScoresLauncher::launch(const SlotScores& args) {
     params.columns = static_cast<uint32_t>(args.out.shape[3]);
     const uint64_t row = slots + params.columns / 16;
     params.rows_per_group =
-        rows_per_group(params.rows, static_cast<int64_t>(row), runtime_.capabilities().compute_units);
+        rows_per_group(params.rows, static_cast<int64_t>(row), runtime.capabilities().compute_units);
     operation.launch(kernel, params, {scores.memory, out.memory, tokens[0], tokens[1], tokens[2], tokens[3]},
                      Grid{.groups = {(params.rows + params.rows_per_group - 1) / params.rows_per_group, 1, 1},
                           .work = params.rows * row * 2});

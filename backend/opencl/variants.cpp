@@ -8,8 +8,6 @@
 #include <limits>
 
 #include "opencl/runtime.hpp"
-#include "opencl/sdpa_prefill.hpp"
-#include "opencl/sdpa_vector.hpp"
 
 namespace winnow::opencl {
 namespace {

@@ -26,6 +26,9 @@ struct Variant {
     uint32_t (*rows_of_group)(const Sdpa&); // that a work-group takes; null where the operation has none
 };
 
+uint32_t sdpa_vector_rows(const Sdpa& args);  // of a pass
+uint32_t sdpa_prefill_rows(const Sdpa& args); // of a work-group
+
 // In the order of preference.
 std::span<const Variant> variants();
 

@@ -6,9 +6,9 @@
 
 #include <vector>
 
+#include "device/device.hpp"
 #include "opencl/cl.hpp"
 #include "opencl/platform.hpp"
-#include "opencl/runtime.hpp"
 
 namespace winnow::opencl {
 

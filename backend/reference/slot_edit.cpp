@@ -1,8 +1,6 @@
 // Each entry of each slot map whose number is meant.
 #include "reference/slot_edit.hpp"
 
-#include <algorithm>
-
 #include "reference/slot_rows.hpp"
 
 namespace winnow::reference {
@@ -20,11 +18,7 @@ int32_t edited(const SlotEdit& args, int32_t entry) {
 } // namespace
 
 void slot_edit(const SlotEdit& args) {
-    const std::vector<int32_t> token_ids = args.token_ids ? list_of(args.token_ids) : std::vector<int32_t>();
-    auto is_meant = [&](int32_t number) {
-        if (args.token_ids) return std::find(token_ids.begin(), token_ids.end(), number) != token_ids.end();
-        return number >= args.begin && number < args.end;
-    };
+    auto is_meant = [&](int32_t number) { return number >= args.begin && number < args.end; };
     for (const Segment& segment : args.segments)
         for (int64_t head = 0; head < segment.kv_heads(); ++head)
             for (int64_t slot = 0; slot < segment.slots(); ++slot) {

@@ -19,12 +19,6 @@ void set_entry(const Tensor& entries, int64_t head, int64_t at, int32_t value) {
     std::memcpy(address(entries, 0, head, 0, at), &value, sizeof value);
 }
 
-std::vector<int32_t> list_of(const Tensor& entries) {
-    std::vector<int32_t> list;
-    for (int64_t at = 0; at < entries.shape[3]; ++at) list.push_back(entry(entries, 0, at));
-    return list;
-}
-
 double importance_of(const Segment& segment, int64_t head, int64_t slot) {
     return segment.importance ? load(segment.importance.type, address(segment.importance, 0, head, 0, slot)) : 0;
 }

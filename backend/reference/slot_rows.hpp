@@ -15,8 +15,6 @@ void set_entry(const Tensor& entries, int64_t head, int64_t at, int32_t value);
 inline bool is_live(int32_t entry) { return entry >= 0; }
 inline int32_t token_id_of(int32_t entry) { return entry & ~anchor_flag; } // of a live one
 
-std::vector<int32_t> list_of(const Tensor& entries); // of head 0
-
 // 0 where the segment keeps none; setting it is then without effect.
 double importance_of(const Segment& segment, int64_t head, int64_t slot);
 void set_importance(const Segment& at, int64_t head, int64_t slot, double importance);

@@ -8,6 +8,7 @@
 
 #include "abi.h"
 #include "registered_cases.hpp"
+#include "registration.hpp"
 #include "session.hpp"
 
 namespace winnow::conformance {

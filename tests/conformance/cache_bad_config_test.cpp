@@ -13,6 +13,7 @@
 
 #include "cache_bad_input.hpp"
 #include "cache_registration.hpp"
+#include "registered_cases.hpp"
 
 namespace winnow::conformance {
 namespace {

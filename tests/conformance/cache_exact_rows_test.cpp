@@ -12,6 +12,7 @@
 #include "cache_registration.hpp"
 #include "cache_token_rows.hpp"
 #include "formats.hpp"
+#include "registered_cases.hpp"
 
 namespace winnow::conformance {
 namespace {

@@ -9,6 +9,7 @@
 #include "cache_folder.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
+#include "registered_cases.hpp"
 
 namespace winnow::conformance {
 namespace {

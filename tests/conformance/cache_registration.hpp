@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "registered_cases.hpp"
+#include "registration.hpp"
 #include "session.hpp"
 
 namespace winnow::conformance {

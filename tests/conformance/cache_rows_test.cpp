@@ -10,6 +10,7 @@
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "cache_token_rows.hpp"
+#include "registered_cases.hpp"
 
 namespace winnow::conformance {
 namespace {

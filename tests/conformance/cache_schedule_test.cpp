@@ -15,6 +15,7 @@
 #include "cache_registration.hpp"
 #include "cache_schedule.hpp"
 #include "formats.hpp"
+#include "registered_cases.hpp"
 
 namespace winnow::conformance {
 namespace {

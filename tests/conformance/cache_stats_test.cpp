@@ -5,6 +5,7 @@
 #include "cache_cases.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
+#include "registered_cases.hpp"
 
 namespace winnow::conformance {
 namespace {

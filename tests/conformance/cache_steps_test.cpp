@@ -8,6 +8,7 @@
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "numbers.hpp"
+#include "registered_cases.hpp"
 
 namespace winnow::conformance {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "formats_registration.hpp"
 #include "numbers.hpp"
+#include "registered_cases.hpp"
 #include "rows_judge.hpp"
 
 namespace winnow::conformance {

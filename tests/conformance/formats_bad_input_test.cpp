@@ -8,6 +8,7 @@
 
 #include "formats_registration.hpp"
 #include "packing.hpp"
+#include "registered_cases.hpp"
 #include "sdpa_problem.hpp"
 
 namespace winnow::conformance {

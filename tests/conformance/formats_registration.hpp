@@ -8,7 +8,7 @@
 #include <string>
 
 #include "formats.hpp"
-#include "registered_cases.hpp"
+#include "registration.hpp"
 #include "session.hpp"
 
 namespace winnow::conformance {

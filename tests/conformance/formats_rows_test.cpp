@@ -9,6 +9,7 @@
 #include "formats_registration.hpp"
 #include "numbers.hpp"
 #include "packing.hpp"
+#include "registered_cases.hpp"
 #include "rows_judge.hpp"
 
 namespace winnow::conformance {

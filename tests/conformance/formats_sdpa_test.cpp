@@ -7,6 +7,7 @@
 #include <random>
 
 #include "formats_registration.hpp"
+#include "registered_cases.hpp"
 #include "sdpa_problem.hpp"
 
 namespace winnow::conformance {

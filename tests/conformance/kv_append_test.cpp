@@ -10,6 +10,7 @@
 
 #include "numbers.hpp"
 #include "registered_cases.hpp"
+#include "registration.hpp"
 #include "session.hpp"
 #include "test_tensor.hpp"
 

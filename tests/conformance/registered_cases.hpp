@@ -1,28 +1,7 @@
-// Tests that come from case tables and from the seed: registered once the command line is known.
+// The tests that come from case tables and from the seed: each file of them registers its own, for main.cpp.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <string>
-
 namespace winnow::conformance {
-
-// A test whose action is a function.
-class FunctionTest : public testing::Test {
-public:
-    explicit FunctionTest(std::function<void()> action) : action_(std::move(action)) {}
-    void TestBody() override { action_(); }
-
-private:
-    std::function<void()> action_;
-};
-
-inline void register_function(const std::string& suite, const std::string& name, const char* file, int line,
-                              const std::function<void()>& action) {
-    testing::RegisterTest(suite.c_str(), name.c_str(), nullptr, nullptr, file, line,
-                          [action]() -> testing::Test* { return new FunctionTest(action); });
-}
 
 void register_abi_checks();
 void register_sdpa_vector_cases();

@@ -1,4 +1,5 @@
 // Attention of a prompt's chunk against the reference: 9 query tokens and more.
+#include "registered_cases.hpp"
 #include "sdpa_registration.hpp"
 
 namespace winnow::conformance {

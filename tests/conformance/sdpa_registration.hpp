@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "registered_cases.hpp"
+#include "registration.hpp"
 #include "sdpa_problem.hpp"
 
 namespace winnow::conformance {

@@ -1,4 +1,5 @@
 // Attention of a decode step against the reference: 1 to 8 query tokens.
+#include "registered_cases.hpp"
 #include "sdpa_registration.hpp"
 
 namespace winnow::conformance {

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "cache/budget.hpp"
 #include "cache/config.hpp"
@@ -160,7 +162,7 @@ TEST(cache_policy, hierarchical_profiles_and_thresholds) {
 TEST(cache_policy, hierarchical_evicts_nothing_early_at_a_theta_of_zero) {
     std::vector<Slot> slots;
     for (int64_t position = 0; position < 900; ++position)
-        slots.push_back({position, 1 + static_cast<float>(position % 7), 100, 1, 1, false, true});
+        slots.push_back({position, 1 + static_cast<float>(position % 7), 100, 1, 1, false});
     for (const int64_t layer : {0, 15, 31}) {
         const Description d = describe("hierarchical:theta_shallow=0,theta_middle=0,theta_deep=0", 1024, layer);
         const Demand wanted = demand(d, 900, 900, 32);
@@ -297,11 +299,11 @@ std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
             const Selection selection =
                 select(d, slots, seen, 0, demand(d, static_cast<int64_t>(slots.size()), seen, d.cadence));
             EXPECT_EQ(selection.shortfall, 0) << to_string(config);
-            for (const size_t victim : selection.victims) slots[victim].alive = false;
-            std::erase_if(slots, [](const Slot& slot) { return !slot.alive; });
+            const std::set<size_t, std::greater<>> victims(selection.victims.begin(), selection.victims.end());
+            for (const size_t victim : victims) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(victim));
         }
         const float importance = std::uniform_real_distribution<float>(0, 1)(random);
-        slots.push_back({seen, importance, 0, 1, importance, seen == 100, true});
+        slots.push_back({seen, importance, 0, 1, importance, seen == 100});
         for (Slot& slot : slots) ++slot.queries_seen;
         EXPECT_LE(static_cast<int64_t>(slots.size()), d.budget) << to_string(config);
         if (slots.size() >= fullest.size()) fullest = slots;

@@ -75,7 +75,6 @@ inline std::vector<Judged> judged_slots(const Problem& problem, int64_t head, co
         const int64_t slot = is_packed_segment ? i - problem.dense.slots() : i;
         const int32_t token = segment.token(head, slot);
         Judged judged{{}, token, is_packed_segment || leaving.count(slot) > 0};
-        judged.slot.alive = token >= 0;
         if (token >= 0) {
             const int32_t number = token & (anchor_flag - 1);
             judged.slot.anchor = (token & anchor_flag) != 0;
@@ -113,7 +112,7 @@ inline EvictionPass judge(const Problem& problem, const std::vector<Judged>& all
     int64_t leaving = problem.wanted_free, room = 0;
     for (size_t i = 0; i < all.size(); ++i) {
         const bool is_packed_segment = i >= static_cast<size_t>(problem.dense.slots());
-        if (!all[i].slot.alive) {
+        if (all[i].token < 0) {
             room += is_packed_segment;
             continue;
         }

@@ -139,11 +139,6 @@ TEST_F(SlotsTest, EditChangesTheEntriesThatAreMeant) {
         args.begin = draw(random, 0, 150);
         args.end = round % 7 == 0 ? std::numeric_limits<int64_t>::max() : args.begin + draw(random, 0, 150);
         args.delta = 5000;
-        std::vector<int32_t> token_ids(static_cast<size_t>(draw(random, 1, 9)));
-        for (int32_t& number : token_ids) number = static_cast<int32_t>(3 * draw(random, 0, 50));
-        const bool has_token_ids = args.action != SlotEdit::Action::shift && round % 2 == 0;
-        if (has_token_ids)
-            args.token_ids = dense_of(Type::i32, token_ids, {1, 1, 1, static_cast<int64_t>(token_ids.size())});
         device()->launch(args);
         device()->finish();
         for (HostSegment& segment : expected)
@@ -151,9 +146,7 @@ TEST_F(SlotsTest, EditChangesTheEntriesThatAreMeant) {
                 for (int64_t slot = 0; slot < segment.slots(); ++slot) {
                     int32_t& token = segment.token(head, slot);
                     const int32_t number = token & (anchor_flag - 1);
-                    const bool is_meant = has_token_ids ? std::count(token_ids.begin(), token_ids.end(), number) > 0
-                                                        : number >= args.begin && number < args.end;
-                    if (token < 0 || !is_meant) continue;
+                    if (token < 0 || number < args.begin || number >= args.end) continue;
                     if (args.action == SlotEdit::Action::free) token = free_slot;
                     if (args.action == SlotEdit::Action::shift) token += 5000;
                     if (args.action == SlotEdit::Action::anchor) token |= anchor_flag;

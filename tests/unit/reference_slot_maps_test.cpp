@@ -24,26 +24,16 @@ protected:
         args.delta = delta;
         device_.launch(args);
     }
-    void edit(SlotEdit::Action action, std::vector<Segment> segments, const Map& token_ids) {
-        Ints list({1, 1, int64_t(token_ids.size())}, 0);
-        list.values = token_ids;
-        SlotEdit args;
-        args.action = action;
-        args.segments = std::move(segments);
-        args.end = 100; // without effect
-        args.token_ids = list;
-        device_.launch(args);
-    }
 };
 
-TEST_F(SlotEditTest, frees_a_range_or_a_list) {
+TEST_F(SlotEditTest, frees_a_range) {
     TestSegment dense({{0, 4, none}, {5, 0, 3}}), packed({{6, 2 | anchor_flag, 3}, {none, 2, 4}});
     edit(SlotEdit::Action::free, {dense, packed}, 2, 5);
     EXPECT_EQ(dense.map(0), (Map{0, none, none}));
     EXPECT_EQ(dense.map(1), (Map{5, 0, none}));
     EXPECT_EQ(packed.map(0), (Map{6, none, none}));
     EXPECT_EQ(packed.map(1), (Map{none, none, none}));
-    edit(SlotEdit::Action::free, {dense, packed}, {6, 5});
+    edit(SlotEdit::Action::free, {dense, packed}, 5, 7);
     EXPECT_EQ(dense.map(0), (Map{0, none, none}));
     EXPECT_EQ(dense.map(1), (Map{none, 0, none}));
     EXPECT_EQ(packed.map(0), (Map{none, none, none}));
@@ -59,12 +49,12 @@ TEST_F(SlotEditTest, shifts_numbers_and_keeps_anchors) {
     EXPECT_EQ(segment.map(1), (Map{none, 109, 3}));
 }
 
-TEST_F(SlotEditTest, anchors_by_range_and_list) {
+TEST_F(SlotEditTest, anchors_a_range) {
     TestSegment segment({{0, 4, 7 | anchor_flag}, {none, 9, 3}});
     edit(SlotEdit::Action::anchor, {segment}, 3, 8);
     EXPECT_EQ(segment.map(0), (Map{0, 4 | anchor_flag, 7 | anchor_flag}));
     EXPECT_EQ(segment.map(1), (Map{none, 9, 3 | anchor_flag}));
-    edit(SlotEdit::Action::anchor, {segment}, {9});
+    edit(SlotEdit::Action::anchor, {segment}, 9, 10);
     EXPECT_EQ(segment.map(0), (Map{0, 4 | anchor_flag, 7 | anchor_flag}));
     EXPECT_EQ(segment.map(1), (Map{none, 9 | anchor_flag, 3 | anchor_flag}));
     segment.expect_rows();

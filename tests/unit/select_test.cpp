@@ -54,8 +54,7 @@ std::vector<Slot> random_slots(Random& random, int64_t seen) {
     };
     std::vector<Slot> slots;
     for (int64_t i = below(random, 80); i > 0; --i)
-        slots.push_back({below(random, seen), number(), below(random, 20), number(), number(), below(random, 12) == 0,
-                         below(random, 8) != 0});
+        slots.push_back({below(random, seen), number(), below(random, 20), number(), number(), below(random, 12) == 0});
     return slots;
 }
 
@@ -94,28 +93,22 @@ bool is_below(const Description& d, const std::vector<Slot>& slots, const Slot& 
     if (!d.threshold || std::isnan(slot.importance)) return true;
     // The quantile by counting: the smallest importance that enough others do not exceed.
     double quantile = infinite;
-    int64_t alive = 0;
-    for (const Slot& each : slots) alive += each.alive ? 1 : 0;
     for (const Slot& candidate : slots) {
-        if (!candidate.alive) continue;
         const double bound = std::isnan(candidate.importance) ? -infinite : candidate.importance;
         int64_t reached = 0;
         for (const Slot& each : slots)
-            if (each.alive && (std::isnan(each.importance) || each.importance <= bound)) ++reached;
-        if (static_cast<double>(reached) >= d.quantile * static_cast<double>(alive))
+            if (std::isnan(each.importance) || each.importance <= bound) ++reached;
+        if (static_cast<double>(reached) >= d.quantile * static_cast<double>(slots.size()))
             quantile = std::min(quantile, bound);
     }
     return slot.importance < *d.threshold * quantile;
 }
 
-// Whom a slot goes with: 0 the dead, 1 those below the threshold at eligible positions, 2 others, 3 nobody.
+// When a slot can become a victim: 1 below the threshold at an eligible position, 2 only if required, 3 never.
 std::vector<int> grades(const Description& d, const std::vector<Slot>& slots, int64_t seen) {
     std::vector<int> all;
     for (const Slot& slot : slots)
-        all.push_back(!slot.alive                                         ? 0
-                      : stays(d, slot, seen)                              ? 3
-                      : is_below(d, slots, slot) && within(d, slot, seen) ? 1
-                                                                          : 2);
+        all.push_back(stays(d, slot, seen) ? 3 : is_below(d, slots, slot) && within(d, slot, seen) ? 1 : 2);
     return all;
 }
 
@@ -132,8 +125,7 @@ size_t next(const Description& d, const std::vector<Slot>& slots, const std::vec
             continue;
         }
         const int other = grade[best];
-        const long double mine = own == 0 ? 0 : rank(d, slots[i], head),
-                          theirs = other == 0 ? 0 : rank(d, slots[best], head);
+        const long double mine = rank(d, slots[i], head), theirs = rank(d, slots[best], head);
         if (own < other ||
             (own == other && (mine < theirs || (mine == theirs && slots[i].position < slots[best].position))))
             best = i;
@@ -181,7 +173,7 @@ TEST(cache_select, never_evicts_a_protected_token) {
         const Description d = random_description(random);
         const std::vector<Slot> slots = random_slots(random, seen);
         for (const size_t victim : select(d, slots, seen, 0, {1000, 1000}).victims)
-            ASSERT_FALSE(slots[victim].alive && stays(d, slots[victim], seen));
+            ASSERT_FALSE(stays(d, slots[victim], seen));
         for (const Slot& slot : slots) ASSERT_EQ(is_protected(d, slot, seen), stays(d, slot, seen));
     }
 }
@@ -209,7 +201,7 @@ TEST(cache_select, does_not_depend_on_where_slots_lie) {
 std::vector<Slot> tokens(const std::vector<float>& importances) {
     std::vector<Slot> slots;
     for (const float importance : importances)
-        slots.push_back({static_cast<int64_t>(slots.size()), importance, 100, 1, 1, false, true});
+        slots.push_back({static_cast<int64_t>(slots.size()), importance, 100, 1, 1, false});
     return slots;
 }
 
@@ -236,20 +228,6 @@ TEST(cache_select, nan_is_the_least_and_infinity_the_most) {
     slots[0].value_distance = nan_value;
     slots[1].value_distance = infinite;
     EXPECT_EQ(select(d, slots, 3, 0, {3, 0}).victims, (Victims{0, 2, 1}));
-}
-
-TEST(cache_select, dead_slots_are_the_first_and_need_no_permission) {
-    Description d;
-    d.sink = 2;
-    d.recent = 2;
-    d.threshold = 1;
-    std::vector<Slot> slots = tokens({9, 9, 9, 9, 9, 9});
-    slots[5].alive = slots[0].alive = false; // would be protected
-    EXPECT_EQ(select(d, slots, 6, 0, {1, 0}).victims, (Victims{0}));
-    EXPECT_EQ(select(d, slots, 6, 0, {0, 6}).victims, (Victims{0, 5}));
-    const Selection all = select(d, slots, 6, 0, {6, 0});
-    EXPECT_EQ(all.victims, (Victims{0, 5, 2, 3}));
-    EXPECT_EQ(all.shortfall, 2);
 }
 
 TEST(cache_select, says_when_everything_is_protected) {

@@ -1,0 +1,32 @@
+// The launchers that keep nothing between calls: each function is in the file that is named like its kernel. Those that
+// remember kernels have headers of their own (sdpa.hpp, slot_append.hpp, slot_accumulate.hpp, slot_evict.hpp).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/device.hpp"
+#include "device/slots.hpp"
+#include "opencl/runtime.hpp"
+
+namespace winnow::opencl {
+
+// validate: the name of the variant that would run; throws UNSUPPORTED with the reason. No side effect.
+std::string validate(const Runtime& runtime, const KvAppend& args);
+std::string validate(const Runtime& runtime, const KvRequantize& args);
+std::string validate(const Runtime& runtime, const KvDequantize& args);
+std::string validate(const Runtime& runtime, const Hadamard& args);
+
+// launch: enqueues, and gives the event if one is wanted; throws what validate throws.
+std::unique_ptr<Event> launch(Runtime& runtime, const KvAppend& args, bool want_event);
+std::unique_ptr<Event> launch(Runtime& runtime, const KvRequantize& args, bool want_event);
+std::unique_ptr<Event> launch(Runtime& runtime, const KvDequantize& args, bool want_event);
+std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_event);
+
+// The operations on slots throw UNSUPPORTED with the reason.
+void launch(Runtime& runtime, const SlotScores& args);
+void launch(Runtime& runtime, const SlotEdit& args);
+void launch(Runtime& runtime, const SlotCompact& args);
+void launch(Runtime& runtime, const SlotCopy& args);
+
+} // namespace winnow::opencl
