@@ -39,7 +39,8 @@ INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf
 # Without the server's web page, which would be downloaded.
 LLAMA_CPP_OPTIONS = ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_SERVER=ON",
                      "-DLLAMA_USE_PREBUILT_UI=OFF", "-DCMAKE_C_FLAGS=-U__AMX_INT8__",
-                     "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__")
+                     "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__",
+                     f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={SOURCE / 'ci' / 'llama_cpp.cmake'}")
 
 
 class Failure(Exception):
