@@ -217,7 +217,7 @@ def winnow_build(*targets):
     say("building Winnow")
     logs = CACHE / "logs"
     run(["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DWINNOW_BUILD_TESTS=OFF",
-         "-DWINNOW_BUILD_BENCH=OFF", f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp_source()}"],
+         "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_PRECOMPILE=ON", f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp_source()}"],
         log=logs / "winnow-configure.log")
     run(["cmake", "--build", folder, "--target", *targets], log=logs / "winnow-build.log")
     return folder

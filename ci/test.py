@@ -38,6 +38,7 @@ def build(options):
         "CMAKE_BUILD_TYPE": "Release",
         "WINNOW_BUILD_TESTS": "ON",
         "WINNOW_BUILD_BENCH": "ON",
+        "WINNOW_PRECOMPILE": "ON",
         "WINNOW_SYSTEM_TESTS": "ON",
         "WINNOW_FULL_SWEEPS": "ON" if options.full else "OFF",
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
