@@ -37,8 +37,9 @@ public:
         find_places();
         const Selection selection = select_victims();
         for (const size_t victim : selection.victims) give_up(*places_[victim].segment, places_[victim].slot);
-        state_.shortfall =
-            int32_t(std::max({selection.shortfall, move_leaving(), args_.wanted_free - free_in_packed()}));
+        const int64_t without_room = move_leaving();
+        state_.shortfall = int32_t(
+            std::max(selection.shortfall, without_room + std::max<int64_t>(args_.wanted_free - free_in_packed(), 0)));
         list_free_slots();
         clear_output_sum();
         find_places();

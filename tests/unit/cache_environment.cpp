@@ -1,5 +1,6 @@
-// The unit tests' compiled programs go into a folder of their own: they neither find nor leave anything in the
-// developer's. WINNOW_UNIT_CACHE names one that outlives the process, for runs of a test in each; else it is temporary.
+// What all unit tests run in. PoCL has several devices of one core each, which operations are divided among. Compiled
+// programs go into a folder of their own: they neither find nor leave anything in the developer's. WINNOW_UNIT_CACHE
+// names one that outlives the process, for runs of a test in each; else it is temporary.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@ namespace {
 class CacheEnvironment : public testing::Environment {
 public:
     void SetUp() override {
+        ASSERT_EQ(::setenv("POCL_DEVICES", "basic basic basic pthread", 0), 0); // before platforms are asked for
         if (const char* kept = std::getenv("WINNOW_UNIT_CACHE")) {
             std::filesystem::create_directories(kept);
             ASSERT_EQ(::setenv("XDG_CACHE_HOME", kept, 1), 0);

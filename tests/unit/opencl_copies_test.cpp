@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "opencl/runtime_state.hpp"
-#include "pocl_required.hpp"
+#include "opencl_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -33,14 +33,12 @@ Tensor tensor(std::byte* data, int64_t rows, int64_t columns, int64_t row_stride
     return result;
 }
 
-class CopiesTest : public testing::Test {
+class CopiesTest : public opencl_test {
 protected:
     void SetUp() override {
-        if (list_devices().empty()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
-        DeviceRequest request;
-        request.device = "cpu";
-        request.log = [](int32_t, const std::string&) {};
-        state_ = std::make_unique<RuntimeState>(request);
+        opencl_test::SetUp();
+        if (is_over()) return;
+        state_ = std::make_unique<RuntimeState>(cpu_request());
         state_->capabilities.zero_copy = false;
         kernel_ = &state_->programs.kernel_of_source("twice", source, "twice", {});
     }

@@ -12,7 +12,7 @@
 #include "device/device.hpp"
 #include "opencl/memory.hpp"
 #include "opencl/platform.hpp"
-#include "pocl_required.hpp"
+#include "opencl_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -71,14 +71,12 @@ Hadamard hadamard(int64_t elements) {
     return args;
 }
 
-class LimitsTest : public testing::Test {
+class LimitsTest : public opencl_test {
 protected:
     void SetUp() override {
-        if (list_devices().empty()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
-        DeviceRequest request;
-        request.device = "cpu";
-        request.log = [](int32_t, const std::string&) {};
-        device_ = backend::create(request);
+        opencl_test::SetUp();
+        if (is_over()) return;
+        device_ = backend::create(cpu_request());
         winnow_device_info info{};
         device_->info(info);
         limit_ = info.max_allocation_size;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "opencl/runtime_state.hpp"
+#include "opencl_test.hpp"
 #include "winnow_loader.h"
 
 namespace winnow::opencl {
@@ -114,11 +115,8 @@ TEST_F(ProgramReuseTest, TheSecondContextLoadsWhatTheFirstBuiltAndDamageIsBuiltA
 }
 
 TEST_F(ProgramReuseTest, AnotherTextOfTheSameNameAndLengthIsAnotherProgram) {
-    DeviceRequest request;
-    request.device = "cpu";
-    request.log = [](int32_t, const std::string&) {};
     const auto built = [&](std::string_view source) {
-        RuntimeState state(request);
+        RuntimeState state(cpu_request());
         const uint64_t before = state.programs.built();
         state.programs.kernel_of_source("name", source, "f", {});
         return state.programs.built() - before;
