@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "cache_cases.hpp"
-#include "cache_folder.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -63,7 +63,7 @@ CacheSetup setup_of(const NamedSetup& named, int shape) {
 }
 
 void run_round_trip(const CacheSetup& setup) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
     CacheHost first(subject(), setup), second(subject(), setup);
@@ -73,7 +73,7 @@ void run_round_trip(const CacheSetup& setup) {
     ASSERT_EQ(feed({&first}, engine, 1, {7}), "");
     ASSERT_EQ(feed({&second}, engine, 1, {50}), ""); // to be replaced
     ASSERT_EQ(save(first, path), WINNOW_OK) << first.message();
-    EXPECT_EQ(folder.files(), 1u) << "beside the file something is left";
+    EXPECT_EQ(folder.names().size(), 1u) << "beside the file something is left";
     ASSERT_EQ(load(second, path), WINNOW_OK) << second.message();
     ASSERT_EQ(second.portrait(), first.portrait());
     EXPECT_EQ(bytes_of(second.stats()), bytes_of(first.stats()));
@@ -103,7 +103,7 @@ std::string answers_of(CacheHost& cache) {
 }
 
 void run_damage(const CacheSetup& setup) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache"), damaged = folder.file("damaged");
     std::mt19937_64 engine(options().seed);
     CacheHost source(subject(), setup), cache(subject(), setup);
@@ -146,7 +146,7 @@ void run_damage(const CacheSetup& setup) {
 
 // A cache of another shape or configuration takes nothing of it.
 void run_foreign() {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
     CacheSetup setup;
@@ -177,7 +177,7 @@ void run_foreign() {
 
 // The oracle goes on with a loaded cache: also after edits, in the middle of the residual window.
 void run_after_edits(const CacheSetup& setup) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup), loaded(subject(), setup);

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "cache_cases.hpp"
-#include "cache_folder.hpp"
 #include "cache_oracle.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -349,7 +349,7 @@ private:
     Schedule schedule_;
     CacheSetup setup_;
     std::mt19937_64 engine_;
-    Folder folder_;
+    TemporaryFolder folder_;
     CacheHost host_;
     CacheOracle oracle_;
     int64_t moved_up_ = 0; // by how much a whole sequence was, in the last shift

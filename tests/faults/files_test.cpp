@@ -14,6 +14,7 @@
 
 #include "session.hpp"
 #include "system_faults.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::faults {
 namespace {
@@ -101,7 +102,7 @@ protected:
         ::_exit(other.save(path_) == WINNOW_OK ? 0 : 1);
     }
 
-    Folder folder_;
+    TemporaryFolder folder_;
     const std::string path_ = folder_.file("cache");
     SmallCache cache_;
     std::string old_;

@@ -11,6 +11,7 @@
 
 #include "session.hpp"
 #include "system_faults.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::faults {
 namespace {
@@ -54,7 +55,7 @@ protected:
         return names;
     }
 
-    Folder folder_;
+    TemporaryFolder folder_;
     const std::string programs_ = folder_.file("winnow");
     std::vector<std::string> logged_;
 };

@@ -40,12 +40,13 @@ def stems(tree):
 # `quoted`, and no include may match `never`.
 CL_HEADERS = r"CL/.*"
 PUBLIC = r"winnow\.h|winnow_loader\.h"
+FOLDER = r"|temporary_folder\.hpp"
 LAYERS = [
     {"folder": "plugin_api", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
-    {"folder": "tests/conformance", "quoted": PUBLIC + r"|abi\.h"},  # C checks that know winnow.h alone
-    {"folder": "tests/faults", "quoted": PUBLIC},
+    {"folder": "tests/conformance", "quoted": PUBLIC + FOLDER + r"|abi\.h"},  # C checks that know winnow.h alone
+    {"folder": "tests/faults", "quoted": PUBLIC + FOLDER},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "tools", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},

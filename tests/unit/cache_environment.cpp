@@ -5,8 +5,11 @@
 #include <stdlib.h>
 
 #include <filesystem>
-#include <string>
+#include <optional>
 
+#include "temporary_folder.hpp"
+
+namespace winnow {
 namespace {
 
 class CacheEnvironment : public testing::Environment {
@@ -18,19 +21,16 @@ public:
             ASSERT_EQ(::setenv("XDG_CACHE_HOME", kept, 1), 0);
             return;
         }
-        std::string name = (std::filesystem::temp_directory_path() / "winnow-unit-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        temporary_ = name;
-        ASSERT_EQ(::setenv("XDG_CACHE_HOME", name.c_str(), 1), 0);
+        temporary_.emplace();
+        ASSERT_EQ(::setenv("XDG_CACHE_HOME", temporary_->path().c_str(), 1), 0);
     }
-    void TearDown() override {
-        if (!temporary_.empty()) std::filesystem::remove_all(temporary_);
-    }
+    void TearDown() override { temporary_.reset(); }
 
 private:
-    std::filesystem::path temporary_;
+    std::optional<TemporaryFolder> temporary_;
 };
 
 const testing::Environment* const environment = testing::AddGlobalTestEnvironment(new CacheEnvironment);
 
 } // namespace
+} // namespace winnow

@@ -2,7 +2,6 @@
 #include "opencl/program_cache.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +9,8 @@
 #include <fstream>
 #include <thread>
 #include <utility>
+
+#include "temporary_folder.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -24,13 +25,6 @@ std::vector<std::byte> bytes(size_t size, unsigned seed) {
 
 class ProgramCacheTest : public testing::Test {
 protected:
-    void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "winnow-cache-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        directory_ = name;
-    }
-    void TearDown() override { fs::remove_all(directory_); }
-
     fs::path entry() const { return directory_ / key_.file_name(); }
 
     // Overwrites the byte at `offset` with its complement.
@@ -42,7 +36,8 @@ protected:
         file.put(static_cast<char>(~byte));
     }
 
-    fs::path directory_;
+    const TemporaryFolder folder_;
+    const fs::path directory_{folder_.path()};
     ProgramKey key_{"hash", "-DX=1", "device", "driver 1", "platform"};
 };
 

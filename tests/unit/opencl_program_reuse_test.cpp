@@ -9,6 +9,7 @@
 
 #include "opencl/runtime_state.hpp"
 #include "opencl_test.hpp"
+#include "temporary_folder.hpp"
 #include "winnow_loader.h"
 
 namespace winnow::opencl {
@@ -21,15 +22,9 @@ protected:
     void SetUp() override {
         ASSERT_NE(std::getenv("XDG_CACHE_HOME"), nullptr);
         outer_ = std::getenv("XDG_CACHE_HOME");
-        std::string name = (outer_ / "reuse-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        directory_ = name;
-        ::setenv("XDG_CACHE_HOME", name.c_str(), 1);
+        ::setenv("XDG_CACHE_HOME", directory_.c_str(), 1);
     }
-    void TearDown() override {
-        ::setenv("XDG_CACHE_HOME", outer_.c_str(), 1);
-        fs::remove_all(directory_);
-    }
+    void TearDown() override { ::setenv("XDG_CACHE_HOME", outer_.c_str(), 1); }
 
     // The complement of the byte in the middle of every entry. Returns how many there are.
     size_t damage() const {
@@ -46,7 +41,9 @@ protected:
         return count;
     }
 
-    fs::path outer_, directory_;
+    std::string outer_;
+    const TemporaryFolder folder_;
+    const fs::path directory_{folder_.path()};
 };
 
 winnow_tensor rows(const float* data, int64_t count) {
