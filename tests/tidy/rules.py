@@ -180,6 +180,15 @@ def include_once(tree):
             yield path, "has no #pragma once"
 
 
+def test_names(tree):
+    """Names of tests are snake_case, the suite's and the test's, so that filters are guessed right."""
+    test = re.compile(r"^(?:TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(\s*(\w*),\s*(\w*)", re.M)
+    for path, text in tree.items():
+        for name in (name for names in test.findall(text) if path.endswith(CODE) for name in names):
+            if not re.fullmatch(r"[a-z0-9_]*", name):
+                yield path, f"{name} is not snake_case"
+
+
 # For each rule, trees that it has to complain about (each of them), and one that it has to accept.
 COMPLETE = {"kernels/f.cl": "", "backend/opencl/f.hpp": "", "backend/opencl/f.cpp": "",
             "tests/conformance/f_test.cpp": "", "bench/f_bench.cpp": ""}
@@ -222,5 +231,9 @@ SAMPLES = {
                         {"hosts/ggml/a.cpp": "std::cerr << 1;"}, {"plugin_api/winnow_loader.c": "exit(1);"}],
                        {"backend/api/a.cpp": 'snprintf(a, 1, "abort()"); // exit()\nobject.exit();',
                         "tools/a.cpp": 'puts("");'}),
+    test_names: ([{"a.cpp": "TEST(cache, GoesOn) {"}, {"a.cpp": "TEST_F(Cache, goes_on) {"},
+                  {"a.cpp": "INSTANTIATE_TEST_SUITE_P(Sizes, cache,"}, {"a.cpp": "TEST_P(\n    cache,\n    goesOn) {"}],
+                 {"a.cpp": "TEST_F(cache, goes_on_2) {\nINSTANTIATE_TEST_SUITE_P(, cache, testing::Values(Case{}));",
+                  "a.md": "TEST(A, B)"}),
     include_once: ([{"a.hpp": "// a\n"}], {"a.hpp": "// a\n#pragma once\n", "a.h": "/* a */"}),
 }

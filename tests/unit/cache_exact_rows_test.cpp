@@ -39,7 +39,7 @@ Bytes draw_row(std::mt19937_64& engine, Type type, size_t elements) {
     return row;
 }
 
-TEST(CacheRowRecord, SqueezedRowsComeBack) {
+TEST(cache_row_record, squeezed_rows_come_back) {
     std::mt19937_64 engine(3);
     int squeezed = 0;
     for (int tried = 0; tried < 3000; ++tried) {
@@ -66,7 +66,7 @@ TEST(CacheRowRecord, SqueezedRowsComeBack) {
     EXPECT_GT(squeezed, 1000);
 }
 
-TEST(CacheRowRecord, UsualRowsHaveRoomForAnImportance) {
+TEST(cache_row_record, usual_rows_have_room_for_an_importance) {
     std::mt19937_64 engine(4);
     std::normal_distribution<float> draw;
     for (int tried = 0; tried < 200; ++tried) {
@@ -83,7 +83,7 @@ TEST(CacheRowRecord, UsualRowsHaveRoomForAnImportance) {
     }
 }
 
-TEST(CacheRowRecord, WeighedRowsComeBack) {
+TEST(cache_row_record, weighed_rows_come_back) {
     std::mt19937_64 engine(4);
     int weighed = 0;
     for (int tried = 0; tried < 3000; ++tried) {
@@ -104,7 +104,7 @@ TEST(CacheRowRecord, WeighedRowsComeBack) {
     EXPECT_GT(weighed, 500);
 }
 
-TEST(CacheRowRecord, ForgedRecordsAreRefusedOrRead) {
+TEST(cache_row_record, forged_records_are_refused_or_read) {
     std::mt19937_64 engine(5);
     int refused = 0;
     for (int tried = 0; tried < 20000; ++tried) {
@@ -148,7 +148,7 @@ Ledger draw_ledger(std::mt19937_64& engine, int64_t heads) {
     return ledger;
 }
 
-TEST(CacheLedger, ComesBack) {
+TEST(cache_ledger, comes_back) {
     std::mt19937_64 engine(6);
     for (int tried = 0; tried < 500; ++tried) {
         const Ledger ledger = draw_ledger(engine, 3);
@@ -172,7 +172,7 @@ void forge(Bytes& ledger, std::mt19937_64& engine) {
     std::memcpy(&ledger[4], &check, sizeof check);
 }
 
-TEST(CacheLedger, ForgedOnesAreRefusedOrRead) {
+TEST(cache_ledger, forged_ones_are_refused_or_read) {
     std::mt19937_64 engine(7);
     int refused = 0;
     for (int tried = 0; tried < 5000; ++tried) {

@@ -30,9 +30,9 @@ std::string source_of(const char* language) {
     return text.str().append(kernel_text);
 }
 
-class OpenCl12Test : public opencl_test, public testing::WithParamInterface<const char*> {};
+class opencl_1_2 : public opencl_test, public testing::WithParamInterface<const char*> {};
 
-TEST_P(OpenCl12Test, TrailingZerosAreCounted) {
+TEST_P(opencl_1_2, trailing_zeros_are_counted) {
     Runtime runtime(cpu_request());
 
     std::vector<uint32_t> numbers{0, 1, 0xffffffffu, 0x80000000u, 0xfffffffeu};
@@ -56,7 +56,7 @@ TEST_P(OpenCl12Test, TrailingZerosAreCounted) {
         EXPECT_EQ(counts[at], static_cast<uint32_t>(std::countr_zero(numbers[at]))) << std::hex << numbers[at];
 }
 
-INSTANTIATE_TEST_SUITE_P(Languages, OpenCl12Test, testing::Values("120", "200"),
+INSTANTIATE_TEST_SUITE_P(languages, opencl_1_2, testing::Values("120", "200"),
                          [](const auto& each) { return std::string("version_") + each.param; });
 
 } // namespace

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ProgramReuseTest : public testing::Test {
+class opencl_program_reuse : public testing::Test {
 protected:
     void SetUp() override {
         ASSERT_NE(std::getenv("XDG_CACHE_HOME"), nullptr);
@@ -88,7 +88,7 @@ winnow_stats start(const winnow_api& api) {
     return stats;
 }
 
-TEST_F(ProgramReuseTest, TheSecondContextLoadsWhatTheFirstBuiltAndDamageIsBuiltAgain) {
+TEST_F(opencl_program_reuse, the_second_context_loads_what_the_first_built_and_damage_is_built_again) {
     winnow_library library{};
     char message[1024] = "";
     ASSERT_EQ(winnow_library_open("opencl", nullptr, &library, message, sizeof message), WINNOW_OK) << message;
@@ -111,7 +111,7 @@ TEST_F(ProgramReuseTest, TheSecondContextLoadsWhatTheFirstBuiltAndDamageIsBuiltA
     winnow_library_close(&library);
 }
 
-TEST_F(ProgramReuseTest, AnotherTextOfTheSameNameAndLengthIsAnotherProgram) {
+TEST_F(opencl_program_reuse, another_text_of_the_same_name_and_length_is_another_program) {
     const auto built = [&](std::string_view source) {
         RuntimeState state(cpu_request());
         const uint64_t before = state.programs.built();

@@ -158,6 +158,7 @@ void draw_description(Random& random, SlotEvict& args) {
     description.grace = draw(random, 0, 1) * draw(random, 0, 20);
     description.context = chance(random, .3) ? args.seen + draw(random, 0, 20) : args.seen + 100000;
     description.budget = draw(random, slots / 2, slots + slots / 4);
+    if (chance(random, .1)) description.budget = slots + args.incoming; // which a full head is, and not beyond
     description.target = chance(random, .5) ? description.budget : draw(random, 0, description.budget);
     if (chance(random, .3)) description.trigger = {7, 10};
     if (chance(random, .3)) description.most = draw(random, 1, 20);

@@ -84,11 +84,11 @@ struct TestRuntime {
     RuntimeState* state;
 };
 
-using WorkerQueuesTest = opencl_test;
+using opencl_worker_queues = opencl_test;
 
 constexpr uint64_t large = 1'000'000'000;
 
-TEST_F(WorkerQueuesTest, WithoutHostThreadsADeviceWorksAlone) {
+TEST_F(opencl_worker_queues, without_host_threads_a_device_works_alone) {
     TestRuntime test(cpu_request());
     EXPECT_FALSE(test.state->workers.is_divided());
     Sums sums(*test.state);
@@ -98,7 +98,7 @@ TEST_F(WorkerQueuesTest, WithoutHostThreadsADeviceWorksAlone) {
     EXPECT_EQ(stats.kernel_launches, 50u);
 }
 
-TEST_F(WorkerQueuesTest, DividedOperationsComputeTheSame) {
+TEST_F(opencl_worker_queues, divided_operations_compute_the_same) {
     std::atomic<int> calls{0};
     TestRuntime test(cpu_request("", &calls));
     if (!test.state->workers.is_divided()) WINNOW_SKIP_WITHOUT_POCL(undivided);
@@ -115,7 +115,7 @@ TEST_F(WorkerQueuesTest, DividedOperationsComputeTheSame) {
     EXPECT_LE(calls, divided);
 }
 
-TEST_F(WorkerQueuesTest, ContextsInDifferentThreadsDoNotDisturbEachOther) {
+TEST_F(opencl_worker_queues, contexts_in_different_threads_do_not_disturb_each_other) {
     std::atomic<int> calls{0};
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
@@ -129,7 +129,7 @@ TEST_F(WorkerQueuesTest, ContextsInDifferentThreadsDoNotDisturbEachOther) {
     EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(WorkerQueuesTest, GridsThatGrowInSeveralThreadsAtOnceDoNotConfuseTheDriver) {
+TEST_F(opencl_worker_queues, grids_that_grow_in_several_threads_at_once_do_not_confuse_the_driver) {
     std::atomic<int> calls{0};
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
@@ -144,13 +144,13 @@ TEST_F(WorkerQueuesTest, GridsThatGrowInSeveralThreadsAtOnceDoNotConfuseTheDrive
     EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(WorkerQueuesTest, AGridWiderThanOneLaunchMayBeIsCut) {
+TEST_F(opencl_worker_queues, a_grid_wider_than_one_launch_may_be_is_cut) {
     TestRuntime test(cpu_request());
     Sums sums(*test.state);
     EXPECT_TRUE(sums(test.runtime, 200'001, 2, 5, 0));
 }
 
-TEST_F(WorkerQueuesTest, MaxThreadsLimitsTheQueues) {
+TEST_F(opencl_worker_queues, max_threads_limits_the_queues) {
     std::atomic<int> calls{0};
     DeviceRequest wanted = cpu_request("", &calls);
     wanted.max_threads = 2;
@@ -159,7 +159,7 @@ TEST_F(WorkerQueuesTest, MaxThreadsLimitsTheQueues) {
     EXPECT_EQ(test.state->workers.all.size(), 2u);
 }
 
-TEST_F(WorkerQueuesTest, AFailureInAHostThreadIsThrownInTheCallersAndTheNextCallWorks) {
+TEST_F(opencl_worker_queues, a_failure_in_a_host_thread_is_thrown_in_the_callers_and_the_next_call_works) {
     std::atomic<int> calls{0};
     TestRuntime test(cpu_request("", &calls));
     Sums sums(*test.state);
@@ -176,7 +176,7 @@ TEST_F(WorkerQueuesTest, AFailureInAHostThreadIsThrownInTheCallersAndTheNextCall
     EXPECT_TRUE(sums(test.runtime, 8, 10, 2, large));
 }
 
-TEST_F(WorkerQueuesTest, ImportsSurviveMoreHostMemoryThanTheyHavePlacesFor) {
+TEST_F(opencl_worker_queues, imports_survive_more_host_memory_than_they_have_places_for) {
     TestRuntime test(cpu_request());
     Sums sums(*test.state);
     std::vector<std::unique_ptr<std::byte[]>> spread; // moves the next vectors to other pages
@@ -186,7 +186,7 @@ TEST_F(WorkerQueuesTest, ImportsSurviveMoreHostMemoryThanTheyHavePlacesFor) {
     }
 }
 
-TEST_F(WorkerQueuesTest, ScratchThatGrowsIsZeroed) {
+TEST_F(opencl_worker_queues, scratch_that_grows_is_zeroed) {
     TestRuntime test(cpu_request());
     Sums sums(*test.state);
     ASSERT_TRUE(sums(test.runtime, 5, 10, 1, 0));

@@ -97,7 +97,7 @@ private:
     }
 };
 
-class ReferenceSlots : public testing::Test {
+class reference_slots : public testing::Test {
 protected:
     static DeviceRequest request() {
         DeviceRequest request;
