@@ -20,7 +20,7 @@ std::vector<char> read(const std::string& path) {
 
 void write(const std::string& path, const std::vector<char>& bytes) {
     std::ofstream file(path, std::ios::binary);
-    file.write(bytes.data(), std::streamsize(bytes.size()));
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 int32_t save(CacheHost& cache, const std::string& path) { return cache.api().cache_save(cache.get(), path.c_str()); }
@@ -125,13 +125,14 @@ void run_damage(const CacheSetup& setup) {
     const size_t stride = std::max<size_t>(good.size() / 60, 1);
     for (size_t length = 0; length < good.size(); ++length) {
         if (length > 80 && length + 20 < good.size() && length % stride != 0) continue;
-        if (!expect_refused({good.begin(), good.begin() + std::ptrdiff_t(length)}, "cut to " + std::to_string(length)))
+        if (!expect_refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length)},
+                            "cut to " + std::to_string(length)))
             return;
     }
     for (size_t at = 0; at < good.size(); ++at) {
         if (at > 80 && at + 20 < good.size() && at % stride != 0) continue;
         std::vector<char> bytes = good;
-        bytes[at] = char(bytes[at] ^ (1 << (at % 8)));
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
         if (!expect_refused(bytes, "byte " + std::to_string(at) + " flipped")) return;
     }
     std::vector<char> longer = good;

@@ -39,7 +39,7 @@ void register_policies() {
         for (int shape = 0; shape < cache_shapes; ++shape) {
             const CacheSetup setup = with_shape(each.setup, shape);
             const bool is_sample = shape == at % cache_shapes;
-            const uint64_t seed = uint64_t(1000 * at + shape);
+            const uint64_t seed = static_cast<uint64_t>(1000 * at + shape);
             if (!is_sample && options().pairs != Pairs::all) continue;
             const std::string name = each.name + "_" + shape_name(shape);
             register_cache_test("decode", name, __FILE__, __LINE__, [=] {
@@ -64,7 +64,7 @@ void register_edits() {
         if (++at % 2) continue;
         CacheSetup setup = with_shape(each.setup, at / 2 % 3);
         setup.sequences = 2;
-        const uint64_t seed = uint64_t(at);
+        const uint64_t seed = static_cast<uint64_t>(at);
         register_cache_test("edits", each.name, __FILE__, __LINE__, [=] {
             run({setup, options().seed + seed, 60, true, true, false});
         });
@@ -103,7 +103,7 @@ void register_random() {
     const int cases = options().pairs == Pairs::all ? 10 * options().cases : options().cases / 10;
     for (int at = 0; at < cases; ++at)
         register_cache_test("random", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
-            std::mt19937_64 engine(options().seed * 1000003 + uint64_t(at));
+            std::mt19937_64 engine(options().seed * 1000003 + static_cast<uint64_t>(at));
             Schedule schedule;
             schedule.setup = draw_setup(engine);
             schedule.seed = engine();
@@ -117,7 +117,7 @@ void register_tight() {
     const int cases = options().pairs == Pairs::all ? 2000 : 60;
     for (int at = 0; at < cases; ++at)
         register_cache_test("tight", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
-            std::mt19937_64 engine(options().seed * 9176 + uint64_t(at));
+            std::mt19937_64 engine(options().seed * 9176 + static_cast<uint64_t>(at));
             Schedule schedule;
             schedule.setup = draw_tight_setup(engine);
             schedule.seed = engine();

@@ -86,7 +86,7 @@ TEST(api_versions, what_a_newer_host_has_behind_ours_has_to_be_zero) {
     Longer<Grown> given{};
     given.ours.struct_size = sizeof given;
     EXPECT_EQ(refusal([&] { read_struct(&given.ours, "desc"); }, 0), "");
-    for (const size_t at : {size_t(0), sizeof given.tail - 1}) {
+    for (const size_t at : {static_cast<size_t>(0), sizeof given.tail - 1}) {
         given.tail[at] = 1;
         const std::string text = refusal([&] { read_struct(&given.ours, "desc"); }, WINNOW_ERROR_UNSUPPORTED);
         EXPECT_NE(text.find("a field at byte " + std::to_string(sizeof(Grown) + at)), std::string::npos) << text;

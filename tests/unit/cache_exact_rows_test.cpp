@@ -132,19 +132,22 @@ TEST(cache_row_record, forged_records_are_refused_or_read) {
 Ledger draw_ledger(std::mt19937_64& engine, int64_t heads) {
     Ledger ledger;
     ledger.digest = engine();
-    ledger.facts = {int64_t(engine() % 1000), 30, 16, 128, 90, 2, int64_t(engine() % 1000000)};
-    const int64_t count = 1 + int64_t(engine() % 90);
+    ledger.facts = {static_cast<int64_t>(engine() % 1000),   30, 16, 128, 90, 2,
+                    static_cast<int64_t>(engine() % 1000000)};
+    const int64_t count = 1 + static_cast<int64_t>(engine() % 90);
     for (int64_t i = 0; i < count; ++i)
-        ledger.tokens.push_back({engine() % 4 ? i : int64_t(engine() % 1000) - 1, int64_t(engine() % 3 ? i : 0)});
+        ledger.tokens.push_back(
+            {engine() % 4 ? i : static_cast<int64_t>(engine() % 1000) - 1, static_cast<int64_t>(engine() % 3 ? i : 0)});
     for (int64_t head = 0; head < heads; ++head) {
         std::vector<int64_t>& slots = ledger.slots.emplace_back();
         std::vector<float>& importance = ledger.importance.emplace_back();
-        for (int64_t i = 0; i < count; ++i) slots.push_back(engine() % 3 ? i : int64_t(engine() % 100) - 1);
+        for (int64_t i = 0; i < count; ++i)
+            slots.push_back(engine() % 3 ? i : static_cast<int64_t>(engine() % 100) - 1);
         for (const int64_t slot : slots)
-            if (slot >= 0) importance.push_back(float(engine() % 1000));
-        ledger.listed.push_back({int32_t(engine() % 50), -1});
+            if (slot >= 0) importance.push_back(static_cast<float>(engine() % 1000));
+        ledger.listed.push_back({static_cast<int32_t>(engine() % 50), -1});
     }
-    ledger.output_sum.assign(8, float(engine() % 100));
+    ledger.output_sum.assign(8, static_cast<float>(engine() % 100));
     return ledger;
 }
 
@@ -160,7 +163,8 @@ TEST(cache_ledger, comes_back) {
         ASSERT_EQ(back->slots, ledger.slots);
         ASSERT_EQ(back->facts, ledger.facts);
         ASSERT_EQ(back->importance, ledger.importance);
-        ASSERT_FALSE(to_ledger(bytes, 3, int64_t(ledger.tokens.size()) - 1)) << "of more tokens than there are";
+        ASSERT_FALSE(to_ledger(bytes, 3, static_cast<int64_t>(ledger.tokens.size()) - 1))
+            << "of more tokens than there are";
     }
 }
 

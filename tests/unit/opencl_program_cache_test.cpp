@@ -67,7 +67,8 @@ TEST_F(opencl_program_cache, what_was_not_used_for_longest_makes_room) {
     EXPECT_NE(cache.load(keys[0]), std::nullopt); // the oldest, now the last used
     ASSERT_EQ(cache.store(key_, bytes(size, 1)), "");
     EXPECT_NE(cache.load(key_), std::nullopt);
-    for (int i = 0; i < 9; ++i) EXPECT_EQ(cache.load(keys[size_t(i)]).has_value(), i == 0 || i > 3) << "entry " << i;
+    for (int i = 0; i < 9; ++i)
+        EXPECT_EQ(cache.load(keys[static_cast<size_t>(i)]).has_value(), i == 0 || i > 3) << "entry " << i;
     EXPECT_TRUE(fs::exists(directory_ / "of another program"));
 }
 
@@ -90,7 +91,7 @@ TEST_F(opencl_program_cache, the_environment_says_how_much) {
                                     {"2x", 256},
                                     {"99999999999999999999", 256}}) {
         ::setenv(variable, text, 1);
-        EXPECT_EQ(ProgramCache::default_bytes(), uint64_t(mib) << 20U) << text;
+        EXPECT_EQ(ProgramCache::default_bytes(), static_cast<uint64_t>(mib) << 20U) << text;
     }
     ::unsetenv(variable);
     EXPECT_EQ(ProgramCache::default_bytes(), uint64_t{256} << 20U);

@@ -29,8 +29,8 @@ struct Evicting {
     SlotEvict args;
 
     Evicting(const std::vector<Map>& dense_maps, const std::vector<Map>& packed_maps)
-        : dense(dense_maps), packed(packed_maps), free_slots({int64_t(packed_maps.size()), 1, 5}, 99),
-          state({int64_t(packed_maps.size()), 1, 4}, 0) {
+        : dense(dense_maps), packed(packed_maps), free_slots({static_cast<int64_t>(packed_maps.size()), 1, 5}, 99),
+          state({static_cast<int64_t>(packed_maps.size()), 1, 4}, 0) {
         args.residual_count = dense.k.shape[1];
     }
     void run(ReferenceDevice& device) {
@@ -259,8 +259,8 @@ TEST_F(reference_slot_evict, without_sinks_and_residual_there_is_the_packed) {
 TEST_F(reference_slot_evict, rows_are_packed_as_an_append_packs_them) {
     constexpr int64_t size = 32;
     Floats rows({1, 2, size}, 0);
-    for (size_t i = 0; i < rows.values.size(); ++i) rows.values[i] = std::sin(float(i));
-    const auto bytes = int64_t(row_bytes(Type::turbo4, size));
+    for (size_t i = 0; i < rows.values.size(); ++i) rows.values[i] = std::sin(static_cast<float>(i));
+    const auto bytes = static_cast<int64_t>(row_bytes(Type::turbo4, size));
     for (const Norm norm : {Norm::plain, Norm::unit_slope}) {
         std::vector<std::byte> k(static_cast<size_t>(bytes)), v(static_cast<size_t>(bytes)), want(k.size());
         auto packed = [&](std::vector<std::byte>& memory) {
@@ -307,30 +307,33 @@ std::set<int32_t> tokens_of(Evicting& f, int64_t head) {
 // Maps of a random sequence of `seen` tokens: the newest in the residual window, of the others some in the packed
 // segment.
 Evicting random_eviction(std::mt19937_64& engine) {
-    const auto residual = int64_t(1 + engine() % 8), slots = int64_t(1 + engine() % 20);
+    const auto residual = static_cast<int64_t>(1 + engine() % 8), slots = static_cast<int64_t>(1 + engine() % 20);
     std::vector<Map> dense_maps, packed_maps;
-    const auto seen = int32_t(residual + 2 * slots);
+    const auto seen = static_cast<int32_t>(residual + 2 * slots);
     for (int head = 0; head < 2; ++head) {
-        Map dense(size_t(residual), none), packed(size_t(slots), none);
+        Map dense(static_cast<size_t>(residual), none), packed(static_cast<size_t>(slots), none);
         for (int64_t i = 0; i < residual; ++i)
-            if (engine() % 5) dense[size_t((seen - 1 - i) % residual)] = int32_t(seen - 1 - i);
+            if (engine() % 5)
+                dense[static_cast<size_t>((seen - 1 - i) % residual)] = static_cast<int32_t>(seen - 1 - i);
         for (int64_t slot = 0; slot < slots; ++slot)
-            if (engine() % 4) packed[size_t(slot)] = int32_t(2 * slot) | (engine() % 6 ? 0 : anchor_flag);
+            if (engine() % 4)
+                packed[static_cast<size_t>(slot)] = static_cast<int32_t>(2 * slot) | (engine() % 6 ? 0 : anchor_flag);
         std::shuffle(packed.begin(), packed.end(), engine);
         dense_maps.push_back(dense);
         packed_maps.push_back(packed);
     }
     Evicting f(dense_maps, packed_maps);
     for (TestSegment* segment : {&f.dense, &f.packed})
-        for (float& importance : segment->importance.values) importance = float(engine() % 10);
+        for (float& importance : segment->importance.values) importance = static_cast<float>(engine() % 10);
     f.args.description.ranking = engine() % 2 ? Ranking::age : Ranking::importance;
-    f.args.description.sink = int64_t(engine() % 3);
-    f.args.description.recent = int64_t(engine() % 5);
-    f.args.description.budget = f.args.description.target = 1 + int64_t(engine() % uint64_t(residual + slots));
+    f.args.description.sink = static_cast<int64_t>(engine() % 3);
+    f.args.description.recent = static_cast<int64_t>(engine() % 5);
+    f.args.description.budget = f.args.description.target =
+        1 + static_cast<int64_t>(engine() % static_cast<uint64_t>(residual + slots));
     f.args.seen = seen;
-    f.args.incoming = int64_t(engine() % 4);
+    f.args.incoming = static_cast<int64_t>(engine() % 4);
     f.args.leaving_offset = seen % residual;
-    f.args.leaving_count = int64_t(engine() % uint64_t(residual + 1));
+    f.args.leaving_count = static_cast<int64_t>(engine() % static_cast<uint64_t>(residual + 1));
     return f;
 }
 
@@ -355,16 +358,18 @@ TEST_F(reference_slot_evict, nothing_is_lost_that_is_not_counted) {
             const std::set<int32_t> after = tokens_of(f, head);
             const Map state = f.state.row(head);
             EXPECT_TRUE(std::includes(before[head].begin(), before[head].end(), after.begin(), after.end()));
-            EXPECT_EQ(state[0], int32_t(after.size()));
-            EXPECT_EQ(state[1], int32_t(before[head].size() - after.size()));
+            EXPECT_EQ(state[0], static_cast<int32_t>(after.size()));
+            EXPECT_EQ(state[1], static_cast<int32_t>(before[head].size() - after.size()));
             if (state[2] == 0) {
-                EXPECT_LE(int64_t(after.size()) + f.args.incoming, d.budget);
+                EXPECT_LE(static_cast<int64_t>(after.size()) + f.args.incoming, d.budget);
                 EXPECT_TRUE(std::includes(after.begin(), after.end(), kept[head].begin(), kept[head].end()));
             }
             shortfall += state[2] > 0;
             for (int64_t i = 0; i < f.args.leaving_count; ++i)
-                EXPECT_EQ(f.dense.map(head)[size_t((f.args.leaving_offset + i) % f.args.residual_count)], none);
-            for (const int32_t entry : f.packed.map(head)) moved += entry >= 2 * int32_t(f.packed.k.shape[1]);
+                EXPECT_EQ(f.dense.map(head)[static_cast<size_t>((f.args.leaving_offset + i) % f.args.residual_count)],
+                          none);
+            for (const int32_t entry : f.packed.map(head))
+                moved += entry >= 2 * static_cast<int32_t>(f.packed.k.shape[1]);
         }
     }
     EXPECT_GT(shortfall, 50); // both kinds were tried

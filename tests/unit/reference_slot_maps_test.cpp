@@ -25,7 +25,7 @@ protected:
         device_.launch(args);
     }
     void edit(SlotEdit::Action action, std::vector<Segment> segments, const Map& token_ids) {
-        Ints list({1, 1, int64_t(token_ids.size())}, 0);
+        Ints list({1, 1, static_cast<int64_t>(token_ids.size())}, 0);
         list.values = token_ids;
         SlotEdit args;
         args.action = action;
@@ -77,7 +77,7 @@ TEST_F(reference_slot_compact, live_slots_fill_the_free_ones_before_them) {
                          {none, none, none, none, none, none, none},
                          {1, 2, 3, 4, 5, 6, 7},
                          {none, none, none, none, none, 8, 3}});
-    for (int64_t slot = 0; slot < 7; ++slot) segment.importance.at(0, 0, slot) = float(slot);
+    for (int64_t slot = 0; slot < 7; ++slot) segment.importance.at(0, 0, slot) = static_cast<float>(slot);
     Ints state({4, 1, 4}, 50);
     device_.launch(SlotCompact{.segment = segment, .head_state = state});
     EXPECT_EQ(segment.map(0), (Map{4, 9 | anchor_flag, 2, 7, none, none, none}));
@@ -88,7 +88,7 @@ TEST_F(reference_slot_compact, live_slots_fill_the_free_ones_before_them) {
     const std::vector<float> kept = segment.importance.row(0);
     EXPECT_EQ((std::vector<float>(kept.begin(), kept.begin() + 4)), (std::vector<float>{0, 4, 2, 6}));
     for (int64_t head = 0; head < 4; ++head)
-        EXPECT_EQ(state.row(head), (Map{std::array{4, 0, 7, 2}[size_t(head)], 50, 50, 50}));
+        EXPECT_EQ(state.row(head), (Map{std::array{4, 0, 7, 2}[static_cast<size_t>(head)], 50, 50, 50}));
 }
 
 using reference_slot_copy = reference_slots;
@@ -108,9 +108,9 @@ TEST_F(reference_slot_copy, takes_rows_map_importance_and_means) {
 // Packed rows are moved and copied as they are: converting them again would lose some of what they hold.
 TEST_F(reference_slot_copy, packed_rows_keep_their_bits) {
     constexpr int64_t size = 32;
-    const auto bytes = int64_t(row_bytes(Type::turbo3, size));
-    std::vector<std::byte> rows(size_t(3 * bytes)), copied(size_t(3 * bytes));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::byte(i * 37 + 11);
+    const auto bytes = static_cast<int64_t>(row_bytes(Type::turbo3, size));
+    std::vector<std::byte> rows(static_cast<size_t>(3 * bytes)), copied(static_cast<size_t>(3 * bytes));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::byte>(i * 37 + 11);
     auto packed = [&](std::vector<std::byte>& memory) {
         Tensor tensor;
         tensor.type = Type::turbo3;
@@ -127,7 +127,9 @@ TEST_F(reference_slot_copy, packed_rows_keep_their_bits) {
     device_.launch(
         SlotCompact{.segment = {packed(copied), packed(copied), copied_tokens, {}, {}, {}}, .head_state = state});
     EXPECT_EQ(copied_tokens.values, (Map{6, 7, none}));
-    EXPECT_EQ(std::memcmp(&copied[size_t(bytes)], &rows[size_t(2 * bytes)], size_t(bytes)), 0);
+    EXPECT_EQ(std::memcmp(&copied[static_cast<size_t>(bytes)], &rows[static_cast<size_t>(2 * bytes)],
+                          static_cast<size_t>(bytes)),
+              0);
 }
 
 TEST_F(reference_slot_edit, a_mark_is_complete_and_no_launch) {

@@ -21,8 +21,8 @@ struct Tokens {
     Tokens(int32_t first, int64_t count) : k({2, count, 2}, 0), v({2, count, 2}, 0) {
         for (int64_t head = 0; head < 2; ++head)
             for (int64_t t = 0; t < count; ++t) {
-                k.set_row(head, t, key_of(head, first + int32_t(t)));
-                v.set_row(head, t, value_of(head, first + int32_t(t)));
+                k.set_row(head, t, key_of(head, first + static_cast<int32_t>(t)));
+                v.set_row(head, t, value_of(head, first + static_cast<int32_t>(t)));
             }
     }
 };
@@ -132,7 +132,8 @@ struct Attending {
     SlotAttention args;
 
     Attending() {
-        for (size_t i = 0; i < q.values.size(); ++i) q.values[i] = float(int(i * 5 % 7) - 3) / 8;
+        for (size_t i = 0; i < q.values.size(); ++i)
+            q.values[i] = static_cast<float>(static_cast<int>(i * 5 % 7) - 3) / 8;
         args.sdpa.q = q;
         args.sdpa.out = out;
         args.sdpa.scores_out = scores;
@@ -159,7 +160,7 @@ struct Attending {
                 const std::vector<int32_t> of_slots = token_ids(q_head / 2, query);
                 for (size_t slot = 0; slot < of_slots.size(); ++slot) {
                     const int32_t number = of_slots[slot];
-                    const float score = scores.at(q_head, query, int64_t(slot));
+                    const float score = scores.at(q_head, query, static_cast<int64_t>(slot));
                     if (number < 0 || !sees(query, number)) {
                         EXPECT_EQ(score, -infinity) << slot;
                         continue;
@@ -171,7 +172,7 @@ struct Attending {
                 }
                 const std::vector<double> want = expected_out(tokens);
                 for (int64_t d = 0; d < 2; ++d)
-                    EXPECT_NEAR(out.at(q_head, query, d), want[size_t(d)], 1e-4) << q_head << " " << query;
+                    EXPECT_NEAR(out.at(q_head, query, d), want[static_cast<size_t>(d)], 1e-4) << q_head << " " << query;
             }
     }
 };
@@ -190,7 +191,7 @@ TEST_F(reference_slot_attention, is_one_softmax_over_the_stores) {
     for (int64_t q_head = 0; q_head < 4; ++q_head) { // exp(BIASED - m) / sum are probabilities
         double total = 0;
         for (const float score : a.scores.row(q_head, 1))
-            total += std::exp(double(score) - a.stats.at(q_head, 1, 0)) / a.stats.at(q_head, 1, 1);
+            total += std::exp(static_cast<double>(score) - a.stats.at(q_head, 1, 0)) / a.stats.at(q_head, 1, 1);
         EXPECT_NEAR(total, 1, 1e-6);
     }
 }
@@ -205,7 +206,7 @@ TEST_F(reference_slot_attention, counts_numbers_in_windows_and_alibi) {
     device_.launch(a.args);
     a.expect([](int64_t query, int32_t number) { return number > 8 + query - 4; },
              [&](int64_t q_head, int64_t query, int32_t number) {
-                 return slopes.at(0, 0, q_head) * double(number - 8 - query);
+                 return slopes.at(0, 0, q_head) * static_cast<double>(number - 8 - query);
              });
 }
 
@@ -218,15 +219,15 @@ TEST_F(reference_slot_attention, a_mask_has_numbers_for_columns) {
     a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
     a.expect([&](int64_t query, int32_t number) { return number < 8 && mask.at(0, query, number) != -infinity; },
-             [&](int64_t, int64_t query, int32_t number) { return double(mask.at(0, query, number)); });
+             [&](int64_t, int64_t query, int32_t number) { return static_cast<double>(mask.at(0, query, number)); });
 }
 
 TEST_F(reference_slot_attention, rows_stand_for_themselves_and_the_means) {
     Attending a;
     a.packed.k_mean = a.packed.v_mean = Floats({2, 1, 2}, 0);
     for (int64_t head : {0, 1}) {
-        a.packed.k_mean.set_row(head, 0, {3, float(head) - 2});
-        a.packed.v_mean.set_row(head, 0, {90, float(4 * head)});
+        a.packed.k_mean.set_row(head, 0, {3, static_cast<float>(head) - 2});
+        a.packed.v_mean.set_row(head, 0, {90, static_cast<float>(4 * head)});
         for (int64_t slot = 0; slot < 3; ++slot)
             for (int64_t d = 0; d < 2; ++d) {
                 a.packed.k.at(head, slot, d) -= a.packed.k_mean.at(head, 0, d);
@@ -262,8 +263,8 @@ struct Accumulating {
 
     Accumulating(const std::vector<float>& of_head_0, const std::vector<float>& of_head_1, float importance) {
         for (int64_t query = 0; query < 3; ++query) {
-            scores.at(0, query, 0) = of_head_0[size_t(query)];
-            scores.at(1, query, 0) = of_head_1[size_t(query)];
+            scores.at(0, query, 0) = of_head_0[static_cast<size_t>(query)];
+            scores.at(1, query, 0) = of_head_1[static_cast<size_t>(query)];
             for (int64_t q_head : {0, 1}) stats.set_row(q_head, query, {0, 4}); // p = exp(s) / 4
         }
         segment.importance.values = {importance, 3};
@@ -351,7 +352,7 @@ TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_stor
 TEST_F(reference_slot_accumulate, outputs_are_added_up_over_group_and_queries) {
     TestSegment segment({{1}, {1}});
     Floats scores({4, 3, 1}, 0), stats({4, 3, 2}, 1), out({4, 3, 2}, 0), sum({2, 1, 2}, 1000);
-    for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = float(i);
+    for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = static_cast<float>(i);
     SlotAccumulate args;
     args.segments = {segment};
     args.scores = scores;
@@ -372,7 +373,7 @@ using reference_slot_scores = reference_slots;
 TEST_F(reference_slot_scores, lie_in_the_column_of_the_number) {
     TestSegment dense({{0, 5}, {0, 4}}), packed({{none, 2 | anchor_flag, 6}, {3, none, 1}});
     Floats scores({4, 2, 5}, 0), out({4, 2, 7}, 77);
-    for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] = float(i);
+    for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] = static_cast<float>(i);
     Tensor six_columns = out; // of rows of seven: for token 6 there is none
     six_columns.shape[3] = 6;
     device_.launch(SlotScores{.segments = {dense, packed}, .scores = scores, .out = six_columns});
