@@ -1,11 +1,14 @@
 // Schedules of calls, each judged by the oracle: every policy in every shape, and random ones. What they exercise:
 //
-//   slot_append     every step with k and v; rows into the residual window, the sinks' slots, and (without a residual
-//   window) free-listed slots slot_attention  every step with q: sinks, residual window and packed segment under one
-//   softmax slot_scores     steps that ask for scores_out slot_accumulate    the importance after it, where the policy
-//   keeps one slot_evict      eviction passes, and the residual window's oldest rows into the packed segment slot_edit
-//   truncate, remove, shift, anchors, reused cells slot_compact    memory that is given back after many are removed
-//   slot_copy       memory that grows, and copies of sequences
+//  - slot_append: every step with k and v; rows into the residual window, the sinks' slots, and (without a residual
+//    window) free-listed slots
+//  - attention over slots: every step with q; sinks, residual window and packed segment under one softmax
+//  - slot_scores: steps that ask for scores_out
+//  - slot_accumulate: the importance after it, where the policy keeps one
+//  - slot_evict: eviction passes, and the residual window's oldest rows into the packed segment
+//  - slot_edit: truncate, remove, shift, anchors, reused cells
+//  - slot_compact: memory that is given back after many are removed
+//  - slot_copy: memory that grows, and copies of sequences
 #include <gtest/gtest.h>
 
 #include <algorithm>
