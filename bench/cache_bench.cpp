@@ -1,8 +1,8 @@
 // Decode steps of a cache at a quarter of a context, against attention over the whole context in f16: what a policy
 // saves, what its importance costs, what the eviction passes cost (slot_evict, every 32 tokens), and what it costs that
 // a layer lies in two segments (slot_attention over the dense residual window and the packed segment) with a slot map.
-// A step is slot_append, slot_attention and slot_accumulate, in one launch where the device does that; slot_edit,
-// slot_copy, slot_compact and slot_scores are no part of it.
+// A step appends, attends and accumulates, in one launch where the device does that. slots_bench.cpp has the kernels on
+// slots one by one.
 //
 // Each figure is the median of ratios between neighbours in time, with half of their interquartile range in brackets:
 //     x full       a step, its part of the eviction passes included, against attention over the whole context

@@ -147,6 +147,21 @@ void Backend::run(winnow_cache* cache, const winnow_cache_step_desc& desc) {
     check(library_.api->finish(context_));
 }
 
+void Backend::copy(winnow_cache* cache, int64_t from, int64_t to) {
+    check(library_.api->cache_copy(cache, from, to));
+    check(library_.api->finish(context_));
+}
+
+void Backend::remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
+    check(library_.api->cache_remove(cache, sequence, begin, end));
+    check(library_.api->finish(context_));
+}
+
+void Backend::shift(winnow_cache* cache, int64_t sequence, int64_t delta) {
+    check(library_.api->cache_shift(cache, sequence, 0, -1, delta));
+    check(library_.api->finish(context_));
+}
+
 winnow_cache_stats Backend::stats(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;

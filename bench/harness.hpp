@@ -53,6 +53,9 @@ public:
     winnow_cache* make_cache(const winnow_cache_desc& desc);
     void destroy(winnow_cache* cache);
     void run(winnow_cache* cache, const winnow_cache_step_desc& desc); // and waits
+    void copy(winnow_cache* cache, int64_t from, int64_t to);          // of sequences; these three wait, too
+    void remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end);
+    void shift(winnow_cache* cache, int64_t sequence, int64_t delta); // all positions
     winnow_cache_stats stats(winnow_cache* cache);
 
 private:
@@ -119,6 +122,7 @@ nlohmann::json bench_sdpa_vector(const Options& options, Backend& backend);
 nlohmann::json bench_sparse_v(const Options& options, Backend& backend);
 nlohmann::json bench_sdpa_prefill(const Options& options, Backend& backend);
 nlohmann::json bench_kv_append(const Options& options, Backend& backend);
+nlohmann::json bench_slots(const Options& options, Backend& backend);
 nlohmann::json bench_cache(const Options& options, Backend& backend);
 
 } // namespace winnow::bench

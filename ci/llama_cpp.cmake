@@ -1,5 +1,5 @@
-# Read at the end of llama.cpp's own configuration (ci/parts.py): the same programs from unchanged sources, built sooner.
-# What no run here spends its time in is optimised less, headers that stand in each source are read once a library, and small
+# Read at the end of llama.cpp's own configuration (ci/parts.py): the same programs from unchanged sources, sooner.
+# Where no run here spends its time is optimised less, headers that each source has are read once a library, and small
 # sources are compiled many at a time.
 function(winnow_build_sooner)
     foreach(target mtmd cpp-httplib server-context llama-server-impl)

@@ -103,11 +103,12 @@ accumulate_slots(const slot_accumulate_params* p, const __global uchar* scores, 
 #pragma unroll
     for (uint v = 0; v < VECTORS; ++v) total[v] = vload16(v, importance);
     for (uint query = 0; query < p->queries; ++query) {
-        float16 x[BLOCK], highest[BLOCK];
+        float16 x[BLOCK];
+        int16 is_seen[BLOCK];
 #pragma unroll
         for (uint v = 0; v < VECTORS; ++v) {
             x[v] = (float16)(0.0f);
-            highest[v] = (float16)(-INFINITY);
+            is_seen[v] = (int16)(0);
         }
         for (uint member = 0; member < p->group; ++member) {
             const __global float* row =
@@ -117,14 +118,14 @@ accumulate_slots(const slot_accumulate_params* p, const __global uchar* scores, 
             for (uint v = 0; v < VECTORS; ++v) {
                 const float16 s = vload16(v, row);
                 x[v] = join_head(x[v], s, known);
-                highest[v] = larger(s, highest[v]);
+                is_seen[v] |= s != -INFINITY;
             }
         }
 #pragma unroll
         for (uint v = 0; v < VECTORS; ++v) {
             const float16 y = STATISTIC == SCORE_MAGNITUDE ? fabs(x[v]) : x[v];
             const float16 after = fma(total[v], (float16)(p->keep), y * p->gain);
-            total[v] = select(total[v], after, (highest[v] > -INFINITY) | isnan(y));
+            total[v] = select(total[v], after, is_seen[v]);
         }
     }
     if (skipped > 0) {
@@ -141,16 +142,17 @@ static inline void accumulate_few(const slot_accumulate_params* p, const __globa
                                   uint count) {
     float16 total = load_floats(importance, count, 0.0f);
     for (uint query = 0; query < p->queries; ++query) {
-        float16 x = (float16)(0.0f), highest = (float16)(-INFINITY);
+        float16 x = (float16)(0.0f);
+        int16 is_seen = (int16)(0);
         for (uint member = 0; member < p->group; ++member) {
             const __global float* row =
                 (const __global float*)(scores + row_offset(&p->scores, 0, head * p->group + member, query)) + first;
             const float16 s = load_floats(row, count, -INFINITY);
             x = join_head(x, s, facts[query * p->group + member]);
-            highest = larger(s, highest);
+            is_seen |= s != -INFINITY;
         }
         const float16 y = STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x;
-        total = select(total, fma(total, (float16)(p->keep), y * p->gain), (highest > -INFINITY) | isnan(y));
+        total = select(total, fma(total, (float16)(p->keep), y * p->gain), is_seen);
     }
     store_floats(importance, count, total);
 }

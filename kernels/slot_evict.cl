@@ -348,9 +348,10 @@ slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* d
     }
     if (sum)
         for (uint i = 0; i < p.v_size; ++i) sum[i] = 0.0f;
-    const long lacking = p.wanted_free > 0 ? (long)p.wanted_free - (long)count_free(&packed) : 0L;
+    /* Where rows found no room, no slot is free. */
+    const long lacking = homeless + (p.wanted_free > 0 ? (long)p.wanted_free - (long)count_free(&packed) : 0L);
     __global int* state = (__global int*)of_head(states, &p.state, head);
     state[0] = (int)(counts.live - gone - homeless);
     state[1] += (int)(gone + homeless);
-    state[2] = (int)max(max(wanted.required - (long)gone, 0L), max((long)homeless, lacking));
+    state[2] = (int)max(max(wanted.required - (long)gone, 0L), lacking);
 }

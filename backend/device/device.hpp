@@ -66,7 +66,8 @@ struct Tensor {
     // Bytes from the view's first to one past its last.
     uint64_t extent() const noexcept {
         uint64_t last = 0;
-        for (int axis = 0; axis < 3; ++axis) last += uint64_t(shape[axis] - 1) * uint64_t(stride[axis]);
+        for (int axis = 0; axis < 3; ++axis)
+            last += static_cast<uint64_t>(shape[axis] - 1) * static_cast<uint64_t>(stride[axis]);
         return last + row_bytes(type, shape[3]);
     }
 };

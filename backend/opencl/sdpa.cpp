@@ -72,7 +72,7 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     SdpaKernel kernel;
     kernel.variant = &variant;
     kernel.single_launch = single_launch;
-    kernel.slots = bool(segments[0]->tokens);
+    kernel.slots = static_cast<bool>(segments[0]->tokens);
     for (const Segment* segment : segments) kernel.formats[kernel.segments++] = {segment->k.type, segment->v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());

@@ -54,8 +54,8 @@ void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel
             field->positions = shared_view(segment->tokens, tokens);
             if (segment->k_mean) field->k_mean = view(segment->k_mean, k_mean);
             if (segment->v_mean) field->v_mean = view(segment->v_mean, v_mean);
-            field->has_k_mean = bool(segment->k_mean);
-            field->has_v_mean = bool(segment->v_mean);
+            field->has_k_mean = static_cast<bool>(segment->k_mean);
+            field->has_v_mean = static_cast<bool>(segment->v_mean);
             field->slots = static_cast<uint32_t>(segment->slots());
             field->first_key = static_cast<uint32_t>(first_key);
             field->first_score = static_cast<uint32_t>(first_score);
@@ -90,11 +90,11 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
     params.q_type = static_cast<uint32_t>(args.q.type);
     params.out_type = static_cast<uint32_t>(args.out.type);
     params.mask_type = static_cast<uint32_t>(args.mask.type);
-    params.has_slopes = bool(args.mask_slopes);
-    params.has_alibi = bool(args.alibi_slopes);
-    params.has_sinks = bool(args.head_sink);
-    params.has_stats = bool(args.row_stats);
-    params.has_skipped = bool(args.v_rows_skipped);
+    params.has_slopes = static_cast<bool>(args.mask_slopes);
+    params.has_alibi = static_cast<bool>(args.alibi_slopes);
+    params.has_sinks = static_cast<bool>(args.head_sink);
+    params.has_stats = static_cast<bool>(args.row_stats);
+    params.has_skipped = static_cast<bool>(args.v_rows_skipped);
     params.is_causal = args.is_causal;
     params.scores_mode = static_cast<uint32_t>(args.scores_mode);
     return params;

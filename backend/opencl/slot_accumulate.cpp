@@ -32,7 +32,7 @@ const char* statistic_name(Statistic statistic) {
 Accumulate accumulate_of(const Importance& importance, int64_t group) {
     const double gain = importance.accumulation == Accumulation::ema ? 1 - importance.decay : 1;
     return {static_cast<float>(importance.decay),
-            static_cast<float>(importance.group == Group::mean ? gain / double(group) : gain)};
+            static_cast<float>(importance.group == Group::mean ? gain / static_cast<double>(group) : gain)};
 }
 
 Kernel& SlotAccumulateLauncher::kernel_of(const Importance& importance) {

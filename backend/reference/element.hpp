@@ -28,49 +28,51 @@ inline constexpr BinaryFormat brain16{8, 7};
 inline constexpr BinaryFormat binary32{8, 23};
 
 inline double decode(BinaryFormat format, uint32_t bits) {
-    const uint64_t sign = (bits & format.sign()) ? uint64_t(1) << 63 : 0;
+    const uint64_t sign = (bits & format.sign()) ? static_cast<uint64_t>(1) << 63 : 0;
     const uint32_t exponent = (bits >> format.fraction_bits) & format.exponent_mask();
     const uint64_t fraction = bits & ((1u << format.fraction_bits) - 1);
     const int to_double = 52 - format.fraction_bits;
     if (exponent == format.exponent_mask()) // infinity, or a NaN with its payload
-        return std::bit_cast<double>(sign | uint64_t(0x7ff) << 52 | fraction << to_double);
+        return std::bit_cast<double>(sign | static_cast<uint64_t>(0x7ff) << 52 | fraction << to_double);
     if (exponent == 0) { // zero, or fraction * 2^(1 - bias - fraction_bits)
-        const double unit = std::bit_cast<double>(uint64_t(1 - format.bias() - format.fraction_bits + 1023) << 52);
-        const double magnitude = double(fraction) * unit;
+        const double unit =
+            std::bit_cast<double>(static_cast<uint64_t>(1 - format.bias() - format.fraction_bits + 1023) << 52);
+        const double magnitude = static_cast<double>(fraction) * unit;
         return sign ? -magnitude : magnitude;
     }
-    return std::bit_cast<double>(sign | uint64_t(int(exponent) - format.bias() + 1023) << 52 | fraction << to_double);
+    return std::bit_cast<double>(sign | static_cast<uint64_t>(static_cast<int>(exponent) - format.bias() + 1023) << 52 |
+                                 fraction << to_double);
 }
 
 inline uint32_t encode(BinaryFormat format, double value) {
     const uint64_t bits = std::bit_cast<uint64_t>(value);
     const uint32_t sign = (bits >> 63) ? format.sign() : 0;
-    const int biased = int((bits >> 52) & 0x7ff);
-    const uint64_t fraction = bits & ((uint64_t(1) << 52) - 1);
+    const int biased = static_cast<int>((bits >> 52) & 0x7ff);
+    const uint64_t fraction = bits & ((static_cast<uint64_t>(1) << 52) - 1);
     if (biased == 0x7ff) {
         if (fraction == 0) return sign | format.infinity();
         const uint32_t quiet = 1u << (format.fraction_bits - 1);
-        return sign | format.infinity() | quiet | uint32_t(fraction >> (52 - format.fraction_bits));
+        return sign | format.infinity() | quiet | static_cast<uint32_t>(fraction >> (52 - format.fraction_bits));
     }
     if (biased == 0) return sign; // zero, or a denormal double, which is far below half of any denormal here
 
     // value = significand * 2^(exponent - 52); what the target cannot hold is shifted out and rounds.
     const int exponent = biased - 1023;
     const int lowest = 1 - format.bias();
-    const uint64_t significand = fraction | uint64_t(1) << 52;
+    const uint64_t significand = fraction | static_cast<uint64_t>(1) << 52;
     const int shift = 52 - format.fraction_bits + (exponent < lowest ? lowest - exponent : 0);
     if (shift > 53) return sign;
     uint64_t kept = significand >> shift;
-    const uint64_t rest = significand & ((uint64_t(1) << shift) - 1);
-    const uint64_t half = uint64_t(1) << (shift - 1);
+    const uint64_t rest = significand & ((static_cast<uint64_t>(1) << shift) - 1);
+    const uint64_t half = static_cast<uint64_t>(1) << (shift - 1);
     if (rest > half || (rest == half && (kept & 1))) ++kept;
 
     // A carry out of the fraction moves into the exponent, which is what rounding up to the next binade means.
     uint64_t magnitude = kept;
     if (exponent >= lowest)
-        magnitude +=
-            (uint64_t(exponent + format.bias()) << format.fraction_bits) - (uint64_t(1) << format.fraction_bits);
-    return sign | (magnitude >= format.infinity() ? format.infinity() : uint32_t(magnitude));
+        magnitude += (static_cast<uint64_t>(exponent + format.bias()) << format.fraction_bits) -
+                     (static_cast<uint64_t>(1) << format.fraction_bits);
+    return sign | (magnitude >= format.infinity() ? format.infinity() : static_cast<uint32_t>(magnitude));
 }
 
 [[noreturn]] inline void refuse_type(Type type) {
@@ -98,11 +100,11 @@ inline void store(Type type, std::byte* at, double value) {
         std::memcpy(at, &word, 4);
         return;
     case Type::f16:
-        half = uint16_t(encode(binary16, value));
+        half = static_cast<uint16_t>(encode(binary16, value));
         std::memcpy(at, &half, 2);
         return;
     case Type::bf16:
-        half = uint16_t(encode(brain16, value));
+        half = static_cast<uint16_t>(encode(brain16, value));
         std::memcpy(at, &half, 2);
         return;
     default: refuse_type(type);

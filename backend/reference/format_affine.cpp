@@ -52,7 +52,7 @@ Group quantize(const std::vector<float>& x, int bits) {
         to.scale = to.bias = quiet_nan;
         return to;
     }
-    const float largest_code = float((1 << bits) - 1);
+    const float largest_code = static_cast<float>((1 << bits) - 1);
     const float minimum = *std::min_element(x.begin(), x.end());
     const float maximum = *std::max_element(x.begin(), x.end());
     const float range = maximum - minimum;
@@ -68,7 +68,7 @@ Group quantize(const std::vector<float>& x, int bits) {
     for (size_t i = 0; i < x.size(); ++i) {
         const float above = x[i] - to.bias;
         const float code = std::rint(above / to.scale); // NaN where the range is beyond a float: 0
-        to.codes[i] = code > 0 ? int(std::min(code, largest_code)) : 0;
+        to.codes[i] = code > 0 ? static_cast<int>(std::min(code, largest_code)) : 0;
     }
     // A scale that is 0 / 0 or the like says so without a sign.
     if (std::isnan(to.scale)) to.scale = quiet_nan;
@@ -94,7 +94,7 @@ void decode_affine(Type type, const std::byte* row, int64_t n, double* x) {
     for (int64_t i = 0; i < n; ++i) {
         const int64_t group = i / layout.group;
         const int64_t bit = i * layout.bits;
-        const int code = int(row[bit / 8]) >> (bit % 8) & ((1 << layout.bits) - 1);
+        const int code = static_cast<int>(row[bit / 8]) >> (bit % 8) & ((1 << layout.bits) - 1);
         x[i] =
             load(Type::f16, row + layout.scales + 2 * group) * code + load(Type::f16, row + layout.biases + 2 * group);
     }
@@ -109,7 +109,7 @@ void encode_affine(Type type, std::byte* row, int64_t n, const double* x) {
         const Group to = quantize(values, layout.bits);
         for (int64_t i = 0; i < layout.group; ++i) {
             const int64_t bit = (first + i) * layout.bits;
-            row[bit / 8] |= std::byte(to.codes[size_t(i)] << (bit % 8));
+            row[bit / 8] |= static_cast<std::byte>(to.codes[static_cast<size_t>(i)] << (bit % 8));
         }
         store(Type::f16, row + layout.scales + 2 * group, to.scale);
         store(Type::f16, row + layout.biases + 2 * group, to.bias);

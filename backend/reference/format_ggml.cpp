@@ -53,36 +53,41 @@ void pack(Layout layout, const Block& from, std::byte* at) {
     if (layout.has_minimum) store(Type::f16, at + 2, from.minimum);
     std::byte* codes = at + layout.header();
     if (layout.bits == 8) {
-        for (int i = 0; i < block; ++i) codes[i] = std::byte(from.code[size_t(i)] & 0xff);
+        for (int i = 0; i < block; ++i) codes[i] = static_cast<std::byte>(from.code[static_cast<size_t>(i)] & 0xff);
         return;
     }
     if (layout.bits == 5) {
-        for (int i = 0; i < block; ++i) codes[i / 8] |= std::byte(((from.code[size_t(i)] >> 4) & 1) << (i % 8));
+        for (int i = 0; i < block; ++i)
+            codes[i / 8] |= static_cast<std::byte>(((from.code[static_cast<size_t>(i)] >> 4) & 1) << (i % 8));
         codes += 4;
     }
-    for (int i = 0; i < block; ++i) codes[i % 16] |= std::byte((from.code[size_t(i)] & 15) << (i / 16 * 4));
+    for (int i = 0; i < block; ++i)
+        codes[i % 16] |= static_cast<std::byte>((from.code[static_cast<size_t>(i)] & 15) << (i / 16 * 4));
 }
 
 Block unpack(Layout layout, const std::byte* at) {
     Block to;
-    to.scale = float(load(Type::f16, at));
-    if (layout.has_minimum) to.minimum = float(load(Type::f16, at + 2));
+    to.scale = static_cast<float>(load(Type::f16, at));
+    if (layout.has_minimum) to.minimum = static_cast<float>(load(Type::f16, at + 2));
     const std::byte* codes = at + layout.header();
     if (layout.bits == 8) {
-        for (int i = 0; i < block; ++i) to.code[size_t(i)] = (int(codes[i]) ^ 0x80) - 0x80; // its sign extended
+        for (int i = 0; i < block; ++i)
+            to.code[static_cast<size_t>(i)] = (static_cast<int>(codes[i]) ^ 0x80) - 0x80; // its sign extended
         return to;
     }
     if (layout.bits == 5) {
-        for (int i = 0; i < block; ++i) to.code[size_t(i)] = (int(codes[i / 8]) >> (i % 8) & 1) << 4;
+        for (int i = 0; i < block; ++i)
+            to.code[static_cast<size_t>(i)] = (static_cast<int>(codes[i / 8]) >> (i % 8) & 1) << 4;
         codes += 4;
     }
-    for (int i = 0; i < block; ++i) to.code[size_t(i)] |= int(codes[i % 16]) >> (i / 16 * 4) & 15;
+    for (int i = 0; i < block; ++i)
+        to.code[static_cast<size_t>(i)] |= static_cast<int>(codes[i % 16]) >> (i / 16 * 4) & 15;
     return to;
 }
 
 // Towards zero. Where 1 / scale overflows (the scale that is stored is 0 then) products are infinite or NaN, which C
 // leaves undefined; ggml's x86 builds end up with 0.
-int truncated(float value) { return std::fabs(value) < 1e9f ? int(value) : 0; }
+int truncated(float value) { return std::fabs(value) < 1e9f ? static_cast<int>(value) : 0; }
 
 float inverse(float scale) { return scale != 0 ? 1.0f / scale : 0.0f; }
 
@@ -109,11 +114,11 @@ Block quantize_q8_0(const std::array<float, block>& x) {
 // q4_0 and q5_0: the extreme element becomes code 0, and the middle code stands for zero.
 Block quantize_symmetric(const std::array<float, block>& x, int middle) {
     Block to;
-    to.scale = extreme(x) / float(-middle);
+    to.scale = extreme(x) / static_cast<float>(-middle);
     const float factor = inverse(to.scale);
     for (size_t i = 0; i < block; ++i) {
         const float scaled = x[i] * factor;
-        to.code[i] = std::min(2 * middle - 1, truncated(scaled + (float(middle) + 0.5f)));
+        to.code[i] = std::min(2 * middle - 1, truncated(scaled + (static_cast<float>(middle) + 0.5f)));
     }
     return to;
 }
@@ -122,7 +127,7 @@ Block quantize_symmetric(const std::array<float, block>& x, int middle) {
 Block quantize_asymmetric(const std::array<float, block>& x, int levels) {
     Block to;
     to.minimum = *std::min_element(x.begin(), x.end());
-    to.scale = (*std::max_element(x.begin(), x.end()) - to.minimum) / float(levels - 1);
+    to.scale = (*std::max_element(x.begin(), x.end()) - to.minimum) / static_cast<float>(levels - 1);
     const float factor = inverse(to.scale);
     for (size_t i = 0; i < block; ++i) {
         const float above = x[i] - to.minimum;
@@ -135,11 +140,11 @@ Block quantize_asymmetric(const std::array<float, block>& x, int levels) {
 // The nearest of the values; of two equally near ones the larger.
 int nearest_iq4_nl(float x) {
     const auto above = std::upper_bound(iq4_nl_values.begin(), iq4_nl_values.end(), x,
-                                        [](float left, int right) { return left < float(right); });
+                                        [](float left, int right) { return left < static_cast<float>(right); });
     if (above == iq4_nl_values.begin()) return 0;
     if (above == iq4_nl_values.end()) return 15;
-    const int index = int(above - iq4_nl_values.begin());
-    return x - float(*(above - 1)) < float(*above) - x ? index - 1 : index;
+    const int index = static_cast<int>(above - iq4_nl_values.begin());
+    return x - static_cast<float>(*(above - 1)) < static_cast<float>(*above) - x ? index - 1 : index;
 }
 
 // The scale is the least squares fit for the codes that the extreme element's scale gives, weighted by x^2.
@@ -150,12 +155,12 @@ Block quantize_iq4_nl(const std::array<float, block>& x) {
         to.code.fill(nearest_iq4_nl(0));
         return to;
     }
-    const float factor = 1 / (largest / float(iq4_nl_values[0]));
+    const float factor = 1 / (largest / static_cast<float>(iq4_nl_values[0]));
     float products = 0;
     float squares = 0;
     for (size_t i = 0; i < block; ++i) {
         to.code[i] = nearest_iq4_nl(factor * x[i]);
-        const float value = float(iq4_nl_values[size_t(to.code[i])]);
+        const float value = static_cast<float>(iq4_nl_values[static_cast<size_t>(to.code[i])]);
         const float weight = x[i] * x[i];
         const float weighted = weight * value;
         const float product = weighted * x[i];
@@ -186,15 +191,15 @@ Block quantize(Type type, const std::array<float, block>& x) {
 }
 
 double value(Type type, const Block& from, int i) {
-    const int code = from.code[size_t(i)];
-    const double scale = double(from.scale);
+    const int code = from.code[static_cast<size_t>(i)];
+    const double scale = static_cast<double>(from.scale);
     switch (type) {
     case Type::q8_0: return scale * code;
     case Type::q5_1:
-    case Type::q4_1: return scale * code + double(from.minimum);
+    case Type::q4_1: return scale * code + static_cast<double>(from.minimum);
     case Type::q5_0: return scale * (code - 16);
     case Type::q4_0: return scale * (code - 8);
-    case Type::iq4_nl: return scale * iq4_nl_values[size_t(code)];
+    case Type::iq4_nl: return scale * iq4_nl_values[static_cast<size_t>(code)];
     default: refuse_type(type);
     }
 }
@@ -225,7 +230,7 @@ void encode_ggml(Type type, std::byte* row, int64_t n, const double* x) {
     const Layout of = layout(type);
     for (int64_t first = 0; first < n; first += block, row += of.bytes()) {
         std::array<float, block> values;
-        for (int i = 0; i < block; ++i) values[size_t(i)] = float(x[first + i]);
+        for (int i = 0; i < block; ++i) values[static_cast<size_t>(i)] = static_cast<float>(x[first + i]);
         pack(of, quantize(type, values), row);
     }
 }

@@ -51,13 +51,13 @@ int code_bits(Type type, int64_t at_chunk, int64_t chunks) {
 }
 
 // A chunk of b-bit codes is 2b bytes: the eight even elements, lowest bits first, then the eight odd ones.
-int first_bit(int bits, int64_t element) { return bits * int(element / 2 + (element % 2) * 8); }
+int first_bit(int bits, int64_t element) { return bits * static_cast<int>(element / 2 + (element % 2) * 8); }
 
 int read_code(const std::byte* at, int bits, int64_t element) {
     int code = 0;
     for (int i = 0; i < bits; ++i) {
         const int bit = first_bit(bits, element) + i;
-        code |= (int(at[bit / 8]) >> (bit % 8) & 1) << i;
+        code |= (static_cast<int>(at[bit / 8]) >> (bit % 8) & 1) << i;
     }
     return code;
 }
@@ -65,7 +65,7 @@ int read_code(const std::byte* at, int bits, int64_t element) {
 void write_code(std::byte* at, int bits, int64_t element, int code) {
     for (int i = 0; i < bits; ++i) {
         const int bit = first_bit(bits, element) + i;
-        at[bit / 8] |= std::byte((code >> i & 1) << (bit % 8));
+        at[bit / 8] |= static_cast<std::byte>((code >> i & 1) << (bit % 8));
     }
 }
 
@@ -73,7 +73,7 @@ void write_code(std::byte* at, int bits, int64_t element, int code) {
 int nearest(const std::vector<double>& centroids, double z) {
     int code = 0;
     for (size_t i = 0; i + 1 < centroids.size(); ++i)
-        if (z > (centroids[i] + centroids[i + 1]) / 2) code = int(i) + 1;
+        if (z > (centroids[i] + centroids[i + 1]) / 2) code = static_cast<int>(i) + 1;
     return code;
 }
 
@@ -86,7 +86,7 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
 double scale_of(Norm norm, const std::vector<double>& y, const std::vector<double>& chosen) {
     const double squared = dot(y, y);
     switch (norm) {
-    case Norm::plain: return std::sqrt(squared / double(y.size()));
+    case Norm::plain: return std::sqrt(squared / static_cast<double>(y.size()));
     case Norm::corrected: return std::sqrt(squared / dot(chosen, chosen));
     case Norm::unit_slope: return squared / dot(chosen, y);
     }
@@ -100,7 +100,8 @@ void decode_turbo(Type type, const std::byte* row, int64_t n, double* x) {
     for (int64_t at = 0; at < n / chunk; ++at) {
         const int bits = code_bits(type, at, n / chunk);
         const std::vector<double>& centroids = codebook(bits);
-        for (int64_t i = 0; i < chunk; ++i) x[at * chunk + i] = scale * centroids[size_t(read_code(row, bits, i))];
+        for (int64_t i = 0; i < chunk; ++i)
+            x[at * chunk + i] = scale * centroids[static_cast<size_t>(read_code(row, bits, i))];
         row += 2 * bits;
     }
     rotate_back(x, n);
@@ -120,10 +121,10 @@ void encode_turbo(Type type, std::byte* row, int64_t n, const double* x, Norm no
         const int bits = code_bits(type, at, n / chunk);
         const std::vector<double>& centroids = codebook(bits);
         for (int64_t i = 0; i < chunk; ++i) {
-            const double z = vanishes ? 0 : y[size_t(at * chunk + i)] / root_mean_square;
+            const double z = vanishes ? 0 : y[static_cast<size_t>(at * chunk + i)] / root_mean_square;
             const int code = nearest(centroids, z);
             write_code(row, bits, i, code);
-            chosen.push_back(centroids[size_t(code)]);
+            chosen.push_back(centroids[static_cast<size_t>(code)]);
         }
         row += 2 * bits;
     }

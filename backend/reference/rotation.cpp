@@ -9,10 +9,10 @@ namespace {
 
 // Word i of the signs: the low half of the i-th number that splitmix64 gives from the seed 0.
 uint32_t sign_word(int64_t i) {
-    uint64_t z = (uint64_t(i) + 1) * 0x9E3779B97F4A7C15u;
+    uint64_t z = (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return uint32_t(z ^ (z >> 31));
+    return static_cast<uint32_t>(z ^ (z >> 31));
 }
 
 // The largest power of two that divides n.
@@ -36,7 +36,7 @@ void transform(double* x, int64_t size) {
                 x[i] = a + b;
                 x[i + half] = a - b;
             }
-    const double root = std::sqrt(double(size));
+    const double root = std::sqrt(static_cast<double>(size));
     for (int64_t i = 0; i < size; ++i) x[i] /= root;
 }
 
@@ -53,7 +53,7 @@ void reflect(double* x, int64_t n) {
     for (int64_t place = 0; place < size; ++place) {
         double sum = 0;
         for (int64_t block = 0; block < m; ++block) sum += x[block * size + place];
-        for (int64_t block = 0; block < m; ++block) x[block * size + place] -= 2.0 / double(m) * sum;
+        for (int64_t block = 0; block < m; ++block) x[block * size + place] -= 2.0 / static_cast<double>(m) * sum;
     }
 }
 

@@ -24,7 +24,7 @@ struct Row {
 std::vector<std::vector<double>> decode_head(const Tensor& tensor, int64_t batch, int64_t head) {
     std::vector<std::vector<double>> rows;
     for (int64_t token = 0; token < tensor.shape[2]; ++token) {
-        std::vector<double>& row = rows.emplace_back(size_t(tensor.shape[3]));
+        std::vector<double>& row = rows.emplace_back(static_cast<size_t>(tensor.shape[3]));
         decode_row(tensor.type, row_address(tensor, batch, head, token), tensor.shape[3], row.data());
     }
     return rows;
@@ -58,18 +58,20 @@ bool is_visible(const Sdpa& args, const Row& row, int64_t position) {
 double raw_score(const Sdpa& args, const std::vector<double>& query, const std::vector<double>& key) {
     double dot = 0;
     for (size_t d = 0; d < query.size(); ++d) dot += query[d] * key[d];
-    return double(args.scale) * dot;
+    return static_cast<double>(args.scale) * dot;
 }
 
 double softcapped(const Sdpa& args, double score) {
-    return args.softcap != 0 ? double(args.softcap) * std::tanh(score / double(args.softcap)) : score;
+    return args.softcap != 0 ? static_cast<double>(args.softcap) * std::tanh(score / static_cast<double>(args.softcap))
+                             : score;
 }
 
 double biased(const Sdpa& args, const Row& row, int64_t position, double score) {
     if (!is_visible(args, row, position)) return -infinity;
     if (args.mask && args.mask.type != Type::boolean)
         score += per_head(args.mask_slopes, row.head, 1) * load(args.mask.type, mask_element(args, row, position));
-    if (args.alibi_slopes) score += per_head(args.alibi_slopes, row.head, 0) * double(position - row.position);
+    if (args.alibi_slopes)
+        score += per_head(args.alibi_slopes, row.head, 0) * static_cast<double>(position - row.position);
     return score;
 }
 
@@ -77,7 +79,7 @@ double biased(const Sdpa& args, const Row& row, int64_t position, double score) 
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
-    std::vector<double> query(size_t(args.head_size()));
+    std::vector<double> query(static_cast<size_t>(args.head_size()));
     decode_row(args.q.type, row_address(args.q, row.batch, row.head, row.token), args.head_size(), query.data());
     const size_t keys = stored.keys.size();
     std::vector<double> logits(keys);
@@ -93,7 +95,7 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
             maximum = larger(maximum, logit);
         }
         if (!args.scores_out) continue;
-        std::byte* score = address(args.scores_out, row.batch, row.head, row.token, int64_t(key));
+        std::byte* score = address(args.scores_out, row.batch, row.head, row.token, static_cast<int64_t>(key));
         if (args.scores_mode == Scores::raw) store(args.scores_out.type, score, raw);
         if (args.scores_mode == Scores::softcapped) store(args.scores_out.type, score, capped);
         if (args.scores_mode == Scores::biased) store(args.scores_out.type, score, logit);
@@ -110,11 +112,11 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
     for (size_t key = 0; key < keys; ++key)
         if (logits[key] != -infinity) probabilities[key] = std::exp(logits[key] - maximum) / sum;
 
-    std::vector<double> out(size_t(args.out.shape[3]), 0);
+    std::vector<double> out(static_cast<size_t>(args.out.shape[3]), 0);
     int32_t skipped = 0;
     for (size_t key = 0; key < keys; ++key) {
         if (logits[key] == -infinity) continue;
-        if (probabilities[key] < double(args.v_threshold)) {
+        if (probabilities[key] < static_cast<double>(args.v_threshold)) {
             ++skipped;
             continue;
         }
@@ -126,7 +128,8 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
         std::memcpy(row_address(args.v_rows_skipped, row.batch, row.head, row.token), &skipped, sizeof skipped);
     if (args.scores_out && args.scores_mode == Scores::probs)
         for (size_t key = 0; key < keys; ++key)
-            store(args.scores_out.type, address(args.scores_out, row.batch, row.head, row.token, int64_t(key)),
+            store(args.scores_out.type,
+                  address(args.scores_out, row.batch, row.head, row.token, static_cast<int64_t>(key)),
                   probabilities[key]);
     if (args.row_stats) {
         store(args.row_stats.type, address(args.row_stats, row.batch, row.head, row.token, 0), maximum);

@@ -61,7 +61,7 @@ std::optional<double> observed(const SlotAccumulate& args, int64_t head, int64_t
     }
     if (!is_seen) return std::nullopt;
     if (args.importance.group == Group::maximum) return maximum;
-    const double mean = sum / double(group);
+    const double mean = sum / static_cast<double>(group);
     return args.importance.statistic == Statistic::score_magnitude ? std::fabs(mean) : mean;
 }
 

@@ -8,7 +8,7 @@ namespace winnow::reference {
 namespace {
 
 int32_t number(const SlotAppend& args, int64_t t) {
-    return args.token_ids ? entry(args.token_ids, 0, t) : int32_t(args.number + t);
+    return args.token_ids ? entry(args.token_ids, 0, t) : static_cast<int32_t>(args.number + t);
 }
 
 } // namespace
@@ -17,7 +17,7 @@ void slot_append(const SlotAppend& args) {
     const Segment& segment = args.segment;
     const int64_t tokens = args.k.shape[2];
     for (int64_t t = 0; args.positions && t < tokens; ++t)
-        set_entry(args.positions, 0, number(args, t), int32_t(args.position + t));
+        set_entry(args.positions, 0, number(args, t), static_cast<int32_t>(args.position + t));
     for (int64_t head = 0; head < segment.kv_heads(); ++head)
         for (int64_t t = 0; t < tokens; ++t) {
             const int64_t slot = args.slots ? entry(args.slots, head, t) : args.first + (args.offset + t) % args.count;

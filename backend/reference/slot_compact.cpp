@@ -19,7 +19,7 @@ void slot_compact(const SlotCompact& args) {
             set_entry(segment.tokens, head, from, free_slot);
         }
         HeadState state = head_state(args.head_state, head);
-        state.live = int32_t(live);
+        state.live = static_cast<int32_t>(live);
         set_head_state(args.head_state, head, state);
     }
 }

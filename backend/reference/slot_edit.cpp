@@ -9,7 +9,8 @@ namespace {
 int32_t edited(const SlotEdit& args, int32_t entry) {
     switch (args.action) {
     case SlotEdit::Action::free: return free_slot;
-    case SlotEdit::Action::shift: return entry + int32_t(args.delta); // the flag stays, as numbers are below it
+    case SlotEdit::Action::shift:
+        return entry + static_cast<int32_t>(args.delta); // the flag stays, as numbers are below it
     case SlotEdit::Action::anchor: return entry | anchor_flag;
     }
     return entry;

@@ -37,12 +37,13 @@ public:
         find_places();
         const Selection selection = select_victims();
         for (const size_t victim : selection.victims) give_up(*places_[victim].segment, places_[victim].slot);
-        state_.shortfall =
-            int32_t(std::max({selection.shortfall, move_leaving(), args_.wanted_free - free_in_packed()}));
+        const int64_t without_room = move_leaving();
+        state_.shortfall = static_cast<int32_t>(
+            std::max(selection.shortfall, without_room + std::max<int64_t>(args_.wanted_free - free_in_packed(), 0)));
         list_free_slots();
         clear_output_sum();
         find_places();
-        state_.live = int32_t(places_.size());
+        state_.live = static_cast<int32_t>(places_.size());
         set_head_state(args_.head_state, head_, state_);
     }
 
@@ -57,7 +58,7 @@ private:
     // The mean of the residual window's live rows; 0 where there is none.
     void set_mean(const Tensor& rows, const Tensor& rows_mean, const Tensor& mean) const {
         if (!mean) return;
-        std::vector<double> sum(size_t(mean.shape[3]), 0);
+        std::vector<double> sum(static_cast<size_t>(mean.shape[3]), 0);
         double live = 0;
         const int64_t end = std::min(args_.residual_first + args_.residual_count, args_.dense.slots());
         for (int64_t slot = args_.residual_first; slot < end; ++slot) {
@@ -67,7 +68,7 @@ private:
             ++live;
         }
         for (size_t d = 0; d < sum.size(); ++d)
-            store(mean.type, address(mean, 0, head_, 0, int64_t(d)), live > 0 ? sum[d] / live : 0);
+            store(mean.type, address(mean, 0, head_, 0, static_cast<int64_t>(d)), live > 0 ? sum[d] / live : 0);
     }
 
     void find_places() {
@@ -85,24 +86,25 @@ private:
         const int32_t token = entry(place.segment->tokens, head_, place.slot);
         Slot slot;
         slot.position = args_.positions ? entry(args_.positions, 0, token_id_of(token)) : token_id_of(token);
-        slot.importance = float(importance_of(*place.segment, head_, place.slot));
+        slot.importance = static_cast<float>(importance_of(*place.segment, head_, place.slot));
         slot.queries_seen = args_.seen - slot.position;
         slot.anchor = (token & anchor_flag) != 0;
         double norm = 0, distance = 0; // squared
         const std::vector<double> value = slot_row(place.segment->v, place.segment->v_mean, head_, place.slot);
         for (size_t d = 0; d < value.size(); ++d) {
             norm += std::pow(value[d], 2);
-            distance += std::pow(value[d] - mean_output(int64_t(d)), 2);
+            distance += std::pow(value[d] - mean_output(static_cast<int64_t>(d)), 2);
         }
-        slot.value_norm = float(std::sqrt(norm));
-        slot.value_distance = float(std::sqrt(distance));
+        slot.value_norm = static_cast<float>(std::sqrt(norm));
+        slot.value_distance = static_cast<float>(std::sqrt(distance));
         return slot;
     }
 
     // o, or 0 where there was no output.
     double mean_output(int64_t d) const {
         if (!args_.output_sum || args_.outputs == 0) return 0;
-        return load(args_.output_sum.type, address(args_.output_sum, 0, head_, 0, d)) / double(args_.outputs);
+        return load(args_.output_sum.type, address(args_.output_sum, 0, head_, 0, d)) /
+               static_cast<double>(args_.outputs);
     }
 
     // How many slots of the packed segment would be lacking for leaving rows, and for those that are wanted free.
@@ -120,12 +122,12 @@ private:
     Selection select_victims() const {
         std::vector<Slot> slots;
         for (const Place& place : places_) slots.push_back(described(place));
-        Demand wanted = demand(args_.description, int64_t(slots.size()), args_.seen, args_.incoming);
+        Demand wanted = demand(args_.description, static_cast<int64_t>(slots.size()), args_.seen, args_.incoming);
         for (;;) {
             Selection selection = select(args_.description, slots, args_.seen, head_, wanted);
             const int64_t more = lacking_room(selection.victims);
             if (more == 0 || selection.shortfall > 0) return selection;
-            wanted.required = int64_t(selection.victims.size()) + more;
+            wanted.required = static_cast<int64_t>(selection.victims.size()) + more;
         }
     }
 
@@ -162,7 +164,8 @@ private:
         int64_t slot = 0;
         for (int64_t at = 0; args_.free_slots && at < args_.free_slots.shape[3]; ++at) {
             while (slot < args_.packed.slots() && !is_free(args_.packed, slot)) ++slot;
-            set_entry(args_.free_slots, head_, at, slot < args_.packed.slots() ? int32_t(slot++) : free_slot);
+            set_entry(args_.free_slots, head_, at,
+                      slot < args_.packed.slots() ? static_cast<int32_t>(slot++) : free_slot);
         }
     }
 

@@ -28,15 +28,17 @@ void set_importance(const Segment& at, int64_t head, int64_t slot, double import
 }
 
 std::vector<double> slot_row(const Tensor& rows, const Tensor& mean, int64_t head, int64_t slot) {
-    std::vector<double> row(size_t(rows.shape[3]));
+    std::vector<double> row(static_cast<size_t>(rows.shape[3]));
     decode_row(rows.type, row_address(rows, 0, head, slot), rows.shape[3], row.data());
-    for (size_t d = 0; mean && d < row.size(); ++d) row[d] += load(mean.type, address(mean, 0, head, 0, int64_t(d)));
+    for (size_t d = 0; mean && d < row.size(); ++d)
+        row[d] += load(mean.type, address(mean, 0, head, 0, static_cast<int64_t>(d)));
     return row;
 }
 
 void set_slot_row(const Tensor& rows, const Tensor& mean, int64_t head, int64_t slot, std::vector<double> row,
                   Norm norm) {
-    for (size_t d = 0; mean && d < row.size(); ++d) row[d] -= load(mean.type, address(mean, 0, head, 0, int64_t(d)));
+    for (size_t d = 0; mean && d < row.size(); ++d)
+        row[d] -= load(mean.type, address(mean, 0, head, 0, static_cast<int64_t>(d)));
     encode_row(rows.type, row_address(rows, 0, head, slot), rows.shape[3], row.data(), norm);
 }
 

@@ -8,7 +8,7 @@
 namespace winnow::reference {
 
 // Host memory, our own or borrowed.
-class HostBuffer final : public Buffer {
+class HostBuffer : public Buffer {
 public:
     explicit HostBuffer(uint64_t size); // zeroed
     HostBuffer(void* borrowed, uint64_t size) : data_(static_cast<std::byte*>(borrowed)), size_(size) {}

@@ -10,10 +10,11 @@
 namespace winnow::ggml {
 
 AttentionProfile::AttentionProfile(int64_t layers, int64_t q_heads, int64_t columns)
-    : q_heads_(q_heads), columns_(columns), layers_(size_t(layers), std::vector<Head>(size_t(q_heads))) {}
+    : q_heads_(q_heads), columns_(columns),
+      layers_(static_cast<size_t>(layers), std::vector<Head>(static_cast<size_t>(q_heads))) {}
 
 const winnow_tensor* AttentionProfile::scores(int64_t tokens) {
-    scores_.resize(size_t(q_heads_ * tokens * columns_));
+    scores_.resize(static_cast<size_t>(q_heads_ * tokens * columns_));
     constexpr int64_t element = sizeof(float);
     tensor_ = rows_over(WINNOW_TYPE_F32, scores_.data(),
                         {q_heads_, tokens, columns_, element, columns_ * element, tokens * columns_});
@@ -22,12 +23,13 @@ const winnow_tensor* AttentionProfile::scores(int64_t tokens) {
 
 void AttentionProfile::add(int64_t layer, int64_t stream) {
     std::vector<Received>& received = received_[{layer, stream}];
-    received.resize(size_t(q_heads_ * columns_));
+    received.resize(static_cast<size_t>(q_heads_ * columns_));
     const int64_t tokens = tensor_.shape[2];
     for (int64_t head = 0; head < q_heads_; ++head) {
         for (int64_t token = 0; token < tokens; ++token) {
-            add_row(layers_[size_t(layer)][size_t(head)], &scores_[size_t((head * tokens + token) * columns_)],
-                    &received[size_t(head * columns_)]);
+            add_row(layers_[static_cast<size_t>(layer)][static_cast<size_t>(head)],
+                    &scores_[static_cast<size_t>((head * tokens + token) * columns_)],
+                    &received[static_cast<size_t>(head * columns_)]);
         }
     }
 }
@@ -40,13 +42,13 @@ void AttentionProfile::add_row(Head& head, const float* logits, Received* receiv
         most = std::max(most, logits[i]);
         seen_.push_back(logits[i]);
     }
-    if (int64_t(seen_.size()) < fewest_seen) return;
+    if (static_cast<int64_t>(seen_.size()) < fewest_seen) return;
     double sum = 0, weighted = 0;
     for (float& each : seen_) {
         const float below = each - most;
         each = std::exp(below);
         sum += each;
-        weighted += double(each) * below;
+        weighted += static_cast<double>(each) * below;
     }
     head.entropy += std::log(sum) - weighted / sum;
     const float* next = seen_.data();
@@ -57,7 +59,7 @@ void AttentionProfile::add_row(Head& head, const float* logits, Received* receiv
         received[i].sum += probability;
         received[i].squares += probability * probability;
     }
-    const auto tenth = seen_.begin() + std::ptrdiff_t((seen_.size() + 9) / 10);
+    const auto tenth = seen_.begin() + static_cast<std::ptrdiff_t>((seen_.size() + 9) / 10);
     std::nth_element(seen_.begin(), tenth - 1, seen_.end(), std::greater<>());
     double largest = 0;
     for (auto at = seen_.begin(); at != tenth; ++at) largest += *at;
@@ -78,14 +80,15 @@ void AttentionProfile::end(Head& head, std::vector<Received>& received, size_t f
 void AttentionProfile::end_sequences() {
     for (auto& [key, received] : received_) {
         for (int64_t head = 0; head < q_heads_; ++head) {
-            end(layers_[size_t(key.first)][size_t(head)], received, size_t(head * columns_), size_t(columns_));
+            end(layers_[static_cast<size_t>(key.first)][static_cast<size_t>(head)], received,
+                static_cast<size_t>(head * columns_), static_cast<size_t>(columns_));
         }
     }
     received_.clear();
 }
 
 std::vector<LayerProfile> AttentionProfile::layers(const std::vector<std::string>& names) const {
-    const auto mean = [](double sum, uint64_t count) { return count > 0 ? sum / double(count) : 0.0; };
+    const auto mean = [](double sum, uint64_t count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; };
     std::vector<LayerProfile> profile;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
         LayerProfile made{names[layer], layers_[layer].empty() ? 0 : layers_[layer].front().queries, {}, {}, {}};

@@ -14,11 +14,12 @@ namespace {
 // Whether a view of keys or values has the root's cells and streams as they lie, beginning with element `skip` of a
 // row.
 bool is_whole_view(const ggml_tensor* view, const ggml_tensor* root, int64_t skip) {
-    const auto row = int64_t(root->nb[1]), stream = int64_t(root->nb[2]), element = int64_t(root->nb[0]);
-    return view->type == root->type && int64_t(view->nb[1]) == row && view->ne[1] <= root->ne[1] &&
-           (view->ne[3] == 1 || int64_t(view->nb[3]) == stream) &&
+    const auto row = static_cast<int64_t>(root->nb[1]), stream = static_cast<int64_t>(root->nb[2]),
+               element = static_cast<int64_t>(root->nb[0]);
+    return view->type == root->type && static_cast<int64_t>(view->nb[1]) == row && view->ne[1] <= root->ne[1] &&
+           (view->ne[3] == 1 || static_cast<int64_t>(view->nb[3]) == stream) &&
            (offset_in(root, view->data) - skip * element) % stream == 0 &&
-           skip + (view->ne[2] - 1) * int64_t(view->nb[2]) / element + view->ne[0] <= root->ne[0];
+           skip + (view->ne[2] - 1) * static_cast<int64_t>(view->nb[2]) / element + view->ne[0] <= root->ne[0];
 }
 
 // The node that computes a mask; NULL for a mask that the host has filled in, or a copy of such a one. Only those tell
@@ -72,7 +73,7 @@ uint64_t CacheShape::full_bytes() const {
 void CacheShape::take(const ggml_tensor* node, const winnow_sdpa_desc& sdpa) {
     if (desc_.struct_size != 0) return;
     desc_.struct_size = sizeof desc_;
-    desc_.layers = int64_t(layers_.size());
+    desc_.layers = static_cast<int64_t>(layers_.size());
     desc_.q_num_heads = sdpa.q->shape[1];
     desc_.kv_num_heads = sdpa.k->shape[1];
     desc_.head_size = sdpa.k->shape[3];
@@ -80,7 +81,7 @@ void CacheShape::take(const ggml_tensor* node, const winnow_sdpa_desc& sdpa) {
     desc_.context = desc_.cells = cells();
     desc_.max_sequences = streams();
     const ggml_tensor* k = node->src[1];
-    if (!layers_.front().v) v_skip_ = offset_in(k, node->src[2]->data) / int64_t(k->nb[0]);
+    if (!layers_.front().v) v_skip_ = offset_in(k, node->src[2]->data) / static_cast<int64_t>(k->nb[0]);
 }
 
 void CacheShape::check_supported(const ggml_tensor* node, const winnow_sdpa_desc& sdpa) {
@@ -117,8 +118,9 @@ winnow_cache_desc CacheShape::desc(const std::string& config) const {
 
 winnow_tensor CacheShape::rows(const ggml_tensor* root, const void* data, int64_t count) const {
     const int64_t size = is_keys(root) ? head_size() : v_head_size();
-    return rows_over(type_of(root->type), data,
-                     {kv_heads(), count, size, int64_t(root->nb[0]), int64_t(root->nb[1]), size});
+    return rows_over(
+        type_of(root->type), data,
+        {kv_heads(), count, size, static_cast<int64_t>(root->nb[0]), static_cast<int64_t>(root->nb[1]), size});
 }
 
 } // namespace winnow::ggml

@@ -52,8 +52,8 @@ public:
     template <typename Action>
     void each_stream(const ggml_tensor* root, size_t offset, size_t size, Action&& action) const {
         const size_t row = root->nb[1];
-        const auto end = int64_t((offset + size + row - 1) / row);
-        for (auto at = int64_t(offset / row); at < end;) {
+        const auto end = static_cast<int64_t>((offset + size + row - 1) / row);
+        for (auto at = static_cast<int64_t>(offset / row); at < end;) {
             const int64_t stream = at / cells(), count = std::min(end, (stream + 1) * cells()) - at;
             action(stream, at % cells(), count);
             at += count;

@@ -17,13 +17,13 @@ public:
     int64_t columns() const { return columns_; }
     bool sees(int64_t row, int64_t cell) const {
         if (cell >= columns_) return false;
-        const char* at = data_ + size_t(row) * row_bytes_ + size_t(cell) * element_bytes_;
+        const char* at = data_ + static_cast<size_t>(row) * row_bytes_ + static_cast<size_t>(cell) * element_bytes_;
         if (element_bytes_ == 2) return *reinterpret_cast<const uint16_t*>(at) != f16_minus_infinity;
         return *reinterpret_cast<const uint32_t*>(at) != f32_minus_infinity;
     }
     // Makes elements of a mask of this type such that nobody sees these cells.
     void hide(char* begin, char* end) const;
-    const char* row(int64_t row) const { return data_ + size_t(row) * row_bytes_; }
+    const char* row(int64_t row) const { return data_ + static_cast<size_t>(row) * row_bytes_; }
     size_t element_bytes() const { return element_bytes_; }
 
 private:

@@ -20,12 +20,13 @@ void rotate_on_cpu(const ggml_tensor* node, std::vector<float>& rows, int64_t he
     const std::unique_ptr<ggml_backend, decltype(ggml().backend_free)> backend(ggml().backend_dev_init(device, nullptr),
                                                                                ggml().backend_free);
     if (!context || !backend) throw std::runtime_error("no memory for rotating keys");
-    const auto count = int64_t(positions.size());
+    const auto count = static_cast<int64_t>(positions.size());
     ggml_tensor* from = ggml().new_tensor_3d(context.get(), GGML_TYPE_F32, elements, heads, count);
     ggml_tensor* at = ggml().new_tensor_1d(context.get(), GGML_TYPE_I32, count);
     std::memcpy(from->data, rows.data(), size);
     std::memcpy(at->data, positions.data(), positions.size() * sizeof(int32_t));
-    ggml_tensor* to = ggml().rope_ext(context.get(), from, at, node->src[2], int(elements), 0, 0, 1, 1, 0, 1, 0, 0);
+    ggml_tensor* to =
+        ggml().rope_ext(context.get(), from, at, node->src[2], static_cast<int>(elements), 0, 0, 1, 1, 0, 1, 0, 0);
     std::memcpy(to->op_params, node->op_params, sizeof to->op_params);
     ggml_cgraph* graph = ggml().new_graph(context.get());
     ggml().build_forward_expand(graph, to);

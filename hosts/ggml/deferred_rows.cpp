@@ -34,11 +34,11 @@ DeferredRows::DeferredRows(const ggml_tensor* root, const ggml_tensor* node)
     const ggml_tensor* indices = node->src[1];
     type_ = type_of(rows->type);
     data_ = static_cast<const char*>(rows->data);
-    element_bytes_ = int64_t(rows->nb[0]);
+    element_bytes_ = static_cast<int64_t>(rows->nb[0]);
     row_bytes_ = element_bytes_ * rows->ne[0];
-    stride_ = int64_t(rows->nb[1]);
+    stride_ = static_cast<int64_t>(rows->nb[1]);
     for (int64_t i = 0; i < rows->ne[1]; ++i) {
-        const char* at = static_cast<const char*>(indices->data) + size_t(i) * indices->nb[0];
+        const char* at = static_cast<const char*>(indices->data) + static_cast<size_t>(i) * indices->nb[0];
         const int64_t cell = indices->type == GGML_TYPE_I64 ? *reinterpret_cast<const int64_t*>(at)
                                                             : *reinterpret_cast<const int32_t*>(at);
         if (cell < 0 || cell >= root->ne[1] * root->ne[2]) {
@@ -51,7 +51,8 @@ DeferredRows::DeferredRows(const ggml_tensor* root, const ggml_tensor* node)
 
 std::vector<int32_t> DeferredRows::cells(int64_t first, int64_t count) const {
     std::vector<int32_t> local;
-    for (int64_t i = first; i < first + count; ++i) local.push_back(int32_t(cells_[size_t(i)] % cells_of_stream_));
+    for (int64_t i = first; i < first + count; ++i)
+        local.push_back(static_cast<int32_t>(cells_[static_cast<size_t>(i)] % cells_of_stream_));
     return local;
 }
 
@@ -67,9 +68,9 @@ bool DeferredRows::overlaps(const ggml_tensor* other) const {
 
 void DeferredRows::detach() {
     if (!own_.empty()) return;
-    std::vector<char> copy(size_t(tokens() * row_bytes_));
+    std::vector<char> copy(static_cast<size_t>(tokens() * row_bytes_));
     for (int64_t i = 0; i < tokens(); ++i)
-        std::memcpy(&copy[size_t(i * row_bytes_)], data_ + i * stride_, size_t(row_bytes_));
+        std::memcpy(&copy[static_cast<size_t>(i * row_bytes_)], data_ + i * stride_, static_cast<size_t>(row_bytes_));
     own_ = std::move(copy);
     data_ = own_.data();
     stride_ = row_bytes_;

@@ -18,8 +18,8 @@ public:
     DeferredRows(const ggml_tensor* root, const ggml_tensor* node);
 
     const ggml_tensor* root() const { return root_; }
-    int64_t tokens() const { return int64_t(cells_.size()); }
-    int64_t stream_of(int64_t token) const { return cells_[size_t(token)] / cells_of_stream_; }
+    int64_t tokens() const { return static_cast<int64_t>(cells_.size()); }
+    int64_t stream_of(int64_t token) const { return cells_[static_cast<size_t>(token)] / cells_of_stream_; }
     // As a stream counts its cells.
     std::vector<int32_t> cells(int64_t first, int64_t count) const;
     // [1, heads, count, size], of each head's elements those from `skip` on; heads are `stride` elements apart.

@@ -26,8 +26,8 @@ const char* get_description(ggml_backend_dev_t device) { return of(device).descr
 
 // The buffers are host memory, whatever the device is. Never 0, which llama.cpp takes for "cannot hold anything".
 void get_memory(ggml_backend_dev_t, size_t* free, size_t* total) {
-    const auto page = size_t(sysconf(_SC_PAGESIZE));
-    *total = size_t(sysconf(_SC_PHYS_PAGES)) * page;
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    *total = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page;
     *free = *total; // as ggml's CPU device says: the page cache makes way
 }
 

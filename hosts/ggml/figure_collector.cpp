@@ -12,7 +12,7 @@ void FigureCollector::make() {
     figures_.name = shape.name();
     figures_.asked = cache_.asked();
     figures_.config = cache_.meaning().config;
-    figures_.layers = int64_t(shape.layers().size());
+    figures_.layers = static_cast<int64_t>(shape.layers().size());
     figures_.kv_heads = shape.kv_heads();
     figures_.streams = shape.streams();
     figures_.cells = shape.cells();
@@ -21,23 +21,25 @@ void FigureCollector::make() {
 }
 
 void FigureCollector::note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask) {
-    std::vector<bool> is_prefix(size_t(figures_.cells), false);
+    std::vector<bool> is_prefix(static_cast<size_t>(figures_.cells), false);
     uint64_t tokens = 0;
     for (int64_t cell = 0; cell < mask.columns() && cell < figures_.cells; ++cell) {
-        const bool is_own = std::find(cells.begin(), cells.end(), int32_t(cell)) != cells.end();
+        const bool is_own = std::find(cells.begin(), cells.end(), static_cast<int32_t>(cell)) != cells.end();
         if (is_own || !mask.sees(0, cell)) continue;
-        is_prefix[size_t(cell)] = true;
+        is_prefix[static_cast<size_t>(cell)] = true;
         ++tokens;
     }
     if (tokens == 0) return;
     uint64_t resident = 0;
     for (int64_t layer = 0; layer < figures_.layers; ++layer) {
         for (int64_t head = 0; head < figures_.kv_heads; ++head) {
-            for (const int32_t cell : cache_.cells_of(stream, layer, head)) resident += is_prefix[size_t(cell)];
+            for (const int32_t cell : cache_.cells_of(stream, layer, head))
+                resident += is_prefix[static_cast<size_t>(cell)];
         }
     }
     figures_.reused += tokens;
-    figures_.reused_resident += double(resident) / double(figures_.layers * figures_.kv_heads);
+    figures_.reused_resident +=
+        static_cast<double>(resident) / static_cast<double>(figures_.layers * figures_.kv_heads);
 }
 
 void FigureCollector::end_sequences() {
@@ -68,11 +70,11 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.slot_map_bytes = now.slot_map_bytes;
     figures.importance_bytes = now.importance_bytes;
     figures.state_bytes = now.state_bytes;
-    figures.resident_of_layers.assign(size_t(figures.layers), 0);
+    figures.resident_of_layers.assign(static_cast<size_t>(figures.layers), 0);
     for (int64_t layer = 0; layer < figures.layers; ++layer) {
         for (int64_t stream = 0; stream < figures.streams; ++stream) {
             for (int64_t head = 0; head < figures.kv_heads; ++head)
-                figures.resident_of_layers[size_t(layer)] += cache_.count_of(stream, layer, head);
+                figures.resident_of_layers[static_cast<size_t>(layer)] += cache_.count_of(stream, layer, head);
         }
     }
     return figures;

@@ -10,12 +10,13 @@ namespace winnow::ggml {
 namespace {
 
 char* row(const ggml_tensor* tensor, int64_t i1, int64_t i2, int64_t i3) {
-    return static_cast<char*>(tensor->data) + size_t(i1) * tensor->nb[1] + size_t(i2) * tensor->nb[2] +
-           size_t(i3) * tensor->nb[3];
+    return static_cast<char*>(tensor->data) + static_cast<size_t>(i1) * tensor->nb[1] +
+           static_cast<size_t>(i2) * tensor->nb[2] + static_cast<size_t>(i3) * tensor->nb[3];
 }
 
 int64_t row_index(const ggml_tensor* indices, int64_t i, int64_t i1, int64_t i2) {
-    const char* at = row(indices, i1 % indices->ne[1], i2 % indices->ne[2], 0) + size_t(i) * indices->nb[0];
+    const char* at =
+        row(indices, i1 % indices->ne[1], i2 % indices->ne[2], 0) + static_cast<size_t>(i) * indices->nb[0];
     return indices->type == GGML_TYPE_I64 ? *reinterpret_cast<const int64_t*>(at)
                                           : *reinterpret_cast<const int32_t*>(at);
 }
@@ -52,7 +53,7 @@ void set_host_converted(const ggml_tensor* node) {
     const ggml_tensor* indices = node->src[1];
     const auto quantize = ggml().get_type_traits(node->type)->from_float_ref;
     const auto widen = ggml().get_type_traits(rows->type)->to_float;
-    std::vector<float> wide(rows->type == GGML_TYPE_F32 ? 0 : size_t(rows->ne[0]));
+    std::vector<float> wide(rows->type == GGML_TYPE_F32 ? 0 : static_cast<size_t>(rows->ne[0]));
     for (int64_t i3 = 0; i3 < rows->ne[3]; ++i3) {
         for (int64_t i2 = 0; i2 < rows->ne[2]; ++i2) {
             for (int64_t i1 = 0; i1 < rows->ne[1]; ++i1) {
@@ -69,7 +70,7 @@ void set_host_converted(const ggml_tensor* node) {
 
 std::vector<float> convert_to_f32(const ggml_tensor* tensor) {
     const auto widen = ggml().get_type_traits(tensor->type)->to_float;
-    std::vector<float> wide(size_t(tensor->ne[0] * tensor->ne[1] * tensor->ne[2] * tensor->ne[3]));
+    std::vector<float> wide(static_cast<size_t>(tensor->ne[0] * tensor->ne[1] * tensor->ne[2] * tensor->ne[3]));
     float* to = wide.data();
     for (int64_t i3 = 0; i3 < tensor->ne[3]; ++i3) {
         for (int64_t i2 = 0; i2 < tensor->ne[2]; ++i2) {

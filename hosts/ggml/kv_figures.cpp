@@ -8,16 +8,17 @@ namespace winnow::ggml {
 
 std::string to_text(const InPlaceCache& cache) {
     char size[64];
-    std::snprintf(size, sizeof size, "%zu tensors, %.2f MiB", cache.tensors, double(cache.bytes) / (1 << 20));
+    std::snprintf(size, sizeof size, "%zu tensors, %.2f MiB", cache.tensors,
+                  static_cast<double>(cache.bytes) / (1 << 20));
     return "the cache of " + cache.name + " (" + size + ") stays in place, as llama.cpp stores it, in spite of " +
            "WINNOW_KV=" + cache.asked + ": " + cache.node + " (" + cache.operation + "): " + cache.reason;
 }
 
 std::string to_text(const CacheFigures& figures) {
-    const auto heads = uint64_t(figures.layers * figures.kv_heads);
+    const auto heads = static_cast<uint64_t>(figures.layers * figures.kv_heads);
     const auto& resident = figures.resident_of_layers;
     const auto per_head = [&](uint64_t slots) {
-        return double(slots) / double(std::max<int64_t>(figures.kv_heads, 1));
+        return static_cast<double>(slots) / static_cast<double>(std::max<int64_t>(figures.kv_heads, 1));
     };
     char text[512];
     std::snprintf(text, sizeof text,
@@ -25,16 +26,16 @@ std::string to_text(const CacheFigures& figures) {
                   "%.1f (%.1f to %.1f by layer), in %.2f MiB of %.2f MiB reserved; %.1f evictions a head",
                   figures.name.c_str(), static_cast<long long>(figures.layers), figures.config.c_str(),
                   static_cast<unsigned long long>(figures.tokens_seen), static_cast<unsigned long long>(figures.tokens),
-                  double(figures.resident_slots) / double(std::max<uint64_t>(heads, 1)),
+                  static_cast<double>(figures.resident_slots) / static_cast<double>(std::max<uint64_t>(heads, 1)),
                   resident.empty() ? 0.0 : per_head(*std::min_element(resident.begin(), resident.end())),
                   resident.empty() ? 0.0 : per_head(*std::max_element(resident.begin(), resident.end())),
-                  double(figures.bytes) / (1 << 20), double(figures.full_bytes) / (1 << 20),
-                  double(figures.evictions) / double(std::max<uint64_t>(heads, 1)));
+                  static_cast<double>(figures.bytes) / (1 << 20), static_cast<double>(figures.full_bytes) / (1 << 20),
+                  static_cast<double>(figures.evictions) / static_cast<double>(std::max<uint64_t>(heads, 1)));
     std::string line = text;
     if (figures.reused > 0) {
         std::snprintf(text, sizeof text, "; of %llu tokens of reused prefixes it still held %.1f %%",
                       static_cast<unsigned long long>(figures.reused),
-                      100 * figures.reused_resident / double(figures.reused));
+                      100 * figures.reused_resident / static_cast<double>(figures.reused));
         line += text;
     }
     return line;

@@ -24,7 +24,7 @@ winnow_tensor slice_of(const winnow_tensor& all, int64_t index) {
 winnow_cache_step_desc step_of(size_t layer, int64_t stream) {
     winnow_cache_step_desc step{};
     step.struct_size = sizeof step;
-    step.layer = int64_t(layer);
+    step.layer = static_cast<int64_t>(layer);
     step.sequence = stream;
     return step;
 }
@@ -95,7 +95,8 @@ LayerSteps::Rows LayerSteps::rows_of(size_t layer, int64_t first, int64_t count)
 }
 
 void LayerSteps::begin_batch(const ggml_tensor* mask, const Slice& slice, const Rows& rows) {
-    const std::span<const int32_t> cells(static_cast<const int32_t*>(rows.cells.data), size_t(slice.tokens));
+    const std::span<const int32_t> cells(static_cast<const int32_t*>(rows.cells.data),
+                                         static_cast<size_t>(slice.tokens));
     const CellTracker::Opening opening = streams_.open(slice.stream, cells, mask, slice.index);
     cache_.apply(opening, slice.stream);
     if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
@@ -111,7 +112,7 @@ winnow_tensor LayerSteps::mask_of(const ggml_tensor* node, const winnow_sdpa_des
         streams_.widen_mask(staging_.back(), mask, slice.index, slice.tokens);
         data = staging_.back().data();
     }
-    const auto element = int64_t(mask->nb[0]);
+    const auto element = static_cast<int64_t>(mask->nb[0]);
     return rows_over(
         sdpa.attn_mask->type, data,
         {1, slice.tokens, shape_.cells(), element, shape_.cells() * element, slice.tokens * shape_.cells()});
@@ -158,7 +159,7 @@ void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters&
     const size_t layer = shape_.layer_of(root);
     if (has_deferred(layer) && !is_whole(layer))
         throw std::runtime_error(with_name(node, "keys without values, or values without keys"));
-    const int64_t first = offset_in(root, k->data) / int64_t(root->nb[2]);
+    const int64_t first = offset_in(root, k->data) / static_cast<int64_t>(root->nb[2]);
     const int64_t slices = k->ne[3], tokens = node->src[0]->ne[1];
     if (has_deferred(layer) && !is_aligned(layer, first, slices, tokens)) append_all(layer, counters);
     // The allocator of the graph may have given the rows' memory, which is read, to the result.

@@ -34,9 +34,9 @@ void PendingStates::write(const ggml_tensor* root, const char* data, size_t offs
                                  std::to_string(offset) + "; expected whole rows of " + std::to_string(row));
     }
     for (size_t at = 0; at < size; at += row) {
-        const auto number = int64_t((offset + at) / row);
+        const auto number = static_cast<int64_t>((offset + at) / row);
         const int64_t stream = number / shape_.cells();
-        const auto cell = int32_t(number % shape_.cells());
+        const auto cell = static_cast<int32_t>(number % shape_.cells());
         if (begins_state(root, stream, cell)) states_.push_back({stream, {}});
         last_written_ = root;
         Rows& rows = states_.back().rows_of[root];
@@ -55,14 +55,14 @@ bool PendingStates::begins_state(const ggml_tensor* root, int64_t stream, int32_
 
 void PendingStates::read(const ggml_tensor* root, int64_t stream, int64_t first, std::vector<char>& rows) const {
     const size_t row = root->nb[1];
-    const auto count = int64_t(rows.size() / row);
+    const auto count = static_cast<int64_t>(rows.size() / row);
     for (const State& state : states_) {
         const auto its = state.rows_of.find(root);
         if (state.stream != stream || its == state.rows_of.end()) continue;
         for (size_t i = 0; i < its->second.cells.size(); ++i) {
             const int64_t at = its->second.cells[i] - first;
             if (at < 0 || at >= count) continue;
-            std::memcpy(&rows[size_t(at) * row], &its->second.bytes[i * row], row);
+            std::memcpy(&rows[static_cast<size_t>(at) * row], &its->second.bytes[i * row], row);
         }
     }
 }

@@ -42,7 +42,7 @@ const char* default_device(const winnow_api& api) {
 
 } // namespace
 
-Context::Context(const winnow_api& api) : api_(api), threads_(int(std::thread::hardware_concurrency())) {
+Context::Context(const winnow_api& api) : api_(api), threads_(static_cast<int>(std::thread::hardware_concurrency())) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.device = default_device(api);

@@ -23,7 +23,8 @@ ResidentCells resident_cells(const CacheHandle& cache) {
         streams[stream].resize(shape.layers().size());
         for (size_t layer = 0; layer < streams[stream].size(); ++layer) {
             for (int64_t head = 0; head < shape.kv_heads(); ++head)
-                streams[stream][layer].push_back(cache.cells_of(int64_t(stream), int64_t(layer), head));
+                streams[stream][layer].push_back(
+                    cache.cells_of(static_cast<int64_t>(stream), static_cast<int64_t>(layer), head));
         }
     }
     return streams;

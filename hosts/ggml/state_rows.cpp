@@ -16,10 +16,10 @@ constexpr uint16_t not_a_number = 0x7fff; // of f16 and of bf16
 // Where values are a part of the keys, so are their records.
 winnow_cache_rows_desc exact_rows_desc(const CacheShape& shape, size_t layer, int64_t stream,
                                        const winnow_tensor& tokens) {
-    winnow_cache_rows_desc desc = rows_desc(int64_t(layer), stream, tokens);
+    winnow_cache_rows_desc desc = rows_desc(static_cast<int64_t>(layer), stream, tokens);
     if (!shape.layers()[layer].v) {
         desc.has_v_in_k = 1;
-        desc.v_first = uint32_t(shape.v_skip());
+        desc.v_first = static_cast<uint32_t>(shape.v_skip());
     }
     return desc;
 }
@@ -27,7 +27,7 @@ winnow_cache_rows_desc exact_rows_desc(const CacheShape& shape, size_t layer, in
 } // namespace
 
 std::vector<char> empty_rows(const ggml_tensor* root, int64_t count) {
-    std::vector<char> rows(size_t(count) * root->nb[1]);
+    std::vector<char> rows(static_cast<size_t>(count) * root->nb[1]);
     std::fill_n(reinterpret_cast<uint16_t*>(rows.data()), rows.size() / sizeof(uint16_t), not_a_number);
     return rows;
 }
@@ -36,8 +36,9 @@ void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stre
                  std::vector<char>& rows) {
     const CacheShape& shape = cache.shape();
     std::vector<int32_t> cells(rows.size() / root->nb[1]);
-    std::iota(cells.begin(), cells.end(), int32_t(first));
-    const winnow_tensor tokens = token_ids_over(cells), to = shape.rows(root, rows.data(), int64_t(cells.size()));
+    std::iota(cells.begin(), cells.end(), static_cast<int32_t>(first));
+    const winnow_tensor tokens = token_ids_over(cells),
+                        to = shape.rows(root, rows.data(), static_cast<int64_t>(cells.size()));
     winnow_cache_rows_desc desc = exact_rows_desc(shape, shape.layer_of(root), stream, tokens);
     (shape.is_keys(root) ? desc.k : desc.v) = &to;
     cache.expect(cache.api().cache_export_rows(cache.get(), &desc));
@@ -66,7 +67,7 @@ void import_state(const CacheHandle& cache, const PendingStates::State& state) {
     for (size_t layer = 0; layer < shape.layers().size(); ++layer) {
         winnow_cache_rows_desc desc = exact_rows_desc(shape, layer, state.stream, tokens);
         const auto rows = [&](const ggml_tensor* root) {
-            return shape.rows(root, state.rows_of.at(root).bytes.data(), int64_t(cells.size()));
+            return shape.rows(root, state.rows_of.at(root).bytes.data(), static_cast<int64_t>(cells.size()));
         };
         const LayerRoots& roots = shape.layers()[layer];
         const winnow_tensor k = rows(roots.k), v = roots.v ? rows(roots.v) : winnow_tensor{};

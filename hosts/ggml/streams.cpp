@@ -6,13 +6,13 @@
 namespace winnow::ggml {
 
 void Streams::make(int64_t sinks) {
-    const auto streams = size_t(shape_.streams());
+    const auto streams = static_cast<size_t>(shape_.streams());
     streams_.assign(streams, Stream(CellTracker(shape_.cells(), streams > 1, sinks)));
     batches_of_layers_.assign(shape_.layers().size(), std::vector<uint64_t>(streams, 0));
 }
 
 bool Streams::begins_batch(size_t layer, int64_t stream) {
-    uint64_t& newest = batches_of_layers_[layer][size_t(stream)];
+    uint64_t& newest = batches_of_layers_[layer][static_cast<size_t>(stream)];
     uint64_t& batches = of(stream).batches;
     const bool is_first = newest == batches;
     if (is_first) ++batches;
@@ -27,7 +27,7 @@ CellTracker::Opening Streams::open(int64_t stream, std::span<const int32_t> cell
     CellTracker::Opening opening = its.tracker.open(cells, view);
     its.sees_ahead = CellTracker::sees_ahead(cells, view);
     its.mask = is_narrow(mask) ? mask->data : nullptr;
-    if (its.mask) widen_mask(its.wide_mask, mask, slice, int64_t(cells.size()));
+    if (its.mask) widen_mask(its.wide_mask, mask, slice, static_cast<int64_t>(cells.size()));
     return opening;
 }
 
@@ -37,13 +37,13 @@ const char* Streams::wide_mask(int64_t stream, const ggml_tensor* mask) const {
 
 void Streams::widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t slice, int64_t tokens) const {
     const MaskSlice view(mask, slice);
-    const size_t element = view.element_bytes(), row = size_t(shape_.cells()) * element;
-    const size_t size = size_t(tokens) * row;
+    const size_t element = view.element_bytes(), row = static_cast<size_t>(shape_.cells()) * element;
+    const size_t size = static_cast<size_t>(tokens) * row;
     if (wide.capacity() > 2 * size) wide = std::vector<char>(); // a long prompt's is not kept
     wide.resize(size);
     for (int64_t token = 0; token < tokens; ++token) {
-        char* to = &wide[size_t(token) * row];
-        const size_t known = size_t(view.columns()) * element;
+        char* to = &wide[static_cast<size_t>(token) * row];
+        const size_t known = static_cast<size_t>(view.columns()) * element;
         std::memcpy(to, view.row(token), known);
         view.hide(to + known, to + row);
     }
@@ -55,7 +55,7 @@ void Streams::clear() {
 
 uint64_t Streams::tokens_seen() const {
     uint64_t tokens = 0;
-    for (const Stream& stream : streams_) tokens += uint64_t(stream.tracker.tokens_seen());
+    for (const Stream& stream : streams_) tokens += static_cast<uint64_t>(stream.tracker.tokens_seen());
     return tokens;
 }
 

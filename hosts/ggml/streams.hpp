@@ -50,8 +50,8 @@ private:
         const void* mask = nullptr;  // the newest batch's, where it is narrow
         std::vector<char> wide_mask; // the same with a column for each cell
     };
-    Stream& of(int64_t stream) { return streams_[size_t(stream)]; }
-    const Stream& of(int64_t stream) const { return streams_[size_t(stream)]; }
+    Stream& of(int64_t stream) { return streams_[static_cast<size_t>(stream)]; }
+    const Stream& of(int64_t stream) const { return streams_[static_cast<size_t>(stream)]; }
 
     const CacheShape& shape_;
     std::vector<Stream> streams_;

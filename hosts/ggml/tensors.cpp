@@ -10,7 +10,7 @@ winnow_tensor flat(uint32_t type, int64_t element_bytes, const void* data, int64
 }
 
 winnow_tensor token_ids_over(const std::vector<int32_t>& ids) {
-    return flat(WINNOW_TYPE_I32, sizeof(int32_t), ids.data(), int64_t(ids.size()));
+    return flat(WINNOW_TYPE_I32, sizeof(int32_t), ids.data(), static_cast<int64_t>(ids.size()));
 }
 
 winnow_cache_rows_desc rows_desc(int64_t layer, int64_t stream, const winnow_tensor& tokens) {

@@ -43,8 +43,9 @@ struct Share {
 void run_share(void* data) {
     const Share& share = *static_cast<const Share*>(data);
     // The team may be smaller than was asked for.
-    const uint32_t threads = uint32_t(team_size());
-    for (uint32_t i = uint32_t(thread_number()); i < share.count; i += threads) share.task(share.task_data, i);
+    const uint32_t threads = static_cast<uint32_t>(team_size());
+    for (uint32_t i = static_cast<uint32_t>(thread_number()); i < share.count; i += threads)
+        share.task(share.task_data, i);
 }
 
 } // namespace
@@ -68,7 +69,8 @@ bool have_team() { return gomp_parallel != nullptr; }
 
 void run_on_team(void* user_data, uint32_t count, winnow_task task, void* task_data) {
     // Always as many threads as ggml uses, or the runtime would resize its team twice per layer.
-    const uint32_t threads = uint32_t(std::max(1, static_cast<const std::atomic<int>*>(user_data)->load()));
+    const uint32_t threads =
+        static_cast<uint32_t>(std::max(1, static_cast<const std::atomic<int>*>(user_data)->load()));
     if (count < 2 || threads < 2) {
         for (uint32_t i = 0; i < count; ++i) task(task_data, i);
         return;

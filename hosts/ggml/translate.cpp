@@ -47,7 +47,7 @@ bool describe(const ggml_tensor* from, winnow_tensor& to) {
     to.data = from->data;
     for (int axis = 0; axis < 4; ++axis) {
         to.shape[3 - axis] = from->ne[axis];
-        to.stride[3 - axis] = int64_t(from->nb[axis]);
+        to.stride[3 - axis] = static_cast<int64_t>(from->nb[axis]);
         if (from->ne[axis] < 1) return false;
     }
     if (storage.packed()) to.stride[3] = 0;
@@ -119,10 +119,10 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
         slopes_.type = WINNOW_TYPE_F32;
         slopes_.data = const_cast<float*>(slopes);
         const int64_t heads = q->ne[2];
-        const int64_t bytes = heads * int64_t(sizeof(float));
+        const int64_t bytes = heads * static_cast<int64_t>(sizeof(float));
         for (int axis = 0; axis < 4; ++axis) {
             slopes_.shape[axis] = axis == 3 ? heads : 1;
-            slopes_.stride[axis] = axis == 3 ? int64_t(sizeof(float)) : bytes;
+            slopes_.stride[axis] = axis == 3 ? static_cast<int64_t>(sizeof(float)) : bytes;
         }
         desc_.mask_slopes = &slopes_;
     }
@@ -161,11 +161,11 @@ bool AppendNode::Side::translate(const ggml_tensor* node) {
     // Indices are [tokens, heads or 1, batch or 1]; their rows need not be contiguous here, only their elements.
     if (!describe(rows, indices)) return false;
     indices.shape[0] = rows->ne[2];
-    indices.stride[0] = int64_t(rows->nb[2]);
+    indices.stride[0] = static_cast<int64_t>(rows->nb[2]);
     indices.shape[1] = rows->ne[1];
-    indices.stride[1] = int64_t(rows->nb[1]);
+    indices.stride[1] = static_cast<int64_t>(rows->nb[1]);
     indices.shape[2] = 1;
-    indices.stride[2] = int64_t(rows->nb[1]);
+    indices.stride[2] = static_cast<int64_t>(rows->nb[1]);
     return rows->ne[3] == 1;
 }
 
@@ -205,12 +205,13 @@ const float* SlopeCache::get(const ggml_tensor* node) {
     // of its square root for the rest.
     int64_t base_heads = 1;
     while (base_heads * 2 <= heads) base_heads *= 2;
-    const float base = std::pow(2.0f, -max_bias / float(base_heads));
-    const float half_base = std::pow(2.0f, -max_bias / 2.0f / float(base_heads));
-    auto slopes = std::make_unique<float[]>(size_t(heads));
+    const float base = std::pow(2.0f, -max_bias / static_cast<float>(base_heads));
+    const float half_base = std::pow(2.0f, -max_bias / 2.0f / static_cast<float>(base_heads));
+    auto slopes = std::make_unique<float[]>(static_cast<size_t>(heads));
     for (int64_t h = 0; h < heads; ++h) {
-        slopes[size_t(h)] =
-            h < base_heads ? std::pow(base, float(h + 1)) : std::pow(half_base, float(2 * (h - base_heads) + 1));
+        slopes[static_cast<size_t>(h)] = h < base_heads
+                                             ? std::pow(base, static_cast<float>(h + 1))
+                                             : std::pow(half_base, static_cast<float>(2 * (h - base_heads) + 1));
     }
     entries_.push_back({heads, max_bias, std::move(slopes)});
     return entries_.back().slopes.get();

@@ -108,12 +108,12 @@ void VirtualBuffer::add(ggml_tensor* tensor) {
     char* const end = begin + ggml().nbytes(tensor);
     const auto touches = [&](const ggml_tensor* other) {
         const char* its_end = static_cast<const char*>(other->data) + ggml().nbytes(other);
-        return other != tensor && its_end <= begin && begin - its_end < ptrdiff_t(page);
+        return other != tensor && its_end <= begin && begin - its_end < static_cast<ptrdiff_t>(page);
     };
-    const size_t offset = size_t(begin - base_);
+    const size_t offset = static_cast<size_t>(begin - base_);
     const bool shares_page = std::any_of(roots_.begin(), roots_.end(), touches);
     const size_t first = shares_page ? offset / page * page : rounded(offset);
-    const size_t last = size_t(end - base_) / page * page;
+    const size_t last = static_cast<size_t>(end - base_) / page * page;
     if (first < last) mprotect(base_ + first, last - first, PROT_NONE);
 }
 
@@ -156,8 +156,8 @@ bool VirtualBuffer::has_windows() const {
         std::set<int64_t> all = other->layers();
         const size_t others = all.size();
         all.insert(own.begin(), own.end());
-        const bool is_other_part =
-            all.size() == own.size() + others && *all.begin() == 0 && *all.rbegin() + 1 == int64_t(all.size());
+        const bool is_other_part = all.size() == own.size() + others && *all.begin() == 0 &&
+                                   *all.rbegin() + 1 == static_cast<int64_t>(all.size());
         return is_other_part && (*roots_.begin())->ne[1] < (*other->roots_.begin())->ne[1];
     });
 }
@@ -212,10 +212,10 @@ void VirtualBuffer::clear(uint8_t value) {
     std::sort(roots.begin(), roots.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
     char* at = base_;
     for (const ggml_tensor* root : roots) {
-        std::memset(at, value, size_t(static_cast<char*>(root->data) - at));
+        std::memset(at, value, static_cast<size_t>(static_cast<char*>(root->data) - at));
         at = static_cast<char*>(root->data) + ggml().nbytes(root);
     }
-    std::memset(at, value, size_t(base_ + size_ - at));
+    std::memset(at, value, static_cast<size_t>(base_ + size_ - at));
 }
 
 void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset, size_t size) {
@@ -223,7 +223,7 @@ void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset
     if (!has_root(root)) {
         std::memset(static_cast<char*>(tensor->data) + offset, value, size);
     } else if (value == 0) { // cells that are evicted
-        cache(root).wipe(root, size_t(offset_in(root, tensor->data)) + offset, size);
+        cache(root).wipe(root, static_cast<size_t>(offset_in(root, tensor->data)) + offset, size);
     } else {
         poison(std::string(tensor->name) + " was filled with " + std::to_string(value) + ", which WINNOW_KV cannot do");
     }
@@ -236,13 +236,13 @@ void VirtualBuffer::read(const ggml_tensor* tensor, void* data, size_t offset, s
         return;
     }
     std::memset(data, 0xff, size); // NaN in f16 and bf16, should it fail
-    cache(root).read(root, static_cast<char*>(data), size_t(offset_in(root, tensor->data)) + offset, size);
+    cache(root).read(root, static_cast<char*>(data), static_cast<size_t>(offset_in(root, tensor->data)) + offset, size);
 }
 
 void VirtualBuffer::write(const ggml_tensor* tensor, const void* data, size_t offset, size_t size) {
     const ggml_tensor* root = root_of(tensor);
     const bool is_virtual = has_root(root);
-    const size_t at = is_virtual ? size_t(offset_in(root, tensor->data)) + offset : 0;
+    const size_t at = is_virtual ? static_cast<size_t>(offset_in(root, tensor->data)) + offset : 0;
     is_used_ |= is_virtual;
     if (is_virtual && copies_stream(root, data, at, size)) return;
     std::vector<char> copy; // of what is no memory
@@ -265,17 +265,18 @@ std::optional<VirtualBuffer::Source> VirtualBuffer::source_of(const void* data) 
         for (const ggml_tensor* root : buffer->roots_) {
             const auto* begin = static_cast<const char*>(root->data);
             if (data >= begin && data < begin + ggml().nbytes(root))
-                return Source{buffer, root, size_t(offset_in(root, data))};
+                return Source{buffer, root, static_cast<size_t>(offset_in(root, data))};
         }
     }
     return std::nullopt;
 }
 
 bool VirtualBuffer::copies_stream(const ggml_tensor* root, const void* data, size_t at, size_t size) {
-    const auto stream = int64_t(root->nb[2]), from = offset_in(root, data);
-    const bool is_own = from >= 0 && size_t(from) < ggml().nbytes(root);
-    if (!is_own || int64_t(size) != stream || int64_t(at) % stream != 0 || from % stream != 0) return false;
-    copy_stream(root, from / stream, int64_t(at) / stream);
+    const auto stream = static_cast<int64_t>(root->nb[2]), from = offset_in(root, data);
+    const bool is_own = from >= 0 && static_cast<size_t>(from) < ggml().nbytes(root);
+    if (!is_own || static_cast<int64_t>(size) != stream || static_cast<int64_t>(at) % stream != 0 || from % stream != 0)
+        return false;
+    copy_stream(root, from / stream, static_cast<int64_t>(at) / stream);
     return true;
 }
 

@@ -271,8 +271,10 @@ struct AppendCall {
         tensors[3] = TestTensor(f16, {2, 3, 9, 24}, Layout::packed, Memory::allocated);
         tensors[4] = TestTensor(WINNOW_TYPE_I32, {2, 3, 1, 5}, Layout::packed, Memory::allocated);
         tensors[5] = TestTensor(WINNOW_TYPE_I64, {2, 3, 1, 5}, Layout::packed, Memory::allocated);
-        for (int which : {0, 1}) tensors[which].each([&](const Index& at) { tensors[which].set(at, double(at[3])); });
-        for (int which : {4, 5}) tensors[which].each([&](const Index& at) { tensors[which].set(at, double(at[3])); });
+        for (int which : {0, 1})
+            tensors[which].each([&](const Index& at) { tensors[which].set(at, static_cast<double>(at[3])); });
+        for (int which : {4, 5})
+            tensors[which].each([&](const Index& at) { tensors[which].set(at, static_cast<double>(at[3])); });
         winnow_tensor* const views[] = {&k_src, &v_src, &k_cache, &v_cache, &k_rows, &v_rows};
         for (int which = 0; which < 6; ++which) {
             tensors[which].bind(subject());

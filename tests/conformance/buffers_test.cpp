@@ -85,7 +85,7 @@ TEST_F(buffers, imported_memory_is_read_and_written_at_any_address) {
         winnow_buffer* buffer = create(import(bytes, first));
         Bytes back(700 - first);
         EXPECT_EQ(api.buffer_read(buffer, 0, back.data(), back.size()), WINNOW_OK);
-        EXPECT_EQ(back, Bytes(before.begin() + std::ptrdiff_t(first), before.end()));
+        EXPECT_EQ(back, Bytes(before.begin() + static_cast<std::ptrdiff_t>(first), before.end()));
         // A change by the host, handed over in place, and one through the buffer, fetched in place.
         bytes[first + 10] = 0x77;
         EXPECT_EQ(api.buffer_write(buffer, 0, bytes.data() + first, bytes.size() - first), WINNOW_OK);
@@ -175,7 +175,7 @@ winnow_tensor rows_of_floats(void* data, int64_t rows, int64_t elements, uint64_
     tensor.data = data;
     const int64_t shape[] = {1, 1, rows, elements};
     std::copy_n(shape, 4, tensor.shape);
-    tensor.stride[2] = int64_t(stride);
+    tensor.stride[2] = static_cast<int64_t>(stride);
     tensor.stride[3] = 4;
     return tensor;
 }
@@ -214,16 +214,16 @@ TEST_F(buffers, a_tensor_of_gigabytes_is_taken_or_refused_beforehand) {
 TEST_F(buffers, many_come_and_go) {
     std::vector<winnow_buffer*> all;
     for (int at = 0; at < 200; ++at) {
-        all.push_back(create(allocate(uint64_t(1 + 37 * at))));
-        const auto mark = uint8_t(at);
-        EXPECT_EQ(api.buffer_write(all.back(), uint64_t(37 * at), &mark, 1), WINNOW_OK);
+        all.push_back(create(allocate(static_cast<uint64_t>(1 + 37 * at))));
+        const auto mark = static_cast<uint8_t>(at);
+        EXPECT_EQ(api.buffer_write(all.back(), static_cast<uint64_t>(37 * at), &mark, 1), WINNOW_OK);
     }
-    for (int at = 199; at >= 0; at -= 2) EXPECT_EQ(api.buffer_destroy(all[size_t(at)]), WINNOW_OK);
+    for (int at = 199; at >= 0; at -= 2) EXPECT_EQ(api.buffer_destroy(all[static_cast<size_t>(at)]), WINNOW_OK);
     for (int at = 0; at < 200; at += 2) {
         uint8_t mark = 0;
-        EXPECT_EQ(api.buffer_read(all[size_t(at)], uint64_t(37 * at), &mark, 1), WINNOW_OK);
-        EXPECT_EQ(mark, uint8_t(at));
-        EXPECT_EQ(api.buffer_destroy(all[size_t(at)]), WINNOW_OK);
+        EXPECT_EQ(api.buffer_read(all[static_cast<size_t>(at)], static_cast<uint64_t>(37 * at), &mark, 1), WINNOW_OK);
+        EXPECT_EQ(mark, static_cast<uint8_t>(at));
+        EXPECT_EQ(api.buffer_destroy(all[static_cast<size_t>(at)]), WINNOW_OK);
     }
 }
 

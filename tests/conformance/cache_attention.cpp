@@ -16,17 +16,17 @@ Weight weigh(const std::vector<double>& q, double q_norm, int64_t position, cons
              const QueryOptions& options) {
     const StoredRow& row = *seen.row;
     double dot = 0, slack = 0;
-    for (size_t d = 0; d < q.size(); ++d) dot += q[d] * double(row.k[d]);
+    for (size_t d = 0; d < q.size(); ++d) dot += q[d] * static_cast<double>(row.k[d]);
     if (!row.k_slack.empty())
-        for (size_t d = 0; d < q.size(); ++d) slack += std::fabs(q[d]) * double(row.k_slack[d]);
+        for (size_t d = 0; d < q.size(); ++d) slack += std::fabs(q[d]) * static_cast<double>(row.k_slack[d]);
     double score = options.scale * dot;
     if (options.softcap != 0) score = options.softcap * std::tanh(score / options.softcap);
-    const double alibi = options.alibi_slope * double(seen.position - position);
+    const double alibi = options.alibi_slope * static_cast<double>(seen.position - position);
     score += seen.bias + alibi;
     Weight weight{};
     weight.score = score;
     weight.delta =
-        unit * (4 + double(q.size()) / 16) * std::fabs(options.scale) * q_norm * row.k_size +
+        unit * (4 + static_cast<double>(q.size()) / 16) * std::fabs(options.scale) * q_norm * row.k_size +
         std::fabs(options.scale) * slack +
         unit * (16 * std::fabs(options.softcap) + 4 * (std::fabs(seen.bias) + std::fabs(alibi) + std::fabs(score)));
     return weight;
@@ -65,11 +65,11 @@ QueryResult attend(const std::vector<double>& q, int64_t position, const std::ve
         weight.p_high = (weight.p + dp[j]) * (1 + sum_error);
         weight.p_low = std::max(weight.p * std::exp(-weight.delta) * (1 - sum_error), 0.0);
         for (size_t d = 0; d < v_size; ++d) {
-            result.out[d] += weight.p * double(row.v[d]);
-            weighted[d] += weight.p * double(row.v_size[d]);
-            result.bound[d] += dp[j] * double(row.v_size[d]);
-            if (!row.v_slack.empty()) result.bound[d] += weight.p_high * double(row.v_slack[d]);
-            if (!row.v_group.empty()) result.bound[d] += 8 * unit * weight.p * double(row.v_group[d]);
+            result.out[d] += weight.p * static_cast<double>(row.v[d]);
+            weighted[d] += weight.p * static_cast<double>(row.v_size[d]);
+            result.bound[d] += dp[j] * static_cast<double>(row.v_size[d]);
+            if (!row.v_slack.empty()) result.bound[d] += weight.p_high * static_cast<double>(row.v_slack[d]);
+            if (!row.v_group.empty()) result.bound[d] += 8 * unit * weight.p * static_cast<double>(row.v_group[d]);
         }
     }
     for (size_t d = 0; d < v_size; ++d) result.bound[d] += sum_error * weighted[d];

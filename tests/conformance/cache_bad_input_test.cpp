@@ -30,15 +30,16 @@ struct Numbers {
     std::vector<float> values;
     winnow_tensor view{};
 
-    Numbers(int64_t heads, int64_t tokens, int64_t elements, float seed) : values(size_t(heads * tokens * elements)) {
-        for (size_t at = 0; at < values.size(); ++at) values[at] = std::sin(seed + float(at) * 0.7f);
+    Numbers(int64_t heads, int64_t tokens, int64_t elements, float seed)
+        : values(static_cast<size_t>(heads * tokens * elements)) {
+        for (size_t at = 0; at < values.size(); ++at) values[at] = std::sin(seed + static_cast<float>(at) * 0.7f);
         view.struct_size = sizeof view;
         view.type = WINNOW_TYPE_F32;
         view.data = values.data();
         const std::array<int64_t, 4> shape = {1, heads, tokens, elements};
         int64_t stride = sizeof(float);
-        for (int axis = 3; axis >= 0; stride *= shape[size_t(axis--)]) {
-            view.shape[axis] = shape[size_t(axis)];
+        for (int axis = 3; axis >= 0; stride *= shape[static_cast<size_t>(axis--)]) {
+            view.shape[axis] = shape[static_cast<size_t>(axis)];
             view.stride[axis] = stride;
         }
     }
@@ -55,11 +56,12 @@ struct StepCall {
         : k(kv_heads, tokens, head_size, 1), v(kv_heads, tokens, head_size, 2), q(q_heads, tokens, head_size, 3),
           out(q_heads, tokens, head_size, 0), scores(q_heads, tokens, by_cells ? cells : context, 0),
           alibi(1, 1, q_heads, 4), sink(1, 1, q_heads, 5), mask(1, tokens, cells, 0), slopes(1, 1, q_heads, 6),
-          cell_numbers(size_t(tokens)), cell_view(Numbers(1, 1, tokens, 0).view) {
+          cell_numbers(static_cast<size_t>(tokens)), cell_view(Numbers(1, 1, tokens, 0).view) {
         std::fill(out.values.begin(), out.values.end(), untouched);
         std::fill(scores.values.begin(), scores.values.end(), untouched);
         std::fill(mask.values.begin(), mask.values.end(), 0.0f);
-        for (int64_t token = 0; token < tokens; ++token) cell_numbers[size_t(token)] = int32_t(first_cell + token);
+        for (int64_t token = 0; token < tokens; ++token)
+            cell_numbers[static_cast<size_t>(token)] = static_cast<int32_t>(first_cell + token);
         cell_view.type = WINNOW_TYPE_I32;
         cell_view.data = cell_numbers.data();
         desc.struct_size = sizeof desc;
@@ -340,7 +342,7 @@ void add_edits(std::vector<CacheFault>& all) {
         "anchor_beyond_the_cells", "positions", [](winnow_cache* c) { return anchor(c, 0, {cells}); }, true);
     add("more_anchors_than_fit", "anchors", [](winnow_cache* c) {
         std::vector<int64_t> positions(80);
-        for (size_t at = 0; at < positions.size(); ++at) positions[at] = int64_t(at);
+        for (size_t at = 0; at < positions.size(); ++at) positions[at] = static_cast<int64_t>(at);
         return anchor(c, 0, positions);
     });
 }

@@ -185,13 +185,15 @@ std::vector<NamedSetup> policy_setups() {
 }
 
 CacheSetup draw_setup(std::mt19937_64& engine) {
-    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    const auto draw = [&](int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
+    };
     for (;;) {
         const std::vector<NamedSetup> policies = policy_setups();
         CacheSetup setup = policies[engine() % policies.size()].setup;
-        setup = with_shape(setup, int(engine() % cache_shapes));
+        setup = with_shape(setup, static_cast<int>(engine() % cache_shapes));
         setup.layers = std::max<int64_t>(setup.layers, draw(1, 3));
-        if (!setup.profile.empty()) setup.profile.resize(size_t(3 * setup.layers), .5);
+        if (!setup.profile.empty()) setup.profile.resize(static_cast<size_t>(3 * setup.layers), .5);
         setup.sequences = draw(1, 3);
         setup.context = draw(250, 900);
         if (draw(1, 3) == 1) setup.sink = draw(0, 8);
@@ -199,7 +201,7 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         if (setup.budget != 0 && draw(1, 2) == 1) setup.budget = draw(60, 200);
         if (draw(1, 3) == 1) setup.cadence = draw(1, 32);
         if (setup.residual > 0 && draw(1, 4) == 1) setup.center = true;
-        setup.type = draw(0, 3) ? setup.type : uint32_t(WINNOW_TYPE_F16);
+        setup.type = draw(0, 3) ? setup.type : static_cast<uint32_t>(WINNOW_TYPE_F16);
         if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
         if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
         if (setup.tokens() < setup.context || setup.budget == 0)
@@ -208,7 +210,9 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
 }
 
 std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& engine) {
-    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    const auto draw = [&](int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
+    };
     for (int tried = 0; tried < 20; ++tried) {
         CacheSetup other = setup;
         const bool has_importance = setup.keeps_importance();
@@ -226,9 +230,11 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
 }
 
 CacheSetup draw_tight_setup(std::mt19937_64& engine) {
-    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    const auto draw = [&](int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
+    };
     for (;;) {
-        CacheSetup setup = with_shape({}, int(draw(0, 2)));
+        CacheSetup setup = with_shape({}, static_cast<int>(draw(0, 2)));
         const Policy policies[] = {Policy::window, Policy::random, Policy::h2o, Policy::winnow, Policy::scissorhands};
         setup.policy = policies[draw(0, 4)];
         setup.layers = draw(1, 3);
@@ -253,7 +259,9 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
 }
 
 std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine) {
-    const auto draw = [&](int64_t low, int64_t high) { return low + int64_t(engine() % uint64_t(high - low + 1)); };
+    const auto draw = [&](int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
+    };
     CacheSetup other = setup;
     const bool has_importance = setup.keeps_importance();
     if (draw(0, 1)) {

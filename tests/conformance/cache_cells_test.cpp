@@ -27,11 +27,12 @@ constexpr MaskKind mask_kinds[] = {{"mask", WINNOW_TYPE_BOOL, false, false},
 class CellHost {
 public:
     CellHost(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& mask)
-        : setup_(setup), engine_(seed), cache_(subject(), setup), oracle_(cache_), owner_(size_t(setup.cells), -1),
-          order_(size_t(setup.cells), 0), streams_(streams), mask_(mask) {}
+        : setup_(setup), engine_(seed), cache_(subject(), setup), oracle_(cache_),
+          owner_(static_cast<size_t>(setup.cells), -1), order_(static_cast<size_t>(setup.cells), 0), streams_(streams),
+          mask_(mask) {}
 
     std::string step(int64_t tokens) {
-        const int stream = int(engine_() % uint64_t(streams_));
+        const int stream = static_cast<int>(engine_() % static_cast<uint64_t>(streams_));
         const std::vector<int64_t> cells = take_cells(tokens, stream);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
             StepOptions options;
@@ -40,7 +41,8 @@ public:
             Step step = draw_step(setup_, engine_, layer, 0, tokens, tokens, options, setup_.cells);
             const uint32_t type = engine_() % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64;
             step.cells = TestTensor(type, {1, 1, 1, tokens});
-            for (int64_t t = 0; t < tokens; ++t) step.cells.set({0, 0, 0, t}, double(cells[size_t(t)]));
+            for (int64_t t = 0; t < tokens; ++t)
+                step.cells.set({0, 0, 0, t}, static_cast<double>(cells[static_cast<size_t>(t)]));
             set_mask(step, cells, stream);
             if (const std::string wrong = oracle_.step(step); !wrong.empty())
                 return "layer " + std::to_string(layer) + ": " + wrong;
@@ -52,13 +54,14 @@ public:
     void release(int64_t count) {
         for (int64_t at = 0; at < count; ++at) {
             const auto newest = std::max_element(order_.begin(), order_.end());
-            owner_[size_t(newest - order_.begin())] = -1;
+            owner_[static_cast<size_t>(newest - order_.begin())] = -1;
             *newest = 0;
         }
     }
 
     std::string remove(int64_t begin, int64_t end) {
-        for (int64_t cell = begin; cell < end; ++cell) owner_[size_t(cell)] = -1, order_[size_t(cell)] = 0;
+        for (int64_t cell = begin; cell < end; ++cell)
+            owner_[static_cast<size_t>(cell)] = -1, order_[static_cast<size_t>(cell)] = 0;
         return oracle_.remove(0, begin, end);
     }
 
@@ -76,28 +79,29 @@ private:
         const bool is_additive = mask_.type != WINNOW_TYPE_BOOL;
         step.mask = TestTensor(mask_.type, {1, mask_.by_heads ? setup_.q_heads() : 1, step.tokens, setup_.cells});
         step.mask.each([&](const Index& at) {
-            const size_t cell = size_t(at[3]);
-            const int64_t distance = order_[size_t(cells[size_t(at[2])])] - order_[cell];
+            const size_t cell = static_cast<size_t>(at[3]);
+            const int64_t distance = order_[static_cast<size_t>(cells[static_cast<size_t>(at[2])])] - order_[cell];
             bool is_seen = owner_[cell] == stream && distance >= 0;
             if (mask_.by_heads && distance > 0) is_seen = is_seen && engine_() % 4 > 0;
             const double hidden = is_additive ? -std::numeric_limits<double>::infinity() : 0;
-            step.mask.set(at, !is_seen ? hidden : is_additive ? double(-distance) / 64 : 1);
+            step.mask.set(at, !is_seen ? hidden : is_additive ? static_cast<double>(-distance) / 64 : 1);
         });
         if (!mask_.has_slopes) return;
         step.mask_slopes = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup_.q_heads()});
-        step.mask_slopes.each([&](const Index& at) { step.mask_slopes.set(at, 1 / double(at[3] + 1)); });
+        step.mask_slopes.each([&](const Index& at) { step.mask_slopes.set(at, 1 / static_cast<double>(at[3] + 1)); });
     }
 
     // Free cells anywhere; where there are none, those of the oldest tokens.
     std::vector<int64_t> take_cells(int64_t tokens, int stream) {
         std::vector<int64_t> cells;
-        while (int64_t(cells.size()) < tokens) {
-            int64_t cell = int64_t(engine_() % uint64_t(setup_.cells));
-            for (int64_t tried = 0; tried < setup_.cells && owner_[size_t(cell)] >= 0; ++tried)
+        while (static_cast<int64_t>(cells.size()) < tokens) {
+            int64_t cell = static_cast<int64_t>(engine_() % static_cast<uint64_t>(setup_.cells));
+            for (int64_t tried = 0; tried < setup_.cells && owner_[static_cast<size_t>(cell)] >= 0; ++tried)
                 cell = (cell + 1) % setup_.cells;
-            if (owner_[size_t(cell)] >= 0) cell = std::min_element(order_.begin(), order_.end()) - order_.begin();
-            owner_[size_t(cell)] = stream;
-            order_[size_t(cell)] = ++stamp_;
+            if (owner_[static_cast<size_t>(cell)] >= 0)
+                cell = std::min_element(order_.begin(), order_.end()) - order_.begin();
+            owner_[static_cast<size_t>(cell)] = stream;
+            order_[static_cast<size_t>(cell)] = ++stamp_;
             cells.push_back(cell);
         }
         return cells;
@@ -120,17 +124,17 @@ void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& ma
     for (int at = 0; at < 60; ++at) {
         const uint64_t kind = engine() % 10;
         const int64_t chunk = setup.chunk();
-        if (kind == 0) host.release(int64_t(engine() % 6));
+        if (kind == 0) host.release(static_cast<int64_t>(engine() % 6));
         if (kind == 1) {
-            const int64_t begin = int64_t(engine() % uint64_t(setup.cells));
-            const int64_t end = std::min<int64_t>(begin + 1 + int64_t(engine() % 20), setup.cells);
+            const int64_t begin = static_cast<int64_t>(engine() % static_cast<uint64_t>(setup.cells));
+            const int64_t end = std::min<int64_t>(begin + 1 + static_cast<int64_t>(engine() % 20), setup.cells);
             ASSERT_EQ(host.remove(begin, end), "")
                 << "seed " << seed << ", step " << at << ", cells " << begin << " to " << end;
         }
         const bool exchanges = kind == 2 && at % 3 == 0;
         const std::string wrong = exchanges ? host.exchange(at % setup.layers) : "";
         ASSERT_EQ(wrong, "") << "seed " << seed << ", step " << at;
-        const int64_t tokens = kind < 6 ? 1 : 1 + int64_t(engine() % uint64_t(chunk));
+        const int64_t tokens = kind < 6 ? 1 : 1 + static_cast<int64_t>(engine() % static_cast<uint64_t>(chunk));
         ASSERT_EQ(host.step(tokens), "") << "seed " << seed << ", step " << at << ", " << setup.config();
     }
 }
@@ -149,7 +153,7 @@ void register_cache_cells() {
         const int streams = 1 + at % 3;
         const MaskKind mask = mask_kinds[at % 4];
         register_cache_test("cells", each.name + "_" + std::to_string(streams) + "_streams_" + mask.name, __FILE__,
-                            __LINE__, [=] { run(setup, options().seed + uint64_t(at), streams, mask); });
+                            __LINE__, [=] { run(setup, options().seed + static_cast<uint64_t>(at), streams, mask); });
     }
 }
 

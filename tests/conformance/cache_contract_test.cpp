@@ -38,7 +38,7 @@ public:
     }
     bool holds(int64_t position) const {
         const std::vector<int32_t> held = host.positions(0, 0, 0);
-        return std::find(held.begin(), held.end(), int32_t(position)) != held.end();
+        return std::find(held.begin(), held.end(), static_cast<int32_t>(position)) != held.end();
     }
 
 private:
@@ -127,10 +127,10 @@ void run_cells_beyond_the_context() {
     for (int64_t token = 0; token < 3 * setup.context; ++token) {
         Step step = draw_step(setup, engine, 0, 0, 1, 0);
         step.cells = TestTensor(WINNOW_TYPE_I32, {1, 1, 1, 1});
-        step.cells.set({0, 0, 0, 0}, double(token % setup.cells));
+        step.cells.set({0, 0, 0, 0}, static_cast<double>(token % setup.cells));
         ASSERT_EQ(cache.run(step), WINNOW_OK) << "token " << token << ": " << cache.message();
     }
-    EXPECT_EQ(cache.stats().tokens, uint64_t(setup.cells));
+    EXPECT_EQ(cache.stats().tokens, static_cast<uint64_t>(setup.cells));
 }
 
 winnow_cache_stats estimate_of(const CacheSetup& setup, const std::string& config, int32_t status, std::string& text) {

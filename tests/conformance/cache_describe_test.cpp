@@ -165,7 +165,7 @@ void run_full() {
             Step step = draw_step(setup, engine, 0, 0, setup.context, setup.context);
             ASSERT_EQ(cache.run(step), WINNOW_OK) << cache.message();
             EXPECT_EQ(found.is(WINNOW_CACHE_EVICTS), cache.stats().evictions > 0);
-            EXPECT_LE(int64_t(cache.positions(0, 0, 0).size()), found.info.budget_tokens);
+            EXPECT_LE(static_cast<int64_t>(cache.positions(0, 0, 0).size()), found.info.budget_tokens);
             EXPECT_EQ(cache.stats().importance_bytes > 0, found.is(WINNOW_CACHE_KEEPS_IMPORTANCE));
         }
     }

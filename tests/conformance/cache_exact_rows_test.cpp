@@ -44,10 +44,10 @@ std::string difference(const TokenRows& want, const TokenRows& got) {
         const std::vector<std::byte> x = bytes_of(*a), y = bytes_of(*b);
         const auto at = std::mismatch(x.begin(), x.end(), y.begin()).first;
         if (at == x.end()) continue;
-        const size_t row = size_t(at - x.begin()) / a->row_size();
+        const size_t row = static_cast<size_t>(at - x.begin()) / a->row_size();
         return std::string(name) + " differs, first in row " + std::to_string(row) + " of " +
                std::to_string(a->shape()[2]) + " a head, at byte " +
-               std::to_string(size_t(at - x.begin()) % a->row_size());
+               std::to_string(static_cast<size_t>(at - x.begin()) % a->row_size());
     }
     return "";
 }
@@ -103,7 +103,8 @@ void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
     std::mt19937_64 engine(options().seed);
     CacheHost source(subject(), setup), target(subject(), setup);
     int64_t seen = 0;
-    for (const int64_t length : {first, int64_t(1), int64_t(1), int64_t(17), int64_t(1)}) {
+    for (const int64_t length :
+         {first, static_cast<int64_t>(1), static_cast<int64_t>(1), static_cast<int64_t>(17), static_cast<int64_t>(1)}) {
         ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, length));
         seen += length;
     }
@@ -113,7 +114,7 @@ void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
             const std::vector<int64_t> all = numbers_to(seen);
             const TokenRows begin = exported(source, layer, {all.begin(), all.begin() + seen / 3}),
                             end = exported(source, layer, {all.begin() + seen / 3, all.end()});
-            for (const auto& [whole, some, from] : {std::tuple{&rows.k, &begin.k, int64_t(0)},
+            for (const auto& [whole, some, from] : {std::tuple{&rows.k, &begin.k, static_cast<int64_t>(0)},
                                                     {&rows.v, &begin.v, 0},
                                                     {&rows.k, &end.k, seen / 3},
                                                     {&rows.v, &end.v, seen / 3}})
@@ -164,10 +165,11 @@ void append_cells(const std::vector<CacheHost*>& caches, int64_t layer, uint64_t
                   const std::vector<std::vector<int64_t>>& cells, bool attends = false) {
     for (size_t i = 0; i < caches.size(); ++i) {
         std::mt19937_64 engine(seed);
-        const auto tokens = int64_t(cells[i].size());
+        const auto tokens = static_cast<int64_t>(cells[i].size());
         Step step = draw_step(caches[i]->setup(), engine, layer, 0, tokens, attends ? tokens : 0);
         step.cells = TestTensor(WINNOW_TYPE_I64, {1, 1, 1, step.tokens});
-        step.cells.each([&](const Index& at) { step.cells.set(at, double(cells[i][size_t(at[3])])); });
+        step.cells.each(
+            [&](const Index& at) { step.cells.set(at, static_cast<double>(cells[i][static_cast<size_t>(at[3])])); });
         if (attends) { // everything
             step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, tokens, caches[i]->setup().cells});
             step.mask.each([&](const Index& each) { step.mask.set(each, 1); });
@@ -261,7 +263,8 @@ void run_cells(CacheSetup setup, bool is_beside) {
         ASSERT_EQ(difference(rows, exported(target, layer, moved(from))), "") << "layer " << layer;
         const uint64_t seed = engine();
         for (size_t at = 0; at < next.size(); at += 12) {
-            const std::vector<int64_t> some(next.begin() + int64_t(at), next.begin() + int64_t(at) + 12);
+            const std::vector<int64_t> some(next.begin() + static_cast<int64_t>(at),
+                                            next.begin() + static_cast<int64_t>(at) + 12);
             ASSERT_NO_FATAL_FAILURE(append_cells({&source, &target}, layer, seed + at, {some, moved(some)}));
         }
         from.insert(from.end(), next.begin(), next.end());
@@ -330,7 +333,7 @@ void run_damaged(const CacheSetup& setup) {
     for (int tried = 0; tried < 100; ++tried) {
         TokenRows given = as_given(setup, rows, numbers_to(200));
         const size_t at = 2 + engine() % (given.k.row_size() - 2); // an unmarked row is a plain one
-        given.k.element(records[engine() % records.size()])[at] ^= std::byte(1U << engine() % 8);
+        given.k.element(records[engine() % records.size()])[at] ^= static_cast<std::byte>(1U << engine() % 8);
         ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_ERROR_INVALID_ARGUMENT) << "byte " << at;
         ASSERT_NE(target.message().find("k of token"), std::string::npos) << target.message();
         ASSERT_EQ(target.portrait(), before);
@@ -391,7 +394,8 @@ void register_cache_exact_rows() {
     for (const NamedSetup& each : policy_setups()) {
         CacheSetup setup = with_shape(each.setup, at % cache_shapes);
         if (setup.v_type == WINNOW_TYPE_F32) setup.type = WINNOW_TYPE_F16; // or F16 rows would round them
-        const int64_t first = std::min<int64_t>(std::array{60, 110, 150}[size_t(at % 3)], setup.context / 2);
+        const int64_t first =
+            std::min<int64_t>(std::array{60, 110, 150}[static_cast<size_t>(at % 3)], setup.context / 2);
         const bool in_parts = at++ % 2 == 1;
         register_cache_test(suite, "continuation_" + each.name, __FILE__, __LINE__,
                             [=] { run_continuation(setup, first, in_parts); });

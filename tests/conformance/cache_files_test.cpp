@@ -6,10 +6,10 @@
 #include <fstream>
 
 #include "cache_cases.hpp"
-#include "cache_folder.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -21,7 +21,7 @@ std::vector<char> read(const std::string& path) {
 
 void write(const std::string& path, const std::vector<char>& bytes) {
     std::ofstream file(path, std::ios::binary);
-    file.write(bytes.data(), std::streamsize(bytes.size()));
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 int32_t save(CacheHost& cache, const std::string& path) { return cache.api().cache_save(cache.get(), path.c_str()); }
@@ -64,7 +64,7 @@ CacheSetup setup_of(const NamedSetup& named, int shape) {
 }
 
 void run_round_trip(const CacheSetup& setup) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
     CacheHost first(subject(), setup), second(subject(), setup);
@@ -74,7 +74,7 @@ void run_round_trip(const CacheSetup& setup) {
     ASSERT_EQ(feed({&first}, engine, 1, {7}), "");
     ASSERT_EQ(feed({&second}, engine, 1, {50}), ""); // to be replaced
     ASSERT_EQ(save(first, path), WINNOW_OK) << first.message();
-    EXPECT_EQ(folder.files(), 1u) << "beside the file something is left";
+    EXPECT_EQ(folder.names().size(), 1u) << "beside the file something is left";
     ASSERT_EQ(load(second, path), WINNOW_OK) << second.message();
     ASSERT_EQ(second.portrait(), first.portrait());
     EXPECT_EQ(bytes_of(second.stats()), bytes_of(first.stats()));
@@ -104,7 +104,7 @@ std::string answers_of(CacheHost& cache) {
 }
 
 void run_damage(const CacheSetup& setup) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache"), damaged = folder.file("damaged");
     std::mt19937_64 engine(options().seed);
     CacheHost source(subject(), setup), cache(subject(), setup);
@@ -126,13 +126,14 @@ void run_damage(const CacheSetup& setup) {
     const size_t stride = std::max<size_t>(good.size() / 60, 1);
     for (size_t length = 0; length < good.size(); ++length) {
         if (length > 80 && length + 20 < good.size() && length % stride != 0) continue;
-        if (!expect_refused({good.begin(), good.begin() + std::ptrdiff_t(length)}, "cut to " + std::to_string(length)))
+        if (!expect_refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length)},
+                            "cut to " + std::to_string(length)))
             return;
     }
     for (size_t at = 0; at < good.size(); ++at) {
         if (at > 80 && at + 20 < good.size() && at % stride != 0) continue;
         std::vector<char> bytes = good;
-        bytes[at] = char(bytes[at] ^ (1 << (at % 8)));
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
         if (!expect_refused(bytes, "byte " + std::to_string(at) + " flipped")) return;
     }
     std::vector<char> longer = good;
@@ -147,7 +148,7 @@ void run_damage(const CacheSetup& setup) {
 
 // A cache of another shape or configuration takes nothing of it.
 void run_foreign() {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
     CacheSetup setup;
@@ -178,7 +179,7 @@ void run_foreign() {
 
 // The oracle goes on with a loaded cache: also after edits, in the middle of the residual window.
 void run_after_edits(const CacheSetup& setup) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup), loaded(subject(), setup);

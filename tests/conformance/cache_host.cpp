@@ -19,7 +19,9 @@ private:
 };
 
 // What the means of a centred cache have to find: a number of each layer, head and element.
-double offset_of(int64_t layer, int64_t head, int64_t d) { return 2 * std::sin(double(7 * layer + 3 * head + d)); }
+double offset_of(int64_t layer, int64_t head, int64_t d) {
+    return 2 * std::sin(static_cast<double>(7 * layer + 3 * head + d));
+}
 
 void fill(TestTensor& tensor, Normal& draw, int64_t layer, bool has_offset, double spread) {
     tensor.each_row([&](const Index& row) {
@@ -41,7 +43,9 @@ TestTensor rows_of(const TestTensor& whole, int64_t first, int64_t count) {
 } // namespace
 
 double Step::scale(const CacheSetup& setup) const {
-    return options.scale != 0 ? double(options.scale) : double(float(1 / std::sqrt(double(setup.head_size))));
+    return options.scale != 0
+               ? static_cast<double>(options.scale)
+               : static_cast<double>(static_cast<float>(1 / std::sqrt(static_cast<double>(setup.head_size))));
 }
 
 Step draw_step(const CacheSetup& setup, std::mt19937_64& engine, int64_t layer, int64_t sequence, int64_t tokens,
@@ -68,7 +72,7 @@ Step draw_step(const CacheSetup& setup, std::mt19937_64& engine, int64_t layer, 
             TestTensor(WINNOW_TYPE_F32, {1, setup.q_heads(), queries, columns}, Layout::packed, options.memory);
     if (options.alibi) {
         step.alibi = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup.q_heads()});
-        step.alibi.each([&](const Index& at) { step.alibi.set(at, std::exp2(-double(at[3] + 4))); });
+        step.alibi.each([&](const Index& at) { step.alibi.set(at, std::exp2(-static_cast<double>(at[3] + 4))); });
     }
     if (options.head_sink) {
         step.head_sink = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup.q_heads()});

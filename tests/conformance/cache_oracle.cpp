@@ -26,20 +26,20 @@ double norm_of(const std::vector<double>& row) {
 CacheOracle::CacheOracle(CacheHost& host) : host_(host), setup_(host.setup()) {
     for (int64_t layer = 0; layer < setup_.layers; ++layer) rules_.push_back(rules_of(setup_, layer, 0));
     keeps_importance_ = setup_.keeps_importance();
-    sequences_.resize(size_t(setup_.sequences));
+    sequences_.resize(static_cast<size_t>(setup_.sequences));
     for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
 }
 
 OracleSequence CacheOracle::empty_sequence() const {
     OracleLayer layer;
-    layer.sinks.assign(size_t(setup_.sink), -1);
-    layer.shortfall.assign(size_t(setup_.kv_heads), 0);
-    return {std::vector<OracleLayer>(size_t(setup_.layers), layer), {}, 0};
+    layer.sinks.assign(static_cast<size_t>(setup_.sink), -1);
+    layer.shortfall.assign(static_cast<size_t>(setup_.kv_heads), 0);
+    return {std::vector<OracleLayer>(static_cast<size_t>(setup_.layers), layer), {}, 0};
 }
 
 // Whether an eviction pass falls before a chunk of which so many tokens are no sinks.
 bool CacheOracle::is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const {
-    const int64_t occupancy = int64_t(layer.newest.size()), cadence = setup_.cadence_tokens();
+    const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), cadence = setup_.cadence_tokens();
     if (setup_.residual == 0) return entering > 0 && occupancy + entering > layer.listed;
     if (occupancy + entering > setup_.residual) return true;
     return is_decode && layer.next % cadence == number * cadence / setup_.layers && occupancy > setup_.keep();
@@ -48,17 +48,18 @@ bool CacheOracle::is_judged(const OracleLayer& layer, int64_t number, int64_t en
 // How many residual rows an eviction pass moves into the packed segment.
 int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t number, int64_t entering) const {
     if (setup_.residual == 0) return 0;
-    const int64_t occupancy = int64_t(layer.newest.size()), usual = occupancy - setup_.keep();
+    const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), usual = occupancy - setup_.keep();
     if (!setup_.covers_all(number)) return usual;
     // Where nobody is evicted, the last rows of a context stay in the residual window: the packed segment is no larger
     // than the rest.
     const int64_t most = setup_.cells > 0 ? setup_.cells : setup_.context - setup_.sink - setup_.residual;
-    return std::min(usual, std::max({most - layer.most_in_packed, occupancy + entering - setup_.residual, int64_t(0)}));
+    return std::min(usual, std::max({most - layer.most_in_packed, occupancy + entering - setup_.residual,
+                                     static_cast<int64_t>(0)}));
 }
 
 // The most that the packed segment of a layer holds.
 int64_t CacheOracle::most_packed(int64_t number) const {
-    if (!setup_.covers_all(number)) return rules_[size_t(number)].budget - setup_.sink - setup_.residual;
+    if (!setup_.covers_all(number)) return rules_[static_cast<size_t>(number)].budget - setup_.sink - setup_.residual;
     return setup_.cells == 0 ? setup_.context : setup_.cells + (setup_.residual == 0 ? setup_.cadence_tokens() : 0);
 }
 
@@ -70,7 +71,7 @@ void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& nu
         token.number = -1;
     }
     for (const int64_t number : numbers) {
-        std::replace(layer.sinks.begin(), layer.sinks.end(), number, int64_t(-1));
+        std::replace(layer.sinks.begin(), layer.sinks.end(), number, static_cast<int64_t>(-1));
         for (ResidualPlace& place : layer.newest) place.is_removed |= place.number == number;
     }
 }
@@ -80,7 +81,7 @@ std::string CacheOracle::step(Step& step) {
     std::vector<int64_t> numbers;
     int64_t entering = 0;
     for (int64_t t = 0; t < step.tokens; ++t) {
-        numbers.push_back(step.cells ? int64_t(step.cells.get({0, 0, 0, t})) : layer.next + t);
+        numbers.push_back(step.cells ? static_cast<int64_t>(step.cells.get({0, 0, 0, t})) : layer.next + t);
         entering += layer.next + t >= setup_.sink;
     }
     if (step.cells) reuse_cells(layer, numbers);
@@ -94,11 +95,12 @@ std::string CacheOracle::step(Step& step) {
     if (!wrong.empty()) return wrong;
     if (is_due) ++passes_;
     if (setup_.center && !layer.has_means && leave > 0) set_means(layer);
-    std::vector<std::set<int64_t>> gone(size_t(setup_.kv_heads));
+    std::vector<std::set<int64_t>> gone(static_cast<size_t>(setup_.kv_heads));
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-        std::set<int64_t>& victims = gone[size_t(head)];
+        std::set<int64_t>& victims = gone[static_cast<size_t>(head)];
         for (const OracleToken& token : layer.tokens)
-            if (token.heads[size_t(head)].is_alive && !left[size_t(head)].contains(token.number))
+            if (token.heads[static_cast<size_t>(head)].is_alive &&
+                !left[static_cast<size_t>(head)].contains(token.number))
                 victims.insert(token.position);
         evictions_ += victims.size();
         if (is_due) wrong = judge(step, layer, head, victims, leave);
@@ -142,7 +144,7 @@ std::string CacheOracle::read_survivors(const Step& step, const std::vector<int6
             if (unexpected.erase(number) == 0)
                 return where + "the new token " + std::to_string(number) + " is not there";
         for (const OracleToken& token : layer.tokens)
-            if (token.heads[size_t(head)].is_alive) unexpected.erase(token.number);
+            if (token.heads[static_cast<size_t>(head)].is_alive) unexpected.erase(token.number);
         if (!unexpected.empty())
             return where + "token " + std::to_string(*unexpected.begin()) + " is there, though it was not before";
     }
@@ -151,31 +153,33 @@ std::string CacheOracle::read_survivors(const Step& step, const std::vector<int6
 
 std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
                                int64_t leave) {
-    const Rules& rules = rules_[size_t(step.layer)];
+    const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     std::vector<Candidate> candidates;
     int64_t needing_room = 0;
     for (const OracleToken& token : layer.tokens) {
-        const HeadToken& own = token.heads[size_t(head)];
+        const HeadToken& own = token.heads[static_cast<size_t>(head)];
         if (!own.is_alive) continue;
         Candidate candidate{token.position, is_anchor(step.sequence, token.number), own.told};
         candidate.value = value_of(layer, head, own, rules.ranking, &candidate.value_slack);
-        const bool leaves = leave > 0 && token.is_in_residual && token.id <= layer.newest[size_t(leave) - 1].id;
+        const bool leaves =
+            leave > 0 && token.is_in_residual && token.id <= layer.newest[static_cast<size_t>(leave) - 1].id;
         candidate.makes_room = token.is_in_packed || leaves;
         needing_room += candidate.makes_room;
         candidates.push_back(candidate);
     }
     EvictionPass pass{head, layer.next, setup_.cadence_tokens(), rules.context, 0};
     if (setup_.cells > 0) // appending has no end, but no more than the cells are alive
-        pass.context =
-            setup_.covers_all(step.layer) ? layer.next + setup_.cells - int64_t(layer.original.size()) : INT64_MAX;
+        pass.context = setup_.covers_all(step.layer)
+                           ? layer.next + setup_.cells - static_cast<int64_t>(layer.original.size())
+                           : INT64_MAX;
     // Rows that leave the residual window need a place in the packed segment; without a residual window, those that
     // come until the next eviction pass do.
     if (setup_.residual == 0) needing_room += std::min(pass.incoming, pass.context - layer.next);
     if (!setup_.covers_all(step.layer)) pass.room = needing_room - (rules.budget - setup_.sink - setup_.residual);
     int64_t shortfall = 0;
     const std::string wrong = judge_victims(rules, pass, candidates, victims, &shortfall);
-    layer.shortfall.resize(size_t(setup_.kv_heads), 0);
-    layer.shortfall[size_t(head)] = shortfall;
+    layer.shortfall.resize(static_cast<size_t>(setup_.kv_heads), 0);
+    layer.shortfall[static_cast<size_t>(head)] = shortfall;
     if (wrong.empty() && shortfall > 0) return std::to_string(shortfall) + " more had to go, and were protected";
     return wrong;
 }
@@ -187,11 +191,14 @@ double CacheOracle::value_of(const OracleLayer& layer, int64_t head, const HeadT
     const bool has_output = ranking == Ranking::value_distance && layer.outputs > 0 && !layer.output_sum.empty();
     std::vector<double> difference, doubt, size;
     for (size_t d = 0; d < token.row.v.size(); ++d) {
-        const double o = has_output ? layer.output_sum[size_t(head)][d] / double(layer.outputs) : 0;
-        const double own = token.row.v_slack.empty() ? 0 : double(token.row.v_slack[d]);
-        difference.push_back(double(token.row.v[d]) - o);
-        doubt.push_back(own + (has_output ? layer.output_slack[size_t(head)][d] / double(layer.outputs) : 0));
-        size.push_back(double(token.row.v_size[d]) + std::fabs(o));
+        const double o =
+            has_output ? layer.output_sum[static_cast<size_t>(head)][d] / static_cast<double>(layer.outputs) : 0;
+        const double own = token.row.v_slack.empty() ? 0 : static_cast<double>(token.row.v_slack[d]);
+        difference.push_back(static_cast<double>(token.row.v[d]) - o);
+        doubt.push_back(
+            own +
+            (has_output ? layer.output_slack[static_cast<size_t>(head)][d] / static_cast<double>(layer.outputs) : 0));
+        size.push_back(static_cast<double>(token.row.v_size[d]) + std::fabs(o));
     }
     *slack = norm_of(doubt) + 64 * unit * norm_of(size);
     return norm_of(difference);
@@ -199,27 +206,28 @@ double CacheOracle::value_of(const OracleLayer& layer, int64_t head, const HeadT
 
 void CacheOracle::set_means(OracleLayer& layer) {
     layer.has_means = true;
-    const size_t heads = size_t(setup_.kv_heads);
-    layer.k_mean.assign(heads, std::vector<float>(size_t(setup_.head_size), 0));
-    layer.v_mean.assign(heads, std::vector<float>(size_t(setup_.v_head_size), 0));
+    const size_t heads = static_cast<size_t>(setup_.kv_heads);
+    layer.k_mean.assign(heads, std::vector<float>(static_cast<size_t>(setup_.head_size), 0));
+    layer.v_mean.assign(heads, std::vector<float>(static_cast<size_t>(setup_.v_head_size), 0));
     for (size_t head = 0; head < heads; ++head) {
         std::vector<double> k(layer.k_mean[head].size(), 0), v(layer.v_mean[head].size(), 0);
         double rows = 0;
         for (const OracleToken& token : layer.tokens) {
             if (!token.is_in_residual || !token.heads[head].is_alive) continue;
             ++rows;
-            for (size_t d = 0; d < k.size(); ++d) k[d] += double(token.heads[head].row.k[d]);
-            for (size_t d = 0; d < v.size(); ++d) v[d] += double(token.heads[head].row.v[d]);
+            for (size_t d = 0; d < k.size(); ++d) k[d] += static_cast<double>(token.heads[head].row.k[d]);
+            for (size_t d = 0; d < v.size(); ++d) v[d] += static_cast<double>(token.heads[head].row.v[d]);
         }
         if (rows == 0) continue;
-        for (size_t d = 0; d < k.size(); ++d) layer.k_mean[head][d] = float(k[d] / rows);
-        for (size_t d = 0; d < v.size(); ++d) layer.v_mean[head][d] = float(v[d] / rows);
+        for (size_t d = 0; d < k.size(); ++d) layer.k_mean[head][d] = static_cast<float>(k[d] / rows);
+        for (size_t d = 0; d < v.size(); ++d) layer.v_mean[head][d] = static_cast<float>(v[d] / rows);
     }
 }
 
 std::vector<float> CacheOracle::row_of(const TestTensor& tensor, int64_t head, int64_t token) {
-    std::vector<float> row(size_t(tensor.shape()[3]));
-    for (size_t d = 0; d < row.size(); ++d) row[d] = float(tensor.get({0, head, token, int64_t(d)}));
+    std::vector<float> row(static_cast<size_t>(tensor.shape()[3]));
+    for (size_t d = 0; d < row.size(); ++d)
+        row[d] = static_cast<float>(tensor.get({0, head, token, static_cast<int64_t>(d)}));
     return row;
 }
 
@@ -228,7 +236,7 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t number, int64_t lea
     std::vector<RowPair> rows;
     std::vector<HeadToken*> owners;
     for (OracleToken& token : layer.tokens) {
-        if (leave == 0 || !token.is_in_residual || token.id > layer.newest[size_t(leave) - 1].id) continue;
+        if (leave == 0 || !token.is_in_residual || token.id > layer.newest[static_cast<size_t>(leave) - 1].id) continue;
         token.is_in_residual = false;
         token.is_in_packed = true;
         for (size_t head = 0; head < token.heads.size(); ++head) {
@@ -239,11 +247,12 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t number, int64_t lea
             owners.push_back(&own);
         }
     }
-    layer.most_in_packed += setup_.residual > 0 ? leave : int64_t(layer.newest.size());
+    layer.most_in_packed += setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size());
     layer.most_in_packed = std::min(layer.most_in_packed, most_packed(number));
     // Without a residual window the rows are in the packed segment already, and a new list begins.
     layer.newest.erase(layer.newest.begin(),
-                       layer.newest.begin() + (setup_.residual > 0 ? leave : int64_t(layer.newest.size())));
+                       layer.newest.begin() +
+                           (setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size())));
     const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
     for (size_t i = 0; i < owners.size(); ++i) owners[i]->row = packed[i];
 }
@@ -252,9 +261,9 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t number, int64_t lea
 void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers, const TestTensor& k,
                          const TestTensor& v, int64_t first) {
     std::vector<RowPair> rows;
-    for (int64_t t = 0; t < int64_t(numbers.size()); ++t) {
+    for (int64_t t = 0; t < static_cast<int64_t>(numbers.size()); ++t) {
         OracleToken token;
-        token.number = numbers[size_t(t)];
+        token.number = numbers[static_cast<size_t>(t)];
         token.position = layer.next++;
         token.id = layer.next_id++;
         const bool is_sink = token.position < setup_.sink;
@@ -264,9 +273,9 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers
             *std::find(layer.sinks.begin(), layer.sinks.end(), -1) = token.number;
         else
             layer.newest.push_back({token.id, token.number});
-        token.heads.resize(size_t(setup_.kv_heads));
+        token.heads.resize(static_cast<size_t>(setup_.kv_heads));
         for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-            HeadToken& own = token.heads[size_t(head)];
+            HeadToken& own = token.heads[static_cast<size_t>(head)];
             const RowPair row{row_of(k, head, first + t), row_of(v, head, first + t)};
             own.is_alive = !std::isnan(row.k[0]);
             if (own.is_alive && token.is_in_packed) rows.push_back(row);
@@ -288,7 +297,7 @@ std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
     if (!beside.empty()) return "beside out or scores_out: " + beside;
     for (const TestTensor* input : {&step.k, &step.v, &step.q})
         if (*input && !input->change().empty()) return "an input: " + input->change();
-    const size_t heads = size_t(setup_.kv_heads), v_size = size_t(setup_.v_head_size);
+    const size_t heads = static_cast<size_t>(setup_.kv_heads), v_size = static_cast<size_t>(setup_.v_head_size);
     if (layer.output_sum.empty()) {
         layer.output_sum.assign(heads, std::vector<double>(v_size, 0));
         layer.output_slack = layer.output_sum;
@@ -298,7 +307,7 @@ std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
             const std::string wrong = attend_rows(step, layer, head, query);
             if (!wrong.empty()) return wrong;
         }
-    if (rules_[size_t(step.layer)].ranking == Ranking::value_distance)
+    if (rules_[static_cast<size_t>(step.layer)].ranking == Ranking::value_distance)
         layer.outputs += std::max<int64_t>(step.queries - step.options.draft_tokens, 0) * setup_.group;
     return "";
 }
@@ -311,9 +320,9 @@ std::string CacheOracle::check_importance(int64_t sequence, int64_t layer_number
         const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head);
         if (told.size() != positions.size()) return "cache_importance has another count than cache_positions";
         std::map<int64_t, double> by_number;
-        for (size_t i = 0; i < told.size(); ++i) by_number[positions[i]] = double(told[i]);
+        for (size_t i = 0; i < told.size(); ++i) by_number[positions[i]] = static_cast<double>(told[i]);
         for (OracleToken& token : layer.tokens) {
-            HeadToken& own = token.heads[size_t(head)];
+            HeadToken& own = token.heads[static_cast<size_t>(head)];
             if (!own.is_alive) continue;
             own.told = by_number.at(token.number);
             const double slack = smallest + 4 * unit * std::fabs(own.importance.high);

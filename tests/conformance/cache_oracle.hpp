@@ -101,9 +101,9 @@ public:
     const CacheSetup& setup() const { return setup_; }
     int64_t length(int64_t sequence, int64_t layer) const { return at(sequence, layer).next; }
     const OracleLayer& at(int64_t sequence, int64_t layer) const {
-        return sequences_[size_t(sequence)].layers[size_t(layer)];
+        return sequences_[static_cast<size_t>(sequence)].layers[static_cast<size_t>(layer)];
     }
-    size_t anchors(int64_t sequence) const { return sequences_[size_t(sequence)].anchors.size(); }
+    size_t anchors(int64_t sequence) const { return sequences_[static_cast<size_t>(sequence)].anchors.size(); }
     uint64_t evictions() const { return evictions_; }
     uint64_t passes() const { return passes_; }
     uint64_t refusals() const { return refusals_; }
@@ -111,7 +111,9 @@ public:
 private:
     enum class Refusal { wrong, permitted, due };
 
-    OracleLayer& at(int64_t sequence, int64_t layer) { return sequences_[size_t(sequence)].layers[size_t(layer)]; }
+    OracleLayer& at(int64_t sequence, int64_t layer) {
+        return sequences_[static_cast<size_t>(sequence)].layers[static_cast<size_t>(layer)];
+    }
     OracleSequence empty_sequence() const;
     int64_t leaving(const OracleLayer& layer, int64_t number, int64_t entering) const;
     int64_t most_packed(int64_t number) const;
@@ -141,7 +143,7 @@ private:
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;
     bool is_anchor(int64_t sequence, int64_t number) const {
-        return sequences_[size_t(sequence)].anchors.contains(number);
+        return sequences_[static_cast<size_t>(sequence)].anchors.contains(number);
     }
 
     static std::vector<float> row_of(const TestTensor& tensor, int64_t head, int64_t token);

@@ -38,7 +38,7 @@ Between observed_by(Statistic statistic, const Weight& w, size_t visible, bool i
     case Statistic::probability_squared: return {w.p_low * w.p_low, w.p_high * w.p_high};
     case Statistic::above_mean: break;
     }
-    const double mean = 1 / double(visible), doubt = 4 * unit * mean;
+    const double mean = 1 / static_cast<double>(visible), doubt = 4 * unit * mean;
     return {w.p_low >= mean + doubt ? 1.0 : 0.0, w.p_high >= mean - doubt ? 1.0 : 0.0};
 }
 
@@ -57,7 +57,7 @@ std::optional<Between> observed(const CacheSetup& setup, Statistic statistic, co
     }
     if (!is_seen) return std::nullopt;
     if (setup.group_maximum) return most;
-    const double heads = double(views.size());
+    const double heads = static_cast<double>(views.size());
     Between mean = {sum.low / heads, sum.high / heads};
     if (statistic == Statistic::score_magnitude) {
         const double low = std::fabs(mean.low), high = std::fabs(mean.high);
@@ -92,16 +92,17 @@ std::string where_of(const char* what, int64_t q_head, int64_t query, int64_t la
 
 std::string check_scores(const Step& step, int64_t q_head, int64_t query, const std::vector<Seen>& seen,
                          const HeadView& view) {
-    std::vector<double> want(size_t(step.scores.shape()[3]), -infinity), bound(want.size(), 0);
+    std::vector<double> want(static_cast<size_t>(step.scores.shape()[3]), -infinity), bound(want.size(), 0);
     for (size_t j = 0; j < seen.size(); ++j) {
         if (!view.weights[j]) continue;
-        want[size_t(seen[j].token->number)] = view.weights[j]->score;
-        bound[size_t(seen[j].token->number)] = view.weights[j]->delta + 0x1p-120;
+        want[static_cast<size_t>(seen[j].token->number)] = view.weights[j]->score;
+        bound[static_cast<size_t>(seen[j].token->number)] = view.weights[j]->delta + 0x1p-120;
     }
     for (size_t column = 0; column < want.size(); ++column) {
-        const double got = step.scores.get({0, q_head, query, int64_t(column)});
+        const double got = step.scores.get({0, q_head, query, static_cast<int64_t>(column)});
         if (!agrees(got, want[column], bound[column], largest(WINNOW_TYPE_F32)))
-            return where_of("scores_out", q_head, query, int64_t(column), got, want[column], bound[column]);
+            return where_of("scores_out", q_head, query, static_cast<int64_t>(column), got, want[column],
+                            bound[column]);
     }
     return "";
 }
@@ -110,27 +111,27 @@ std::string check_scores(const Step& step, int64_t q_head, int64_t query, const 
 
 // The rows of out of one query token for the query heads of one KV head.
 std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query) {
-    const Rules& rules = rules_[size_t(step.layer)];
+    const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     const int64_t position = layer.next - step.queries + query;
     std::vector<Seen> seen;
     for (OracleToken& token : layer.tokens) {
-        HeadToken& own = token.heads[size_t(head)];
+        HeadToken& own = token.heads[static_cast<size_t>(head)];
         const bool is_outside =
             setup_.cells == 0 && (token.position > position || (step.options.window_left != 0 &&
                                                                 token.position <= position - step.options.window_left));
         if (own.is_alive && !is_outside) seen.push_back({&token, &own});
     }
     std::vector<HeadView> views;
-    const size_t v_size = size_t(setup_.v_head_size);
+    const size_t v_size = static_cast<size_t>(setup_.v_head_size);
     const bool is_observed = query < step.queries - step.options.draft_tokens;
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
         QueryOptions options;
         options.scale = step.scale(setup_);
-        options.softcap = double(step.options.softcap);
+        options.softcap = static_cast<double>(step.options.softcap);
         if (step.alibi) options.alibi_slope = step.alibi.get({0, 0, 0, q_head});
         if (step.head_sink) options.head_sink = step.head_sink.get({0, 0, 0, q_head});
-        std::vector<double> q(size_t(setup_.head_size));
-        for (size_t d = 0; d < q.size(); ++d) q[d] = step.q.get({0, q_head, query, int64_t(d)});
+        std::vector<double> q(static_cast<size_t>(setup_.head_size));
+        for (size_t d = 0; d < q.size(); ++d) q[d] = step.q.get({0, q_head, query, static_cast<int64_t>(d)});
         HeadView& view = views.emplace_back();
         std::vector<VisibleRow> rows;
         for (const Seen& each : seen)
@@ -144,13 +145,13 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
             view.weights.push_back(is_seen ? std::optional(result.weights[row++]) : std::nullopt);
         }
         for (size_t d = 0; d < v_size; ++d) {
-            const double got = step.out.get({0, q_head, query, int64_t(d)});
+            const double got = step.out.get({0, q_head, query, static_cast<int64_t>(d)});
             const double bound = result.bound[d] + rounding_error(step.out.type(), result.out[d]);
             if (!agrees(got, result.out[d], bound, largest(step.out.type())))
-                return where_of("out", q_head, query, int64_t(d), got, result.out[d], bound);
+                return where_of("out", q_head, query, static_cast<int64_t>(d), got, result.out[d], bound);
             if (!is_observed || rules.ranking != Ranking::value_distance) continue;
-            layer.output_sum[size_t(head)][d] += result.out[d];
-            layer.output_slack[size_t(head)][d] += bound;
+            layer.output_sum[static_cast<size_t>(head)][d] += result.out[d];
+            layer.output_slack[static_cast<size_t>(head)][d] += bound;
         }
         if (step.scores)
             if (const std::string wrong = check_scores(step, q_head, query, seen, view); !wrong.empty()) return wrong;

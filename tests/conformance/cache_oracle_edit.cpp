@@ -61,10 +61,10 @@ CacheOracle::Refusal CacheOracle::refusal_of(const OracleSequence& sequence, con
     Refusal refusal = Refusal::wrong;
     for (int64_t number = 0; number < setup.layers; ++number) {
         if (setup.covers_all(number)) continue;
-        const OracleLayer& layer = sequence.layers[size_t(number)];
+        const OracleLayer& layer = sequence.layers[static_cast<size_t>(number)];
         const Rules rules = rules_of(setup, number, 0);
-        int64_t least = rules.sink + std::max(rules.recent, rules.grace) + int64_t(sequence.anchors.size()) +
-                        setup.cadence_tokens();
+        int64_t least = rules.sink + std::max(rules.recent, rules.grace) +
+                        static_cast<int64_t>(sequence.anchors.size()) + setup.cadence_tokens();
         if (setup.cells == 0) {
             least += std::distance(layer.original.begin(), layer.original.lower_bound(setup.sink));
             least -= std::count_if(layer.sinks.begin(), layer.sinks.end(),
@@ -88,7 +88,7 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
 // the slots that were listed for coming tokens are no longer the free ones.
 void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
     layer.most_in_packed = 0;
-    for (size_t head = 0; head < size_t(setup_.kv_heads); ++head)
+    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head)
         layer.most_in_packed =
             std::max<int64_t>(layer.most_in_packed,
                               std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
@@ -106,20 +106,21 @@ void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
 // There is a packed segment as soon as more tokens have come, or memory is reserved for more, than sinks' slots and the
 // residual window hold after an eviction pass.
 void CacheOracle::note_packed(OracleLayer& layer, int64_t reserved) const {
-    const int64_t held = std::max(layer.most_in_packed + int64_t(layer.newest.size()), reserved - setup_.sink);
+    const int64_t held =
+        std::max(layer.most_in_packed + static_cast<int64_t>(layer.newest.size()), reserved - setup_.sink);
     if (held > (setup_.residual > 0 ? setup_.keep() : 0)) layer.has_packed = true;
 }
 
 std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
     if (host_.api().cache_truncate(host_.get(), sequence, length) != WINNOW_OK) return failed(host_, "cache_truncate");
-    for (OracleLayer& layer : sequences_[size_t(sequence)].layers) {
+    for (OracleLayer& layer : sequences_[static_cast<size_t>(sequence)].layers) {
         if (layer.next <= length) continue;
         const bool is_moved = reaches_packed(layer, length, INT64_MAX);
         // Places in the residual window are given back, as far as they still are in the residual window.
         while (!layer.newest.empty() && layer.newest.back().number >= length) layer.newest.pop_back();
         layer.next = length;
         drop(layer, length, INT64_MAX);
-        if (is_moved) compact(layer, sequences_[size_t(sequence)].reserved);
+        if (is_moved) compact(layer, sequences_[static_cast<size_t>(sequence)].reserved);
     }
     if (length == 0) forget(sequence);
     return look();
@@ -127,7 +128,7 @@ std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
 
 std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
     if (host_.api().cache_remove(host_.get(), sequence, begin, end) != WINNOW_OK) return failed(host_, "cache_remove");
-    OracleSequence& all = sequences_[size_t(sequence)];
+    OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
     const bool had_tokens = !is_empty(sequence);
     for (OracleLayer& layer : all.layers) {
         const bool is_moved = reaches_packed(layer, begin, end < 0 ? INT64_MAX : end);
@@ -140,13 +141,13 @@ std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
 }
 
 bool CacheOracle::is_empty(int64_t sequence) const {
-    const std::vector<OracleLayer>& layers = sequences_[size_t(sequence)].layers;
+    const std::vector<OracleLayer>& layers = sequences_[static_cast<size_t>(sequence)].layers;
     return std::all_of(layers.begin(), layers.end(), [](const OracleLayer& each) { return each.original.empty(); });
 }
 
 // A sequence that is taken back to its beginning is as new, but for its anchors and the memory reserved for it.
 void CacheOracle::forget(int64_t sequence) {
-    OracleSequence& all = sequences_[size_t(sequence)];
+    OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
     if (all.reserved == 0) all.layers = empty_sequence().layers;
 }
 
@@ -161,7 +162,8 @@ std::string CacheOracle::save_and_load(const std::string& path, bool disturb) {
 }
 
 void CacheOracle::note_rules() {
-    for (int64_t layer = 0; layer < setup_.layers; ++layer) rules_[size_t(layer)] = rules_of(setup_, layer, pressure_);
+    for (int64_t layer = 0; layer < setup_.layers; ++layer)
+        rules_[static_cast<size_t>(layer)] = rules_of(setup_, layer, pressure_);
 }
 
 void CacheOracle::forget_counts() {
@@ -173,23 +175,23 @@ void CacheOracle::forget_counts() {
 
 std::string CacheOracle::copy(int64_t from, int64_t to) {
     if (host_.api().cache_copy(host_.get(), from, to) != WINNOW_OK) return failed(host_, "cache_copy");
-    sequences_[size_t(to)] = sequences_[size_t(from)];
+    sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
     return look();
 }
 
 std::string CacheOracle::shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
-    OracleSequence after = sequences_[size_t(sequence)];
+    OracleSequence after = sequences_[static_cast<size_t>(sequence)];
     const bool is_possible = move_positions(after, begin, end < 0 ? INT64_MAX : end, delta, setup_.context);
     const Refusal refusal = is_possible ? refusal_of(after, setup_) : Refusal::due;
     const int32_t status = host_.api().cache_shift(host_.get(), sequence, begin, end, delta);
     if (const std::string wrong = judge_call("cache_shift", status, refusal); !wrong.empty()) return wrong;
-    if (status == WINNOW_OK) sequences_[size_t(sequence)] = after;
+    if (status == WINNOW_OK) sequences_[static_cast<size_t>(sequence)] = after;
     return look();
 }
 
 std::string CacheOracle::reserve(int64_t sequence, int64_t tokens) {
     if (host_.api().cache_reserve(host_.get(), sequence, tokens) != WINNOW_OK) return failed(host_, "cache_reserve");
-    OracleSequence& all = sequences_[size_t(sequence)];
+    OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
     all.reserved = std::max(all.reserved, tokens);
     for (OracleLayer& layer : all.layers) note_packed(layer, all.reserved);
     return look();
@@ -205,12 +207,12 @@ std::string CacheOracle::reset() {
 }
 
 std::string CacheOracle::anchor(int64_t sequence, const std::vector<int64_t>& positions) {
-    OracleSequence after = sequences_[size_t(sequence)];
+    OracleSequence after = sequences_[static_cast<size_t>(sequence)];
     after.anchors.insert(positions.begin(), positions.end());
     const int32_t status = host_.api().cache_anchor(host_.get(), sequence, positions.data(), positions.size());
     if (const std::string wrong = judge_call("cache_anchor", status, refusal_of(after, setup_)); !wrong.empty())
         return wrong;
-    if (status == WINNOW_OK) sequences_[size_t(sequence)] = after;
+    if (status == WINNOW_OK) sequences_[static_cast<size_t>(sequence)] = after;
     return look();
 }
 
@@ -230,21 +232,23 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
     if (status != WINNOW_OK) return look();
     std::vector<bool> is_less;
     for (int64_t layer = 0; layer < setup.layers; ++layer)
-        is_less.push_back(setup.layer_tokens()[size_t(layer)] < setup_.layer_tokens()[size_t(layer)] ||
+        is_less.push_back(setup.layer_tokens()[static_cast<size_t>(layer)] <
+                              setup_.layer_tokens()[static_cast<size_t>(layer)] ||
                           (setup_.covers_all(layer) && !setup.covers_all(layer)));
     setup_ = setup;
     note_rules();
     for (int64_t sequence = 0; sequence < setup.sequences; ++sequence)
         for (int64_t number = 0; number < setup.layers; ++number) {
             OracleLayer& layer = at(sequence, number);
-            const Rules& rules = rules_[size_t(number)];
-            const bool had_packed = layer.has_packed, is_judged = is_less[size_t(number)] && had_packed;
+            const Rules& rules = rules_[static_cast<size_t>(number)];
+            const bool had_packed = layer.has_packed, is_judged = is_less[static_cast<size_t>(number)] && had_packed;
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
                 const std::vector<int32_t> positions = host_.positions(sequence, number, head);
                 const std::set<int64_t> left(positions.begin(), positions.end());
-                if (int64_t(left.size()) > rules.budget) return "set_config leaves more tokens than the new budget";
+                if (static_cast<int64_t>(left.size()) > rules.budget)
+                    return "set_config leaves more tokens than the new budget";
                 for (OracleToken& token : layer.tokens) {
-                    HeadToken& own = token.heads[size_t(head)];
+                    HeadToken& own = token.heads[static_cast<size_t>(head)];
                     if (!own.is_alive || left.contains(token.number)) continue;
                     if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
                         is_anchor(sequence, token.number))
@@ -259,7 +263,7 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
                 layer.outputs = 0;
                 layer.shortfall.clear(); // more were asked for than the budget demands
             }
-            if (setup.residual == 0 || is_judged) compact(layer, sequences_[size_t(sequence)].reserved);
+            if (setup.residual == 0 || is_judged) compact(layer, sequences_[static_cast<size_t>(sequence)].reserved);
             // A packed segment, once there, stays.
             layer.has_packed = had_packed;
         }
@@ -279,7 +283,7 @@ std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         std::vector<int64_t> want;
         for (const OracleToken& token : at(sequence, layer).tokens)
-            if (token.heads[size_t(head)].is_alive) want.push_back(token.number);
+            if (token.heads[static_cast<size_t>(head)].is_alive) want.push_back(token.number);
         std::sort(want.begin(), want.end());
         const std::vector<int32_t> got = host_.positions(sequence, layer, head);
         if (std::equal(got.begin(), got.end(), want.begin(), want.end())) continue;
@@ -304,16 +308,17 @@ std::string CacheOracle::look_at_stats() {
             has_tokens = has_tokens || layer.next > 0 || layer.next_id > 0; // or had some, and keeps its memory
             original += layer.original.size();
             is_shortfall_known = is_shortfall_known && !layer.shortfall.empty();
-            for (const int64_t each : layer.shortfall) shortfall += uint64_t(each);
+            for (const int64_t each : layer.shortfall) shortfall += static_cast<uint64_t>(each);
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
                 const auto held = std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& each) {
-                    return each.heads[size_t(head)].is_alive;
+                    return each.heads[static_cast<size_t>(head)].is_alive;
                 });
-                live += uint64_t(held);
-                if (held > rules_[size_t(number)].budget) return "a head holds more tokens than its budget";
+                live += static_cast<uint64_t>(held);
+                if (held > rules_[static_cast<size_t>(number)].budget)
+                    return "a head holds more tokens than its budget";
             }
         }
-        used += has_tokens || sequences_[size_t(sequence)].reserved > 0;
+        used += has_tokens || sequences_[static_cast<size_t>(sequence)].reserved > 0;
     }
     std::ostringstream wrong;
     const auto expect = [&](const char* name, uint64_t got, uint64_t want) {
@@ -321,7 +326,7 @@ std::string CacheOracle::look_at_stats() {
     };
     expect("resident_slots", s.resident_slots, live);
     expect("original_bytes", s.original_bytes,
-           original * uint64_t(2 * setup_.kv_heads * (setup_.head_size + setup_.v_head_size)));
+           original * static_cast<uint64_t>(2 * setup_.kv_heads * (setup_.head_size + setup_.v_head_size)));
     expect("bytes", s.bytes,
            s.k_bytes + s.v_bytes + s.dense_k_bytes + s.dense_v_bytes + s.slot_map_bytes + s.importance_bytes +
                s.state_bytes);
@@ -333,7 +338,8 @@ std::string CacheOracle::look_at_stats() {
     uint64_t most = s.budget_bytes;
     bool covers_all = false;
     for (int64_t layer = 0; layer < setup_.layers; ++layer) covers_all = covers_all || setup_.covers_all(layer);
-    if (covers_all) most += s.budget_bytes * uint64_t(rules_[0].sink) / uint64_t(setup_.context) + 1;
+    if (covers_all)
+        most += s.budget_bytes * static_cast<uint64_t>(rules_[0].sink) / static_cast<uint64_t>(setup_.context) + 1;
     if (s.bytes > most * std::max<uint64_t>(used, 1))
         wrong << "stats: " << s.bytes << " bytes, but the budget is " << s.budget_bytes << " for each of " << used
               << " sequences; ";

@@ -19,14 +19,15 @@ std::string compare(const TestTensor& rows, int64_t head, int64_t at, const std:
         const double got = rows.get({0, head, at, d});
         if (!stored && std::isnan(got)) continue;
         if (stored) {
-            const double want = (*stored)[size_t(d)];
+            const double want = (*stored)[static_cast<size_t>(d)];
             // A mean is subtracted and added, each in single precision.
-            const double off = slack.empty() ? 0 : slack[size_t(d)] + std::fabs(want) * 0x1p-22;
+            const double off = slack.empty() ? 0 : slack[static_cast<size_t>(d)] + std::fabs(want) * 0x1p-22;
             if (std::fabs(got - want) <= off + std::fabs(want) * rounding_of(rows.type()) + 0x1p-25) continue;
         }
         return std::string(name) + " of head " + std::to_string(head) + " element " + std::to_string(d) + " is " +
                std::to_string(got) + ", expected " +
-               (stored ? std::to_string((*stored)[size_t(d)]) : std::string("NaN, for the head does not hold it"));
+               (stored ? std::to_string((*stored)[static_cast<size_t>(d)])
+                       : std::string("NaN, for the head does not hold it"));
     }
     return "";
 }
@@ -46,12 +47,14 @@ std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t t
         const auto token = std::find_if(layer.tokens.begin(), layer.tokens.end(),
                                         [&](const OracleToken& each) { return each.number == numbers[i]; });
         for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-            const bool is_held = token != layer.tokens.end() && token->heads[size_t(head)].is_alive;
+            const bool is_held = token != layer.tokens.end() && token->heads[static_cast<size_t>(head)].is_alive;
             const StoredRow none;
-            const StoredRow& row = is_held ? token->heads[size_t(head)].row : none;
-            std::string wrong = compare(rows.k, head, int64_t(i), is_held ? &row.k : nullptr, row.k_slack, "the key");
+            const StoredRow& row = is_held ? token->heads[static_cast<size_t>(head)].row : none;
+            std::string wrong =
+                compare(rows.k, head, static_cast<int64_t>(i), is_held ? &row.k : nullptr, row.k_slack, "the key");
             if (wrong.empty())
-                wrong = compare(rows.v, head, int64_t(i), is_held ? &row.v : nullptr, row.v_slack, "the value");
+                wrong = compare(rows.v, head, static_cast<int64_t>(i), is_held ? &row.v : nullptr, row.v_slack,
+                                "the value");
             if (!wrong.empty()) return "cache_read of " + std::to_string(numbers[i]) + ": " + wrong;
         }
     }
@@ -74,7 +77,8 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
             if (token.number != numbers[i]) continue;
             for (size_t head = 0; head < token.heads.size(); ++head) {
                 HeadToken& own = token.heads[head];
-                const RowPair row{row_of(rows.k, int64_t(head), int64_t(i)), row_of(rows.v, int64_t(head), int64_t(i)),
+                const RowPair row{row_of(rows.k, static_cast<int64_t>(head), static_cast<int64_t>(i)),
+                                  row_of(rows.v, static_cast<int64_t>(head), static_cast<int64_t>(i)),
                                   layer.has_means ? &layer.k_mean[head] : nullptr,
                                   layer.has_means ? &layer.v_mean[head] : nullptr};
                 if (!own.is_alive || std::isnan(row.k[0])) continue;
@@ -91,14 +95,14 @@ std::string CacheOracle::restore(TokenRows& rows) {
     const int64_t count = rows.k.shape()[2];
     std::vector<int64_t> numbers;
     for (int64_t t = 0; t < count; ++t)
-        numbers.push_back(rows.tokens ? int64_t(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
+        numbers.push_back(rows.tokens ? static_cast<int64_t>(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
     if (rows.tokens) reuse_cells(layer, numbers);
     if (run(host_, host_.api().cache_restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
     bool has_room = true;
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         int64_t held = 0;
         for (const OracleToken& token : layer.tokens)
-            held += (token.is_in_packed || token.is_in_residual) && token.heads[size_t(head)].is_alive;
+            held += (token.is_in_packed || token.is_in_residual) && token.heads[static_cast<size_t>(head)].is_alive;
         for (int64_t t = 0; t < count; ++t) held += !std::isnan(rows.k.get({0, head, t, 0}));
         has_room = has_room && held <= most_packed(rows.layer);
     }
@@ -106,7 +110,8 @@ std::string CacheOracle::restore(TokenRows& rows) {
         const auto from = numbers.begin() + first, to = from + std::min(setup_.chunk(), count - first);
         int64_t entering = 0;
         for (int64_t t = 0; t < to - from; ++t) entering += layer.next + t >= setup_.sink;
-        const int64_t leave = setup_.residual > 0 ? int64_t(layer.newest.size()) + entering - setup_.residual : 0;
+        const int64_t leave =
+            setup_.residual > 0 ? static_cast<int64_t>(layer.newest.size()) + entering - setup_.residual : 0;
         if (leave > 0 || (setup_.residual == 0 && entering > 0)) {
             if (setup_.center && !layer.has_means) set_means(layer);
             leave_residual(layer, rows.layer, leave);
@@ -123,18 +128,18 @@ std::string CacheOracle::restore(TokenRows& rows) {
     std::erase_if(layer.tokens, [](const OracleToken& token) {
         return std::none_of(token.heads.begin(), token.heads.end(), [](const HeadToken& own) { return own.is_alive; });
     });
-    compact(layer, sequences_[size_t(rows.sequence)].reserved);
+    compact(layer, sequences_[static_cast<size_t>(rows.sequence)].reserved);
     return read(rows.sequence, rows.layer, WINNOW_TYPE_F32);
 }
 
 // Those that are not there any more are gone, if they may be. The `last` tokens came in the last chunk.
 std::string CacheOracle::settle(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last) {
-    const Rules& rules = rules_[size_t(rows.layer)];
+    const Rules& rules = rules_[static_cast<size_t>(rows.layer)];
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         const std::vector<int32_t> positions = host_.positions(rows.sequence, rows.layer, head);
         const std::set<int64_t> left(positions.begin(), positions.end());
         for (OracleToken& token : layer.tokens) {
-            HeadToken& own = token.heads[size_t(head)];
+            HeadToken& own = token.heads[static_cast<size_t>(head)];
             if (!own.is_alive || left.contains(token.number)) continue;
             const std::string which =
                 "head " + std::to_string(head) + " has not got position " + std::to_string(token.position);

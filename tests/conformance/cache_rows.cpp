@@ -14,8 +14,8 @@ namespace {
 using Rows = std::vector<std::vector<float>>;
 
 float rounded(uint32_t type, float value) {
-    if (type == WINNOW_TYPE_F16) return float(from_half(f16_format, to_half(f16_format, value)));
-    if (type == WINNOW_TYPE_BF16) return float(from_half(bf16_format, to_half(bf16_format, value)));
+    if (type == WINNOW_TYPE_F16) return static_cast<float>(from_half(f16_format, to_half(f16_format, value)));
+    if (type == WINNOW_TYPE_BF16) return static_cast<float>(from_half(bf16_format, to_half(bf16_format, value)));
     return value;
 }
 
@@ -36,10 +36,11 @@ struct Side {
 };
 
 Side side_of(uint32_t type, const Rows& rows) {
-    const int64_t count = int64_t(rows.size()), size = int64_t(rows[0].size());
+    const int64_t count = static_cast<int64_t>(rows.size()), size = static_cast<int64_t>(rows[0].size());
     Side side{TestTensor(WINNOW_TYPE_F32, {1, 1, count, size}), TestTensor(type, {1, 1, count, size}),
               TestTensor(WINNOW_TYPE_F32, {1, 1, count, size})};
-    side.src.each([&](const Index& at) { side.src.set(at, rows[size_t(at[2])][size_t(at[3])]); });
+    side.src.each(
+        [&](const Index& at) { side.src.set(at, rows[static_cast<size_t>(at[2])][static_cast<size_t>(at[3])]); });
     return side;
 }
 
@@ -55,16 +56,17 @@ Rows back_of(Session& session, Side& side) {
     expect_ok(session, session.run(desc), "kv_dequantize");
     expect_ok(session, session.api().finish(session.context()), "finish");
     side.back.fetch();
-    Rows rows(size_t(side.back.shape()[2]));
-    side.back.each([&](const Index& at) { rows[size_t(at[2])].push_back(float(side.back.get(at))); });
+    Rows rows(static_cast<size_t>(side.back.shape()[2]));
+    side.back.each(
+        [&](const Index& at) { rows[static_cast<size_t>(at[2])].push_back(static_cast<float>(side.back.get(at))); });
     return rows;
 }
 
 // Keys and values there and back, in one append.
 std::pair<Rows, Rows> round_trip(Session& session, const CacheSetup& setup, const Rows& k, const Rows& v) {
     Side key = side_of(setup.k_type, k), value = side_of(setup.v_type, v);
-    TestTensor indices(WINNOW_TYPE_I32, {1, 1, 1, int64_t(k.size())});
-    indices.each([&](const Index& at) { indices.set(at, double(at[3])); });
+    TestTensor indices(WINNOW_TYPE_I32, {1, 1, 1, static_cast<int64_t>(k.size())});
+    indices.each([&](const Index& at) { indices.set(at, static_cast<double>(at[3])); });
     for (TestTensor* each : {&key.src, &key.cache, &key.back, &value.src, &value.cache, &value.back, &indices})
         each->bind(session);
     winnow_kv_append_desc desc{};
@@ -82,7 +84,7 @@ std::pair<Rows, Rows> round_trip(Session& session, const CacheSetup& setup, cons
 
 double length(const std::vector<float>& row) {
     double sum = 0;
-    for (const float each : row) sum += double(each) * double(each);
+    for (const float each : row) sum += static_cast<double>(each) * static_cast<double>(each);
     return std::sqrt(sum);
 }
 
@@ -92,17 +94,18 @@ void measure(const CacheSetup& setup, StoredRow& row, const RowPair& source, boo
     if (source.k_mean && is_packed_segment) row.k_size += 2 * length(*source.k_mean);
     row.v_size.resize(row.v.size());
     const double least =
-        is_packed_segment && is_turbo(setup.v_type) ? length(row.v) / std::sqrt(double(row.v.size())) : 0;
+        is_packed_segment && is_turbo(setup.v_type) ? length(row.v) / std::sqrt(static_cast<double>(row.v.size())) : 0;
     for (size_t d = 0; d < row.v.size(); ++d) {
-        row.v_size[d] = std::max(std::fabs(row.v[d]), float(least));
-        if (source.v_mean && is_packed_segment) row.v_size[d] += 2 * std::fabs((*source.v_mean)[d]) + float(least);
+        row.v_size[d] = std::max(std::fabs(row.v[d]), static_cast<float>(least));
+        if (source.v_mean && is_packed_segment)
+            row.v_size[d] += 2 * std::fabs((*source.v_mean)[d]) + static_cast<float>(least);
     }
     if (!is_packed_segment || !has_bias(setup.v_type)) return;
-    const size_t group = size_t(find_format(setup.v_type)->multiple);
+    const size_t group = static_cast<size_t>(find_format(setup.v_type)->multiple);
     row.v_group.resize(row.v.size());
     for (size_t d = 0; d < row.v.size(); ++d) {
-        const auto first = row.v_size.begin() + std::ptrdiff_t(d / group * group);
-        row.v_group[d] = *std::max_element(first, first + std::ptrdiff_t(group));
+        const auto first = row.v_size.begin() + static_cast<std::ptrdiff_t>(d / group * group);
+        row.v_group[d] = *std::max_element(first, first + static_cast<std::ptrdiff_t>(group));
     }
 }
 

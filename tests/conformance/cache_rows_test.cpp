@@ -143,7 +143,7 @@ void run_restore(const CacheSetup& setup, bool has_others) {
         for (int64_t layer = 0; layer < setup.layers; ++layer)
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
                 const std::vector<int32_t> held = target.positions(0, layer, head);
-                EXPECT_LE(int64_t(held.size()), budgets[size_t(layer)]);
+                EXPECT_LE(static_cast<int64_t>(held.size()), budgets[static_cast<size_t>(layer)]);
                 EXPECT_TRUE(setup.sink == 0 || held.front() == 0) << "a sink was evicted";
                 EXPECT_EQ(held.back(), appended - 1) << "the newest was evicted";
             }
@@ -164,11 +164,12 @@ void run_restore_into_full(const CacheSetup& setup) {
         ASSERT_EQ(run(cache, cache.api().cache_restore, given), WINNOW_OK) << cache.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             const std::vector<int32_t> held = cache.positions(0, layer, head);
-            EXPECT_LE(int64_t(held.size()), setup.layer_tokens()[size_t(layer)]);
+            EXPECT_LE(static_cast<int64_t>(held.size()), setup.layer_tokens()[static_cast<size_t>(layer)]);
             const int64_t last_chunk = 99 % setup.chunk() + 1;
             for (int64_t at = 100 - (setup.residual > 0 ? 16 : last_chunk); at < 100; ++at) {
                 const bool was_held = !std::isnan(rows.k.get({0, head, at, 0}));
-                EXPECT_EQ(std::binary_search(held.begin(), held.end(), int32_t(seen + at)), was_held) << "token " << at;
+                EXPECT_EQ(std::binary_search(held.begin(), held.end(), static_cast<int32_t>(seen + at)), was_held)
+                    << "token " << at;
             }
         }
     }
@@ -181,9 +182,10 @@ void run_restore_cells(CacheSetup setup) {
     std::mt19937_64 engine(options().seed);
     CacheHost source(subject(), setup), target(subject(), setup);
     const auto append = [&](CacheHost& cache, int64_t layer, const std::vector<int64_t>& cells) {
-        Step step = draw_step(setup, engine, layer, 0, int64_t(cells.size()), 0);
+        Step step = draw_step(setup, engine, layer, 0, static_cast<int64_t>(cells.size()), 0);
         step.cells = TestTensor(WINNOW_TYPE_I64, {1, 1, 1, step.tokens});
-        step.cells.each([&](const Index& at) { step.cells.set(at, double(cells[size_t(at[3])])); });
+        step.cells.each(
+            [&](const Index& at) { step.cells.set(at, static_cast<double>(cells[static_cast<size_t>(at[3])])); });
         ASSERT_EQ(cache.run(step), WINNOW_OK) << cache.message();
     };
     const auto moved = [](int64_t cell) { return (cell + 37) % 200; };
@@ -191,7 +193,7 @@ void run_restore_cells(CacheSetup setup) {
     for (int64_t each = 0; each < 180; ++each) from.push_back((each * 7) % 200);
     for (const int64_t cell : from) to.push_back(moved(cell));
     // Without a residual window those would leave sinks' slots behind that nobody else can have.
-    for (int64_t each = 0; each < 30 && setup.residual > 0; ++each) there.push_back(to[size_t(3 * each)]);
+    for (int64_t each = 0; each < 30 && setup.residual > 0; ++each) there.push_back(to[static_cast<size_t>(3 * each)]);
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         ASSERT_NO_FATAL_FAILURE(append(source, layer, from));
         if (!there.empty()) {
@@ -205,7 +207,8 @@ void run_restore_cells(CacheSetup setup) {
         ASSERT_EQ(run(target, target.api().cache_restore, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             std::vector<int32_t> want;
-            for (const int32_t cell : source.positions(0, layer, head)) want.push_back(int32_t(moved(cell)));
+            for (const int32_t cell : source.positions(0, layer, head))
+                want.push_back(static_cast<int32_t>(moved(cell)));
             std::sort(want.begin(), want.end());
             ASSERT_EQ(target.positions(0, layer, head), want) << "layer " << layer << ", head " << head;
         }

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "cache_cases.hpp"
-#include "cache_folder.hpp"
 #include "cache_oracle.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -47,7 +47,9 @@ public:
     }
 
 private:
-    int64_t draw(int64_t low, int64_t high) { return low + int64_t(engine_() % uint64_t(high - low + 1)); }
+    int64_t draw(int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
+    }
     bool chance(int64_t percent) { return draw(1, 100) <= percent; }
     void tell(const std::string& wrong) {
         if (wrong_.empty()) wrong_ = wrong;
@@ -123,16 +125,16 @@ private:
 
     // Of so many tokens of a host with cells.
     std::vector<int64_t> draw_cells(int64_t count) {
-        std::vector<int64_t> cells(size_t(setup_.cells));
-        std::iota(cells.begin(), cells.end(), int64_t(0));
+        std::vector<int64_t> cells(static_cast<size_t>(setup_.cells));
+        std::iota(cells.begin(), cells.end(), static_cast<int64_t>(0));
         std::shuffle(cells.begin(), cells.end(), engine_);
-        cells.resize(size_t(count));
+        cells.resize(static_cast<size_t>(count));
         return cells;
     }
 
     static TestTensor as_tensor(const std::vector<int64_t>& cells) {
-        TestTensor tensor(WINNOW_TYPE_I32, {1, 1, 1, int64_t(cells.size())});
-        tensor.each([&](const Index& at) { tensor.set(at, double(cells[size_t(at[3])])); });
+        TestTensor tensor(WINNOW_TYPE_I32, {1, 1, 1, static_cast<int64_t>(cells.size())});
+        tensor.each([&](const Index& at) { tensor.set(at, static_cast<double>(cells[static_cast<size_t>(at[3])])); });
         return tensor;
     }
 
@@ -143,7 +145,7 @@ private:
         if (step.queries == 0) return;
         step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, step.queries, setup_.cells});
         step.mask.each([&](const Index& at) {
-            const bool is_own = !own.empty() && own[size_t(at[2])] == at[3];
+            const bool is_own = !own.empty() && own[static_cast<size_t>(at[2])] == at[3];
             step.mask.set(at, is_own || !chance(25) ? 1 : 0);
         });
     }
@@ -293,7 +295,7 @@ private:
         note("restore " + std::to_string(count) + " tokens of sequence " + std::to_string(sequence));
         const std::vector<int64_t> cells = draw_cells(setup_.cells > 0 ? count : 0);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
-            std::vector<int64_t> numbers(size_t(count), 0);
+            std::vector<int64_t> numbers(static_cast<size_t>(count), 0);
             TokenRows rows = make_token_rows(setup_, layer, sequence, numbers, setup_.type);
             rows.tokens = setup_.cells > 0 ? as_tensor(cells) : TestTensor();
             fill_token_rows(rows, engine_, true);
@@ -333,7 +335,7 @@ private:
 
     std::string change() {
         if (setup_.policy == Policy::hierarchical && chance(50)) {
-            const double pressure = double(draw(0, 10)) / 10;
+            const double pressure = static_cast<double>(draw(0, 10)) / 10;
             note("set_pressure " + std::to_string(pressure));
             return oracle_.set_pressure(pressure);
         }
@@ -349,7 +351,7 @@ private:
     Schedule schedule_;
     CacheSetup setup_;
     std::mt19937_64 engine_;
-    Folder folder_;
+    TemporaryFolder folder_;
     CacheHost host_;
     CacheOracle oracle_;
     int64_t moved_up_ = 0; // by how much a whole sequence was, in the last shift

@@ -1,11 +1,14 @@
 // Schedules of calls, each judged by the oracle: every policy in every shape, and random ones. What they exercise:
 //
-//   slot_append     every step with k and v; rows into the residual window, the sinks' slots, and (without a residual
-//   window) free-listed slots slot_attention  every step with q: sinks, residual window and packed segment under one
-//   softmax slot_scores     steps that ask for scores_out slot_accumulate    the importance after it, where the policy
-//   keeps one slot_evict      eviction passes, and the residual window's oldest rows into the packed segment slot_edit
-//   truncate, remove, shift, anchors, reused cells slot_compact    memory that is given back after many are removed
-//   slot_copy       memory that grows, and copies of sequences
+//  - slot_append: every step with k and v; rows into the residual window, the sinks' slots, and (without a residual
+//    window) free-listed slots
+//  - attention over slots: every step with q; sinks, residual window and packed segment under one softmax
+//  - slot_scores: steps that ask for scores_out
+//  - slot_accumulate: the importance after it, where the policy keeps one
+//  - slot_evict: eviction passes, and the residual window's oldest rows into the packed segment
+//  - slot_edit: truncate, remove, shift, anchors, reused cells
+//  - slot_compact: memory that is given back after many are removed
+//  - slot_copy: memory that grows, and copies of sequences
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +43,7 @@ void register_policies() {
         for (int shape = 0; shape < cache_shapes; ++shape) {
             const CacheSetup setup = with_shape(each.setup, shape);
             const bool is_sample = shape == at % cache_shapes;
-            const uint64_t seed = uint64_t(1000 * at + shape);
+            const uint64_t seed = static_cast<uint64_t>(1000 * at + shape);
             if (!is_sample && options().pairs != Pairs::all) continue;
             const std::string name = each.name + "_" + shape_name(shape);
             register_cache_test("decode", name, __FILE__, __LINE__, [=] {
@@ -65,7 +68,7 @@ void register_edits() {
         if (++at % 2) continue;
         CacheSetup setup = with_shape(each.setup, at / 2 % 3);
         setup.sequences = 2;
-        const uint64_t seed = uint64_t(at);
+        const uint64_t seed = static_cast<uint64_t>(at);
         register_cache_test("edits", each.name, __FILE__, __LINE__, [=] {
             run({setup, options().seed + seed, 60, true, true, false});
         });
@@ -104,7 +107,7 @@ void register_random() {
     const int cases = options().pairs == Pairs::all ? 10 * options().cases : options().cases / 10;
     for (int at = 0; at < cases; ++at)
         register_cache_test("random", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
-            std::mt19937_64 engine(options().seed * 1000003 + uint64_t(at));
+            std::mt19937_64 engine(options().seed * 1000003 + static_cast<uint64_t>(at));
             Schedule schedule;
             schedule.setup = draw_setup(engine);
             schedule.seed = engine();
@@ -118,7 +121,7 @@ void register_tight() {
     const int cases = options().pairs == Pairs::all ? 2000 : 60;
     for (int at = 0; at < cases; ++at)
         register_cache_test("tight", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
-            std::mt19937_64 engine(options().seed * 9176 + uint64_t(at));
+            std::mt19937_64 engine(options().seed * 9176 + static_cast<uint64_t>(at));
             Schedule schedule;
             schedule.setup = draw_tight_setup(engine);
             schedule.seed = engine();

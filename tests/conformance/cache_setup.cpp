@@ -106,7 +106,8 @@ void rule_hierarchical(Rules& r, const CacheSetup& s, int64_t layer, double pres
     r.ranking = Ranking::importance;
     r.grace = s.grace;
     r.target = 0;
-    r.trigger = pressure > double(s.trigger.part) / double(s.trigger.whole) ? Part{0, 1} : s.trigger;
+    r.trigger =
+        pressure > static_cast<double>(s.trigger.part) / static_cast<double>(s.trigger.whole) ? Part{0, 1} : s.trigger;
     if (layer < Part{1, 3}.ceil_of(s.layers)) {
         newest(s.recent_shallow, 128);
         r.threshold = s.theta_shallow;
@@ -148,13 +149,13 @@ uint32_t dense_type(uint32_t type) { return is_packed(type) ? WINNOW_TYPE_F16 : 
 
 int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position) {
     uint64_t bits = seed;
-    for (const int64_t each : {head, position, int64_t(0)}) { // splitmix64
-        bits = (bits ^ uint64_t(each)) + 0x9e3779b97f4a7c15u;
+    for (const int64_t each : {head, position, static_cast<int64_t>(0)}) { // splitmix64
+        bits = (bits ^ static_cast<uint64_t>(each)) + 0x9e3779b97f4a7c15u;
         bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
         bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
         bits ^= bits >> 31;
     }
-    return int64_t(bits >> 40);
+    return static_cast<int64_t>(bits >> 40);
 }
 
 std::string CacheSetup::config() const {
@@ -176,15 +177,16 @@ std::string CacheSetup::config() const {
 
 int64_t CacheSetup::cadence_tokens() const {
     if (cadence) return *cadence;
-    return std::max<int64_t>(std::min({int64_t(32), residual > 0 ? 2 * residual / 3 : 32, tokens() / 8}), 1);
+    return std::max<int64_t>(std::min({static_cast<int64_t>(32), residual > 0 ? 2 * residual / 3 : 32, tokens() / 8}),
+                             1);
 }
 
 int64_t CacheSetup::chunk() const { return std::min<int64_t>(32, cadence_tokens()); }
 
 std::vector<int64_t> CacheSetup::layer_tokens() const {
-    std::vector<int64_t> all(size_t(layers), tokens());
+    std::vector<int64_t> all(static_cast<size_t>(layers), tokens());
     if (policy != Policy::adaptive_budget) return all;
-    std::vector<double> need(size_t(layers), 0);
+    std::vector<double> need(static_cast<size_t>(layers), 0);
     for (size_t kind = 0; kind < 3; ++kind) {
         double low = profile[kind], high = low;
         for (size_t layer = 0; layer < need.size(); ++layer) {
@@ -202,9 +204,9 @@ std::vector<int64_t> CacheSetup::layer_tokens() const {
     int64_t left = all_left;
     std::vector<std::pair<double, size_t>> remainders;
     for (size_t layer = 0; layer < need.size(); ++layer) {
-        const double share = double(all_left) * need[layer] / needs;
-        all[layer] = least + int64_t(share);
-        left -= int64_t(share);
+        const double share = static_cast<double>(all_left) * need[layer] / needs;
+        all[layer] = least + static_cast<int64_t>(share);
+        left -= static_cast<int64_t>(share);
         remainders.emplace_back(-(share - std::floor(share)), layer);
     }
     std::stable_sort(remainders.begin(), remainders.end());
@@ -213,7 +215,7 @@ std::vector<int64_t> CacheSetup::layer_tokens() const {
 }
 
 bool CacheSetup::covers_all(int64_t layer) const {
-    return policy == Policy::none || layer_tokens()[size_t(layer)] >= (cells ? cells : context);
+    return policy == Policy::none || layer_tokens()[static_cast<size_t>(layer)] >= (cells ? cells : context);
 }
 
 bool CacheSetup::keeps_importance() const {
@@ -227,7 +229,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     const int64_t cadence = s.cadence_tokens();
     r.sink = s.sink;
     r.context = s.context;
-    r.budget = r.target = s.layer_tokens()[size_t(layer)];
+    r.budget = r.target = s.layer_tokens()[static_cast<size_t>(layer)];
     r.recent = std::max<int64_t>(s.keep(), 0);                 // what stays in the residual window
     const bool is_judge = s.policy == Policy::adaptive_budget; // with its own defaults
     const auto recent_or = [&](int64_t otherwise) { return is_judge ? otherwise : s.recent.value_or(otherwise); };
@@ -237,13 +239,13 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     case Policy::adaptive_budget: return r;
     case Policy::random:
         r.ranking = Ranking::random;
-        r.seed = uint64_t(is_judge ? 0 : s.seed) << 20 | uint64_t(layer);
+        r.seed = static_cast<uint64_t>(is_judge ? 0 : s.seed) << 20 | static_cast<uint64_t>(layer);
         r.recent = std::max(r.recent, recent_or(r.budget / 2) - cadence);
         return r;
     case Policy::scissorhands:
         r.statistic = Statistic::above_mean;
         r.is_sum = true;
-        r.decay = 1 - 1 / double(is_judge ? 400 : s.history);
+        r.decay = 1 - 1 / static_cast<double>(is_judge ? 400 : s.history);
         r.ranking = Ranking::importance;
         r.grace = is_judge ? 8 : s.grace;
         r.target = r.budget - (is_judge ? Part{1, 2} : s.drop).floor_of(r.budget);

@@ -151,8 +151,8 @@ void run_long(CacheSetup setup, int64_t tokens, int64_t attended) {
         }
         ASSERT_EQ(stats.bytes, bytes) << "after " << oracle.length(0, 0) << " tokens";
         ASSERT_EQ(stats.scratch_bytes, scratch) << "after " << oracle.length(0, 0) << " tokens";
-        ASSERT_LE(stats.resident_slots, uint64_t(most));
-        ASSERT_GE(stats.resident_slots, uint64_t(least));
+        ASSERT_LE(stats.resident_slots, static_cast<uint64_t>(most));
+        ASSERT_GE(stats.resident_slots, static_cast<uint64_t>(least));
     }
     EXPECT_EQ(oracle.look(), "");
 }
@@ -190,7 +190,7 @@ void register_cache_steps() {
         const int shape = at++ % cache_shapes;
         const CacheSetup setup = with_shape(each.setup, shape);
         register_cache_test("chunks", each.name + "_" + shape_name(shape), __FILE__, __LINE__,
-                            [=] { run_chunks(setup, options().seed + uint64_t(at)); });
+                            [=] { run_chunks(setup, options().seed + static_cast<uint64_t>(at)); });
     }
     for (const auto& [name, policy] : {std::pair("none", Policy::none), std::pair("window", Policy::window)})
         for (const int64_t residual : {48, 0})

@@ -10,9 +10,10 @@ TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequen
     TokenRows rows;
     rows.layer = layer;
     rows.sequence = sequence;
-    const int64_t count = int64_t(numbers.size());
+    const int64_t count = static_cast<int64_t>(numbers.size());
     rows.tokens = TestTensor(count % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64, {1, 1, 1, count});
-    rows.tokens.each([&](const Index& at) { rows.tokens.set(at, double(numbers[size_t(at[3])])); });
+    rows.tokens.each(
+        [&](const Index& at) { rows.tokens.set(at, static_cast<double>(numbers[static_cast<size_t>(at[3])])); });
     rows.k = TestTensor(type, {1, setup.kv_heads, count, setup.head_size}, layout);
     rows.v = TestTensor(type, {1, setup.kv_heads, count, setup.v_head_size}, layout);
     for (TestTensor* each : {&rows.k, &rows.v}) each->each([&](const Index& at) { each->set(at, -77); });

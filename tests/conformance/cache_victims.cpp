@@ -28,11 +28,11 @@ bool is_protected(const Rules& r, const Candidate& c, int64_t seen) {
 Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& j, const double* threshold) {
     Ranked ranked{c.importance, 0, c.position, c.makes_room, true, false};
     switch (r.ranking) {
-    case Ranking::age: ranked.rank = double(c.position); break;
-    case Ranking::random: ranked.rank = double(drawn_rank(r.seed, j.head, c.position)); break;
+    case Ranking::age: ranked.rank = static_cast<double>(c.position); break;
+    case Ranking::random: ranked.rank = static_cast<double>(drawn_rank(r.seed, j.head, c.position)); break;
     case Ranking::importance: break;
     case Ranking::per_query:
-        ranked.rank = c.importance / double(std::max<int64_t>(j.seen - c.position, 1));
+        ranked.rank = c.importance / static_cast<double>(std::max<int64_t>(j.seen - c.position, 1));
         ranked.slack = rounding * std::fabs(ranked.rank);
         break;
     case Ranking::value_distance:
@@ -55,7 +55,7 @@ double quantile(const Rules& r, const std::vector<Candidate>& candidates) {
     std::vector<double> all;
     for (const Candidate& c : candidates) all.push_back(c.importance);
     std::sort(all.begin(), all.end());
-    return all[size_t(std::max(std::ceil(r.quantile * double(all.size())), 1.0)) - 1];
+    return all[static_cast<size_t>(std::max(std::ceil(r.quantile * static_cast<double>(all.size())), 1.0)) - 1];
 }
 
 } // namespace
@@ -63,7 +63,7 @@ double quantile(const Rules& r, const std::vector<Candidate>& candidates) {
 std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vector<Candidate>& candidates,
                           const std::set<int64_t>& victims, int64_t* shortfall) {
     *shortfall = 0;
-    const int64_t held = int64_t(candidates.size()), coming = std::min(j.incoming, j.context - j.seen);
+    const int64_t held = static_cast<int64_t>(candidates.size()), coming = std::min(j.incoming, j.context - j.seen);
     int64_t required = std::max<int64_t>(held + coming - r.budget, 0), may = required;
     if ((held + coming) * r.trigger.whole > r.budget * r.trigger.part) {
         int64_t surplus = held - r.target;
@@ -81,15 +81,16 @@ std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vect
         std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_willing; });
     const int64_t doubtful =
         std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_doubtful; });
-    int64_t wanted = std::min(std::max(std::min(willing, may), required), int64_t(order.size()));
+    int64_t wanted = std::min(std::max(std::min(willing, may), required), static_cast<int64_t>(order.size()));
     // More go while there is no room, in the same order.
     const auto makes_room = [](const Ranked& each) { return each.makes_room; };
-    while (wanted < int64_t(order.size()) && std::count_if(order.begin(), order.begin() + wanted, makes_room) < j.room)
+    while (wanted < static_cast<int64_t>(order.size()) &&
+           std::count_if(order.begin(), order.begin() + wanted, makes_room) < j.room)
         ++wanted;
     *shortfall = std::max<int64_t>(required - wanted, 0);
 
     std::ostringstream wrong;
-    if (std::llabs(int64_t(victims.size()) - wanted) > doubtful)
+    if (std::llabs(static_cast<int64_t>(victims.size()) - wanted) > doubtful)
         wrong << victims.size() << " tokens went, expected " << wanted << " (" << held << " held, must " << required
               << ", may " << may << ", " << order.size() << " not protected)";
     std::set<int64_t> left = victims;
@@ -98,12 +99,13 @@ std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vect
     if (!wrong.str().empty() || wanted == 0) return wrong.str();
 
     // Where the wanted end and the spared begin, a tie within rounding may go either way.
-    const Ranked& last = order[size_t(wanted) - 1];
+    const Ranked& last = order[static_cast<size_t>(wanted) - 1];
     for (size_t at = 0; at < order.size(); ++at) {
         const Ranked& each = order[at];
-        const bool is_wanted = int64_t(at) < wanted;
+        const bool is_wanted = static_cast<int64_t>(at) < wanted;
         if (victims.contains(each.position) == is_wanted || each.is_doubtful || doubtful > 0) continue;
-        const Ranked& other = is_wanted || size_t(wanted) == order.size() ? last : order[size_t(wanted) - 1];
+        const Ranked& other =
+            is_wanted || static_cast<size_t>(wanted) == order.size() ? last : order[static_cast<size_t>(wanted) - 1];
         const bool is_tie = each.slack > 0 && each.is_willing == other.is_willing &&
                             std::fabs(each.rank - other.rank) <= each.slack + other.slack;
         if (!is_tie)

@@ -30,14 +30,14 @@ struct Attention {
         scores = TestTensor(WINNOW_TYPE_F32, {1, q_heads, q_len, kv_len});
         stats = TestTensor(WINNOW_TYPE_F32, {1, q_heads, q_len, 2});
         // Smooth and bounded, and no two elements of a row alike.
-        q.each([&](const Index& at) { q.set(at, std::sin(double(1 + at[1] + 3 * at[2] + 7 * at[3]))); });
-        k.each([&](const Index& at) { k.set(at, std::cos(double(2 + 5 * at[1] + at[2] + 3 * at[3]))); });
+        q.each([&](const Index& at) { q.set(at, std::sin(static_cast<double>(1 + at[1] + 3 * at[2] + 7 * at[3]))); });
+        k.each([&](const Index& at) { k.set(at, std::cos(static_cast<double>(2 + 5 * at[1] + at[2] + 3 * at[3]))); });
         v.each([&](const Index& at) { v.set(at, value(at)); });
         desc.struct_size = sizeof desc;
         desc.scores_mode = WINNOW_SCORES_PROBS;
     }
 
-    static double value(const Index& at) { return std::sin(double(3 + 11 * at[1] + 2 * at[2] + at[3])); }
+    static double value(const Index& at) { return std::sin(static_cast<double>(3 + 11 * at[1] + 2 * at[2] + at[3])); }
     int64_t kv_head(int64_t head) const { return head / (q_heads / kv_heads); }
     double v_at(int64_t head, int64_t key, int64_t d) const { return v.get({0, kv_head(head), key, d}); }
     double dot(int64_t head, int64_t token, int64_t key) const {
@@ -45,7 +45,7 @@ struct Attention {
         for (int64_t d = 0; d < head_size; ++d) sum += q.get({0, head, token, d}) * k.get({0, kv_head(head), key, d});
         return sum;
     }
-    double default_scale() const { return 1 / std::sqrt(double(head_size)); }
+    double default_scale() const { return 1 / std::sqrt(static_cast<double>(head_size)); }
 
     void set_sinks(double logit) {
         sink = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, q_heads});
@@ -81,18 +81,18 @@ struct Attention {
     double mean_of_v(int64_t head, int64_t first, int64_t last, int64_t d) const { // keys [first, last)
         double sum = 0;
         for (int64_t key = first; key < last; ++key) sum += v_at(head, key, d);
-        return sum / double(last - first);
+        return sum / static_cast<double>(last - first);
     }
     void set_alibi() {
         alibi = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, q_heads});
-        alibi.each([&](const Index& at) { alibi.set(at, std::ldexp(1, -int(at[3]))); });
+        alibi.each([&](const Index& at) { alibi.set(at, std::ldexp(1, -static_cast<int>(at[3]))); });
     }
     void set_slots(const std::function<int64_t(int64_t kv_head, int64_t key)>& position) {
         slots = TestTensor(WINNOW_TYPE_I32, {1, kv_heads, 1, kv_len});
-        slots.each([&](const Index& at) { slots.set(at, double(position(at[1], at[3]))); });
+        slots.each([&](const Index& at) { slots.set(at, static_cast<double>(position(at[1], at[3]))); });
     }
     void make_keys_equal() {
-        k.each([&](const Index& at) { k.set(at, std::cos(double(at[1] + at[3]))); });
+        k.each([&](const Index& at) { k.set(at, std::cos(static_cast<double>(at[1] + at[3]))); });
     }
 };
 

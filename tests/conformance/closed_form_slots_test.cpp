@@ -51,10 +51,11 @@ TEST_P(sdpa_slots_closed_form, free_slots_are_not_seen) {
         a.expect_row(head, token, [&](int64_t d) {
             double sum = 0;
             for (int64_t key = first; key < a.kv_len; key += 2) sum += a.v_at(head, key, d);
-            return sum / double(count);
+            return sum / static_cast<double>(count);
         });
         for (int64_t key = 0; key < a.kv_len; ++key)
-            EXPECT_NEAR(a.scores.get({0, head, token, key}), key % 2 == first ? 1 / double(count) : 0, tolerance);
+            EXPECT_NEAR(a.scores.get({0, head, token, key}), key % 2 == first ? 1 / static_cast<double>(count) : 0,
+                        tolerance);
     });
 }
 
@@ -95,7 +96,8 @@ TEST_P(sdpa_slots_closed_form, the_column_of_the_mask_is_the_position) {
         a.mask = TestTensor(type, {1, 1, 1, 8});
         a.mask.each([&](const Index& at) {
             const bool shows = at[3] % 2 == 0;
-            a.mask.set(at, type == WINNOW_TYPE_BOOL ? (shows ? 1 : 0) : (shows ? double(at[3]) / 8 : -infinity));
+            a.mask.set(at, type == WINNOW_TYPE_BOOL ? (shows ? 1 : 0)
+                                                    : (shows ? static_cast<double>(at[3]) / 8 : -infinity));
         });
         a.run();
         const double ratio = type == WINNOW_TYPE_BOOL ? 1 : std::exp(2.0 / 8);

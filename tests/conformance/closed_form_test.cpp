@@ -19,7 +19,7 @@ TEST_P(sdpa_closed_form, equal_keys_give_the_mean_of_the_values) {
     a.each_row([&](int64_t head, int64_t token) {
         a.expect_row(head, token, [&](int64_t d) { return a.mean_of_v(head, 0, a.kv_len, d); });
         for (int64_t key = 0; key < a.kv_len; ++key)
-            EXPECT_NEAR(a.scores.get({0, head, token, key}), 1 / double(a.kv_len), tolerance);
+            EXPECT_NEAR(a.scores.get({0, head, token, key}), 1 / static_cast<double>(a.kv_len), tolerance);
     });
 }
 
@@ -51,14 +51,14 @@ TEST_P(sdpa_closed_form, values_may_be_told_apart_by_their_probability) {
     Attention a(GetParam(), 9);
     a.desc.scale = 1;
     a.q.each([&](const Index& at) { a.q.set(at, at[3] == 1 ? 1 : 0); });
-    a.k.each([&](const Index& at) { a.k.set(at, at[3] == 1 ? std::log(double(1 + at[2])) : 0.5); });
+    a.k.each([&](const Index& at) { a.k.set(at, at[3] == 1 ? std::log(static_cast<double>(1 + at[2])) : 0.5); });
     a.run();
     a.each_row([&](int64_t head, int64_t token) {
         for (int64_t key = 0; key < 9; ++key)
-            EXPECT_NEAR(a.scores.get({0, head, token, key}), double(1 + key) / 45, tolerance);
+            EXPECT_NEAR(a.scores.get({0, head, token, key}), static_cast<double>(1 + key) / 45, tolerance);
         a.expect_row(head, token, [&](int64_t d) {
             double sum = 0;
-            for (int64_t key = 0; key < 9; ++key) sum += double(1 + key) / 45 * a.v_at(head, key, d);
+            for (int64_t key = 0; key < 9; ++key) sum += static_cast<double>(1 + key) / 45 * a.v_at(head, key, d);
             return sum;
         });
     });
@@ -182,7 +182,7 @@ TEST_P(sdpa_closed_form, alibi_is_linear_in_the_distance) {
     a.run();
     a.each_row([&](int64_t head, int64_t token) {
         for (int64_t key = 0; key < a.kv_len; ++key) {
-            const double bias = std::ldexp(1, -int(head)) * double(key - 30 - token);
+            const double bias = std::ldexp(1, -static_cast<int>(head)) * static_cast<double>(key - 30 - token);
             EXPECT_NEAR(a.scores.get({0, head, token, key}), a.dot(head, token, key) * a.default_scale() + bias,
                         tolerance * (1 + std::fabs(bias)));
         }
@@ -191,7 +191,7 @@ TEST_P(sdpa_closed_form, alibi_is_linear_in_the_distance) {
 
 TEST_P(sdpa_closed_form, each_query_head_reads_its_own_kv_head) {
     Attention a(GetParam());
-    a.v.each([&](const Index& at) { a.v.set(at, double(1 + at[1])); });
+    a.v.each([&](const Index& at) { a.v.set(at, static_cast<double>(1 + at[1])); });
     a.run();
     a.each_row(
         [&](int64_t head, int64_t token) { a.expect_row(head, token, [&](int64_t) { return head < 2 ? 1.0 : 2.0; }); });
@@ -214,7 +214,7 @@ TEST_P(sdpa_closed_form, order_of_the_keys_does_not_matter) {
 TestTensor every_half(uint32_t type) {
     TestTensor all(type, {1, 1, 64, 1024});
     all.each([&](const Index& at) {
-        const auto bits = uint16_t(at[2] * 1024 + at[3]);
+        const auto bits = static_cast<uint16_t>(at[2] * 1024 + at[3]);
         std::memcpy(all.element(at), &bits, 2);
     });
     return all;
@@ -222,7 +222,7 @@ TestTensor every_half(uint32_t type) {
 
 TestTensor converted(TestTensor& src, uint32_t type) {
     TestTensor cache(type, src.shape()), rows(WINNOW_TYPE_I64, {1, 1, 1, src.shape()[2]});
-    rows.each([&](const Index& at) { rows.set(at, double(at[3])); });
+    rows.each([&](const Index& at) { rows.set(at, static_cast<double>(at[3])); });
     src.bind(subject());
     cache.bind(subject());
     rows.bind(subject());
@@ -243,7 +243,7 @@ void widens_and_narrows(uint32_t type, HalfFormat format) {
     TestTensor back = converted(floats, type);
     int wrong = 0;
     halves.each([&](const Index& at) {
-        const auto bits = uint16_t(at[2] * 1024 + at[3]);
+        const auto bits = static_cast<uint16_t>(at[2] * 1024 + at[3]);
         const double want = from_half(format, bits);
         const double wide = floats.get(at);
         const bool is_right = std::isnan(want) ? std::isnan(wide) && std::isnan(back.get(at))

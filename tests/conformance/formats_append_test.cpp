@@ -35,9 +35,10 @@ TestTensor draw_indices(const FormatAppend& c, std::mt19937_64& engine) {
         std::iota(order.begin(), order.end(), 0);
         for (size_t at = order.size(); at > 1; --at) std::swap(order[at - 1], order[engine() % at]);
         for (int64_t t = 0; t < c.tokens; ++t) {
-            const double beyond[] = {-1, double(c.slots), -2147483648.0, 2147483647.0};
+            const double beyond[] = {-1, static_cast<double>(c.slots), -2147483648.0, 2147483647.0};
             const bool is_skipped = c.skips && (t + head) % 5 == 4;
-            indices.set({0, head, 0, t}, is_skipped ? beyond[engine() % 4] : double(order[size_t(t)]));
+            indices.set({0, head, 0, t},
+                        is_skipped ? beyond[engine() % 4] : static_cast<double>(order[static_cast<size_t>(t)]));
         }
     }
     return indices;
@@ -72,7 +73,7 @@ void expect_rows(const Side& got, const Side& want, const TestTensor& indices, c
     TestTensor numbers(WINNOW_TYPE_F32, got.src.shape());
     numbers.each([&](const Index& at) { numbers.set(at, got.src.get(at)); });
     std::map<std::pair<int64_t, int64_t>, int64_t> token_of; // (head of the indices, slot)
-    indices.each([&](const Index& at) { token_of[{at[1], int64_t(indices.get(at))}] = at[3]; });
+    indices.each([&](const Index& at) { token_of[{at[1], static_cast<int64_t>(indices.get(at))}] = at[3]; });
     const auto origin = [&](const Index& row) -> Origin {
         const auto found = token_of.find({row[1] % indices.shape()[1], row[2]});
         if (found == token_of.end()) return {};
@@ -92,7 +93,7 @@ void run_append(const FormatAppend& c, uint64_t seed) {
         side.src = TestTensor(c.src_type, {c.batch, c.heads, c.tokens, size}, c.src_layout, c.memory);
         side.cache = TestTensor(type, {c.batch, c.heads, c.slots, size}, c.cache_layout, c.memory);
         side.src.each_row([&](const Index& row) {
-            fill_row(side.src, row, int((row[2] + row[1] + row[0]) % number_kinds), engine());
+            fill_row(side.src, row, static_cast<int>((row[2] + row[1] + row[0]) % number_kinds), engine());
         });
         if (has_indices) side.indices = draw_indices(c, engine);
     };
@@ -132,17 +133,17 @@ FormatAppend pair_of(size_t at) {
 
 void vary(FormatAppend& c, std::mt19937_64& engine) {
     const uint32_t types[] = {WINNOW_TYPE_F32, WINNOW_TYPE_F16, WINNOW_TYPE_BF16};
-    c.batch = 1 + int64_t(engine() % 2);
-    c.index_heads = 1 + int64_t(engine() % 2);
-    c.heads = c.index_heads * (1 + int64_t(engine() % 3));
-    c.tokens = engine() % 3 == 0 ? 1 : 1 + int64_t(engine() % 30);
-    c.slots = c.tokens + int64_t(engine() % 40);
+    c.batch = 1 + static_cast<int64_t>(engine() % 2);
+    c.index_heads = 1 + static_cast<int64_t>(engine() % 2);
+    c.heads = c.index_heads * (1 + static_cast<int64_t>(engine() % 3));
+    c.tokens = engine() % 3 == 0 ? 1 : 1 + static_cast<int64_t>(engine() % 30);
+    c.slots = c.tokens + static_cast<int64_t>(engine() % 40);
     c.src_type = types[engine() % 3];
     c.index_type = engine() % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64;
     c.own_v_indices = engine() % 2;
     c.skips = engine() % 2;
-    c.k_norm = uint32_t(engine() % 4);
-    c.v_norm = uint32_t(engine() % 4);
+    c.k_norm = static_cast<uint32_t>(engine() % 4);
+    c.v_norm = static_cast<uint32_t>(engine() % 4);
     c.src_layout = Layout(engine() % 5);
     c.cache_layout = Layout(engine() % 5);
     c.memory = Memory(engine() % 3);
@@ -170,7 +171,7 @@ void register_sizes() {
         c.v_type = WINNOW_TYPE_TURBO2;
         c.k_size = size;
         c.v_size = 16;
-        add("turbo3_5_" + std::to_string(size), c, uint64_t(size));
+        add("turbo3_5_" + std::to_string(size), c, static_cast<uint64_t>(size));
     }
 }
 
@@ -199,7 +200,7 @@ void register_merged_heads() {
         c.cache_layout = k_size % 64 ? Layout::padded : Layout::packed;
         add("merged_heads_" + type_name(k_type) + "_" + std::to_string(k_size) + "_" + type_name(v_type) + "_" +
                 std::to_string(v_size),
-            c, uint64_t(k_size));
+            c, static_cast<uint64_t>(k_size));
     }
 }
 
@@ -219,15 +220,15 @@ void register_format_appends() {
         }
         for (int which = 0; which < 4; ++which) {
             FormatAppend varied = c;
-            std::mt19937_64 engine(at * 100 + uint64_t(which));
+            std::mt19937_64 engine(at * 100 + static_cast<uint64_t>(which));
             vary(varied, engine);
-            add(name + "_varied_" + std::to_string(which), varied, at * 100 + uint64_t(which));
+            add(name + "_varied_" + std::to_string(which), varied, at * 100 + static_cast<uint64_t>(which));
         }
     }
     register_sizes();
     register_merged_heads();
     for (int index = 0; index < options().cases; ++index) {
-        std::mt19937_64 engine(options().seed * 7919 + uint64_t(index));
+        std::mt19937_64 engine(options().seed * 7919 + static_cast<uint64_t>(index));
         FormatAppend c = pair_of(engine());
         vary(c, engine);
         add("random_" + std::to_string(options().seed) + "_" + std::to_string(index), c, engine());

@@ -31,10 +31,10 @@ struct Calls {
 
     Calls() {
         TestTensor filler(WINNOW_TYPE_F32, rows.shape());
-        filler.each([&](const Index& at) { filler.set(at, double(at[3] % 7) - 3); });
+        filler.each([&](const Index& at) { filler.set(at, static_cast<double>(at[3] % 7) - 3); });
         pack(filler, rows);
         pack(filler, narrow);
-        numbers.each([&](const Index& at) { numbers.set(at, double(at[3] % 5)); });
+        numbers.each([&](const Index& at) { numbers.set(at, static_cast<double>(at[3] % 5)); });
         for (TestTensor* tensor : {&rows, &narrow, &numbers, &turned, &indices}) tensor->bind(subject());
         problem.bind(subject());
         src = *rows.view();

@@ -22,8 +22,8 @@ int64_t common_size(const Format& a, const Format& b) { return std::max<int64_t>
 TestTensor filled(uint32_t type, Shape shape, Layout layout, Memory memory, uint64_t seed) {
     TestTensor numbers(WINNOW_TYPE_F32, shape), rows(type, shape, layout, memory);
     numbers.each_row([&](const Index& row) {
-        fill_row(numbers, row, int((row[2] + row[1]) % number_kinds),
-                 seed + uint64_t(row[2] * 64 + row[1] * 8 + row[0]));
+        fill_row(numbers, row, static_cast<int>((row[2] + row[1]) % number_kinds),
+                 seed + static_cast<uint64_t>(row[2] * 64 + row[1] * 8 + row[0]));
     });
     pack(numbers, rows);
     return rows;
@@ -33,7 +33,8 @@ TestTensor filled(uint32_t type, Shape shape, Layout layout, Memory memory, uint
 TestTensor some_rows(uint32_t type, int64_t count, int64_t slots, Memory memory) {
     TestTensor indices(type, {1, 1, 1, count}, Layout::packed, memory);
     for (int64_t at = 0; at < count; ++at) // 7 and the numbers of slots used here have no common divisor
-        indices.set({0, 0, 0, at}, at % 5 == 4 ? (at % 2 ? -1.0 : double(slots)) : double((3 + 7 * at) % slots));
+        indices.set({0, 0, 0, at}, at % 5 == 4 ? (at % 2 ? -1.0 : static_cast<double>(slots))
+                                               : static_cast<double>((3 + 7 * at) % slots));
     return indices;
 }
 
@@ -51,7 +52,7 @@ struct Requantize {
 winnow_tensor seen_as(const TestTensor& tensor, uint32_t type) {
     winnow_tensor view = *tensor.view();
     view.type = type;
-    view.stride[3] = is_packed(type) ? 0 : int64_t(element_size(type));
+    view.stride[3] = is_packed(type) ? 0 : static_cast<int64_t>(element_size(type));
     return view;
 }
 
@@ -101,20 +102,22 @@ void run_requantize(const Requantize& c, uint64_t seed) {
         EXPECT_EQ(src.change(), "");
         return;
     }
-    EXPECT_EQ(subject().stats().rows_requantized - rows_before, uint64_t(4 * (c.with_indices ? 9 : slots)));
+    EXPECT_EQ(subject().stats().rows_requantized - rows_before,
+              static_cast<uint64_t>(4 * (c.with_indices ? 9 : slots)));
 
     for (TestTensor* tensor : {&source, &want, &wanted_rows}) tensor->bind(reference());
     desc.src = source.view();
     desc.dst = want.view();
     desc.row_indices = wanted_rows.view();
     ASSERT_EQ(reference().run(desc), WINNOW_OK) << reference().message();
-    std::vector<bool> is_written(size_t(slots), !c.with_indices);
+    std::vector<bool> is_written(static_cast<size_t>(slots), !c.with_indices);
     if (indices)
         indices.each([&](const Index& at) {
-            if (const double row = indices.get(at); row >= 0 && row < double(slots)) is_written[size_t(row)] = true;
+            if (const double row = indices.get(at); row >= 0 && row < static_cast<double>(slots))
+                is_written[static_cast<size_t>(row)] = true;
         });
     const TestTensor got = c.in_place ? beginnings(src, c.dst_type) : apart.packed_copy();
-    const auto origin = [&](const Index& row) { return Origin{is_written[size_t(row[2])], row}; };
+    const auto origin = [&](const Index& row) { return Origin{is_written[static_cast<size_t>(row[2])], row}; };
     EXPECT_EQ(judge_rows({got, want, numbers, origin, !is_turbo(c.src_type)}), "");
     EXPECT_EQ((c.in_place ? src : apart).damage(), "") << "beside dst";
     EXPECT_EQ(indices ? indices.change() : "", "") << "row_indices";
@@ -148,7 +151,7 @@ void register_requantize() {
                     Requantize varied = c;
                     varied.in_place = fits_in_place && which % 2;
                     varied.with_indices = which < 3;
-                    varied.norm = uint32_t(which);
+                    varied.norm = static_cast<uint32_t>(which);
                     varied.index_type = which == 1 ? WINNOW_TYPE_I64 : WINNOW_TYPE_I32;
                     varied.layout = which == 2 ? Layout::permuted_padded : which == 3 ? Layout::padded : Layout::packed;
                     varied.memory = Memory((which + at) % 3);
@@ -262,7 +265,7 @@ void register_dequantize() {
                                          c.dst_layout = which ? Layout::padded : Layout::permuted;
                                          c.memory = Memory((which + size / 32) % 3);
                                          SCOPED_TRACE("to " + type_name(c.dst_type));
-                                         run_dequantize(c, options().seed + uint64_t(size));
+                                         run_dequantize(c, options().seed + static_cast<uint64_t>(size));
                                      }
                                  });
         }
@@ -281,7 +284,9 @@ struct Rotation {
 void run_hadamard(const Rotation& c, uint64_t seed) {
     TestTensor src(c.src_type, {2, 1, 8, c.size}, c.layout, c.memory);
     const int kinds[] = {0, 2, 3, 5, 7, 8, 11, 13};
-    src.each_row([&](const Index& row) { fill_row(src, row, kinds[row[2]], seed + uint64_t(8 * row[0] + row[2])); });
+    src.each_row([&](const Index& row) {
+        fill_row(src, row, kinds[row[2]], seed + static_cast<uint64_t>(8 * row[0] + row[2]));
+    });
     const TestTensor want = rotate(src, c.inverse);
     TestTensor apart = c.in_place ? TestTensor() : TestTensor(c.dst_type, src.shape(), c.layout, c.memory);
     TestTensor& dst = c.in_place ? src : apart;
@@ -304,7 +309,7 @@ void run_hadamard(const Rotation& c, uint64_t seed) {
 void register_hadamard() {
     for (int64_t size = 16; size <= 576; size += 16)
         register_format_test("hadamard", "size_" + std::to_string(size), __FILE__, __LINE__, [=] {
-            const uint64_t seed = options().seed + uint64_t(size);
+            const uint64_t seed = options().seed + static_cast<uint64_t>(size);
             for (bool inverse : {false, true}) {
                 SCOPED_TRACE(inverse ? "inverse" : "forward");
                 run_hadamard({size, WINNOW_TYPE_F32, WINNOW_TYPE_F32, inverse}, seed);

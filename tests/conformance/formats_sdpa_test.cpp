@@ -55,16 +55,16 @@ SdpaCase shape_of_pair(size_t k, size_t v) {
 SdpaCase drawn(SdpaCase c, std::mt19937_64& engine) {
     const int64_t lengths[] = {1, 3, 15, 16, 17, 37, 64, 65, 130, 201};
     c.kv_len = lengths[engine() % std::size(lengths)];
-    c.kv_batch = 1 + int64_t(engine() % 2);
-    c.batch = c.kv_batch * (1 + int64_t(engine() % 3 == 0));
-    c.norm = uint32_t(engine() % 4);
+    c.kv_batch = 1 + static_cast<int64_t>(engine() % 2);
+    c.batch = c.kv_batch * (1 + static_cast<int64_t>(engine() % 3 == 0));
+    c.norm = static_cast<uint32_t>(engine() % 4);
     draw_options(c, engine);
     return c;
 }
 
 // Rows that nobody sees hold bytes that are no numbers.
 SdpaCase with_garbage(SdpaCase c, std::mt19937_64& engine) {
-    c.kv_len = 90 + int64_t(engine() % 20);
+    c.kv_len = 90 + static_cast<int64_t>(engine() % 20);
     c.content = Content::garbage_unseen;
     c.row_stats = true;
     c.scores_mode = engine() % 2 ? WINNOW_SCORES_PROBS : WINNOW_SCORES_NONE;
@@ -81,12 +81,12 @@ SdpaCase with_garbage(SdpaCase c, std::mt19937_64& engine) {
 }
 
 SdpaCase hostile(SdpaCase c, Content content, std::mt19937_64& engine) {
-    c.kv_len = 40 + int64_t(engine() % 50);
+    c.kv_len = 40 + static_cast<int64_t>(engine() % 50);
     c.content = content;
     c.is_causal = c.content != Content::denormal; // so that some rows see the bad row and some do not
     c.q_offset = c.kv_len / 2 - 1;
     c.row_stats = true;
-    c.scores_mode = uint32_t(engine() % 5);
+    c.scores_mode = static_cast<uint32_t>(engine() % 5);
     return c;
 }
 
@@ -127,7 +127,7 @@ void register_random() {
     for (int index = 0; index < options().cases; ++index)
         register_format_test("random", std::to_string(options().seed) + "_" + std::to_string(index), __FILE__, __LINE__,
                              [=] {
-                                 const uint64_t seed = options().seed * 7919 + uint64_t(index);
+                                 const uint64_t seed = options().seed * 7919 + static_cast<uint64_t>(index);
                                  std::mt19937_64 engine(seed);
                                  size_t k = 0, v = 0;
                                  do {
@@ -164,8 +164,8 @@ void register_small() {
                 std::mt19937_64 engine(seed);
                 SdpaCase split = drawn(shape, engine), sparse = with_garbage(shape, engine);
                 split.batch = split.kv_batch = 1;
-                split.kv_len = 65 + int64_t(at % 9);
-                sparse.kv_len = 5 + int64_t(2 * at);
+                split.kv_len = 65 + static_cast<int64_t>(at % 9);
+                sparse.kv_len = 5 + static_cast<int64_t>(2 * at);
                 sparse.q_offset = sparse.kv_len / 2 - sparse.q_len;
                 sparse.v_threshold = 0.02f;
                 sparse.count_skipped = true;
@@ -206,7 +206,7 @@ void register_sizes() {
     auto size_of = [&](const Format& format, size_t which) {
         if (format.multiple == 16) return by_16[which % std::size(by_16)];
         if (format.multiple == 32) return by_32[which % std::size(by_32)];
-        return format.multiple * (format.multiple == 64 ? 3 : 2) * int64_t(1 + which % 2);
+        return format.multiple * (format.multiple == 64 ? 3 : 2) * static_cast<int64_t>(1 + which % 2);
     };
     for (size_t at = 0; at < packed.size(); ++at)
         for (size_t which = at % 2; which < 4; which += 2) {
@@ -279,7 +279,7 @@ void register_sparse_v() {
                 c.name = type_name(pair[0]) + "_" + type_name(pair[1]) + "_q_len_" + std::to_string(q_len) + "_case_" +
                          std::to_string(how);
                 register_format_test("sparse_v", c.name, __FILE__, __LINE__, [=] {
-                    run_cases({{c, options().seed + uint64_t(how)}});
+                    run_cases({{c, options().seed + static_cast<uint64_t>(how)}});
                 });
             }
 }

@@ -36,23 +36,24 @@ struct AppendCase {
 };
 
 double number_for(Numbers numbers, uint32_t target, std::mt19937_64& engine) {
-    const double uniform = double(engine() >> 11) * 0x1p-53;
+    const double uniform = static_cast<double>(engine() >> 11) * 0x1p-53;
     if (numbers == Numbers::normal) return 6 * uniform - 3;
     const HalfFormat format = target == WINNOW_TYPE_BF16 ? bf16_format : f16_format;
     const double sign = engine() % 2 ? 1 : -1;
     const double one_half = 0.5 * (engine() % 2);
     switch (engine() % 8) {
     case 0: // a tie of the target's, or its neighbour
-        return sign * std::ldexp(double(engine() % 4096) + one_half, -format.fraction_bits) *
-               (1 + double(engine() % 3 - 1.0) * 0x1p-22);
+        return sign * std::ldexp(static_cast<double>(engine() % 4096) + one_half, -format.fraction_bits) *
+               (1 + static_cast<double>(engine() % 3 - 1.0) * 0x1p-22);
     case 1: // around the target's denormals
-        return sign * std::ldexp(double(engine() % 2048) + one_half, format.lowest_exponent - format.fraction_bits);
+        return sign * std::ldexp(static_cast<double>(engine() % 2048) + one_half,
+                                 format.lowest_exponent - format.fraction_bits);
     case 2: return sign * largest(target) * (1 - 0x1p-12 + uniform * 0x1p-11); // around its largest
-    case 3: return sign * std::ldexp(1 + uniform, int(engine() % 250) - 125);
+    case 3: return sign * std::ldexp(1 + uniform, static_cast<int>(engine() % 250) - 125);
     case 4: return sign * 0;
     case 5: return sign * std::numeric_limits<double>::infinity();
     case 6: return std::numeric_limits<double>::quiet_NaN();
-    default: return sign * std::ldexp(double(engine() % 1000), -149); // denormal floats
+    default: return sign * std::ldexp(static_cast<double>(engine() % 1000), -149); // denormal floats
     }
 }
 
@@ -69,7 +70,7 @@ struct AppendProblem {
             src = TestTensor(c.src_type, {c.batch, c.heads, c.tokens, size}, c.src_layout, c.memory);
             cache = TestTensor(type, {c.batch, c.heads, slots, size}, c.cache_layout, c.memory);
             src.each([&](const Index& at) { src.set(at, number_for(c.numbers, type, engine)); });
-            cache.each([&](const Index& at) { cache.set(at, double(engine() % 100)); });
+            cache.each([&](const Index& at) { cache.set(at, static_cast<double>(engine() % 100)); });
             if (own) fill_indices(indices, slots, engine);
         };
         const bool has_k = c.rows != Rows::only_v, has_v = c.rows != Rows::only_k;
@@ -87,14 +88,14 @@ struct AppendProblem {
                 if (c.indices != Indices::in_order) std::shuffle(order.begin(), order.begin() + slots, engine);
                 const double beyond[] = {-1,
                                          -2,
-                                         double(slots),
-                                         double(slots) + 1,
+                                         static_cast<double>(slots),
+                                         static_cast<double>(slots) + 1,
                                          -2147483648.0,
                                          2147483647.0,
                                          c.index_type == WINNOW_TYPE_I64 ? 4294967296.0 : -3.0,
                                          c.index_type == WINNOW_TYPE_I64 ? -9007199254740992.0 : -5.0};
                 for (int64_t t = 0; t < c.tokens; ++t) {
-                    double row = double(order[size_t(t)]);
+                    double row = static_cast<double>(order[static_cast<size_t>(t)]);
                     if (c.indices == Indices::all_skipped || (c.indices == Indices::with_skipped && t % 2 == 0))
                         row = beyond[engine() % 8];
                     indices.set({b, h, 0, t}, row);
@@ -172,7 +173,7 @@ void run_case(const AppendCase& shape, uint64_t seed) {
         GTEST_SKIP() << "UNSUPPORTED: " << before.message;
     }
     ASSERT_EQ(status, WINNOW_OK) << message;
-    EXPECT_EQ(subject().stats().rows_appended - rows_before, uint64_t(shape.batch * shape.tokens));
+    EXPECT_EQ(subject().stats().rows_appended - rows_before, static_cast<uint64_t>(shape.batch * shape.tokens));
 
     wanted.bind(reference());
     ASSERT_EQ(reference().run(wanted.desc()), WINNOW_OK) << reference().message();
@@ -242,16 +243,17 @@ std::vector<AppendCase> table() {
                        Layout::one_head})
         for (Layout cache :
              {Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded, Layout::permuted_padded})
-            add("layout_" + std::to_string(int(src)) + "_to_" + std::to_string(int(cache)), [&](AppendCase& c) {
-                c.batch = 2;
-                c.src_layout = src;
-                c.cache_layout = cache;
-            });
+            add("layout_" + std::to_string(static_cast<int>(src)) + "_to_" + std::to_string(static_cast<int>(cache)),
+                [&](AppendCase& c) {
+                    c.batch = 2;
+                    c.src_layout = src;
+                    c.cache_layout = cache;
+                });
     for (Memory memory : {Memory::host, Memory::allocated, Memory::imported})
         for (Layout layout : {Layout::packed, Layout::padded})
             for (uint32_t type : {WINNOW_TYPE_F32, WINNOW_TYPE_F16})
-                add("memory_" + std::to_string(int(memory)) + "_layout_" + std::to_string(int(layout)) + "_" +
-                        type_name(type),
+                add("memory_" + std::to_string(static_cast<int>(memory)) + "_layout_" +
+                        std::to_string(static_cast<int>(layout)) + "_" + type_name(type),
                     [&](AppendCase& c) {
                         c.memory = memory;
                         c.src_layout = c.cache_layout = layout;
@@ -261,10 +263,10 @@ std::vector<AppendCase> table() {
 }
 
 AppendCase random_case(uint64_t seed, int index) {
-    std::mt19937_64 engine(seed * 1000033 + uint64_t(index));
-    auto below = [&](int64_t n) { return int64_t(engine() % uint64_t(n)); };
+    std::mt19937_64 engine(seed * 1000033 + static_cast<uint64_t>(index));
+    auto below = [&](int64_t n) { return static_cast<int64_t>(engine() % static_cast<uint64_t>(n)); };
     auto layout = [&] { return Layout(below(5)); };
-    auto type = [&] { return uint32_t(1 + below(3)); };
+    auto type = [&] { return static_cast<uint32_t>(1 + below(3)); };
     AppendCase c;
     c.name = "random_" + std::to_string(seed) + "_" + std::to_string(index);
     c.index_batch = 1 + below(2);
@@ -300,7 +302,7 @@ void register_kv_append_cases() {
     }
     for (int index = 0; index < options().cases; ++index) {
         const AppendCase shape = random_case(options().seed, index);
-        const uint64_t seed = options().seed * 7919 + uint64_t(index);
+        const uint64_t seed = options().seed * 7919 + static_cast<uint64_t>(index);
         register_function("kv_append_random", shape.name, __FILE__, __LINE__, [=] { run_case(shape, seed); });
     }
 }

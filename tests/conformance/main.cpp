@@ -102,7 +102,7 @@ void parse(int argc, char** argv) {
         else if (option == "--seed")
             the_options.seed = as_number(option, value);
         else if (option == "--cases")
-            the_options.cases = int(as_number(option, value));
+            the_options.cases = static_cast<int>(as_number(option, value));
         else if (option == "--pairs")
             the_options.pairs = as_pairs(value);
         else if (option == "--log")

@@ -27,7 +27,8 @@ inline size_t element_size(uint32_t type) {
 }
 
 inline size_t row_size(uint32_t type, int64_t elements) {
-    return is_packed(type) ? size_t(packed_row_size(type, elements)) : size_t(elements) * element_size(type);
+    return is_packed(type) ? static_cast<size_t>(packed_row_size(type, elements))
+                           : static_cast<size_t>(elements) * element_size(type);
 }
 
 // A floating-point format of 16 bits: bits of the significand after the point, and the smallest normal exponent.
@@ -37,7 +38,8 @@ struct HalfFormat {
 
     int largest_exponent() const { return 1 - lowest_exponent; }
     uint16_t infinity() const {
-        return uint16_t((uint32_t(largest_exponent() - lowest_exponent) + 2) << fraction_bits);
+        return static_cast<uint16_t>((static_cast<uint32_t>(largest_exponent() - lowest_exponent) + 2)
+                                     << fraction_bits);
     }
 };
 
@@ -57,17 +59,17 @@ inline double from_half(HalfFormat format, uint16_t bits) {
 
 inline uint16_t to_half(HalfFormat format, double value) {
     const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-    if (std::isnan(value)) return uint16_t(sign | format.infinity() | 1u << (format.fraction_bits - 1));
+    if (std::isnan(value)) return static_cast<uint16_t>(sign | format.infinity() | 1u << (format.fraction_bits - 1));
     const double magnitude = std::fabs(value);
     if (magnitude == 0) return sign;
-    if (std::isinf(magnitude)) return uint16_t(sign | format.infinity());
+    if (std::isinf(magnitude)) return static_cast<uint16_t>(sign | format.infinity());
     const int exponent = std::max(std::ilogb(magnitude), format.lowest_exponent);
     // The grid of the value's binade; nearbyint rounds to nearest, ties to even.
     const double steps = std::nearbyint(std::ldexp(magnitude, format.fraction_bits - exponent));
     const double rounded = std::ldexp(steps, exponent - format.fraction_bits);
-    if (rounded >= std::ldexp(1, format.largest_exponent() + 1)) return uint16_t(sign | format.infinity());
-    const uint32_t units = uint32_t(exponent - format.lowest_exponent) << format.fraction_bits;
-    return uint16_t(sign | (units + uint32_t(steps)));
+    if (rounded >= std::ldexp(1, format.largest_exponent() + 1)) return static_cast<uint16_t>(sign | format.infinity());
+    const uint32_t units = static_cast<uint32_t>(exponent - format.lowest_exponent) << format.fraction_bits;
+    return static_cast<uint16_t>(sign | (units + static_cast<uint32_t>(steps)));
 }
 
 // One element as a number. Integers and bools are exact; the largest I64 values are not needed here.
@@ -89,7 +91,7 @@ inline double load_element(uint32_t type, const void* at) {
     case WINNOW_TYPE_I64: {
         int64_t value;
         std::memcpy(&value, at, 8);
-        return double(value);
+        return static_cast<double>(value);
     }
     default: return *static_cast<const uint8_t*>(at);
     }
@@ -98,7 +100,7 @@ inline double load_element(uint32_t type, const void* at) {
 inline void store_element(uint32_t type, void* at, double value) {
     switch (type) {
     case WINNOW_TYPE_F32: {
-        const float number = float(value);
+        const float number = static_cast<float>(value);
         std::memcpy(at, &number, 4);
         return;
     }
@@ -113,16 +115,16 @@ inline void store_element(uint32_t type, void* at, double value) {
         return;
     }
     case WINNOW_TYPE_I32: {
-        const int32_t number = int32_t(value);
+        const int32_t number = static_cast<int32_t>(value);
         std::memcpy(at, &number, 4);
         return;
     }
     case WINNOW_TYPE_I64: {
-        const int64_t number = int64_t(value);
+        const int64_t number = static_cast<int64_t>(value);
         std::memcpy(at, &number, 8);
         return;
     }
-    default: *static_cast<uint8_t*>(at) = uint8_t(value);
+    default: *static_cast<uint8_t*>(at) = static_cast<uint8_t>(value);
     }
 }
 

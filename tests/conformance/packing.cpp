@@ -25,7 +25,7 @@ TestTensor in_f32(const TestTensor& numbers) {
 
 TestTensor all_rows(int64_t count) {
     TestTensor indices(WINNOW_TYPE_I32, {1, 1, 1, count});
-    indices.each([&](const Index& at) { indices.set(at, double(at[3])); });
+    indices.each([&](const Index& at) { indices.set(at, static_cast<double>(at[3])); });
     return indices;
 }
 

@@ -57,7 +57,7 @@ struct Group {
 };
 
 Group read_group(const Format& format, const std::byte* row, size_t elements, size_t number) {
-    const size_t size = size_t(format.multiple), bytes = size_t(format.group_bytes);
+    const size_t size = static_cast<size_t>(format.multiple), bytes = static_cast<size_t>(format.group_bytes);
     const size_t header = has_bias(format.type) ? 4 : 2, bits = (bytes - header) * 8 / size;
     Group group;
     const auto half = [&](size_t at) { return load_element(WINNOW_TYPE_F16, row + at); };
@@ -92,7 +92,7 @@ struct Way {
 class GroupJudge {
 public:
     GroupJudge(const Format& format, const Group& got, const double* x, double error)
-        : format_(format), got_(got), x_(x), size_(size_t(format.multiple)), error_(error),
+        : format_(format), got_(got), x_(x), size_(static_cast<size_t>(format.multiple)), error_(error),
           low_(*std::min_element(x, x + size_)), high_(*std::max_element(x, x + size_)) {
         switch (format.type) {
         case WINNOW_TYPE_Q8_0: least_ = -127, most_ = 127; break;
@@ -168,7 +168,9 @@ private:
         std::string wrong = judge_numbers(way);
         for (size_t at = 0; at < size_ && wrong.empty(); ++at) {
             const Range quotient = (around(x_[at], error_) - way.bias) / way.scale;
-            const auto code = [&](double x) { return int(std::clamp(zero_ + std::floor(x + 0.5), least_, most_)); };
+            const auto code = [&](double x) {
+                return static_cast<int>(std::clamp(zero_ + std::floor(x + 0.5), least_, most_));
+            };
             wrong = judge_code(at, code(quotient.low), code(quotient.high));
         }
         return wrong;
@@ -181,7 +183,8 @@ private:
             const Range quotient = around(x_[at], error_) / way.scale;
             std::string wrong = judge_code(at, nearest(quotient.low), nearest(quotient.high));
             if (!wrong.empty()) return wrong;
-            const double value = iq4_nl_values[size_t(got_.codes[at])], x = std::fabs(x_[at]), more = x + error_;
+            const double value = iq4_nl_values[static_cast<size_t>(got_.codes[at])], x = std::fabs(x_[at]),
+                         more = x + error_;
             products += value * x_[at] * x * x;
             squares += value * value * x * x;
             // Numbers within e, and three roundings of a product and up to 32 of the sum.
@@ -193,7 +196,9 @@ private:
 
     static int nearest(double x) {
         int code = 0;
-        while (code < 15 && 2 * x >= iq4_nl_values[size_t(code)] + iq4_nl_values[size_t(code) + 1]) ++code;
+        while (code < 15 &&
+               2 * x >= iq4_nl_values[static_cast<size_t>(code)] + iq4_nl_values[static_cast<size_t>(code) + 1])
+            ++code;
         return code;
     }
 
@@ -205,7 +210,8 @@ private:
         const double bound = has_bias(format_.type) ? step + error_ + rounded : magnitude() + 2 * error_;
         for (size_t at = 0; at < size_; ++at) {
             const int code = got_.codes[at];
-            const double multiple = format_.type == WINNOW_TYPE_IQ4_NL ? iq4_nl_values[size_t(code)] : code - zero_;
+            const double multiple =
+                format_.type == WINNOW_TYPE_IQ4_NL ? iq4_nl_values[static_cast<size_t>(code)] : code - zero_;
             const double value = got_.scale * multiple + got_.bias;
             if (agrees(value, x_[at], bound, largest(WINNOW_TYPE_F16))) continue;
             std::ostringstream text;
@@ -230,9 +236,10 @@ std::string judge_quantized(uint32_t type, const std::byte* row, const std::vect
     double square = 0;
     for (const double value : x) square += value * value;
     const double error = 24 * unit * std::sqrt(square);
-    for (size_t group = 0; group < x.size() / size_t(format.multiple); ++group) {
+    for (size_t group = 0; group < x.size() / static_cast<size_t>(format.multiple); ++group) {
         const Group got = read_group(format, row, x.size(), group);
-        const std::string wrong = GroupJudge(format, got, x.data() + group * size_t(format.multiple), error).verdict();
+        const std::string wrong =
+            GroupJudge(format, got, x.data() + group * static_cast<size_t>(format.multiple), error).verdict();
         if (!wrong.empty()) return "group " + std::to_string(group) + ": " + wrong;
     }
     return "";

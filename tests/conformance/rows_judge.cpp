@@ -44,22 +44,23 @@ struct TurboRow {
     std::vector<int> codes, bits;
     uint16_t factor_bits = 0;
     double factor() const { return from_half(f16_format, factor_bits); }
-    double value(size_t at) const { return factor() * centroids(bits[at])[size_t(codes[at])]; }
+    double value(size_t at) const { return factor() * centroids(bits[at])[static_cast<size_t>(codes[at])]; }
 };
 
 TurboRow read_turbo(uint32_t type, const std::byte* row, int64_t elements) {
     TurboRow result;
-    result.codes.resize(size_t(elements));
-    result.bits.resize(size_t(elements));
+    result.codes.resize(static_cast<size_t>(elements));
+    result.bits.resize(static_cast<size_t>(elements));
     for (int64_t chunk = 0; chunk < elements / 16; ++chunk) {
         const int bits = turbo_bits(type, chunk, elements / 16);
         // The even elements' codes, then the odd ones', each half a little-endian number.
         for (int parity = 0; parity < 2; ++parity) {
             uint64_t half = 0;
-            for (int byte = 0; byte < bits; ++byte) half |= uint64_t(row[parity * bits + byte]) << (8 * byte);
+            for (int byte = 0; byte < bits; ++byte)
+                half |= static_cast<uint64_t>(row[parity * bits + byte]) << (8 * byte);
             for (int at = 0; at < 8; ++at) {
-                const size_t element = size_t(16 * chunk + 2 * at + parity);
-                result.codes[element] = int(half >> (bits * at)) & ((1 << bits) - 1);
+                const size_t element = static_cast<size_t>(16 * chunk + 2 * at + parity);
+                result.codes[element] = static_cast<int>(half >> (bits * at)) & ((1 << bits) - 1);
                 result.bits[element] = bits;
             }
         }
@@ -77,28 +78,28 @@ double distance(const std::vector<double>& from, const Value& value) {
 }
 
 std::vector<double> row_of(const TestTensor& tensor, Index at) {
-    std::vector<double> row(size_t(tensor.shape()[3]));
-    for (; at[3] < tensor.shape()[3]; ++at[3]) row[size_t(at[3])] = tensor.get(at);
+    std::vector<double> row(static_cast<size_t>(tensor.shape()[3]));
+    for (; at[3] < tensor.shape()[3]; ++at[3]) row[static_cast<size_t>(at[3])] = tensor.get(at);
     return row;
 }
 
 // y: the row's numbers, rotated.
 std::string judge_turbo(uint32_t type, const std::byte* got_row, const std::byte* want_row,
                         const std::vector<double>& y) {
-    const auto n = int64_t(y.size());
+    const auto n = static_cast<int64_t>(y.size());
     const TurboRow got = read_turbo(type, got_row, n), want = read_turbo(type, want_row, n);
     std::ostringstream text;
     const double norm = distance(y, [](size_t) { return 0.0; });
     if (!(std::isfinite(norm)) || std::isnan(want.factor())) return "the bytes differ, and the row is not finite";
-    if (std::abs(int(got.factor_bits) - int(want.factor_bits)) > 1) {
+    if (std::abs(static_cast<int>(got.factor_bits) - static_cast<int>(want.factor_bits)) > 1) {
         text << "the factor is " << got.factor() << ", the reference says " << want.factor();
         return text.str();
     }
     for (size_t at = 0; at < y.size(); ++at) {
         if (got.codes[at] == want.codes[at]) continue;
         const std::vector<double> book = centroids(want.bits[at]);
-        const double z = y[at] / (norm / std::sqrt(double(n)));
-        const size_t lower = size_t(std::min(got.codes[at], want.codes[at]));
+        const double z = y[at] / (norm / std::sqrt(static_cast<double>(n)));
+        const size_t lower = static_cast<size_t>(std::min(got.codes[at], want.codes[at]));
         const double midpoint = (book[lower] + book[lower + 1]) / 2;
         if (std::abs(got.codes[at] - want.codes[at]) == 1 && std::fabs(z - midpoint) <= nearly_a_midpoint) continue;
         text << "the code of element " << at << " is " << got.codes[at] << ", the reference says " << want.codes[at]
@@ -144,8 +145,8 @@ std::string first_byte(const TestTensor& got, const TestTensor& want, const Inde
     size_t at = 0;
     while (got.element(row)[at] == want.element(row)[at]) ++at;
     return "byte " + std::to_string(at) + " of " + std::to_string(got.row_size()) + " is " +
-           std::to_string(int(got.element(row)[at])) + ", the reference says " +
-           std::to_string(int(want.element(row)[at]));
+           std::to_string(static_cast<int>(got.element(row)[at])) + ", the reference says " +
+           std::to_string(static_cast<int>(want.element(row)[at]));
 }
 
 // The same for packed rows.
@@ -190,11 +191,11 @@ std::string judge_rows(const RowsToJudge& rows) {
 
 void fill_row(TestTensor& numbers, const Index& row, int kind, uint64_t seed) {
     std::mt19937_64 engine(seed);
-    auto uniform = [&] { return double(engine() >> 11) * 0x1p-53; };
+    auto uniform = [&] { return static_cast<double>(engine() >> 11) * 0x1p-53; };
     auto sign = [&] { return engine() % 2 ? 1.0 : -1.0; };
     auto number = [&](int64_t at) -> double {
         switch (kind) {
-        case 1: return sign() * double(engine() % 255) * 0.5;                           // ties, with 127 as the largest
+        case 1: return sign() * static_cast<double>(engine() % 255) * 0.5;              // ties, with 127 as the largest
         case 2: return sign() * 0.0;                                                    //
         case 3: return at == 5 ? -30000 : uniform() - 0.5;                              // one huge element
         case 4: return sign() * std::ldexp(std::floor(60 * uniform()), -24);            // half's denormals
@@ -204,11 +205,11 @@ void fill_row(TestTensor& numbers, const Index& row, int kind, uint64_t seed) {
         case 8: return sign();                                                          // both extremes, as often
         case 9: return 1e6 * (uniform() - 0.5);                                         // beyond half's range
         case 10: return 3 + uniform();                                                  // far from 0
-        case 11: return sign() * std::ldexp(1 + uniform(), -int(engine() % 20));        // many binades
-        case 12: return at % 2 ? 0 : -uniform();                                        // of one sign, and 0
-        case 13: return std::ldexp(uniform() - 0.5, -9);                                // small
-        case 14: return 1e-23 * (uniform() - 0.5);                                      // squares vanish in f32
-        case 15: return 1e25 * (uniform() - 0.5);                                       // squares overflow in f32
+        case 11: return sign() * std::ldexp(1 + uniform(), -static_cast<int>(engine() % 20)); // many binades
+        case 12: return at % 2 ? 0 : -uniform();                                              // of one sign, and 0
+        case 13: return std::ldexp(uniform() - 0.5, -9);                                      // small
+        case 14: return 1e-23 * (uniform() - 0.5);                                            // squares vanish in f32
+        case 15: return 1e25 * (uniform() - 0.5);                                             // squares overflow in f32
         default: return 6 * uniform() - 3;
         }
     };

@@ -296,11 +296,12 @@ private:
                         });
         for (float softcap : {0.5f, 30.0f, 1000.0f})
             for (int64_t q_len : {1, 18})
-                add("softcap_" + number(int64_t(softcap * 10)) + "_q_len_" + number(q_len), [&](SdpaCase& c) {
-                    c.softcap = softcap;
-                    c.q_len = q_len;
-                    c.scores_mode = WINNOW_SCORES_SOFTCAPPED;
-                });
+                add("softcap_" + number(static_cast<int64_t>(softcap * 10)) + "_q_len_" + number(q_len),
+                    [&](SdpaCase& c) {
+                        c.softcap = softcap;
+                        c.q_len = q_len;
+                        c.scores_mode = WINNOW_SCORES_SOFTCAPPED;
+                    });
         for (int64_t q_len : {1, 18}) {
             add("alibi_q_len_" + number(q_len), [&](SdpaCase& c) {
                 c.alibi = true;

@@ -92,11 +92,12 @@ public:
                     if (is_turbo(c_.v_type))
                         value_sizes_.push_back(
                             norm_of_row(row, c_.v_head_size, [&](const Index& at) { return got.value(at); }) /
-                            std::sqrt(double(c_.v_head_size)));
+                            std::sqrt(static_cast<double>(c_.v_head_size)));
                     for (auto at = values_.end() - v_group_ * v_groups_; at != values_.end(); at += v_group_)
                         group_sizes_.push_back(largest_magnitude(at, at + v_group_));
                 }
-        scale_ = c_.scale != 0 ? std::fabs(double(c_.scale)) : 1 / std::sqrt(double(c_.head_size));
+        scale_ =
+            c_.scale != 0 ? std::fabs(static_cast<double>(c_.scale)) : 1 / std::sqrt(static_cast<double>(c_.head_size));
     }
 
     std::string verdict() {
@@ -108,17 +109,19 @@ public:
 
 private:
     void row(int64_t b, int64_t h, int64_t i) {
-        const size_t keys = size_t(c_.kv_len);
-        const size_t first_key = size_t((b / k_batches_ * c_.kv_heads + h / group_) * c_.kv_len);
+        const size_t keys = static_cast<size_t>(c_.kv_len);
+        const size_t first_key = static_cast<size_t>((b / k_batches_ * c_.kv_heads + h / group_) * c_.kv_len);
         const double q_norm = norm_of_row({b, h, i, 0}, c_.head_size, [&](const Index& at) { return got_.q.get(at); });
         const double maximum = biased_.row_stats.get({b, h, i, 0});
         const double sum = biased_.row_stats.get({b, h, i, 1});
         std::vector<double> dot_error(keys), delta(keys), p(keys, 0), dp(keys, 0);
         double sum_error = 0, worst_delta = 0;
         for (size_t j = 0; j < keys; ++j) {
-            const double logit = biased_.scores_out.get({b, h, i, int64_t(j)});
-            dot_error[j] = unit * (4 + double(c_.head_size) / 16) * scale_ * q_norm * key_norms_[first_key + j];
-            delta[j] = dot_error[j] + unit * (16 * std::fabs(double(c_.softcap)) + 4 * bias_size(b, h, i, int64_t(j)));
+            const double logit = biased_.scores_out.get({b, h, i, static_cast<int64_t>(j)});
+            dot_error[j] =
+                unit * (4 + static_cast<double>(c_.head_size) / 16) * scale_ * q_norm * key_norms_[first_key + j];
+            delta[j] = dot_error[j] + unit * (16 * std::fabs(static_cast<double>(c_.softcap)) +
+                                              4 * bias_size(b, h, i, static_cast<int64_t>(j)));
             if (std::isinf(logit) || sum == 0) continue;
             delta[j] += unit * 4 * std::fabs(logit);
             p[j] = std::exp(logit - maximum) / sum;
@@ -151,13 +154,13 @@ private:
             if (std::isfinite(mask)) size += std::fabs(slope * mask);
         }
         if (got_.alibi_slopes)
-            size += std::fabs(got_.alibi_slopes.get({0, 0, 0, h}) * double(position - c_.q_offset - i));
+            size += std::fabs(got_.alibi_slopes.get({0, 0, 0, h}) * static_cast<double>(position - c_.q_offset - i));
         return size;
     }
 
     void outputs(int64_t b, int64_t h, int64_t i, size_t first_key, const std::vector<double>& p,
                  const std::vector<double>& dp, double sum_error) {
-        const size_t size = size_t(c_.v_head_size), groups = size_t(v_groups_);
+        const size_t size = static_cast<size_t>(c_.v_head_size), groups = static_cast<size_t>(v_groups_);
         const std::vector<size_t> passable = passable_keys(b, h, i, p, dp);
         std::vector<bool> may_pass(p.size(), false);
         for (const size_t j : passable) may_pass[j] = true;
@@ -183,12 +186,12 @@ private:
         }
         const std::vector<double> passed_over = passed_over_by(b, h, i, first_key, p, passable);
         for (size_t d = 0; d < size; ++d) {
-            const Index at = {b, h, i, int64_t(d)};
+            const Index at = {b, h, i, static_cast<int64_t>(d)};
             const bool is_choice = is_free[d] && !is_demanded[d];
             if (is_choice && !std::isfinite(got_.out.get(at))) continue;
             const double want = is_choice ? finite[d] : want_.out.get(at);
             const double bound = (tolerance + sum_error) * weighted[d] + spread[d] +
-                                 (groups ? apart[d / size_t(v_group_)] : 0) + passed_over[d] +
+                                 (groups ? apart[d / static_cast<size_t>(v_group_)] : 0) + passed_over[d] +
                                  rounding_error(c_.out_type, want) + smallest;
             check("out", got_.out, at, want, bound);
         }
@@ -200,30 +203,34 @@ private:
         std::vector<size_t> keys;
         for (size_t j = 0; j < p.size(); ++j) {
             // A visible key whose probability vanishes counts as well.
-            const bool is_visible = !std::isinf(biased_.scores_out.get({b, h, i, int64_t(j)}));
-            if (c_.v_threshold > 0 && is_visible && p[j] * (1 - tolerance) - dp[j] < double(c_.v_threshold))
+            const bool is_visible = !std::isinf(biased_.scores_out.get({b, h, i, static_cast<int64_t>(j)}));
+            if (c_.v_threshold > 0 && is_visible &&
+                p[j] * (1 - tolerance) - dp[j] < static_cast<double>(c_.v_threshold))
                 keys.push_back(j);
         }
         if (!got_.v_rows_skipped) return keys;
         const double count = got_.v_rows_skipped.get({b, h, i, 0});
-        if (!(count >= 0 && count <= double(keys.size())))
-            complaints_.add("v_rows_skipped", {b, h, i, 0}, count, double(keys.size()), 0);
+        if (!(count >= 0 && count <= static_cast<double>(keys.size())))
+            complaints_.add("v_rows_skipped", {b, h, i, 0}, count, static_cast<double>(keys.size()), 0);
         return keys;
     }
 
     // What each element of a row may miss for the values passed over: as many as are said to have been.
     std::vector<double> passed_over_by(int64_t b, int64_t h, int64_t i, size_t first_key, const std::vector<double>& p,
                                        const std::vector<size_t>& passable) const {
-        const size_t size = size_t(c_.v_head_size);
+        const size_t size = static_cast<size_t>(c_.v_head_size);
         size_t most = passable.size();
-        if (got_.v_rows_skipped) most = size_t(std::clamp(got_.v_rows_skipped.get({b, h, i, 0}), 0.0, double(most)));
+        if (got_.v_rows_skipped)
+            most =
+                static_cast<size_t>(std::clamp(got_.v_rows_skipped.get({b, h, i, 0}), 0.0, static_cast<double>(most)));
         std::vector<double> missed(size, 0), parts(passable.size());
         for (size_t d = 0; d < size && most > 0; ++d) {
             for (size_t at = 0; at < parts.size(); ++at) {
                 const double value = std::fabs(values_[(first_key + passable[at]) * size + d]);
                 parts[at] = std::isfinite(value) ? p[passable[at]] * value : 0;
             }
-            std::partial_sort(parts.begin(), parts.begin() + std::ptrdiff_t(most), parts.end(), std::greater<>());
+            std::partial_sort(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(most), parts.end(),
+                              std::greater<>());
             for (size_t at = 0; at < most; ++at) missed[d] += parts[at];
         }
         return missed;
@@ -233,7 +240,7 @@ private:
                 double sum_error, const std::vector<double>& dot_error, const std::vector<double>& delta) {
         if (c_.scores_mode == WINNOW_SCORES_NONE) return;
         for (size_t j = 0; j < p.size(); ++j) {
-            const Index at = {b, h, i, int64_t(j)};
+            const Index at = {b, h, i, static_cast<int64_t>(j)};
             const double want = want_.scores_out.get(at);
             // A row that has seen a NaN has no probabilities left; whether its hidden keys say 0 or NaN is free.
             if (c_.scores_mode == WINNOW_SCORES_PROBS && want == 0 && std::isnan(sum_error)) continue;

@@ -41,13 +41,13 @@ Shape slots_dimensions(const SdpaCase& c) {
 class Source {
 public:
     explicit Source(uint64_t seed) : engine_(seed) {}
-    double uniform() { return double(engine_() >> 11) * 0x1p-53; }
+    double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
     double normal() {
         double sum = 0;
         for (int i = 0; i < 4; ++i) sum += uniform();
         return (sum - 2) * 1.7320508075688772; // variance of the sum: 4 / 12
     }
-    bool one_in(int n) { return engine_() % uint64_t(n) == 0; }
+    bool one_in(int n) { return engine_() % static_cast<uint64_t>(n) == 0; }
 
 private:
     std::mt19937_64 engine_;
@@ -82,13 +82,13 @@ void fill_numbers(TestTensor& tensor, uint32_t type, const SdpaCase& c, bool is_
 
 // Bytes that no append leaves behind: scales that are NaN or infinite, codes of every kind.
 void fill_with_garbage(TestTensor& tensor, const Index& row, Source& source) {
-    const unsigned pattern = unsigned(4 * source.uniform());
+    const unsigned pattern = static_cast<unsigned>(4 * source.uniform());
     for (size_t at = 0; at < tensor.row_size(); ++at) {
         const unsigned byte = pattern == 0   ? 0xff
                               : pattern == 1 ? 0x7c // 0x7c7c is a NaN in half precision
                               : pattern == 2 ? (at % 2 ? 0x7c : 0x00)
-                                             : unsigned(256 * source.uniform());
-        tensor.element(row)[at] = std::byte(byte);
+                                             : static_cast<unsigned>(256 * source.uniform());
+        tensor.element(row)[at] = static_cast<std::byte>(byte);
     }
     if (pattern == 3) std::fill_n(tensor.element(row) + tensor.row_size() - 2, 2, std::byte{0xfe});
 }
@@ -141,18 +141,18 @@ void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
 
 // A head's slots. Free ones differ, as every negative number says the same.
 std::vector<int64_t> draw_positions(const SdpaCase& c, Source& source) {
-    std::vector<int64_t> positions(size_t(c.kv_len));
+    std::vector<int64_t> positions(static_cast<size_t>(c.kv_len));
     int64_t next = 0;
     for (int64_t& position : positions) {
-        if (c.slots == Slots::gapped || c.slots == Slots::with_free) next += int64_t(4 * source.uniform());
+        if (c.slots == Slots::gapped || c.slots == Slots::with_free) next += static_cast<int64_t>(4 * source.uniform());
         position = next++;
     }
     if (c.slots == Slots::permuted || c.slots == Slots::with_free || c.slots == Slots::second_half)
         for (size_t i = positions.size(); i > 1; --i)
-            std::swap(positions[i - 1], positions[size_t(double(i) * source.uniform())]);
+            std::swap(positions[i - 1], positions[static_cast<size_t>(static_cast<double>(i) * source.uniform())]);
     for (size_t j = 0; j < positions.size(); ++j) {
         const bool is_free = c.slots == Slots::all_free || (c.slots == Slots::with_free && source.one_in(3)) ||
-                             (c.slots == Slots::second_half && int64_t(j) >= c.kv_len / 2);
+                             (c.slots == Slots::second_half && static_cast<int64_t>(j) >= c.kv_len / 2);
         if (is_free) positions[j] = source.one_in(2) ? -1 : -1 - positions[j] * 1000;
     }
     return positions;
@@ -161,7 +161,7 @@ std::vector<int64_t> draw_positions(const SdpaCase& c, Source& source) {
 void fill_slots(TestTensor& slots, const SdpaCase& c, Source source) {
     slots.each_row([&](Index at) {
         for (const int64_t position : draw_positions(c, source)) {
-            slots.set(at, double(position));
+            slots.set(at, static_cast<double>(position));
             ++at[3];
         }
     });
@@ -172,7 +172,7 @@ double first_logit(const SdpaProblem& problem, int64_t head) {
     double dot = 0;
     for (int64_t d = 0; d < c.head_size; ++d)
         dot += problem.q.get({0, head, 0, d}) * problem.key({0, head / (c.q_heads / c.kv_heads), 0, d});
-    return dot * (c.scale != 0 ? double(c.scale) : 1 / std::sqrt(double(c.head_size)));
+    return dot * (c.scale != 0 ? static_cast<double>(c.scale) : 1 / std::sqrt(static_cast<double>(c.head_size)));
 }
 
 } // namespace
@@ -209,8 +209,8 @@ void SdpaProblem::fill(uint64_t seed) {
     if (mask) fill_mask(mask, c, source);
     if (slot_positions) fill_slots(slot_positions, c, Source(seed + 1));
     for (int64_t head = 0; head < c.q_heads; ++head) {
-        if (mask_slopes) mask_slopes.set({0, 0, 0, head}, std::ldexp(1, -int(head % 8)));
-        if (alibi_slopes) alibi_slopes.set({0, 0, 0, head}, std::ldexp(1, -1 - int(head % 8)));
+        if (mask_slopes) mask_slopes.set({0, 0, 0, head}, std::ldexp(1, -static_cast<int>(head % 8)));
+        if (alibi_slopes) alibi_slopes.set({0, 0, 0, head}, std::ldexp(1, -1 - static_cast<int>(head % 8)));
         if (!head_sink) continue;
         double sink = source.normal();
         if (c.sink == Sink::equal) sink = first_logit(*this, head);
@@ -269,7 +269,7 @@ winnow_sdpa_desc SdpaProblem::desc() const {
 int64_t SdpaProblem::position(int64_t kv_batch, int64_t kv_head, int64_t j) const {
     if (!slot_positions) return j;
     const Shape s = slot_positions.shape();
-    return int64_t(slot_positions.get({kv_batch % s[0], kv_head % s[1], 0, j}));
+    return static_cast<int64_t>(slot_positions.get({kv_batch % s[0], kv_head % s[1], 0, j}));
 }
 
 std::vector<TestTensor*> SdpaProblem::tensors() {
@@ -317,19 +317,21 @@ std::string SdpaProblem::damage() const {
 std::string describe(const SdpaCase& c) {
     std::ostringstream text;
     text << "q " << type_name(c.q_type) << " [" << c.batch << ", " << c.q_heads << ", " << c.q_len << ", "
-         << c.head_size << "] layout " << int(c.q_layout) << ", k " << type_name(c.k_type) << " [" << c.kv_batch << ", "
-         << c.kv_heads << ", " << c.kv_len << ", " << c.head_size << "] layout " << int(c.k_layout) << ", v "
-         << type_name(c.v_type) << " [.., " << c.v_head_size << "] layout " << int(c.v_layout) << ", out "
-         << type_name(c.out_type) << " layout " << int(c.out_layout) << ", memory " << int(c.memory) << ", content "
-         << int(c.content);
+         << c.head_size << "] layout " << static_cast<int>(c.q_layout) << ", k " << type_name(c.k_type) << " ["
+         << c.kv_batch << ", " << c.kv_heads << ", " << c.kv_len << ", " << c.head_size << "] layout "
+         << static_cast<int>(c.k_layout) << ", v " << type_name(c.v_type) << " [.., " << c.v_head_size << "] layout "
+         << static_cast<int>(c.v_layout) << ", out " << type_name(c.out_type) << " layout "
+         << static_cast<int>(c.out_layout) << ", memory " << static_cast<int>(c.memory) << ", content "
+         << static_cast<int>(c.content);
     if (c.mask_shape != MaskShape::none)
-        text << ", mask " << type_name(c.mask_type) << " shape " << int(c.mask_shape) << " content "
-             << int(c.mask_content);
+        text << ", mask " << type_name(c.mask_type) << " shape " << static_cast<int>(c.mask_shape) << " content "
+             << static_cast<int>(c.mask_content);
     if (c.slots != Slots::none)
-        text << ", slots " << int(c.slots) << " shape " << int(c.slots_shape) << " layout " << int(c.slots_layout);
+        text << ", slots " << static_cast<int>(c.slots) << " shape " << static_cast<int>(c.slots_shape) << " layout "
+             << static_cast<int>(c.slots_layout);
     if (c.is_causal) text << ", causal";
     text << ", q_offset " << c.q_offset << ", window " << c.window_left << "/" << c.window_right << ", sink "
-         << int(c.sink) << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
+         << static_cast<int>(c.sink) << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
          << (c.mask_slopes ? ", mask_slopes" : "") << ", scores " << c.scores_mode << (c.row_stats ? ", row_stats" : "")
          << ", norm " << c.norm << ", v_threshold " << c.v_threshold;
     return text.str();
@@ -342,7 +344,7 @@ std::common_type_t<Choices...> pick(std::mt19937_64& engine, Choices... choices)
 }
 
 void draw_options(SdpaCase& c, std::mt19937_64& engine) {
-    auto one_in = [&](int n) { return engine() % uint64_t(n) == 0; };
+    auto one_in = [&](int n) { return engine() % static_cast<uint64_t>(n) == 0; };
     auto layout = [&] {
         return pick(engine, Layout::packed, Layout::packed, Layout::permuted, Layout::tokens_outer, Layout::padded,
                     Layout::permuted_padded);
@@ -367,15 +369,15 @@ void draw_options(SdpaCase& c, std::mt19937_64& engine) {
         c.mask_slopes = c.mask_type != WINNOW_TYPE_BOOL && one_in(3);
     }
     c.is_causal = one_in(2);
-    c.q_offset = one_in(4) ? int64_t(engine() % 3000) - 1500 : c.kv_len - c.q_len;
-    if (one_in(4)) c.window_left = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
-    if (one_in(6)) c.window_right = int64_t(1 + engine() % uint64_t(c.kv_len + 20));
+    c.q_offset = one_in(4) ? static_cast<int64_t>(engine() % 3000) - 1500 : c.kv_len - c.q_len;
+    if (one_in(4)) c.window_left = static_cast<int64_t>(1 + engine() % static_cast<uint64_t>(c.kv_len + 20));
+    if (one_in(6)) c.window_right = static_cast<int64_t>(1 + engine() % static_cast<uint64_t>(c.kv_len + 20));
     c.sink =
         one_in(3) ? pick(engine, Sink::random, Sink::equal, Sink::huge, Sink::minus_infinity, Sink::nan) : Sink::none;
     if (one_in(4)) c.softcap = pick(engine, 1.0f, 20.0f, 50.0f);
     if (one_in(4)) c.scale = pick(engine, 1.0f, 0.05f, -0.3f);
     c.alibi = one_in(5);
-    c.scores_mode = one_in(2) ? uint32_t(1 + engine() % 4) : WINNOW_SCORES_NONE;
+    c.scores_mode = one_in(2) ? static_cast<uint32_t>(1 + engine() % 4) : WINNOW_SCORES_NONE;
     c.row_stats = one_in(2);
     if (!one_in(4)) return;
     c.slots = pick(engine, Slots::permuted, Slots::gapped, Slots::with_free, Slots::with_free);
@@ -385,7 +387,7 @@ void draw_options(SdpaCase& c, std::mt19937_64& engine) {
 }
 
 SdpaCase random_sdpa_case(uint64_t seed, int index) {
-    std::mt19937_64 engine(seed * 1000003 + uint64_t(index));
+    std::mt19937_64 engine(seed * 1000003 + static_cast<uint64_t>(index));
     // Few combinations of formats and sizes, since each is a program to compile, and many of everything else.
     const struct {
         uint32_t k_type, v_type;

@@ -27,7 +27,7 @@ inline void register_sdpa_cases(const std::string& suite, const char* file, int 
     }
     for (int index = 0; index < options().cases; ++index) {
         const SdpaCase shape = random_sdpa_case(options().seed, index);
-        const uint64_t seed = options().seed * 7919 + uint64_t(index);
+        const uint64_t seed = options().seed * 7919 + static_cast<uint64_t>(index);
         if (is_ours(shape))
             register_function(suite + "_random", shape.name, file, line, [=] { run_sdpa_case(shape, seed); });
     }

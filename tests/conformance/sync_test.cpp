@@ -32,8 +32,8 @@ struct GrowingCache {
         std::vector<float> rows(slots * size);
         std::vector<int32_t> indices(slots);
         for (int64_t t = 0; t < slots; ++t) {
-            indices[size_t(t)] = int32_t(t);
-            for (int64_t d = 0; d < size; ++d) rows[size_t(t * size + d)] = float(t);
+            indices[static_cast<size_t>(t)] = static_cast<int32_t>(t);
+            for (int64_t d = 0; d < size; ++d) rows[static_cast<size_t>(t * size + d)] = static_cast<float>(t);
         }
         const std::vector<float> ones(size, 1);
         EXPECT_EQ(api.buffer_write(row, 0, rows.data(), rows.size() * 4), WINNOW_OK);
@@ -50,7 +50,7 @@ struct GrowingCache {
         winnow_buffer_desc desc{};
         desc.struct_size = sizeof desc;
         desc.kind = WINNOW_BUFFER_ALLOCATE;
-        desc.size = uint64_t(bytes);
+        desc.size = static_cast<uint64_t>(bytes);
         winnow_buffer* buffer = nullptr;
         EXPECT_EQ(api.buffer_create(context, &desc, &buffer), WINNOW_OK) << api.context_message(context);
         return buffer;
@@ -58,12 +58,12 @@ struct GrowingCache {
 
     static winnow_tensor view(winnow_buffer* buffer, uint32_t type, int64_t rows, int64_t first,
                               int64_t elements = size) {
-        const auto element = int64_t(element_size(type));
+        const auto element = static_cast<int64_t>(element_size(type));
         winnow_tensor tensor{};
         tensor.struct_size = sizeof tensor;
         tensor.type = type;
         tensor.buffer = buffer;
-        tensor.offset = uint64_t(first * elements * element);
+        tensor.offset = static_cast<uint64_t>(first * elements * element);
         const int64_t shape[] = {1, 1, rows, elements};
         const int64_t stride[] = {rows * elements * element, rows * elements * element, elements * element, element};
         std::copy(shape, shape + 4, tensor.shape);
@@ -99,7 +99,7 @@ struct GrowingCache {
         ASSERT_EQ(api.buffer_read(out, 0, back.data(), back.size() * 4), WINNOW_OK);
         for (int64_t t = 0; t < steps; ++t)
             for (int64_t d = 0; d < size; ++d)
-                ASSERT_NEAR(back[size_t(t * size + d)], double(t) / 2, 1e-4) << "step " << t;
+                ASSERT_NEAR(back[static_cast<size_t>(t * size + d)], static_cast<double>(t) / 2, 1e-4) << "step " << t;
     }
 };
 
@@ -186,7 +186,7 @@ TEST_F(sync, destroying_a_context_completes_what_was_enqueued) {
     constexpr int64_t steps = 50, keys = 3000, size = GrowingCache::size;
     // Zero keys, so that each output is the mean of the values.
     std::vector<float> query(size, 1), k(keys * size, 0), v(keys * size), out(steps * size, -1);
-    for (size_t at = 0; at < v.size(); ++at) v[at] = float(at / size % 2);
+    for (size_t at = 0; at < v.size(); ++at) v[at] = static_cast<float>(at / size % 2);
     std::vector<float> kept_out(steps * size, -1);
     winnow_context* context = subject().new_context();
     winnow_buffer_desc desc{};

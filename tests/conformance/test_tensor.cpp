@@ -8,16 +8,17 @@
 namespace winnow::conformance {
 namespace {
 
-std::byte canary(size_t at) { return std::byte(0x5b + 37 * at); }
+std::byte canary(size_t at) { return static_cast<std::byte>(0x5b + 37 * at); }
 
 std::string changed_at(size_t at, size_t lead) {
-    return "byte " + std::to_string(int64_t(at) - int64_t(lead)) + " from the first element was written";
+    return "byte " + std::to_string(static_cast<int64_t>(at) - static_cast<int64_t>(lead)) +
+           " from the first element was written";
 }
 
 } // namespace
 
 TestTensor::TestTensor(uint32_t type, Shape shape, Layout layout, Memory memory) : memory_(memory) {
-    const int64_t element = is_packed(type) ? 2 : int64_t(element_size(type)); // what gaps are made of
+    const int64_t element = is_packed(type) ? 2 : static_cast<int64_t>(element_size(type)); // what gaps are made of
     const bool is_padded = layout == Layout::padded || layout == Layout::permuted_padded;
     std::array<int, 3> outer_to_inner = {0, 1, 2};
     if (layout == Layout::permuted || layout == Layout::permuted_padded) outer_to_inner = {0, 2, 1};
@@ -26,30 +27,31 @@ TestTensor::TestTensor(uint32_t type, Shape shape, Layout layout, Memory memory)
     view_.struct_size = sizeof view_;
     view_.type = type;
     view_.stride[3] = is_packed(type) ? 0 : element;
-    int64_t step = int64_t(conformance::row_size(type, shape[3])) + (is_padded ? 3 : 0) * element;
+    int64_t step = static_cast<int64_t>(conformance::row_size(type, shape[3])) + (is_padded ? 3 : 0) * element;
     for (int place = 2; place >= 0; --place) {
-        const int axis = outer_to_inner[size_t(place)];
+        const int axis = outer_to_inner[static_cast<size_t>(place)];
         const bool is_repeated =
             (layout == Layout::one_head && axis == 1) || (layout == Layout::one_batch && axis == 0);
         view_.stride[axis] = is_repeated ? 0 : step;
-        if (!is_repeated) step *= shape[size_t(axis)];
+        if (!is_repeated) step *= shape[static_cast<size_t>(axis)];
         if (is_padded) step += 5 * element;
     }
-    for (int axis = 0; axis < 4; ++axis) view_.shape[axis] = shape[size_t(axis)];
+    for (int axis = 0; axis < 4; ++axis) view_.shape[axis] = shape[static_cast<size_t>(axis)];
 
     // An odd number of elements before the first, part of it before the address that the backend gets to know.
     const size_t margin = 32;
-    origin_ = margin + (is_padded ? size_t(element) : 0);
-    lead_ = origin_ + (is_padded ? 5 * size_t(element) : 0);
+    origin_ = margin + (is_padded ? static_cast<size_t>(element) : 0);
+    lead_ = origin_ + (is_padded ? 5 * static_cast<size_t>(element) : 0);
     view_.offset = lead_ - origin_;
-    arena_.resize(lead_ + size_t(step) + margin);
+    arena_.resize(lead_ + static_cast<size_t>(step) + margin);
     for (size_t at = 0; at < arena_.size(); ++at) arena_[at] = canary(at);
     before_ = arena_;
 }
 
 size_t TestTensor::offset_of(const Index& index) const {
     size_t at = lead_;
-    for (int axis = 0; axis < 4; ++axis) at += size_t(index[size_t(axis)] * view_.stride[axis]);
+    for (int axis = 0; axis < 4; ++axis)
+        at += static_cast<size_t>(index[static_cast<size_t>(axis)] * view_.stride[axis]);
     return at;
 }
 
@@ -114,8 +116,9 @@ void TestTensor::fetch() {
 std::string TestTensor::damage() const {
     if (!*this) return "";
     std::vector<bool> is_ours(arena_.size(), false);
-    each_row(
-        [&](const Index& row) { std::fill_n(is_ours.begin() + std::ptrdiff_t(offset_of(row)), row_size(), true); });
+    each_row([&](const Index& row) {
+        std::fill_n(is_ours.begin() + static_cast<std::ptrdiff_t>(offset_of(row)), row_size(), true);
+    });
     for (size_t at = 0; at < arena_.size(); ++at)
         if (!is_ours[at] && arena_[at] != before_[at]) return changed_at(at, lead_);
     return "";

@@ -14,6 +14,7 @@
 
 #include "session.hpp"
 #include "system_faults.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::faults {
 namespace {
@@ -72,7 +73,7 @@ private:
     winnow_cache* cache_ = nullptr;
 };
 
-class FileFaults : public testing::Test {
+class file_faults : public testing::Test {
 protected:
     void SetUp() override {
         cache_.append(20);
@@ -101,13 +102,13 @@ protected:
         ::_exit(other.save(path_) == WINNOW_OK ? 0 : 1);
     }
 
-    Folder folder_;
+    TemporaryFolder folder_;
     const std::string path_ = folder_.file("cache");
     SmallCache cache_;
     std::string old_;
 };
 
-TEST_F(FileFaults, ASaveThatFailsSaysWhyAndLeavesTheOldFile) {
+TEST_F(file_faults, a_save_that_fails_says_why_and_leaves_the_old_file) {
     for (const char* function : {"open", "write", "fsync", "rename"}) {
         uint64_t failures = 0;
         for (const int error : {ENOSPC, EIO, EACCES, EROFS, EDQUOT})
@@ -130,7 +131,7 @@ TEST_F(FileFaults, ASaveThatFailsSaysWhyAndLeavesTheOldFile) {
     }
 }
 
-TEST_F(FileFaults, WhatIsNotTheFilesFaultHasAnotherStatus) {
+TEST_F(file_faults, what_is_not_the_files_fault_has_another_status) {
     arm_system(folder_.path(), "open", 1, ENOMEM);
     expect_refused(cache_.save(path_), WINNOW_ERROR_OUT_OF_MEMORY, text_of(ENOMEM), "save");
     arm_system(folder_.path(), "open", 1, ENOMEM);
@@ -141,7 +142,7 @@ TEST_F(FileFaults, WhatIsNotTheFilesFaultHasAnotherStatus) {
     EXPECT_EQ(cache_.load(absent), WINNOW_ERROR_NOT_FOUND) << cache_.message();
 }
 
-TEST_F(FileFaults, InterruptedAndShortCallsGoOn) {
+TEST_F(file_faults, interrupted_and_short_calls_go_on) {
     struct Injected {
         const char* function;
         int error;
@@ -172,7 +173,7 @@ TEST_F(FileFaults, InterruptedAndShortCallsGoOn) {
     }
 }
 
-TEST_F(FileFaults, AWriteThatWritesNothingIsNoReasonToHang) {
+TEST_F(file_faults, a_write_that_writes_nothing_is_no_reason_to_hang) {
     ::alarm(30);
     arm_system(folder_.path(), "write", 2, no_count, 1000);
     expect_refused(cache_.save(path_), WINNOW_ERROR_IO, "cannot write", "no byte");
@@ -181,7 +182,7 @@ TEST_F(FileFaults, AWriteThatWritesNothingIsNoReasonToHang) {
     EXPECT_TRUE(bytes_of(path_) == old_);
 }
 
-TEST_F(FileFaults, ALoadThatFailsSaysWhyAndLeavesTheCache) {
+TEST_F(file_faults, a_load_that_fails_says_why_and_leaves_the_cache) {
     for (const char* function : {"open", "fstat", "read"}) {
         uint64_t failures = 0;
         for (const int error : {EIO, EACCES, ESTALE})
@@ -209,7 +210,7 @@ TEST_F(FileFaults, ALoadThatFailsSaysWhyAndLeavesTheCache) {
 }
 
 // No injection: the system's own limit of a file's size.
-TEST_F(FileFaults, AFullDiskIsNoFailureOfTheDriver) {
+TEST_F(file_faults, a_full_disk_is_no_failure_of_the_driver) {
     const pid_t child = ::fork();
     if (child == 0) {
         ::signal(SIGXFSZ, SIG_IGN);
@@ -226,7 +227,7 @@ TEST_F(FileFaults, AFullDiskIsNoFailureOfTheDriver) {
     EXPECT_TRUE(bytes_of(path_) == old_);
 }
 
-TEST_F(FileFaults, WhatIsNoFileIsRefusedBeforeItIsTouched) {
+TEST_F(file_faults, what_is_no_file_is_refused_before_it_is_touched) {
     const std::string folder = folder_.file("folder"), pipe = folder_.file("pipe");
     ASSERT_EQ(::mkdir(folder.c_str(), 0755), 0);
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0644), 0);
@@ -242,7 +243,7 @@ TEST_F(FileFaults, WhatIsNoFileIsRefusedBeforeItIsTouched) {
     EXPECT_EQ(folder_.names(), (std::vector<std::string>{"cache", "folder", "pipe"}));
 }
 
-TEST_F(FileFaults, TheNextSaveRemovesWhatAKilledOneLeft) {
+TEST_F(file_faults, the_next_save_removes_what_a_killed_one_left) {
     const pid_t child = start_child(killed);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -253,7 +254,7 @@ TEST_F(FileFaults, TheNextSaveRemovesWhatAKilledOneLeft) {
     expect_only_the_file("after a killed save");
 }
 
-TEST_F(FileFaults, ASaveThatGoesOnKeepsItsTemporary) {
+TEST_F(file_faults, a_save_that_goes_on_keeps_its_temporary) {
     const pid_t child = start_child(stopped);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
@@ -270,7 +271,7 @@ TEST_F(FileFaults, ASaveThatGoesOnKeepsItsTemporary) {
 }
 
 // As in a container that is started again, where numbers of processes repeat.
-TEST_F(FileFaults, ANameThatIsTakenIsNoObstacle) {
+TEST_F(file_faults, a_name_that_is_taken_is_no_obstacle) {
     for (int serial = 0; serial < 100; ++serial)
         std::ofstream(path_ + "." + std::to_string(::getpid()) + "." + std::to_string(serial) + ".tmp") << "left";
     const std::string other = folder_.file("cache.note.tmp"); // of somebody else

@@ -60,7 +60,7 @@ std::string faults_of(Mistake mistake) {
     return all;
 }
 
-TEST(Judge, ConvictsWhatIsWrong) {
+TEST(judge, convicts_what_is_wrong) {
     ASSERT_NE(opencl_layer(), nullptr) << "OPENCL_LAYERS does not name the layer of these tests";
     watch(60);
     EXPECT_EQ(faults_of(Mistake::none), "");

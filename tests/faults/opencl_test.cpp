@@ -33,7 +33,7 @@ struct Case {
     friend void PrintTo(const Case& each, std::ostream* out) { *out << each.script << " " << each.discrete; }
 };
 
-class OpenClFaults : public testing::TestWithParam<Case> {
+class opencl_faults : public testing::TestWithParam<Case> {
 protected:
     void SetUp() override {
         ASSERT_NE(opencl_layer(), nullptr) << "OPENCL_LAYERS does not name the layer of these tests";
@@ -51,12 +51,12 @@ protected:
     Transcript undisturbed_;
 };
 
-TEST_P(OpenClFaults, TheSameCallsGiveTheSame) {
+TEST_P(opencl_faults, the_same_calls_give_the_same) {
     expect_right(run_undisturbed(*script()), undisturbed_, "a second run");
 }
 
 // In a context that goes on all the time.
-TEST_P(OpenClFaults, EveryCallFailsOnce) {
+TEST_P(opencl_faults, every_call_fails_once) {
     for (uint32_t variation = 0; variation < (is_full() ? 3 : 1); ++variation) {
         const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_ONCE, variation);
         EXPECT_GT(transcript.calls, 100u) << "hardly a call failed";
@@ -66,7 +66,7 @@ TEST_P(OpenClFaults, EveryCallFailsOnce) {
 }
 
 // From a new context on, where programs are loaded and kernels made.
-TEST_P(OpenClFaults, ACallFailsAfterANewStart) {
+TEST_P(opencl_faults, a_call_fails_after_a_new_start) {
     const uint64_t stride = is_full() ? 1 : std::max<uint64_t>(undisturbed_.calls / 30, 1);
     for (uint64_t at = 1; at <= undisturbed_.calls; at += stride) {
         const opencl_fault_plan plan{.at = at,
@@ -78,13 +78,13 @@ TEST_P(OpenClFaults, ACallFailsAfterANewStart) {
     }
 }
 
-TEST_P(OpenClFaults, EventsAreCompleteWithAnError) {
+TEST_P(opencl_faults, events_are_complete_with_an_error) {
     const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_EVENT, 0);
     EXPECT_GT(transcript.calls, 2u);
     expect_right(transcript, undisturbed_, "events");
 }
 
-TEST_P(OpenClFaults, TheDeviceIsLost) {
+TEST_P(opencl_faults, the_device_is_lost) {
     const uint64_t stride = is_full() ? 7 : std::max<uint64_t>(undisturbed_.calls / 20, 1);
     for (uint64_t at = 1; at <= undisturbed_.calls; at += stride) {
         const Transcript transcript = run_lost(*script(), at);
@@ -94,7 +94,7 @@ TEST_P(OpenClFaults, TheDeviceIsLost) {
     expect_right(run_undisturbed(*script()), undisturbed_, "with the device back");
 }
 
-INSTANTIATE_TEST_SUITE_P(, OpenClFaults,
+INSTANTIATE_TEST_SUITE_P(, opencl_faults,
                          testing::Values(Case{"attention", false}, Case{"attention", true}, Case{"cache", false},
                                          Case{"cache", true}),
                          [](const testing::TestParamInfo<Case>& each) {

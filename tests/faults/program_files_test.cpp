@@ -11,11 +11,12 @@
 
 #include "session.hpp"
 #include "system_faults.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::faults {
 namespace {
 
-class ProgramFileFaults : public testing::Test {
+class program_file_faults : public testing::Test {
 protected:
     void SetUp() override {
         // PoCL keeps compiled kernels below the same variable's folder. Those stay where they are.
@@ -54,12 +55,12 @@ protected:
         return names;
     }
 
-    Folder folder_;
+    TemporaryFolder folder_;
     const std::string programs_ = folder_.file("winnow");
     std::vector<std::string> logged_;
 };
 
-TEST_F(ProgramFileFaults, WhatCannotBeKeptIsSaid) {
+TEST_F(program_file_faults, what_cannot_be_kept_is_said) {
     for (const char* function : {"mkdir", "open", "write", "rename"})
         for (const int error : {ENOSPC, EIO, EACCES}) {
             const std::string what = std::string(function) + ", " + std::generic_category().message(error);
@@ -76,7 +77,7 @@ TEST_F(ProgramFileFaults, WhatCannotBeKeptIsSaid) {
     EXPECT_EQ(start().programs_loaded, 1u) << "and then it is kept";
 }
 
-TEST_F(ProgramFileFaults, InterruptedAndShortCallsGoOn) {
+TEST_F(program_file_faults, interrupted_and_short_calls_go_on) {
     for (const auto& [function, error] : {std::pair("open", EINTR), {"write", EINTR}, {"write", short_count}}) {
         std::filesystem::remove_all(programs_);
         arm_system(programs_, function, 1, error, 3);
@@ -93,7 +94,7 @@ TEST_F(ProgramFileFaults, InterruptedAndShortCallsGoOn) {
     }
 }
 
-TEST_F(ProgramFileFaults, AnEntryThatCannotBeReadIsCompiledAgain) {
+TEST_F(program_file_faults, an_entry_that_cannot_be_read_is_compiled_again) {
     start();
     for (const int error : {EIO, ESTALE}) {
         arm_system(programs_, "read", 1, error);

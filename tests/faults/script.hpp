@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "session.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::faults {
 
@@ -111,7 +112,7 @@ private:
     void recover();
     std::string config() const;
 
-    Folder folder_;
+    TemporaryFolder folder_;
     winnow_cache* cache_ = nullptr;
     winnow_event* event_ = nullptr;
     std::string saved_config_;

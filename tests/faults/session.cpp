@@ -1,10 +1,7 @@
-// Contexts, tensors and folders.
+// Contexts and tensors.
 #include "session.hpp"
 
-#include <stdlib.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
@@ -104,24 +101,6 @@ winnow_tensor buffer_tensor(const winnow_api& api, winnow_buffer* buffer, uint32
     std::copy_n(shape, 4, tensor.shape);
     std::copy_n(stride, 4, tensor.stride);
     return tensor;
-}
-
-Folder::Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "winnow-faults-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
-    path_ = name;
-}
-
-Folder::~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-}
-
-std::vector<std::string> Folder::names() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
 }
 
 } // namespace winnow::faults

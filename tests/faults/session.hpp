@@ -68,19 +68,4 @@ private:
 winnow_tensor buffer_tensor(const winnow_api& api, winnow_buffer* buffer, uint32_t type, int64_t heads, int64_t rows,
                             int64_t columns);
 
-// A folder that is gone with it.
-class Folder {
-public:
-    Folder();
-    ~Folder();
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    const std::string& path() const { return path_; }
-    std::string file(const std::string& name) const { return path_ + "/" + name; }
-    std::vector<std::string> names() const; // of what is in it, sorted
-
-private:
-    std::string path_;
-};
-
 } // namespace winnow::faults

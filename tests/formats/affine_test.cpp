@@ -18,7 +18,7 @@ const std::vector<Type> affine_types = {Type::affine8_g32, Type::affine8_g64, Ty
 Bytes bytes_of(const std::string& digits) {
     Bytes bytes;
     for (size_t i = 0; i + 1 < digits.size(); i += 2)
-        bytes.push_back(std::byte(std::stoul(digits.substr(i, 2), nullptr, 16)));
+        bytes.push_back(static_cast<std::byte>(std::stoul(digits.substr(i, 2), nullptr, 16)));
     return bytes;
 }
 
@@ -55,23 +55,23 @@ INSTANTIATE_TEST_SUITE_P(types, affine_of, testing::ValuesIn(affine_types),
 
 TEST_P(affine_of, says_nan_in_the_group_that_holds_one_and_no_other) {
     const int64_t group = group_elements(GetParam());
-    const auto codes = size_t(row_bytes(GetParam(), group)) - 4;
+    const auto codes = static_cast<size_t>(row_bytes(GetParam(), group)) - 4;
     for (double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-        Vector x(size_t(2 * group), 0.5);
+        Vector x(static_cast<size_t>(2 * group), 0.5);
         x[1] = bad;
-        x[size_t(group) + 2] = 0.25;
+        x[static_cast<size_t>(group) + 2] = 0.25;
         const Bytes row = encode(GetParam(), x);
         const Vector got = decode(GetParam(), row, 2 * group);
-        for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i < size_t(group)) << i;
-        EXPECT_NEAR(got[size_t(group) + 2], 0.25, 1e-4);
-        EXPECT_EQ(hex({row.begin(), row.begin() + int64_t(codes)}), std::string(2 * codes, '0'));
+        for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i < static_cast<size_t>(group)) << i;
+        EXPECT_NEAR(got[static_cast<size_t>(group) + 2], 0.25, 1e-4);
+        EXPECT_EQ(hex({row.begin(), row.begin() + static_cast<int64_t>(codes)}), std::string(2 * codes, '0'));
         EXPECT_EQ(hex(row).substr(4 * codes, 4), "007e");
     }
 }
 
 // Beyond half's range the scale or bias says infinity; no code is undefined.
 TEST_P(affine_of, overflows_like_its_arithmetic) {
-    const auto n = size_t(group_elements(GetParam()));
+    const auto n = static_cast<size_t>(group_elements(GetParam()));
     for (double huge : {1e6, 1e38, 3.4e38}) {
         Vector x(n, huge);
         x[0] = -huge;
@@ -86,7 +86,7 @@ TEST_P(affine_of, overflows_like_its_arithmetic) {
 TEST_P(affine_of, comes_within_a_step) {
     std::mt19937 random(6);
     const int64_t n = group_elements(GetParam());
-    const bool wide = row_bytes(GetParam(), n) >= uint64_t(n);
+    const bool wide = row_bytes(GetParam(), n) >= static_cast<uint64_t>(n);
     for (int repeat = 0; repeat < 200; ++repeat) {
         const Vector x = normal(random, n);
         const auto [least, most] = std::minmax_element(x.begin(), x.end());

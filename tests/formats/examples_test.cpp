@@ -15,7 +15,7 @@ namespace {
 // The row that the page quantizes in every format.
 Vector example_row(int64_t n) {
     Vector x;
-    for (int64_t e = 0; e < n; ++e) x.push_back(double(37 * e % 64 - 31) / 8);
+    for (int64_t e = 0; e < n; ++e) x.push_back(static_cast<double>(37 * e % 64 - 31) / 8);
     return x;
 }
 
@@ -57,9 +57,9 @@ TEST(formats_page, shows_what_the_reference_makes) {
         shown.insert(name);
     }
     for (uint32_t each = 1; each < 64; ++each)
-        if (is_packed(Type(each))) {
+        if (is_packed(static_cast<Type>(each))) {
             // Groups of other sizes differ in nothing else.
-            std::string name = type_name(Type(each));
+            std::string name = type_name(static_cast<Type>(each));
             if (name.ends_with("_G64") || name.ends_with("_G128")) continue;
             EXPECT_TRUE(shown.count(name)) << name << " has no example";
         }
@@ -70,7 +70,7 @@ TEST(formats_page, has_the_sizes_of_rows) {
     std::ifstream page(WINNOW_FORMATS_PAGE);
     const std::string text((std::istreambuf_iterator<char>(page)), std::istreambuf_iterator<char>());
     for (uint32_t each = 1; each < 64; ++each) {
-        const Type type = Type(each);
+        const auto type = static_cast<Type>(each);
         if (!is_storage_format(type)) continue;
         std::string line = std::string("| ") + type_name(type) + " |";
         for (int64_t n : {64, 80, 128, 576})

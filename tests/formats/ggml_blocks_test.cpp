@@ -23,11 +23,12 @@ TEST_P(ggml_blocks, say_nan_in_the_block_that_holds_one_and_no_other) {
         const bool has_minimum = GetParam() == Type::q4_1 || GetParam() == Type::q5_1;
         const size_t size = row.size() / 3;
         const std::string want = (has_minimum ? "007e007e" : "007e") + std::string(2 * size, '0');
-        EXPECT_EQ(hex({row.begin() + int64_t(size), row.begin() + int64_t(2 * size)}), want.substr(0, 2 * size));
+        EXPECT_EQ(hex({row.begin() + static_cast<int64_t>(size), row.begin() + static_cast<int64_t>(2 * size)}),
+                  want.substr(0, 2 * size));
         const Vector got = decode(GetParam(), row, 96);
         for (size_t i = 0; i < 96; ++i) EXPECT_EQ(std::isnan(got[i]), i / 32 == 1) << i;
         x[40] = 0;
-        EXPECT_EQ(hex({row.begin(), row.begin() + int64_t(size)}),
+        EXPECT_EQ(hex({row.begin(), row.begin() + static_cast<int64_t>(size)}),
                   hex(encode(GetParam(), {x.begin(), x.begin() + 32})));
     }
 }

@@ -26,8 +26,8 @@ protected:
     const ggml_type_traits& traits() const { return *ggml_get_type_traits(GetParam().second); }
 
     Bytes quantized(const std::vector<float>& x) const {
-        Bytes row(row_bytes(type(), int64_t(x.size())));
-        traits().from_float_ref(x.data(), row.data(), int64_t(x.size()));
+        Bytes row(row_bytes(type(), static_cast<int64_t>(x.size())));
+        traits().from_float_ref(x.data(), row.data(), static_cast<int64_t>(x.size()));
         return row;
     }
 };
@@ -40,7 +40,7 @@ std::vector<std::vector<float>> blocks() {
     std::vector<std::vector<float>> all;
     const auto add = [&](auto value) {
         std::vector<float> x(block);
-        for (size_t i = 0; i < block; ++i) x[i] = float(value(i));
+        for (size_t i = 0; i < block; ++i) x[i] = static_cast<float>(value(i));
         all.push_back(x);
     };
     std::normal_distribution<double> normal;
@@ -55,11 +55,13 @@ std::vector<std::vector<float>> blocks() {
         add([&](size_t) { return std::clamp(size * normal(random), -3e38, 3e38); });
         const size_t place = random() % block;
         add([&](size_t i) { return i == place ? 1e4 * center : normal(random); });
-        add([&](size_t) { return double(int(random() % 31)) - 15; });         // ties
-        add([&](size_t) { return (double(int(random() % 255)) - 127) / 2; }); // ties of rounding
+        add([&](size_t) { return static_cast<double>(static_cast<int>(random() % 31)) - 15; }); // ties
+        add([&](size_t) {
+            return (static_cast<double>(static_cast<int>(random() % 255)) - 127) / 2;
+        });                                                                   // ties of rounding
         add([&](size_t) { return random() % 4 == 0 ? uniform(random) : 0; }); // mostly zeros
         add([&](size_t) { return std::fabs(normal(random)); });
-        add([&](size_t) { return std::bit_cast<float>(uint32_t(random() & 0x807fffff)); }); // denormals
+        add([&](size_t) { return std::bit_cast<float>(static_cast<uint32_t>(random() & 0x807fffff)); }); // denormals
     }
     for (double same : {0.0, -0.0, 1.0, -1.0, 3.4e38, -3.4e38, 1e-45, -1e-45, 65504.0, 6e-8, 1e-38, 2e-15, 1e-15})
         add([&](size_t) { return same; });
@@ -107,7 +109,7 @@ TEST_P(ggml, reads_the_same_numbers) {
     std::mt19937 random(9);
     for (int repeat = 0; repeat < 20000; ++repeat) {
         Bytes row(row_bytes(type(), block));
-        for (std::byte& each : row) each = std::byte(random() & 0xff);
+        for (std::byte& each : row) each = static_cast<std::byte>(random() & 0xff);
         std::vector<float> want(block);
         traits().to_float(row.data(), want.data(), block);
         const Vector got = decode(type(), row, block);
@@ -115,7 +117,8 @@ TEST_P(ggml, reads_the_same_numbers) {
             if (std::isnan(want[i]))
                 ASSERT_TRUE(std::isnan(got[i])) << hex(row);
             else
-                ASSERT_EQ(std::bit_cast<uint32_t>(float(got[i])), std::bit_cast<uint32_t>(want[i])) << hex(row);
+                ASSERT_EQ(std::bit_cast<uint32_t>(static_cast<float>(got[i])), std::bit_cast<uint32_t>(want[i]))
+                    << hex(row);
         }
     }
 }

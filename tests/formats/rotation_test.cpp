@@ -42,9 +42,10 @@ Vector dense_rotation(size_t n) {
     for (size_t row = 0; row < n; ++row)
         for (size_t column = 0; column < n; ++column) {
             double block = row / size == column / size ? 1 : 0;
-            if (m > 1) block -= 2.0 / double(m);
+            if (m > 1) block -= 2.0 / static_cast<double>(m);
             const int ones = std::popcount((row % size) & (column % size));
-            matrix[row * n + column] = block * (ones % 2 ? -1 : 1) / std::sqrt(double(size)) * signs[column];
+            matrix[row * n + column] =
+                block * (ones % 2 ? -1 : 1) / std::sqrt(static_cast<double>(size)) * signs[column];
         }
     return matrix;
 }
@@ -54,14 +55,14 @@ INSTANTIATE_TEST_SUITE_P(sizes, rotation, testing::Range(16, 577, 16), testing::
 
 // Each column of R and each row: R's transpose is its inverse.
 TEST_P(rotation, is_the_matrix_and_its_inverse_the_transpose) {
-    const auto n = size_t(GetParam());
+    const auto n = static_cast<size_t>(GetParam());
     const Vector matrix = dense_rotation(n);
     for (size_t e = 0; e < n; ++e) {
         Vector forth(n, 0);
         forth[e] = 1;
         Vector back = forth;
-        reference::rotate(forth.data(), int64_t(n));
-        reference::rotate_back(back.data(), int64_t(n));
+        reference::rotate(forth.data(), static_cast<int64_t>(n));
+        reference::rotate_back(back.data(), static_cast<int64_t>(n));
         for (size_t i = 0; i < n; ++i) {
             ASSERT_NEAR(forth[i], matrix[i * n + e], 1e-14) << "row " << i << ", column " << e;
             ASSERT_NEAR(back[i], matrix[e * n + i], 1e-14) << "row " << e << ", column " << i;
@@ -92,10 +93,10 @@ TEST(rotation_signs, are_those_of_the_published_generator) {
 // One element in the way of a single outlier: after the rotation all elements are of one size.
 TEST(rotation_of_an_outlier, spreads_it) {
     for (int n : {64, 128, 256}) {
-        Vector x(size_t(n), 0);
+        Vector x(static_cast<size_t>(n), 0);
         x[5] = 100;
         reference::rotate(x.data(), n);
-        for (double value : x) EXPECT_NEAR(std::fabs(value), 100 / std::sqrt(double(n)), 1e-12);
+        for (double value : x) EXPECT_NEAR(std::fabs(value), 100 / std::sqrt(static_cast<double>(n)), 1e-12);
     }
 }
 

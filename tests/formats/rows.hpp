@@ -16,9 +16,10 @@ using Vector = std::vector<double>;
 using Bytes = std::vector<std::byte>;
 
 inline Bytes encode(Type type, const Vector& x, Norm norm = Norm::corrected) {
-    const Bytes filling(row_bytes(type, int64_t(x.size())), std::byte{0xa5}); // all of which has to be overwritten
+    const Bytes filling(row_bytes(type, static_cast<int64_t>(x.size())),
+                        std::byte{0xa5}); // all of which has to be overwritten
     Bytes row = filling;
-    reference::encode_row(type, row.data(), int64_t(x.size()), x.data(), norm);
+    reference::encode_row(type, row.data(), static_cast<int64_t>(x.size()), x.data(), norm);
     return row;
 }
 
@@ -29,7 +30,7 @@ inline Vector decode(Type type, const Bytes& row, int64_t n) {
 }
 
 inline Vector round_trip(Type type, const Vector& x, Norm norm = Norm::corrected) {
-    return decode(type, encode(type, x, norm), int64_t(x.size()));
+    return decode(type, encode(type, x, norm), static_cast<int64_t>(x.size()));
 }
 
 inline double dot(const Vector& a, const Vector& b) {
@@ -59,8 +60,8 @@ inline std::string hex(const Bytes& bytes) {
     static const char digits[] = "0123456789abcdef";
     std::string text;
     for (std::byte each : bytes) {
-        text += digits[size_t(each) / 16];
-        text += digits[size_t(each) % 16];
+        text += digits[static_cast<size_t>(each) / 16];
+        text += digits[static_cast<size_t>(each) % 16];
     }
     return text;
 }
@@ -68,7 +69,7 @@ inline std::string hex(const Bytes& bytes) {
 // The type of a name as type_name has it; none if there is none.
 inline Type type_named(const std::string& name) {
     for (uint32_t number = 1; number < 64; ++number)
-        if (name == type_name(Type(number))) return Type(number);
+        if (name == type_name(static_cast<Type>(number))) return static_cast<Type>(number);
     return Type::none;
 }
 

@@ -44,12 +44,12 @@ Vector rotated_values(Type type, const Bytes& row, size_t n) {
     size_t at = 0;
     for (int bits : bits_of_chunks(type, n / 16)) {
         uint64_t even = 0, odd = 0;
-        std::memcpy(&even, row.data() + at, size_t(bits));
-        std::memcpy(&odd, row.data() + at + bits, size_t(bits));
-        at += size_t(2 * bits);
+        std::memcpy(&even, row.data() + at, static_cast<size_t>(bits));
+        std::memcpy(&odd, row.data() + at + bits, static_cast<size_t>(bits));
+        at += static_cast<size_t>(2 * bits);
         for (int pair = 0; pair < 8; ++pair)
             for (uint64_t half : {even, odd})
-                y.push_back(centroids[size_t(bits)][(half >> (bits * pair)) & ((1u << bits) - 1)]);
+                y.push_back(centroids[static_cast<size_t>(bits)][(half >> (bits * pair)) & ((1u << bits) - 1)]);
     }
     EXPECT_EQ(at + 2, row.size());
     const double scale = reference::load(Type::f16, row.data() + at);
@@ -58,7 +58,7 @@ Vector rotated_values(Type type, const Bytes& row, size_t n) {
 }
 
 Vector rotated(Vector x) {
-    reference::rotate(x.data(), int64_t(x.size()));
+    reference::rotate(x.data(), static_cast<int64_t>(x.size()));
     return x;
 }
 
@@ -69,11 +69,11 @@ INSTANTIATE_TEST_SUITE_P(types, turbo, testing::ValuesIn(turbo_types),
 TEST_P(turbo, reads_bytes_as_laid_out) {
     std::mt19937 random(2);
     for (size_t n = 16; n <= 576; n += 16) {
-        Bytes row(row_bytes(GetParam(), int64_t(n)));
-        for (std::byte& each : row) each = std::byte(random() & 0xff);
+        Bytes row(row_bytes(GetParam(), static_cast<int64_t>(n)));
+        for (std::byte& each : row) each = static_cast<std::byte>(random() & 0xff);
         reference::store(Type::f16, row.data() + row.size() - 2, 1.5);
         const Vector want = rotated_values(GetParam(), row, n);
-        const Vector got = rotated(decode(GetParam(), row, int64_t(n)));
+        const Vector got = rotated(decode(GetParam(), row, static_cast<int64_t>(n)));
         for (size_t e = 0; e < n; ++e) ASSERT_NEAR(got[e], want[e], 1e-12) << "n " << n << ", element " << e;
     }
 }
@@ -83,21 +83,21 @@ TEST_P(turbo, writes_the_nearest_codes_and_the_scale_of_the_norm) {
     std::mt19937 random(3);
     for (size_t n = 16; n <= 576; n += 16)
         for (Norm kind : norms) {
-            const Vector x = normal(random, int64_t(n), 3), y = rotated(x);
-            const double spread = norm(x) / std::sqrt(double(n));
+            const Vector x = normal(random, static_cast<int64_t>(n), 3), y = rotated(x);
+            const double spread = norm(x) / std::sqrt(static_cast<double>(n));
             const Bytes row = encode(GetParam(), x, kind);
             const double scale = reference::load(Type::f16, row.data() + row.size() - 2);
             Vector chosen = rotated_values(GetParam(), row, n);
             const std::vector<int> bits = bits_of_chunks(GetParam(), n / 16);
             for (size_t e = 0; e < n; ++e) {
                 const double mine = std::fabs(y[e] / spread - chosen[e] / scale);
-                for (double other : centroids[size_t(bits[e / 16])])
+                for (double other : centroids[static_cast<size_t>(bits[e / 16])])
                     ASSERT_LE(mine, std::fabs(y[e] / spread - other) + 1e-9) << "n " << n << ", element " << e;
             }
             const double want = kind == Norm::plain       ? spread
                                 : kind == Norm::corrected ? norm(x) / (norm(chosen) / scale)
                                                           : dot(x, x) / (dot(chosen, y) / scale);
-            ASSERT_NEAR(scale, want, step_of_half * want) << "n " << n << ", norm " << int(kind);
+            ASSERT_NEAR(scale, want, step_of_half * want) << "n " << n << ", norm " << static_cast<int>(kind);
         }
 }
 
@@ -114,11 +114,11 @@ TEST_P(turbo, treats_zeros_and_what_is_not_finite) {
     const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
     for (int64_t n : {16, 48, 128})
         for (Norm kind : norms) {
-            const Vector zeros(size_t(n), 0);
+            const Vector zeros(static_cast<size_t>(n), 0);
             const Bytes of_zeros = encode(GetParam(), zeros, kind);
             EXPECT_EQ(decode(GetParam(), of_zeros, n), zeros);
             for (double bad : {nan, infinity, -infinity}) {
-                Vector x(size_t(n), 1);
+                Vector x(static_cast<size_t>(n), 1);
                 x[7] = bad;
                 Bytes row = encode(GetParam(), x, kind);
                 for (double value : decode(GetParam(), row, n)) EXPECT_TRUE(std::isnan(value));

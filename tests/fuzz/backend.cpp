@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 namespace winnow::fuzz {
 
@@ -44,14 +43,5 @@ void MemoryFile::write(const std::string& bytes) const {
     const ssize_t written = ::pwrite(file_, bytes.data(), bytes.size(), 0);
     require(written == static_cast<ssize_t>(bytes.size()), "a file in memory can be written");
 }
-
-Folder::Folder() {
-    const std::filesystem::path shared = "/dev/shm";
-    const bool is_there = std::filesystem::is_directory(shared);
-    path_ = ((is_there ? shared : std::filesystem::temp_directory_path()) / "winnow-fuzz-XXXXXX").string();
-    require(::mkdtemp(path_.data()) != nullptr, "a folder can be made");
-}
-
-Folder::~Folder() { std::filesystem::remove_all(path_); }
 
 } // namespace winnow::fuzz

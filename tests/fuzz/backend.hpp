@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "winnow.h"
@@ -33,18 +34,10 @@ private:
     int file_;
 };
 
-// A folder for files that are renamed, in memory where there is such a file system: what is saved is synced.
-class Folder {
-public:
-    Folder();
-    ~Folder();
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-
-    std::string file(const char* name) const { return path_ + "/" + name; }
-
-private:
-    std::string path_;
-};
+// Where files that are renamed lie: in memory where there is such a file system, since what is saved is synced.
+inline std::filesystem::path file_system_in_memory() {
+    const std::filesystem::path shared = "/dev/shm";
+    return std::filesystem::is_directory(shared) ? shared : std::filesystem::temp_directory_path();
+}
 
 } // namespace winnow::fuzz

@@ -10,6 +10,7 @@
 #include "backend.hpp"
 #include "cache_under_test.hpp"
 #include "input.hpp"
+#include "temporary_folder.hpp"
 
 using namespace winnow::fuzz;
 
@@ -127,7 +128,7 @@ private:
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    static const Folder folder;
+    static const winnow::TemporaryFolder folder(file_system_in_memory());
     static const std::string path = folder.file("cache");
     Input input(data, size);
     Run(input, path).go();

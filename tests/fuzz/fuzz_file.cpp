@@ -13,6 +13,7 @@
 #include "cache_under_test.hpp"
 #include "input.hpp"
 #include "saved_file.hpp"
+#include "temporary_folder.hpp"
 
 using namespace winnow;
 using namespace winnow::fuzz;
@@ -88,7 +89,7 @@ private:
                 bytes_of(geometry, cache::Part::packed, 1)};
     }
 
-    Folder folder_;
+    TemporaryFolder folder_{file_system_in_memory()};
     std::vector<Original> all_;
 };
 

@@ -29,7 +29,7 @@ void expect_near(double found, double wanted, const std::string &what) {
 
 // One layer and head, a query for each row of logits.
 LayerProfile profile_of(const std::vector<std::vector<float>> &rows, bool is_cleared_between = false) {
-    AttentionProfile profile(1, 1, int64_t(rows.front().size()));
+    AttentionProfile profile(1, 1, static_cast<int64_t>(rows.front().size()));
     for (const std::vector<float> &row : rows) {
         const winnow_tensor *tensor = profile.scores(1);
         std::copy(row.begin(), row.end(), static_cast<float *>(tensor->data));

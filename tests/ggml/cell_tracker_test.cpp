@@ -50,22 +50,22 @@ public:
             its.push_back(token.cell);
             resident_[token.cell] = {{token.sequence}, next_[token.sequence]++};
         }
-        std::vector<uint16_t> rows(batch.size() * size_t(columns), 0xfc00);
+        std::vector<uint16_t> rows(batch.size() * static_cast<size_t>(columns), 0xfc00);
         for (size_t row = 0; row < batch.size(); ++row) {
             const int64_t position = resident_.at(batch[row].cell).position;
             for (const auto &[cell, resident] : resident_) {
                 const bool is_mate = resident.sequences.count(batch[row].sequence) > 0;
                 if (!is_mate || resident.position > position || resident.position <= position - window_) continue;
-                rows[row * size_t(columns) + size_t(cell)] = 0;
+                rows[row * static_cast<size_t>(columns) + static_cast<size_t>(cell)] = 0;
             }
         }
         ggml_tensor mask{};
         mask.type = GGML_TYPE_F16;
         mask.data = rows.data();
-        const int64_t shape[4] = {columns, int64_t(batch.size()), 1, 1};
+        const int64_t shape[4] = {columns, static_cast<int64_t>(batch.size()), 1, 1};
         for (int axis = 0; axis < 4; ++axis) mask.ne[axis] = shape[axis];
         mask.nb[0] = 2;
-        mask.nb[1] = size_t(columns) * 2;
+        mask.nb[1] = static_cast<size_t>(columns) * 2;
         mask.nb[2] = mask.nb[3] = rows.size() * 2;
         return answer_to(tracker_.open(its, MaskSlice(&mask, 0)), before);
     }
@@ -110,7 +110,7 @@ private:
         for (const auto &range : opening.dead) {
             answer.is_empty = answer.is_empty || (range.begin == 0 && range.end == cells);
             for (int64_t cell = range.begin; cell < range.end; ++cell) {
-                if (before.count(int32_t(cell)) || removed_.count(cell)) answer.dead.insert(cell);
+                if (before.count(static_cast<int32_t>(cell)) || removed_.count(cell)) answer.dead.insert(cell);
             }
         }
         answer.anchors.insert(opening.anchors.begin(), opening.anchors.end());
@@ -127,7 +127,7 @@ private:
 
 std::vector<Host::Token> tokens(int32_t first, int32_t count, int sequence) {
     std::vector<Host::Token> batch;
-    batch.reserve(size_t(count));
+    batch.reserve(static_cast<size_t>(count));
     for (int32_t i = 0; i < count; ++i) batch.push_back({first + i, sequence});
     return batch;
 }

@@ -20,7 +20,9 @@ using Tokens = std::vector<llama_token>;
 
 Tokens text; // tokenized
 
-Tokens part(size_t first, size_t count) { return {text.begin() + long(first), text.begin() + long(first + count)}; }
+Tokens part(size_t first, size_t count) {
+    return {text.begin() + static_cast<long>(first), text.begin() + static_cast<long>(first + count)};
+}
 
 class Session {
 public:
@@ -49,7 +51,7 @@ public:
             for (size_t i = 0; i < tokens.size(); ++i) {
                 const int at = batch.n_tokens++;
                 batch.token[at] = tokens[i];
-                batch.pos[at] = length_[size_t(sequence)]++;
+                batch.pos[at] = length_[static_cast<size_t>(sequence)]++;
                 batch.n_seq_id[at] = 1;
                 batch.seq_id[at][0] = sequence;
                 batch.logits[at] = i + 1 == tokens.size();
@@ -60,7 +62,8 @@ public:
         llama_batch_free(batch);
         if (status != 0) throw std::runtime_error("llama_decode returned " + std::to_string(status));
         next_.resize(length_.size());
-        for (const auto &[sequence, at] : ends) next_[size_t(sequence)] = likeliest(llama_get_logits_ith(context_, at));
+        for (const auto &[sequence, at] : ends)
+            next_[static_cast<size_t>(sequence)] = likeliest(llama_get_logits_ith(context_, at));
     }
 
     Tokens generate(int sequence, int count) {
@@ -72,18 +75,18 @@ public:
         return out;
     }
 
-    llama_token next(int sequence) const { return next_[size_t(sequence)]; }
+    llama_token next(int sequence) const { return next_[static_cast<size_t>(sequence)]; }
 
     // Positions from `begin` on.
     void remove(int sequence, int begin) {
         if (!llama_memory_seq_rm(memory_, sequence, begin, -1)) throw std::runtime_error("seq_rm failed");
-        length_[size_t(sequence)] = begin;
+        length_[static_cast<size_t>(sequence)] = begin;
     }
 
     void copy(int from, int to) {
         llama_memory_seq_cp(memory_, from, to, -1, -1);
-        length_[size_t(to)] = length_[size_t(from)];
-        next_[size_t(to)] = next_[size_t(from)];
+        length_[static_cast<size_t>(to)] = length_[static_cast<size_t>(from)];
+        next_[static_cast<size_t>(to)] = next_[static_cast<size_t>(from)];
     }
 
     // All sequences of another session.
@@ -99,8 +102,8 @@ public:
     bool restore_part(int from, int to, double share) {
         std::vector<uint8_t> state(llama_state_seq_get_size(context_, from));
         state.resize(llama_state_seq_get_data(context_, state.data(), state.size(), from));
-        const auto size = size_t(share * double(state.size()));
-        length_[size_t(to)] = 0;
+        const auto size = static_cast<size_t>(share * static_cast<double>(state.size()));
+        length_[static_cast<size_t>(to)] = 0;
         return llama_state_seq_set_data(context_, state.data(), size, to) != 0;
     }
 
@@ -153,9 +156,9 @@ void rollback(llama_model *model) {
     Tokens out;
     session.decode({{0, part(0, 90)}});
     for (int at = 90; at < 100; ++at) {
-        session.decode({{0, part(size_t(at), 4)}});
+        session.decode({{0, part(static_cast<size_t>(at), 4)}});
         session.remove(0, at + 1);
-        session.decode({{0, part(size_t(at) + 100, 1)}});
+        session.decode({{0, part(static_cast<size_t>(at) + 100, 1)}});
         out.push_back(session.next(0));
         session.remove(0, at + 1);
     }
@@ -248,10 +251,11 @@ void run(const char *model_path, const char *text_path) {
     std::ifstream file(text_path);
     const std::string prose(std::istreambuf_iterator<char>(file), {});
     text.resize(prose.size());
-    const int count = llama_tokenize(llama_model_get_vocab(model.get()), prose.data(), int32_t(prose.size()),
-                                     text.data(), int32_t(text.size()), false, false);
+    const int count =
+        llama_tokenize(llama_model_get_vocab(model.get()), prose.data(), static_cast<int32_t>(prose.size()),
+                       text.data(), static_cast<int32_t>(text.size()), false, false);
     if (count < 600) throw std::runtime_error("the text is too short");
-    text.resize(size_t(count));
+    text.resize(static_cast<size_t>(count));
     reuse(model.get());
     rollback(model.get());
     share(model.get(), "streams", false);

@@ -29,7 +29,7 @@ void expect(bool condition, const std::string &text) {
 
 std::vector<float> numbers(size_t count, int seed) {
     std::vector<float> all(count);
-    for (size_t i = 0; i < count; ++i) all[i] = std::sin(float(i) * 0.37F + float(seed));
+    for (size_t i = 0; i < count; ++i) all[i] = std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(seed));
     return all;
 }
 
@@ -60,7 +60,8 @@ public:
         if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU)
             backends_.push_back(ggml_backend_dev_init(device, nullptr));
         backends_.push_back(ggml_backend_cpu_init());
-        scheduler_ = ggml_backend_sched_new(backends_.data(), nullptr, int(backends_.size()), 64, false, false);
+        scheduler_ =
+            ggml_backend_sched_new(backends_.data(), nullptr, static_cast<int>(backends_.size()), 64, false, false);
         lasting_ = ggml_init({ggml_tensor_overhead() * 8, nullptr, true});
         k = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, cells, 1);
         v = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, cells, 1);
@@ -125,13 +126,14 @@ public:
     // Tokens in the cells from `first` on, each of which sees those up to itself.
     enum ggml_status compute(const Graph &graph, int64_t first) {
         ggml_backend_sched_alloc_graph(scheduler_, graph.graph);
-        set(graph.rows, numbers(size_t(heads * size * tokens), int(first)));
-        if (graph.q->buffer) set(graph.q, numbers(size_t(heads * size * tokens), 5));
+        set(graph.rows, numbers(static_cast<size_t>(heads * size * tokens), static_cast<int>(first)));
+        if (graph.q->buffer) set(graph.q, numbers(static_cast<size_t>(heads * size * tokens), 5));
         std::vector<int64_t> its(tokens);
-        std::vector<ggml_fp16_t> hidden(size_t(cells * tokens), ggml_fp32_to_fp16(-INFINITY));
+        std::vector<ggml_fp16_t> hidden(static_cast<size_t>(cells * tokens), ggml_fp32_to_fp16(-INFINITY));
         for (int64_t i = 0; i < tokens; ++i) {
-            its[size_t(i)] = first + i;
-            for (int64_t cell = 0; cell <= first + i; ++cell) hidden[size_t(i * cells + cell)] = ggml_fp32_to_fp16(0);
+            its[static_cast<size_t>(i)] = first + i;
+            for (int64_t cell = 0; cell <= first + i; ++cell)
+                hidden[static_cast<size_t>(i * cells + cell)] = ggml_fp32_to_fp16(0);
         }
         ggml_backend_tensor_set(graph.indices, its.data(), 0, ggml_nbytes(graph.indices));
         if (graph.mask->buffer) ggml_backend_tensor_set(graph.mask, hidden.data(), 0, ggml_nbytes(graph.mask));
@@ -139,7 +141,7 @@ public:
     }
 
     static std::vector<float> result(const ggml_tensor *tensor) {
-        std::vector<float> values(size_t(ggml_nelements(tensor)));
+        std::vector<float> values(static_cast<size_t>(ggml_nelements(tensor)));
         ggml_backend_tensor_get(tensor, values.data(), 0, ggml_nbytes(tensor));
         return values;
     }
@@ -242,7 +244,7 @@ void stays_in_place(const Use &use) {
         use.build(host, planned);
         expect(host.plan(planned), "cannot plan");
         expect_near(carry_out(host, use), carry_out(plain, use), "the graph");
-        std::vector<ggml_fp16_t> row(size_t(heads * size));
+        std::vector<ggml_fp16_t> row(static_cast<size_t>(heads * size));
         ggml_backend_tensor_get(host.k, row.data(), 0, row.size() * sizeof row[0]);
         const std::vector<float> stored = numbers(row.size(), 0);
         for (size_t i = 0; i < row.size(); ++i) {

@@ -58,7 +58,8 @@ void cut_codes_of_q4_0(const KvAppend& args) {
                 for (int64_t j = 0; j < 16; ++j) {
                     const auto code = [&](int64_t at) {
                         const double x = load(side->src.type, src + (32 * block + at) * size);
-                        return static_cast<unsigned>(std::clamp(x / double(d) + 8, 0.0, 15.0)); // 8.5 rounds
+                        return static_cast<unsigned>(
+                            std::clamp(x / static_cast<double>(d) + 8, 0.0, 15.0)); // 8.5 rounds
                     };
                     row[18 * block + 2 + j] = static_cast<std::byte>(code(j) | code(j + 16) << 4);
                 }
@@ -112,8 +113,8 @@ void round_scale_before_codes(const KvAppend& args) {
             for (int64_t at = 0; at < n; ++at) {
                 const float scale = half_at(row + n + at / 32 * 2);
                 const float bias = half_at(row + n + n / 32 * 2 + at / 32 * 2);
-                const double code =
-                    std::nearbyint((load(side->src.type, src + at * size) - double(bias)) / double(scale));
+                const double code = std::nearbyint((load(side->src.type, src + at * size) - static_cast<double>(bias)) /
+                                                   static_cast<double>(scale));
                 if (code >= 0 && code <= 255) row[at] = static_cast<std::byte>(static_cast<unsigned>(code));
             }
         });
@@ -198,10 +199,10 @@ void join_biases(const Sdpa& args) {
         const auto size = static_cast<int64_t>(type_size(args.out.type));
         float largest = 0;
         for (int64_t d = 0; d < args.v_head_size(); ++d)
-            largest = std::max(largest, std::fabs(float(load(args.out.type, row + d * size))));
+            largest = std::max(largest, std::fabs(static_cast<float>(load(args.out.type, row + d * size))));
         for (int64_t d = 0; d < args.v_head_size(); ++d) {
-            const float joined = float(load(args.out.type, row + d * size)) + largest;
-            store(args.out.type, row + d * size, double(joined - largest));
+            const float joined = static_cast<float>(load(args.out.type, row + d * size)) + largest;
+            store(args.out.type, row + d * size, static_cast<double>(joined - largest));
         }
     });
 }
@@ -235,7 +236,7 @@ void write_behind_the_shorter_row(const KvRequantize& args) {
 void each_requantized_row(const KvRequantize& args,
                           const std::function<void(const std::vector<double>& x, std::byte* row)>& f) {
     if (args.row_indices) return;
-    std::vector<double> x(size_t(args.src.shape[3]));
+    std::vector<double> x(static_cast<size_t>(args.src.shape[3]));
     each_row(args.dst, [&](int64_t batch, int64_t head, int64_t row) {
         const std::byte* const from = row_address(args.src, batch, head, row);
         std::byte* const to = row_address(args.dst, batch, head, row);
@@ -253,20 +254,20 @@ void recode_from_rotated(const KvRequantize& args, double (*round)(double)) {
     if (args.dst.type == Type::q8_0)
         each_requantized_row(args, [&](const std::vector<double>& x, std::byte* row) {
             for (int64_t at = 0; at < n; ++at) {
-                const double d = double(half_at(row + at / 32 * 34));
-                const double code = std::clamp(round(x[size_t(at)] / d), -127.0, 127.0);
-                if (d > 0) row[at / 32 * 34 + 2 + at % 32] = static_cast<std::byte>(int(code));
+                const double d = static_cast<double>(half_at(row + at / 32 * 34));
+                const double code = std::clamp(round(x[static_cast<size_t>(at)] / d), -127.0, 127.0);
+                if (d > 0) row[at / 32 * 34 + 2 + at % 32] = static_cast<std::byte>(static_cast<int>(code));
             }
         });
     if (args.dst.type == Type::affine4_g32)
         each_requantized_row(args, [&](const std::vector<double>& x, std::byte* row) {
             for (int64_t at = 0; at < n; ++at) {
-                const double scale = double(half_at(row + n / 2 + at / 32 * 2));
-                const double bias = double(half_at(row + n / 2 + n / 32 * 2 + at / 32 * 2));
-                const double code = round((x[size_t(at)] - bias) / scale);
+                const double scale = static_cast<double>(half_at(row + n / 2 + at / 32 * 2));
+                const double bias = static_cast<double>(half_at(row + n / 2 + n / 32 * 2 + at / 32 * 2));
+                const double code = round((x[static_cast<size_t>(at)] - bias) / scale);
                 if (!(code >= 0 && code <= 15)) continue;
-                const auto kept = std::byte(at % 2 ? 0x0f : 0xf0);
-                row[at / 2] = (row[at / 2] & kept) | std::byte(unsigned(code) << at % 2 * 4);
+                const auto kept = static_cast<std::byte>(at % 2 ? 0x0f : 0xf0);
+                row[at / 2] = (row[at / 2] & kept) | static_cast<std::byte>(static_cast<unsigned>(code) << at % 2 * 4);
             }
         });
 }
@@ -323,8 +324,9 @@ void undo_the_reflection(const Hadamard& args) {
         decode_row(args.dst.type, row, n, u.data());
         for (int64_t b = 0; b < block; ++b) {
             double sum = 0;
-            for (int64_t a = 0; a < blocks; ++a) sum += u[size_t(a * block + b)];
-            for (int64_t a = 0; a < blocks; ++a) u[size_t(a * block + b)] -= 2.0 / double(blocks) * sum;
+            for (int64_t a = 0; a < blocks; ++a) sum += u[static_cast<size_t>(a * block + b)];
+            for (int64_t a = 0; a < blocks; ++a)
+                u[static_cast<size_t>(a * block + b)] -= 2.0 / static_cast<double>(blocks) * sum;
         }
         encode_row(args.dst.type, row, n, u.data(), Norm::plain);
     });

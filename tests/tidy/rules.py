@@ -19,8 +19,22 @@ def lines(text):
     return enumerate(text.splitlines(), start=1)
 
 
+def without_comments(text):
+    """The same text of C or C++ less its comments."""
+    code = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\''
+    return re.sub(rf"({code})|//[^\n]*|/\*.*?\*/", lambda match: match[1] or " ", text, flags=re.S)
+
+
 def stems(tree):
     """One stem names kernel, launcher, test and benchmark, so that whoever finds one finds all four."""
+    # Several kernels may carry out one operation, and then share its test and its benchmark: these have to name each of
+    # them. What a comment of a benchmark names need not be measured. That the suite launches what it names is seen by
+    # conformance.oclgrind.coverage.
+    names = {"tests/conformance": "", "bench": ""}
+    for path, text in tree.items():
+        for folder in names:
+            if in_folder(path, folder) and path.endswith(CODE):
+                names[folder] += path.split("/")[-1] + "\n" + (without_comments(text) if folder == "bench" else text)
     for path in tree:
         match = re.fullmatch(r"kernels/(\w+)\.cl", path)
         if match is None:
@@ -28,10 +42,8 @@ def stems(tree):
         stem = match[1]
         if f"backend/opencl/{stem}.cpp" not in tree:
             yield path, f"has no backend/opencl/{stem}.cpp"
-        for folder in ("tests/conformance", "bench"):
-            # Several kernels may carry out one operation, and then share its test: that has to name each of them.
-            if not any(in_folder(other, folder) and re.search(rf"\b{stem}(\b|_)", other.split("/")[-1] + "\n" + text)
-                       for other, text in tree.items()):
+        for folder, text in names.items():
+            if not re.search(rf"\b{stem}(\b|_)", text):
                 yield path, f"no file of {folder} names {stem}"
 
 
@@ -39,12 +51,13 @@ def stems(tree):
 # `quoted`, and no include may match `never`.
 CL_HEADERS = r"CL/.*"
 PUBLIC = r"winnow\.h|winnow_loader\.h"
+FOLDER = r"|temporary_folder\.hpp"
 LAYERS = [
     {"folder": "plugin_api", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
-    {"folder": "tests/conformance", "quoted": PUBLIC + r"|abi\.h"},  # C checks that know winnow.h alone
-    {"folder": "tests/faults", "quoted": PUBLIC},
+    {"folder": "tests/conformance", "quoted": PUBLIC + FOLDER + r"|abi\.h"},  # C checks that know winnow.h alone
+    {"folder": "tests/faults", "quoted": PUBLIC + FOLDER},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "tools", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
@@ -178,11 +191,23 @@ def include_once(tree):
             yield path, "has no #pragma once"
 
 
+def test_names(tree):
+    """Names of tests are snake_case, the suite's and the test's, so that filters are guessed right."""
+    test = re.compile(r"^(?:TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(\s*(\w*),\s*(\w*)", re.M)
+    for path, text in tree.items():
+        for name in (name for names in test.findall(text) if path.endswith(CODE) for name in names):
+            if not re.fullmatch(r"[a-z0-9_]*", name):
+                yield path, f"{name} is not snake_case"
+
+
 # For each rule, trees that it has to complain about (each of them), and one that it has to accept.
 COMPLETE = {"kernels/f.cl": "", "backend/opencl/f.cpp": "",
             "tests/conformance/f_test.cpp": "", "bench/f_bench.cpp": ""}
+SHARING = {path: text for path, text in COMPLETE.items() if path != "bench/f_bench.cpp"}
 SAMPLES = {
-    stems: ([{key: "" for key in COMPLETE if key != gone} for gone in list(COMPLETE)[1:]], COMPLETE),
+    stems: ([*({key: "" for key in COMPLETE if key != gone} for gone in list(COMPLETE)[1:]),
+             {**SHARING, "bench/rows_bench.cpp": '// "f" is not measured\n/* nor f */ print("//");'}],
+            {**SHARING, "bench/rows_bench.cpp": 'print("// of", "f"); // and all'}),
     layering: ([{"hosts/c/a.c": '#include "device/device.hpp"\n'}, {"hosts/ggml/a.cpp": "#include <CL/cl.h>\n"},
                 {"tests/conformance/a.cpp": '#include "opencl/sdpa.hpp"\n'},
                 {"backend/api/a.cpp": '#include "opencl/sdpa.hpp"\n'},
@@ -220,5 +245,9 @@ SAMPLES = {
                         {"hosts/ggml/a.cpp": "std::cerr << 1;"}, {"plugin_api/winnow_loader.c": "exit(1);"}],
                        {"backend/api/a.cpp": 'snprintf(a, 1, "abort()"); // exit()\nobject.exit();',
                         "tools/a.cpp": 'puts("");'}),
+    test_names: ([{"a.cpp": "TEST(cache, GoesOn) {"}, {"a.cpp": "TEST_F(Cache, goes_on) {"},
+                  {"a.cpp": "INSTANTIATE_TEST_SUITE_P(Sizes, cache,"}, {"a.cpp": "TEST_P(\n    cache,\n    goesOn) {"}],
+                 {"a.cpp": "TEST_F(cache, goes_on_2) {\nINSTANTIATE_TEST_SUITE_P(, cache, testing::Values(Case{}));",
+                  "a.md": "TEST(A, B)"}),
     include_once: ([{"a.hpp": "// a\n"}], {"a.hpp": "// a\n#pragma once\n", "a.h": "/* a */"}),
 }

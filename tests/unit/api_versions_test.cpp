@@ -66,12 +66,12 @@ void expect_sizes_read(const std::vector<uint32_t>& known) {
     }
 }
 
-TEST(ApiVersions, EachSizeThatAVersionHadIsRead) {
+TEST(api_versions, each_size_that_a_version_had_is_read) {
     expect_sizes_read<Grown>({8, 16, 32});
     expect_sizes_read<NeverGrown>({8});
 }
 
-TEST(ApiVersions, WhatAnOlderHostDoesNotHaveIsZero) {
+TEST(api_versions, what_an_older_host_does_not_have_is_zero) {
     for (const uint32_t size : {8U, 16U, 32U}) {
         Grown given{size, 1, 2, "three", 4};
         const Grown read = read_struct(&given, "desc");
@@ -82,11 +82,11 @@ TEST(ApiVersions, WhatAnOlderHostDoesNotHaveIsZero) {
     }
 }
 
-TEST(ApiVersions, WhatANewerHostHasBehindOursHasToBeZero) {
+TEST(api_versions, what_a_newer_host_has_behind_ours_has_to_be_zero) {
     Longer<Grown> given{};
     given.ours.struct_size = sizeof given;
     EXPECT_EQ(refusal([&] { read_struct(&given.ours, "desc"); }, 0), "");
-    for (const size_t at : {size_t(0), sizeof given.tail - 1}) {
+    for (const size_t at : {static_cast<size_t>(0), sizeof given.tail - 1}) {
         given.tail[at] = 1;
         const std::string text = refusal([&] { read_struct(&given.ours, "desc"); }, WINNOW_ERROR_UNSUPPORTED);
         EXPECT_NE(text.find("a field at byte " + std::to_string(sizeof(Grown) + at)), std::string::npos) << text;
@@ -96,7 +96,7 @@ TEST(ApiVersions, WhatANewerHostHasBehindOursHasToBeZero) {
     EXPECT_NE(refusal([&] { read_struct(&given.ours, "desc"); }, WINNOW_ERROR_INVALID_ARGUMENT), "");
 }
 
-TEST(ApiVersions, NoMoreIsWrittenThanAHostHasAndWhatItKnowsBeyondIsZero) {
+TEST(api_versions, no_more_is_written_than_a_host_has_and_what_it_knows_beyond_is_zero) {
     for (const uint32_t size : {8U, 16U, 32U, 32U + 8, 32U + 24}) {
         Longer<Grown> target;
         std::memset(&target, 0xa7, sizeof target);
@@ -123,7 +123,7 @@ winnow_host_info host(uint32_t min_version, uint32_t max_version) {
     return {sizeof(winnow_host_info), min_version, max_version, 0, "test"};
 }
 
-TEST(ApiVersions, AHostGetsTheHighestVersionThatBothSpeak) {
+TEST(api_versions, a_host_gets_the_highest_version_that_both_speak) {
     const std::array tables = {table(1), table(2), table(3)};
     const auto of = [&](uint32_t low, uint32_t high) {
         return WINNOW_VERSION_MINOR(negotiate(host(low, high), tables).version);
@@ -135,7 +135,7 @@ TEST(ApiVersions, AHostGetsTheHighestVersionThatBothSpeak) {
     EXPECT_EQ(negotiate(host(WINNOW_MAKE_VERSION(9, 2), WINNOW_MAKE_VERSION(9, 2)), tables).struct_size, 200U);
 }
 
-TEST(ApiVersions, WithoutAVersionInCommonBothRangesAreNamed) {
+TEST(api_versions, without_a_version_in_common_both_ranges_are_named) {
     const std::array tables = {table(1), table(2), table(3)};
     for (const auto& [low, high] : {std::pair{WINNOW_MAKE_VERSION(7, 1), WINNOW_MAKE_VERSION(8, 65535)},
                                     std::pair{WINNOW_MAKE_VERSION(9, 4), WINNOW_MAKE_VERSION(10, 0)}}) {

@@ -1,34 +1,36 @@
-// The unit tests' compiled programs go into a folder of their own: they neither find nor leave anything in the
-// developer's. WINNOW_UNIT_CACHE names one that outlives the process, for runs of a test in each; else it is temporary.
+// What all unit tests run in. PoCL has several devices of one core each, which operations are divided among. Compiled
+// programs go into a folder of their own: they neither find nor leave anything in the developer's. WINNOW_UNIT_CACHE
+// names one that outlives the process, for runs of a test in each; else it is temporary.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
-#include <string>
+#include <optional>
 
+#include "temporary_folder.hpp"
+
+namespace winnow {
 namespace {
 
 class CacheEnvironment : public testing::Environment {
 public:
     void SetUp() override {
+        ASSERT_EQ(::setenv("POCL_DEVICES", "basic basic basic pthread", 0), 0); // before platforms are asked for
         if (const char* kept = std::getenv("WINNOW_UNIT_CACHE")) {
             std::filesystem::create_directories(kept);
             ASSERT_EQ(::setenv("XDG_CACHE_HOME", kept, 1), 0);
             return;
         }
-        std::string name = (std::filesystem::temp_directory_path() / "winnow-unit-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        temporary_ = name;
-        ASSERT_EQ(::setenv("XDG_CACHE_HOME", name.c_str(), 1), 0);
+        temporary_.emplace();
+        ASSERT_EQ(::setenv("XDG_CACHE_HOME", temporary_->path().c_str(), 1), 0);
     }
-    void TearDown() override {
-        if (!temporary_.empty()) std::filesystem::remove_all(temporary_);
-    }
+    void TearDown() override { temporary_.reset(); }
 
 private:
-    std::filesystem::path temporary_;
+    std::optional<TemporaryFolder> temporary_;
 };
 
 const testing::Environment* const environment = testing::AddGlobalTestEnvironment(new CacheEnvironment);
 
 } // namespace
+} // namespace winnow

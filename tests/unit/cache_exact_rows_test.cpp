@@ -39,7 +39,7 @@ Bytes draw_row(std::mt19937_64& engine, Type type, size_t elements) {
     return row;
 }
 
-TEST(CacheRowRecord, SqueezedRowsComeBack) {
+TEST(cache_row_record, squeezed_rows_come_back) {
     std::mt19937_64 engine(3);
     int squeezed = 0;
     for (int tried = 0; tried < 3000; ++tried) {
@@ -66,7 +66,7 @@ TEST(CacheRowRecord, SqueezedRowsComeBack) {
     EXPECT_GT(squeezed, 1000);
 }
 
-TEST(CacheRowRecord, UsualRowsHaveRoomForAnImportance) {
+TEST(cache_row_record, usual_rows_have_room_for_an_importance) {
     std::mt19937_64 engine(4);
     std::normal_distribution<float> draw;
     for (int tried = 0; tried < 200; ++tried) {
@@ -83,7 +83,7 @@ TEST(CacheRowRecord, UsualRowsHaveRoomForAnImportance) {
     }
 }
 
-TEST(CacheRowRecord, WeighedRowsComeBack) {
+TEST(cache_row_record, weighed_rows_come_back) {
     std::mt19937_64 engine(4);
     int weighed = 0;
     for (int tried = 0; tried < 3000; ++tried) {
@@ -104,7 +104,7 @@ TEST(CacheRowRecord, WeighedRowsComeBack) {
     EXPECT_GT(weighed, 500);
 }
 
-TEST(CacheRowRecord, ForgedRecordsAreRefusedOrRead) {
+TEST(cache_row_record, forged_records_are_refused_or_read) {
     std::mt19937_64 engine(5);
     int refused = 0;
     for (int tried = 0; tried < 20000; ++tried) {
@@ -132,23 +132,26 @@ TEST(CacheRowRecord, ForgedRecordsAreRefusedOrRead) {
 Ledger draw_ledger(std::mt19937_64& engine, int64_t heads) {
     Ledger ledger;
     ledger.digest = engine();
-    ledger.facts = {int64_t(engine() % 1000), 30, 16, 128, 90, 2, int64_t(engine() % 1000000)};
-    const int64_t count = 1 + int64_t(engine() % 90);
+    ledger.facts = {static_cast<int64_t>(engine() % 1000),   30, 16, 128, 90, 2,
+                    static_cast<int64_t>(engine() % 1000000)};
+    const int64_t count = 1 + static_cast<int64_t>(engine() % 90);
     for (int64_t i = 0; i < count; ++i)
-        ledger.tokens.push_back({engine() % 4 ? i : int64_t(engine() % 1000) - 1, int64_t(engine() % 3 ? i : 0)});
+        ledger.tokens.push_back(
+            {engine() % 4 ? i : static_cast<int64_t>(engine() % 1000) - 1, static_cast<int64_t>(engine() % 3 ? i : 0)});
     for (int64_t head = 0; head < heads; ++head) {
         std::vector<int64_t>& slots = ledger.slots.emplace_back();
         std::vector<float>& importance = ledger.importance.emplace_back();
-        for (int64_t i = 0; i < count; ++i) slots.push_back(engine() % 3 ? i : int64_t(engine() % 100) - 1);
+        for (int64_t i = 0; i < count; ++i)
+            slots.push_back(engine() % 3 ? i : static_cast<int64_t>(engine() % 100) - 1);
         for (const int64_t slot : slots)
-            if (slot >= 0) importance.push_back(float(engine() % 1000));
-        ledger.listed.push_back({int32_t(engine() % 50), -1});
+            if (slot >= 0) importance.push_back(static_cast<float>(engine() % 1000));
+        ledger.listed.push_back({static_cast<int32_t>(engine() % 50), -1});
     }
-    ledger.output_sum.assign(8, float(engine() % 100));
+    ledger.output_sum.assign(8, static_cast<float>(engine() % 100));
     return ledger;
 }
 
-TEST(CacheLedger, ComesBack) {
+TEST(cache_ledger, comes_back) {
     std::mt19937_64 engine(6);
     for (int tried = 0; tried < 500; ++tried) {
         const Ledger ledger = draw_ledger(engine, 3);
@@ -160,7 +163,8 @@ TEST(CacheLedger, ComesBack) {
         ASSERT_EQ(back->slots, ledger.slots);
         ASSERT_EQ(back->facts, ledger.facts);
         ASSERT_EQ(back->importance, ledger.importance);
-        ASSERT_FALSE(to_ledger(bytes, 3, int64_t(ledger.tokens.size()) - 1)) << "of more tokens than there are";
+        ASSERT_FALSE(to_ledger(bytes, 3, static_cast<int64_t>(ledger.tokens.size()) - 1))
+            << "of more tokens than there are";
     }
 }
 
@@ -172,7 +176,7 @@ void forge(Bytes& ledger, std::mt19937_64& engine) {
     std::memcpy(&ledger[4], &check, sizeof check);
 }
 
-TEST(CacheLedger, ForgedOnesAreRefusedOrRead) {
+TEST(cache_ledger, forged_ones_are_refused_or_read) {
     std::mt19937_64 engine(7);
     int refused = 0;
     for (int tried = 0; tried < 5000; ++tried) {

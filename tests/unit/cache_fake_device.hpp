@@ -1,5 +1,5 @@
-// A device in host memory for tests of the cache: it carries out the operations on slots in plain loops over rows of
-// F32, notes what was launched, and fails where it is told to.
+// The reference device as tests of the cache have it: it records what is launched, counts what is allocated, refuses
+// what a cache must not do, and fails where it is told to.
 #pragma once
 
 #include <map>
@@ -7,35 +7,21 @@
 #include <vector>
 
 #include "device/slots.hpp"
+#include "reference/device.hpp"
 
 namespace winnow::cache {
 
-class FakeBuffer : public Buffer {
+class FakeDevice : public reference::ReferenceDevice {
 public:
-    FakeBuffer(uint64_t size, uint64_t& in_use, uint64_t& asked) : bytes_(size), in_use_(in_use), asked_(asked) {
-        in_use_ += size;
-    }
-    ~FakeBuffer() override { in_use_ -= bytes_.size(); }
-    uint64_t size() const override { return ++asked_, bytes_.size(); }
-    void write(uint64_t offset, const void* data, uint64_t size) override;
-    void read(uint64_t offset, void* data, uint64_t size) override;
-    std::byte* at(uint64_t offset) { return bytes_.data() + offset; }
+    FakeDevice();
 
-private:
-    std::vector<std::byte> bytes_;
-    uint64_t& in_use_;
-    uint64_t& asked_;
-};
-
-class FakeDevice : public Device {
-public:
     // What was launched since the test last cleared it.
     std::vector<SlotAppend> appends;
     std::vector<SlotAttention> attentions;
-    std::vector<SlotAccumulate> observations;
+    std::vector<SlotAccumulate> accumulations;
     std::vector<SlotEvict> eviction_passes;
     std::vector<std::string> log; // their names in order
-    // What the last attention found alive: for each KV head the numbers, and of each the first element of V.
+    // What the last attention found live: for each KV head the token ids, and of each the first element of V.
     std::vector<std::map<int32_t, float>> seen;
 
     int64_t allocations_until_failure = -1; // none of them fails
@@ -46,22 +32,9 @@ public:
 
     void clear();
 
-    void info(winnow_device_info&) const override {}
-    void stats(winnow_stats&) const override {}
+    using ReferenceDevice::launch;
+    using ReferenceDevice::validate;
     std::unique_ptr<Buffer> allocate(uint64_t size) override;
-    std::unique_ptr<Buffer> import_host(void*, uint64_t) override { absent(); }
-    std::unique_ptr<Buffer> import_cl_mem(void*, uint64_t, uint64_t) override { absent(); }
-    std::string validate(const Sdpa&) const override { absent(); }
-    std::string validate(const KvAppend&) const override { absent(); }
-    std::string validate(const KvRequantize&) const override { absent(); }
-    std::string validate(const KvDequantize&) const override { absent(); }
-    std::string validate(const Hadamard&) const override { absent(); }
-    std::unique_ptr<Event> launch(const Sdpa&, bool) override { absent(); }
-    std::unique_ptr<Event> launch(const KvAppend&, bool) override { absent(); }
-    std::unique_ptr<Event> launch(const KvRequantize&, bool) override { absent(); }
-    std::unique_ptr<Event> launch(const KvDequantize&, bool) override { absent(); }
-    std::unique_ptr<Event> launch(const Hadamard&, bool) override { absent(); }
-
     std::string validate(const SlotAttention& args) const override;
     void launch(const SlotAttention& args) override;
     void launch(const SlotAppend& args) override;
@@ -72,13 +45,6 @@ public:
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;
     void step(const SlotStep& args) override;
-    std::unique_ptr<Event> mark() override { absent(); }
-    void flush() override {}
-    void finish() override {}
-    void wait_cl_event(void*) override { absent(); }
-
-private:
-    [[noreturn]] static void absent() { throw Error(WINNOW_ERROR_INTERNAL, "the cache does not call this"); }
 };
 
 // Rows of a step in host memory: [1, heads, tokens, size] of F32.

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "cache/cache.hpp"
 #include "cache_fake_device.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -271,7 +271,7 @@ private:
     }
 
     void save_and_load() {
-        const std::string path = testing::TempDir() + "winnow_cache_model_" + std::to_string(random_());
+        const std::string path = folder_.file("cache");
         winnow_cache_stats before{}, after{};
         cache_.stats(before);
         cache_.save(path);
@@ -281,14 +281,14 @@ private:
         }
         cache_.load(path);
         cache_.stats(after);
-        std::remove(path.c_str());
         before.peak_bytes = after.peak_bytes;
         before.scratch_bytes = after.scratch_bytes; // may have come from what is gone
         EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
     }
 
     void reconfigure() {
-        const std::string budget = ",budget=" + std::to_string(std::vector{50, 60, 80, 120, 260}[size_t(draw(5))]);
+        const std::string budget =
+            ",budget=" + std::to_string(std::vector{50, 60, 80, 120, 260}[static_cast<size_t>(draw(5))]);
         std::string text = config_;
         if (const size_t begin = text.find(",budget="); begin != std::string::npos)
             text.erase(begin, text.find(',', begin + 1) - begin);
@@ -371,6 +371,7 @@ private:
     std::string config_;
     int64_t cells_;
     std::mt19937 random_;
+    TemporaryFolder folder_;
     FakeDevice device_;
     Cache cache_;
     std::vector<ModelSequence> model_;

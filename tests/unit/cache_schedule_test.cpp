@@ -146,7 +146,7 @@ TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
     Fixture f("h2o:k=f32,v=f32,budget=200");
     f.step(0, 60, true, false);
     EXPECT_TRUE(f.device.attentions.empty());
-    EXPECT_TRUE(f.device.observations.empty());
+    EXPECT_TRUE(f.device.accumulations.empty());
     f.step(0, 40, false, true);
     ASSERT_EQ(f.device.attentions.size(), 2u);
     EXPECT_EQ(f.device.attentions[0].sdpa.q_offset, 20);
@@ -157,18 +157,18 @@ TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
 TEST(cache_schedule, drafts_are_not_observed) {
     Fixture f("h2o:k=f32,v=f32,budget=200");
     f.step(0, 60, true, true, 15);
-    ASSERT_EQ(f.device.observations.size(), 2u); // the last chunk has 10 tokens, all of them drafts
-    EXPECT_EQ(f.device.observations[0].observed, 25);
-    EXPECT_EQ(f.device.observations[1].observed, 20);
+    ASSERT_EQ(f.device.accumulations.size(), 2u); // the last chunk has 10 tokens, all of them drafts
+    EXPECT_EQ(f.device.accumulations[0].observed, 25);
+    EXPECT_EQ(f.device.accumulations[1].observed, 20);
     EXPECT_FALSE(f.device.attentions[2].sdpa.scores_out);
     f.step(0, 3, true, true, 1);
-    EXPECT_EQ(f.device.observations.at(0).observed, 2);
-    EXPECT_FALSE(f.device.observations.at(0).output_sum);
+    EXPECT_EQ(f.device.accumulations.at(0).observed, 2);
+    EXPECT_FALSE(f.device.accumulations.at(0).output_sum);
     Fixture distance("winnow:k=f32,v=f32,budget=100,residual=16");
     distance.step(0, 12);
     distance.step(0, 1, true, true, 1);
     distance.step(0, 3);
-    EXPECT_TRUE(distance.device.observations.at(0).output_sum);
+    EXPECT_TRUE(distance.device.accumulations.at(0).output_sum);
     for (int i = 0; i < 20 && distance.device.eviction_passes.empty(); ++i) distance.step(0, 1);
     EXPECT_EQ(distance.device.eviction_passes.at(0).outputs % 2, 0); // rows of two heads for each query that counts
     EXPECT_GT(distance.device.eviction_passes.at(0).outputs, 2 * 15);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "opencl/runtime_state.hpp"
-#include "pocl_required.hpp"
+#include "opencl_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -30,14 +30,10 @@ std::string source_of(const char* language) {
     return text.str().append(kernel_text);
 }
 
-class OpenCl12Test : public testing::TestWithParam<const char*> {};
+class opencl_1_2 : public opencl_test, public testing::WithParamInterface<const char*> {};
 
-TEST_P(OpenCl12Test, TrailingZerosAreCounted) {
-    if (list_devices().empty()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
-    DeviceRequest request;
-    request.device = "cpu";
-    request.log = [](int32_t, const std::string&) {};
-    Runtime runtime(request);
+TEST_P(opencl_1_2, trailing_zeros_are_counted) {
+    Runtime runtime(cpu_request());
 
     std::vector<uint32_t> numbers{0, 1, 0xffffffffu, 0x80000000u, 0xfffffffeu};
     for (uint32_t bit = 0; bit < 32; ++bit) numbers.insert(numbers.end(), {1u << bit, ~0u << bit, ~(1u << bit)});
@@ -60,7 +56,7 @@ TEST_P(OpenCl12Test, TrailingZerosAreCounted) {
         EXPECT_EQ(counts[at], static_cast<uint32_t>(std::countr_zero(numbers[at]))) << std::hex << numbers[at];
 }
 
-INSTANTIATE_TEST_SUITE_P(Languages, OpenCl12Test, testing::Values("120", "200"),
+INSTANTIATE_TEST_SUITE_P(languages, opencl_1_2, testing::Values("120", "200"),
                          [](const auto& each) { return std::string("version_") + each.param; });
 
 } // namespace

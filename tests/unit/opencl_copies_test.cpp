@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "opencl/runtime_state.hpp"
-#include "pocl_required.hpp"
+#include "opencl_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -33,14 +33,12 @@ Tensor tensor(std::byte* data, int64_t rows, int64_t columns, int64_t row_stride
     return result;
 }
 
-class CopiesTest : public testing::Test {
+class opencl_copies : public opencl_test {
 protected:
     void SetUp() override {
-        if (list_devices().empty()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
-        DeviceRequest request;
-        request.device = "cpu";
-        request.log = [](int32_t, const std::string&) {};
-        state_ = std::make_unique<RuntimeState>(request);
+        opencl_test::SetUp();
+        if (is_over()) return;
+        state_ = std::make_unique<RuntimeState>(cpu_request());
         state_->capabilities.zero_copy = false;
         kernel_ = &state_->programs.kernel_of_source("twice", source, "twice", {});
     }
@@ -60,7 +58,7 @@ protected:
     Kernel* kernel_ = nullptr;
 };
 
-TEST_F(CopiesTest, TensorsInHostMemoryAreCopiedThereAndBack) {
+TEST_F(opencl_copies, tensors_in_host_memory_are_copied_there_and_back) {
     std::vector<uint32_t> input{1, 2, 3, 4};
     std::vector<uint32_t> output(4, 0);
     twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(output), 1, 4, 16), Access::write, 4);
@@ -68,7 +66,7 @@ TEST_F(CopiesTest, TensorsInHostMemoryAreCopiedThereAndBack) {
     EXPECT_EQ(state_->host_copies, 2u);
 }
 
-TEST_F(CopiesTest, WhatLiesBetweenTheRowsOfAnOutputSurvives) {
+TEST_F(opencl_copies, what_lies_between_the_rows_of_an_output_survives) {
     std::vector<uint32_t> input{1, 2, 3, 4, 5, 6};
     std::vector<uint32_t> output(6, 77);
     // Two rows of two, with a third column that is not the tensor's.
@@ -76,14 +74,14 @@ TEST_F(CopiesTest, WhatLiesBetweenTheRowsOfAnOutputSurvives) {
     EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 77, 8, 10, 77}));
 }
 
-TEST_F(CopiesTest, RowsThatTheKernelDoesNotWriteSurviveWithReadWrite) {
+TEST_F(opencl_copies, rows_that_the_kernel_does_not_write_survive_with_read_write) {
     std::vector<uint32_t> input{1, 2, 3, 4};
     std::vector<uint32_t> output(4, 77);
     twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(output), 4, 1, 4), Access::read_write, 2);
     EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 77, 77}));
 }
 
-TEST_F(CopiesTest, AnImportedBufferMeetsTheHostWhereItIsWrittenAndRead) {
+TEST_F(opencl_copies, an_imported_buffer_meets_the_host_where_it_is_written_and_read) {
     std::vector<uint32_t> input{1, 2, 3, 4};
     std::vector<uint32_t> output(4, 0);
     const auto in = ClBuffer::import_host(*state_, input.data(), 16);
@@ -102,7 +100,7 @@ TEST_F(CopiesTest, AnImportedBufferMeetsTheHostWhereItIsWrittenAndRead) {
 }
 
 // Two cl_mem objects over the same host memory would be undefined; so an operation in place has one.
-TEST_F(CopiesTest, MemoryThatADeviceReachesIsImportedOnceForAnOperation) {
+TEST_F(opencl_copies, memory_that_a_device_reaches_is_imported_once_for_an_operation) {
     state_->capabilities.zero_copy = true;
     state_->capabilities.type = WINNOW_DEVICE_GPU; // whose imports are not kept
     std::vector<uint32_t> values{1, 2, 3, 4};
@@ -125,7 +123,7 @@ TEST_F(CopiesTest, MemoryThatADeviceReachesIsImportedOnceForAnOperation) {
     EXPECT_EQ(state_->host_copies, 0u);
 }
 
-TEST_F(CopiesTest, AllocatedBuffersAreZeroedAndHoldWhatIsWritten) {
+TEST_F(opencl_copies, allocated_buffers_are_zeroed_and_hold_what_is_written) {
     const auto buffer = ClBuffer::allocate(*state_, 1000);
     std::vector<uint32_t> values(250, 5);
     buffer->read(0, values.data(), 1000);

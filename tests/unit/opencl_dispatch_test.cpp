@@ -16,7 +16,7 @@ std::string chosen(std::string_view forced, int64_t tokens, int64_t rows) {
     return std::string(choose_variant("sdpa", Capabilities{}, forced, tokens, rows).entry_point);
 }
 
-TEST(DispatchTest, EveryRowNamesAKernelThatIsEmbedded) {
+TEST(opencl_dispatch, every_row_names_a_kernel_that_is_embedded) {
     std::set<std::string_view> names;
     for (const Variant& row : variants()) {
         const auto sources = kernel_sources();
@@ -30,7 +30,7 @@ TEST(DispatchTest, EveryRowNamesAKernelThatIsEmbedded) {
     }
 }
 
-TEST(DispatchTest, TheFirstRowThatSuitsIsChosen) {
+TEST(opencl_dispatch, the_first_row_that_suits_is_chosen) {
     EXPECT_EQ(chosen("", 1, 1), "sdpa_vector");
     EXPECT_EQ(chosen("", 8, 16), "sdpa_vector");
     EXPECT_EQ(chosen("", 1, 17), "sdpa_prefill");
@@ -38,7 +38,7 @@ TEST(DispatchTest, TheFirstRowThatSuitsIsChosen) {
     EXPECT_EQ(choose_variant("kv_append", Capabilities{}, "", 0, 0).entry_point, "kv_append");
 }
 
-TEST(DispatchTest, WhatIsForcedIsChosenOrRefused) {
+TEST(opencl_dispatch, what_is_forced_is_chosen_or_refused) {
     EXPECT_EQ(chosen("prefill", 1, 1), "sdpa_prefill");
     EXPECT_EQ(chosen("vector", 8, 800), "sdpa_vector");
     try {
@@ -51,7 +51,7 @@ TEST(DispatchTest, WhatIsForcedIsChosenOrRefused) {
     EXPECT_THROW(choose_variant("no such operation", Capabilities{}, "", 1, 1), Error);
 }
 
-TEST(DispatchTest, TheShapeIsThatOfTheRowsThatRunThere) { EXPECT_EQ(kernel_shape(Capabilities{}), "cpu"); }
+TEST(opencl_dispatch, the_shape_is_that_of_the_rows_that_run_there) { EXPECT_EQ(kernel_shape(Capabilities{}), "cpu"); }
 
 } // namespace
 } // namespace winnow::opencl

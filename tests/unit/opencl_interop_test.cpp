@@ -153,7 +153,7 @@ cl_uint references(Function function, Handle handle, cl_uint what) {
     return count;
 }
 
-class InteropTest : public testing::Test {
+class opencl_interop : public testing::Test {
 protected:
     void SetUp() override {
         ASSERT_EQ(opencl_.status, WINNOW_OK) << opencl_.message;
@@ -236,7 +236,7 @@ protected:
     Step step_;
 };
 
-TEST_F(InteropTest, CachesInTheHostsMemoryAreUsedWhereTheyLieAndEveryReferenceIsGivenBack) {
+TEST_F(opencl_interop, caches_in_the_hosts_memory_are_used_where_they_lie_and_every_reference_is_given_back) {
     std::vector<unsigned char> bytes(memory_bytes, 0xa5);
     const cl::Buffer memory = make_memory(context_, bytes);
     const auto counts = [&] {
@@ -282,7 +282,7 @@ TEST_F(InteropTest, CachesInTheHostsMemoryAreUsedWhereTheyLieAndEveryReferenceIs
         << testing::PrintToString(counts()) << ", before " << testing::PrintToString(before);
 }
 
-TEST_F(InteropTest, WorkWaitsForTheHostsEventAndItsOwnEventTellsTheHost) {
+TEST_F(opencl_interop, work_waits_for_the_hosts_event_and_its_own_event_tells_the_host) {
     std::vector<unsigned char> bytes(memory_bytes, 0);
     const cl::Buffer memory = make_memory(context_, bytes);
     const std::vector<float> right = expected(bytes);
@@ -343,7 +343,7 @@ TEST_F(InteropTest, WorkWaitsForTheHostsEventAndItsOwnEventTellsTheHost) {
     EXPECT_TRUE(eventually([&] { return references(clGetEventInfo, user(), CL_EVENT_REFERENCE_COUNT) == before; }));
 }
 
-TEST_F(InteropTest, ObjectsOfAnotherContextAreRefused) {
+TEST_F(opencl_interop, objects_of_another_context_are_refused) {
     const cl::Context other = make_context(device_);
     const cl::Buffer memory = make_memory(other, std::vector<unsigned char>(memory_bytes, 0));
     cl_int code = CL_SUCCESS;
@@ -366,7 +366,7 @@ TEST_F(InteropTest, ObjectsOfAnotherContextAreRefused) {
     EXPECT_EQ(clSetUserEventStatus(user(), CL_COMPLETE), CL_SUCCESS);
 }
 
-TEST_F(InteropTest, AQueueThatRunsOutOfOrderIsRefused) {
+TEST_F(opencl_interop, a_queue_that_runs_out_of_order_is_refused) {
     const cl::CommandQueue queue = make_queue(context_, device_, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     winnow_context* context = nullptr;
     EXPECT_EQ(create(context_, queue, &context), WINNOW_ERROR_INVALID_ARGUMENT);
@@ -374,7 +374,7 @@ TEST_F(InteropTest, AQueueThatRunsOutOfOrderIsRefused) {
     EXPECT_EQ(context, nullptr);
 }
 
-TEST_F(InteropTest, AnImportBeyondTheMemorysEndIsRefused) {
+TEST_F(opencl_interop, an_import_beyond_the_memorys_end_is_refused) {
     const cl::Buffer memory = make_memory(context_, std::vector<unsigned char>(memory_bytes, 0));
     winnow_context* context = nullptr;
     ASSERT_EQ(create(context_, queue_, &context), WINNOW_OK) << message_;

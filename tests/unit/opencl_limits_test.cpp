@@ -12,7 +12,7 @@
 #include "device/device.hpp"
 #include "opencl/memory.hpp"
 #include "opencl/platform.hpp"
-#include "pocl_required.hpp"
+#include "opencl_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -71,14 +71,12 @@ Hadamard hadamard(int64_t elements) {
     return args;
 }
 
-class LimitsTest : public testing::Test {
+class opencl_limits : public opencl_test {
 protected:
     void SetUp() override {
-        if (list_devices().empty()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
-        DeviceRequest request;
-        request.device = "cpu";
-        request.log = [](int32_t, const std::string&) {};
-        device_ = backend::create(request);
+        opencl_test::SetUp();
+        if (is_over()) return;
+        device_ = backend::create(cpu_request());
         winnow_device_info info{};
         device_->info(info);
         limit_ = info.max_allocation_size;
@@ -127,7 +125,7 @@ protected:
     uint64_t limit_ = 0;
 };
 
-TEST_F(LimitsTest, ATensorOfAttentionIsNotLargerThanABuffer) {
+TEST_F(opencl_limits, a_tensor_of_attention_is_not_larger_than_a_buffer) {
     expect_extents_limited<Sdpa>(sdpa(),
                                  {{"sdpa: q", [](Sdpa& a) -> Tensor& { return a.q; }},
                                   {"sdpa: k", [](Sdpa& a) -> Tensor& { return a.k; }},
@@ -139,7 +137,7 @@ TEST_F(LimitsTest, ATensorOfAttentionIsNotLargerThanABuffer) {
                                   {"sdpa: v_rows_skipped", [](Sdpa& a) -> Tensor& { return a.v_rows_skipped; }}});
 }
 
-TEST_F(LimitsTest, ATensorOfAnAppendIsNotLargerThanABuffer) {
+TEST_F(opencl_limits, a_tensor_of_an_append_is_not_larger_than_a_buffer) {
     using Of = Tensor& (*)(KvAppend&);
     const std::vector<std::pair<std::string, std::function<Tensor&(KvAppend&)>>> tensors = {
         {"kv_append: k_src", Of([](KvAppend& a) -> Tensor& { return a.k.src; })},
@@ -151,7 +149,7 @@ TEST_F(LimitsTest, ATensorOfAnAppendIsNotLargerThanABuffer) {
     expect_extents_limited<KvAppend>(kv_append(), tensors);
 }
 
-TEST_F(LimitsTest, ATensorOfTheOperationsOnRowsIsNotLargerThanABuffer) {
+TEST_F(opencl_limits, a_tensor_of_the_operations_on_rows_is_not_larger_than_a_buffer) {
     expect_extents_limited<KvRequantize>(
         kv_requantize(Type::q8_0, Type::q4_0, 64),
         {{"kv_requantize: src", [](KvRequantize& a) -> Tensor& { return a.src; }},
@@ -166,7 +164,7 @@ TEST_F(LimitsTest, ATensorOfTheOperationsOnRowsIsNotLargerThanABuffer) {
                                                     {"hadamard: dst", [](Hadamard& a) -> Tensor& { return a.dst; }}});
 }
 
-TEST_F(LimitsTest, OnlyRowsThatAreTakenAsAWholeHaveALimit) {
+TEST_F(opencl_limits, only_rows_that_are_taken_as_a_whole_have_a_limit) {
     KvAppend append = kv_append();
     const auto set_rows = [&](Type type, int64_t elements) {
         append.v.src = tensor(Type::f32, {2, 2, 3, elements});

@@ -26,7 +26,7 @@ DeviceEntry device(const char* name, const char* platform, uint32_t type, size_t
     return entry;
 }
 
-class SelectDeviceTest : public testing::Test {
+class opencl_select_device : public testing::Test {
 protected:
     void SetUp() override { ::unsetenv("WINNOW_DEVICE"); }
     void TearDown() override { ::unsetenv("WINNOW_DEVICE"); }
@@ -41,13 +41,13 @@ protected:
         device("Adreno 750", "Qualcomm", WINNOW_DEVICE_GPU)};
 };
 
-TEST_F(SelectDeviceTest, NothingSaidTakesTheFirstGpuElseTheFirstDevice) {
+TEST_F(opencl_select_device, nothing_said_takes_the_first_gpu_else_the_first_device) {
     EXPECT_EQ(select(""), "Arc A770");
     devices_.resize(3);
     EXPECT_EQ(select(""), "pthread");
 }
 
-TEST_F(SelectDeviceTest, WordsNumbersAndPartsOfNames) {
+TEST_F(opencl_select_device, words_numbers_and_parts_of_names) {
     EXPECT_EQ(select("gpu"), "Arc A770");
     EXPECT_EQ(select("CPU"), "pthread");
     EXPECT_EQ(select("1"), "basic");
@@ -57,13 +57,13 @@ TEST_F(SelectDeviceTest, WordsNumbersAndPartsOfNames) {
     EXPECT_EQ(select(" a770 "), "Arc A770");
 }
 
-TEST_F(SelectDeviceTest, TheEnvironmentAnswersWhereTheHostSaysNothing) {
+TEST_F(opencl_select_device, the_environment_answers_where_the_host_says_nothing) {
     ::setenv("WINNOW_DEVICE", "adreno", 1);
     EXPECT_EQ(select(""), "Adreno 750");
     EXPECT_EQ(select("0"), "pthread");
 }
 
-TEST_F(SelectDeviceTest, HostThreadsTakeTheMultipleDeviceOfTheSamePlatform) {
+TEST_F(opencl_select_device, host_threads_take_the_multiple_device_of_the_same_platform) {
     EXPECT_EQ(select("cpu", true), "basic");
     EXPECT_EQ(select("0", true), "basic");
     EXPECT_EQ(select("basic", true), "basic");
@@ -71,7 +71,7 @@ TEST_F(SelectDeviceTest, HostThreadsTakeTheMultipleDeviceOfTheSamePlatform) {
     EXPECT_EQ(select("", true), "Arc A770");
 }
 
-TEST_F(SelectDeviceTest, WhatDoesNotExistIsRefusedWithAListOfWhatDoes) {
+TEST_F(opencl_select_device, what_does_not_exist_is_refused_with_a_list_of_what_does) {
     for (const char* wish : {"nonesuch", "5", "99999999999999999999", "accelerator"}) {
         try {
             select(wish);
@@ -88,7 +88,7 @@ TEST_F(SelectDeviceTest, WhatDoesNotExistIsRefusedWithAListOfWhatDoes) {
     EXPECT_THROW(select("gpu"), Error);
 }
 
-TEST(ListDevicesTest, a_platform_that_fails_is_left_out_and_said) {
+TEST(opencl_list_devices, a_platform_that_fails_is_left_out_and_said) {
     const auto id = [](char name) { return reinterpret_cast<cl_platform_id>(static_cast<uintptr_t>(name)); };
     const std::array platforms{id('B'), id('P'), id('E')};
     const auto list = [&](cl_platform_id platform) -> std::vector<DeviceEntry> {
@@ -110,7 +110,7 @@ TEST(ListDevicesTest, a_platform_that_fails_is_left_out_and_said) {
 }
 
 // The first to ask in a process wakes the drivers, and others ask meanwhile.
-TEST(ListDevicesTest, threads_that_ask_at_once_find_the_same) {
+TEST(opencl_list_devices, threads_that_ask_at_once_find_the_same) {
     std::array<size_t, 8> found{};
     std::atomic<int> waiting{static_cast<int>(found.size())};
     std::vector<std::thread> threads;

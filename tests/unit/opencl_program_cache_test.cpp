@@ -2,7 +2,6 @@
 #include "opencl/program_cache.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +9,8 @@
 #include <fstream>
 #include <thread>
 #include <utility>
+
+#include "temporary_folder.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -22,15 +23,8 @@ std::vector<std::byte> bytes(size_t size, unsigned seed) {
     return result;
 }
 
-class ProgramCacheTest : public testing::Test {
+class opencl_program_cache : public testing::Test {
 protected:
-    void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "winnow-cache-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        directory_ = name;
-    }
-    void TearDown() override { fs::remove_all(directory_); }
-
     fs::path entry() const { return directory_ / key_.file_name(); }
 
     // Overwrites the byte at `offset` with its complement.
@@ -42,11 +36,12 @@ protected:
         file.put(static_cast<char>(~byte));
     }
 
-    fs::path directory_;
+    const TemporaryFolder folder_;
+    const fs::path directory_{folder_.path()};
     ProgramKey key_{"hash", "-DX=1", "device", "driver 1", "platform"};
 };
 
-TEST_F(ProgramCacheTest, ReturnsWhatWasStored) {
+TEST_F(opencl_program_cache, returns_what_was_stored) {
     const ProgramCache cache(directory_ / "made" / "on demand");
     EXPECT_EQ(cache.load(key_), std::nullopt);
     const auto binary = bytes(100'000, 1);
@@ -57,7 +52,7 @@ TEST_F(ProgramCacheTest, ReturnsWhatWasStored) {
     EXPECT_EQ(cache.load(key_), other);
 }
 
-TEST_F(ProgramCacheTest, WhatWasNotUsedForLongestMakesRoom) {
+TEST_F(opencl_program_cache, what_was_not_used_for_longest_makes_room) {
     constexpr size_t size = 10'000; // and some bytes of header and key
     const ProgramCache cache(directory_, 10 * size);
     std::vector<ProgramKey> keys;
@@ -72,18 +67,19 @@ TEST_F(ProgramCacheTest, WhatWasNotUsedForLongestMakesRoom) {
     EXPECT_NE(cache.load(keys[0]), std::nullopt); // the oldest, now the last used
     ASSERT_EQ(cache.store(key_, bytes(size, 1)), "");
     EXPECT_NE(cache.load(key_), std::nullopt);
-    for (int i = 0; i < 9; ++i) EXPECT_EQ(cache.load(keys[size_t(i)]).has_value(), i == 0 || i > 3) << "entry " << i;
+    for (int i = 0; i < 9; ++i)
+        EXPECT_EQ(cache.load(keys[static_cast<size_t>(i)]).has_value(), i == 0 || i > 3) << "entry " << i;
     EXPECT_TRUE(fs::exists(directory_ / "of another program"));
 }
 
-TEST_F(ProgramCacheTest, AProgramLargerThanAllRoomIsKept) {
+TEST_F(opencl_program_cache, a_program_larger_than_all_room_is_kept) {
     const ProgramCache cache(directory_, 1000);
     const auto binary = bytes(10'000, 1);
     ASSERT_EQ(cache.store(key_, binary), "");
     EXPECT_EQ(cache.load(key_), binary);
 }
 
-TEST_F(ProgramCacheTest, TheEnvironmentSaysHowMuch) {
+TEST_F(opencl_program_cache, the_environment_says_how_much) {
     constexpr const char* variable = "WINNOW_PROGRAM_CACHE_MIB";
     const char* const before = std::getenv(variable);
     const std::string kept = before != nullptr ? before : "";
@@ -95,14 +91,14 @@ TEST_F(ProgramCacheTest, TheEnvironmentSaysHowMuch) {
                                     {"2x", 256},
                                     {"99999999999999999999", 256}}) {
         ::setenv(variable, text, 1);
-        EXPECT_EQ(ProgramCache::default_bytes(), uint64_t(mib) << 20U) << text;
+        EXPECT_EQ(ProgramCache::default_bytes(), static_cast<uint64_t>(mib) << 20U) << text;
     }
     ::unsetenv(variable);
     EXPECT_EQ(ProgramCache::default_bytes(), uint64_t{256} << 20U);
     if (before != nullptr) ::setenv(variable, kept.c_str(), 1);
 }
 
-TEST_F(ProgramCacheTest, EveryFieldOfTheKeyCounts) {
+TEST_F(opencl_program_cache, every_field_of_the_key_counts) {
     const ProgramCache cache(directory_);
     ASSERT_EQ(cache.store(key_, bytes(10, 1)), "");
     for (std::string ProgramKey::*field : {&ProgramKey::source_hash, &ProgramKey::options, &ProgramKey::device,
@@ -119,7 +115,7 @@ TEST_F(ProgramCacheTest, EveryFieldOfTheKeyCounts) {
     EXPECT_NE(shifted.text(), key_.text());
 }
 
-TEST_F(ProgramCacheTest, AnEntryUnderAnotherKeysNameIsRefused) {
+TEST_F(opencl_program_cache, an_entry_under_another_keys_name_is_refused) {
     const ProgramCache cache(directory_);
     ASSERT_EQ(cache.store(key_, bytes(10, 1)), "");
     ProgramKey other = key_;
@@ -128,7 +124,7 @@ TEST_F(ProgramCacheTest, AnEntryUnderAnotherKeysNameIsRefused) {
     EXPECT_EQ(cache.load(other), std::nullopt);
 }
 
-TEST_F(ProgramCacheTest, ADamagedByteAnywhereMakesTheEntryAbsent) {
+TEST_F(opencl_program_cache, a_damaged_byte_anywhere_makes_the_entry_absent) {
     const ProgramCache cache(directory_);
     const auto binary = bytes(50, 3);
     ASSERT_EQ(cache.store(key_, binary), "");
@@ -141,7 +137,7 @@ TEST_F(ProgramCacheTest, ADamagedByteAnywhereMakesTheEntryAbsent) {
     EXPECT_EQ(cache.load(key_), binary) << "the last repair did not work, so the test proves nothing";
 }
 
-TEST_F(ProgramCacheTest, EveryTruncationAndAnExtensionMakeTheEntryAbsent) {
+TEST_F(opencl_program_cache, every_truncation_and_an_extension_make_the_entry_absent) {
     const ProgramCache cache(directory_);
     const auto binary = bytes(50, 4);
     ASSERT_EQ(cache.store(key_, binary), "");
@@ -156,7 +152,7 @@ TEST_F(ProgramCacheTest, EveryTruncationAndAnExtensionMakeTheEntryAbsent) {
     EXPECT_EQ(cache.load(key_), binary);
 }
 
-TEST_F(ProgramCacheTest, AnEntryOfAnotherFormatVersionIsAbsent) {
+TEST_F(opencl_program_cache, an_entry_of_another_format_version_is_absent) {
     const ProgramCache cache(directory_);
     ASSERT_EQ(cache.store(key_, bytes(50, 5)), "");
     std::fstream file(entry(), std::ios::binary | std::ios::in | std::ios::out);
@@ -166,7 +162,7 @@ TEST_F(ProgramCacheTest, AnEntryOfAnotherFormatVersionIsAbsent) {
     EXPECT_EQ(cache.load(key_), std::nullopt);
 }
 
-TEST_F(ProgramCacheTest, WhereNothingCanBeWrittenTheReasonIsReturned) {
+TEST_F(opencl_program_cache, where_nothing_can_be_written_the_reason_is_returned) {
     const fs::path file = directory_ / "file";
     std::ofstream(file) << "in the way";
     const ProgramCache cache(file / "below");
@@ -177,7 +173,7 @@ TEST_F(ProgramCacheTest, WhereNothingCanBeWrittenTheReasonIsReturned) {
     EXPECT_EQ(none.load(key_), std::nullopt);
 }
 
-TEST_F(ProgramCacheTest, AnEntryThatIsAFolderIsAbsent) {
+TEST_F(opencl_program_cache, an_entry_that_is_a_folder_is_absent) {
     const ProgramCache cache(directory_);
     fs::create_directory(entry());
     EXPECT_EQ(cache.load(key_), std::nullopt);
@@ -185,7 +181,7 @@ TEST_F(ProgramCacheTest, AnEntryThatIsAFolderIsAbsent) {
     for (const auto& left : fs::directory_iterator(directory_)) EXPECT_EQ(left.path(), entry()) << "left behind";
 }
 
-TEST_F(ProgramCacheTest, ConcurrentWritersLeaveOneWholeEntry) {
+TEST_F(opencl_program_cache, concurrent_writers_leave_one_whole_entry) {
     const ProgramCache cache(directory_);
     const std::vector<std::vector<std::byte>> versions{bytes(100'000, 1), bytes(150'000, 2), bytes(1, 3)};
     ASSERT_EQ(cache.store(key_, versions[0]), "");
@@ -209,7 +205,7 @@ TEST_F(ProgramCacheTest, ConcurrentWritersLeaveOneWholeEntry) {
     for (const auto& left : fs::directory_iterator(directory_)) EXPECT_EQ(left.path(), entry()) << "left behind";
 }
 
-TEST(ProgramCacheDirectory, FollowsTheEnvironment) {
+TEST(opencl_program_cache_directory, follows_the_environment) {
     const auto restore = [](const char* name, const char* value) {
         return value != nullptr ? ::setenv(name, value, 1) : ::unsetenv(name);
     };

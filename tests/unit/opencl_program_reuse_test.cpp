@@ -8,6 +8,8 @@
 #include <string>
 
 #include "opencl/runtime_state.hpp"
+#include "opencl_test.hpp"
+#include "temporary_folder.hpp"
 #include "winnow_loader.h"
 
 namespace winnow::opencl {
@@ -15,20 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ProgramReuseTest : public testing::Test {
+class opencl_program_reuse : public testing::Test {
 protected:
     void SetUp() override {
         ASSERT_NE(std::getenv("XDG_CACHE_HOME"), nullptr);
         outer_ = std::getenv("XDG_CACHE_HOME");
-        std::string name = (outer_ / "reuse-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        directory_ = name;
-        ::setenv("XDG_CACHE_HOME", name.c_str(), 1);
+        ::setenv("XDG_CACHE_HOME", directory_.c_str(), 1);
     }
-    void TearDown() override {
-        ::setenv("XDG_CACHE_HOME", outer_.c_str(), 1);
-        fs::remove_all(directory_);
-    }
+    void TearDown() override { ::setenv("XDG_CACHE_HOME", outer_.c_str(), 1); }
 
     // The complement of the byte in the middle of every entry. Returns how many there are.
     size_t damage() const {
@@ -45,7 +41,9 @@ protected:
         return count;
     }
 
-    fs::path outer_, directory_;
+    std::string outer_;
+    const TemporaryFolder folder_;
+    const fs::path directory_{folder_.path()};
 };
 
 winnow_tensor rows(const float* data, int64_t count) {
@@ -90,7 +88,7 @@ winnow_stats start(const winnow_api& api) {
     return stats;
 }
 
-TEST_F(ProgramReuseTest, TheSecondContextLoadsWhatTheFirstBuiltAndDamageIsBuiltAgain) {
+TEST_F(opencl_program_reuse, the_second_context_loads_what_the_first_built_and_damage_is_built_again) {
     winnow_library library{};
     char message[1024] = "";
     ASSERT_EQ(winnow_library_open("opencl", nullptr, &library, message, sizeof message), WINNOW_OK) << message;
@@ -113,12 +111,9 @@ TEST_F(ProgramReuseTest, TheSecondContextLoadsWhatTheFirstBuiltAndDamageIsBuiltA
     winnow_library_close(&library);
 }
 
-TEST_F(ProgramReuseTest, AnotherTextOfTheSameNameAndLengthIsAnotherProgram) {
-    DeviceRequest request;
-    request.device = "cpu";
-    request.log = [](int32_t, const std::string&) {};
+TEST_F(opencl_program_reuse, another_text_of_the_same_name_and_length_is_another_program) {
     const auto built = [&](std::string_view source) {
-        RuntimeState state(request);
+        RuntimeState state(cpu_request());
         const uint64_t before = state.programs.built();
         state.programs.kernel_of_source("name", source, "f", {});
         return state.programs.built() - before;

@@ -1,64 +1,123 @@
-// Attention over the slots of several segments, on PoCL, against the formula.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "opencl_slot_problem.hpp"
-#include "pocl_required.hpp"
+// Attention over the slots of several segments as the reference does it.
+#include "opencl_slots.hpp"
 
 namespace winnow::opencl {
 namespace {
 
-// Before anything in this program asks for the platforms: several devices of one core each.
-const int environment_is_set = ::setenv("POCL_DEVICES", "basic basic basic pthread", 0);
-
-void run_in_threads(void* calls, uint32_t count, winnow_task task, void* data) {
-    ++*static_cast<int*>(calls);
-    std::vector<std::thread> threads;
-    for (uint32_t i = 1; i < count; ++i) threads.emplace_back([=] { task(data, i); });
-    task(data, 0);
-    for (std::thread& thread : threads) thread.join();
-}
-
-std::unique_ptr<Device> make_device(const SlotCase& one, int* parallel_calls) {
-    DeviceRequest request;
-    request.device = "cpu";
-    request.variants = one.variants;
-    request.log = [](int32_t, const std::string&) {};
-    if (one.host_threads) {
-        request.parallel_for = run_in_threads;
-        request.parallel_user_data = parallel_calls;
-    }
-    return backend::create(request);
-}
-
-class SlotAttentionTest : public testing::TestWithParam<SlotCase> {
-protected:
-    void SetUp() override {
-        ASSERT_EQ(environment_is_set, 0);
-        try {
-            device = make_device(GetParam(), &parallel_calls);
-        } catch (const Error& error) {
-            WINNOW_SKIP_WITHOUT_POCL(error.what());
-        }
-    }
-    int parallel_calls = 0;
-    std::unique_ptr<Device> device;
+struct SegmentSizes {
+    Type k, v;
+    int64_t slots;
+    bool k_mean = false, v_mean = false;
+    double filled = 0.7; // share of the slots
 };
 
-TEST_P(SlotAttentionTest, MatchesTheFormula) {
-    SlotProblem problem(*device, GetParam());
-    const int calls_before = parallel_calls;
-    problem.run();
-    problem.check();
-    problem.run(); // and leaves the counters of its splits as they were
-    problem.check();
-    if (GetParam().host_threads && parallel_calls == calls_before)
-        WINNOW_SKIP_WITHOUT_POCL("no platform lists a single-core CPU device several times");
+struct SlotCase {
+    const char* name = "";
+    int64_t kv_heads = 2, group = 4, q_len = 1, head_size = 128, v_head_size = 128;
+    std::vector<SegmentSizes> segments{};
+    const char* variants = "";
+    bool host_threads = false;
+    bool is_causal = true;
+    int64_t window_left = 0;
+    float softcap = 0, v_threshold = 0;
+    Type mask = Type::none;
+    std::string_view with{}; // of alibi, sinks, slopes, scores and stats, those that there are
+    bool has(std::string_view what) const { return with.find(what) != with.npos; }
+};
+
+void PrintTo(const SlotCase& one, std::ostream* out) { *out << one.name; }
+
+struct Problem {
+    SharedMemory memory;
+    SlotAttention args;
+
+    explicit Problem(const SlotCase& one) {
+        Random random(7);
+        int64_t slots = 0;
+        for (const SegmentSizes& segment : one.segments) slots += segment.slots;
+        const int64_t numbers = slots + 40, q_heads = one.kv_heads * one.group;
+        std::vector<std::vector<int32_t>> left(static_cast<size_t>(one.kv_heads)); // a head's own selection
+        for (std::vector<int32_t>& each : left) {
+            for (int32_t number = 0; number < numbers; ++number) each.push_back(number);
+            std::shuffle(each.begin(), each.end(), random);
+        }
+        for (const SegmentSizes& sizes : one.segments) {
+            Segment& segment = args.segments.emplace_back(add_segment(memory, random,
+                                                                      {.k = sizes.k,
+                                                                       .v = sizes.v,
+                                                                       .heads = one.kv_heads,
+                                                                       .slots = sizes.slots,
+                                                                       .k_size = one.head_size,
+                                                                       .v_size = one.v_head_size,
+                                                                       .has_k_mean = sizes.k_mean,
+                                                                       .has_v_mean = sizes.v_mean}));
+            set_tokens(segment, random, sizes.filled, [&](int64_t head, int64_t) {
+                std::vector<int32_t>& each = left[static_cast<size_t>(head)];
+                const int32_t number = each.back();
+                each.pop_back();
+                return number;
+            });
+            if (sizes.slots == 0) segment.k.type = segment.v.type = Type::none; // no memory, either
+        }
+        const Closeness near = closeness(one.head_size, slots, 2 / std::sqrt(static_cast<double>(one.head_size)));
+        const auto add = [&](const char* name, std::array<int64_t, 4> shape, float deviation) {
+            const Tensor tensor = memory.add(name, Type::f32, shape);
+            fill<float>(tensor, [&] { return deviation * normal(random); });
+            return tensor;
+        };
+        Sdpa& sdpa = args.sdpa;
+        sdpa.q = add("q", {1, q_heads, one.q_len, one.head_size}, 2);
+        sdpa.out = memory.add("out", Type::f32, {1, q_heads, one.q_len, one.v_head_size},
+                              {0, near.output + 8 * static_cast<double>(one.v_threshold) * static_cast<double>(slots)});
+        sdpa.scale = 1 / std::sqrt(static_cast<float>(one.head_size));
+        sdpa.softcap = one.softcap;
+        sdpa.is_causal = one.is_causal;
+        sdpa.window_left = one.window_left;
+        sdpa.q_offset = numbers - one.q_len - 20; // later tokens exist
+        sdpa.v_threshold = one.v_threshold;
+        if (one.has("alibi")) sdpa.alibi_slopes = add("alibi_slopes", {1, 1, 1, q_heads}, .02f);
+        if (one.has("sinks")) sdpa.head_sink = add("head_sink", {1, 1, 1, q_heads}, 1);
+        if (one.has("slopes")) sdpa.mask_slopes = add("mask_slopes", {1, 1, 1, q_heads}, 1);
+        if (one.has("stats"))
+            sdpa.row_stats =
+                memory.add("row_stats", Type::f32, {1, q_heads, one.q_len, 2}, {near.probability, near.score});
+        if (one.has("scores")) {
+            sdpa.scores_mode = Scores::biased;
+            sdpa.scores_out = memory.add("scores", Type::f32, {1, q_heads, one.q_len, slots}, {0, near.score});
+        }
+        if (one.mask != Type::none) add_mask(random, one, numbers - 10); // the last numbers have no column
+    }
+
+    void expect_same(Device& device) {
+        memory.expect_same(device, [&](Device& any) { any.launch(args); });
+    }
+
+private:
+    // One mask for all heads, as runtimes have it, of the values 0, -1 and -infinity.
+    void add_mask(Random& random, const SlotCase& one, int64_t columns) {
+        args.sdpa.mask = memory.add("mask", one.mask, {1, 1, one.q_len, columns});
+        std::discrete_distribution<size_t> choice{5, 3, 2};
+        if (one.mask == Type::boolean)
+            fill<uint8_t>(args.sdpa.mask, [&] { return std::array<uint8_t, 3>{1, 1, 0}[choice(random)]; });
+        else if (one.mask == Type::f16)
+            fill<uint16_t>(args.sdpa.mask, [&] { return std::array<uint16_t, 3>{0, 0xbc00, 0xfc00}[choice(random)]; });
+        else
+            fill<float>(args.sdpa.mask, [&] { return std::array{0.0f, -1.0f, -infinity}[choice(random)]; });
+    }
+};
+
+class opencl_slot_attention : public opencl_test, public testing::WithParamInterface<SlotCase> {};
+
+TEST_P(opencl_slot_attention, is_the_attention_of_the_reference) {
+    const SlotCase& one = GetParam();
+    std::atomic<int> divisions{0};
+    const std::unique_ptr<Device> device =
+        backend::create(cpu_request(one.variants, one.host_threads ? &divisions : nullptr));
+    Problem problem(one);
+    const int before = divisions;
+    problem.expect_same(*device);
+    problem.expect_same(*device); // and leaves the counters of its splits as they were
+    if (one.host_threads && divisions == before) WINNOW_SKIP_WITHOUT_POCL(undivided);
 }
 
 using T = Type;
@@ -81,45 +140,45 @@ std::vector<SlotCase> make_cases() {
         one.head_size = size;
         one.v_head_size = v_size;
     };
-    add("OneSegment", {{T::f16, T::f16, 300}});
-    add("ResidualAndPacked", {residual, turbo});
-    add("InSplits", {residual, turbo}).variants = "splits=5";
-    add("InTwoLaunches", {residual, turbo}).variants = "splits=3,launches=2";
+    add("one_segment", {{T::f16, T::f16, 300}});
+    add("residual_and_packed", {residual, turbo});
+    add("in_splits", {residual, turbo}).variants = "splits=5";
+    add("in_two_launches", {residual, turbo}).variants = "splits=3,launches=2";
     {
-        SlotCase& one = add("OnHostThreads", {residual, turbo});
+        SlotCase& one = add("on_host_threads", {residual, turbo});
         one.kv_heads = 4;
         one.variants = "splits=3";
         one.host_threads = true;
     }
     {
-        SlotCase& one = add("ScoresAndStatistics", {residual, turbo});
+        SlotCase& one = add("scores_and_statistics", {residual, turbo});
         one.variants = "splits=2";
         one.with = "sinks scores stats";
     }
-    shape(add("EmptyBesideFull", {{T::f16, T::f16, 64, false, false, 1}, {T::q8_0, T::q8_0, 0}}), 2, 1, 1, 64, 64);
+    shape(add("empty_beside_full", {{T::f16, T::f16, 64, false, false, 1}, {T::q8_0, T::q8_0, 0}}), 2, 1, 1, 64, 64);
     {
-        SlotCase& one = add("BiasesAndAffinePacked", {residual, {T::affine8_g32, T::affine4_g64, 200, false, true}});
+        SlotCase& one = add("biases_and_affine_packed", {residual, {T::affine8_g32, T::affine4_g64, 200, false, true}});
         shape(one, 2, 1, 1, 64, 64);
         one.window_left = 150;
         one.softcap = 5;
         one.with = "alibi sinks scores stats";
     }
     {
-        SlotCase& one = add("FewQueries", {{T::f16, T::bf16, 37}, {T::q8_0, T::q4_0, 128, true, false, 1}});
+        SlotCase& one = add("few_queries", {{T::f16, T::bf16, 37}, {T::q8_0, T::q4_0, 128, true, false, 1}});
         shape(one, 2, 5, 3, 96, 96);
         one.window_left = 60;
         one.variants = "splits=2";
         one.with = "scores stats";
     }
     {
-        SlotCase& one = add("BooleanMaskByCells", {residual, plain_turbo});
+        SlotCase& one = add("boolean_mask_by_cells", {residual, plain_turbo});
         shape(one, 1, 8, 1, 64, 64);
         one.is_causal = false;
         one.mask = T::boolean;
         one.with = "scores stats";
     }
     {
-        SlotCase& one = add("HalfMaskWithSlopes", {residual, plain_turbo});
+        SlotCase& one = add("half_mask_with_slopes", {residual, plain_turbo});
         shape(one, 2, 3, 2, 64, 64);
         one.is_causal = false;
         one.mask = T::f16;
@@ -127,30 +186,30 @@ std::vector<SlotCase> make_cases() {
         one.with = "slopes stats";
     }
     {
-        SlotCase& one = add("OddHeadSizes", {{T::f32, T::f16, 90}, {T::bf16, T::f32, 41, true, true}});
+        SlotCase& one = add("odd_head_sizes", {{T::f32, T::f16, 90}, {T::bf16, T::f32, 41, true, true}});
         shape(one, 1, 2, 1, 72, 24);
         one.mask = T::f32;
         one.with = "slopes scores stats";
     }
-    shape(add("TinyHeads", {{T::f16, T::f16, 40, true, true}, {T::f32, T::f32, 40, true, true}}), 1, 2, 1, 8, 4);
-    add("ThresholdForValues", {residual, turbo}).v_threshold = 1e-4f;
+    shape(add("tiny_heads", {{T::f16, T::f16, 40, true, true}, {T::f32, T::f32, 40, true, true}}), 1, 2, 1, 8, 4);
+    add("threshold_for_values", {residual, turbo}).v_threshold = 1e-4f;
     {
         SlotCase& one =
-            add("FourSegments",
+            add("four_segments",
                 {residual, {T::q8_0, T::q8_0, 70}, {T::turbo4, T::turbo4, 130}, {T::q4_0, T::q4_0, 65, true, true}});
         shape(one, 1, 2, 1, 64, 64);
         one.variants = "splits=4";
         one.with = "sinks scores stats";
     }
     {
-        SlotCase& one = add("ChunkOfAPrompt", {residual, turbo});
+        SlotCase& one = add("chunk_of_a_prompt", {residual, turbo});
         one.q_len = 32;
         one.variants = "splits=2";
         one.with = "sinks scores stats";
     }
     {
         SlotCase& one =
-            add("NineHeadsAndManyQueries", {{T::f16, T::f16, 70}, {T::turbo4, T::turbo3_5, 100, true, true}});
+            add("nine_heads_and_many_queries", {{T::f16, T::f16, 70}, {T::turbo4, T::turbo3_5, 100, true, true}});
         shape(one, 1, 9, 17, 80, 80);
         one.window_left = 80;
         one.softcap = 3;
@@ -158,7 +217,7 @@ std::vector<SlotCase> make_cases() {
         one.with = "alibi scores stats";
     }
     {
-        SlotCase& one = add("ChunkInTwoLaunches", {residual, plain_turbo});
+        SlotCase& one = add("chunk_in_two_launches", {residual, plain_turbo});
         shape(one, 1, 2, 32, 64, 64);
         one.window_left = 40;
         one.mask = T::boolean;
@@ -166,17 +225,15 @@ std::vector<SlotCase> make_cases() {
         one.with = "stats";
     }
     {
-        SlotCase& one = add("OneQueryByBlocks", {residual, {T::turbo3, T::turbo2, 150, true, true}});
+        SlotCase& one = add("one_query_by_blocks", {residual, {T::turbo3, T::turbo2, 150, true, true}});
         shape(one, 1, 1, 1, 64, 64);
         one.variants = "kernel=prefill";
     }
     return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, SlotAttentionTest, testing::ValuesIn(make_cases()),
+INSTANTIATE_TEST_SUITE_P(cases, opencl_slot_attention, testing::ValuesIn(make_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
-
-class SlotAttentionRefusalTest : public testing::Test {};
 
 std::string refusal(Device& device, const SlotAttention& attention) {
     try {
@@ -187,30 +244,25 @@ std::string refusal(Device& device, const SlotAttention& attention) {
     }
 }
 
-TEST_F(SlotAttentionRefusalTest, NamesTheVariantOrTheReason) {
+TEST_F(opencl_slots, attention_names_the_variant_or_the_reason) {
     SlotCase one;
     one.segments = {residual, {T::turbo4, T::turbo3, 400}};
-    std::unique_ptr<Device> device;
-    try {
-        device = make_device(one, nullptr);
-    } catch (const Error& error) {
-        WINNOW_SKIP_WITHOUT_POCL(error.what());
-    }
-    SlotProblem problem(*device, one);
-    EXPECT_EQ(device->validate(problem.attention()), "sdpa_vector_quantized_cpu_slots_f16_f16_turbo4_turbo3_d128_r4");
-    SlotAttention probs = problem.attention();
+    Problem problem(one);
+    Device& device = cpu_device();
+    EXPECT_EQ(device.validate(problem.args), "sdpa_vector_quantized_cpu_slots_f16_f16_turbo4_turbo3_d128_r4");
+    SlotAttention probs = problem.args;
     probs.sdpa.scores_mode = Scores::probs;
-    EXPECT_EQ(refusal(*device, probs), "attention over segments gives biased scores only");
-    SlotAttention empty = problem.attention();
+    EXPECT_EQ(refusal(device, probs), "attention over segments gives biased scores only");
+    SlotAttention empty = problem.args;
     for (Segment& segment : empty.segments) segment.k.shape[2] = 0;
-    EXPECT_EQ(refusal(*device, empty), "attention over segments without a slot");
-    SlotAttention large = problem.attention();
+    EXPECT_EQ(refusal(device, empty), "attention over segments without a slot");
+    SlotAttention large = problem.args;
     for (Segment& segment : large.segments) segment.k.shape[3] = 1024;
     large.sdpa.q.shape[3] = 1024;
-    EXPECT_NE(refusal(*device, large).find("head sizes up to 576"), std::string::npos);
-    SlotAttention many = problem.attention();
+    EXPECT_NE(refusal(device, large).find("head sizes up to 576"), std::string::npos);
+    SlotAttention many = problem.args;
     many.segments.insert(many.segments.end(), 3, many.segments[0]);
-    EXPECT_EQ(refusal(*device, many), "attention over more than 4 segments");
+    EXPECT_EQ(refusal(device, many), "attention over more than 4 segments");
 }
 
 } // namespace

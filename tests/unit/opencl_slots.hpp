@@ -1,22 +1,23 @@
-// Segments of slots in host memory, and a device to work on them: what the tests of the operations on slots share.
+// Segments of slots in host memory that two devices work on, the reference and then OpenCL, each from the same bytes.
+// What OpenCL leaves has to be what the reference left: every byte of it, slots behind a head's last and the bytes
+// around a tensor included, except where numbers are said to be near.
 #pragma once
 
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
-#include <memory>
 #include <random>
-#include <thread>
-#include <vector>
 
-#include "device/device.hpp"
 #include "device/slots.hpp"
-#include "opencl/platform.hpp"
-#include "pocl_required.hpp"
+#include "opencl_test.hpp"
+#include "reference/device.hpp"
 
 namespace winnow::opencl {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 using Random = std::mt19937_64;
 
@@ -25,151 +26,247 @@ inline int64_t draw(Random& random, int64_t least, int64_t most) {
 }
 inline bool chance(Random& random, double probability) { return std::bernoulli_distribution(probability)(random); }
 inline float normal(Random& random) { return std::normal_distribution<float>()(random); }
-
-inline void run_in_threads(void*, uint32_t count, winnow_task task, void* data) {
-    std::vector<std::thread> threads;
-    for (uint32_t i = 1; i < count; ++i) threads.emplace_back([=] { task(data, i); });
-    task(data, 0);
-    for (std::thread& thread : threads) thread.join();
+// A multiple of 1/64, so that sums and differences of rows and means are exact in single precision.
+inline float short_normal(Random& random) { return std::round(64 * normal(random)) / 64; }
+inline float power_of_two(Random& random, int64_t largest) {
+    return std::ldexp(1.0f, static_cast<int>(draw(random, -largest, largest)));
 }
 
-// A device for all tests, or one whose operations are divided among threads; null where there is no driver.
-inline Device* device(bool is_divided = false) {
-    static std::unique_ptr<Device> devices[2];
-    std::unique_ptr<Device>& made = devices[is_divided ? 1 : 0];
-    if (made == nullptr) {
-        try {
-            if (list_devices().empty()) return nullptr;
-        } catch (const Error&) {
-            return nullptr;
-        }
-        DeviceRequest request;
-        request.device = "cpu";
-        request.log = [](int32_t, const std::string&) {};
-        if (is_divided) request.parallel_for = run_in_threads;
-        made = backend::create(request);
-    }
-    return made.get();
+inline Device& reference_device() {
+    static reference::ReferenceDevice device(cpu_request());
+    return device;
 }
 
 template <typename T>
-Tensor tensor_of(Type type, std::vector<T>& memory, std::array<int64_t, 4> shape, int64_t head_stride) {
-    Tensor tensor;
-    tensor.type = type;
-    tensor.data = reinterpret_cast<std::byte*>(memory.data());
-    tensor.shape = shape;
-    const auto row = static_cast<int64_t>(row_bytes(type, shape[3]));
-    tensor.stride = {head_stride * shape[1], head_stride, row, static_cast<int64_t>(type_size(type))};
-    return tensor;
+T& at(const Tensor& tensor, int64_t head, int64_t row, int64_t element) {
+    std::byte* const begin = tensor.data + head * tensor.stride[1] + row * tensor.stride[2];
+    return *reinterpret_cast<T*>(begin + element * static_cast<int64_t>(sizeof(T)));
 }
 
-template <typename T>
-Tensor dense_of(Type type, std::vector<T>& memory, std::array<int64_t, 4> shape) {
-    return tensor_of(type, memory, shape, static_cast<int64_t>(row_bytes(type, shape[3])) * shape[2]);
+template <typename T, typename Make>
+void fill(const Tensor& tensor, const Make& make) {
+    for (int64_t head = 0; tensor && head < tensor.shape[1]; ++head)
+        for (int64_t row = 0; row < tensor.shape[2]; ++row)
+            for (int64_t i = 0; i < tensor.shape[3]; ++i) at<T>(tensor, head, row, i) = make();
 }
 
-// Rows of a cache: [heads][capacity][row], of which the first `slots` are used.
-struct Rows {
-    Type type;
-    int64_t heads, slots, capacity, size;
-    std::vector<uint8_t> bytes;
-
-    Rows(Type type_, int64_t heads_, int64_t slots_, int64_t size_, int64_t spare = 0)
-        : type(type_), heads(heads_), slots(slots_), capacity(slots_ + spare), size(size_),
-          bytes(static_cast<size_t>(heads_ * capacity * row()), 0x5a) {}
-
-    int64_t row() const { return static_cast<int64_t>(row_bytes(type, size)); }
-    Tensor tensor() { return tensor_of(type, bytes, {1, heads, slots, size}, capacity * row()); }
-    std::vector<uint8_t> at(int64_t head, int64_t slot) const {
-        const auto first = bytes.begin() + (head * capacity + slot) * row();
-        return {first, first + row()};
+// How much numbers may differ; by default nothing may.
+struct Near {
+    double relative = 0, absolute = 0;
+    bool is_scratch = false; // nobody may read what is left
+    bool holds(double got, double expected) const {
+        if (std::isnan(expected)) return std::isnan(got);
+        return got == expected || std::abs(got - expected) <= absolute + relative * std::abs(expected);
     }
 };
+constexpr Near scratch{0, 0, true};
 
-// Floats of every row, without any mean.
-inline std::vector<float> values_of(Device& device, Rows& rows) {
-    std::vector<float> values(static_cast<size_t>(rows.heads * rows.slots * rows.size));
-    if (rows.slots == 0) return values;
-    KvDequantize args;
-    args.src = rows.tensor();
-    args.dst = dense_of(Type::f32, values, {1, rows.heads, rows.slots, rows.size});
-    device.launch(args, false);
-    device.finish();
-    return values;
-}
+class SharedMemory {
+public:
+    // [1, heads, rows, elements], `spare` bytes behind the rows of each head and some around the whole.
+    Tensor add(const char* name, Type type, std::array<int64_t, 4> shape, Near near = {}, int64_t spare = 0) {
+        const auto row = static_cast<int64_t>(row_bytes(type, shape[3]));
+        const int64_t head = shape[2] * row + spare;
+        Region& region = regions_.emplace_back();
+        region.name = name;
+        region.bytes.resize(static_cast<size_t>(shape[1] * head + 2 * around), std::byte{0x5a});
+        region.near = near;
+        region.tensor.type = type;
+        region.tensor.data = region.bytes.data() + around;
+        region.tensor.shape = shape;
+        region.tensor.stride = {head * shape[1], head, row, static_cast<int64_t>(type_size(type))};
+        return region.tensor;
+    }
 
-// Segments floats, all rows, by kv_append, which has tests of its own.
-inline void fill(Device& device, Rows& rows, std::vector<float>& values, Norm norm = Norm::corrected) {
-    if (rows.slots == 0) return;
-    std::vector<int32_t> indices(static_cast<size_t>(rows.slots));
-    for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int32_t>(i);
+    // Launches on the reference, and from the same bytes on the device, with whose results tests go on.
+    template <typename Launch>
+    void expect_same(Device& device, const Launch& launch) {
+        std::vector<std::vector<std::byte>> before, expected;
+        for (const Region& region : regions_) before.push_back(region.bytes);
+        launch(reference_device());
+        for (size_t i = 0; i < regions_.size(); ++i) {
+            expected.push_back(regions_[i].bytes);
+            std::copy(before[i].begin(), before[i].end(), regions_[i].bytes.begin());
+        }
+        launch(device);
+        device.finish();
+        for (size_t i = 0; i < regions_.size(); ++i) regions_[i].compare(expected[i]);
+    }
+
+private:
+    static constexpr int64_t around = 64;
+
+    struct Region {
+        const char* name;
+        std::vector<std::byte> bytes;
+        Near near;
+        Tensor tensor;
+
+        // Takes what is near for what is expected; the rest has to be.
+        void compare(const std::vector<std::byte>& expected) const {
+            std::vector<std::byte> got = bytes;
+            for (int64_t head = 0; head < tensor.shape[1]; ++head)
+                for (int64_t row = 0; row < tensor.shape[2]; ++row) {
+                    const auto begin = static_cast<size_t>(around + head * tensor.stride[1] + row * tensor.stride[2]);
+                    settle(got.data() + begin, expected.data() + begin);
+                }
+            const auto differs = std::mismatch(got.begin(), got.end(), expected.begin()).first;
+            if (differs == got.end()) return;
+            const int64_t offset = differs - got.begin() - around, in_head = offset % tensor.stride[1];
+            const int64_t row = in_head / tensor.stride[2], byte = in_head % tensor.stride[2];
+            ADD_FAILURE() << name << " in " << type_name(tensor.type) << ": head " << offset / tensor.stride[1]
+                          << ", row " << row << ", byte " << byte
+                          << number(*differs, expected, differs - got.begin() - byte % 4);
+        }
+
+        std::string number(std::byte wrong, const std::vector<std::byte>& expected, int64_t begin) const {
+            if (tensor.type != Type::f32 && tensor.type != Type::i32)
+                return ": " + std::to_string(std::to_integer<int>(wrong)) + ", the reference " +
+                       std::to_string(std::to_integer<int>(expected[static_cast<size_t>(begin)]));
+            const auto text = [&](const std::byte* from) {
+                float real = 0;
+                int32_t whole = 0;
+                std::memcpy(&real, from, sizeof real);
+                std::memcpy(&whole, from, sizeof whole);
+                return tensor.type == Type::f32 ? std::to_string(real) : std::to_string(whole);
+            };
+            return ": " + text(bytes.data() + begin) + ", the reference " + text(expected.data() + begin);
+        }
+
+        void settle(std::byte* got, const std::byte* expected) const {
+            const auto size = static_cast<size_t>(row_bytes(tensor.type, tensor.shape[3]));
+            if (near.is_scratch || (is_rotated(tensor.type) && is_same_rotated_row(got, expected, size))) {
+                std::memcpy(got, expected, size);
+                return;
+            }
+            if (near.relative == 0 && near.absolute == 0) return;
+            const std::vector<float> is = numbers(got, size), wanted = numbers(expected, size);
+            const size_t element = type_size(tensor.type);
+            for (size_t i = 0; i < is.size(); ++i)
+                if (near.holds(double{is[i]}, double{wanted[i]}))
+                    std::memcpy(got + i * element, expected + i * element, element);
+        }
+
+        // Kernels rotate in single precision, so that a number between two codes may get either, and the factor, the
+        // row's last two bytes, may be a unit in its last place off. Neighbouring codes are at most 1.1 |x| / sqrt(n)
+        // apart. Of short numbers R x is sometimes 0, which is such a place: one byte in so many elements as share a
+        // chunk may have such codes, one or two of them.
+        bool is_same_rotated_row(const std::byte* got, const std::byte* expected, size_t size) const {
+            double codes = 0, square = 0, difference = 0;
+            for (size_t i = 0; i + 2 < size; ++i) codes += got[i] != expected[i] ? 2 : 0;
+            const std::vector<float> is = numbers(got, size), wanted = numbers(expected, size);
+            for (size_t i = 0; i < is.size(); ++i) {
+                square += std::pow(double{wanted[i]}, 2);
+                difference += std::pow(double{is[i]} - double{wanted[i]}, 2);
+            }
+            const double step = 1.1 * std::sqrt(codes / static_cast<double>(is.size()));
+            return codes <= static_cast<double>(is.size() / 8) &&
+                   std::sqrt(difference) <= (0x1p-10 + step) * std::sqrt(square);
+        }
+
+        std::vector<float> numbers(const std::byte* row, size_t size) const {
+            std::vector<float> values(static_cast<size_t>(tensor.shape[3]));
+            std::vector<std::byte> copy(row, row + size);
+            KvDequantize args;
+            args.src = args.dst = tensor;
+            args.src.data = copy.data();
+            args.src.shape = args.dst.shape = {1, 1, 1, tensor.shape[3]};
+            args.dst.type = Type::f32;
+            args.dst.data = reinterpret_cast<std::byte*>(values.data());
+            args.dst.stride = {0, 0, 0, 4};
+            reference_device().launch(args, false);
+            return values;
+        }
+    };
+
+    std::deque<Region> regions_;
+};
+
+// Rows of any storage format, made of the numbers that `make` gives for each head, row and element.
+template <typename Make>
+void store_rows(const Tensor& rows, const Make& make, Norm norm = Norm::corrected) {
+    if (rows.shape[2] == 0) return;
+    SharedMemory source;
     KvAppend args;
-    args.k.src = dense_of(Type::f32, values, {1, rows.heads, rows.slots, rows.size});
-    args.k.cache = rows.tensor();
-    args.k.row_indices = dense_of(Type::i32, indices, {1, 1, 1, rows.slots});
+    args.k.src = source.add("source", Type::f32, rows.shape);
+    args.k.cache = rows;
+    args.k.row_indices = source.add("indices", Type::i32, {1, 1, 1, rows.shape[2]});
     args.k.norm = norm;
-    device.launch(args, false);
-    device.finish();
+    for (int64_t row = 0; row < rows.shape[2]; ++row) {
+        at<int32_t>(args.k.row_indices, 0, 0, row) = static_cast<int32_t>(row);
+        for (int64_t head = 0; head < rows.shape[1]; ++head)
+            for (int64_t i = 0; i < rows.shape[3]; ++i) at<float>(args.k.src, head, row, i) = make(head, row, i);
+    }
+    reference_device().launch(args, false);
 }
 
-struct HostSegment {
-    Rows k, v;
-    int64_t capacity;
-    std::vector<int32_t> tokens;
-    std::vector<float> importance, k_mean, v_mean; // empty: absent
-
-    HostSegment(Type k_type, Type v_type, int64_t heads, int64_t slots, int64_t k_size, int64_t v_size,
-                bool has_importance, bool has_means, int64_t spare = 3)
-        : k(k_type, heads, slots, k_size, spare), v(v_type, heads, slots, v_size, spare), capacity(slots + spare),
-          tokens(static_cast<size_t>(heads * capacity), free_slot) {
-        if (has_importance) importance.resize(tokens.size());
-        if (has_means) {
-            k_mean.resize(static_cast<size_t>(heads * k_size));
-            v_mean.resize(static_cast<size_t>(heads * v_size));
-        }
-    }
-
-    int64_t heads() const { return k.heads; }
-    int64_t slots() const { return k.slots; }
-    int32_t& token(int64_t head, int64_t slot) { return tokens[static_cast<size_t>(head * capacity + slot)]; }
-    int32_t token(int64_t head, int64_t slot) const { return tokens[static_cast<size_t>(head * capacity + slot)]; }
-    float& weight(int64_t head, int64_t slot) { return importance[static_cast<size_t>(head * capacity + slot)]; }
-    float weight(int64_t head, int64_t slot) const { return importance[static_cast<size_t>(head * capacity + slot)]; }
-
-    Segment store() {
-        Segment result;
-        result.k = k.tensor();
-        result.v = v.tensor();
-        result.tokens = tensor_of(Type::i32, tokens, {1, heads(), 1, slots()}, capacity * 4);
-        if (!importance.empty())
-            result.importance = tensor_of(Type::f32, importance, {1, heads(), 1, slots()}, capacity * 4);
-        if (!k_mean.empty()) result.k_mean = dense_of(Type::f32, k_mean, {1, heads(), 1, k.size});
-        if (!v_mean.empty()) result.v_mean = dense_of(Type::f32, v_mean, {1, heads(), 1, v.size});
-        return result;
-    }
-
-    void fill_rows(Device& device, Random& random) {
-        for (Rows* rows : {&k, &v}) {
-            std::vector<float> values(static_cast<size_t>(rows->heads * rows->slots * rows->size));
-            for (float& value : values) value = normal(random);
-            fill(device, *rows, values);
-        }
-        for (std::vector<float>* mean : {&k_mean, &v_mean})
-            for (float& value : *mean) value = normal(random);
-    }
-};
-
-// Equal bit for bit, NaN included.
-template <typename T>
-bool same_bits(const T& a, const T& b) {
-    return std::memcmp(&a, &b, sizeof a) == 0;
+inline void store_random_rows(const Tensor& rows, Random& random) {
+    store_rows(rows, [&](int64_t, int64_t, int64_t) { return short_normal(random); });
 }
 
-class SlotsTest : public testing::Test {
-protected:
-    void SetUp() override {
-        if (device() == nullptr) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
-    }
+struct SegmentShape {
+    Type k = Type::f16, v = Type::f16;
+    int64_t heads = 2, slots = 0, k_size = 16, v_size = 16;
+    bool has_importance = false, has_k_mean = false, has_v_mean = false;
+    int64_t spare = 3; // slots
+    Near importance{}, mean{};
 };
+
+// Rows and means of random numbers; every slot is free.
+inline Segment add_segment(SharedMemory& memory, Random& random, const SegmentShape& shape) {
+    const auto bytes = [&](Type type, int64_t size) {
+        return shape.spare * static_cast<int64_t>(row_bytes(type, size));
+    };
+    Segment segment;
+    segment.k = memory.add("k", shape.k, {1, shape.heads, shape.slots, shape.k_size}, {}, bytes(shape.k, shape.k_size));
+    segment.v = memory.add("v", shape.v, {1, shape.heads, shape.slots, shape.v_size}, {}, bytes(shape.v, shape.v_size));
+    const std::array<int64_t, 4> map{1, shape.heads, 1, shape.slots};
+    segment.tokens = memory.add("tokens", Type::i32, map, {}, 4 * shape.spare);
+    if (shape.has_importance)
+        segment.importance = memory.add("importance", Type::f32, map, shape.importance, 4 * shape.spare);
+    if (shape.has_k_mean)
+        segment.k_mean = memory.add("k_mean", Type::f32, {1, shape.heads, 1, shape.k_size}, shape.mean);
+    if (shape.has_v_mean)
+        segment.v_mean = memory.add("v_mean", Type::f32, {1, shape.heads, 1, shape.v_size}, shape.mean);
+    store_random_rows(segment.k, random);
+    store_random_rows(segment.v, random);
+    fill<float>(segment.k_mean, [&] { return short_normal(random); });
+    fill<float>(segment.v_mean, [&] { return short_normal(random); });
+    fill<int32_t>(segment.tokens, [] { return free_slot; });
+    fill<float>(segment.importance, [&] { return std::abs(normal(random)); });
+    return segment;
+}
+
+// In each head some slots hold tokens, an anchor now and then, whose numbers `next` gives; the rows of the others are
+// no numbers.
+template <typename Next>
+void set_tokens(const Segment& segment, Random& random, double share_live, const Next& next) {
+    for (int64_t head = 0; head < segment.kv_heads(); ++head)
+        for (int64_t slot = 0; slot < segment.slots(); ++slot) {
+            int32_t& token = at<int32_t>(segment.tokens, head, 0, slot);
+            token = free_slot;
+            if (chance(random, share_live)) {
+                token = next(head, slot) | (chance(random, .1) ? anchor_flag : 0);
+                continue;
+            }
+            for (const Tensor* rows : {&segment.k, &segment.v})
+                std::memset(&at<std::byte>(*rows, head, slot, 0), 0xff, row_bytes(rows->type, rows->shape[3]));
+        }
+}
+
+// How far attention in single precision may be from the reference's over so many slots, where rows and means of K and V
+// are normal numbers, and those of the queries times the scale have this deviation.
+struct Closeness {
+    double score, probability, output; // absolute, relative, absolute
+};
+inline Closeness closeness(int64_t head_size, int64_t slots, double scale) {
+    // |q| |k| of the longest; each of 16 lanes adds up so many products, and a rotation takes some steps before.
+    const double norms = 2.2 * static_cast<double>(head_size) * scale;
+    const double score = 0x1p-23 * static_cast<double>(head_size / 16 + 24) * norms;
+    const double probability = 2 * score + 0x1p-23 * static_cast<double>(slots + 16);
+    return {score, probability, 8 * probability}; // values are below 8
+}
+
+using opencl_slots = opencl_test;
 
 } // namespace winnow::opencl

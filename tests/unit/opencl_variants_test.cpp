@@ -51,7 +51,7 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
     }
 }
 
-TEST(VariantsTest, NothingIsForcedWithoutAWord) {
+TEST(opencl_variants, nothing_is_forced_without_a_word) {
     const VariantOptions options = parse_variants("");
     EXPECT_EQ(options.kernel, "");
     EXPECT_EQ(options.launches, 0u);
@@ -59,7 +59,7 @@ TEST(VariantsTest, NothingIsForcedWithoutAWord) {
     EXPECT_FALSE(options.copies);
 }
 
-TEST(VariantsTest, WhatIsForcedIsRead) {
+TEST(opencl_variants, what_is_forced_is_read) {
     const VariantOptions options = parse_variants("splits=1024,kernel=prefill,launches=2");
     EXPECT_EQ(options.kernel, "prefill");
     EXPECT_EQ(options.launches, 2u);
@@ -70,11 +70,11 @@ TEST(VariantsTest, WhatIsForcedIsRead) {
     EXPECT_TRUE(parse_variants("host_memory=copy").copies);
 }
 
-TEST(VariantsTest, WhatNobodyUnderstandsIsRefusedWithTheChoices) {
+TEST(opencl_variants, what_nobody_understands_is_refused_with_the_choices) {
     for (const auto& [text, item] : refused) expect_refusal([text = text] { parse_variants(text); }, item);
 }
 
-TEST(VariantsTest, ADeviceIsNotMadeWithAWishThatNobodyUnderstands) {
+TEST(opencl_variants, a_device_is_not_made_with_a_wish_that_nobody_understands) {
     DeviceRequest request;
     request.log = [](int32_t, const std::string&) {};
     for (const auto& [text, item] : refused) {

@@ -2,18 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <numeric>
 #include <thread>
 
 #include "opencl/runtime_state.hpp"
-#include "pocl_required.hpp"
+#include "opencl_test.hpp"
 
 namespace winnow::opencl {
 namespace {
-
-// Before anything in this program asks for the platforms.
-const int environment_is_set = ::setenv("POCL_DEVICES", "basic basic basic pthread", 0);
 
 struct Params {
     uint64_t input, output, counter;
@@ -41,26 +37,6 @@ kernel void sum(params p, global uchar* input, global uchar* output, global ucha
     atomic_store_explicit(done, 0u, memory_order_relaxed, memory_scope_device);
 }
 )";
-
-// One thread for each task, as a host without a pool would do it.
-void run_in_threads(void* calls, uint32_t count, winnow_task task, void* data) {
-    ++*static_cast<std::atomic<int>*>(calls);
-    std::vector<std::thread> threads;
-    for (uint32_t i = 1; i < count; ++i) threads.emplace_back([=] { task(data, i); });
-    task(data, 0);
-    for (std::thread& thread : threads) thread.join();
-}
-
-DeviceRequest request(std::atomic<int>* parallel_calls = nullptr) {
-    DeviceRequest result;
-    result.device = "cpu";
-    result.log = [](int32_t, const std::string&) {};
-    if (parallel_calls != nullptr) {
-        result.parallel_for = run_in_threads;
-        result.parallel_user_data = parallel_calls;
-    }
-    return result;
-}
 
 Tensor host_tensor(std::vector<uint32_t>& values) {
     Tensor tensor;
@@ -108,27 +84,12 @@ struct TestRuntime {
     RuntimeState* state;
 };
 
-bool has_device() {
-    try {
-        return !list_devices().empty();
-    } catch (const Error&) {
-        return false;
-    }
-}
+using opencl_worker_queues = opencl_test;
 
-class WorkerQueuesTest : public testing::Test {
-protected:
-    void SetUp() override {
-        ASSERT_EQ(environment_is_set, 0);
-        if (!has_device()) WINNOW_SKIP_WITHOUT_POCL("no OpenCL driver offers a device");
-    }
-};
-
-constexpr const char* undivided = "no platform lists a single-core CPU device several times";
 constexpr uint64_t large = 1'000'000'000;
 
-TEST_F(WorkerQueuesTest, WithoutHostThreadsADeviceWorksAlone) {
-    TestRuntime test(request());
+TEST_F(opencl_worker_queues, without_host_threads_a_device_works_alone) {
+    TestRuntime test(cpu_request());
     EXPECT_FALSE(test.state->workers.is_divided());
     Sums sums(*test.state);
     for (uint32_t i = 0; i < 50; ++i) ASSERT_TRUE(sums(test.runtime, 1 + i % 20, 30, i, large)) << i;
@@ -137,9 +98,9 @@ TEST_F(WorkerQueuesTest, WithoutHostThreadsADeviceWorksAlone) {
     EXPECT_EQ(stats.kernel_launches, 50u);
 }
 
-TEST_F(WorkerQueuesTest, DividedOperationsComputeTheSame) {
+TEST_F(opencl_worker_queues, divided_operations_compute_the_same) {
     std::atomic<int> calls{0};
-    TestRuntime test(request(&calls));
+    TestRuntime test(cpu_request("", &calls));
     if (!test.state->workers.is_divided()) WINNOW_SKIP_WITHOUT_POCL(undivided);
     EXPECT_EQ(test.runtime.capabilities().compute_units, test.state->workers.all.size());
     Sums sums(*test.state);
@@ -154,13 +115,13 @@ TEST_F(WorkerQueuesTest, DividedOperationsComputeTheSame) {
     EXPECT_LE(calls, divided);
 }
 
-TEST_F(WorkerQueuesTest, ContextsInDifferentThreadsDoNotDisturbEachOther) {
+TEST_F(opencl_worker_queues, contexts_in_different_threads_do_not_disturb_each_other) {
     std::atomic<int> calls{0};
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < 3; ++t)
         threads.emplace_back([&, t] {
-            TestRuntime test(t == 2 ? request() : request(&calls));
+            TestRuntime test(t == 2 ? cpu_request() : cpu_request("", &calls));
             Sums sums(*test.state);
             for (uint32_t i = 0; i < 300; ++i) wrong += !sums(test.runtime, 2 + i % 9, 100, i + t, large);
         });
@@ -168,13 +129,13 @@ TEST_F(WorkerQueuesTest, ContextsInDifferentThreadsDoNotDisturbEachOther) {
     EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(WorkerQueuesTest, GridsThatGrowInSeveralThreadsAtOnceDoNotConfuseTheDriver) {
+TEST_F(opencl_worker_queues, grids_that_grow_in_several_threads_at_once_do_not_confuse_the_driver) {
     std::atomic<int> calls{0};
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < 3; ++t)
         threads.emplace_back([&, t] {
-            TestRuntime test(request(&calls));
+            TestRuntime test(cpu_request("", &calls));
             // Another kernel than the other tests': what a driver knows of those should not help.
             Sums sums(*test.state, "-DGROWING");
             for (uint32_t groups = 2; groups < 400; ++groups) wrong += !sums(test.runtime, groups, 3, t, large);
@@ -183,24 +144,24 @@ TEST_F(WorkerQueuesTest, GridsThatGrowInSeveralThreadsAtOnceDoNotConfuseTheDrive
     EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(WorkerQueuesTest, AGridWiderThanOneLaunchMayBeIsCut) {
-    TestRuntime test(request());
+TEST_F(opencl_worker_queues, a_grid_wider_than_one_launch_may_be_is_cut) {
+    TestRuntime test(cpu_request());
     Sums sums(*test.state);
     EXPECT_TRUE(sums(test.runtime, 200'001, 2, 5, 0));
 }
 
-TEST_F(WorkerQueuesTest, MaxThreadsLimitsTheQueues) {
+TEST_F(opencl_worker_queues, max_threads_limits_the_queues) {
     std::atomic<int> calls{0};
-    DeviceRequest wanted = request(&calls);
+    DeviceRequest wanted = cpu_request("", &calls);
     wanted.max_threads = 2;
     TestRuntime test(wanted);
     if (!test.state->workers.is_divided()) WINNOW_SKIP_WITHOUT_POCL(undivided);
     EXPECT_EQ(test.state->workers.all.size(), 2u);
 }
 
-TEST_F(WorkerQueuesTest, AFailureInAHostThreadIsThrownInTheCallersAndTheNextCallWorks) {
+TEST_F(opencl_worker_queues, a_failure_in_a_host_thread_is_thrown_in_the_callers_and_the_next_call_works) {
     std::atomic<int> calls{0};
-    TestRuntime test(request(&calls));
+    TestRuntime test(cpu_request("", &calls));
     Sums sums(*test.state);
     ASSERT_TRUE(sums(test.runtime, 8, 10, 1, large));
     {
@@ -215,8 +176,8 @@ TEST_F(WorkerQueuesTest, AFailureInAHostThreadIsThrownInTheCallersAndTheNextCall
     EXPECT_TRUE(sums(test.runtime, 8, 10, 2, large));
 }
 
-TEST_F(WorkerQueuesTest, ImportsSurviveMoreHostMemoryThanTheyHavePlacesFor) {
-    TestRuntime test(request());
+TEST_F(opencl_worker_queues, imports_survive_more_host_memory_than_they_have_places_for) {
+    TestRuntime test(cpu_request());
     Sums sums(*test.state);
     std::vector<std::unique_ptr<std::byte[]>> spread; // moves the next vectors to other pages
     for (uint32_t i = 0; i < 600; ++i) {
@@ -225,8 +186,8 @@ TEST_F(WorkerQueuesTest, ImportsSurviveMoreHostMemoryThanTheyHavePlacesFor) {
     }
 }
 
-TEST_F(WorkerQueuesTest, ScratchThatGrowsIsZeroed) {
-    TestRuntime test(request());
+TEST_F(opencl_worker_queues, scratch_that_grows_is_zeroed) {
+    TestRuntime test(cpu_request());
     Sums sums(*test.state);
     ASSERT_TRUE(sums(test.runtime, 5, 10, 1, 0));
     test.runtime.scratch(10'000'000);

@@ -13,10 +13,11 @@ namespace winnow::reference {
 namespace {
 
 double defined_value(BinaryFormat format, uint32_t bits) {
-    const int exponent = int((bits >> format.fraction_bits) & format.exponent_mask());
-    const double fraction = std::ldexp(double(bits & ((1u << format.fraction_bits) - 1)), -format.fraction_bits);
+    const int exponent = static_cast<int>((bits >> format.fraction_bits) & format.exponent_mask());
+    const double fraction =
+        std::ldexp(static_cast<double>(bits & ((1u << format.fraction_bits) - 1)), -format.fraction_bits);
     const double sign = (bits & format.sign()) ? -1 : 1;
-    if (exponent == int(format.exponent_mask())) {
+    if (exponent == static_cast<int>(format.exponent_mask())) {
         const double infinity = std::numeric_limits<double>::infinity();
         return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * infinity;
     }
@@ -61,13 +62,14 @@ TEST_P(reference_element, rounds_to_the_nearest_and_ties_to_even) {
 TEST(reference_binary32, floats_are_what_the_machine_has) {
     std::mt19937_64 engine(1);
     for (int at = 0; at < 1000000; ++at) {
-        const auto bits = uint32_t(engine());
+        const auto bits = static_cast<uint32_t>(engine());
         const float number = std::bit_cast<float>(bits);
         if (std::isnan(number)) continue;
-        ASSERT_EQ(decode(binary32, bits), double(number));
+        ASSERT_EQ(decode(binary32, bits), static_cast<double>(number));
         ASSERT_EQ(encode(binary32, number), bits);
         // A double that lies anywhere near, rounded by the machine.
-        const double near = std::ldexp(double(number), int(engine() % 3) - 1) * (1 + double(engine() >> 11) * 0x1p-70);
+        const double near = std::ldexp(static_cast<double>(number), static_cast<int>(engine() % 3) - 1) *
+                            (1 + static_cast<double>(engine() >> 11) * 0x1p-70);
         ASSERT_EQ(encode(binary32, near), std::bit_cast<uint32_t>(static_cast<float>(near)));
     }
 }

@@ -29,8 +29,8 @@ struct Evicting {
     SlotEvict args;
 
     Evicting(const std::vector<Map>& dense_maps, const std::vector<Map>& packed_maps)
-        : dense(dense_maps), packed(packed_maps), free_slots({int64_t(packed_maps.size()), 1, 5}, 99),
-          state({int64_t(packed_maps.size()), 1, 4}, 0) {
+        : dense(dense_maps), packed(packed_maps), free_slots({static_cast<int64_t>(packed_maps.size()), 1, 5}, 99),
+          state({static_cast<int64_t>(packed_maps.size()), 1, 4}, 0) {
         args.residual_count = dense.k.shape[1];
     }
     void run(ReferenceDevice& device) {
@@ -47,9 +47,9 @@ struct Evicting {
     }
 };
 
-using SlotEvictTest = ReferenceSlots;
+using reference_slot_evict = reference_slots;
 
-TEST_F(SlotEvictTest, a_window_evicts_the_oldest) {
+TEST_F(reference_slot_evict, a_window_evicts_the_oldest) {
     // A sink and a residual window of four of which tokens 4 and 5 leave; 6 tokens in all, of which 2 come.
     const Map dense = {0, 5, 6, 7, 4};
     Evicting f({dense, dense}, {{1, 2, 3, none}, {none, none, 1 | anchor_flag, none}});
@@ -77,7 +77,7 @@ TEST_F(SlotEvictTest, a_window_evicts_the_oldest) {
     f.expect_state(1, {.live = 4, .evicted = 12, .shortfall = 0, .reserved = 10});
 }
 
-TEST_F(SlotEvictTest, the_least_important_go_and_rows_take_their_importance_along) {
+TEST_F(reference_slot_evict, the_least_important_go_and_rows_take_their_importance_along) {
     Evicting f({{10, 8 | anchor_flag, 9}}, {{3, 1, 2, 4, none, none}});
     f.dense.importance.values = {.5f, 0, .2f};
     f.packed.importance.values = {.1f, .2f, not_a_number, .2f, 7, 7};
@@ -94,7 +94,7 @@ TEST_F(SlotEvictTest, the_least_important_go_and_rows_take_their_importance_alon
     EXPECT_EQ(f.free_slots.row(0), (Map{2, 4, 5, none, none}));
 }
 
-TEST_F(SlotEvictTest, distance_is_that_of_the_values_that_rows_stand_for) {
+TEST_F(reference_slot_evict, distance_is_that_of_the_values_that_rows_stand_for) {
     for (const bool has_outputs : {true, false}) {
         Evicting f({{8}}, {{1, 3, 5}});
         f.packed.v_mean = Floats({1, 1, 2}, 0);
@@ -118,7 +118,7 @@ TEST_F(SlotEvictTest, distance_is_that_of_the_values_that_rows_stand_for) {
     }
 }
 
-TEST_F(SlotEvictTest, norm_and_queries_seen_rank_too) {
+TEST_F(reference_slot_evict, norm_and_queries_seen_rank_too) {
     // |v| grows with the number: 1.1 |v_1| > |v_5|, and a token's queries are 9 - n: .5 / 8 < .3 / 4 < 1 / 6.
     for (const Ranking ranking : {Ranking::importance_value_norm, Ranking::importance_per_query}) {
         Evicting f({{3}}, {{1, 5}});
@@ -133,7 +133,7 @@ TEST_F(SlotEvictTest, norm_and_queries_seen_rank_too) {
     }
 }
 
-TEST_F(SlotEvictTest, as_many_go_as_leaving_rows_need_room) {
+TEST_F(reference_slot_evict, as_many_go_as_leaving_rows_need_room) {
     Evicting f({{3, 4, 5, 6}}, {{1, 2}});
     f.dense.importance.values = {.4f, .6f, .1f, .3f};
     f.packed.importance.values = {.2f, .5f};
@@ -147,7 +147,7 @@ TEST_F(SlotEvictTest, as_many_go_as_leaving_rows_need_room) {
     f.expect_state(0, {.live = 2, .evicted = 4});
 }
 
-TEST_F(SlotEvictTest, what_is_protected_stays_and_is_missed) {
+TEST_F(reference_slot_evict, what_is_protected_stays_and_is_missed) {
     // 4 + 2 tokens where 3 may be, and only token 2 is neither sink, nor recent, nor an anchor.
     Evicting f({{4}}, {{0, 1 | anchor_flag, 2, none}});
     f.args.description = by_importance(3, 0);
@@ -162,7 +162,7 @@ TEST_F(SlotEvictTest, what_is_protected_stays_and_is_missed) {
     f.expect_state(0, {.live = 3, .evicted = 1, .shortfall = 2});
 }
 
-TEST_F(SlotEvictTest, rows_without_room_are_evicted_and_missed) {
+TEST_F(reference_slot_evict, rows_without_room_are_evicted_and_missed) {
     Evicting f({{2, 3, 4}}, {{0 | anchor_flag, none, 1 | anchor_flag}});
     f.args.description = by_importance(5, 0);
     f.args.description.recent = 4;
@@ -175,7 +175,7 @@ TEST_F(SlotEvictTest, rows_without_room_are_evicted_and_missed) {
     f.expect_state(0, {.live = 3, .evicted = 2, .shortfall = 2});
 }
 
-TEST_F(SlotEvictTest, a_victim_that_makes_no_room_is_not_enough) {
+TEST_F(reference_slot_evict, a_victim_that_makes_no_room_is_not_enough) {
     Evicting f({{2 | anchor_flag, 3 | anchor_flag, 4}}, {{0 | anchor_flag, 1 | anchor_flag}});
     f.args.description = by_importance(5, 0);
     f.args.seen = 5;
@@ -187,7 +187,7 @@ TEST_F(SlotEvictTest, a_victim_that_makes_no_room_is_not_enough) {
 }
 
 // Token 2, in the dense segment, goes before 3 and makes no room; 4 is protected.
-TEST_F(SlotEvictTest, slots_of_the_packed_that_are_wanted_free_become_so_or_are_missed) {
+TEST_F(reference_slot_evict, slots_of_the_packed_that_are_wanted_free_become_so_or_are_missed) {
     for (const int64_t wanted : {0, 1, 2, 3}) {
         Evicting f({{2}}, {{3, 5, 4 | anchor_flag, none}});
         f.args.description.budget = f.args.description.target = 9;
@@ -210,7 +210,7 @@ TEST_F(SlotEvictTest, slots_of_the_packed_that_are_wanted_free_become_so_or_are_
     f.expect_state(0, {.live = 2, .evicted = 2, .shortfall = 2});
 }
 
-TEST_F(SlotEvictTest, numbers_may_have_positions) {
+TEST_F(reference_slot_evict, numbers_may_have_positions) {
     // Cells 0 to 5 hold the positions 7, 2, 9, 1, 8, 3.
     Evicting f({{0, 2}}, {{1, 3, 5, none}});
     Ints positions({1, 1, 6}, 0);
@@ -225,7 +225,7 @@ TEST_F(SlotEvictTest, numbers_may_have_positions) {
     EXPECT_EQ(f.packed.map(0), (Map{0, 3, none, none}));
 }
 
-TEST_F(SlotEvictTest, means_are_those_of_the_residual) {
+TEST_F(reference_slot_evict, means_are_those_of_the_residual) {
     Evicting f({{0, 5, none, 7}, {0, none, none, none}}, {{none, none}, {none, none}});
     f.packed.k_mean = f.packed.v_mean = Floats({2, 1, 2}, 77);
     f.args.description.budget = f.args.description.target = 8;
@@ -242,7 +242,7 @@ TEST_F(SlotEvictTest, means_are_those_of_the_residual) {
     EXPECT_EQ(f.packed.k_mean.row(1), (std::vector<float>{0, 0}));
 }
 
-TEST_F(SlotEvictTest, without_sinks_and_residual_there_is_the_packed) {
+TEST_F(reference_slot_evict, without_sinks_and_residual_there_is_the_packed) {
     Evicting f({{none}}, {{3, 1, none, 2, none}});
     f.dense = TestSegment();
     f.args.residual_count = 1;
@@ -256,11 +256,11 @@ TEST_F(SlotEvictTest, without_sinks_and_residual_there_is_the_packed) {
     f.expect_state(0, {.live = 2, .evicted = 1});
 }
 
-TEST_F(SlotEvictTest, rows_are_packed_as_an_append_packs_them) {
+TEST_F(reference_slot_evict, rows_are_packed_as_an_append_packs_them) {
     constexpr int64_t size = 32;
     Floats rows({1, 2, size}, 0);
-    for (size_t i = 0; i < rows.values.size(); ++i) rows.values[i] = std::sin(float(i));
-    const auto bytes = int64_t(row_bytes(Type::turbo4, size));
+    for (size_t i = 0; i < rows.values.size(); ++i) rows.values[i] = std::sin(static_cast<float>(i));
+    const auto bytes = static_cast<int64_t>(row_bytes(Type::turbo4, size));
     for (const Norm norm : {Norm::plain, Norm::unit_slope}) {
         std::vector<std::byte> k(static_cast<size_t>(bytes)), v(static_cast<size_t>(bytes)), want(k.size());
         auto packed = [&](std::vector<std::byte>& memory) {
@@ -307,34 +307,37 @@ std::set<int32_t> tokens_of(Evicting& f, int64_t head) {
 // Maps of a random sequence of `seen` tokens: the newest in the residual window, of the others some in the packed
 // segment.
 Evicting random_eviction(std::mt19937_64& engine) {
-    const auto residual = int64_t(1 + engine() % 8), slots = int64_t(1 + engine() % 20);
+    const auto residual = static_cast<int64_t>(1 + engine() % 8), slots = static_cast<int64_t>(1 + engine() % 20);
     std::vector<Map> dense_maps, packed_maps;
-    const auto seen = int32_t(residual + 2 * slots);
+    const auto seen = static_cast<int32_t>(residual + 2 * slots);
     for (int head = 0; head < 2; ++head) {
-        Map dense(size_t(residual), none), packed(size_t(slots), none);
+        Map dense(static_cast<size_t>(residual), none), packed(static_cast<size_t>(slots), none);
         for (int64_t i = 0; i < residual; ++i)
-            if (engine() % 5) dense[size_t((seen - 1 - i) % residual)] = int32_t(seen - 1 - i);
+            if (engine() % 5)
+                dense[static_cast<size_t>((seen - 1 - i) % residual)] = static_cast<int32_t>(seen - 1 - i);
         for (int64_t slot = 0; slot < slots; ++slot)
-            if (engine() % 4) packed[size_t(slot)] = int32_t(2 * slot) | (engine() % 6 ? 0 : anchor_flag);
+            if (engine() % 4)
+                packed[static_cast<size_t>(slot)] = static_cast<int32_t>(2 * slot) | (engine() % 6 ? 0 : anchor_flag);
         std::shuffle(packed.begin(), packed.end(), engine);
         dense_maps.push_back(dense);
         packed_maps.push_back(packed);
     }
     Evicting f(dense_maps, packed_maps);
     for (TestSegment* segment : {&f.dense, &f.packed})
-        for (float& importance : segment->importance.values) importance = float(engine() % 10);
+        for (float& importance : segment->importance.values) importance = static_cast<float>(engine() % 10);
     f.args.description.ranking = engine() % 2 ? Ranking::age : Ranking::importance;
-    f.args.description.sink = int64_t(engine() % 3);
-    f.args.description.recent = int64_t(engine() % 5);
-    f.args.description.budget = f.args.description.target = 1 + int64_t(engine() % uint64_t(residual + slots));
+    f.args.description.sink = static_cast<int64_t>(engine() % 3);
+    f.args.description.recent = static_cast<int64_t>(engine() % 5);
+    f.args.description.budget = f.args.description.target =
+        1 + static_cast<int64_t>(engine() % static_cast<uint64_t>(residual + slots));
     f.args.seen = seen;
-    f.args.incoming = int64_t(engine() % 4);
+    f.args.incoming = static_cast<int64_t>(engine() % 4);
     f.args.leaving_offset = seen % residual;
-    f.args.leaving_count = int64_t(engine() % uint64_t(residual + 1));
+    f.args.leaving_count = static_cast<int64_t>(engine() % static_cast<uint64_t>(residual + 1));
     return f;
 }
 
-TEST_F(SlotEvictTest, nothing_is_lost_that_is_not_counted) {
+TEST_F(reference_slot_evict, nothing_is_lost_that_is_not_counted) {
     std::mt19937_64 engine(1);
     int shortfall = 0, moved = 0;
     for (int round = 0; round < 500; ++round) {
@@ -355,16 +358,18 @@ TEST_F(SlotEvictTest, nothing_is_lost_that_is_not_counted) {
             const std::set<int32_t> after = tokens_of(f, head);
             const Map state = f.state.row(head);
             EXPECT_TRUE(std::includes(before[head].begin(), before[head].end(), after.begin(), after.end()));
-            EXPECT_EQ(state[0], int32_t(after.size()));
-            EXPECT_EQ(state[1], int32_t(before[head].size() - after.size()));
+            EXPECT_EQ(state[0], static_cast<int32_t>(after.size()));
+            EXPECT_EQ(state[1], static_cast<int32_t>(before[head].size() - after.size()));
             if (state[2] == 0) {
-                EXPECT_LE(int64_t(after.size()) + f.args.incoming, d.budget);
+                EXPECT_LE(static_cast<int64_t>(after.size()) + f.args.incoming, d.budget);
                 EXPECT_TRUE(std::includes(after.begin(), after.end(), kept[head].begin(), kept[head].end()));
             }
             shortfall += state[2] > 0;
             for (int64_t i = 0; i < f.args.leaving_count; ++i)
-                EXPECT_EQ(f.dense.map(head)[size_t((f.args.leaving_offset + i) % f.args.residual_count)], none);
-            for (const int32_t entry : f.packed.map(head)) moved += entry >= 2 * int32_t(f.packed.k.shape[1]);
+                EXPECT_EQ(f.dense.map(head)[static_cast<size_t>((f.args.leaving_offset + i) % f.args.residual_count)],
+                          none);
+            for (const int32_t entry : f.packed.map(head))
+                moved += entry >= 2 * static_cast<int32_t>(f.packed.k.shape[1]);
         }
     }
     EXPECT_GT(shortfall, 50); // both kinds were tried

@@ -13,7 +13,7 @@ namespace {
 using Map = std::vector<int32_t>;
 constexpr int32_t none = free_slot;
 
-class SlotEditTest : public ReferenceSlots {
+class reference_slot_edit : public reference_slots {
 protected:
     void edit(SlotEdit::Action action, std::vector<Segment> segments, int64_t begin, int64_t end, int64_t delta = 0) {
         SlotEdit args;
@@ -26,7 +26,7 @@ protected:
     }
 };
 
-TEST_F(SlotEditTest, frees_a_range) {
+TEST_F(reference_slot_edit, frees_a_range) {
     TestSegment dense({{0, 4, none}, {5, 0, 3}}), packed({{6, 2 | anchor_flag, 3}, {none, 2, 4}});
     edit(SlotEdit::Action::free, {dense, packed}, 2, 5);
     EXPECT_EQ(dense.map(0), (Map{0, none, none}));
@@ -39,7 +39,7 @@ TEST_F(SlotEditTest, frees_a_range) {
     EXPECT_EQ(packed.map(0), (Map{none, none, none}));
 }
 
-TEST_F(SlotEditTest, shifts_numbers_and_keeps_anchors) {
+TEST_F(reference_slot_edit, shifts_numbers_and_keeps_anchors) {
     TestSegment segment({{0, 4, 7 | anchor_flag}, {none, 9, 3}});
     edit(SlotEdit::Action::shift, {segment}, 4, 9, -2);
     EXPECT_EQ(segment.map(0), (Map{0, 2, 5 | anchor_flag}));
@@ -49,7 +49,7 @@ TEST_F(SlotEditTest, shifts_numbers_and_keeps_anchors) {
     EXPECT_EQ(segment.map(1), (Map{none, 109, 3}));
 }
 
-TEST_F(SlotEditTest, anchors_a_range) {
+TEST_F(reference_slot_edit, anchors_a_range) {
     TestSegment segment({{0, 4, 7 | anchor_flag}, {none, 9, 3}});
     edit(SlotEdit::Action::anchor, {segment}, 3, 8);
     EXPECT_EQ(segment.map(0), (Map{0, 4 | anchor_flag, 7 | anchor_flag}));
@@ -60,14 +60,14 @@ TEST_F(SlotEditTest, anchors_a_range) {
     segment.expect_rows();
 }
 
-using SlotCompactTest = ReferenceSlots;
+using reference_slot_compact = reference_slots;
 
-TEST_F(SlotCompactTest, live_slots_fill_the_free_ones_before_them) {
+TEST_F(reference_slot_compact, live_slots_fill_the_free_ones_before_them) {
     TestSegment segment({{4, none, 2, none, 9 | anchor_flag, none, 7},
                          {none, none, none, none, none, none, none},
                          {1, 2, 3, 4, 5, 6, 7},
                          {none, none, none, none, none, 8, 3}});
-    for (int64_t slot = 0; slot < 7; ++slot) segment.importance.at(0, 0, slot) = float(slot);
+    for (int64_t slot = 0; slot < 7; ++slot) segment.importance.at(0, 0, slot) = static_cast<float>(slot);
     Ints state({4, 1, 4}, 50);
     device_.launch(SlotCompact{.segment = segment, .head_state = state});
     EXPECT_EQ(segment.map(0), (Map{4, 9 | anchor_flag, 2, 7, none, none, none}));
@@ -78,12 +78,12 @@ TEST_F(SlotCompactTest, live_slots_fill_the_free_ones_before_them) {
     const std::vector<float> kept = segment.importance.row(0);
     EXPECT_EQ((std::vector<float>(kept.begin(), kept.begin() + 4)), (std::vector<float>{0, 4, 2, 6}));
     for (int64_t head = 0; head < 4; ++head)
-        EXPECT_EQ(state.row(head), (Map{std::array{4, 0, 7, 2}[size_t(head)], 50, 50, 50}));
+        EXPECT_EQ(state.row(head), (Map{std::array{4, 0, 7, 2}[static_cast<size_t>(head)], 50, 50, 50}));
 }
 
-using SlotCopyTest = ReferenceSlots;
+using reference_slot_copy = reference_slots;
 
-TEST_F(SlotCopyTest, takes_rows_map_importance_and_means) {
+TEST_F(reference_slot_copy, takes_rows_map_importance_and_means) {
     TestSegment from({{4, none}, {1 | anchor_flag, 2}}), to({{9, 8, 7}, {9, 8, 7}});
     from.importance.values = {1, 2, 3, 4};
     from.k_mean = from.v_mean = Floats({2, 1, 2}, 0);
@@ -96,11 +96,11 @@ TEST_F(SlotCopyTest, takes_rows_map_importance_and_means) {
 }
 
 // Packed rows are moved and copied as they are: converting them again would lose some of what they hold.
-TEST_F(SlotCopyTest, packed_rows_keep_their_bits) {
+TEST_F(reference_slot_copy, packed_rows_keep_their_bits) {
     constexpr int64_t size = 32;
-    const auto bytes = int64_t(row_bytes(Type::turbo3, size));
-    std::vector<std::byte> rows(size_t(3 * bytes)), copied(size_t(3 * bytes));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::byte(i * 37 + 11);
+    const auto bytes = static_cast<int64_t>(row_bytes(Type::turbo3, size));
+    std::vector<std::byte> rows(static_cast<size_t>(3 * bytes)), copied(static_cast<size_t>(3 * bytes));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::byte>(i * 37 + 11);
     auto packed = [&](std::vector<std::byte>& memory) {
         Tensor tensor;
         tensor.type = Type::turbo3;
@@ -117,10 +117,12 @@ TEST_F(SlotCopyTest, packed_rows_keep_their_bits) {
     device_.launch(
         SlotCompact{.segment = {packed(copied), packed(copied), copied_tokens, {}, {}, {}}, .head_state = state});
     EXPECT_EQ(copied_tokens.values, (Map{6, 7, none}));
-    EXPECT_EQ(std::memcmp(&copied[size_t(bytes)], &rows[size_t(2 * bytes)], size_t(bytes)), 0);
+    EXPECT_EQ(std::memcmp(&copied[static_cast<size_t>(bytes)], &rows[static_cast<size_t>(2 * bytes)],
+                          static_cast<size_t>(bytes)),
+              0);
 }
 
-TEST_F(SlotEditTest, a_mark_is_complete_and_no_launch) {
+TEST_F(reference_slot_edit, a_mark_is_complete_and_no_launch) {
     winnow_stats stats{};
     TestSegment segment({{1, 2}});
     edit(SlotEdit::Action::free, {segment}, 0, 1);

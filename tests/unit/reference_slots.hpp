@@ -26,9 +26,9 @@ struct Array {
 
     Array() = default;
     Array(std::array<int64_t, 3> dimensions, T value)
-        : shape(dimensions), values(size_t(dimensions[0] * dimensions[1] * dimensions[2]), value) {}
+        : shape(dimensions), values(static_cast<size_t>(dimensions[0] * dimensions[1] * dimensions[2]), value) {}
 
-    T& at(int64_t a, int64_t b, int64_t c) { return values[size_t((a * shape[1] + b) * shape[2] + c)]; }
+    T& at(int64_t a, int64_t b, int64_t c) { return values[static_cast<size_t>((a * shape[1] + b) * shape[2] + c)]; }
     // The innermost row.
     std::vector<T> row(int64_t a, int64_t b = 0) {
         T* const first = &at(a, b, 0);
@@ -52,8 +52,12 @@ using Floats = Array<float>;
 using Ints = Array<int32_t>;
 
 // Token n of head h has the key {n, 10 h + n} and the value {100 + n, h - n}, less the means where there are some.
-inline std::vector<float> key_of(int64_t head, int32_t number) { return {float(number), float(10 * head + number)}; }
-inline std::vector<float> value_of(int64_t head, int32_t number) { return {float(100 + number), float(head - number)}; }
+inline std::vector<float> key_of(int64_t head, int32_t number) {
+    return {static_cast<float>(number), static_cast<float>(10 * head + number)};
+}
+inline std::vector<float> value_of(int64_t head, int32_t number) {
+    return {static_cast<float>(100 + number), static_cast<float>(head - number)};
+}
 
 struct TestSegment {
     Floats k, v, importance, k_mean, v_mean;
@@ -62,13 +66,13 @@ struct TestSegment {
     TestSegment() = default;
     // The slot map of each head; where it is negative the rows are NaN.
     explicit TestSegment(const std::vector<std::vector<int32_t>>& maps) {
-        const auto heads = int64_t(maps.size()), slots = int64_t(maps[0].size());
+        const auto heads = static_cast<int64_t>(maps.size()), slots = static_cast<int64_t>(maps[0].size());
         k = v = Floats({heads, slots, 2}, not_a_number);
         importance = Floats({heads, 1, slots}, 0);
         tokens = Ints({heads, 1, slots}, free_slot);
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t slot = 0; slot < slots; ++slot) {
-                const int32_t entry = maps[size_t(head)][size_t(slot)];
+                const int32_t entry = maps[static_cast<size_t>(head)][static_cast<size_t>(slot)];
                 tokens.at(head, 0, slot) = entry;
                 if (entry < 0) continue;
                 k.set_row(head, slot, key_of(head, entry & ~anchor_flag));
@@ -92,12 +96,13 @@ struct TestSegment {
 
 private:
     static std::vector<float> plus(std::vector<float> row, Floats& mean, int64_t head) {
-        for (size_t d = 0; d < row.size() && !mean.values.empty(); ++d) row[d] += mean.at(head, 0, int64_t(d));
+        for (size_t d = 0; d < row.size() && !mean.values.empty(); ++d)
+            row[d] += mean.at(head, 0, static_cast<int64_t>(d));
         return row;
     }
 };
 
-class ReferenceSlots : public testing::Test {
+class reference_slots : public testing::Test {
 protected:
     static DeviceRequest request() {
         DeviceRequest request;

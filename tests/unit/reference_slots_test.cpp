@@ -21,15 +21,15 @@ struct Tokens {
     Tokens(int32_t first, int64_t count) : k({2, count, 2}, 0), v({2, count, 2}, 0) {
         for (int64_t head = 0; head < 2; ++head)
             for (int64_t t = 0; t < count; ++t) {
-                k.set_row(head, t, key_of(head, first + int32_t(t)));
-                v.set_row(head, t, value_of(head, first + int32_t(t)));
+                k.set_row(head, t, key_of(head, first + static_cast<int32_t>(t)));
+                v.set_row(head, t, value_of(head, first + static_cast<int32_t>(t)));
             }
     }
 };
 
-using SlotAppendTest = ReferenceSlots;
+using reference_slot_append = reference_slots;
 
-TEST_F(SlotAppendTest, a_residual_goes_round) {
+TEST_F(reference_slot_append, a_residual_goes_round) {
     TestSegment segment({{0, none, none, none, none}, {0, none, none, none, none}});
     segment.importance = Floats({2, 1, 5}, 9);
     Tokens tokens(10, 3);
@@ -49,7 +49,7 @@ TEST_F(SlotAppendTest, a_residual_goes_round) {
     segment.expect_rows();
 }
 
-TEST_F(SlotAppendTest, slots_are_listed_for_each_head) {
+TEST_F(reference_slot_append, slots_are_listed_for_each_head) {
     TestSegment segment({{none, none, 3}, {none, 4, none}});
     Ints slots({2, 1, 3}, none);
     slots.set_row(0, 0, {1, none, 0});
@@ -67,7 +67,7 @@ TEST_F(SlotAppendTest, slots_are_listed_for_each_head) {
     segment.expect_rows();
 }
 
-TEST_F(SlotAppendTest, numbers_are_listed_and_positions_noted) {
+TEST_F(reference_slot_append, numbers_are_listed_and_positions_noted) {
     TestSegment segment({{none, none, none}, {none, none, none}});
     Tokens tokens(20, 2);
     Ints token_ids({1, 1, 2}, 0), positions({1, 1, 6}, -7);
@@ -87,7 +87,7 @@ TEST_F(SlotAppendTest, numbers_are_listed_and_positions_noted) {
     EXPECT_EQ(segment.k.row(1, 1), key_of(1, 20));
 }
 
-TEST_F(SlotAppendTest, the_store_keeps_rows_less_its_means) {
+TEST_F(reference_slot_append, the_store_keeps_rows_less_its_means) {
     TestSegment segment({{none, none}, {none, none}});
     segment.k_mean = segment.v_mean = Floats({2, 1, 2}, 0);
     segment.k_mean.set_row(1, 0, {3, -5});
@@ -132,7 +132,8 @@ struct Attending {
     SlotAttention args;
 
     Attending() {
-        for (size_t i = 0; i < q.values.size(); ++i) q.values[i] = float(int(i * 5 % 7) - 3) / 8;
+        for (size_t i = 0; i < q.values.size(); ++i)
+            q.values[i] = static_cast<float>(static_cast<int>(i * 5 % 7) - 3) / 8;
         args.sdpa.q = q;
         args.sdpa.out = out;
         args.sdpa.scores_out = scores;
@@ -159,7 +160,7 @@ struct Attending {
                 const std::vector<int32_t> of_slots = token_ids(q_head / 2, query);
                 for (size_t slot = 0; slot < of_slots.size(); ++slot) {
                     const int32_t number = of_slots[slot];
-                    const float score = scores.at(q_head, query, int64_t(slot));
+                    const float score = scores.at(q_head, query, static_cast<int64_t>(slot));
                     if (number < 0 || !sees(query, number)) {
                         EXPECT_EQ(score, -infinity) << slot;
                         continue;
@@ -171,7 +172,7 @@ struct Attending {
                 }
                 const std::vector<double> want = expected_out(tokens);
                 for (int64_t d = 0; d < 2; ++d)
-                    EXPECT_NEAR(out.at(q_head, query, d), want[size_t(d)], 1e-4) << q_head << " " << query;
+                    EXPECT_NEAR(out.at(q_head, query, d), want[static_cast<size_t>(d)], 1e-4) << q_head << " " << query;
             }
     }
 };
@@ -179,9 +180,9 @@ struct Attending {
 double no_bias(int64_t, int64_t, int32_t) { return 0; }
 bool all(int64_t, int32_t) { return true; }
 
-using SlotAttentionTest = ReferenceSlots;
+using reference_slot_attention = reference_slots;
 
-TEST_F(SlotAttentionTest, is_one_softmax_over_the_stores) {
+TEST_F(reference_slot_attention, is_one_softmax_over_the_stores) {
     Attending a;
     a.args.segments = {a.dense, a.packed};
     EXPECT_EQ(device_.validate(a.args), "reference");
@@ -190,12 +191,12 @@ TEST_F(SlotAttentionTest, is_one_softmax_over_the_stores) {
     for (int64_t q_head = 0; q_head < 4; ++q_head) { // exp(BIASED - m) / sum are probabilities
         double total = 0;
         for (const float score : a.scores.row(q_head, 1))
-            total += std::exp(double(score) - a.stats.at(q_head, 1, 0)) / a.stats.at(q_head, 1, 1);
+            total += std::exp(static_cast<double>(score) - a.stats.at(q_head, 1, 0)) / a.stats.at(q_head, 1, 1);
         EXPECT_NEAR(total, 1, 1e-6);
     }
 }
 
-TEST_F(SlotAttentionTest, counts_numbers_in_windows_and_alibi) {
+TEST_F(reference_slot_attention, counts_numbers_in_windows_and_alibi) {
     Attending a;
     Floats slopes({1, 1, 4}, 0);
     slopes.set_row(0, 0, {0.5f, 0.25f, 0.125f, 1});
@@ -205,11 +206,11 @@ TEST_F(SlotAttentionTest, counts_numbers_in_windows_and_alibi) {
     device_.launch(a.args);
     a.expect([](int64_t query, int32_t number) { return number > 8 + query - 4; },
              [&](int64_t q_head, int64_t query, int32_t number) {
-                 return slopes.at(0, 0, q_head) * double(number - 8 - query);
+                 return slopes.at(0, 0, q_head) * static_cast<double>(number - 8 - query);
              });
 }
 
-TEST_F(SlotAttentionTest, a_mask_has_numbers_for_columns) {
+TEST_F(reference_slot_attention, a_mask_has_numbers_for_columns) {
     Attending a;
     Floats mask({1, 2, 8}, 0); // nothing for tokens 8 and 9
     mask.set_row(0, 0, {0, -infinity, -infinity, 0, 0, 2, -1, 1});
@@ -218,15 +219,15 @@ TEST_F(SlotAttentionTest, a_mask_has_numbers_for_columns) {
     a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
     a.expect([&](int64_t query, int32_t number) { return number < 8 && mask.at(0, query, number) != -infinity; },
-             [&](int64_t, int64_t query, int32_t number) { return double(mask.at(0, query, number)); });
+             [&](int64_t, int64_t query, int32_t number) { return static_cast<double>(mask.at(0, query, number)); });
 }
 
-TEST_F(SlotAttentionTest, rows_stand_for_themselves_and_the_means) {
+TEST_F(reference_slot_attention, rows_stand_for_themselves_and_the_means) {
     Attending a;
     a.packed.k_mean = a.packed.v_mean = Floats({2, 1, 2}, 0);
     for (int64_t head : {0, 1}) {
-        a.packed.k_mean.set_row(head, 0, {3, float(head) - 2});
-        a.packed.v_mean.set_row(head, 0, {90, float(4 * head)});
+        a.packed.k_mean.set_row(head, 0, {3, static_cast<float>(head) - 2});
+        a.packed.v_mean.set_row(head, 0, {90, static_cast<float>(4 * head)});
         for (int64_t slot = 0; slot < 3; ++slot)
             for (int64_t d = 0; d < 2; ++d) {
                 a.packed.k.at(head, slot, d) -= a.packed.k_mean.at(head, 0, d);
@@ -238,7 +239,7 @@ TEST_F(SlotAttentionTest, rows_stand_for_themselves_and_the_means) {
     a.expect(all, no_bias);
 }
 
-TEST_F(SlotAttentionTest, is_refused_where_sdpa_is) {
+TEST_F(reference_slot_attention, is_refused_where_sdpa_is) {
     Attending a;
     a.args.segments = {a.dense, a.packed};
     a.args.sdpa.q.type = Type::i32;
@@ -252,7 +253,7 @@ TEST_F(SlotAttentionTest, is_refused_where_sdpa_is) {
 // ---- Accumulating
 // -----------------------------------------------------------------------------------------------------
 
-using SlotAccumulateTest = ReferenceSlots;
+using reference_slot_accumulate = reference_slots;
 
 // One KV head of one slot and a free one, observed by two query heads and three queries.
 struct Accumulating {
@@ -262,8 +263,8 @@ struct Accumulating {
 
     Accumulating(const std::vector<float>& of_head_0, const std::vector<float>& of_head_1, float importance) {
         for (int64_t query = 0; query < 3; ++query) {
-            scores.at(0, query, 0) = of_head_0[size_t(query)];
-            scores.at(1, query, 0) = of_head_1[size_t(query)];
+            scores.at(0, query, 0) = of_head_0[static_cast<size_t>(query)];
+            scores.at(1, query, 0) = of_head_1[static_cast<size_t>(query)];
             for (int64_t q_head : {0, 1}) stats.set_row(q_head, query, {0, 4}); // p = exp(s) / 4
         }
         segment.importance.values = {importance, 3};
@@ -280,30 +281,30 @@ struct Accumulating {
     }
 };
 
-TEST_F(SlotAccumulateTest, a_moving_average_of_score_magnitudes) {
+TEST_F(reference_slot_accumulate, a_moving_average_of_score_magnitudes) {
     // x = |mean|: of (2, 4) 3, of (-6, 2) 2, of (-1, -1) 1; 8 -> (8 + 3) / 2 -> (5.5 + 2) / 2 -> (3.75 + 1) / 2.
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8);
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::ema, Group::mean, .5), 2.375f);
 }
 
-TEST_F(SlotAccumulateTest, a_decayed_sum_of_score_magnitudes) {
+TEST_F(reference_slot_accumulate, a_decayed_sum_of_score_magnitudes) {
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 3 -> 3.5 + 2 -> 2.75 + 1
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 3.75f);
 }
 
-TEST_F(SlotAccumulateTest, the_largest_of_the_group) {
+TEST_F(reference_slot_accumulate, the_largest_of_the_group) {
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 4 -> 4 + 6 -> 5 + 1
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::maximum, .5), 6);
 }
 
-TEST_F(SlotAccumulateTest, who_does_not_see_neither_adds_nor_decays) {
+TEST_F(reference_slot_accumulate, who_does_not_see_neither_adds_nor_decays) {
     Accumulating o({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8); // 8 -> 4 + 4 / 2
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 6);
     Accumulating largest({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8);
     EXPECT_EQ(largest.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::maximum, .5), 8);
 }
 
-TEST_F(SlotAccumulateTest, probabilities_and_their_squares) {
+TEST_F(reference_slot_accumulate, probabilities_and_their_squares) {
     const float ln2 = std::log(2.0f);
     // p: 1/4 and 1/2, 1/2 and 1/4, 1/4 and 1/4.
     Accumulating p({0, ln2, 0}, {ln2, 0, 0}, 0);
@@ -316,20 +317,20 @@ TEST_F(SlotAccumulateTest, probabilities_and_their_squares) {
                     ((1 * .75f + .5f * .25f) * .75f + .5f * .25f) * .75f + .25f * .25f);
 }
 
-TEST_F(SlotAccumulateTest, only_the_first_queries_are_observed) {
+TEST_F(reference_slot_accumulate, only_the_first_queries_are_observed) {
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8);
     o.args.observed = 1;
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 7);
 }
 
-TEST_F(SlotAccumulateTest, not_a_number_stays_one) {
+TEST_F(reference_slot_accumulate, not_a_number_stays_one) {
     for (const Group group : {Group::mean, Group::maximum}) {
         Accumulating o({2, not_a_number, -1}, {4, 2, -1}, 8);
         EXPECT_TRUE(std::isnan(o.after(device_, Statistic::probability, Accumulation::ema, group, .5)));
     }
 }
 
-TEST_F(SlotAccumulateTest, above_the_mean_of_what_a_head_sees_in_all_stores) {
+TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_stores) {
     // Head 0 sees all four, .4 .3 | .22 .08, head 1 the first three, each with a third (a little more, as f32 rounds).
     TestSegment first({{2, 7}}), second({{none, 3, 4}});
     Floats scores({2, 1, 5}, -infinity), stats({2, 1, 2}, 0);
@@ -348,10 +349,10 @@ TEST_F(SlotAccumulateTest, above_the_mean_of_what_a_head_sees_in_all_stores) {
     EXPECT_EQ(second.importance.row(0), (std::vector<float>{0, .5f, 0}));
 }
 
-TEST_F(SlotAccumulateTest, outputs_are_added_up_over_group_and_queries) {
+TEST_F(reference_slot_accumulate, outputs_are_added_up_over_group_and_queries) {
     TestSegment segment({{1}, {1}});
     Floats scores({4, 3, 1}, 0), stats({4, 3, 2}, 1), out({4, 3, 2}, 0), sum({2, 1, 2}, 1000);
-    for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = float(i);
+    for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = static_cast<float>(i);
     SlotAccumulate args;
     args.segments = {segment};
     args.scores = scores;
@@ -367,12 +368,12 @@ TEST_F(SlotAccumulateTest, outputs_are_added_up_over_group_and_queries) {
 
 // ---- Scores by number ----------------------------------------------------------------------------------------------
 
-using SlotScoresTest = ReferenceSlots;
+using reference_slot_scores = reference_slots;
 
-TEST_F(SlotScoresTest, lie_in_the_column_of_the_number) {
+TEST_F(reference_slot_scores, lie_in_the_column_of_the_number) {
     TestSegment dense({{0, 5}, {0, 4}}), packed({{none, 2 | anchor_flag, 6}, {3, none, 1}});
     Floats scores({4, 2, 5}, 0), out({4, 2, 7}, 77);
-    for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] = float(i);
+    for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] = static_cast<float>(i);
     Tensor six_columns = out; // of rows of seven: for token 6 there is none
     six_columns.shape[3] = 6;
     device_.launch(SlotScores{.segments = {dense, packed}, .scores = scores, .out = six_columns});

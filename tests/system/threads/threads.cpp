@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "temporary_folder.hpp"
 #include "winnow_loader.h"
 
 namespace {
@@ -234,9 +234,8 @@ int main(int argc, char** argv) {
         return 1;
     }
     api = library.api;
-    std::string name = (std::filesystem::temp_directory_path() / "winnow-threads-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) return 1;
-    folder = name;
+    const winnow::TemporaryFolder files;
+    folder = files.path();
     bool is_right = true;
     try {
         is_race ? race() : static_cast<void>(is_right = run_all());
@@ -244,7 +243,6 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "%s\n", error.what());
         is_right = false;
     }
-    std::filesystem::remove_all(folder);
     if (is_right) std::puts("every thread has what it has alone");
     return is_right ? 0 : 1;
 }
