@@ -66,7 +66,7 @@ std::string ProgramKey::file_name() const {
 }
 
 ProgramCache::ProgramCache(std::filesystem::path directory, uint64_t most_bytes)
-    : directory_(std::move(directory)), most_bytes_(most_bytes) {}
+    : directory_(most_bytes > 0 ? std::move(directory) : std::filesystem::path()), most_bytes_(most_bytes) {}
 
 uint64_t ProgramCache::default_bytes() {
     constexpr uint64_t usual = 256, most = uint64_t{1} << 20U;
@@ -75,7 +75,7 @@ uint64_t ProgramCache::default_bytes() {
     uint64_t number = 0;
     const std::string_view text(given);
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-    const bool is_good = failed == std::errc() && end == text.data() + text.size() && number >= 1 && number <= most;
+    const bool is_good = failed == std::errc() && end == text.data() + text.size() && number <= most;
     return (is_good ? number : usual) * mib;
 }
 
@@ -142,6 +142,7 @@ void ProgramCache::make_room(const fs::path& newest) const {
 }
 
 std::string ProgramCache::prepare() const {
+    if (most_bytes_ == 0) return "WINNOW_PROGRAM_CACHE_MIB is 0";
     if (directory_.empty()) return "there is no cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path";
     std::error_code failed;
     std::filesystem::create_directories(directory_, failed);

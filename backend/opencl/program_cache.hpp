@@ -27,14 +27,14 @@ struct ProgramKey {
 
 class ProgramCache {
 public:
-    // In `directory`, which need not exist yet. An empty path: nothing is ever found or stored.
+    // In `directory`, which need not exist yet. An empty path or no bytes: nothing is ever found or stored.
     explicit ProgramCache(std::filesystem::path directory, uint64_t most_bytes = default_bytes());
 
     // $XDG_CACHE_HOME/winnow, else $HOME/.cache/winnow, else empty. A relative XDG_CACHE_HOME is ignored, as its
     // specification asks.
     static std::filesystem::path default_directory();
 
-    // $WINNOW_PROGRAM_CACHE_MIB, else 256, in bytes. What is no whole number of [1, 2^20] is ignored.
+    // $WINNOW_PROGRAM_CACHE_MIB, else 256, in bytes. What is no whole number up to 2^20 is ignored.
     static uint64_t default_bytes();
 
     const std::filesystem::path& directory() const { return directory_; }

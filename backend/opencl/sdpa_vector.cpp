@@ -1,6 +1,8 @@
 // How many rows a pass of sdpa_vector takes.
 #include "opencl/variants.hpp"
 
+#include <bit>
+
 namespace winnow::opencl {
 
 uint32_t sdpa_vector_rows(const Sdpa& args) {
@@ -8,8 +10,9 @@ uint32_t sdpa_vector_rows(const Sdpa& args) {
     // Even blocks, so that the last one is not nearly empty.
     const int64_t rows = args.group() * args.q_len();
     const int64_t blocks = (rows + rows_of_a_pass - 1) / rows_of_a_pass;
-    const int64_t even = (rows + blocks - 1) / blocks;
-    return even == 7 ? 8 : static_cast<uint32_t>(even);
+    const auto even = static_cast<uint32_t>((rows + blocks - 1) / blocks);
+    // Decoding repeats one size. Several tokens come in any number, and each size is a program to be compiled.
+    return args.q_len() == 1 && even != 7 ? even : std::bit_ceil(even);
 }
 
 } // namespace winnow::opencl

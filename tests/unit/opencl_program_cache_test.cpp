@@ -79,6 +79,14 @@ TEST_F(opencl_program_cache, a_program_larger_than_all_room_is_kept) {
     EXPECT_EQ(cache.load(key_), binary);
 }
 
+TEST_F(opencl_program_cache, nothing_is_kept_where_there_is_no_room_at_all) {
+    const ProgramCache cache(directory_ / "never made", 0);
+    EXPECT_EQ(cache.prepare(), "WINNOW_PROGRAM_CACHE_MIB is 0");
+    EXPECT_NE(cache.store(key_, bytes(10, 1)), "");
+    EXPECT_EQ(cache.load(key_), std::nullopt);
+    EXPECT_FALSE(fs::exists(directory_ / "never made"));
+}
+
 TEST_F(opencl_program_cache, the_environment_says_how_much) {
     constexpr const char* variable = "WINNOW_PROGRAM_CACHE_MIB";
     const char* const before = std::getenv(variable);
@@ -86,7 +94,7 @@ TEST_F(opencl_program_cache, the_environment_says_how_much) {
     for (const auto& [text, mib] : {std::pair{"1", 1},
                                     {"1000", 1000},
                                     {"", 256},
-                                    {"0", 256},
+                                    {"0", 0},
                                     {"-1", 256},
                                     {"2x", 256},
                                     {"99999999999999999999", 256}}) {
