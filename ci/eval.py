@@ -42,9 +42,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Failure as failure:
-        sys.exit(f"ci/eval: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    parts.run_main("ci/eval", main)

@@ -47,6 +47,16 @@ class Failure(Exception):
     """Something that the user has to know; shown without a traceback."""
 
 
+def run_main(name, main):
+    """Runs a script's main; what the user has to know is a line, and the status is 1, or 130 after Ctrl-C."""
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"{name}: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 def say(text):
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -178,9 +177,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Failure as failure:
-        sys.exit(f"ci/quickstart: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    parts.run_main("ci/quickstart", main)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import parts
-from parts import Failure, say
+from parts import say
 
 BUILD = parts.SOURCE / "build" / "test"
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
@@ -76,9 +76,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Failure as failure:
-        sys.exit(f"ci/test: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    parts.run_main("ci/test", main)

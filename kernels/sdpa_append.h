@@ -14,7 +14,7 @@ static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, 
 
 static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work) {
     const sdpa_step* step = &p->step;
-    if (!step->takes_token || step->slot < work->key_begin || step->slot >= work->key_end) return;
+    if (!step->appends_token || step->slot < work->key_begin || step->slot >= work->key_end) return;
     const sdpa_segment* segment = &p->segment[0];
     const uint head = work->kv_head;
     const long slot = step->slot;

@@ -27,6 +27,23 @@ typedef struct sdpa_memory {
 #endif
 } sdpa_memory;
 
+/* The arguments that every attention kernel has, and the struct's fields of them; those of a step. */
+#define SDPA_ARGUMENTS                                                                                                 \
+    const __global uchar *q_memory, __global uchar *out_memory, const __global uchar *mask_memory,                     \
+        const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,   \
+        __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *skipped_memory,                   \
+        __global uchar *scratch_memory
+#define SDPA_MEMORY                                                                                                    \
+    .q = q_memory, .mask = mask_memory, .slopes = slopes_memory, .alibi = alibi_memory, .sinks = sinks_memory,         \
+    .out = out_memory, .scores = scores_memory, .stats = stats_memory, .skipped = skipped_memory,                      \
+    .scratch = scratch_memory
+#define STEP_ARGUMENTS                                                                                                 \
+    const __global uchar *new_k_memory, const __global uchar *new_v_memory, __global uchar *token_positions_memory,    \
+        __global uchar *output_sum_memory, __global uchar *records_memory
+#define STEP_MEMORY                                                                                                    \
+    .new_k = new_k_memory, .new_v = new_v_memory, .token_positions = token_positions_memory,                           \
+    .output_sum = output_sum_memory, .records = records_memory
+
 /* The arguments that come once for each segment, and the struct of one of them. */
 #if SLOTS
 #define SEGMENT_ARGUMENTS(i)                                                                                           \

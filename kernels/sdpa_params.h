@@ -56,7 +56,7 @@ typedef struct sdpa_step {
     tensor_view k, v;           /* of the token that is taken in: [1, kv_heads, 1, size] */
     head_view output_sum;       /* float [kv_heads][v_size]; the pointer is NULL without */
     winnow_u64 token_positions; /* offset of [numbers] int: number to position; the pointer is NULL without */
-    winnow_u32 takes_token;
+    winnow_u32 appends_token;
     winnow_u32 slot; /* of segment 0, for the token */
     winnow_i32 number, position;
     winnow_u32 k_type, v_type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */

@@ -115,25 +115,10 @@ static inline void add_seen_values_1_row(float16* accumulator, float rescale, co
 #include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
-ONE_WORK_ITEM __kernel void sdpa_prefill(const sdpa_params p, const __global uchar* q_memory,
-                                         __global uchar* out_memory, const __global uchar* mask_memory,
-                                         const __global uchar* slopes_memory, const __global uchar* alibi_memory,
-                                         const __global uchar* sinks_memory, __global uchar* scores_memory,
-                                         __global uchar* stats_memory, __global uchar* skipped_memory,
-                                         __global uchar* scratch_memory, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
+ONE_WORK_ITEM __kernel void sdpa_prefill(const sdpa_params p, SDPA_ARGUMENTS, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
                                          uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    const sdpa_memory memory = {q_memory,
-                                mask_memory,
-                                slopes_memory,
-                                alibi_memory,
-                                sinks_memory,
-                                out_memory,
-                                scores_memory,
-                                stats_memory,
-                                skipped_memory,
-                                scratch_memory,
-                                {EVERY_SEGMENT(SEGMENT_MEMORY)}};
+    const sdpa_memory memory = {SDPA_MEMORY, .segment = {EVERY_SEGMENT(SEGMENT_MEMORY)}};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 

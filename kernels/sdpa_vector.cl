@@ -91,38 +91,18 @@ static inline key_set find_read(const sdpa_params* p, key_set used, const float1
 #include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
-ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, const __global uchar* q_memory, __global uchar* out_memory,
-                                        const __global uchar* mask_memory, const __global uchar* slopes_memory,
-                                        const __global uchar* alibi_memory, const __global uchar* sinks_memory,
-                                        __global uchar* scores_memory, __global uchar* stats_memory,
-                                        __global uchar* skipped_memory, __global uchar* scratch_memory,
-                                        EVERY_SEGMENT(SEGMENT_ARGUMENTS),
+ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, SDPA_ARGUMENTS, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
 #if STEP
-                                        const __global uchar* new_k_memory, const __global uchar* new_v_memory,
-                                        __global uchar* token_positions_memory, __global uchar* output_sum_memory,
-                                        __global uchar* records_memory, EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
+                                        STEP_ARGUMENTS, EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
 #endif
                                         uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const sdpa_memory memory = {
-        q_memory,
-        mask_memory,
-        slopes_memory,
-        alibi_memory,
-        sinks_memory,
-        out_memory,
-        scores_memory,
-        stats_memory,
-        skipped_memory,
-        scratch_memory,
-        {EVERY_SEGMENT(SEGMENT_MEMORY)},
+        SDPA_MEMORY,
+        .segment = {EVERY_SEGMENT(SEGMENT_MEMORY)},
 #if STEP
-        new_k_memory,
-        new_v_memory,
-        token_positions_memory,
-        output_sum_memory,
-        records_memory,
-        {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
+        STEP_MEMORY,
+        .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
 #endif
     };
     attend(&p, &memory, (uint)get_group_id(0) + group_base);

@@ -62,17 +62,8 @@ void check_no_overlap(const Sdpa& args) {
                   {args.slot_positions, "slot_positions"}});
 }
 
-// How the messages call the tensors of one side. Literals: the names are built into text only where something failed.
-struct AppendNames {
-    const char* src;
-    const char* cache;
-    const char* row_indices;
-};
-
-constexpr AppendNames k_names = {"kv_append: k_src", "kv_append: k_cache", "kv_append: k_row_indices"};
-constexpr AppendNames v_names = {"kv_append: v_src", "kv_append: v_cache", "kv_append: v_row_indices"};
 // V's rows go where K's indices say.
-constexpr AppendNames v_names_k_indices = {"kv_append: v_src", "kv_append: v_cache", "kv_append: k_row_indices"};
+constexpr AppendNames v_names_k_indices = {append_v_names.src, append_v_names.cache, append_k_names.row_indices};
 
 AppendRows to_append_rows(const winnow_context& context, const AppendNames& names, const winnow_tensor* src,
                           const winnow_tensor* cache, const winnow_tensor* row_indices, Memory memory) {
@@ -91,7 +82,7 @@ AppendRows to_append_rows(const winnow_context& context, const AppendNames& name
 
 // A cache may overlap no input of either side: both sides are written in one launch.
 void check_no_overlap(const KvAppend& args, const AppendNames& v_side) {
-    const std::pair<const AppendRows*, const AppendNames*> sides[] = {{&args.k, &k_names}, {&args.v, &v_side}};
+    const std::pair<const AppendRows*, const AppendNames*> sides[] = {{&args.k, &append_k_names}, {&args.v, &v_side}};
     for (const auto& [written, written_names] : sides) {
         for (const auto& [read, read_names] : sides) {
             if (certainly_overlap(written->cache, read->src)) {
@@ -161,9 +152,9 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
 
 KvAppend to_kv_append(const winnow_context& context, const winnow_kv_append_desc* desc, Memory memory) {
     const winnow_kv_append_desc given = read_desc(desc, "kv_append: desc");
-    const AppendNames& v_side = given.v_row_indices != nullptr ? v_names : v_names_k_indices;
+    const AppendNames& v_side = given.v_row_indices != nullptr ? append_v_names : v_names_k_indices;
     KvAppend args;
-    args.k = to_append_rows(context, k_names, given.k_src, given.k_cache, given.k_row_indices, memory);
+    args.k = to_append_rows(context, append_k_names, given.k_src, given.k_cache, given.k_row_indices, memory);
     args.v = to_append_rows(context, v_side, given.v_src, given.v_cache,
                             given.v_row_indices != nullptr ? given.v_row_indices : given.k_row_indices, memory);
     args.k.norm = to_norm(given.k_norm, "kv_append: k_norm");

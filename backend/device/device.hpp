@@ -111,6 +111,15 @@ struct KvAppend {
     AppendRows k, v;
 };
 
+// How messages call the tensors of a side. Literals: they become text only where something failed.
+struct AppendNames {
+    const char* src;
+    const char* cache;
+    const char* row_indices;
+};
+inline constexpr AppendNames append_k_names = {"kv_append: k_src", "kv_append: k_cache", "kv_append: k_row_indices"};
+inline constexpr AppendNames append_v_names = {"kv_append: v_src", "kv_append: v_cache", "kv_append: v_row_indices"};
+
 // winnow_kv_requantize_desc, checked. Without row_indices every row is meant.
 struct KvRequantize {
     Tensor src, dst, row_indices;

@@ -12,17 +12,7 @@ namespace {
 // A side's cache; an absent side stands in with that of the other one, its code is not reached.
 const Tensor& cache_of(const AppendRows& side, const AppendRows& other) { return side ? side.cache : other.cache; }
 
-// How messages call the tensors of a side.
-struct SideNames {
-    const char* src;
-    const char* cache;
-    const char* row_indices;
-};
-
-constexpr SideNames k_names = {"kv_append: k_src", "kv_append: k_cache", "kv_append: row indices of k"};
-constexpr SideNames v_names = {"kv_append: v_src", "kv_append: v_cache", "kv_append: row indices of v"};
-
-void check_side(const Runtime& runtime, const AppendRows& side, const SideNames& names) {
+void check_side(const Runtime& runtime, const AppendRows& side, const AppendNames& names) {
     if (!side) return;
     check_row(side.cache, names.cache);
     check_row_count(side.src.shape, names.src);
@@ -75,8 +65,8 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
 }
 
 const Variant& check(const Runtime& runtime, const KvAppend& args) {
-    check_side(runtime, args.k, k_names);
-    check_side(runtime, args.v, v_names);
+    check_side(runtime, args.k, append_k_names);
+    check_side(runtime, args.v, append_v_names);
     return choose_variant("kv_append", runtime.capabilities(), {}, 0, 0);
 }
 

@@ -109,8 +109,8 @@ bool SdpaLauncher::step(const SlotStep& args, SlotAppendLauncher& append) {
     if (!steps_in_one_launch(kernel, call.args)) return false;
     kernel.step = true;
     SdpaStep step{.args = &args};
-    step.takes_token = args.append && can_take_token(*args.append, *call.filled[0]);
-    if (args.append && !step.takes_token) append.launch(*args.append);
+    step.appends_token = args.append && can_append_token(*args.append, *call.filled[0]);
+    if (args.append && !step.appends_token) append.launch(*args.append);
     launch_sdpa(runtime_, programs_, kernel, call.args, call.segments(), options_, false, step);
     return true;
 }

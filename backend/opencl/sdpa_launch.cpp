@@ -40,7 +40,7 @@ void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel
     int64_t first_key = 0, first_score = 0;
     sdpa_segment* field = params.segment;
     for (const Segment* segment : segments) {
-        const Access access = step.takes_token && segment == segments[0] ? Access::read_write : Access::read;
+        const Access access = step.appends_token && segment == segments[0] ? Access::read_write : Access::read;
         const Bound k = operation.bind(segment->k, access);
         const Bound v = operation.bind(segment->v, access);
         memory.insert(memory.end(), {k.memory, v.memory});

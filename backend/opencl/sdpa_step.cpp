@@ -24,13 +24,13 @@ const Memory* bind_records(Operation& operation, const SdpaKernel& kernel, const
     return bound.memory;
 }
 
-void take_token(Operation& operation, const SlotAppend& append, sdpa_params& params,
-                std::vector<const Memory*>& memory) {
+void append_token(Operation& operation, const SlotAppend& append, sdpa_params& params,
+                  std::vector<const Memory*>& memory) {
     const Bound k = operation.bind(append.k, Access::read);
     const Bound v = operation.bind(append.v, Access::read);
     const Bound positions = operation.bind(append.positions, Access::read_write);
     sdpa_step& step = params.step;
-    step.takes_token = 1;
+    step.appends_token = 1;
     step.k = view(append.k, k);
     step.v = view(append.v, v);
     step.k_type = static_cast<uint32_t>(append.k.type);
@@ -48,7 +48,7 @@ bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args) {
     return kernel.variant->entry_point == "sdpa_vector" && args.q_len() == 1 && args.group() <= kernel.rows;
 }
 
-bool can_take_token(const SlotAppend& append, const Segment& first) {
+bool can_append_token(const SlotAppend& append, const Segment& first) {
     const auto is_same = [](const Tensor& a, const Tensor& b) {
         return a.buffer == b.buffer && a.data == b.data && a.offset == b.offset;
     };
@@ -60,8 +60,8 @@ std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& ker
                                      SdpaSegments segments, const SdpaDivision& division, sdpa_params& params,
                                      std::vector<const Memory*>& memory) {
     const SlotStep& args = *step.args;
-    if (step.takes_token)
-        take_token(operation, *args.append, params, memory);
+    if (step.appends_token)
+        append_token(operation, *args.append, params, memory);
     else
         memory.insert(memory.end(), 3, nullptr);
 

@@ -1,4 +1,4 @@
-// What a step of decoding has beside its attention, as sdpa_vector takes it (kernels/sdpa_take.h,
+// What a step of decoding has beside its attention, as sdpa_vector takes it (kernels/sdpa_append.h,
 // kernels/sdpa_importance.h).
 #pragma once
 
@@ -11,14 +11,14 @@ namespace winnow::opencl {
 // What a step has beside its attention; none: there is no more.
 struct SdpaStep {
     const SlotStep* args = nullptr;
-    bool takes_token = false; // args->append is part of the launch
+    bool appends_token = false; // args->append is part of the launch
 };
 
 // Whether one launch of the kernel can be a step: all query heads of a KV head are one block of rows.
 bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args);
 
 // Whether the attention itself can store the token: its row is dense, and in the first of the segments attended over.
-bool can_take_token(const SlotAppend& append, const Segment& first);
+bool can_append_token(const SlotAppend& append, const Segment& first);
 
 // Fills params.step and what the segments have of it, and adds the memory of it to the launch's. Returns the part of
 // that memory which combining the splits needs.

@@ -147,12 +147,12 @@ def run(host, operation, claimed, chosen):
     empty = sum(count for case, count in wanted.items() if case.endswith("r=1,v=1"))
     counted = 0
     if report is not None:
-        counted = report["attention_calls"] + report["append_calls"] + report["foreign_append_calls"]
+        counted = report["attention_calls"] + report["append_calls"] + report["converted_append_calls"]
     expect(counted == wanted.total() - empty,
            f"{wanted.total()} cases passed, {empty} of them without rows, but the plugin counted {counted} calls")
     print(f"{operation}: {passed.total()} of {len(claimed)} claimed cases computed, all pass on {report['device']} "
           f"({report['platform']}); {report['attention_calls']} attention and {report['append_calls']} append calls, "
-          f"{report['foreign_append_calls']} appends of types that Winnow does not store, {empty} without rows; "
+          f"{report['converted_append_calls']} appends of types that Winnow does not store, {empty} without rows; "
           f"{report['programs_built']} programs built, {report['programs_loaded']} loaded")
 
 
