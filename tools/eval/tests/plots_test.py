@@ -29,6 +29,13 @@ def few(results):
     return results
 
 
+def overlap(one, other):
+    """The area that two boxes share."""
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return width * height if width > 0 and height > 0 else 0.0
+
+
 def texts_of(figure):
     """(text, box in pixels) of all that is written inside the axes or beside them."""
     renderer = figure.canvas.get_renderer()
@@ -114,7 +121,7 @@ class Pictures(unittest.TestCase):
         self.assertGreater(len(written), 10, name)
         for index, (text, box) in enumerate(written):
             for other, other_box in written[index + 1:]:
-                self.assertEqual(labels.overlap(box, other_box), 0, f"{name}: {text} covers {other}")
+                self.assertEqual(overlap(box, other_box), 0, f"{name}: {text} covers {other}")
             for point in markers_of(figure):
                 self.assertFalse(box.contains(*point), f"{name}: {text} covers a marker")
         plots.pyplot.close(figure)
