@@ -28,7 +28,7 @@ constexpr const char* usage =
     "                    levels: abi buffers sdpa kv_append sync Formats Cache\n"
     "  --seed N          seed of the random cases (default 1)\n"
     "  --cases N         random cases per operation (default 200)\n"
-    "  --pairs STRING    Formats: all for every format of K with every format of V, sample (60 pairs) or few (20)\n"
+    "  --pairs STRING    Formats: all for every format of K with every format of V, sample (40 pairs) or few (20)\n"
     "                    Cache: all for every policy in every shape, and ten times as many random schedules\n"
     "  --small           also the suites Formats/small and Cache/small: every format in the smallest shapes, for\n"
     "                    devices that are very slow\n"
