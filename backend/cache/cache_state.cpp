@@ -46,7 +46,6 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t resid
     growth.is_new = !layer.state;
     if (growth.is_new) {
         growth.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
-        free_slots_of(growth.dense);
         growth.state = cache.device.allocate(geometry.state().size);
         growth.bytes += bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size;
     }
@@ -54,7 +53,6 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t resid
     const int64_t packed = geometry.packed_slots(number, resident, layer.index.sinks_lost());
     if (packed > layer.packed.slots) {
         growth.packed = make_rows(cache.device, geometry, Part::packed, packed);
-        if (layer.packed.slots == 0) free_slots_of(growth.packed);
         growth.bytes += bytes_of(geometry, Part::packed, packed);
     }
     const int64_t slots = geometry.dense_slots() + std::max(packed, layer.packed.slots);
@@ -76,9 +74,19 @@ std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer
 void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (growth.bytes == 0) return;
     const Geometry& geometry = *cache.geometry;
-    if (growth.packed.slots > 0 && layer.packed.slots > 0)
-        cache.device.launch(SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, layer.packed.slots),
-                                     .to = view_of(geometry, Part::packed, growth.packed, growth.packed.slots)});
+    SlotEdit clear;
+    clear.end = 1; // a zeroed slot map is full of token 0
+    if (growth.dense.slots > 0)
+        clear.segments.push_back(view_of(geometry, Part::dense, growth.dense, growth.dense.slots));
+    if (growth.packed.slots > 0) {
+        const Segment to = view_of(geometry, Part::packed, growth.packed, growth.packed.slots);
+        if (layer.packed.slots > 0)
+            cache.device.launch(
+                SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, layer.packed.slots), .to = to});
+        else
+            clear.segments.push_back(to);
+    }
+    if (!clear.segments.empty()) cache.device.launch(clear);
     cache.note_peak(growth.bytes);
     cache.layer_bytes -= layer.bytes();
     if (growth.is_new) {

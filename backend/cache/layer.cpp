@@ -47,12 +47,6 @@ Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slot
     return rows;
 }
 
-void free_slots_of(const Rows& rows) {
-    if (rows.slots == 0) return;
-    const std::vector<int32_t> map(rows.tokens->size() / sizeof(int32_t), free_slot);
-    rows.tokens->write(0, map.data(), map.size() * sizeof(int32_t));
-}
-
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots) {
     const Shape& shape = geometry.shape();
     return geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots) +

@@ -22,8 +22,6 @@ struct Rows {
 
 // Zeroed, so that every slot map says number 0; throws where there is no memory.
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
-// Every slot of rows that were just made becomes free. The host writes them: a kernel would have to be compiled first.
-void free_slots_of(const Rows& rows);
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The first `slots` slots of a segment; `rows` may lack buffers.
 Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);

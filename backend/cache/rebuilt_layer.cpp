@@ -232,8 +232,6 @@ Growth RebuiltLayer::memory(int64_t& packed_slots) {
     growth.is_new = true;
     growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
     growth.packed = make_rows(cache_.device, geometry_, Part::packed, packed_slots);
-    free_slots_of(growth.dense);
-    free_slots_of(growth.packed);
     growth.state = cache_.device.allocate(geometry_.state().size);
     growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots()) +
                    bytes_of(geometry_, Part::packed, packed_slots) + geometry_.state().size;
