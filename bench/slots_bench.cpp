@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t chunk = 32; // tokens that are handed over at once
 
-// A layer of one KV head after another with `tokens` tokens in sequence 0, and room for a copy in sequence 1.
+// A layer with `tokens` tokens in sequence 0, and room for a copy in sequence 1.
 class Slots {
 public:
     Slots(Backend& backend, const std::string& policy, const AttentionSizes& sizes)
@@ -105,7 +105,8 @@ void measure(const Options& options, Backend& backend, const AttentionSizes& siz
             {each.run, each.without, [&] { std::memcpy(to.data(), from.data(), each.bytes); }}, options.seconds);
         const double time = seconds[0] - seconds[1];
         print_row({std::string(each.name) + " of " + std::to_string(sizes.kv_len), fixed(time * 1e6, 1),
-                   fixed(static_cast<double>(each.bytes) / time / 1e9, 2), fixed(seconds[2] / time, 2)});
+                   time > 0 ? fixed(static_cast<double>(each.bytes) / time / 1e9, 2) : "-",
+                   time > 0 ? fixed(seconds[2] / time, 2) : "-"}); // a difference may be less than the noise
         rows.push_back({{"operation", each.name},
                         {"head_size", sizes.head_size},
                         {"group", sizes.group},

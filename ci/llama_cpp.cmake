@@ -1,4 +1,4 @@
-# Read at the end of llama.cpp's own configuration (ci/parts.py): the same programs from unchanged sources, sooner.
+# What ci/parts.py adds to llama.cpp's configuration, so that the same sources give the same programs sooner.
 # Where no run here spends its time is optimised less, headers that each source has are read once a library, and small
 # sources are compiled many at a time.
 function(winnow_build_sooner)

@@ -53,7 +53,7 @@ typedef struct sdpa_segment {
 /* What a step of decoding does beside attention (sdpa_append.h, sdpa_importance.h); all 0 elsewhere. A work tile has
  * all query heads of a KV head then, and one query token. */
 typedef struct sdpa_step {
-    tensor_view k, v;           /* of the token that is taken in: [1, kv_heads, 1, size] */
+    tensor_view k, v;           /* of the token that is appended: [1, kv_heads, 1, size] */
     head_view output_sum;       /* float [kv_heads][v_size]; the pointer is NULL without */
     winnow_u64 token_positions; /* offset of [numbers] int: number to position; the pointer is NULL without */
     winnow_u32 appends_token;

@@ -26,8 +26,8 @@ struct Demand {
     friend bool operator==(const Demand&, const Demand&) = default;
 };
 
-// For a head with `occupied` slots of a sequence of length `seen`, at most the context, and
-// `incoming` tokens until the next eviction pass; those that the context has no room for do not count.
+// For a head with `occupied` slots of a sequence of length `seen`, at most the context, and `incoming` tokens until the
+// next eviction pass; those that the context has no room for do not count.
 Demand demand(const Description& description, int64_t occupied, int64_t seen, int64_t incoming);
 
 struct Selection {

@@ -103,7 +103,7 @@ struct HeadState {
 
 // An eviction pass, which also packs the residual window's oldest rows. For each KV head:
 //  1. `select` (select.hpp) takes victims from the slots in use of segments 0 (dense: sinks, then the residual window)
-//     and 1 (the packed segment), by demand(description, alive, seen, incoming); but at least as many as give the
+//     and 1 (the packed segment), by demand(description, live, seen, incoming); but at least as many as give the
 //     leaving rows room in the packed segment and leave wanted_free of its slots. position = the token id (or
 //     positions[id]); queries_seen = seen - position; value norms and distances are over the values that the segments
 //     stand for, o = output_sum / outputs.
@@ -141,7 +141,7 @@ struct SlotEdit {
 };
 
 // Moves live slots into free ones before them, so that each head's live slots come first. Sets head_state.live to how
-// many there are in this store.
+// many there are in this segment.
 struct SlotCompact {
     Segment segment;
     Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState

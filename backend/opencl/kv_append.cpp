@@ -12,6 +12,9 @@ namespace {
 // A side's cache; an absent side stands in with that of the other one, its code is not reached.
 const Tensor& cache_of(const AppendRows& side, const AppendRows& other) { return side ? side.cache : other.cache; }
 
+// Where V's rows go may have been said by K's indices.
+constexpr AppendNames v_names = {append_v_names.src, append_v_names.cache, "kv_append: row indices of v"};
+
 void check_side(const Runtime& runtime, const AppendRows& side, const AppendNames& names) {
     if (!side) return;
     check_row(side.cache, names.cache);
@@ -66,7 +69,7 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
 
 const Variant& check(const Runtime& runtime, const KvAppend& args) {
     check_side(runtime, args.k, append_k_names);
-    check_side(runtime, args.v, append_v_names);
+    check_side(runtime, args.v, v_names);
     return choose_variant("kv_append", runtime.capabilities(), {}, 0, 0);
 }
 

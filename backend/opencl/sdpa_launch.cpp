@@ -13,6 +13,7 @@ namespace winnow::opencl {
 namespace {
 
 constexpr int64_t positions_end = 1 << 30; // of slots: sdpa_work_tile.h
+
 // Whether every byte between the view's first and last belongs to it.
 Access access_for_output(const Tensor& tensor) {
     uint64_t bytes = type_size(tensor.type);

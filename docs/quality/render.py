@@ -1,6 +1,7 @@
 """Fills docs/quality.md from the kept results beside this file, and draws their pictures.
 
-    render.py            writes the tables between the markers of quality.md, and its pictures (needs matplotlib)
+    render.py            writes the tables between the markers of quality.md, and its pictures
+                         (needs tools/eval/requirements.txt)
     render.py --check    only says whether the tables are what the results give (needs Python alone)
 
 A marker is a pair of lines, and what stands between them is this script's:

@@ -21,7 +21,7 @@ def lines(text):
 
 def without_comments(text):
     """The same text of C or C++ less its comments."""
-    code = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\''
+    code = r'"(?:\\.|[^"\\\n])*"|(?<!\d)\'(?:\\.|[^\'\\\n])+\''
     return re.sub(rf"({code})|//[^\n]*|/\*.*?\*/", lambda match: match[1] or " ", text, flags=re.S)
 
 

@@ -145,7 +145,7 @@ TEST_F(opencl_limits, a_tensor_of_an_append_is_not_larger_than_a_buffer) {
         {"kv_append: k_row_indices", Of([](KvAppend& a) -> Tensor& { return a.k.row_indices; })},
         {"kv_append: v_src", Of([](KvAppend& a) -> Tensor& { return a.v.src; })},
         {"kv_append: v_cache", Of([](KvAppend& a) -> Tensor& { return a.v.cache; })},
-        {"kv_append: v_row_indices", Of([](KvAppend& a) -> Tensor& { return a.v.row_indices; })}};
+        {"kv_append: row indices of v", Of([](KvAppend& a) -> Tensor& { return a.v.row_indices; })}};
     expect_extents_limited<KvAppend>(kv_append(), tensors);
 }
 

@@ -115,14 +115,15 @@ private:
             const int64_t offset = differs - got.begin() - around, in_head = offset % tensor.stride[1];
             const int64_t row = in_head / tensor.stride[2], byte = in_head % tensor.stride[2];
             ADD_FAILURE() << name << " in " << type_name(tensor.type) << ": head " << offset / tensor.stride[1]
-                          << ", row " << row << ", byte " << byte
-                          << number(*differs, expected, differs - got.begin() - byte % 4);
+                          << ", row " << row << ", byte " << byte << values(expected, differs - got.begin(), byte % 4);
         }
 
-        std::string number(std::byte wrong, const std::vector<std::byte>& expected, int64_t begin) const {
+        // What lies there, `in_number` bytes behind the beginning of a number of four.
+        std::string values(const std::vector<std::byte>& expected, int64_t at, int64_t in_number) const {
             if (tensor.type != Type::f32 && tensor.type != Type::i32)
-                return ": " + std::to_string(std::to_integer<int>(wrong)) + ", the reference " +
-                       std::to_string(std::to_integer<int>(expected[static_cast<size_t>(begin)]));
+                return ": " + std::to_string(std::to_integer<int>(bytes[static_cast<size_t>(at)])) +
+                       ", the reference " + std::to_string(std::to_integer<int>(expected[static_cast<size_t>(at)]));
+            const int64_t begin = at - in_number;
             const auto text = [&](const std::byte* from) {
                 float real = 0;
                 int32_t whole = 0;

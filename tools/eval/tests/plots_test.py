@@ -1,6 +1,6 @@
 """The pictures of made-up results: all of them are drawn, the same each time, and no label covers another.
 
-    plots_test.py        needs matplotlib
+    plots_test.py        needs requirements.txt
 """
 
 import random

@@ -1,6 +1,6 @@
 """What `winnow profile` makes of the plugin's report: one profile in the order of the layers, its files, its picture.
 
-    profile_test.py        needs matplotlib
+    profile_test.py        needs requirements.txt
 """
 
 import csv

@@ -1,6 +1,6 @@
 """docs/quality/render.py fills a page from kept results, notices what is out of date, and accepts the real page.
 
-    render_test.py        needs matplotlib
+    render_test.py        needs requirements.txt
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Labels that neither collide with each other nor hide a point, and the same on every machine."""
+"""Labels that adjustText moves off each other and off the points, the same on every machine."""
 
 import re
 
