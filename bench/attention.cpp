@@ -3,6 +3,18 @@
 
 namespace winnow::bench {
 
+winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context) {
+    winnow_cache_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.config = config.c_str();
+    desc.layers = 1;
+    desc.q_num_heads = sizes.q_heads();
+    desc.kv_num_heads = sizes.kv_heads;
+    desc.head_size = sizes.head_size;
+    desc.context = context;
+    return desc;
+}
+
 Attention::Attention(Backend& backend, const AttentionSizes& sizes)
     : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.q_len * sizes.head_size),
       k_(backend, sizes.k_type, sizes.kv_heads * sizes.kv_len, sizes.head_size),
@@ -37,7 +49,7 @@ winnow_kv_dequantize_desc Attention::rows_to(const Attention& dense, bool keys) 
     return desc;
 }
 
-void Attention::run_old_way(Attention& dense) {
+void Attention::run_dequantized_first(Attention& dense) {
     backend_.enqueue(rows_to(dense, true));
     backend_.enqueue(rows_to(dense, false));
     dense.run();

@@ -12,6 +12,9 @@ struct AttentionSizes {
     int64_t q_heads() const { return kv_heads * group; }
 };
 
+// A cache of one layer and one sequence for such queries; `config` outlives it, and kv_len says nothing of it.
+winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context);
+
 class Attention {
 public:
     Attention(Backend& backend, const AttentionSizes& sizes);
@@ -21,8 +24,8 @@ public:
     void run_with_scores() { backend_.run(with(WINNOW_SCORES_BIASED)); }
     // The way without fused kernels: all of K and V made dense, in `dense`, and attention of that. is_possible: whether
     // the backend makes rows dense.
-    bool old_way_is_possible(const Attention& dense) { return backend_.can(rows_to(dense, true)); }
-    void run_old_way(Attention& dense);
+    bool can_dequantize_first(const Attention& dense) { return backend_.can(rows_to(dense, true)); }
+    void run_dequantized_first(Attention& dense);
     winnow_sdpa_desc with(uint32_t scores_mode) const;
     std::string variant() { return backend_.variant(with(WINNOW_SCORES_NONE)); }
 

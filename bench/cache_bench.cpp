@@ -53,15 +53,7 @@ public:
         : backend_(backend), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * sizes.head_size),
           kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * chunk * sizes.head_size * random_chunks),
           out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * sizes.head_size), sizes_(sizes) {
-        winnow_cache_desc desc{};
-        desc.struct_size = sizeof desc;
-        desc.config = config.c_str();
-        desc.layers = 1;
-        desc.q_num_heads = sizes.q_heads();
-        desc.kv_num_heads = sizes.kv_heads;
-        desc.head_size = sizes.head_size;
-        desc.context = context;
-        cache_ = backend.make_cache(desc);
+        cache_ = backend.make_cache(layer_of(sizes, config, context));
     }
     ~CacheProblem() { backend_.destroy(cache_); }
     CacheProblem(const CacheProblem&) = delete;

@@ -18,7 +18,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     std::optional<ReadLimit> limit;
     std::optional<GgmlAttention> ggml;
     std::optional<Attention> f16;
-    std::optional<size_t> read_turn, ggml_turn, f16_turn, old_turn;
+    std::optional<size_t> read_turn, ggml_turn, f16_turn, dequantized_turn;
     const auto add = [&](std::function<void()> turn) {
         turns.push_back(std::move(turn));
         return turns.size() - 1;
@@ -34,7 +34,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     if (!is_f16) {
         f16.emplace(backend, f16_sizes);
         f16_turn = add([&] { f16->run(); });
-        if (problem.old_way_is_possible(*f16)) old_turn = add([&] { problem.run_old_way(*f16); });
+        if (problem.can_dequantize_first(*f16)) dequantized_turn = add([&] { problem.run_dequantized_first(*f16); });
     }
 
     const std::vector<double> seconds = take_turns(turns, options.seconds);
@@ -45,8 +45,8 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
                    " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
                fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1),
-               read_turn ? fixed(times(read_turn) * 100, 1) : "-", cell(ggml_turn), cell(f16_turn), cell(old_turn),
-               fixed(scores_cost * 100, 1)});
+               read_turn ? fixed(times(read_turn) * 100, 1) : "-", cell(ggml_turn), cell(f16_turn),
+               cell(dequantized_turn), fixed(scores_cost * 100, 1)});
     nlohmann::json row{{"variant", problem.variant()},
                        {"kv_heads", sizes.kv_heads},
                        {"group", sizes.group},
@@ -62,7 +62,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     }
     if (ggml_turn) row["times_ggml"] = times(ggml_turn);
     if (f16_turn) row["times_f16"] = times(f16_turn);
-    if (old_turn) row["times_dequantize_first"] = times(old_turn);
+    if (dequantized_turn) row["times_dequantize_first"] = times(dequantized_turn);
     return row;
 }
 

@@ -20,14 +20,7 @@ public:
           scores_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * (sizes.kv_len + 2 * chunk)) {
         const std::string config = policy + ":k=" + type_name(sizes.k_type) + ",v=" + type_name(sizes.v_type) +
                                    ",sink=0,residual=0,budget=" + std::to_string(sizes.kv_len);
-        winnow_cache_desc desc{};
-        desc.struct_size = sizeof desc;
-        desc.config = config.c_str();
-        desc.layers = 1;
-        desc.q_num_heads = sizes.q_heads();
-        desc.kv_num_heads = sizes.kv_heads;
-        desc.head_size = sizes.head_size;
-        desc.context = int64_t{1} << 29;
+        winnow_cache_desc desc = layer_of(sizes, config, int64_t{1} << 29);
         desc.max_sequences = 2;
         cache_ = backend.make_cache(desc);
         for (int64_t begin = 0; begin < sizes.kv_len; begin += chunk) append(0);

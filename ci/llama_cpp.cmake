@@ -1,17 +1,17 @@
 # What ci/parts.py adds to llama.cpp's configuration, so that the same sources give the same programs sooner.
 # Where no run here spends its time is optimised less, headers that each source has are read once a library, and small
 # sources are compiled many at a time.
+function(winnow_optimise level)
+    foreach(target ${ARGN})
+        if(TARGET ${target})
+            target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${level}>)
+        endif()
+    endforeach()
+endfunction()
+
 function(winnow_build_sooner)
-    foreach(target mtmd cpp-httplib server-context llama-server-impl)
-        if(TARGET ${target})
-            target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
-        endif()
-    endforeach()
-    foreach(target llama-common test-backend-ops test-llama-archs)
-        if(TARGET ${target})
-            target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-        endif()
-    endforeach()
+    winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl)
+    winnow_optimise(-O1 llama-common test-backend-ops test-llama-archs)
     set(headers <algorithm> <functional> <map> <memory> <regex> <string> <thread> <unordered_map> <vector>)
     target_precompile_headers(llama PRIVATE ${headers})
     foreach(target llama-common server-context llama-server-impl)
