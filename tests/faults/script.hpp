@@ -114,9 +114,7 @@ private:
 
     TemporaryFolder folder_;
     winnow_cache* cache_ = nullptr;
-    winnow_event* event_ = nullptr;
     std::string saved_config_;
-    uint64_t tokens_ = 0;
     std::vector<float> out_, scores_;
     HostTensor numbers_, k_rows_, v_rows_, held_, exact_k_, exact_v_;
 };

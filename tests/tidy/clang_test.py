@@ -10,6 +10,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,12 @@ def formatted(root):
     return status == 0
 
 
+def without_precompiled_headers(entries):
+    """The same commands of compilation, but for the headers that g++ has precompiled, which clang cannot read."""
+    precompiled = re.compile(r"-Winvalid-pch +-include +\S+cmake_pch\.hx?x?")
+    return [entry | {"command": precompiled.sub("", entry["command"])} for entry in entries]
+
+
 def analysed(root, build):
     """clang-tidy finds nothing in what is loaded into other programs, nor in the programs themselves."""
     texts = {path: path.read_bytes() for path in files_of(root)}
@@ -48,7 +55,9 @@ def analysed(root, build):
     headers = hashlib.sha256(b"".join(text for path, text in texts.items() if path.suffix not in (".c", ".cpp")))
     stamps = build / "clang_tidy"
     stamps.mkdir(exist_ok=True)
-    units = {Path(entry["file"]) for entry in json.loads((build / "compile_commands.json").read_text())}
+    entries = without_precompiled_headers(json.loads((build / "compile_commands.json").read_text()))
+    (stamps / "compile_commands.json").write_text(json.dumps(entries))
+    units = {Path(entry["file"]) for entry in entries}
     units = sorted(unit for unit in units if unit.is_relative_to(root)
                    and str(unit.relative_to(root)).startswith(ANALYSED))
     assert units, "compile_commands.json names none of the sources"
@@ -57,7 +66,7 @@ def analysed(root, build):
         stamp = stamps / hashlib.sha256(headers.digest() + str(unit).encode() + texts[unit]).hexdigest()
         if stamp.exists():
             return unit, 0, ""
-        status, output = run("clang-tidy", "--quiet", "-p", build, unit)
+        status, output = run("clang-tidy", "--quiet", "-p", stamps, unit)
         if status == 0:
             stamp.touch()
         return unit, status, output
