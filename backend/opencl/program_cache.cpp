@@ -2,6 +2,7 @@
 // rest. When it was used last is the file's time of change.
 #include "opencl/program_cache.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include <xxhash.h>
 
@@ -139,6 +141,30 @@ void ProgramCache::make_room(const fs::path& newest) const {
         if (bytes <= wanted) return;
         if (fs::remove(entry.path, failed)) bytes -= entry.size;
     }
+}
+
+ProgramCache::Lock::~Lock() {
+    if (file_ != -1) ::close(file_); // which gives the lock back
+}
+
+// Of one file for all programs, the byte that the key's hash names. The system gives it back when a process ends.
+ProgramCache::Lock ProgramCache::lock(const ProgramKey& key, std::chrono::milliseconds most) const {
+    if (directory_.empty()) return Lock(-1);
+    Lock lock(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock.is_held()) return lock;
+    const std::string text = key.text();
+    struct flock range {};
+    range.l_type = F_WRLCK;
+    range.l_whence = SEEK_SET;
+    range.l_start = static_cast<off_t>(XXH3_64bits(text.data(), text.size()) >> 33U); // a long of 32 bits has room
+    range.l_len = 1;
+    const auto end = std::chrono::steady_clock::now() + most;
+    while (::fcntl(lock.file_, F_SETLK, &range) != 0) {
+        const bool is_taken = errno == EACCES || errno == EAGAIN || errno == EINTR;
+        if (!is_taken || std::chrono::steady_clock::now() >= end) return Lock(-1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return lock;
 }
 
 std::string ProgramCache::prepare() const {

@@ -4,11 +4,13 @@
 // not used for the longest time go first.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace winnow::opencl {
@@ -48,6 +50,27 @@ public:
     // Writes a temporary file and renames it, so that another process sees the old entry or the new one. Returns the
     // reason if that was not possible, else "". Entries that were not used for long make room.
     std::string store(const ProgramKey& key, const std::vector<std::byte>& binary) const;
+
+    // Held by the one process that makes the program of a key; who waited for it finds the program in the cache. A
+    // convenience, no promise: where it cannot be had, for want of a directory or because another process keeps it
+    // longer than `most`, the program is made without. One lock of a cache at a time in a process.
+    class Lock {
+    public:
+        ~Lock();
+        Lock(Lock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+        Lock(const Lock&) = delete;
+        Lock& operator=(const Lock&) = delete;
+        Lock& operator=(Lock&&) = delete;
+
+        bool is_held() const { return file_ != -1; }
+
+    private:
+        friend class ProgramCache;
+        explicit Lock(int file) : file_(file) {}
+
+        int file_;
+    };
+    Lock lock(const ProgramKey& key, std::chrono::milliseconds most = std::chrono::minutes(1)) const;
 
 private:
     void make_room(const std::filesystem::path& newest) const;

@@ -139,6 +139,14 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     std::vector<std::pair<int32_t, std::string>> messages;
     std::unique_lock<std::mutex> lock(build_mutex());
     std::optional<std::vector<std::byte>> binary = cache_.load(key);
+    std::string obstacle;
+    std::optional<ProgramCache::Lock> only_maker;
+    if (!binary) {
+        // PoCL ends a process that asks for a binary while another compiles the same source, so one at a time does.
+        obstacle = cache_.prepare();
+        only_maker.emplace(cache_.lock(key));
+        binary = cache_.load(key);
+    }
     if (binary) {
         std::string refusal;
         cl::Program loaded = load(workers_.front(), *binary, options, refusal);
@@ -153,8 +161,8 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     const bool is_loaded = !program.empty();
     if (!is_loaded) {
         program.push_back(build(workers_.front(), file, source, options));
-        // Asking for the binary is expensive with some drivers, so first see whether it can be kept.
-        std::string failure = cache_.prepare();
+        // Asking for the binary is expensive with some drivers, so only where it can be kept.
+        std::string failure = std::move(obstacle);
         binary.emplace();
         if (failure.empty()) {
             *binary = binary_of(program.front(), device, failure);
@@ -173,6 +181,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         program.push_back(copy() != nullptr ? std::move(copy) : build(worker, file, source, options));
     }
     const auto spent = std::chrono::steady_clock::now() - start;
+    only_maker.reset();
     lock.unlock();
     messages.emplace_back(
         WINNOW_LOG_DEBUG,

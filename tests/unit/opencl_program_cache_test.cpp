@@ -2,6 +2,8 @@
 #include "opencl/program_cache.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -211,6 +213,42 @@ TEST_F(opencl_program_cache, concurrent_writers_leave_one_whole_entry) {
     reader.join();
     EXPECT_EQ(torn, 0);
     for (const auto& left : fs::directory_iterator(directory_)) EXPECT_EQ(left.path(), entry()) << "left behind";
+}
+
+TEST_F(opencl_program_cache, one_process_at_a_time_makes_a_program) {
+    const ProgramCache cache(directory_);
+    ProgramKey other = key_;
+    other.options += "x";
+    int from_child[2], to_child[2];
+    ASSERT_EQ(::pipe(from_child), 0);
+    ASSERT_EQ(::pipe(to_child), 0);
+    const pid_t child = ::fork();
+    ASSERT_NE(child, -1);
+    char byte = 0;
+    if (child == 0) {
+        const ProgramCache::Lock held = cache.lock(key_);
+        byte = held.is_held() ? 'y' : 'n';
+        if (::write(from_child[1], &byte, 1) == 1 && ::read(to_child[0], &byte, 1) == 1) ::_exit(0); // not given back
+        ::_exit(1);
+    }
+    ASSERT_EQ(::read(from_child[0], &byte, 1), 1);
+    EXPECT_EQ(byte, 'y');
+    EXPECT_FALSE(cache.lock(key_, std::chrono::milliseconds(20)).is_held());
+    EXPECT_TRUE(cache.lock(other).is_held()) << "another program waits for it";
+    ASSERT_EQ(::write(to_child[1], &byte, 1), 1);
+    EXPECT_TRUE(cache.lock(key_).is_held());
+    EXPECT_TRUE(cache.lock(key_, std::chrono::milliseconds(0)).is_held()) << "the one before was not given back";
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    for (const int file : {from_child[0], from_child[1], to_child[0], to_child[1]}) ::close(file);
+}
+
+TEST_F(opencl_program_cache, where_no_lock_can_be_had_nobody_waits) {
+    EXPECT_FALSE(ProgramCache(directory_ / "not made").lock(key_).is_held());
+    EXPECT_FALSE(ProgramCache(fs::path()).lock(key_).is_held());
+    fs::create_directory(directory_ / "lock");
+    EXPECT_FALSE(ProgramCache(directory_).lock(key_).is_held());
 }
 
 TEST(opencl_program_cache_directory, follows_the_environment) {
