@@ -98,6 +98,7 @@ Kernel& Programs::kernel_of_source(std::string_view file, std::string_view sourc
 
 Kernel& Programs::make_kernel(const Name& wanted, std::string_view source, std::string_view source_hash) {
     const auto& [file, name, options] = wanted;
+    has_made_kernels_ = true;
     const Program& built = program({file, {}, options}, source, source_hash);
     auto kernel = std::make_unique<Kernel>();
     kernel->label = std::string(name) + " of " + std::string(file) + " (" + std::string(options) + ")";

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "opencl/program_cache.hpp"
@@ -44,6 +45,9 @@ public:
     // The same for a source that is not among the embedded files; `file` names it here, its text on disk.
     Kernel& kernel_of_source(std::string_view file, std::string_view source, std::string_view name,
                              std::string_view options);
+
+    // Whether there are kernels that were made since the last call, so that the driver's compiler was at work.
+    bool take_has_made_kernels() { return std::exchange(has_made_kernels_, false); }
 
     uint64_t built() const { return built_; }
     uint64_t loaded() const { return loaded_; }
@@ -82,6 +86,7 @@ private:
     ProgramCache cache_;
     std::string common_options_;
     bool store_failure_is_known_ = false;
+    bool has_made_kernels_ = false;
     uint64_t built_ = 0;
     uint64_t loaded_ = 0;
     std::unordered_map<OwnedName, Program, Hash, Equal> programs_; // the name field is empty

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "opencl/compiler_pages.hpp"
 #include "opencl/runtime_state.hpp"
 
 namespace winnow::opencl {
@@ -104,7 +105,12 @@ std::unique_ptr<Buffer> Runtime::import_cl_mem(void* memory, uint64_t offset, ui
 }
 
 void Runtime::flush() { check(clFlush(state_->workers.front().queue()), "clFlush"); }
-void Runtime::finish() { state_->finish(); }
+
+void Runtime::finish() {
+    state_->finish();
+    // A kernel is compiled when it is made, and once more, for its group size, at its first launch.
+    if (state_->programs.take_has_made_kernels()) release_compiler_pages();
+}
 
 void Runtime::wait_cl_event(void* event) {
     const auto handle = static_cast<cl_event>(event);
