@@ -409,8 +409,9 @@ typedef struct winnow_cache_step_desc {
      * the importance of others, so that truncate leaves no trace of them. */
     int64_t draft_tokens;
     /* Cell mode. cells: [1, 1, 1, tokens] I32 or I64, the cell of each token that is appended, none twice; a token that
-     * had the cell before is gone. attn_mask: as in winnow_sdpa_desc, its columns are cells; it alone says what a query
-     * sees, so that alibi_slopes and window_left are absent. Both NULL without cells. */
+     * had the cell before is gone. attn_mask: as in winnow_sdpa_desc, its columns are cells. It may have any number of
+     * them and hides the cells that it has none for (a single one is for all). It alone says what a query sees, so that
+     * alibi_slopes and window_left are absent. Both NULL without cells. */
     const winnow_tensor *cells;
     const winnow_tensor *attn_mask;
     const winnow_tensor *mask_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */

@@ -101,7 +101,7 @@ void check_shapes(const cache::CacheStep& step, const cache::CacheRequest& of, i
     if (step.alibi_slopes) expect_shape(step.alibi_slopes, "alibi_slopes", per_head);
     if (step.head_sink) expect_shape(step.head_sink, "head_sink", per_head);
     if (step.mask_slopes) expect_shape(step.mask_slopes, "mask_slopes", per_head);
-    if (step.mask) expect_mask(step.mask, "attn_mask", step.q, of.cells, "the cells");
+    if (step.mask) expect_mask(step.mask, "attn_mask", step.q, 1, "the cells"); // those it has no column for are hidden
     expect_mask_slopes(step.mask_slopes, "mask_slopes", step.mask);
     if (!step.scores_out) return;
     expect_shape(step.scores_out, "scores_out", {1, of.q_heads, tokens, -1});

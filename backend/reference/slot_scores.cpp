@@ -11,6 +11,7 @@ namespace winnow::reference {
 namespace {
 
 void scatter(const SlotScores& args, const Segment& from, int64_t first_column, int64_t q_head, int64_t query) {
+    if (from.slots() == 0) return; // an absent segment has no heads
     const int64_t head = q_head / (args.scores.shape[1] / from.kv_heads());
     for (int64_t slot = 0; slot < from.slots(); ++slot) {
         const int32_t token = entry(from.tokens, head, slot);

@@ -37,11 +37,13 @@ const ggml_tensor* computes(const ggml_tensor* mask) {
     return nullptr;
 }
 
-void check_mask(const ggml_tensor* node) {
+void check_mask(const ggml_tensor* node, int64_t cells) {
     const ggml_tensor *k = node->src[1], *mask = node->src[3];
     if (!mask || mask->ne[2] != 1 || mask->ne[0] < k->ne[1] || (mask->ne[3] != 1 && mask->ne[3] != k->ne[3])) {
         throw std::runtime_error(with_name(node, "expected a mask with a column for each cell"));
     }
+    if (mask->ne[0] == 1 && cells > 1) // Winnow would take it for all of them
+        throw std::runtime_error(with_name(node, "the mask has a single column, expected at least two"));
     if (const ggml_tensor* computed = computes(mask)) {
         throw std::runtime_error(with_name(node, std::string("the mask is computed (") + ggml().op_name(computed->op) +
                                                      " " + computed->name +
@@ -107,7 +109,7 @@ void CacheShape::check_supported(const ggml_tensor* node, const winnow_sdpa_desc
         throw std::runtime_error(with_name(node, "queries of " + std::to_string(node->src[0]->ne[3]) +
                                                      " streams over keys of " + std::to_string(k->ne[3])));
     }
-    check_mask(node);
+    check_mask(node, cells());
 }
 
 winnow_cache_desc CacheShape::desc(const std::string& config) const {

@@ -32,13 +32,6 @@ MaskSlice::MaskSlice(const ggml_tensor* mask, int64_t slice)
     : data_(static_cast<const char*>(mask->data) + static_cast<size_t>(slice % mask->ne[3]) * mask->nb[3]),
       row_bytes_(mask->nb[1]), element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
 
-void MaskSlice::hide(char* begin, char* end) const {
-    if (element_bytes_ == 2)
-        std::fill(reinterpret_cast<uint16_t*>(begin), reinterpret_cast<uint16_t*>(end), f16_minus_infinity);
-    else
-        std::fill(reinterpret_cast<uint32_t*>(begin), reinterpret_cast<uint32_t*>(end), f32_minus_infinity);
-}
-
 CellTracker::CellTracker(int64_t cells, bool is_alone, int64_t sinks)
     : order_(static_cast<size_t>(cells), -1), is_anchored_(static_cast<size_t>(cells), false),
       group_(static_cast<size_t>(cells), -1), is_alone_(is_alone), sinks_(sinks) {}

@@ -21,10 +21,6 @@ public:
         if (element_bytes_ == 2) return *reinterpret_cast<const uint16_t*>(at) != f16_minus_infinity;
         return *reinterpret_cast<const uint32_t*>(at) != f32_minus_infinity;
     }
-    // Makes elements of a mask of this type such that nobody sees these cells.
-    void hide(char* begin, char* end) const;
-    const char* row(int64_t row) const { return data_ + static_cast<size_t>(row) * row_bytes_; }
-    size_t element_bytes() const { return element_bytes_; }
 
 private:
     static constexpr uint16_t f16_minus_infinity = 0xfc00;

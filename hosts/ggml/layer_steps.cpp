@@ -102,22 +102,6 @@ void LayerSteps::begin_batch(const ggml_tensor* mask, const Slice& slice, const 
     if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
 }
 
-// The slice's mask, with a column for each cell.
-winnow_tensor LayerSteps::mask_of(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice) {
-    const ggml_tensor* mask = node->src[3];
-    if (!streams_.is_narrow(mask)) return slice_of(*sdpa.attn_mask, slice.index);
-    const char* data = layers_[slice.layer].k ? streams_.wide_mask(slice.stream, mask) : nullptr;
-    if (!data) {
-        staging_.emplace_back();
-        streams_.widen_mask(staging_.back(), mask, slice.index, slice.tokens);
-        data = staging_.back().data();
-    }
-    const auto element = static_cast<int64_t>(mask->nb[0]);
-    return rows_over(
-        sdpa.attn_mask->type, data,
-        {1, slice.tokens, shape_.cells(), element, shape_.cells() * element, slice.tokens * shape_.cells()});
-}
-
 void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice) {
     winnow_cache_step_desc step = step_of(slice.layer, slice.stream);
     step.scale = sdpa.scale;
@@ -135,7 +119,7 @@ void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& s
         step.v = &rows.v;
         step.cells = &rows.cells;
     }
-    const winnow_tensor mask = mask_of(node, sdpa, slice);
+    const winnow_tensor mask = slice_of(*sdpa.attn_mask, slice.index);
     step.attn_mask = &mask;
     if (step.k && streams_.sees_ahead(slice.stream)) { // all of them have to be there before the first attends
         winnow_cache_step_desc append = step_of(slice.layer, slice.stream);

@@ -52,7 +52,6 @@ private:
     void append_all(size_t layer, Counters& counters);
     void attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
     void begin_batch(const ggml_tensor* mask, const Slice& slice, const Rows& rows);
-    winnow_tensor mask_of(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
     void run(const winnow_cache_step_desc& step);
     void end_rows(size_t layer, Counters& counters);
 

@@ -1,4 +1,4 @@
-// The streams of a virtual cache, batch by batch: which cells have tokens, and the mask of the newest batch.
+// The streams of a virtual cache, batch by batch: which cells have tokens.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,6 @@ public:
 
     // Whether a token of the newest batch sees one that comes after it.
     bool sees_ahead(int64_t stream) const { return of(stream).sees_ahead; }
-    // Whether the mask has fewer columns than there are cells. Those that it lacks are seen by nobody.
-    bool is_narrow(const ggml_tensor* mask) const { return mask->ne[0] < shape_.cells(); }
-    // A narrow mask with a column for each cell, if it is the newest batch's, else NULL.
-    const char* wide_mask(int64_t stream, const ggml_tensor* mask) const;
-    void widen_mask(std::vector<char>& wide, const ggml_tensor* mask, int64_t slice, int64_t tokens) const;
 
     // Of states, removals and copies: as CellTracker.
     CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells) {
@@ -47,8 +42,6 @@ private:
         CellTracker tracker;
         uint64_t batches = 0;
         bool sees_ahead = false;
-        const void* mask = nullptr;  // the newest batch's, where it is narrow
-        std::vector<char> wide_mask; // the same with a column for each cell
     };
     Stream& of(int64_t stream) { return streams_[static_cast<size_t>(stream)]; }
     const Stream& of(int64_t stream) const { return streams_[static_cast<size_t>(stream)]; }

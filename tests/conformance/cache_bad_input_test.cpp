@@ -250,7 +250,8 @@ void add_steps(std::vector<CacheFault>& all) {
         cell_step("a_cell_twice", "cells", [](StepCall& c) { c.cell_numbers[2] = c.cell_numbers[0]; }),
         cell_step("cells_without_k", "cells", [](StepCall& c) { c.without_k(), c.desc.cells = &c.cell_view; }),
         cell_step("mask_missing", "attn_mask", [](StepCall& c) { c.desc.attn_mask = c.desc.mask_slopes = nullptr; }),
-        cell_step("mask_narrower_than_the_cells", "attn_mask", [](StepCall& c) { c.mask.view.shape[3] = cells - 1; }),
+        cell_step("mask_without_columns", "attn_mask", [](StepCall& c) { c.mask.view.shape[3] = 0; }),
+        cell_step("mask_of_too_few_queries", "attn_mask", [](StepCall& c) { c.mask.view.shape[2] = 2; }),
         cell_step("mask_of_integers", "attn_mask", [](StepCall& c) { c.mask.view.type = WINNOW_TYPE_I32; }),
         cell_step("slopes_of_a_boolean_mask", "mask_slopes",
                   [](StepCall& c) {

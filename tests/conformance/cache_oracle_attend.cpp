@@ -76,7 +76,9 @@ void fold(const Rules& rules, Between& importance, const Between& x) {
 // What the mask adds to a logit; none where it hides the token.
 std::optional<double> bias_of(const Step& step, int64_t q_head, int64_t query, int64_t number) {
     if (!step.mask) return 0;
-    const double value = step.mask.get({0, q_head % step.mask.shape()[1], query, number});
+    const auto& shape = step.mask.shape();
+    if (shape[3] != 1 && number >= shape[3]) return std::nullopt;
+    const double value = step.mask.get({0, q_head % shape[1], query, shape[3] == 1 ? 0 : number});
     if (step.mask.type() == WINNOW_TYPE_BOOL) return value != 0 ? std::optional<double>(0) : std::nullopt;
     if (value == -infinity) return std::nullopt;
     return step.mask_slopes ? value * step.mask_slopes.get({0, 0, 0, q_head}) : value;

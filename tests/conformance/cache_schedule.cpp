@@ -138,12 +138,13 @@ private:
         return tensor;
     }
 
-    // A query sees its own cell and most others.
+    // A query sees its own cell and most others; a mask of one column shows all cells or none.
     void set_mask(Step& step, const std::vector<int64_t>& own) {
         step.alibi = TestTensor();
         step.options.window_left = 0;
         if (step.queries == 0) return;
-        step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, step.queries, setup_.cells});
+        const int64_t columns = chance(10) ? 1 : setup_.cells;
+        step.mask = TestTensor(WINNOW_TYPE_BOOL, {1, 1, step.queries, columns});
         step.mask.each([&](const Index& at) {
             const bool is_own = !own.empty() && own[static_cast<size_t>(at[2])] == at[3];
             step.mask.set(at, is_own || !chance(25) ? 1 : 0);
