@@ -623,7 +623,8 @@ typedef struct winnow_api {
      * that is more, or config is NULL, no string is written. */
     int32_t (*cache_set_config)(winnow_cache *cache, const char *config);
     int32_t (*cache_get_config)(winnow_cache *cache, char *config, size_t *size);
-    /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks /proc. */
+    /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
+     * the system. */
     int32_t (*cache_set_pressure)(winnow_cache *cache, double pressure);
     /* Positions (or cells) of a sequence whose tokens are never evicted (structural anchors): the token that has one,
      * or where none has it, also where one was removed, the token that comes to it by being appended or shifted there.

@@ -1,4 +1,4 @@
-// Memory pressure of the machine, 0 to 1.
+// Memory pressure of the machine or of a container, 0 to 1.
 #pragma once
 
 #include <optional>
@@ -6,8 +6,9 @@
 
 namespace winnow::cache {
 
-// The larger of two shares: of the last ten seconds that some task waited for memory (pressure/memory), and of the
-// memory that is not available (meminfo). None where the folder has neither.
-std::optional<double> memory_pressure(const std::string& proc = "/proc");
+// The largest of these shares: of the last ten seconds that some task waited for memory (pressure/memory), of the
+// machine's memory that is not available (meminfo), and, of each control group with a limit that this process is in,
+// both of that limit. None where the folders tell nothing.
+std::optional<double> memory_pressure(const std::string& proc = "/proc", const std::string& cgroups = "/sys/fs/cgroup");
 
 } // namespace winnow::cache

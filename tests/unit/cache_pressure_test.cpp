@@ -35,6 +35,56 @@ TEST(cache_pressure, is_the_larger_of_stalls_and_memory_taken) {
     EXPECT_LE(*here, 1);
 }
 
+class cache_pressure_groups : public testing::Test {
+protected:
+    void SetUp() override {
+        std::filesystem::remove_all(folder_);
+        write("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 900 kB\n");
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+    void write(const std::string& name, const std::string& text) {
+        std::filesystem::create_directories((folder_ / name).parent_path());
+        std::ofstream(folder_ / name) << text;
+    }
+    double pressure() { return memory_pressure((folder_ / "proc").string(), (folder_ / "cgroup").string()).value(); }
+
+private:
+    std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "winnow_pressure_groups";
+};
+
+TEST_F(cache_pressure_groups, a_limit_of_version_2_counts_without_files_that_can_be_dropped) {
+    write("proc/self/cgroup", "0::/user/job\n");
+    EXPECT_DOUBLE_EQ(pressure(), .1);
+    write("cgroup/user/job/memory.max", "1000\n");
+    write("cgroup/user/job/memory.current", "800\n");
+    write("cgroup/user/job/memory.stat", "anon 500\ninactive_file 300\n");
+    EXPECT_DOUBLE_EQ(pressure(), .5);
+    write("cgroup/user/memory.max", "2000\n"); // those above it limit, too
+    write("cgroup/user/memory.current", "1800\n");
+    EXPECT_DOUBLE_EQ(pressure(), .9);
+    write("cgroup/user/memory.max", "max\n");
+    EXPECT_DOUBLE_EQ(pressure(), .5);
+    write("cgroup/user/job/memory.pressure", "some avg10=60.00 avg60=0.00 avg300=0.00 total=1\n");
+    EXPECT_DOUBLE_EQ(pressure(), .6);
+}
+
+TEST_F(cache_pressure_groups, a_limit_of_version_1_counts) {
+    write("proc/self/cgroup", "5:cpu:/else\n4:memory:/job\n0::/\nnothing of this kind\n");
+    write("cgroup/memory/job/memory.limit_in_bytes", "1000\n");
+    write("cgroup/memory/job/memory.usage_in_bytes", "900\n");
+    write("cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 200\n");
+    EXPECT_DOUBLE_EQ(pressure(), .7);
+    write("cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+    EXPECT_DOUBLE_EQ(pressure(), .1);
+}
+
+TEST_F(cache_pressure_groups, a_path_that_a_container_does_not_see_leaves_the_root) {
+    write("proc/self/cgroup", "0::/../outside/job\n");
+    write("cgroup/memory.max", "1000\n");
+    write("cgroup/memory.current", "400\n");
+    EXPECT_DOUBLE_EQ(pressure(), .4);
+}
+
 TEST(cache_pressure, reaches_the_eviction_pass) {
     FakeDevice device;
     Cache cache(device, {"hierarchical:k=f32,v=f32", {1, 1, 2, 2, 1000}, 1, 1, 0, {}});
