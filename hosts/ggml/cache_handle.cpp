@@ -4,12 +4,13 @@
 #include <stdexcept>
 
 #include "ggml_api.hpp"
+#include "kv_config.hpp"
 #include "profile_file.hpp"
 
 namespace winnow::ggml {
 
-CacheHandle::CacheHandle(Context& context, const CacheShape& shape, std::string config)
-    : context_(context), shape_(shape), config_(std::move(config)) {}
+CacheHandle::CacheHandle(Context& context, const CacheShape& shape, std::vector<KvRule> rules)
+    : context_(context), shape_(shape), rules_(std::move(rules)) {}
 
 CacheHandle::~CacheHandle() { api().cache_destroy(cache_); }
 
@@ -18,7 +19,9 @@ void CacheHandle::expect(int32_t status) const {
 }
 
 void CacheHandle::make() {
-    winnow_cache_desc desc = shape_.desc(config_);
+    winnow_cache_desc desc = shape_.desc();
+    config_ = config_for(rules_, desc);
+    desc.config = config_.c_str();
     try {
         meaning_ = meaning_of(api(), context_.get(), desc);
     } catch (const std::runtime_error& error) {
@@ -27,6 +30,17 @@ void CacheHandle::make() {
     const std::vector<double> profile = read_profile(meaning_.profile_file, shape_.layer_names());
     desc.profile = profile.empty() ? nullptr : profile.data();
     expect(api().cache_create(context_.get(), &desc, &cache_));
+    tell_pressure();
+}
+
+void CacheHandle::reset() {
+    expect(api().cache_reset(cache_));
+    tell_pressure();
+}
+
+void CacheHandle::tell_pressure() {
+    const double pressure = kv_pressure();
+    if (pressure != 0) expect(api().cache_set_pressure(cache_, pressure));
 }
 
 uint64_t CacheHandle::count_of(int64_t stream, int64_t layer, int64_t head) const {

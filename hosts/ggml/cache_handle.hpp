@@ -8,6 +8,7 @@
 #include "cache_meaning.hpp"
 #include "cache_shape.hpp"
 #include "cell_tracker.hpp"
+#include "kv_rules.hpp"
 #include "plugin.hpp"
 
 namespace winnow::ggml {
@@ -16,18 +17,22 @@ namespace winnow::ggml {
 class CacheHandle {
 public:
     // The shape has to stay.
-    CacheHandle(Context& context, const CacheShape& shape, std::string config);
+    CacheHandle(Context& context, const CacheShape& shape, std::vector<KvRule> rules);
     ~CacheHandle();
     CacheHandle(const CacheHandle&) = delete;
     CacheHandle& operator=(const CacheHandle&) = delete;
 
+    // Throws where no rule fits, once the heads are known.
+    void check_rules() const { config_for(rules_, shape_.desc()); }
     void make();
+    // All tokens are gone; configuration and pressure are as they were.
+    void reset();
     bool is_made() const { return cache_ != nullptr; }
     winnow_cache* get() const { return cache_; }
     Context& context() const { return context_; }
     const winnow_api& api() const { return context_.api(); }
     const CacheShape& shape() const { return shape_; }
-    const std::string& asked() const { return config_; }     // the string as it was given
+    const std::string& asked() const { return config_; }     // as it was given, once the cache is made
     const CacheMeaning& meaning() const { return meaning_; } // once the cache is made
     void expect(int32_t status) const;                       // throws unless it is WINNOW_OK
 
@@ -38,8 +43,11 @@ public:
     void apply(const CellTracker::Opening& opening, int64_t stream);
 
 private:
+    void tell_pressure();
+
     Context& context_;
     const CacheShape& shape_;
+    std::vector<KvRule> rules_;
     std::string config_;
     CacheMeaning meaning_;
     winnow_cache* cache_ = nullptr;

@@ -112,12 +112,6 @@ void CacheShape::check_supported(const ggml_tensor* node, const winnow_sdpa_desc
     check_mask(node, cells());
 }
 
-winnow_cache_desc CacheShape::desc(const std::string& config) const {
-    winnow_cache_desc desc = desc_;
-    desc.config = config.c_str();
-    return desc;
-}
-
 winnow_tensor CacheShape::rows(const ggml_tensor* root, const void* data, int64_t count) const {
     const int64_t size = is_keys(root) ? head_size() : v_head_size();
     return rows_over(

@@ -43,8 +43,8 @@ public:
     int64_t kv_heads() const { return desc_.kv_num_heads; }
     int64_t head_size() const { return desc_.head_size; }
     int64_t v_head_size() const { return desc_.v_head_size; }
-    int64_t v_skip() const { return v_skip_; } // where a head's values begin, in elements; with MLA in the keys
-    winnow_cache_desc desc(const std::string& config) const;
+    int64_t v_skip() const { return v_skip_; }       // where a head's values begin, in elements; with MLA in the keys
+    winnow_cache_desc desc() const { return desc_; } // without a configuration
     // `count` rows of a root as llama.cpp has them, at `data`.
     winnow_tensor rows(const ggml_tensor* root, const void* data, int64_t count) const;
 

@@ -1,9 +1,11 @@
 // Checking a string before a model is known: against a cache of a shape that every policy and format takes.
 #include "kv_config.hpp"
 
+#include <charconv>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 
 #include "ggml_api.hpp"
 #include "profile_file.hpp"
@@ -45,21 +47,36 @@ std::string own_window_config(const Plugin& plugin) {
 
 void read_kv_config(const Plugin& plugin) {
     const char* config = std::getenv("WINNOW_KV");
-    if (!config || !*config) return;
     try {
-        set_kv_config(plugin, config);
+        kv_pressure();
+        if (config && *config) set_kv_config(plugin, config);
     } catch (const std::runtime_error& error) {
-        refusal = "WINNOW_KV=" + std::string(config) + ": " + error.what();
+        refusal = error.what();
+        if (config && !refusal.starts_with("WINNOW_")) refusal = "WINNOW_KV=" + std::string(config) + ": " + refusal;
         log_line(GGML_LOG_LEVEL_ERROR, "%s", refusal.c_str());
     }
+}
+
+double kv_pressure() {
+    const char* text = std::getenv("WINNOW_PRESSURE");
+    if (!text || !*text) return 0;
+    const std::string_view given = text;
+    if (given == "auto") return -1;
+    double pressure = -1;
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), pressure);
+    if (error != std::errc() || end != given.data() + given.size() || !(pressure >= 0 && pressure <= 1))
+        throw std::runtime_error("WINNOW_PRESSURE=" + std::string(given) + ": expected auto, or a share from 0 to 1");
+    return pressure;
 }
 
 void set_kv_config(const Plugin& plugin, const std::string& config) {
     KvConfig next;
     if (!config.empty()) {
-        next.all = config;
-        next.windows = meaning_of(plugin, config).storage_config;
-        if (const std::string own = own_window_config(plugin); !own.empty()) next.windows = own;
+        next.text = config;
+        next.all = parse_rules(config);
+        next.windows = next.all;
+        for (KvRule& rule : next.windows) rule.config = meaning_of(plugin, rule.config).storage_config;
+        if (const std::string own = own_window_config(plugin); !own.empty()) next.windows = {{{}, own}};
     }
     const std::lock_guard lock(mutex);
     current = next;

@@ -1,18 +1,21 @@
-// The strings that turn virtual caches on: WINNOW_KV and WINNOW_KV_SWA, or what the host set later.
+// What the user says of virtual caches: WINNOW_KV and WINNOW_KV_SWA, or what the host set later, and WINNOW_PRESSURE.
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "kv_rules.hpp"
 #include "plugin.hpp"
 
 namespace winnow::ggml {
 
 struct KvConfig {
-    std::string all; // "" is in place
+    std::string text;        // as it was given; "" is in place
+    std::vector<KvRule> all; // of caches by their shapes
     // For the cache of a model's layers with sliding windows, which holds no more than those need: WINNOW_KV_SWA, or
     // else what stores rows as `all` does and evicts nothing.
-    std::string windows;
-    bool is_set() const { return !all.empty(); }
+    std::vector<KvRule> windows;
+    bool is_set() const { return !text.empty(); }
 };
 
 // Takes WINNOW_KV. Where it is no configuration, no buffer is made until the host sets one that is: a program does not
@@ -20,10 +23,14 @@ struct KvConfig {
 void read_kv_config(const Plugin& plugin);
 
 // For the buffers that are allocated from now on; "" is in place. Throws std::runtime_error, and changes nothing, where
-// it is no configuration, or WINNOW_KV_SWA is none.
+// it is neither a configuration nor rules of such, or WINNOW_KV_SWA is no configuration.
 void set_kv_config(const Plugin& plugin, const std::string& config);
 
-// Throws std::runtime_error where WINNOW_KV was refused.
+// The memory pressure that caches are told: WINNOW_PRESSURE, a share from 0 to 1, or "auto", which is -1 here: each
+// eviction pass asks the system. 0 where it is not set. Throws std::runtime_error where it is something else.
+double kv_pressure();
+
+// Throws std::runtime_error where WINNOW_KV or WINNOW_PRESSURE was refused.
 KvConfig kv_config();
 bool has_kv_config();
 

@@ -11,8 +11,8 @@
 
 namespace winnow::ggml {
 
-VirtualCache::VirtualCache(Context& context, std::string config, std::vector<LayerRoots> layers)
-    : shape_(std::move(layers)), cache_(context, shape_, std::move(config)), streams_(shape_), figures_(cache_),
+VirtualCache::VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers)
+    : shape_(std::move(layers)), cache_(context, shape_, std::move(rules)), streams_(shape_), figures_(cache_),
       steps_(cache_, streams_, figures_), states_(shape_) {}
 
 void VirtualCache::make() {
@@ -117,7 +117,7 @@ void VirtualCache::clear() {
     failed_.clear();
     if (!cache_.is_made()) return;
     figures_.end_sequences();
-    cache_.expect(cache_.api().cache_reset(cache_.get()));
+    cache_.reset();
     streams_.clear();
 }
 

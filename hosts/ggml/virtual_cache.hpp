@@ -17,13 +17,16 @@ namespace winnow::ggml {
 // Functions throw std::runtime_error with the reason.
 class VirtualCache {
 public:
-    VirtualCache(Context& context, std::string config, std::vector<LayerRoots> layers);
+    VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers);
 
     bool has(const ggml_tensor* root) const { return shape_.has(root); }
 
     // Whether the cache could carry out an attention, before it is computed; throws where not. The first tells the
     // heads of all.
-    void check_supported(const ggml_tensor* node, const SdpaNode& sdpa) { shape_.check_supported(node, sdpa.desc()); }
+    void check_supported(const ggml_tensor* node, const SdpaNode& sdpa) {
+        shape_.check_supported(node, sdpa.desc());
+        cache_.check_rules();
+    }
 
     void set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters);
     void attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters);

@@ -104,7 +104,7 @@ void VirtualBuffer::stay_in_place(const ggml_tensor* node, const std::string& re
     const auto first =
         std::min_element(roots_.begin(), roots_.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
     in_place_ = {(*first)->name,
-                 config_.all,
+                 config_.text,
                  roots_.size(),
                  size_,
                  ggml().op_name(node->op),

@@ -19,12 +19,18 @@ def expect(condition, text):
         raise Failure(text)
 
 
+def made_folder(text):
+    folder = Path(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def parser(description):
     """The arguments that every test of this folder takes."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--llama-cpp", type=Path, required=True, help="folder of llama.cpp's programs")
     made.add_argument("--plugin", type=Path, required=True, help="libwinnow_ggml.so")
-    made.add_argument("--work", type=Path, required=True, help="folder for what the test writes")
+    made.add_argument("--work", type=made_folder, required=True, help="folder for what the test writes")
     made.add_argument("--icd", help="folder of .icd files to use instead of the system's")
     made.add_argument("--icd-libraries", help="folders of that driver's libraries, separated by ':'")
     made.add_argument("--device", help="WINNOW_DEVICE; by default PoCL, or with --icd the first device")

@@ -6,15 +6,15 @@ import llama_cpp
 from llama_cpp import expect
 
 
-def complete(host, options, kv, *arguments, status=1):
+def complete(host, options, kv, *arguments, status=1, environment=None):
     """(stdout, stderr, report)"""
     return host.run("llama-completion", "-m", options.model, "-p", "The keeper of the lighthouse", "-n", 4, "--temp", 0,
                     "--seed", 1, "-no-cnv", "-c", 256, "-t", 2, "--no-warmup", "--no-display-prompt", "-dev", "Winnow",
-                    *arguments, winnow=True, status=status, environment={"WINNOW_KV": kv})
+                    *arguments, winnow=True, status=status, environment={"WINNOW_KV": kv} | (environment or {}))
 
 
-def refuse(host, options, kv, arguments, wanted):
-    text = "".join(complete(host, options, kv, *arguments)[:2])
+def refuse(host, options, kv, arguments, wanted, environment=None):
+    text = "".join(complete(host, options, kv, *arguments, environment=environment)[:2])
     line = next((line for line in text.splitlines() if all(part in line for part in wanted)), None)
     expect(line, f"WINNOW_KV={kv} {' '.join(arguments)}: no line with {wanted} in\n{text[-3000:]}")
     print(f"WINNOW_KV={kv} {' '.join(arguments)}: {line}")
@@ -43,6 +43,11 @@ def test():
     refuse(host, options, "h2o:budet=1/4", ["-fa", "on"], ['no key "budet"', "budget, k, v"])
     refuse(host, options, "h2o:k=q9", ["-fa", "on"], ["q9", "turbo4"])
     refuse(host, options, "winnow", ["-fa", "on", "-ctk", "q8_0"], ["cache_k_l0 is of type q8_0", "f16"])
+    refuse(host, options, "[layer=2]none;winnow", ["-fa", "on"], ['"layer=2"', "layers=, kv_heads="])
+    refuse(host, options, "[layers=2]none;winow", ["-fa", "on"], ['no policy "winow"'])
+    for pressure in ("1.5", "often", "nan"):
+        refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_PRESSURE={pressure}: expected auto"],
+               {"WINNOW_PRESSURE": pressure})
     stay_in_place(host, options, ["-fa", "off"])
 
 

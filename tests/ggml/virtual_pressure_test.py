@@ -1,0 +1,97 @@
+"""WINNOW_PRESSURE: a cache of the policy hierarchical evicts below its budget when it is told of memory pressure, and
+with "auto" when the control group that the process is in has little memory left.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import llama_cpp
+import random_models
+from llama_cpp import expect
+
+CONTEXT = 1024
+CHARACTERS = 400  # of the prompt, far below the budget, which is the whole context
+KV = f"hierarchical:budget={CONTEXT}"
+SKIPPED = 77
+MIB = 1 << 20
+LIMIT = 2000 * MIB
+BALLAST = 1600 * MIB  # of which another process in the group has so much: pressure is .8 and more
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def complete(host, options, pressure, group=None):
+    """The cache's figures. group: the file by which a process joins a control group."""
+    join = (lambda: group.write_text(str(os.getpid()))) if group else None
+    environment = host.settings(winnow=True, environment={"WINNOW_KV": KV} |
+                                ({"WINNOW_PRESSURE": pressure} if pressure else {}))
+    command = [host.programs / "llama-completion", "-m", options.model, "-f", options.prompt, "-n", 8, "--temp", 0,
+               "--seed", 1, "-no-cnv", "--ignore-eos", "-c", CONTEXT, "-ub", 64, "-t", 1, "-fa", "on", "-dev",
+               "Winnow"]
+    result = subprocess.run([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
+                            capture_output=True, text=True, errors="replace", preexec_fn=join)
+    expect(result.returncode == 0, f"status {result.returncode}:\n{result.stderr[-3000:]}")
+    cache = llama_cpp.virtual_cache(host.take_report())
+    print(f"WINNOW_PRESSURE={pressure or ''}{' in the group' if group else ''}: {cache['tokens_seen']} tokens seen, "
+          f"{cache['evictions']} evictions")
+    expect(cache["tokens_seen"] < CONTEXT / 2, f"the budget itself is near: {cache}")
+    return cache
+
+
+@contextlib.contextmanager
+def limited_group():
+    """The file by which a process joins a control group with LIMIT bytes, or None where none can be made."""
+    for root, limit in ((GROUPS / "memory", "memory.limit_in_bytes"), (GROUPS, "memory.max")):
+        folder = root / f"winnow-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        try:
+            (folder / limit).write_text(str(LIMIT))
+            made = folder / "cgroup.procs"
+        except OSError:
+            made = None
+        try:
+            if made:
+                yield made
+                return
+        finally:
+            folder.rmdir()
+    yield None
+
+
+@contextlib.contextmanager
+def ballast(group):
+    """A process that has BALLAST bytes in the group."""
+    holds = f"import sys\nhas = bytearray(b'x') * {BALLAST}\nprint('held', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: group.write_text(str(os.getpid()))) as process:
+        expect(process.stdout.readline().strip() == "held", "no memory for the test")
+        yield
+        process.stdin.close()
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--text", type=Path, required=True)
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    options.model = random_models.make("plain", options.work)
+    options.prompt = options.work / "pressure-prompt.txt"
+    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:CHARACTERS], encoding="utf-8")
+    expect(complete(host, options, None)["evictions"] == 0, "evictions without pressure")
+    expect(complete(host, options, "0.5")["evictions"] == 0, "evictions under less than the trigger")
+    expect(complete(host, options, "0.9")["evictions"] > 0, "no evictions under pressure")
+    with limited_group() as group:
+        if group is None:
+            print("SKIPPED: WINNOW_PRESSURE=auto, because no control group can be made here")
+            sys.exit(SKIPPED)
+        expect(complete(host, options, None, group)["evictions"] == 0, "a group alone is no pressure")
+        with ballast(group):
+            expect(complete(host, options, "auto", group)["evictions"] > 0, "a full group is no pressure")
+
+
+llama_cpp.main(test)
