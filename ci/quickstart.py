@@ -1,25 +1,23 @@
-"""An unmodified llama.cpp generates text through Winnow, beside the same program without it.
+"""An unmodified llama.cpp reads a long text and answers a question about it, plain and with its attention in Winnow.
 
-Installs what is needed, fetches a model and llama.cpp, builds, runs both alternately, and prints what happened. With
---kv there is a third kind of run, in which the cache is Winnow's, inside a budget. Fails if the attention was not
-computed by Winnow.
+Installs what is needed, fetches a model and llama.cpp, builds, runs each kind in turn, and prints what happened. Fails
+if the attention was not computed by Winnow.
 """
 
 import argparse
-import json
-import os
-import re
-import subprocess
 import tempfile
 from pathlib import Path
 
+import logbook
 import parts
-from parts import Failure, say
+import processes
+from parts import say
+from processes import MIB, Kind
 
-DEFAULT_PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
-TOKENS = 64
-KV_TOKENS = 160
-KV_CONTEXT = 256
+KV = "winnow:budget=1/4"
+CONTEXT = 4096
+DAYS = 60  # of the log, about 50 tokens each
+TOKENS = 48
 
 
 def arguments():
@@ -27,31 +25,27 @@ def arguments():
                                      epilog="The second run skips what is done. Downloads and builds of other projects "
                                             f"are kept in {parts.CACHE}. WINNOW_DEVICE chooses another OpenCL device "
                                             "than PoCL, WINNOW_BACKEND=reference the plain backend.")
-    parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="the text to continue")
+    parser.add_argument("--prompt", help="the text to continue (default: a long log of a lighthouse's keeper with a "
+                                         "question about it)")
     parser.add_argument("--model", type=Path, metavar="FILE.gguf", help="another model than SmolLM2-135M")
-    parser.add_argument("--kv", metavar="STRING", help="also with a cache of Winnow's, docs/policies.md: "
-                                                       "winnow:budget=1/4")
-    parser.add_argument("--context", type=int, metavar="N",
-                        help=f"cells of the cache (default the model's; with --kv {KV_CONTEXT} or what it takes)")
-    parser.add_argument("--tokens", type=int, metavar="N",
-                        help=f"tokens to generate (default {TOKENS}; with --kv {KV_TOKENS})")
-    parser.add_argument("--runs", type=int, default=3, metavar="N",
-                        help="runs of each kind; the best counts (default 3)")
+    cache = parser.add_mutually_exclusive_group()
+    cache.add_argument("--kv", metavar="STRING", default=KV,
+                       help=f"what the cache with a budget is, docs/policies.md (default {KV})")
+    cache.add_argument("--no-budget", action="store_true", help="Winnow in place alone, over llama.cpp's own cache")
+    parser.add_argument("--context", type=int, metavar="N", default=CONTEXT,
+                        help=f"cells of the cache (default {CONTEXT})")
+    parser.add_argument("--tokens", type=int, metavar="N", default=TOKENS,
+                        help=f"tokens to generate (default {TOKENS})")
+    parser.add_argument("--runs", type=int, default=1, metavar="N",
+                        help="runs of each kind, in turns; the best counts (default 1)")
     options = parser.parse_args()
-    if not options.prompt:
+    if options.prompt == "":
         parser.error("--prompt: empty, expected a text to continue")
-    if options.kv is not None and not options.kv:
-        parser.error("--kv: empty, expected a policy, as winnow:budget=1/4")
-    if options.tokens is None:
-        options.tokens = KV_TOKENS if options.kv else TOKENS
-    if options.context is None:
-        options.context = max(KV_CONTEXT, options.tokens + len(options.prompt)) if options.kv else 0
-    elif options.context < 1:
-        parser.error(f"--context: {options.context}, expected at least 1")
-    if options.tokens < 2:
-        parser.error(f"--tokens: {options.tokens}, expected at least 2")
-    if options.runs < 1:
-        parser.error(f"--runs: {options.runs}, expected at least 1")
+    if not options.kv:
+        parser.error(f"--kv: empty, expected a policy, as {KV}")
+    for name, least in (("context", 1), ("tokens", 2), ("runs", 1)):
+        if (value := getattr(options, name)) < least:
+            parser.error(f"--{name}: {value}, expected at least {least}")
     if options.model is not None:
         if not options.model.is_file():
             parser.error(f"--model: no file {options.model}")
@@ -61,27 +55,20 @@ def arguments():
     return options
 
 
-def generate(program, options, model, plugin=None, report=None, kv=None):
-    """One run of llama-completion: (the text, tokens per second of generation)."""
-    command = [program, "-m", model, "-p", options.prompt, "-n", options.tokens, "--temp", 0, "--seed", 1, "-no-cnv",
-               "--no-display-prompt", "--perf", "-c", options.context]
-    environment = {key: value for key, value in os.environ.items()
-                   if key not in ("GGML_BACKEND_PATH", "WINNOW_REPORT", "WINNOW_KV")}
-    if kv is not None:
-        environment["WINNOW_KV"] = kv
-    if plugin is not None:
-        # A llama.cpp with a static registry of backends looks for the plugin only when a device is named.
-        command += ["-dev", "Winnow"]
-        environment |= {"GGML_BACKEND_PATH": str(plugin), "WINNOW_REPORT": str(report)}
-        parts.choose_device(environment)
-    result = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
-                            errors="replace", stdin=subprocess.DEVNULL)
-    if result.returncode != 0:
-        raise Failure(f"{' '.join(map(str, command))}\nended with status {result.returncode}:\n{result.stderr[-3000:]}")
-    match = re.search(r" eval time = +([\d.]+) ms / +(\d+) runs", result.stderr)
-    if match is None or int(match[2]) == 0:
-        raise Failure(f"llama.cpp generated nothing to time; it printed:\n{result.stderr[-3000:]}")
-    return result.stdout.strip("\n"), 1000 * int(match[2]) / float(match[1])
+def kinds_of(options, plugin):
+    kinds = [Kind("llama.cpp, f16 cache"), Kind("llama.cpp, q8_0 cache", "q8_0"),
+             Kind("Winnow in place, f16 cache", plugin=plugin)]
+    if not options.no_budget:
+        kinds.append(Kind(f"Winnow, {options.kv}", plugin=plugin, kv=options.kv))
+    return kinds
+
+
+def first_starts(kind, program, model):
+    """Seconds of a short run with nothing compiled, and of the same again."""
+    with tempfile.TemporaryDirectory() as empty:
+        caches = {"XDG_CACHE_HOME": empty, "POCL_CACHE_DIR": f"{empty}/pocl"}
+        short = ["-p", "The capital of France is", "-n", 8, "-c", 512]
+        return [processes.run(kind, program, short, model, caches).seconds for _ in range(2)]
 
 
 def span(numbers):
@@ -90,66 +77,44 @@ def span(numbers):
     return str(low) if low == high else f"{low} to {high}"
 
 
-def calls(report):
-    """Reads the plugin's report: (report, layers, attention calls per layer, append calls per layer)."""
-    if not report.exists():
-        raise Failure("llama.cpp did not call the plugin: it wrote no report")
-    counts = json.loads(report.read_text())
-    attended = [tensor for tensor in counts["tensors"].values() if tensor["attention_calls"] > 0]
-    if not any(tensor["append_calls"] for tensor in attended):
-        raise Failure("llama.cpp loaded the plugin, but none of its attention ran there")
-    return (counts, len(attended), span([tensor["attention_calls"] for tensor in attended]),
-            span([tensor["append_calls"] for tensor in attended]))
-
-
-def common_prefix(left, right):
-    return len(os.path.commonprefix([left, right]))
-
-
-def compare(full_text, text):
-    if full_text == text:
-        return "yes"
-    return f"no, they part after {common_prefix(full_text, text)} of {len(text)} characters"
-
-
-def show_virtual(options, report, full, virtual):
-    """The run with a cache of Winnow's, beside that with llama.cpp's."""
-    counts, *_ = calls(report)
-    for cache in counts["in_place"]:
-        raise Failure(f"the cache of {cache['name']} was not Winnow's: {cache['node']} ({cache['operation']}): "
-                      f"{cache['reason']}")
-    if not counts["caches"]:
-        raise Failure("the cache was not Winnow's: the plugin reports none")
-    (full_text, full_speed), (text, speed) = full, virtual
-    for cache in counts["caches"]:  # a model with sliding windows has two
-        held = cache["resident_slots"] / (cache["layers"] * cache["kv_heads"])
-        mib = 1 << 20
-        print(f"""
-cache             {cache['config']}, {cache['layers']} layers of {cache['cells']} cells
-tokens            {cache['tokens']} in the context, of which a head holds {held:.1f}
-bytes             {cache['bytes'] / mib:.2f} MiB for {cache['original_bytes'] / mib:.2f} MiB in f16: \
-{100 - 100 * cache['bytes'] / cache['original_bytes']:.0f}% saved""")
-    print(f"""tokens/s          {speed:.1f}, with the whole cache {full_speed:.1f}: {100 * speed / full_speed:.0f}%
-same text         {compare(full_text, text)}
-
-{options.prompt}{text}
-""", flush=True)
-
-
-def show(options, report, plain, winnow):
-    counts, layers, attention, appends = calls(report)
-    (plain_text, plain_speed), (text, speed) = plain, winnow
+def show_calls(report):
+    """What the device was, and how often Winnow was called."""
+    attended = [tensor for tensor in report["tensors"].values() if tensor["attention_calls"] > 0]
     print(f"""
-device            {counts['device']}
-                  {counts['platform']}, driver {counts['driver_version']}, kernels for {counts['kernel_shape']}
-layers            {layers}
-calls per layer   {attention} of attention, {appends} of append
-tokens/s          {speed:.1f} with Winnow, {plain_speed:.1f} without: {100 * speed / plain_speed:.0f}% \
-(generation, best of {options.runs} alternating runs)
-same text         {compare(plain_text, text)}
+device            {report['device']}
+                  {report['platform']}, driver {report['driver_version']}, kernels for {report['kernel_shape']}
+layers            {len(attended)}
+calls per layer   {span([each['attention_calls'] for each in attended])} of attention, \
+{span([each['append_calls'] for each in attended])} of append""")
 
-{options.prompt}{text}
-""", flush=True)
+
+def show_caches(report):
+    for cache in report["caches"]:  # a model with sliding windows has two
+        held = cache["resident_slots"] / (cache["layers"] * cache["kv_heads"])
+        print(f"""cache             {cache['config']}, {cache['layers']} layers of {cache['cells']} cells
+tokens            {cache['tokens']} in the context, of which a head holds {held:.1f}""")
+
+
+def show_texts(results):
+    """Each text once, with those that gave it."""
+    texts = {}
+    for kind, run in results:
+        texts.setdefault(run.text, []).append(kind.name)
+    for text, names in texts.items():
+        print(f"\n[{'; '.join(names)}]\n{text.strip()}")
+
+
+def show_table(results, starts):
+    (_, plain), *_ = results
+    width = max(len(kind.name) for kind, _ in results)
+    print(f"\n{plain.prompt_tokens} tokens of prompt; memory is the process's peak as the system counts it\n\n"
+          f"{'':{width}}  memory, MiB  cache, MiB  prompt, tokens/s  generation, tokens/s")
+    for kind, run in results:
+        print(f"{kind.name:{width}}  {run.peak / MIB:11.0f}  {run.cache_bytes / MIB:10.1f}  {run.prompt_speed:16.0f}  "
+              f"{run.speed:20.1f}")
+    first, later = starts
+    print(f"\nThe first start, which compiles the kernels and keeps them, took {first:.1f} s, the next {later:.1f} s "
+          "(8 tokens).", flush=True)
 
 
 def main():
@@ -157,23 +122,19 @@ def main():
     parts.setup("quickstart")
     model = options.model or parts.model()
     program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
-    plugin = parts.winnow_build() / "lib" / "libwinnow_ggml.so"
-    plain, winnow, virtual = [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        report, virtual_report = Path(folder) / "report.json", Path(folder) / "virtual.json"
-        for number in range(options.runs):
-            kv = f", then with {options.kv}" if options.kv else ""
-            say(f"run {number + 1} of {options.runs}: plain llama.cpp, then with Winnow{kv}")
-            plain.append(generate(program, options, model))
-            report.unlink(missing_ok=True)
-            winnow.append(generate(program, options, model, plugin, report))
-            if options.kv:
-                virtual_report.unlink(missing_ok=True)
-                virtual.append(generate(program, options, model, plugin, virtual_report, options.kv))
-        best = [(runs[0][0], max(speed for _, speed in runs)) for runs in (plain, winnow, virtual) if runs]
-        show(options, report, *best[:2])
-        if options.kv:
-            show_virtual(options, virtual_report, *best[1:])
+    kinds = kinds_of(options, parts.winnow_build() / "lib" / "libwinnow_ggml.so")
+    prompt = logbook.text(DAYS) if options.prompt is None else options.prompt
+    say(f"the first start of {kinds[-1].name}, with nothing compiled")
+    starts = first_starts(kinds[-1], program, model)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write(prompt)
+        file.flush()
+        results = processes.in_turns(kinds, program, ["-f", file.name, "-c", options.context], model, options.tokens,
+                                     options.runs)
+    show_calls(results[-1][1].report)
+    show_caches(results[-1][1].report)
+    show_texts(results)
+    show_table(results, starts)
 
 
 if __name__ == "__main__":

@@ -22,25 +22,37 @@ def main():
     for wrong, complaint in ((("--tokens", "0"), "--tokens"), (("--tokens", "many"), "--tokens"),
                              (("--prompt", ""), "--prompt"), (("--model", "/no/such.gguf"), "/no/such.gguf"),
                              (("--model", __file__), "GGUF"), (("--speed", "9"), "--speed"), (("--kv", ""), "--kv"),
-                             (("--context", "0"), "--context")):
+                             (("--context", "0"), "--context"), (("--runs", "0"), "--runs"),
+                             (("--no-budget", "--kv", "winnow"), "--no-budget")):
         refused = run(quickstart, *wrong)
         assert refused.returncode == 2 and complaint in refused.stderr, f"{wrong} was not refused with a reason"
 
-    done = run(quickstart, "--tokens", "48", "--runs", "1", "--prompt", "The tide", "--kv", "window:budget=32")
+    kv = "window:budget=32"
+    done = run(quickstart, "--tokens", "40", "--prompt", "The tide", "--context", "256", "--kv", kv)
     assert done.returncode == 0, f"exit status {done.returncode}"
     assert re.search(r"^device +\S", done.stdout, re.M)
     layers, attention, appends = (int(re.search(pattern, done.stdout, re.M)[1]) for pattern in
                                   (r"^layers +(\d+)$", r"^calls per layer +(\d+) of", r", (\d+) of append"))
-    # The prompt and up to 47 more tokens, each a graph of its own, and whatever llama.cpp runs to warm up.
+    # The prompt and up to 39 more tokens, each a graph of its own, and whatever llama.cpp runs to warm up.
     assert layers == 30 and attention >= 16 and appends >= 16, (layers, attention, appends)
-    assert len(re.findall(r"^The tide\b.*\S", done.stdout, re.M)) == 2, "not two texts"
+    assert re.search(r"^\[llama.cpp, f16 cache", done.stdout, re.M), "no text"
     held = re.search(r"^tokens +(\d+) in the context, of which a head holds ([\d.]+)$", done.stdout, re.M)
     assert held and int(held[1]) >= 16 and 0 < float(held[2]) <= 32, "the budget was not kept"
+    rows = {name: [float(number) for number in rest.split()] for name, rest in
+            re.findall(r"^(llama\.cpp, \S+ cache|Winnow.*?)((?: +[\d.]+){4})$", done.stdout, re.M)}
+    names = ["llama.cpp, f16 cache", "llama.cpp, q8_0 cache", "Winnow in place, f16 cache", f"Winnow, {kv}"]
+    assert list(rows) == names, f"rows {list(rows)}"
+    memory, cache = ([row[column] for row in rows.values()] for column in (0, 1))
+    assert all(90 < each < 2000 for each in memory), memory  # the model alone is 92 MiB
+    assert cache[0] == cache[2] > cache[1] > cache[3] > 0, cache
+    first, later = map(float, re.search(r"took ([\d.]+) s, the next ([\d.]+) s", done.stdout).groups())
+    assert first > later > 0, (first, later)
 
-    plain = run(quickstart, "--tokens", "2", "--runs", "1", "--prompt", "The tide", WINNOW_BACKEND="reference",
+    plain = run(quickstart, "--tokens", "2", "--no-budget", "--prompt", "The tide", WINNOW_BACKEND="reference",
                 WINNOW_DEVICE="")
     assert plain.returncode == 0, f"exit status {plain.returncode} with the reference backend"
     assert re.search(r"^device +reference$", plain.stdout, re.M), "not the reference backend"
+    assert "budget" not in plain.stdout, "a budget that nobody asked for"
 
 
 main()

@@ -1,0 +1,128 @@
+"""What llama.cpp's process takes, plain and with Winnow: memory as the system counts it, and tokens per second.
+
+A row is a kind of cache, a table a length of context. The prompt is a long log that fills a share of the context. With
+--sized the model has the shape of a real one and random weights: memory and time are true, what it writes is not.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import logbook
+import parts
+import processes
+from parts import say
+from processes import MIB, Kind
+
+sys.path.append(str(parts.SOURCE / "tests" / "ggml"))
+import sized_models  # noqa: E402
+
+KV_STRINGS = ("winnow", "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8")
+PLAIN_TYPES = ("f16", "q8_0", "q4_0")
+PLACED_TYPES = ("f16", "q8_0")
+SAMPLE_DAYS = 4  # of the log, to see how many tokens it has
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="ci/compare", description=__doc__)
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--model", type=Path, metavar="FILE.gguf", help="default SmolLM2-135M")
+    model.add_argument("--sized", choices=sorted(sized_models.SHAPES), help="random weights in the shape of this model")
+    parser.add_argument("--contexts", type=int, nargs="+", default=[8192], metavar="N", help="cells (default 8192)")
+    parser.add_argument("--fill", type=float, default=.75, metavar="SHARE",
+                        help="share of the context that the prompt has (default .75)")
+    parser.add_argument("--tokens", type=int, default=32, metavar="N", help="tokens to generate (default 32)")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads of llama.cpp (default 2)")
+    parser.add_argument("--runs", type=int, default=1, metavar="N",
+                        help="runs of each kind, in turns; the best counts (default 1)")
+    parser.add_argument("--plain", nargs="*", default=PLAIN_TYPES, metavar="TYPE",
+                        help=f"cache types of plain llama.cpp (default {' '.join(PLAIN_TYPES)})")
+    parser.add_argument("--in-place", nargs="*", default=PLACED_TYPES, metavar="TYPE",
+                        help=f"cache types over which Winnow attends in place (default {' '.join(PLACED_TYPES)})")
+    parser.add_argument("--kv", nargs="*", default=KV_STRINGS, metavar="STRING",
+                        help=f"caches of Winnow's, docs/policies.md (default {' '.join(KV_STRINGS)})")
+    parser.add_argument("--owners", action="store_true",
+                        help="also whose the memory is, when it is most; asking slows the process down")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all of it there, too")
+    options = parser.parse_args()
+    for name, least in (("tokens", 2), ("threads", 1), ("runs", 1)):
+        if (value := getattr(options, name)) < least:
+            parser.error(f"--{name}: {value}, expected at least {least}")
+    if not 0 < options.fill < 1:
+        parser.error(f"--fill: {options.fill}, expected a share between 0 and 1")
+    if min(options.contexts) < 512:
+        parser.error(f"--contexts: {min(options.contexts)}, expected at least 512")
+    if options.model is not None and not options.model.is_file():
+        parser.error(f"--model: no file {options.model}")
+    return options
+
+
+def kinds_of(options, plugin):
+    return ([Kind(f"llama.cpp, {name}", name) for name in options.plain] +
+            [Kind(f"in place, {name}", name, plugin) for name in options.in_place] +
+            [Kind(kv, plugin=plugin, kv=kv) for kv in options.kv])
+
+
+def measure(options, context, kinds, program, model):
+    """[(kind, its best run)] at one length of context."""
+    shared = ["-c", context, "-t", options.threads]
+    with tempfile.TemporaryDirectory() as folder:
+        prompt = Path(folder) / "prompt.txt"
+
+        def write(days):
+            prompt.write_text(logbook.text(days), encoding="utf-8")
+
+        write(SAMPLE_DAYS)
+        sample = processes.run(kinds[0], program, ["-f", prompt, "-n", 2, *shared], model)
+        write(int(options.fill * context * SAMPLE_DAYS / sample.prompt_tokens))
+        return processes.in_turns(kinds, program, ["-f", prompt, "--ignore-eos", *shared], model, options.tokens,
+                                  options.runs, options.owners)
+
+
+def show(context, results, has_owners):
+    print(f"\n{context} cells, {results[0][1].prompt_tokens} tokens of prompt\n")
+    print("| cache | process, MiB | cache, MiB | prompt, tokens/s | generation, tokens/s |\n|---|---|---|---|---|")
+    for kind, run in results:
+        print(f"| {kind.name} | {run.peak / MIB:.0f} | {run.cache_bytes / MIB:.1f} | {run.prompt_speed:.1f} | "
+              f"{run.speed:.1f} |")
+    if not has_owners:
+        return
+    owners = sorted({owner for _, run in results for owner in run.owners})
+    print(f"\n| resident, MiB | {' | '.join(owners)} | sum |\n|---|{'---|' * len(owners)}---|")
+    for kind, run in results:
+        cells = " | ".join(f"{run.owners[owner] / MIB:.1f}" for owner in owners)
+        print(f"| {kind.name} | {cells} | {run.owners.total() / MIB:.0f} |")
+    sys.stdout.flush()
+
+
+def to_json(context, kind, run):
+    return {"context": context, "kind": kind.name, "prompt_tokens": run.prompt_tokens, "peak_bytes": run.peak,
+            "cache_bytes": run.cache_bytes, "prompt_tokens_per_second": run.prompt_speed,
+            "tokens_per_second": run.speed, "owners": dict(run.owners)}
+
+
+def main():
+    options = arguments()
+    parts.setup("quickstart")
+    if options.sized:
+        folder = parts.CACHE / "sized-models"
+        folder.mkdir(parents=True, exist_ok=True)
+        model = sized_models.make(options.sized, folder)
+    else:
+        model = options.model or parts.model()
+    program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
+    kinds = kinds_of(options, parts.winnow_build() / "lib" / "libwinnow_ggml.so")
+    rows = []
+    for context in options.contexts:
+        say(f"{context} cells")
+        results = measure(options, context, kinds, program, model)
+        show(context, results, options.owners)
+        rows += [to_json(context, kind, run) for kind, run in results]
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parts.run_main("ci/compare", main)
