@@ -22,7 +22,7 @@ def entry(day, rng):
 
 
 def text(days):
-    """The log of so many days, about 50 tokens each, with the fact after two thirds of them, and the question."""
+    """The log of so many days, about 40 tokens each, with the fact after two thirds of them, and the question."""
     rng = random.Random(1)
     entries = [entry(day, rng) for day in range(1, days + 1)]
     entries[2 * days // 3] += f" {FACT}"

@@ -16,7 +16,7 @@ from processes import MIB, Kind
 
 KV = "winnow:budget=1/4"
 CONTEXT = 4096
-DAYS = 60  # of the log, about 50 tokens each
+DAYS = 75  # of the log, about 40 tokens each
 TOKENS = 48
 
 
@@ -95,13 +95,15 @@ def show_caches(report):
 tokens            {cache['tokens']} in the context, of which a head holds {held:.1f}""")
 
 
-def show_texts(results):
-    """Each text once, with those that gave it."""
+def show_texts(prompt, results):
+    """What was asked, and each text once, with those that gave it: of the answer to a question the first line."""
     texts = {}
     for kind, run in results:
-        texts.setdefault(run.text, []).append(kind.name)
+        text = run.text.strip() if prompt else run.text.strip().partition("\n")[0]
+        texts.setdefault(text, []).append(kind.name)
+    print(f"\n{prompt or logbook.QUESTION} ...")
     for text, names in texts.items():
-        print(f"\n[{'; '.join(names)}]\n{text.strip()}")
+        print(f"\n[{'; '.join(names)}]\n{text}")
 
 
 def show_table(results, starts):
@@ -129,11 +131,11 @@ def main():
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write(prompt)
         file.flush()
-        results = processes.in_turns(kinds, program, ["-f", file.name, "-c", options.context], model, options.tokens,
-                                     options.runs)
+        results = processes.in_turns(kinds, program, ["-f", file.name, "-c", options.context, "--ignore-eos"], model,
+                                     options.tokens, options.runs)
     show_calls(results[-1][1].report)
     show_caches(results[-1][1].report)
-    show_texts(results)
+    show_texts(options.prompt, results)
     show_table(results, starts)
 
 
