@@ -60,8 +60,9 @@ public:
 
     void need(uint64_t count, uint64_t each, const char* what) const {
         if (each == 0 || count <= left() / each) return;
-        fail(std::string(what) + ": " + std::to_string(count) + (each == 1 ? "" : " of " + std::to_string(each)) +
-             (count == 1 ? " byte" : " bytes") + " expected, and the file has " + std::to_string(left()) + " more");
+        fail(std::string(what) + ": expected " + std::to_string(count) +
+             (each == 1 ? "" : " times " + std::to_string(each)) + " bytes, and the file has " +
+             std::to_string(left()) + " more");
     }
 
     void bytes(void* target, uint64_t count, const char* what) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,40 @@ std::string table(const std::vector<Cells>& rows) {
     return text;
 }
 
+// The model on which all losses of the plan were measured; "" where they are of several.
+std::string model_of_all(const Plan& plan) {
+    std::string model;
+    for (const PlanRow& row : plan.rows) {
+        if (!row.loss) continue;
+        if (!model.empty() && row.loss->model != model) return "";
+        model = row.loss->model;
+    }
+    return model;
+}
+
+// Lines of at most 110 columns; a line that begins with a space is a command, and stays whole.
+std::string wrapped(const std::string& text) {
+    std::istringstream lines(text);
+    std::string all;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with(' ')) {
+            all += line + '\n';
+            continue;
+        }
+        std::istringstream words(line);
+        std::string made;
+        for (std::string word; words >> word;) {
+            if (!made.empty() && width(made) + 1 + width(word) > 110) {
+                all += made + '\n';
+                made.clear();
+            }
+            made.append(made.empty() ? 0 : 1, ' ').append(word);
+        }
+        all += made + '\n';
+    }
+    return all;
+}
+
 Cells cells_of(const PlanRow& row, const Plan& plan) {
     const auto ratio = [](uint64_t one, uint64_t other) {
         return static_cast<double>(one) / static_cast<double>(other);
@@ -69,7 +104,8 @@ Cells cells_of(const PlanRow& row, const Plan& plan) {
         const Loss& loss = *row.loss;
         cells[8] = plus_minus(loss.kld, loss.kld_se, false);
         cells[9] = plus_minus(loss.ppl_increase_percent, loss.ppl_increase_se, true);
-        cells[10] = loss.model + ", " + std::to_string(loss.contexts) + " x " + grouped(loss.context);
+        cells[10] = std::to_string(loss.contexts) + " x " + grouped(loss.context);
+        if (model_of_all(plan).empty()) cells[10] += " of " + loss.model;
     }
     return cells;
 }
@@ -168,7 +204,7 @@ std::string to_text(const Plan& plan) {
     std::vector<Cells> rows{{"configuration", "cache", "bytes of", "share", "Winnow", "in all", "less than",
                              "less than", "KLD", "perplexity", "measured on"},
                             {"", "MiB", "a token", "of f16", "adds, MiB", "MiB", "f16 from", "q8_0 from", "nats",
-                             "more, %", "model, contexts"}};
+                             "more, %", model_of_all(plan)}};
     std::string refused;
     for (const PlanRow& row : plan.rows) {
         if (row.refused.empty())
@@ -177,7 +213,7 @@ std::string to_text(const Plan& plan) {
             refused += "not with this model: " + row.config.name + ": " + row.refused + '\n';
     }
     text += table(rows) + refused + '\n';
-    for (const std::string& sentence : plan.advice) text += sentence + '\n';
+    for (const std::string& sentence : plan.advice) text += wrapped(sentence);
     return text;
 }
 
