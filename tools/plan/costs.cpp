@@ -95,7 +95,9 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         if (status != WINNOW_OK) throw std::runtime_error(*message ? message : api.status_name(status));
         cost.bytes += stats.bytes;
         cost.scratch += stats.scratch_bytes;
-        cost.added += stats.scratch_bytes + static_cast<uint64_t>(its.cells * ubatch_) * mask_bytes;
+        // A prompt's mask is widened to the cells of the cache.
+        cost.added +=
+            stats.scratch_bytes + static_cast<uint64_t>(its.cells * std::min(ubatch_, its.cells)) * mask_bytes;
     }
     return cost;
 }

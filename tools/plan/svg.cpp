@@ -15,7 +15,8 @@ const char* const colours[] = {"#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6
                                "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3"};
 
 constexpr double width = 900, height = 560, left = 70, right = 640, top = 50, bottom = 500;
-constexpr double line_height = 15; // of names
+constexpr double line_height = 15;  // of names
+constexpr size_t longest_name = 32; // that there is room for
 
 std::string number(double value) {
     char text[32];
@@ -35,6 +36,10 @@ std::string escaped(const std::string& text) {
         }
     }
     return found;
+}
+
+std::string shortened(const std::string& name) {
+    return name.size() <= longest_name ? name : name.substr(0, longest_name - 3) + "...";
 }
 
 // A logarithmic axis from one number to another, over pixels.
@@ -122,7 +127,8 @@ std::string to_svg(const Plan& plan) {
         const std::string colour = colours[name.curve % std::size(colours)];
         lines +=
             line(right, name.wanted, right + 14, name.at, ("stroke=\"" + colour + "\" stroke-width=\"0.6\"").c_str());
-        lines += words(right + 18, name.at + 4, ("fill=\"" + colour + "\"").c_str(), plan.curves[name.curve].name);
+        lines += words(right + 18, name.at + 4, ("fill=\"" + colour + "\"").c_str(),
+                       shortened(plan.curves[name.curve].name));
     }
     const std::string title = plan.shape.name.empty() ? plan.shape.architecture : plan.shape.name;
     return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + number(width) + ' ' + number(height) +
