@@ -163,7 +163,8 @@ class Losses(Files):
         data = gguf_files.header(gguf_files.model())
         for most in (0.0001, 0.001, 0.01, 0.1):
             plan, rows = self.plan(data, "--context", 131072, "--max-kld", most)
-            able = {name: row["total_bytes"] for name, row in rows.items() if row["loss"] and row["loss"]["kld"] <= most}
+            able = {name: row["total_bytes"] for name, row in rows.items()
+                    if row["loss"] and row["loss"]["kld"] <= most}
             self.assertEqual(plan["recommended"], min(able, key=able.get))
         plan, _ = self.plan(data, "--context", 256, "--max-kld", 0.01)
         self.assertTrue(plan["recommended"].startswith("cpu:"), plan["recommended"])  # too short for Winnow to pay

@@ -84,8 +84,12 @@ def peaks(host, options):
     """{(name, context): bytes}"""
     peak(host, options, KV[0], SHORT)  # compiles kernels where that was not done before, which takes memory, too
     peak(host, options, IN_PLACE, SHORT)
-    return {(name, context): peak(host, options, name, context) for name in (PLAIN, IN_PLACE, *KV)
-            for context in (SHORT, LONG)}
+    found = {}
+    for name in (PLAIN, IN_PLACE, *KV):
+        for context in (SHORT, LONG):
+            found[name, context] = peak(host, options, name, context)
+            print(f"{name}, {context} cells: at most {found[name, context] / MIB:.1f} MiB resident")
+    return found
 
 
 def check_memory(host, options):
@@ -96,18 +100,18 @@ def check_memory(host, options):
         for context in (SHORT, LONG):
             added = found[name, context] - found[PLAIN, context]
             cache = said[context][name]["total_bytes"] - said[context][PLAIN]["total_bytes"]
-            print(f"{name}, {context} cells: {found[name, context] / MIB:.1f} MiB, {added / MIB:+.1f} against plain "
-                  f"llama.cpp; the plan says {cache / MIB:+.1f}")
+            print(f"{name}, {context} cells: {added / MIB:+.1f} MiB against plain llama.cpp; the plan says "
+                  f"{cache / MIB:+.1f}")
         grown = found[name, LONG] - found[name, SHORT] - (found[PLAIN, LONG] - found[PLAIN, SHORT])
         wanted = said[LONG][name]["total_bytes"] - said[SHORT][name]["total_bytes"] - full
         print(f"{name}, from {SHORT} to {LONG} cells: {grown / MIB:+.1f} MiB against plain llama.cpp, the plan says "
               f"{wanted / MIB:+.1f}")
-        expect(abs(grown - wanted) <= TOLERANCE * full, f"{name} grows by other than the plan says, of {full / MIB:.1f} "
-               "MiB in f16")
+        expect(abs(grown - wanted) <= TOLERANCE * full,
+               f"{name} grows by other than the plan says, of {full / MIB:.1f} MiB in f16")
 
 
 def measure(host, options):
-    """What is left of a process's memory beyond plain llama.cpp's when caches and what grows with them are taken off."""
+    """What is left of a process's memory beyond plain llama.cpp's without caches and what grows with them."""
     said = {context: plan(options, context) for context in (SHORT, LONG)}
     found = peaks(host, options)
     for name in (IN_PLACE, *KV):

@@ -55,7 +55,7 @@ Configuration parse_configuration(const std::string& text) {
             if (value != "on" && value != "off") refuse("rotate=" + value + ", expected on or off");
             found.rotates = value == "on";
         } else {
-            if (!types.count(value)) refuse(key + "=" + value + ", expected one of " + known_types());
+            if (!types.count(value)) refuse(part + ", expected one of " + known_types());
             (key == "k" ? found.k : found.v) = value;
         }
     }

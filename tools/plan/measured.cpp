@@ -16,7 +16,7 @@ bool is_quantized(const std::string& type) { return type != "f32" && type != "f1
 
 // What `winnow eval` calls llama.cpp's cache of these types as llama.cpp carries it out: it rotates quantized caches
 // where the head size is a multiple of 64.
-std::string name_as_measured(Configuration config, const ModelShape& shape) {
+std::string name_as_measured(const Configuration& config, const ModelShape& shape) {
     const bool can_rotate = std::all_of(shape.groups.begin(), shape.groups.end(), [](const LayerGroup& group) {
         return group.k_size % 64 == 0 && group.v_size % 64 == 0;
     });

@@ -134,7 +134,7 @@ private:
         if (!header_.is_array(key(name))) {
             return std::vector<int64_t>(static_cast<size_t>(shape_.layers), one(name, least, most_heads));
         }
-        const std::vector<int64_t> found = *header_.integers(key(name));
+        std::vector<int64_t> found = *header_.integers(key(name));
         if (static_cast<int64_t>(found.size()) != shape_.layers) {
             fail(key(name) + " has " + std::to_string(found.size()) + " numbers, expected one for each of " +
                  std::to_string(shape_.layers) + " layers");

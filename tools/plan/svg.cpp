@@ -108,11 +108,12 @@ std::string to_svg(const Plan& plan) {
         for (size_t at = 0; at < curve.totals.size(); ++at) {
             if (curve.totals[at] == 0) continue;
             last = y.at(mib(curve.totals[at]));
-            points += number(x.at(static_cast<double>(plan.contexts[at]))) + ',' + number(last) + ' ';
+            points.append(number(x.at(static_cast<double>(plan.contexts[at]))));
+            points.append(1, ',').append(number(last)).append(1, ' ');
         }
         if (points.empty()) continue;
-        lines += "<polyline fill=\"none\" stroke=\"" + colour + "\" stroke-width=\"1.8\"" +
-                 (is_plain ? " stroke-dasharray=\"6 3\"" : "") + " points=\"" + points + "\"/>\n";
+        lines.append("<polyline fill=\"none\" stroke=\"").append(colour).append("\" stroke-width=\"1.8\"");
+        lines.append(is_plain ? " stroke-dasharray=\"6 3\"" : "").append(" points=\"").append(points).append("\"/>\n");
         names.push_back({last, last, i});
     }
     // Names stand at the ends of their lines, as near as they can without covering each other.
