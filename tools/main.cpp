@@ -7,6 +7,7 @@
 
 #include "eval.hpp"
 #include "info.hpp"
+#include "plan/plan.hpp"
 
 int main(int argc, char** argv) {
     CLI::App app{"Tools around Winnow, the attention plugin."};
@@ -22,6 +23,26 @@ int main(int argc, char** argv) {
     info_command->add_option("--variants", info.variants, "Forces kernel variants, key=value,...; key=help lists them");
     info_command->add_flag("--json", info.json, "Print JSON");
 
+    winnow::tools::PlanOptions plan;
+    CLI::App* plan_command = app.add_subcommand(
+        "plan", "Say from which length on Winnow takes less memory with a model, and what each configuration loses");
+    plan_command->add_option("--model", plan.model, "GGUF file")->required();
+    plan_command->add_option("--context", plan.context, "Tokens of a full context (default: what the model has)");
+    plan_command->add_option("--budget", plan.budgets, "Also winnow:budget=..., as 1/3, 512 or 64M; may be repeated");
+    plan_command->add_option("--kv", plan.kv,
+                             "Also this configuration, may be repeated: a string of WINNOW_KV, or cpu:k=TYPE,v=TYPE or "
+                             "inplace:k=TYPE,v=TYPE for llama.cpp's own cache");
+    plan_command->add_option("--ubatch", plan.ubatch, "llama.cpp's -ub")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    plan_command->add_option("--max-kld", plan.max_kld, "KL divergence that a recommendation may have lost")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    plan_command->add_option("--backend", plan.backend, "Backend that answers, by short name or path")
+        ->capture_default_str();
+    plan_command->add_option("--json", plan.json, "Write JSON to this file; - prints it instead of the table");
+    plan_command->add_option("--plot", plan.plot, "Draw memory over context into this .svg file");
+
     // Their command lines, --help included, are parsed by the program that they are.
     app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality, through llama.cpp");
     app.add_subcommand("profile", "Measure how spread out a model's attention is, layer by layer, through llama.cpp");
@@ -31,6 +52,7 @@ int main(int argc, char** argv) {
         if (argc > 1 && std::string_view(argv[1]) == "profile") winnow::tools::run_eval(argc - 1, argv + 1);
         CLI11_PARSE(app, argc, argv);
         if (*info_command) return winnow::tools::run_info(info, std::cout, std::cerr);
+        if (*plan_command) return winnow::tools::run_plan(plan, std::cout, std::cerr);
     } catch (const std::exception& error) {
         std::cerr << "winnow: " << error.what() << '\n';
         return 1;

@@ -12,6 +12,8 @@ struct CacheMeaning {
     std::string storage_config; // rows are stored alike, and nothing is evicted
     std::string profile_file;   // "" where the configuration names none
     int64_t sinks = 0;          // first tokens of a sequence, which stay
+    int64_t budget_tokens = 0;  // of a KV head, of the layer with most
+    bool evicts = false;        // some layer may evict tokens
 };
 
 // Of a cache with this description, whose profile may be missing. Throws std::runtime_error where there can be none.

@@ -1,0 +1,141 @@
+"""What `winnow plan` says of a model against what processes of llama.cpp's have: the bytes of caches, exactly, and from
+outside how far the peak of the resident memory grows with the context.
+
+    plan_test.py ... --measure      only prints what Winnow adds to a process, for tools/plan/measured.json
+"""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import llama_cpp
+from llama_cpp import expect
+
+SHORT, LONG = 1024, 4096  # contexts
+KV = ("winnow", "winnow:budget=512")
+PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
+CHARACTERS = 3.3  # of a token, at least; what is missing of a context is generated
+MIB = 1 << 20
+# How far the growth of a process may be from the growth that the plan says, as a share of the f16 cache's: what a
+# context costs elsewhere (graphs, allocators) is about as much in each process, and the rest is this.
+TOLERANCE = 0.15
+
+
+def plan(options, context):
+    """{name: row} of the plan."""
+    command = [options.winnow, "plan", "--model", options.model, "--context", str(context), "--json", "-"]
+    for kv in KV:
+        command += ["--kv", kv]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["configurations"]
+    return {row["name"]: row for row in rows}
+
+
+def check_bytes(host, options):
+    """A context that is full to the last cell."""
+    said = plan(options, SHORT)
+    arguments = ("-m", options.model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on", "-t", 2,
+                 "-dev", "Winnow")
+    for kv in KV:
+        _, _, report = host.run("llama-perplexity", *arguments, winnow=True, environment=llama_cpp.kv_environment(kv))
+        cache = llama_cpp.virtual_cache(report)
+        print(f"{kv}, {cache['tokens']} tokens in {cache['cells']} cells: {cache['bytes']} bytes, the plan says "
+              f"{said[kv]['bytes']}; in f16 {cache['full_bytes']} and {said[PLAIN]['bytes']}")
+        expect(cache["tokens"] == cache["cells"] == SHORT, "the context is not full")
+        expect(cache["config"] == said[kv]["config"], f"{cache['config']} is another configuration")
+        expect(cache["bytes"] == said[kv]["bytes"], "the plan says other bytes than the cache has")
+        expect(cache["full_bytes"] == said[PLAIN]["bytes"], "the plan says other bytes than llama.cpp reserves")
+    for kind in ("f16", "q8_0"):
+        out, err, report = host.run("llama-perplexity", *arguments, "-ctk", kind, "-ctv", kind, "-v", winnow=True)
+        llama_cpp.expect_in_place(report)
+        found = re.search(r"llama_kv_cache: size = +([\d.]+) MiB \( *(\d+) cells", out + err)
+        expect(found is not None, f"llama.cpp says no size:\n{(out + err)[-2000:]}")
+        size = said[f"inplace:k={kind},v={kind}"]["bytes"] / MIB
+        print(f"{kind} in place: llama.cpp says {found[1]} MiB, the plan {size:.2f}")
+        expect(abs(float(found[1]) - size) <= 0.0051 and int(found[2]) == SHORT, "they differ")
+
+
+def peak(host, options, name, context):
+    """The most bytes that a process had, whose context became full."""
+    prompt = options.work / f"plan-prompt-{context}.txt"
+    prompt.write_text(options.text.read_text(encoding="utf-8")[:int(CHARACTERS * context)], encoding="utf-8")
+    with_winnow = name != PLAIN
+    environment = host.settings(winnow=with_winnow,
+                                environment=llama_cpp.kv_environment(name if name in KV else None))
+    command = [host.programs / "llama-completion", "-m", options.model, "-f", prompt, "-n", context, "--temp", 0,
+               "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", context, "-t", 1, "-fa", "on",
+               *(["-dev", "Winnow"] if with_winnow else [])]
+    with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    expect(process.returncode == 0, f"{name}: llama-completion ended with {process.returncode}")
+    report = host.take_report()
+    if name in KV:
+        cache = llama_cpp.virtual_cache(report)
+        expect(cache["tokens_seen"] >= 0.97 * context, f"{cache['tokens_seen']} of {context} tokens")
+    elif with_winnow:
+        llama_cpp.expect_in_place(report)
+    return usage.ru_maxrss * 1024
+
+
+def peaks(host, options):
+    """{(name, context): bytes}"""
+    peak(host, options, KV[0], SHORT)  # compiles kernels where that was not done before, which takes memory, too
+    peak(host, options, IN_PLACE, SHORT)
+    found = {}
+    for name in (PLAIN, IN_PLACE, *KV):
+        for context in (SHORT, LONG):
+            found[name, context] = peak(host, options, name, context)
+            print(f"{name}, {context} cells: at most {found[name, context] / MIB:.1f} MiB resident")
+    return found
+
+
+def check_memory(host, options):
+    said = {context: plan(options, context) for context in (SHORT, LONG)}
+    found = peaks(host, options)
+    full = said[LONG][PLAIN]["bytes"] - said[SHORT][PLAIN]["bytes"]
+    for name in (IN_PLACE, *KV):
+        for context in (SHORT, LONG):
+            added = found[name, context] - found[PLAIN, context]
+            cache = said[context][name]["total_bytes"] - said[context][PLAIN]["total_bytes"]
+            print(f"{name}, {context} cells: {added / MIB:+.1f} MiB against plain llama.cpp; the plan says "
+                  f"{cache / MIB:+.1f}")
+        grown = found[name, LONG] - found[name, SHORT] - (found[PLAIN, LONG] - found[PLAIN, SHORT])
+        wanted = said[LONG][name]["total_bytes"] - said[SHORT][name]["total_bytes"] - full
+        print(f"{name}, from {SHORT} to {LONG} cells: {grown / MIB:+.1f} MiB against plain llama.cpp, the plan says "
+              f"{wanted / MIB:+.1f}")
+        expect(abs(grown - wanted) <= TOLERANCE * full,
+               f"{name} grows by other than the plan says, of {full / MIB:.1f} MiB in f16")
+
+
+def measure(host, options):
+    """What is left of a process's memory beyond plain llama.cpp's without caches and what grows with them."""
+    said = {context: plan(options, context) for context in (SHORT, LONG)}
+    found = peaks(host, options)
+    for name in (IN_PLACE, *KV):
+        for context in (SHORT, LONG):
+            row = said[context][name]
+            grows = row["scratch_bytes"] + (2 * 512 * context if name in KV else 0)
+            fixed = (found[name, context] - row["bytes"] - grows -
+                     (found[PLAIN, context] - said[context][PLAIN]["bytes"]))
+            print(f"{name}, {context} cells: {fixed} bytes ({fixed / MIB:.1f} MiB)")
+
+
+def test():
+    parser = llama_cpp.parser(__doc__)
+    parser.add_argument("--winnow", required=True, help="the program")
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--measure", action="store_true", help="only print what Winnow adds to a process")
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    if options.measure:
+        measure(host, options)
+        return
+    check_bytes(host, options)
+    check_memory(host, options)
+
+
+llama_cpp.main(test)

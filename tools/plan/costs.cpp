@@ -1,0 +1,122 @@
+// llama.cpp's caches by arithmetic, Winnow's by asking a backend as hosts/ggml describes them to it.
+#include "costs.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "profile_file.hpp"
+
+namespace winnow::tools {
+
+namespace {
+
+constexpr int64_t step = 256;      // llama.cpp's contexts are multiples of it
+constexpr uint64_t mask_bytes = 2; // of a mask's element, f16
+
+std::vector<std::string> layer_names(const LayerGroup& group) {
+    std::vector<std::string> names;
+    for (const int64_t layer : group.layers) names.push_back("cache_k_l" + std::to_string(layer));
+    return names;
+}
+
+} // namespace
+
+Backend::Backend(const std::string& name) {
+    const winnow_host_info host{sizeof(winnow_host_info), WINNOW_API_VERSION, WINNOW_API_VERSION, 0, "winnow plan"};
+    char message[4096] = "";
+    if (winnow_library_open(name.c_str(), &host, &library_, message, sizeof message) != WINNOW_OK) {
+        throw std::runtime_error(message);
+    }
+    winnow_context_desc desc{};
+    desc.struct_size = sizeof desc;
+    const int32_t status = api().context_create(&desc, &context_, message, sizeof message);
+    if (status != WINNOW_OK) {
+        const std::string text = std::string(api().status_name(status)) + ": " + message;
+        winnow_library_close(&library_);
+        throw std::runtime_error("backend " + name + ": " + text);
+    }
+}
+
+Backend::~Backend() {
+    api().context_destroy(context_);
+    winnow_library_close(&library_);
+}
+
+Costs::Costs(const Backend& backend, ModelShape shape, int64_t ubatch, Added added)
+    : backend_(backend), shape_(std::move(shape)), ubatch_(ubatch), added_(added) {}
+
+// As hosts/ggml describes a cache of one stream.
+winnow_cache_desc Costs::desc(const LayerGroup& group, int64_t context, const std::string& kv) const {
+    winnow_cache_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.config = kv.c_str();
+    desc.layers = static_cast<int64_t>(group.layers.size());
+    desc.q_num_heads = group.q_heads;
+    desc.kv_num_heads = group.kv_heads;
+    desc.head_size = group.k_size;
+    desc.v_head_size = group.v_size;
+    desc.context = desc.cells = cells_of(group, context, ubatch_);
+    desc.max_sequences = 1;
+    return desc;
+}
+
+ggml::CacheMeaning Costs::meaning(const std::string& kv, int64_t context) const {
+    return ggml::meaning_of(backend_.api(), backend_.context(), desc(shape_.groups.front(), context, kv));
+}
+
+Cost Costs::at(const Configuration& config, int64_t context) const {
+    Cost cost;
+    if (config.where != Configuration::Where::winnow) {
+        for (const LayerGroup& group : shape_.groups) {
+            const uint64_t row = bytes_of_head(config.k, group.k_size) + bytes_of_head(config.v, group.v_size);
+            cost.bytes += row * static_cast<uint64_t>(group.kv_heads) * group.layers.size() *
+                          static_cast<uint64_t>(cells_of(group, context, ubatch_));
+        }
+        if (config.where == Configuration::Where::in_place) cost.added = added_.in_place;
+        return cost;
+    }
+    cost.added = added_.winnow;
+    int64_t most_cells = 0;
+    for (const LayerGroup& group : shape_.groups) most_cells = std::max(most_cells, cells_of(group, context, ubatch_));
+    for (const LayerGroup& group : shape_.groups) {
+        winnow_cache_desc its = desc(group, context, config.kv);
+        const ggml::CacheMeaning means = ggml::meaning_of(backend_.api(), backend_.context(), its);
+        // A cache of sliding windows evicts nothing, unless it has as many cells as the others.
+        const bool is_bounded = group.window != 0 && its.cells < most_cells;
+        if (is_bounded) its.config = means.storage_config.c_str();
+        const std::vector<double> profile =
+            is_bounded ? std::vector<double>() : ggml::read_profile(means.profile_file, layer_names(group));
+        its.profile = profile.empty() ? nullptr : profile.data();
+        winnow_cache_stats stats{};
+        stats.struct_size = sizeof stats;
+        char message[1024] = "";
+        const winnow_api& api = backend_.api();
+        const int32_t status = api.cache_estimate(backend_.context(), &its, its.cells, &stats, message, sizeof message);
+        if (status != WINNOW_OK) throw std::runtime_error(*message ? message : api.status_name(status));
+        cost.bytes += stats.bytes;
+        cost.scratch += stats.scratch_bytes;
+        // A prompt's mask is widened to the cells of the cache.
+        cost.added +=
+            stats.scratch_bytes + static_cast<uint64_t>(its.cells * std::min(ubatch_, its.cells)) * mask_bytes;
+    }
+    return cost;
+}
+
+std::optional<int64_t> Costs::pays_from(const Configuration& config, const Configuration& other) const {
+    const auto is_less = [&](int64_t steps) {
+        try {
+            return at(config, steps * step).total() < at(other, steps * step).total();
+        } catch (const std::runtime_error&) { // a budget in bytes that a short context cannot have
+            return false;
+        }
+    };
+    int64_t low = 0, high = longest / step;
+    if (!is_less(high)) return std::nullopt;
+    while (low + 1 < high) {
+        const int64_t middle = (low + high) / 2;
+        (is_less(middle) ? high : low) = middle;
+    }
+    return high * step;
+}
+
+} // namespace winnow::tools

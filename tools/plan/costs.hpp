@@ -1,0 +1,69 @@
+// What a configuration takes in memory, for a model and a context that is full.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cache_meaning.hpp"
+#include "configuration.hpp"
+#include "model_shape.hpp"
+#include "winnow_loader.h"
+
+namespace winnow::tools {
+
+// A backend that answers what caches would take; nothing is computed on it. Throws std::runtime_error where there is
+// none.
+class Backend {
+public:
+    explicit Backend(const std::string& name);
+    ~Backend();
+    Backend(const Backend&) = delete;
+    Backend& operator=(const Backend&) = delete;
+
+    const winnow_api& api() const { return *library_.api; }
+    winnow_context* context() const { return context_; }
+
+private:
+    winnow_library library_{};
+    winnow_context* context_ = nullptr;
+};
+
+// What a process has in memory beside the cache because Winnow is in it.
+struct Added {
+    uint64_t in_place = 0, winnow = 0; // bytes with llama.cpp's cache in place, and with Winnow's cache
+};
+
+struct Cost {
+    uint64_t bytes = 0;   // of keys and values and what belongs to them
+    uint64_t scratch = 0; // that the steps of Winnow's layers share
+    uint64_t added = 0;   // by Winnow beside the cache: scratch, masks, and the fixed part
+    uint64_t total() const { return bytes + added; }
+};
+
+class Costs {
+public:
+    Costs(const Backend& backend, ModelShape shape, int64_t ubatch, Added added);
+
+    // Throws std::runtime_error where the model cannot have such a cache.
+    Cost at(const Configuration& config, int64_t context) const;
+
+    // Of the cache with all tokens that Winnow makes for a string of WINNOW_KV. Throws as `at` does.
+    ggml::CacheMeaning meaning(const std::string& kv, int64_t context) const;
+
+    // The least context, a multiple of 256, from which on `config` takes less memory than `other`; nothing where it
+    // does not up to `longest`.
+    std::optional<int64_t> pays_from(const Configuration& config, const Configuration& other) const;
+    static constexpr int64_t longest = int64_t{1} << 20;
+
+private:
+    winnow_cache_desc desc(const LayerGroup& group, int64_t context, const std::string& kv) const;
+
+    const Backend& backend_;
+    ModelShape shape_;
+    int64_t ubatch_;
+    Added added_;
+};
+
+} // namespace winnow::tools

@@ -1,0 +1,78 @@
+// Reading the data, and finding the row that is a configuration's.
+#include "measured.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <stdexcept>
+
+#include <nlohmann/json.hpp>
+
+namespace winnow::tools {
+
+namespace {
+
+bool is_quantized(const std::string& type) { return type != "f32" && type != "f16" && type != "bf16"; }
+
+// What `winnow eval` calls llama.cpp's cache of these types as llama.cpp carries it out: it rotates quantized caches
+// where the head size is a multiple of 64.
+std::string name_as_measured(const Configuration& config, const ModelShape& shape) {
+    const bool can_rotate = std::all_of(shape.groups.begin(), shape.groups.end(), [](const LayerGroup& group) {
+        return group.k_size % 64 == 0 && group.v_size % 64 == 0;
+    });
+    const bool matters = is_quantized(config.k) || is_quantized(config.v);
+    const std::string where = config.where == Configuration::Where::cpu ? "cpu" : "inplace";
+    const bool is_off = matters && !(config.rotates && can_rotate);
+    return where + ":k=" + config.k + ",v=" + config.v + (is_off ? ",rotate=off" : "");
+}
+
+// Whether two configurations lose alike: both hold every token in the same formats, or the same share of a context.
+bool is_alike(const ggml::CacheMeaning& one, int64_t context, const ggml::CacheMeaning& other, int64_t other_context) {
+    if (one.evicts != other.evicts) return false;
+    if (!one.evicts) return one.storage_config == other.storage_config;
+    const int64_t difference = one.budget_tokens * other_context - other.budget_tokens * context;
+    return one.config == other.config && std::abs(difference) <= std::max(context, other_context); // shares are rounded
+}
+
+} // namespace
+
+Measured::Measured() {
+    const auto all = nlohmann::json::parse(measured_json());
+    const auto& added = all.at("added");
+    added_ = {added.at("in_place_bytes"), added.at("winnow_bytes")};
+    added_model_ = added.at("model");
+    added_device_ = added.at("device");
+    added_command_ = added.at("command");
+    const auto& losses = all.at("losses");
+    for (const auto& row : losses.at("rows")) {
+        losses_.push_back({row.at("name"), row.at("context"), row.at("contexts"), row.at("kld"), row.at("kld_se"),
+                           row.at("ppl_increase_percent"), row.at("ppl_increase_se"), row.at("model"), row.at("text"),
+                           row.at("part"), losses.at("commands").at(row.at("results").get<std::string>())});
+    }
+}
+
+std::optional<Loss> Measured::find(const Configuration& config, int64_t context, const Costs& costs,
+                                   const ModelShape& shape) const {
+    const bool is_winnow = config.where == Configuration::Where::winnow;
+    const std::string name = is_winnow ? "" : name_as_measured(config, shape);
+    const ggml::CacheMeaning meaning = is_winnow ? costs.meaning(config.kv, context) : ggml::CacheMeaning{};
+    const auto is_its = [&](const Loss& loss) {
+        if (!is_winnow) return loss.name == name;
+        if (parse_configuration(loss.name).where != Configuration::Where::winnow) return false;
+        try {
+            return is_alike(meaning, context, costs.meaning(loss.name, loss.context), loss.context);
+        } catch (const std::runtime_error&) { // nothing that this model could have
+            return false;
+        }
+    };
+    const auto distance = [&](const Loss& loss) {
+        return std::abs(std::log(static_cast<double>(loss.context) / static_cast<double>(context)));
+    };
+    std::optional<Loss> best;
+    for (const Loss& loss : losses_) {
+        if (is_its(loss) && (!best || distance(loss) < distance(*best))) best = loss;
+    }
+    return best;
+}
+
+} // namespace winnow::tools

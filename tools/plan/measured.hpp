@@ -1,0 +1,46 @@
+// What was measured, once and for all: losses of configurations, and what Winnow adds to a process. It is measured.json
+// beside this file, which the program carries.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "costs.hpp"
+
+namespace winnow::tools {
+
+const char* measured_json();
+
+// Against the full f16 cache; errors are standard errors over contexts.
+struct Loss {
+    std::string name; // of the configuration
+    int64_t context = 0, contexts = 0;
+    double kld = 0, kld_se = 0;
+    double ppl_increase_percent = 0, ppl_increase_se = 0;
+    std::string model, text, part; // part of the text: first, second, all
+    std::string command;
+};
+
+class Measured {
+public:
+    Measured();
+
+    const Added& added() const { return added_; }
+    const std::string& added_model() const { return added_model_; }
+    const std::string& added_device() const { return added_device_; }
+    const std::string& added_command() const { return added_command_; }
+
+    // Of the same configuration, at the context that is nearest to this one; nothing where it was not measured. Where
+    // tokens are evicted, the same share of the context has to be held; where none is, formats alone count.
+    std::optional<Loss> find(const Configuration& config, int64_t context, const Costs& costs,
+                             const ModelShape& shape) const;
+
+private:
+    Added added_;
+    std::string added_model_, added_device_, added_command_;
+    std::vector<Loss> losses_;
+};
+
+} // namespace winnow::tools

@@ -1,0 +1,69 @@
+"""Fills the losses of measured.json, which `winnow plan` carries, from the results kept in docs/quality.
+
+    measured.py            writes them; what Winnow adds to a process (tests/ggml/plan_test.py) stays as it is
+    measured.py --check    only says whether they are what the results give
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+RESULTS = FOLDER.parent.parent / "docs" / "quality"
+KEYS = ("context", "contexts", "kld", "kld_se", "ppl_increase_percent", "ppl_increase_se")
+
+
+def is_plain(config):
+    """Whether a row's name says all of its configuration, and a file of the machine is no part of it."""
+    return not config["arguments"] and not config["environment"] and "profile_file=" not in config["kv"]
+
+
+def model_of(results):
+    """Its name without the type of its weights, which were dequantized."""
+    if results["model"]["weights"] != "f32":
+        return results["model"]["file"]
+    return re.sub(r"(\.(I?Q\d\w*|B?F16|F32))?\.gguf$", "", results["model"]["file"])
+
+
+def losses(folder):
+    """One row for each configuration and context: that of the most contexts, of half the text before the whole."""
+    best = {}
+    for path in sorted(folder.glob("*.json")):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        for row in results["rows"]:
+            if not is_plain(row["config"]):
+                continue
+            rank = (row["contexts"], results["text"]["part"] != "all")
+            key = (row["name"], row["context"])
+            if key not in best or rank > best[key][0]:
+                made = {"name": row["name"]} | {name: row[name] for name in KEYS}
+                made |= {"model": model_of(results), "text": results["text"]["file"],
+                         "part": results["text"]["part"], "results": path.stem}
+                best[key] = (rank, made)
+    rows = [row for _, row in best.values()]
+    used = sorted({row["results"] for row in rows})
+    commands = {name: " ".join(json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["command"])
+                for name in used}
+    return {"commands": commands, "rows": sorted(rows, key=lambda row: (row["name"], row["context"]))}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="measured.py", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the losses are out of date")
+    options = parser.parse_args()
+    path = FOLDER / "measured.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    found = losses(RESULTS)
+    if options.check:
+        if kept["losses"] != found:
+            sys.exit("measured.json is not what docs/quality has; run tools/plan/measured.py")
+        print(f"measured.json has {len(found['rows'])} losses, as docs/quality")
+        return
+    kept["losses"] = found
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

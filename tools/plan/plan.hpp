@@ -1,0 +1,70 @@
+// `winnow plan`: what each configuration of the KV cache takes in memory and what it is known to lose, for one model
+// and one context.
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "costs.hpp"
+#include "measured.hpp"
+
+namespace winnow::tools {
+
+struct PlanOptions {
+    std::string model;
+    int64_t context = 0;              // 0: that which the model was trained on
+    std::vector<std::string> budgets; // of `winnow`
+    std::vector<std::string> kv;      // further configurations
+    int64_t ubatch = 512;
+    double max_kld = 0.01; // that a recommendation may have lost
+    std::string backend = "reference";
+    std::string json; // file, "-" for the output instead of the table; empty: none
+    std::string plot; // file, empty: none
+};
+
+struct PlanRow {
+    Configuration config;
+    std::string refused; // why this model cannot have it; then there is nothing else
+    std::string canonical;
+    Cost cost;
+    std::optional<int64_t> from_f16, from_q8_0; // the context from which on it takes less than llama.cpp's own
+    std::optional<Loss> loss;
+    bool is_measured_on_model = false;
+};
+
+struct Curve { // of a row that is not refused
+    std::string name;
+    std::vector<uint64_t> totals; // at Plan::contexts; 0 where it cannot be
+};
+
+struct Plan {
+    PlanOptions options;
+    ModelShape shape;
+    Measured measured;
+    int64_t context = 0, cells = 0;
+    std::vector<PlanRow> rows; // llama.cpp's own f16 cache is the first
+    std::vector<int64_t> contexts;
+    std::vector<Curve> curves;
+    std::string recommended; // "" for none
+    std::vector<std::string> advice;
+};
+
+// Throws std::runtime_error where options or file are refused.
+Plan make_plan(const PlanOptions& options);
+
+// Fills in `recommended` and `advice`.
+void recommend(Plan& plan);
+
+std::string to_text(const Plan& plan);
+std::string to_json(const Plan& plan);
+std::string to_svg(const Plan& plan);
+std::string plus_minus(double value, double error, bool with_sign); // "0.0097 ± 0.0006"
+std::string grouped(int64_t number);                                // "8,192"
+std::string mebibytes(uint64_t bytes);                              // "12.5"
+
+// Returns the exit status.
+int run_plan(const PlanOptions& options, std::ostream& out, std::ostream& err);
+
+} // namespace winnow::tools

@@ -1,0 +1,75 @@
+// Which configuration a plan recommends, in sentences. Only what was measured is recommended: the one that takes least
+// memory of those that lost no more than was allowed.
+#include "plan.hpp"
+
+#include <cstdio>
+
+namespace winnow::tools {
+
+namespace {
+
+bool is_winnow(const PlanRow& row) { return row.config.where == Configuration::Where::winnow; }
+
+// Of rows that take(row) accepts and that are not refused, the one with least memory.
+template <typename Take>
+const PlanRow* least(const Plan& plan, Take&& take) {
+    const PlanRow* best = nullptr;
+    for (const PlanRow& row : plan.rows) {
+        if (!row.refused.empty() || !take(row)) continue;
+        if (!best || row.cost.total() < best->cost.total()) best = &row;
+    }
+    return best;
+}
+
+std::string from(const std::optional<int64_t>& context, const char* other) {
+    const std::string than = std::string("llama.cpp's ") + other;
+    if (!context) return "never less than " + than + " (up to " + grouped(Costs::longest) + " tokens)";
+    return "less than " + than + " from " + grouped(*context) + " tokens on";
+}
+
+std::string number(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", value);
+    return text;
+}
+
+} // namespace
+
+void recommend(Plan& plan) {
+    const PlanRow& plain = plan.rows.front();
+    const auto is_allowed = [&](const PlanRow& row) { return row.loss && row.loss->kld <= plan.options.max_kld; };
+    const PlanRow* best = least(plan, is_allowed);
+    const PlanRow* winnow = least(plan, [&](const PlanRow& row) { return is_winnow(row) && is_allowed(row); });
+    if (best) {
+        plan.recommended = best->config.name;
+        const double share = 100 * static_cast<double>(best->cost.total()) / static_cast<double>(plain.cost.total());
+        char percent[16];
+        std::snprintf(percent, sizeof percent, "%.0f %%", share);
+        plan.advice.push_back("Take " + best->config.name + ": at " + grouped(plan.context) + " tokens it takes " +
+                              mebibytes(best->cost.total()) + " MiB, " + percent + " of llama.cpp's f16 cache, and " +
+                              "of what lost a KL divergence of at most " + number(plan.options.max_kld) +
+                              " where it was measured nothing takes less.");
+    } else {
+        plan.advice.push_back("No configuration lost a KL divergence of at most " + number(plan.options.max_kld) +
+                              " where it was measured: keep llama.cpp's f16 cache.");
+    }
+    if (winnow) {
+        plan.advice.push_back(winnow->config.name + " takes " + from(winnow->from_f16, "f16 cache") + ", and " +
+                              from(winnow->from_q8_0, "q8_0 cache") + ".");
+    }
+    const PlanRow* unknown = least(plan, [](const PlanRow& row) { return !row.loss; });
+    if (unknown && (!best || unknown->cost.total() < best->cost.total())) {
+        plan.advice.push_back(unknown->config.name + " takes less, " + mebibytes(unknown->cost.total()) +
+                              " MiB, but nobody measured what it loses at this share of a context; this does:\n" +
+                              "    winnow eval --model " + plan.options.model + " --text FILE --contexts " +
+                              std::to_string(plan.context) + " " + unknown->config.name);
+    }
+    for (const PlanRow& row : plan.rows) {
+        if (!row.loss || row.is_measured_on_model) continue;
+        plan.advice.push_back("The losses are those of " + row.loss->model +
+                              ", not of this model, which loses another amount.");
+        break;
+    }
+}
+
+} // namespace winnow::tools

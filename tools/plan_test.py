@@ -1,0 +1,295 @@
+"""Runs `winnow plan` as a user would, on files that it makes: usage: plan_test.py WINNOW_PROGRAM"""
+
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+import gguf_files
+from gguf_files import ARRAY, BOOL, FLOAT32, INT32, STRING, UINT32, UINT64
+
+PROGRAM = sys.argv.pop(1)
+MIB = 1 << 20
+# Bytes of 32 elements: https://github.com/ggml-org/ggml, struct block_*.
+BLOCKS = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 2 + 32, "q5_1": 2 + 2 + 4 + 16, "q5_0": 2 + 4 + 16,
+          "q4_1": 2 + 2 + 16, "q4_0": 2 + 16, "iq4_nl": 2 + 16}
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def run_plan(self, data, *arguments):
+        """(status, stdout, stderr) for a file of these bytes."""
+        path = self.folder / "model.gguf"
+        path.write_bytes(data)
+        done = subprocess.run([PROGRAM, "plan", "--model", path, *map(str, arguments)], capture_output=True, text=True,
+                              timeout=60)
+        self.assertIn(done.returncode, (0, 1), f"ended with {done.returncode}: {done.stderr}")  # and no signal
+        return done.returncode, done.stdout, done.stderr
+
+    def plan(self, data, *arguments):
+        status, out, err = self.run_plan(data, "--json", "-", *arguments)
+        self.assertEqual(status, 0, err)
+        plan = json.loads(out)
+        return plan, {row["name"]: row for row in plan["configurations"]}
+
+    def refuse(self, data, *words):
+        status, out, err = self.run_plan(data, "--context", 1024)
+        self.assertEqual(status, 1, out)
+        self.assertEqual(out, "")
+        for word in words:
+            self.assertIn(word, err)
+
+
+class Bytes(Files):
+    def test_types_of_llama_cpp_take_their_blocks(self):
+        types = list(BLOCKS)
+        asked = [argument for k, v in zip(types, reversed(types)) for argument in ("--kv", f"cpu:k={k},v={v}")]
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 1000, *asked)
+        for k, v in [*zip(types, reversed(types)), ("f16", "f16"), ("q8_0", "q8_0"), ("q5_1", "q5_1"),
+                     ("q5_0", "q5_0"), ("q4_0", "q4_0")]:
+            row = rows[f"cpu:k={k},v={v}"]
+            self.assertEqual(row["bytes"], 30 * 1024 * 3 * 64 // 32 * (BLOCKS[k] + BLOCKS[v]), row["name"])
+            self.assertEqual(row["total_bytes"], row["bytes"])
+        self.assertEqual(rows["inplace:k=q8_0,v=q8_0"]["bytes"], rows["cpu:k=q8_0,v=q8_0"]["bytes"])
+
+    def test_a_window_of_winnow_takes_its_rows_maps_and_states(self):
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 4096, "--kv", "window:budget=512")
+        row = rows["window:budget=512"]
+        # Per head and slot a row of keys, one of values and 4 bytes of map; per layer 16 bytes a head and 4 a cell.
+        slots = 30 * 3 * 512
+        states = 30 * (64 + 4 * 4096)
+        self.assertEqual(row["bytes"], slots * (128 + 128 + 4) + states)
+        self.assertEqual(row["added_bytes"] - row["scratch_bytes"] - 2 * 512 * 4096,
+                         self.plan(gguf_files.header(gguf_files.model()))[0]["added"]["winnow_bytes"])
+
+    def test_sizes_come_from_their_own_keys_where_there_are_some(self):
+        model = gguf_files.model(key_length=(UINT32, 128), value_length=(UINT32, 32), head_count_kv=None)
+        plan, rows = self.plan(gguf_files.header(model), "--context", 256)
+        self.assertEqual(rows["cpu:k=f16,v=f16"]["bytes"], 30 * 256 * 9 * (128 + 32) * 2)
+        (group,) = plan["model"]["groups"]
+        self.assertEqual((group["kv_heads"], group["k_size"], group["v_size"]), (9, 128, 32))
+
+    def test_heads_may_differ_by_layer(self):
+        model = gguf_files.model(block_count=(UINT32, 3), head_count=(ARRAY, (INT32, [8, 9, 8])),
+                                 head_count_kv=(ARRAY, (INT32, [2, 3, 2])), embedding_length=(UINT32, 512))
+        plan, rows = self.plan(gguf_files.header(model), "--context", 256)
+        self.assertEqual(rows["cpu:k=f16,v=f16"]["bytes"], 256 * (2 + 3 + 2) * 2 * 64 * 2)
+        self.assertEqual([group["layers"] for group in plan["model"]["groups"]], [[0, 2], [1]])
+
+    def test_layers_with_windows_have_a_smaller_cache(self):
+        model = gguf_files.model("gemma2", window=(UINT32, 1000))
+        plan, rows = self.plan(gguf_files.header(model), "--context", 8192, "--kv", "none")
+        cells = 15 * 8192 + 15 * 1536  # 1000 and the micro-batch, in steps of 256
+        self.assertEqual(rows["cpu:k=f16,v=f16"]["bytes"], cells * 3 * 64 * 2 * 2)
+        self.assertEqual([group["window"] for group in plan["model"]["groups"]], [0, 1000])
+        self.assertGreater(rows["none"]["bytes"], rows["cpu:k=f16,v=f16"]["bytes"])
+        own = gguf_files.model("gemma3", window=(UINT32, 1000), pattern=(ARRAY, (BOOL, [True] * 29 + [False])))
+        plan, _ = self.plan(gguf_files.header(own), "--context", 8192)
+        self.assertEqual([len(group["layers"]) for group in plan["model"]["groups"]], [1, 29])
+
+    def test_windows_keep_their_formats_and_evict_nothing(self):
+        model = gguf_files.header(gguf_files.model("gemma2", window=(UINT32, 1000)))
+        _, rows = self.plan(model, "--context", 65536, "--budget", 64, "--kv", "winnow:budget=128")
+        grown = rows["winnow:budget=128"]["bytes"] - rows["winnow:budget=64"]["bytes"]
+        self.assertLess(grown, 15 * 3 * 64 * 300)
+        self.assertGreater(rows["winnow:budget=64"]["bytes"], 15 * 3 * 1536 * 60)
+
+    def test_a_type_that_does_not_fit_the_head_is_refused_for_this_model(self):
+        model = gguf_files.header(gguf_files.model(embedding_length=(UINT32, 720)))
+        _, rows = self.plan(model, "--context", 256)
+        self.assertIn("multiple of 32", rows["cpu:k=q8_0,v=q8_0"]["refused"])
+        self.assertNotIn("refused", rows["cpu:k=f16,v=f16"])
+
+    def test_break_even_is_where_the_totals_cross(self):
+        model = gguf_files.header(gguf_files.model())
+        _, rows = self.plan(model, "--context", 512, "--kv", "none:k=q8_0,v=q8_0")
+        for name in ("winnow", "none:k=q8_0,v=q8_0"):
+            at = rows[name]["less_than_f16_from"]
+            for context, is_less in ((at, True), (at - 256, False)):
+                if context > 0:
+                    _, there = self.plan(model, "--context", context, "--kv", "none:k=q8_0,v=q8_0")
+                    self.assertEqual(there[name]["total_bytes"] < there["cpu:k=f16,v=f16"]["total_bytes"], is_less)
+        self.assertIsNone(rows["inplace:k=f16,v=f16"]["less_than_f16_from"])
+        self.assertIsNone(rows["none:k=q8_0,v=q8_0"]["less_than_q8_0_from"])
+
+
+class Losses(Files):
+    def kept(self):
+        path = Path(__file__).parent / "plan" / "measured.json"
+        return json.loads(path.read_text(encoding="utf-8"))["losses"]["rows"]
+
+    def test_are_those_that_were_measured_with_their_source(self):
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, "--budget", 922)
+        kept = {(row["name"], row["context"]): row for row in self.kept()}
+        for name in ("cpu:k=q4_0,v=q4_0", "winnow", "winnow:budget=922"):
+            loss, row = rows[name]["loss"], kept[name, 2048]
+            self.assertEqual((loss["kld"], loss["kld_se"], loss["contexts"]), (row["kld"], row["kld_se"],
+                                                                            row["contexts"]))
+            self.assertIn("winnow eval", loss["command"])
+            self.assertIs(loss["is_of_this_model"], False)
+
+    def test_are_absent_where_nothing_was_measured(self):
+        data = gguf_files.header(gguf_files.model())
+        _, rows = self.plan(data, "--context", 8192, "--budget", 922, "--kv", "inplace:k=q4_0,v=q8_0")
+        for name in ("winnow:budget=922", "inplace:k=q4_0,v=q8_0", "winnow:budget=1/4"):  # 922 is another share here
+            self.assertIsNone(rows[name]["loss"], name)
+        _, text, _ = self.run_plan(data, "--context", 8192)
+        (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/4")]
+        self.assertEqual(line.split()[-3:], ["-", "-", "-"])
+
+    def test_a_budget_that_holds_the_whole_context_loses_what_the_formats_do(self):
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 512, "--budget", 512)
+        self.assertEqual(rows["winnow:budget=512"]["loss"]["configuration"], "winnow")
+
+    def test_without_a_rotation_of_llama_cpp_are_those_without(self):
+        model = gguf_files.model(head_count=(UINT32, 18), head_count_kv=(UINT32, 6))  # heads of 32
+        _, rows = self.plan(gguf_files.header(model), "--context", 512)
+        self.assertEqual(rows["cpu:k=q4_0,v=q4_0"]["loss"]["configuration"], "cpu:k=q4_0,v=q4_0,rotate=off")
+
+    def test_data_is_what_the_kept_results_give(self):
+        done = subprocess.run([sys.executable, Path(__file__).parent / "plan" / "measured.py", "--check"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_recommended_is_the_least_that_lost_no_more_than_allowed(self):
+        data = gguf_files.header(gguf_files.model())
+        for most in (0.0001, 0.001, 0.01, 0.1):
+            plan, rows = self.plan(data, "--context", 131072, "--max-kld", most)
+            able = {name: row["total_bytes"] for name, row in rows.items()
+                    if row["loss"] and row["loss"]["kld"] <= most}
+            self.assertEqual(plan["recommended"], min(able, key=able.get))
+        plan, _ = self.plan(data, "--context", 256, "--max-kld", 0.01)
+        self.assertTrue(plan["recommended"].startswith("cpu:"), plan["recommended"])  # too short for Winnow to pay
+
+
+class Output(Files):
+    def test_table_and_json_say_the_same(self):
+        data = gguf_files.header(gguf_files.model())
+        kept = self.folder / "plan.json"
+        status, text, err = self.run_plan(data, "--context", 8192, "--json", kept)
+        self.assertEqual(status, 0, err)
+        plan = json.loads(kept.read_text(encoding="utf-8"))
+        for row in plan["configurations"]:
+            (line,) = [line for line in text.splitlines() if line.startswith(row["name"] + "  ")]
+            self.assertEqual(line.split()[1], f"{row['bytes'] / MIB:.1f}")
+        self.assertIn(" ".join(plan["advice"][0].split()), " ".join(text.split()))
+
+    def test_context_is_the_model_s_own_unless_said(self):
+        plan, _ = self.plan(gguf_files.header(gguf_files.model()))
+        self.assertEqual(plan["context"], 8192)
+        self.refuse(gguf_files.header(gguf_files.model(embedding_length=None)), "llama.embedding_length")
+
+    def test_plot_has_a_line_for_each_configuration(self):
+        picture = self.folder / "plan.svg"
+        model = gguf_files.model()
+        model[1] = ("general.name", STRING, "<&\">")
+        status, _, err = self.run_plan(gguf_files.header(model), "--context", 4096, "--budget", 64, "--plot", picture)
+        self.assertEqual(status, 0, err)
+        svg = xml.etree.ElementTree.parse(picture).getroot()
+        names = [node.text for node in svg.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertIn("winnow:budget=64", names)
+        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}polyline"))), 12)
+        status, _, err = self.run_plan(gguf_files.header(gguf_files.model()), "--plot", self.folder / "plan.png")
+        self.assertEqual(status, 1)
+        self.assertIn(".svg", err)
+
+    def test_strings_that_are_no_configuration_are_refused(self):
+        data = gguf_files.header(gguf_files.model())
+        for string, word in (("nonesuch", "nonesuch"), ("winnow:budget=", "budget"), ("cpu:k=q9", "q9"),
+                             ("cpu:", "expected"), ("cpu:k=f16,k=f16", "twice"), ("", "empty"),
+                             ("adaptive_budget:budget=1/4,profile_file=/nonesuch", "/nonesuch")):
+            status, _, err = self.run_plan(data, "--context", 1024, "--kv", string)
+            self.assertEqual(status, 1, string)
+            self.assertIn(word, err)
+
+    def test_contexts_out_of_range_are_refused(self):
+        for context in (-1, 1 << 30):
+            status, _, err = self.run_plan(gguf_files.header(gguf_files.model()), "--context", context)
+            self.assertEqual(status, 1)
+            self.assertIn("expected 1 to", err)
+
+
+class BrokenFiles(Files):
+    def test_every_length_that_a_file_may_be_cut_to_is_refused(self):
+        data = gguf_files.header(gguf_files.model())
+        for length in range(len(data)):
+            self.refuse(data[:length], "model.gguf", "expected")
+
+    def test_what_is_no_gguf_is_refused(self):
+        values = gguf_files.model()
+        self.refuse(gguf_files.header(values, magic=b"GGML"), "expected a GGUF file")
+        self.refuse(gguf_files.header(values, version=1), "version 1", "expected version 2 or 3")
+        self.refuse(gguf_files.header(values, version=0x03000000), "big-endian")
+        self.refuse(b"", "expected")
+        done = subprocess.run([PROGRAM, "plan", "--model", self.folder / "none.gguf"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, "cannot be opened" in done.stderr), (1, True))
+        done = subprocess.run([PROGRAM, "plan", "--model", self.folder], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+
+    def test_huge_counts_are_refused_without_reading_on(self):
+        values = gguf_files.model()
+        for count in (len(values) + 1, 1 << 32, (1 << 64) - 1):
+            self.refuse(gguf_files.header(values, count=count), "and the file has")
+        huge = struct.pack("<Q", (1 << 64) - 1)
+        head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
+        self.refuse(head + huge + b"key, type and more", "key 1 of 1")
+        key = gguf_files.text("llama.x")
+        self.refuse(head + key + struct.pack("<I", STRING) + huge + b"text", "llama.x")
+        for of in (UINT32, UINT64, STRING, BOOL):
+            self.refuse(head + key + struct.pack("<II", ARRAY, of) + huge + bytes(64), "llama.x")
+            self.refuse(head + key + struct.pack("<IIQ", ARRAY, of, 1 << 61) + bytes(64), "llama.x")
+
+    def test_unknown_types_and_nested_lists_are_refused(self):
+        head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_files.text("llama.x")
+        self.refuse(head + struct.pack("<I", 13) + bytes(64), "type 13")
+        self.refuse(head + struct.pack("<IIQ", ARRAY, 4000000000, 1) + bytes(64), "type 4000000000")
+        self.refuse(head + struct.pack("<IIQ", ARRAY, ARRAY, 1) + struct.pack("<IQ", UINT32, 1) + bytes(64),
+                    "list of lists")
+
+    def test_a_key_twice_is_refused(self):
+        values = gguf_files.model()
+        self.refuse(gguf_files.header([*values, values[-1]]), values[-1][0], "once")
+
+
+class Metadata(Files):
+    def test_missing_keys_are_named(self):
+        for key, word in (("block_count", "llama.block_count"), ("head_count", "llama.attention.head_count"),
+                          ("embedding_length", "llama.embedding_length")):
+            self.refuse(gguf_files.header(gguf_files.model(**{key: None})), word)
+        self.refuse(gguf_files.header([]), "general.architecture")
+
+    def test_numbers_that_cannot_be_are_refused(self):
+        for changes, word in (({"head_count": (UINT32, 0)}, "expected 1 to"),
+                              ({"block_count": (UINT32, 0)}, "expected 1 to"),
+                              ({"block_count": (UINT32, 4000000000)}, "expected 1 to"),
+                              ({"head_count_kv": (UINT32, 2)}, "expected a multiple"),
+                              ({"head_count": (UINT32, 7), "head_count_kv": (UINT32, 7)}, "no multiple"),
+                              ({"head_count_kv": (INT32, -3)}, "is -3"),
+                              ({"key_length": (UINT32, 0)}, "expected 1 to"),
+                              ({"key_length": (UINT64, (1 << 64) - 1)}, "a whole number"),
+                              ({"key_length": (FLOAT32, 64.0)}, "a whole number"),
+                              ({"block_count": (STRING, "30")}, "block_count"),
+                              ({"head_count_kv": (ARRAY, (INT32, [3] * 29))}, "29 numbers"),
+                              ({"head_count_kv": (ARRAY, (STRING, ["3"] * 30))}, "a list of whole numbers")):
+            self.refuse(gguf_files.header(gguf_files.model(**changes)), word)
+
+    def test_caches_that_are_not_known_are_refused(self):
+        for architecture, changes, word in (
+                ("llama", {"head_count_kv": (ARRAY, (INT32, [3] * 29 + [0]))}, "hybrid"),
+                ("deepseek2", {"kv_lora_rank": (UINT32, 512)}, "MLA"),
+                ("jamba", {"ssm": (UINT32, 16)}, "hybrid"), ("grok", {}, "stays in place"),
+                ("gemma3n", {}, "stays in place"), ("nonesuch", {}, "nonesuch"),
+                ("openelm", {"head_count": (ARRAY, (INT32, [9] * 29 + [6]))}, "stays in place")):
+            self.refuse(gguf_files.header(gguf_files.model(architecture, **changes)), word)
+
+
+if __name__ == "__main__":
+    unittest.main()
