@@ -13,10 +13,10 @@ from pathlib import Path
 import llama_cpp
 from llama_cpp import expect
 
-SHORT, LONG = 1024, 4096  # contexts
+SHORT, LONG = 512, 2048  # contexts
 KV = ("winnow", "winnow:budget=512")
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
-CHARACTERS = 3.3  # of a token, at least; what is missing of a context is generated
+CHARACTERS = 4  # of a token, at least; what is missing of a context is generated
 MIB = 1 << 20
 # How far the growth of a process may be from the growth that the plan says, as a share of the f16 cache's: what a
 # context costs elsewhere (graphs, allocators) is about as much in each process, and the rest is this.
@@ -59,7 +59,9 @@ def check_bytes(host, options):
 def peak(host, options, name, context):
     """The most bytes that a process had, whose context became full."""
     prompt = options.work / f"plan-prompt-{context}.txt"
-    prompt.write_text(options.text.read_text(encoding="utf-8")[:int(CHARACTERS * context)], encoding="utf-8")
+    text = options.text.read_text(encoding="utf-8")
+    length = int(CHARACTERS * context)
+    prompt.write_text((text * (length // len(text) + 1))[:length], encoding="utf-8")
     with_winnow = name != PLAIN
     environment = host.settings(winnow=with_winnow,
                                 environment=llama_cpp.kv_environment(name if name in KV else None))
@@ -117,7 +119,7 @@ def measure(host, options):
     for name in (IN_PLACE, *KV):
         for context in (SHORT, LONG):
             row = said[context][name]
-            grows = row["scratch_bytes"] + (2 * 512 * context if name in KV else 0)
+            grows = row.get("scratch_bytes", 0)
             fixed = (found[name, context] - row["bytes"] - grows -
                      (found[PLAIN, context] - said[context][PLAIN]["bytes"]))
             print(f"{name}, {context} cells: {fixed} bytes ({fixed / MIB:.1f} MiB)")

@@ -10,8 +10,7 @@ namespace winnow::tools {
 
 namespace {
 
-constexpr int64_t step = 256;      // llama.cpp's contexts are multiples of it
-constexpr uint64_t mask_bytes = 2; // of a mask's element, f16
+constexpr int64_t step = 256; // llama.cpp's contexts are multiples of it
 
 std::vector<std::string> layer_names(const LayerGroup& group) {
     std::vector<std::string> names;
@@ -95,9 +94,7 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         if (status != WINNOW_OK) throw std::runtime_error(*message ? message : api.status_name(status));
         cost.bytes += stats.bytes;
         cost.scratch += stats.scratch_bytes;
-        // A prompt's mask is widened to the cells of the cache.
-        cost.added +=
-            stats.scratch_bytes + static_cast<uint64_t>(its.cells * std::min(ubatch_, its.cells)) * mask_bytes;
+        cost.added += stats.scratch_bytes;
     }
     return cost;
 }

@@ -38,7 +38,7 @@ struct Added {
 struct Cost {
     uint64_t bytes = 0;   // of keys and values and what belongs to them
     uint64_t scratch = 0; // that the steps of Winnow's layers share
-    uint64_t added = 0;   // by Winnow beside the cache: scratch, masks, and the fixed part
+    uint64_t added = 0;   // by Winnow beside the cache: scratch, and the fixed part
     uint64_t total() const { return bytes + added; }
 };
 
