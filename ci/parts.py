@@ -222,7 +222,7 @@ def ggml_headers(release):
     """What the ggml host reads of a source tree of llama.cpp, where it would lie in it: headers, and the version."""
     if (CACHE / f"llama-cpp-python-{release}" / ".done").exists():
         return llama_cpp_source(release)
-    only = r"/llama\.cpp/ggml/(CMakeLists\.txt|include/ggml[^/]*\.h|src/ggml[^/]*\.h)$"
+    only = r"/llama\.cpp/ggml/(CMakeLists\.txt|include/g[^/]*\.h|src/ggml[^/]*\.h)$"
     with locked():
         return kept("ggml-headers", release,
                     lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release, only)) / "llama.cpp"

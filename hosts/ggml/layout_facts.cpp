@@ -193,7 +193,7 @@ static_assert(same<Device(enum ggml_backend_dev_type), decltype(ggml_backend_dev
 static_assert(same<Backend(Device, const char*), decltype(ggml_backend_dev_init)>);
 static_assert(same<ggml_status(Backend, ggml_cgraph*), decltype(ggml_backend_graph_compute)>);
 static_assert(same<void(Backend), decltype(ggml_backend_free)>);
-static_assert(std::is_invocable_r_v<void, decltype(&ggml_log_internal), ggml_log_level, const char*>);
+static_assert(requires(ggml_log_level level, const char* format) { ggml_log_internal(level, format); });
 static_assert(same<bool (*)(void*), ggml_abort_callback>);
 
 } // namespace
