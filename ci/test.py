@@ -17,13 +17,16 @@ BUILD = parts.SOURCE / "build" / "test"
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
                       "test-backend-ops", "test-llama-archs")
 
+# Of llama-cpp-python, whose llama.cpp generates a text, too: one for each layout of ggml's, the oldest in every run.
+OTHER_RELEASES = tuple(release for release in parts.LLAMA_CPP_RELEASES if release not in (parts.LLAMA_CPP, "0.3.20"))
+
 
 def arguments():
     introduction, details = __doc__.split("\n\n")
     parser = argparse.ArgumentParser(prog="ci/test", description=introduction, epilog=details)
     parser.add_argument("--full", action="store_true",
                         help="all cases where otherwise a sample is taken: of ggml's suite, of llama.cpp's "
-                             "architectures, on Oclgrind, of calls that fail, under sanitizers, and an hour of "
+                             "releases and architectures, on Oclgrind, of calls that fail, under sanitizers, and an hour of "
                              "fuzzing; for a run a day")
     parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
     parser.add_argument("--exclude", metavar="REGEX", help="not the tests whose name matches, as ctest -E")
@@ -34,6 +37,9 @@ def build(options):
     """Configures and builds everything."""
     icd, libraries = parts.intel_runtime()
     llama_cpp = parts.llama_cpp_build(*LLAMA_CPP_PROGRAMS)
+    releases = OTHER_RELEASES if options.full else OTHER_RELEASES[-1:]
+    builds = [f"{parts.llama_cpp_source(release)}={parts.llama_cpp_build('llama-completion', release=release)}"
+              for release in releases]
     settings = {
         "CMAKE_BUILD_TYPE": "Release",
         "WINNOW_BUILD_TESTS": "ON",
@@ -44,6 +50,8 @@ def build(options):
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
         "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
         "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,
+        "WINNOW_FURTHER_LLAMA_CPP_DIRS": ";".join(map(str, parts.ggml_releases(options.full)[1:])),
+        "WINNOW_FURTHER_LLAMA_CPP_BUILD_DIRS": ";".join(builds),
         "WINNOW_LLAMA_CPP_PYTHON": parts.llama_cpp_python(),
         "WINNOW_MODEL": parts.model(),
         "WINNOW_MLX_PYTHON": parts.mlx_python(),

@@ -221,7 +221,9 @@ enum ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
 }
 
 // ggml's scheduler has given every node to a backend. It asks this of each part of a graph that is this backend's.
-void graph_optimize(ggml_backend_t, ggml_cgraph* graph, ggml_backend_graph_optimize_params*) {
+// There may be more parameters, as GraphOptimize says.
+template <typename... Others>
+void graph_optimize(ggml_backend_t, ggml_cgraph* graph, Others...) {
     try {
         review_plan(graph);
     } catch (const std::exception& error) {
@@ -229,24 +231,15 @@ void graph_optimize(ggml_backend_t, ggml_cgraph* graph, ggml_backend_graph_optim
     }
 }
 
-constexpr ggml_backend_i backend_interface = {
-    .get_name = get_name,
-    .free = free_backend,
-    .set_tensor_async = nullptr,
-    .get_tensor_async = nullptr,
-    .set_tensor_2d_async = nullptr,
-    .get_tensor_2d_async = nullptr,
-    .cpy_tensor_async = nullptr,
-    .synchronize = nullptr,
-    .graph_plan_create = nullptr,
-    .graph_plan_free = nullptr,
-    .graph_plan_update = nullptr,
-    .graph_plan_compute = nullptr,
-    .graph_compute = graph_compute,
-    .event_record = nullptr,
-    .event_wait = nullptr,
-    .graph_optimize = graph_optimize,
-};
+// What is not named, ggml does without; of what else there is, releases have more or less.
+constexpr ggml_backend_i backend_interface = [] {
+    ggml_backend_i made{};
+    made.get_name = get_name;
+    made.free = free_backend;
+    made.graph_compute = graph_compute;
+    made.graph_optimize = graph_optimize;
+    return made;
+}();
 
 ggml_guid guid = {0x57, 0x69, 0x6e, 0x6e, 0x6f, 0x77, 0x4b, 0x56, 0x9d, 0x41, 0x3c, 0x8a, 0x20, 0x6b, 0x71, 0xe5};
 

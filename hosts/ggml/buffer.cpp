@@ -45,19 +45,18 @@ bool copy_tensor(ggml_backend_buffer_t, const ggml_tensor* source, ggml_tensor* 
 
 void clear(ggml_backend_buffer_t buffer, uint8_t value) { std::memset(buffer->context, value, buffer->size); }
 
-constexpr ggml_backend_buffer_i buffer_interface = {
-    .free_buffer = free_buffer,
-    .get_base = get_base,
-    .init_tensor = nullptr,
-    .memset_tensor = memset_tensor,
-    .set_tensor = set_tensor,
-    .get_tensor = get_tensor,
-    .set_tensor_2d = nullptr,
-    .get_tensor_2d = nullptr,
-    .cpy_tensor = copy_tensor,
-    .clear = clear,
-    .reset = nullptr,
-};
+// What is not named, ggml does without; of what else there is, releases have more or less.
+constexpr ggml_backend_buffer_i buffer_interface = [] {
+    ggml_backend_buffer_i made{};
+    made.free_buffer = free_buffer;
+    made.get_base = get_base;
+    made.memset_tensor = memset_tensor;
+    made.set_tensor = set_tensor;
+    made.get_tensor = get_tensor;
+    made.cpy_tensor = copy_tensor;
+    made.clear = clear;
+    return made;
+}();
 
 const char* get_name(ggml_backend_buffer_type_t) { return "Winnow"; }
 

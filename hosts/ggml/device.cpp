@@ -9,6 +9,7 @@
 #include "buffer.hpp"
 #include "ggml_api.hpp"
 #include "host_converted.hpp"
+#include "layout.hpp"
 #include "translate.hpp"
 #include "virtual_buffer.hpp"
 
@@ -39,7 +40,7 @@ void get_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
     props->description = get_description(device);
     get_memory(device, &props->memory_free, &props->memory_total);
     props->type = get_type(device);
-    props->caps.mmap_support = true;
+    allow_mmap(props->caps);
 }
 
 ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) { return make_backend(of(device)); }

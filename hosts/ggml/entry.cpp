@@ -1,5 +1,4 @@
-// ggml_backend_init, the one symbol ggml looks for: checks that host and backend belong together, loads Winnow,
-// registers.
+// winnow_ggml_init, which loader.cpp calls for ggml: compares layouts, loads Winnow, registers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "device.hpp"
 #include "ggml_api.hpp"
 #include "kv_config.hpp"
+#include "layout_check.hpp"
 #include "threads.hpp"
 #include "virtual_buffer.hpp"
 
@@ -90,14 +90,12 @@ ggml_backend_reg reg = {
 ggml_backend_reg_t initialise(const void* caller) {
     if (registration()) return &reg; // loaded twice: ggml recognises the same registration
     if (!find_ggml(caller)) return nullptr;
-    // The structs in ggml-backend-impl.h have changed while GGML_BACKEND_API_VERSION stayed.
-    const char* host_version = ggml().version();
-    if (std::strcmp(host_version, WINNOW_GGML_VERSION) != 0) {
-        log_line(GGML_LOG_LEVEL_ERROR,
-                 "libwinnow_ggml.so was built against ggml " WINNOW_GGML_VERSION
-                 " and the host is ggml %s; build it against the "
-                 "source tree of the host's llama.cpp (WINNOW_LLAMA_CPP_DIR)",
-                 host_version);
+    if (const std::string difference = layout_difference(); !difference.empty()) {
+        log_line(
+            GGML_LOG_LEVEL_ERROR,
+            "this process has another ggml %s (commit %s) than the one that this was compiled for: %s; build Winnow "
+            "with the source tree of its llama.cpp as WINNOW_LLAMA_CPP_DIR",
+            ggml().version(), ggml().commit(), difference.c_str());
         return nullptr;
     }
     prepare_threads();
@@ -116,9 +114,11 @@ ggml_backend_reg_t initialise(const void* caller) {
 
 } // namespace winnow::ggml
 
-extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void) {
+// `caller` is an address inside the library of the host that wants a backend. NULL, with a line in the log, if there
+// can be none.
+extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t winnow_ggml_init(const void* caller) {
     try {
-        return winnow::ggml::initialise(__builtin_return_address(0));
+        return winnow::ggml::initialise(caller);
     } catch (const std::exception& error) {
         winnow::ggml::log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
         return nullptr;

@@ -1,9 +1,11 @@
 // The loops around ggml's row conversions.
 #include "host_converted.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ggml_api.hpp"
+#include "layout.hpp"
 
 namespace winnow::ggml {
 
@@ -25,8 +27,6 @@ int64_t row_index(const ggml_tensor* indices, int64_t i, int64_t i1, int64_t i2)
 
 bool is_host_converted(enum ggml_type type) {
     switch (type) {
-    case GGML_TYPE_Q1_0:
-    case GGML_TYPE_Q2_0:
     case GGML_TYPE_Q2_K:
     case GGML_TYPE_Q3_K:
     case GGML_TYPE_Q4_K:
@@ -37,7 +37,7 @@ bool is_host_converted(enum ggml_type type) {
     case GGML_TYPE_TQ2_0:
     case GGML_TYPE_MXFP4:
     case GGML_TYPE_NVFP4: return true;
-    default: return false;
+    default: return std::find(newer_types.begin(), newer_types.end(), type) != newer_types.end();
     }
 }
 

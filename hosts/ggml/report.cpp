@@ -113,6 +113,8 @@ std::string Report::json() {
     return json_locked();
 }
 
-std::string Report::json_locked() const { return to_json({api_, device_, counters_, stats_, caches_, in_place_}); }
+std::string Report::json_locked() const {
+    return to_json({ggml().version(), api_, device_, counters_, stats_, caches_, in_place_});
+}
 
 } // namespace winnow::ggml

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ggml.h"
 #include "kv_figures.hpp"
 #include "winnow.h"
+
+struct ggml_tensor;
 
 namespace winnow::ggml {
 

@@ -85,10 +85,10 @@ Json tensors_of(const Counters& counters) {
 } // namespace
 
 std::string to_json(const ReportContents& contents) {
-    const auto& [api, device, counters, stats, caches, in_place] = contents;
+    const auto& [ggml_version, api, device, counters, stats, caches, in_place] = contents;
     const Json report = {{"backend", api.backend_name},
                          {"backend_version", api.backend_version},
-                         {"ggml_version", WINNOW_GGML_VERSION},
+                         {"ggml_version", ggml_version},
                          {"device", device.name},
                          {"platform", device.platform},
                          {"driver_version", device.driver_version},

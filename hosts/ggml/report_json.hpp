@@ -10,6 +10,7 @@ namespace winnow::ggml {
 
 // What a report is made of.
 struct ReportContents {
+    const char* ggml_version;
     const winnow_api& api;
     const winnow_device_info& device;
     const Counters& counters;

@@ -51,19 +51,18 @@ void clear(ggml_backend_buffer_t buffer, uint8_t value) {
     guarded(buffer, [&](VirtualBuffer& own) { own.clear(value); });
 }
 
-constexpr ggml_backend_buffer_i buffer_interface = {
-    .free_buffer = free_buffer,
-    .get_base = get_base,
-    .init_tensor = init_tensor,
-    .memset_tensor = memset_tensor,
-    .set_tensor = set_tensor,
-    .get_tensor = get_tensor,
-    .set_tensor_2d = nullptr,
-    .get_tensor_2d = nullptr,
-    .cpy_tensor = nullptr,
-    .clear = clear,
-    .reset = nullptr,
-};
+// What is not named, ggml does without; of what else there is, releases have more or less.
+constexpr ggml_backend_buffer_i buffer_interface = [] {
+    ggml_backend_buffer_i made{};
+    made.free_buffer = free_buffer;
+    made.get_base = get_base;
+    made.init_tensor = init_tensor;
+    made.memset_tensor = memset_tensor;
+    made.set_tensor = set_tensor;
+    made.get_tensor = get_tensor;
+    made.clear = clear;
+    return made;
+}();
 
 } // namespace
 

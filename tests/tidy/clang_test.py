@@ -42,6 +42,11 @@ def formatted(root):
     return status == 0
 
 
+def each_once(entries):
+    """One command for each file: what is compiled for several releases of ggml is analysed for the first of them."""
+    return list({entry["file"]: entry for entry in reversed(entries)}.values())
+
+
 def without_precompiled_headers(entries):
     """The same commands of compilation, but for the headers that g++ has precompiled, which clang cannot read."""
     precompiled = re.compile(r"-Winvalid-pch +-include +\S+cmake_pch\.hx?x?")
@@ -55,7 +60,8 @@ def analysed(root, build):
     headers = hashlib.sha256(b"".join(text for path, text in texts.items() if path.suffix not in (".c", ".cpp")))
     stamps = build / "clang_tidy"
     stamps.mkdir(exist_ok=True)
-    entries = without_precompiled_headers(json.loads((build / "compile_commands.json").read_text()))
+    entries = json.loads((build / "compile_commands.json").read_text())
+    entries = without_precompiled_headers(each_once(entries))
     (stamps / "compile_commands.json").write_text(json.dumps(entries))
     units = {Path(entry["file"]) for entry in entries}
     units = sorted(unit for unit in units if unit.is_relative_to(root)
