@@ -14,8 +14,8 @@ import llama_cpp
 from llama_cpp import expect
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
-FULL = 1024  # the context whose bytes are compared
-SHORT, LONG = 256, 2048  # between which the growth of processes is
+# Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
+SHORT, LONG = 1024, 3072
 KV = ("winnow", "winnow:budget=512")
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
 CHARACTERS = 4  # of a token, about; what is missing of a context is generated
@@ -50,15 +50,15 @@ def check_page(options):
 
 def check_bytes(host, options):
     """A context that is full to the last cell."""
-    said = plan(options, FULL)
-    arguments = ("-m", options.model, "-f", options.text, "-c", FULL, "-b", FULL, "--chunks", 1, "-fa", "on", "-t", 2,
+    said = plan(options, SHORT)
+    arguments = ("-m", options.model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on", "-t", 2,
                  "-dev", "Winnow")
     for kv in KV:
         _, _, report = host.run("llama-perplexity", *arguments, winnow=True, environment=llama_cpp.kv_environment(kv))
         cache = llama_cpp.virtual_cache(report)
         print(f"{kv}, {cache['tokens']} tokens in {cache['cells']} cells: {cache['bytes']} bytes, the plan says "
               f"{said[kv]['bytes']}; in f16 {cache['full_bytes']} and {said[PLAIN]['bytes']}")
-        expect(cache["tokens"] == cache["cells"] == FULL, "the context is not full")
+        expect(cache["tokens"] == cache["cells"] == SHORT, "the context is not full")
         expect(cache["config"] == said[kv]["config"], f"{cache['config']} is another configuration")
         expect(cache["bytes"] == said[kv]["bytes"], "the plan says other bytes than the cache has")
         expect(cache["full_bytes"] == said[PLAIN]["bytes"], "the plan says other bytes than llama.cpp reserves")
@@ -69,7 +69,7 @@ def check_bytes(host, options):
         expect(found is not None, f"llama.cpp says no size:\n{(out + err)[-2000:]}")
         size = said[f"inplace:k={kind},v={kind}"]["bytes"] / MIB
         print(f"{kind} in place: llama.cpp says {found[1]} MiB, the plan {size:.2f}")
-        expect(abs(float(found[1]) - size) <= 0.0051 and int(found[2]) == FULL, "they differ")
+        expect(abs(float(found[1]) - size) <= 0.0051 and int(found[2]) == SHORT, "they differ")
 
 
 def peak(host, options, name, context, is_again=False):
@@ -132,7 +132,7 @@ def measure(host, options):
     found = peaks(host, options, (SHORT,))
     for name in (IN_PLACE, *KV):
         row = said[name]
-        mask = 2 * SHORT * SHORT if name in KV else 0
+        mask = 2 * 512 * SHORT if name in KV else 0
         grows = row["bytes"] + row["scratch_bytes"] + mask
         fixed = found[name, SHORT] - grows - (found[PLAIN, SHORT] - said[PLAIN]["bytes"])
         print(f"{name}: {fixed} bytes ({fixed / MIB:.1f} MiB)")
