@@ -130,7 +130,7 @@ Plan make_plan(const PlanOptions& options) {
         plan.rows.push_back(make_row(config, plan, costs));
         if (plan.rows.back().refused.empty()) plan.curves.push_back(make_curve(plan.rows.back(), plan, costs));
     }
-    recommend(plan);
+    recommend(plan, costs);
     return plan;
 }
 

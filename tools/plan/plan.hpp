@@ -55,7 +55,7 @@ struct Plan {
 Plan make_plan(const PlanOptions& options);
 
 // Fills in `recommended` and `advice`.
-void recommend(Plan& plan);
+void recommend(Plan& plan, const Costs& costs);
 
 std::string to_text(const Plan& plan);
 std::string to_json(const Plan& plan);

@@ -21,8 +21,7 @@ const PlanRow* least(const Plan& plan, Take&& take) {
     return best;
 }
 
-std::string from(const std::optional<int64_t>& context, const char* other) {
-    const std::string than = std::string("llama.cpp's ") + other;
+std::string from(const std::optional<int64_t>& context, const std::string& than) {
     if (!context) return "never less than " + than + " (up to " + grouped(Costs::longest) + " tokens)";
     return "less than " + than + " from " + grouped(*context) + " tokens on";
 }
@@ -35,7 +34,7 @@ std::string number(double value) {
 
 } // namespace
 
-void recommend(Plan& plan) {
+void recommend(Plan& plan, const Costs& costs) {
     const PlanRow& plain = plan.rows.front();
     const auto is_allowed = [&](const PlanRow& row) { return row.loss && row.loss->kld <= plan.options.max_kld; };
     const PlanRow* best = least(plan, is_allowed);
@@ -54,13 +53,17 @@ void recommend(Plan& plan) {
                               " where it was measured: keep llama.cpp's f16 cache.");
     }
     if (winnow) {
-        plan.advice.push_back(winnow->config.name + " takes " + from(winnow->from_f16, "f16 cache") + ", and " +
-                              from(winnow->from_q8_0, "q8_0 cache") + ".");
+        plan.advice.push_back(winnow->config.name + " takes " + from(winnow->from_f16, "llama.cpp's f16 cache") +
+                              ", and " + from(winnow->from_q8_0, "its q8_0 cache") + ".");
+        if (best && !is_winnow(*best)) {
+            plan.advice.push_back("It takes " + from(costs.pays_from(winnow->config, best->config), best->config.name) +
+                                  ".");
+        }
     }
     const PlanRow* unknown = least(plan, [](const PlanRow& row) { return !row.loss; });
     if (unknown && (!best || unknown->cost.total() < best->cost.total())) {
         plan.advice.push_back(unknown->config.name + " takes less, " + mebibytes(unknown->cost.total()) +
-                              " MiB, but nobody measured what it loses at this share of a context; this does:\n" +
+                              " MiB, but what it loses has not been measured; this measures it:\n" +
                               "    winnow eval --model " + plan.options.model + " --text FILE --contexts " +
                               std::to_string(plan.context) + " " + unknown->config.name);
     }
