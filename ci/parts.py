@@ -260,7 +260,9 @@ def llama_cpp_build(*targets, release=LLAMA_CPP):
             say(f"building llama.cpp of {release}: {', '.join(missing)} (some minutes, once)")
             logs = CACHE / "logs"
             name = "llama-cpp" if release == LLAMA_CPP else f"llama-cpp-{release}"
-            run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS],
+            others = [] if release == LLAMA_CPP else ["-DWINNOW_TEXT_ALONE=ON"]
+            run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS,
+                 *others],
                 log=logs / f"{name}-configure.log")
             run(["cmake", "--build", folder, "--target", *missing], log=logs / f"{name}-build.log")
             for target in missing:

@@ -17,7 +17,7 @@ BUILD = parts.SOURCE / "build" / "test"
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
                       "test-backend-ops", "test-llama-archs")
 
-# Of llama-cpp-python, whose llama.cpp generates a text, too: one for each layout of ggml's, the oldest in every run.
+# Of llama-cpp-python: one for each layout of ggml's, whose llama.cpp generates a text; the oldest does in every run.
 OTHER_RELEASES = tuple(release for release in parts.LLAMA_CPP_RELEASES if release not in (parts.LLAMA_CPP, "0.3.20"))
 
 
@@ -26,8 +26,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="ci/test", description=introduction, epilog=details)
     parser.add_argument("--full", action="store_true",
                         help="all cases where otherwise a sample is taken: of ggml's suite, of llama.cpp's "
-                             "releases and architectures, on Oclgrind, of calls that fail, under sanitizers, and an hour of "
-                             "fuzzing; for a run a day")
+                             "releases and architectures, on Oclgrind, of calls that fail, under sanitizers, and an "
+                             "hour of fuzzing; for a run a day")
     parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
     parser.add_argument("--exclude", metavar="REGEX", help="not the tests whose name matches, as ctest -E")
     return parser.parse_args()
@@ -38,7 +38,7 @@ def build(options):
     icd, libraries = parts.intel_runtime()
     llama_cpp = parts.llama_cpp_build(*LLAMA_CPP_PROGRAMS)
     releases = OTHER_RELEASES if options.full else OTHER_RELEASES[-1:]
-    builds = [f"{parts.llama_cpp_source(release)}={parts.llama_cpp_build('llama-completion', release=release)}"
+    builds = [f"{parts.llama_cpp_source(release)}={parts.llama_cpp_build('llama-simple', release=release)}"
               for release in releases]
     settings = {
         "CMAKE_BUILD_TYPE": "Release",

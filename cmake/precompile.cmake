@@ -3,8 +3,17 @@
 option(WINNOW_PRECOMPILE "Precompile headers of the standard library and of other projects" OFF)
 
 # winnow_precompile(<target> [<header> ...]), beside those of the standard library that nearly every file has.
+# winnow_precompile(<target> REUSE_FROM <other target>)
 function(winnow_precompile target)
     if(NOT WINNOW_PRECOMPILE)
+        return()
+    endif()
+    # g++ 12 warns of what the library's own strings do where its headers come precompiled; elsewhere it does not.
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
+    endif()
+    if("${ARGV1}" STREQUAL "REUSE_FROM")
+        target_precompile_headers(${target} REUSE_FROM ${ARGV2})
         return()
     endif()
     set(headers "")
@@ -12,8 +21,4 @@ function(winnow_precompile target)
         list(APPEND headers "$<$<COMPILE_LANGUAGE:CXX>:<${header}$<ANGLE-R>>")
     endforeach()
     target_precompile_headers(${target} PRIVATE ${headers})
-    # g++ 12 warns of what the library's own strings do where its headers come precompiled; elsewhere it does not.
-    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-        target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
-    endif()
 endfunction()

@@ -104,8 +104,9 @@ void check_nodes(ggml_context* context) {
                !attention->src[5],
            "the sources of FLASH_ATTN_EXT");
     const std::array<float, 3> parameters{scale, max_bias, softcap};
-    expect(std::memcmp(parameters.data(), attention->op_params, sizeof parameters) == 0,
-           "the parameters of FLASH_ATTN_EXT");
+    std::array<float, 3> found{};
+    std::memcpy(found.data(), attention->op_params, sizeof found);
+    expect(found == parameters, "the parameters of FLASH_ATTN_EXT");
 
     ggml_tensor* rows = api.new_tensor_3d(context, GGML_TYPE_F32, size, tokens, heads);
     ggml_tensor* indices = api.new_tensor_1d(context, GGML_TYPE_I64, tokens);
@@ -121,20 +122,20 @@ void check_nodes(ggml_context* context) {
            "the nodes of ggml_cgraph");
     expect(has_work(attention), "the flags of ggml_tensor");
     const ggml_hash_set& visited = graph->visited_hash_set;
-    size_t found = 0;
+    size_t keys = 0;
     for (size_t i = 0; i < visited.size; ++i) {
-        found += ggml_bitset_get(visited.used, i) && (visited.keys[i] == attention || visited.keys[i] == mask);
+        keys += ggml_bitset_get(visited.used, i) && (visited.keys[i] == attention || visited.keys[i] == mask);
     }
-    expect(found == 2, "the hash table of ggml_cgraph");
+    expect(keys == 2, "the hash table of ggml_cgraph");
 }
 
 // What ggml's functions called last, of the interfaces below.
 std::string_view called;
 
 // A function of an interface that says that it was called.
-template <auto& name, typename Function>
+template <const char* name, typename Function>
 struct Stub;
-template <auto& name, typename Result, typename... Arguments>
+template <const char* name, typename Result, typename... Arguments>
 struct Stub<name, Result (*)(Arguments...)> {
     static Result call(Arguments...) {
         called = name;

@@ -25,7 +25,7 @@ static_assert(same<GraphOptimize, decltype(ggml_backend_i::graph_optimize)>);
 static_assert(GGML_BACKEND_API_VERSION == 2);
 
 // Tensors.
-static_assert(GGML_MAX_DIMS == 4 && GGML_MAX_SRC == 10 && GGML_MAX_OP_PARAMS == 64 && GGML_MAX_NAME == 64);
+static_assert(GGML_MAX_DIMS == 4 && GGML_MAX_SRC == 10);
 static_assert(sizeof(ggml_tensor) == 336);
 static_assert(offsetof(ggml_tensor, type) == 0 && sizeof(ggml_type) == 4);
 static_assert(offsetof(ggml_tensor, buffer) == 8);
@@ -193,7 +193,7 @@ static_assert(same<Device(enum ggml_backend_dev_type), decltype(ggml_backend_dev
 static_assert(same<Backend(Device, const char*), decltype(ggml_backend_dev_init)>);
 static_assert(same<ggml_status(Backend, ggml_cgraph*), decltype(ggml_backend_graph_compute)>);
 static_assert(same<void(Backend), decltype(ggml_backend_free)>);
-static_assert(requires(ggml_log_level level, const char* format) { ggml_log_internal(level, format); });
+static_assert(requires(ggml_log_level level, const char* text) { ggml_log_internal(level, "%s", text); });
 static_assert(same<bool (*)(void*), ggml_abort_callback>);
 
 } // namespace

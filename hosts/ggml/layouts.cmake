@@ -24,7 +24,7 @@ endfunction()
 function(winnow_ggml_layout out versions_out version tree)
     set(why "")
     foreach(layout IN LISTS winnow_ggml_layouts)
-        file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/versions/${layout}.hpp line REGEX "\\.versions = ")
+        file(STRINGS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/versions/${layout}.hpp line REGEX "\\.versions = ")
         string(REGEX MATCHALL "[0-9]+\\.[0-9]+\\.[0-9]+" versions "${line}")
         set(versions_of_${layout} ${versions})
         if(version IN_LIST versions)
@@ -37,7 +37,7 @@ function(winnow_ggml_layout out versions_out version tree)
     foreach(layout IN LISTS winnow_ggml_layouts)
         string(SHA256 place "${layout} ${tree}")
         try_compile(fits ${CMAKE_CURRENT_BINARY_DIR}/layouts/${place}
-            SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/layout_facts.cpp
+            SOURCES ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/layout_facts.cpp
             CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${tree}/ggml/include;${tree}/ggml/src"
             COMPILE_DEFINITIONS "-DWINNOW_GGML_LAYOUT=\"versions/${layout}.hpp\""
             CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON

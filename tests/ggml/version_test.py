@@ -24,8 +24,6 @@ def expect_refusal(host, options, what, pattern, environment=None):
     expect(report is None, f"{what}: the plugin worked")
     if program == "test-backend-ops":
         expect("Winnow" not in out, f"{what}: the device was registered")
-    else:
-        expect("invalid device" in out + err, f"{what}: the program goes on with the device:\n{(out + err)[-2000:]}")
     print(f"{what}: {refusal[0]}")
 
 
@@ -63,8 +61,8 @@ def test():
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.command = ["test-backend-ops", "support", "-o", "SET_ROWS"]
-    if not (options.llama_cpp / options.command[0]).exists():  # the other looks for the device before the model
-        options.command = ["llama-completion", "-m", "none.gguf", "-dev", "Winnow"]
+    if not (options.llama_cpp / options.command[0]).exists():  # the other loads backends before the model
+        options.command = ["llama-simple", "-m", "none.gguf", "a prompt"]
 
     expect_refusal(host, options, "an old backend", r"needs a backend of ABI version 0\.\d+.*this backend speaks 0\.1",
                    {"WINNOW_BACKEND": str(options.old_backend)})
@@ -85,7 +83,7 @@ def test():
 
     host.plugin = copy_of(plugin, options.work, "version-absent")
     expect_refusal(host, options, "no library",
-                   rf"cannot load the library for ggml {re.escape(options.ggml)}: .*libwinnow_ggml-{re.escape(own)}\.so")
+                   rf"cannot load the library for ggml {re.escape(options.ggml)}: .*-{re.escape(own)}\.so")
 
     expect(options.other, "no other layout was named")
     for layout, difference in options.other:

@@ -33,6 +33,11 @@ def main():
                        "bin/winnow-conformance", "share/winnow/eval/launch.py",
                        "share/winnow/eval/configs/baselines.toml", "share/winnow/eval/winnow_eval/cli.py"):
             assert needed in installed, f"{needed} was not installed"
+        # The ggml host, where it was built: one library that is loaded, and one for each layout of ggml's.
+        built = {path.name for path in (build / "lib").glob("libwinnow_ggml*.so")}
+        missing = built - {path.split("/")[-1] for path in installed}
+        assert not missing, f"{missing} was not installed"
+        assert not built or len(built) > 1, f"{built} serves no version of ggml"
 
         run("cmake", "-S", CONSUMER, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
         run("cmake", "--build", consumer)
