@@ -98,20 +98,24 @@ std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vect
     if (!left.empty()) wrong << (wrong.str().empty() ? "" : "; ") << "position " << *left.begin() << " was protected";
     if (!wrong.str().empty() || wanted == 0) return wrong.str();
 
-    // Where the wanted end and the spared begin, a tie within rounding may go either way.
-    const Ranked& last = order[static_cast<size_t>(wanted) - 1];
-    for (size_t at = 0; at < order.size(); ++at) {
-        const Ranked& each = order[at];
-        const bool is_wanted = static_cast<int64_t>(at) < wanted;
-        if (victims.contains(each.position) == is_wanted || each.is_doubtful || doubtful > 0) continue;
-        const Ranked& other =
-            is_wanted || static_cast<size_t>(wanted) == order.size() ? last : order[static_cast<size_t>(wanted) - 1];
-        const bool is_tie = each.slack > 0 && each.is_willing == other.is_willing &&
-                            std::fabs(each.rank - other.rank) <= each.slack + other.slack;
-        if (!is_tie)
-            wrong << "position " << each.position << " with rank " << each.rank
-                  << (is_wanted ? " stayed, though the last that goes" : " went, though the last that goes")
-                  << " is position " << last.position << " with rank " << last.rank << "; ";
+    // A victim and one that is spared may have changed places where their ranks are a tie within rounding.
+    const auto end = order.begin() + wanted;
+    const auto is_tie_with = [](const Ranked& each) {
+        return [&each](const Ranked& other) {
+            return each.slack + other.slack > 0 && each.is_willing == other.is_willing &&
+                   std::fabs(each.rank - other.rank) <= each.slack + other.slack;
+        };
+    };
+    for (auto each = order.begin(); each != order.end(); ++each) {
+        const bool is_wanted = each < end;
+        if (victims.contains(each->position) == is_wanted || each->is_doubtful || doubtful > 0) continue;
+        const bool is_tie = is_wanted ? std::any_of(end, order.end(), is_tie_with(*each))
+                                      : std::any_of(order.begin(), end, is_tie_with(*each));
+        if (is_tie) continue;
+        const Ranked& last = *(end - 1);
+        wrong << "position " << each->position << " with rank " << each->rank
+              << (is_wanted ? " stayed, though the last that goes" : " went, though the last that goes")
+              << " is position " << last.position << " with rank " << last.rank << "; ";
     }
     return wrong.str();
 }
