@@ -1,5 +1,5 @@
-"""Models in the shapes of real ones, as GGUF files with random weights in Q4_0: they take the memory and the time of the
-real ones, and what they write means nothing.
+"""Models in the shapes of real ones, as GGUF files with random weights in Q4_0: they take the memory and the time of
+the real ones, and what they write means nothing.
 """
 
 import array

@@ -1,5 +1,5 @@
-"""Rules in WINNOW_KV: a draft and a target model in one llama-server, of which the draft's cache alone has a budget. The
-text is the target's own, and each cache says which configuration it has. A cache that no rule fits stays in place.
+"""Rules in WINNOW_KV: a draft and a target model in one llama-server, of which the draft's cache alone has a budget.
+The text is the target's own, and each cache says which configuration it has. A cache that no rule fits stays in place.
 """
 
 from pathlib import Path
