@@ -13,7 +13,7 @@ from pathlib import Path
 import logbook
 import parts
 import processes
-from parts import say
+from parts import Failure, say
 from processes import MIB, Kind
 
 sys.path.append(str(parts.SOURCE / "tests" / "ggml"))
@@ -54,8 +54,13 @@ def arguments():
         parser.error(f"--fill: {options.fill}, expected a share between 0 and 1")
     if min(options.contexts) < 512:
         parser.error(f"--contexts: {min(options.contexts)}, expected at least 512")
+    for context in options.contexts:
+        if options.fill * context + options.tokens > context:
+            parser.error(f"--fill: {options.fill} of {context} cells leaves no room for --tokens {options.tokens}")
     if options.model is not None and not options.model.is_file():
         parser.error(f"--model: no file {options.model}")
+    if not (options.plain or options.in_place or options.kv):
+        parser.error("--plain, --in-place and --kv: all empty, expected something to run")
     return options
 
 
@@ -76,6 +81,8 @@ def measure(options, context, kinds, program, model):
 
         write(SAMPLE_DAYS)
         sample = processes.run(kinds[0], program, ["-f", prompt, "-n", 2, *shared], model)
+        if sample.prompt_tokens == 0:
+            raise Failure("llama.cpp timed no prompt")
         write(int(options.fill * context * SAMPLE_DAYS / sample.prompt_tokens))
         return processes.in_turns(kinds, program, ["-f", prompt, "--ignore-eos", *shared], model, options.tokens,
                                   options.runs, options.owners)

@@ -16,6 +16,7 @@ import parts
 from parts import Failure, say
 
 MIB = 1 << 20
+KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_MIB")  # of the caller's environment
 # Whose a mapping is, by the name of its file. What is asked first wins.
 OWNERS = (
     ("OpenCL compiler", re.compile(r"lib(LLVM|clang)")),
@@ -53,7 +54,7 @@ class Run:
 
 def environment_of(kind, report, extra):
     environment = {key: value for key, value in os.environ.items()
-                   if key not in ("GGML_BACKEND_PATH", "WINNOW_REPORT", "WINNOW_KV")}
+                   if key != "GGML_BACKEND_PATH" and (not key.startswith("WINNOW_") or key in KEPT)}
     if kind.plugin is not None:
         environment |= {"GGML_BACKEND_PATH": str(kind.plugin), "WINNOW_REPORT": str(report)}
         if kind.kv is not None:
@@ -103,7 +104,7 @@ def wait(process, model, with_owners):
 
 def timing(log, name):
     """(tokens, tokens per second) of a line of llama.cpp's timings; (0, 0) if nothing was timed."""
-    match = re.search(rf"[ :]{name} time = +([\d.]+) ms / +(\d+) (?:tokens|runs)", log)
+    match = re.search(rf"(?<!prompt )\b{name} time = +([\d.]+) ms / +(\d+) (?:tokens|runs)", log)
     if match is None or int(match[2]) == 0 or float(match[1]) == 0:
         return 0, 0.
     return int(match[2]), 1000 * int(match[2]) / float(match[1])

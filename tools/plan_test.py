@@ -77,6 +77,22 @@ class Bytes(Files):
         (group,) = plan["model"]["groups"]
         self.assertEqual((group["kv_heads"], group["k_size"], group["v_size"]), (9, 128, 32))
 
+    def test_a_budget_in_bytes_pays_though_a_long_context_cannot_have_it(self):
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 8192, "--kv", "winnow:budget=8M")
+        row = rows["winnow:budget=8M"]
+        self.assertLess(row["total_bytes"], rows["cpu:k=f16,v=f16"]["total_bytes"])
+        self.assertLessEqual(row["less_than_f16_from"], 8192)
+
+    def test_a_window_evicts_nothing_however_small_the_budget_is(self):
+        model = gguf_files.model("gemma3", window=(UINT32, 128))
+        _, rows = self.plan(gguf_files.header(model), "--context", 32768, "--kv", "winnow:budget=1/64")
+        self.assertNotIn("refused", rows["winnow:budget=1/64"])
+
+    def test_rules_are_no_configuration(self):
+        status, out, err = self.run_plan(gguf_files.header(gguf_files.model()), "--kv", "[layers=30]winnow;none")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("expected one configuration", err)
+
     def test_heads_may_differ_by_layer(self):
         model = gguf_files.model(block_count=(UINT32, 3), head_count=(ARRAY, (INT32, [8, 9, 8])),
                                  head_count_kv=(ARRAY, (INT32, [2, 3, 2])), embedding_length=(UINT32, 512))

@@ -102,7 +102,9 @@ std::optional<double> memory_pressure(const std::string& proc, const std::string
     std::optional<double> most = stalled(fs::path(proc) / "pressure" / "memory");
     raise(most, taken(proc));
     for (const Group& group : groups_of(proc, cgroups)) {
-        raise(most, taken_of_limit(group));
+        const std::optional<double> share = taken_of_limit(group);
+        if (!share) continue; // it has no limit
+        raise(most, share);
         raise(most, stalled(group.path / "memory.pressure"));
     }
     if (!most) return std::nullopt;

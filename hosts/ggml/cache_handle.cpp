@@ -20,6 +20,7 @@ void CacheHandle::expect(int32_t status) const {
 
 void CacheHandle::make() {
     winnow_cache_desc desc = shape_.desc();
+    pressure_ = kv_pressure();
     config_ = config_for(rules_, desc);
     desc.config = config_.c_str();
     try {
@@ -30,7 +31,13 @@ void CacheHandle::make() {
     const std::vector<double> profile = read_profile(meaning_.profile_file, shape_.layer_names());
     desc.profile = profile.empty() ? nullptr : profile.data();
     expect(api().cache_create(context_.get(), &desc, &cache_));
-    tell_pressure();
+    try {
+        tell_pressure();
+    } catch (...) { // as where the system tells none
+        api().cache_destroy(cache_);
+        cache_ = nullptr;
+        throw;
+    }
 }
 
 void CacheHandle::reset() {
@@ -39,8 +46,7 @@ void CacheHandle::reset() {
 }
 
 void CacheHandle::tell_pressure() {
-    const double pressure = kv_pressure();
-    if (pressure != 0) expect(api().cache_set_pressure(cache_, pressure));
+    if (pressure_ != 0) expect(api().cache_set_pressure(cache_, pressure_));
 }
 
 uint64_t CacheHandle::count_of(int64_t stream, int64_t layer, int64_t head) const {

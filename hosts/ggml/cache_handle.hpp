@@ -50,6 +50,7 @@ private:
     std::vector<KvRule> rules_;
     std::string config_;
     CacheMeaning meaning_;
+    double pressure_ = 0;
     winnow_cache* cache_ = nullptr;
 };
 

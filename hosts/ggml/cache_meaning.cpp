@@ -5,6 +5,16 @@
 
 namespace winnow::ggml {
 
+winnow_cache_desc any_shape(const char* config) {
+    winnow_cache_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.config = config;
+    desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
+    desc.head_size = 128;
+    desc.context = 1 << 20;
+    return desc;
+}
+
 CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const winnow_cache_desc& desc) {
     winnow_cache_info info{};
     info.struct_size = sizeof info;

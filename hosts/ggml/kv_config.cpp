@@ -20,13 +20,7 @@ std::string refusal; // why WINNOW_KV is none
 
 // Throws std::runtime_error where it is no configuration, or names a profile that cannot be read.
 CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
-    winnow_cache_desc desc{};
-    desc.struct_size = sizeof desc;
-    desc.config = config.c_str();
-    desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
-    desc.head_size = 128;
-    desc.context = 1 << 20;
-    CacheMeaning meaning = plugin.meaning_of(desc);
+    CacheMeaning meaning = plugin.meaning_of(any_shape(config.c_str()));
     read_profile(meaning.profile_file, {});
     return meaning;
 }
@@ -71,6 +65,7 @@ double kv_pressure() {
 
 void set_kv_config(const Plugin& plugin, const std::string& config) {
     KvConfig next;
+    kv_pressure(); // throws where it is none
     if (!config.empty()) {
         next.text = config;
         next.all = parse_rules(config);

@@ -57,8 +57,10 @@ KvRule parse_rule(std::string_view rule) {
         const size_t end = rule.find(']');
         if (end == std::string_view::npos) refuse(rule, "no ] after its conditions");
         std::string_view list = rule.substr(1, end - 1);
+        const bool ends_early = list.ends_with(',');
         do parse_condition(rule, take(list, ','), made.where);
         while (!list.empty());
+        if (ends_early) refuse(rule, "no condition after the last ,");
         config = rule.substr(end + 1);
     }
     if (config.empty()) refuse(rule, "no configuration, expected one as winnow:budget=1/4");
@@ -78,6 +80,7 @@ std::vector<KvRule> parse_rules(const std::string& text) {
     if (!text.starts_with('[')) return {{{}, text}};
     std::vector<KvRule> rules;
     std::string_view rest = text;
+    if (rest.ends_with(';')) refuse(rest, "no rule after the last ;");
     while (!rest.empty()) {
         const std::string_view rule = take(rest, ';');
         rules.push_back(parse_rule(rule));

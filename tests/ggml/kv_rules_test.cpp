@@ -58,14 +58,16 @@ int main() {
     expect_config(two, target, "winnow");
     expect_config("[layers=30]h2o;[kv_heads=8]window;none", target, "window");
     expect_config("[cells=4096]h2o;[kv_heads=8]window", target, "h2o"); // the first that fits
-    expect_config("[layers=36,kv_heads=8,head_size=128,cells=4096]none;", target, "none");
+    expect_config("[layers=36,kv_heads=8,head_size=128,cells=4096]none", target, "none");
 
     expect_refusal("a cache that no rule fits", "layers=36,kv_heads=8,head_size=128,cells=4096",
                    [&] { config_for(parse_rules("[layers=30]winnow;[layers=36,cells=8]none"), target); });
     expect_no_rules("[layers=30", "no ]");
     expect_no_rules("[]winnow", "expected layers=");
     expect_no_rules("[heads=3]winnow", "\"heads=3\"");
-    expect_no_rules("[layers=3,]winnow;[layers=]none", "\"layers=\"");
+    expect_no_rules("[layers=3,]winnow", "after the last ,");
+    expect_no_rules("[layers=3]winnow;[layers=]none", "\"layers=\"");
+    expect_no_rules("[layers=3]winnow;", "after the last ;");
     expect_no_rules("[layers=0]winnow", "at least 1");
     expect_no_rules("[layers=-3]winnow", "at least 1");
     expect_no_rules("[layers=3x]winnow", "at least 1");

@@ -77,14 +77,21 @@ def ballast(group):
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--group", action="store_true", help="WINNOW_PRESSURE=auto in a control group with a limit")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.model = random_models.make("plain", options.work)
     options.prompt = options.work / "pressure-prompt.txt"
     options.prompt.write_text(options.text.read_text(encoding="utf-8")[:CHARACTERS], encoding="utf-8")
+    if options.group:
+        test_group(host, options)
+        return
     expect(complete(host, options, None)["evictions"] == 0, "evictions without pressure")
     expect(complete(host, options, "0.5")["evictions"] == 0, "evictions under less than the trigger")
     expect(complete(host, options, "0.9")["evictions"] > 0, "no evictions under pressure")
+
+
+def test_group(host, options):
     with limited_group() as group:
         if group is None:
             print("SKIPPED: WINNOW_PRESSURE=auto, because no control group can be made here")

@@ -8,6 +8,22 @@ import re
 import subprocess
 import sys
 
+LOG = """
+0.01 I common_perf_print: prompt eval time =   13210.00 ms /  3072 tokens (    4.30 ms per token,   232.55 tokens per s)
+0.02 I common_perf_print:        eval time =    1000.00 ms /    31 runs   (   32.26 ms per token,    31.00 tokens per s)
+"""[1:]
+
+
+def test_timing(folder):
+    """The two lines are told apart, though the one has the other's words."""
+    sys.path.insert(0, folder)
+    import processes
+
+    prompt, generation = processes.timing(LOG, "prompt eval"), processes.timing(LOG, "eval")
+    assert prompt[0] == 3072 and abs(prompt[1] - 232.55) < .01, prompt
+    assert generation == (31, 31.0), generation
+    assert processes.timing("", "eval") == (0, 0), "a time of nothing"
+
 
 def run(quickstart, *arguments, **environment):
     result = subprocess.run([quickstart, *arguments], capture_output=True, text=True, env=os.environ | environment)
@@ -17,6 +33,7 @@ def run(quickstart, *arguments, **environment):
 
 
 def main():
+    test_timing(f"{sys.argv[1]}/ci")
     quickstart = f"{sys.argv[1]}/ci/quickstart"
     assert "--tokens" in run(quickstart, "--help").stdout
     for wrong, complaint in ((("--tokens", "0"), "--tokens"), (("--tokens", "many"), "--tokens"),

@@ -63,6 +63,7 @@ TEST_F(cache_pressure_groups, a_limit_of_version_2_counts_without_files_that_can
     write("cgroup/user/memory.current", "1800\n");
     EXPECT_DOUBLE_EQ(pressure(), .9);
     write("cgroup/user/memory.max", "max\n");
+    write("cgroup/user/memory.pressure", "some avg10=99.00 avg60=0.00 avg300=0.00 total=1\n"); // of others, then
     EXPECT_DOUBLE_EQ(pressure(), .5);
     write("cgroup/user/job/memory.pressure", "some avg10=60.00 avg60=0.00 avg300=0.00 total=1\n");
     EXPECT_DOUBLE_EQ(pressure(), .6);

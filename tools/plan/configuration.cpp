@@ -34,6 +34,9 @@ Configuration parse_configuration(const std::string& text) {
     const std::string head = text.substr(0, colon);
     if (head != "cpu" && head != "inplace") {
         if (text.empty()) throw std::runtime_error("an empty configuration, expected for example winnow:budget=1/4");
+        if (text.starts_with('[')) {
+            throw std::runtime_error("\"" + text + "\" has rules for several caches, expected one configuration");
+        }
         found.name = found.kv = text;
         return found;
     }

@@ -79,9 +79,10 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
     for (const LayerGroup& group : shape_.groups) most_cells = std::max(most_cells, cells_of(group, context, ubatch_));
     for (const LayerGroup& group : shape_.groups) {
         winnow_cache_desc its = desc(group, context, config.kv);
-        const ggml::CacheMeaning means = ggml::meaning_of(backend_.api(), backend_.context(), its);
         // A cache of sliding windows evicts nothing, unless it has as many cells as the others.
         const bool is_bounded = group.window != 0 && its.cells < most_cells;
+        const ggml::CacheMeaning means =
+            ggml::meaning_of(backend_.api(), backend_.context(), is_bounded ? ggml::any_shape(config.kv.c_str()) : its);
         if (is_bounded) its.config = means.storage_config.c_str();
         const std::vector<double> profile =
             is_bounded ? std::vector<double>() : ggml::read_profile(means.profile_file, layer_names(group));
@@ -100,18 +101,19 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
 }
 
 std::optional<int64_t> Costs::pays_from(const Configuration& config, const Configuration& other) const {
-    const auto is_less = [&](int64_t steps) {
+    const auto is_less = [&](int64_t steps) -> std::optional<bool> {
         try {
             return at(config, steps * step).total() < at(other, steps * step).total();
-        } catch (const std::runtime_error&) { // a budget in bytes that a short context cannot have
-            return false;
+        } catch (const std::runtime_error&) { // a budget in bytes that such a context cannot have
+            return std::nullopt;
         }
     };
     int64_t low = 0, high = longest / step;
-    if (!is_less(high)) return std::nullopt;
+    while (high > 1 && !is_less(high)) high /= 2;
+    if (!is_less(high).value_or(false)) return std::nullopt;
     while (low + 1 < high) {
         const int64_t middle = (low + high) / 2;
-        (is_less(middle) ? high : low) = middle;
+        (is_less(middle).value_or(false) ? high : low) = middle;
     }
     return high * step;
 }

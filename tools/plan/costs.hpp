@@ -52,8 +52,8 @@ public:
     // Of the cache with all tokens that Winnow makes for a string of WINNOW_KV. Throws as `at` does.
     ggml::CacheMeaning meaning(const std::string& kv, int64_t context) const;
 
-    // The least context, a multiple of 256, from which on `config` takes less memory than `other`; nothing where it
-    // does not up to `longest`.
+    // A context, a multiple of 256, from which on `config` takes less memory than `other`, by bisection up to the
+    // longest that it can have, `longest` at most; nothing where it does not take less there.
     std::optional<int64_t> pays_from(const Configuration& config, const Configuration& other) const;
     static constexpr int64_t longest = int64_t{1} << 20;
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from winnow_eval import Failure, store
 
 # What of the caller's environment would change a run behind our back.
-STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DEVICE", "WINNOW_KV", "WINNOW_REPORT",
-            "WINNOW_REPORT_WITH")
+STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DEVICE", "WINNOW_KV", "WINNOW_KV_SWA",
+            "WINNOW_PRESSURE", "WINNOW_REPORT", "WINNOW_REPORT_WITH")
 # llama.cpp prints from a thread that it does not wait for, so the end of what it says may be missing. Its last words
 # tell a whole output. What is cut, or a failure without an explanation, is asked for again if it came quickly.
 LAST_WORDS = "prompt eval time"
