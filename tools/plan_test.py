@@ -84,7 +84,7 @@ class Bytes(Files):
         self.assertLessEqual(row["less_than_f16_from"], 8192)
 
     def test_a_window_evicts_nothing_however_small_the_budget_is(self):
-        model = gguf_files.model("gemma3", window=(UINT32, 128))
+        model = gguf_files.model("gemma2", window=(UINT32, 128))
         _, rows = self.plan(gguf_files.header(model), "--context", 32768, "--kv", "winnow:budget=1/64")
         self.assertNotIn("refused", rows["winnow:budget=1/64"])
 
