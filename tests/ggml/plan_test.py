@@ -15,7 +15,7 @@ from llama_cpp import expect
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
-SHORT, LONG = 1024, 3072
+SHORT, LONG = 1024, 2048
 KV = ("winnow", "winnow:budget=512")
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
 CHARACTERS = 4  # of a token, about; what is missing of a context is generated
