@@ -14,8 +14,8 @@ import processes
 from parts import say
 from processes import MIB, Kind
 
-KV = "winnow:budget=1/4"
-CONTEXT = 4096
+KV = "winnow"
+CONTEXT = 8192
 DAYS = 75  # of the log, about 40 tokens each
 TOKENS = 48
 
@@ -30,7 +30,7 @@ def arguments():
     parser.add_argument("--model", type=Path, metavar="FILE.gguf", help="another model than SmolLM2-135M")
     cache = parser.add_mutually_exclusive_group()
     cache.add_argument("--kv", metavar="STRING", default=KV,
-                       help=f"what the cache with a budget is, docs/policies.md (default {KV})")
+                       help=f"what Winnow's own cache is, docs/policies.md (default {KV})")
     cache.add_argument("--no-budget", action="store_true", help="Winnow in place alone, over llama.cpp's own cache")
     parser.add_argument("--context", type=int, metavar="N", default=CONTEXT,
                         help=f"cells of the cache (default {CONTEXT})")
@@ -42,7 +42,7 @@ def arguments():
     if options.prompt == "":
         parser.error("--prompt: empty, expected a text to continue")
     if not options.kv:
-        parser.error(f"--kv: empty, expected a policy, as {KV}")
+        parser.error(f"--kv: empty, expected a policy, as winnow:budget=1/4")
     for name, least in (("context", 1), ("tokens", 2), ("runs", 1)):
         if (value := getattr(options, name)) < least:
             parser.error(f"--{name}: {value}, expected at least {least}")
