@@ -19,8 +19,7 @@
 #include "rotation.h"
 #include "kv_rows.h"
 
-__attribute__((noinline)) static void rotate_row(const hadamard_params* p, __global uchar* to,
-                                                 const __global uchar* from) {
+OUT_OF_LINE static void rotate_row(const hadamard_params* p, __global uchar* to, const __global uchar* from) {
     float16 x[SIZE / 16];
     for (uint c = 0; c < SIZE / 16; ++c) x[c] = load16_any(from, p->src_type, c * 16);
     if (p->inverse)

@@ -17,7 +17,7 @@
 #endif
 
 /* Between two rotated formats a row stays rotated. */
-__attribute__((noinline)) static void move_row(__global uchar* to, const __global uchar* from, uint size, uint norm) {
+OUT_OF_LINE static void move_row(__global uchar* to, const __global uchar* from, uint size, uint norm) {
     float16 x[SIZE / 16];
     for (uint c = 0; c < SIZE / 16; ++c) x[c] = JOIN(load16_, SRC_FORMAT)(from, c * 16, SIZE);
 #if JOIN(FORMAT_ROW_SCALED_, SRC_FORMAT)
@@ -38,7 +38,7 @@ __attribute__((noinline)) static void move_row(__global uchar* to, const __globa
 
 #elif JOIN(FORMAT_PACKED_, DST_FORMAT)
 
-__attribute__((noinline)) static void move_row(__global uchar* to, const __global uchar* from, uint size, uint norm) {
+OUT_OF_LINE static void move_row(__global uchar* to, const __global uchar* from, uint size, uint norm) {
     float16 x[PIECE / 16];
     for (uint first = 0; first < size; first += PIECE) {
         const uint count = min(size - first, (uint)PIECE);

@@ -8,7 +8,7 @@
  *     ROW_LOAD(i)       element i */
 
 #define STORE_ROTATED_ROW(name, FORMAT, SIZE)                                                                          \
-    __attribute__((noinline)) static void name(ROW_PARAMETERS) {                                                       \
+    OUT_OF_LINE static void name(ROW_PARAMETERS) {                                                                     \
         float16 x[SIZE / 16];                                                                                          \
         for (uint c = 0; c < SIZE / 16; ++c) x[c] = ROW_LOAD16(c * 16);                                                \
         rotate_to_segment(x, SIZE);                                                                                    \
@@ -16,7 +16,7 @@
     }
 
 #define STORE_PACKED_ROW(name, FORMAT)                                                                                 \
-    __attribute__((noinline)) static void name(ROW_PARAMETERS) {                                                       \
+    OUT_OF_LINE static void name(ROW_PARAMETERS) {                                                                     \
         float16 x[PIECE / 16];                                                                                         \
         for (uint first = 0; first < size; first += PIECE) {                                                           \
             const uint count = min(size - first, (uint)PIECE);                                                         \

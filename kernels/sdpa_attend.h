@@ -57,8 +57,7 @@ static inline void attend_segments(const sdpa_params* p, const sdpa_memory* memo
 }
 #endif
 
-/* A function of its own, because PoCL compiles the body of a kernel three times. */
-__attribute__((noinline)) static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
+OUT_OF_LINE static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
     sdpa_work_tile work;
     sdpa_work_tile_init(&work, p, group_number, p->splits);
     float16 accumulator[ROWS * V_CHUNKS];

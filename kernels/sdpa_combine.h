@@ -1,6 +1,6 @@
 /* The second of two launches: one group combines the splits of one work. Included by each attention kernel at its
  * end. */
-__attribute__((noinline)) static void combine(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
+OUT_OF_LINE static void combine(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
     sdpa_work_tile work;
     sdpa_work_tile_init(&work, p, group_number, 1);
     sdpa_combine_tile(p, memory, &work);

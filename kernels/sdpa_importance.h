@@ -157,8 +157,8 @@ static inline void sdpa_make_factors(const sdpa_params* p, const sdpa_memory* me
         break;
 
 /* What the last group of a work tile does when its rows are done. */
-__attribute__((noinline)) static void sdpa_importance(const sdpa_params* p, const sdpa_memory* memory,
-                                                      const sdpa_work_tile* work, const sdpa_rows_end* end) {
+OUT_OF_LINE static void sdpa_importance(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
+                                        const sdpa_rows_end* end) {
     const sdpa_step* step = &p->step;
     const uint rows = ROWS_OF_TILE(work);
     if (step->statistic == 0) return;

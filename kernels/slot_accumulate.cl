@@ -157,47 +157,56 @@ static inline void accumulate_few(const slot_accumulate_params* p, const __globa
     store_floats(importance, count, total);
 }
 
+/* The range of one work-group. */
+OUT_OF_LINE static void accumulate(const slot_accumulate_params* p, const __global uchar* scores,
+                                   const __global uchar* stats, const __global uchar* out, __global uchar* sum,
+                                   __global uchar* importance_0, __global uchar* importance_1,
+                                   __global uchar* importance_2, __global uchar* importance_3,
+                                   __global row_facts* scratch, uint group_number) {
+    const uint head = group_number / p->ranges;
+    const uint range = group_number % p->ranges;
+    if (out && range == 0)
+        add_outputs((__global float*)of_head(sum, &p->sum, head), out, &p->out, p->out_type, head * p->group, p->group,
+                    p->queries, p->v_size);
+    __global row_facts* facts = scratch + group_number * p->group * p->queries;
+    for (uint query = 0; query < p->queries; ++query)
+        for (uint member = 0; member < p->group; ++member) {
+            const uint q_head = head * p->group + member;
+            facts[query * p->group + member] =
+                facts_of((const __global float*)(scores + row_offset(&p->scores, 0, q_head, query)),
+                         (const __global float*)(stats + row_offset(&p->stats, 0, q_head, query)), p->columns);
+        }
+    for (uint i = 0; i < p->segment_count; ++i) {
+        const slot_columns* segment = &p->segments[i];
+        __global uchar* memory = i == 0 ? importance_0 : i == 1 ? importance_1 : i == 2 ? importance_2 : importance_3;
+        __global float* importance = (__global float*)of_head(memory, &segment->values, head);
+        const uint vectors = segment->slots / 16;
+        /* A segment that is not worth cutting is all in the first range. */
+        const uint ranges = vectors < p->ranges ? 1 : p->ranges;
+        if (range >= ranges) continue;
+        if (vectors == 0) {
+            accumulate_few(p, scores, facts, importance, head, segment->first, segment->slots);
+            continue;
+        }
+        const uint end = (uint)((ulong)vectors * (range + 1) / ranges) * 16;
+        uint slot = (uint)((ulong)vectors * range / ranges) * 16;
+        for (; slot + BLOCK * 16 <= end; slot += BLOCK * 16)
+            accumulate_slots(p, scores, facts, importance + slot, head, segment->first + slot, BLOCK, 0);
+        /* The last vector begins early, so that it is whole: what it shares with the one before is done already. */
+        const uint last = range + 1 == ranges ? segment->slots : end;
+        for (; slot < last; slot += 16) {
+            const uint from = min(slot, last - 16);
+            accumulate_slots(p, scores, facts, importance + from, head, segment->first + from, 1, slot - from);
+        }
+    }
+}
+
 ONE_WORK_ITEM __kernel void slot_accumulate(const slot_accumulate_params p, const __global uchar* scores,
                                             const __global uchar* stats, const __global uchar* out, __global uchar* sum,
                                             __global uchar* importance_0, __global uchar* importance_1,
                                             __global uchar* importance_2, __global uchar* importance_3,
                                             __global row_facts* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    const uint group_number = (uint)get_group_id(0) + group_base;
-    const uint head = group_number / p.ranges;
-    const uint range = group_number % p.ranges;
-    if (out && range == 0)
-        add_outputs((__global float*)of_head(sum, &p.sum, head), out, &p.out, p.out_type, head * p.group, p.group,
-                    p.queries, p.v_size);
-    __global row_facts* facts = scratch + group_number * p.group * p.queries;
-    for (uint query = 0; query < p.queries; ++query)
-        for (uint member = 0; member < p.group; ++member) {
-            const uint q_head = head * p.group + member;
-            facts[query * p.group + member] =
-                facts_of((const __global float*)(scores + row_offset(&p.scores, 0, q_head, query)),
-                         (const __global float*)(stats + row_offset(&p.stats, 0, q_head, query)), p.columns);
-        }
-    for (uint i = 0; i < p.segment_count; ++i) {
-        const slot_columns* segment = &p.segments[i];
-        __global uchar* memory = i == 0 ? importance_0 : i == 1 ? importance_1 : i == 2 ? importance_2 : importance_3;
-        __global float* importance = (__global float*)of_head(memory, &segment->values, head);
-        const uint vectors = segment->slots / 16;
-        /* A segment that is not worth cutting is all in the first range. */
-        const uint ranges = vectors < p.ranges ? 1 : p.ranges;
-        if (range >= ranges) continue;
-        if (vectors == 0) {
-            accumulate_few(&p, scores, facts, importance, head, segment->first, segment->slots);
-            continue;
-        }
-        const uint end = (uint)((ulong)vectors * (range + 1) / ranges) * 16;
-        uint slot = (uint)((ulong)vectors * range / ranges) * 16;
-        for (; slot + BLOCK * 16 <= end; slot += BLOCK * 16)
-            accumulate_slots(&p, scores, facts, importance + slot, head, segment->first + slot, BLOCK, 0);
-        /* The last vector begins early, so that it is whole: what it shares with the one before is done already. */
-        const uint last = range + 1 == ranges ? segment->slots : end;
-        for (; slot < last; slot += 16) {
-            const uint from = min(slot, last - 16);
-            accumulate_slots(&p, scores, facts, importance + from, head, segment->first + from, 1, slot - from);
-        }
-    }
+    accumulate(&p, scores, stats, out, sum, importance_0, importance_1, importance_2, importance_3, scratch,
+               (uint)get_group_id(0) + group_base);
 }

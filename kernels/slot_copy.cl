@@ -20,22 +20,33 @@ static inline void copy_floats(__global uchar* to, const head_view* to_view, __g
     for (uint i = 0; i < count; ++i) there[i] = from ? here[i] : 0.0f;
 }
 
+/* One KV head. */
+OUT_OF_LINE static void copy_head(const slot_copy_params* p, __global uchar* from_k, __global uchar* from_v,
+                                  __global uchar* from_tokens, __global uchar* from_importance,
+                                  __global uchar* from_k_mean, __global uchar* from_v_mean, __global uchar* to_k,
+                                  __global uchar* to_v, __global uchar* to_tokens, __global uchar* to_importance,
+                                  __global uchar* to_k_mean, __global uchar* to_v_mean, uint head) {
+    const uint slots = p->from.slots;
+    for (uint slot = 0; slot < slots; ++slot) {
+        copy_bytes(to_k + row_offset(&p->to.k, 0, head, slot), from_k + row_offset(&p->from.k, 0, head, slot),
+                   p->k_bytes);
+        copy_bytes(to_v + row_offset(&p->to.v, 0, head, slot), from_v + row_offset(&p->from.v, 0, head, slot),
+                   p->v_bytes);
+    }
+    const __global int* here = (const __global int*)of_head(from_tokens, &p->from.tokens, head);
+    __global int* there = (__global int*)of_head(to_tokens, &p->to.tokens, head);
+    for (uint slot = 0; slot < p->to.slots; ++slot) there[slot] = slot < slots ? here[slot] : FREE_SLOT;
+    copy_floats(to_importance, &p->to.importance, from_importance, &p->from.importance, head, slots);
+    copy_floats(to_k_mean, &p->to.k_mean, from_k_mean, &p->from.k_mean, head, p->k_size);
+    copy_floats(to_v_mean, &p->to.v_mean, from_v_mean, &p->from.v_mean, head, p->v_size);
+}
+
 ONE_WORK_ITEM __kernel void slot_copy(const slot_copy_params p, __global uchar* from_k, __global uchar* from_v,
                                       __global uchar* from_tokens, __global uchar* from_importance,
                                       __global uchar* from_k_mean, __global uchar* from_v_mean, __global uchar* to_k,
                                       __global uchar* to_v, __global uchar* to_tokens, __global uchar* to_importance,
                                       __global uchar* to_k_mean, __global uchar* to_v_mean, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    const uint head = (uint)get_group_id(0) + group_base;
-    const uint slots = p.from.slots;
-    for (uint slot = 0; slot < slots; ++slot) {
-        copy_bytes(to_k + row_offset(&p.to.k, 0, head, slot), from_k + row_offset(&p.from.k, 0, head, slot), p.k_bytes);
-        copy_bytes(to_v + row_offset(&p.to.v, 0, head, slot), from_v + row_offset(&p.from.v, 0, head, slot), p.v_bytes);
-    }
-    const __global int* here = (const __global int*)of_head(from_tokens, &p.from.tokens, head);
-    __global int* there = (__global int*)of_head(to_tokens, &p.to.tokens, head);
-    for (uint slot = 0; slot < p.to.slots; ++slot) there[slot] = slot < slots ? here[slot] : FREE_SLOT;
-    copy_floats(to_importance, &p.to.importance, from_importance, &p.from.importance, head, slots);
-    copy_floats(to_k_mean, &p.to.k_mean, from_k_mean, &p.from.k_mean, head, p.k_size);
-    copy_floats(to_v_mean, &p.to.v_mean, from_v_mean, &p.from.v_mean, head, p.v_size);
+    copy_head(&p, from_k, from_v, from_tokens, from_importance, from_k_mean, from_v_mean, to_k, to_v, to_tokens,
+              to_importance, to_k_mean, to_v_mean, (uint)get_group_id(0) + group_base);
 }

@@ -283,34 +283,34 @@ static head_slots head_of(const slot_segment* segment, __global uchar* k, __glob
     return at;
 }
 
-ONE_WORK_ITEM __kernel void
-slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
-           __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
-           __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
-           __global uchar* packed_importance, __global uchar* packed_k_mean, __global uchar* packed_v_mean,
-           __global uchar* output_sum, const __global uchar* positions_of, __global uchar* free_slots,
-           __global uchar* states, __global uchar* scratch, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    const uint head = (uint)get_group_id(0) + group_base;
-    const slot_eviction* pass = &p.pass;
+/* The pass of one KV head. */
+OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, __global uchar* dense_k, __global uchar* dense_v,
+                                      __global uchar* dense_tokens, __global uchar* dense_importance,
+                                      __global uchar* dense_k_mean, __global uchar* dense_v_mean,
+                                      __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
+                                      __global uchar* packed_importance, __global uchar* packed_k_mean,
+                                      __global uchar* packed_v_mean, __global uchar* output_sum,
+                                      const __global uchar* positions_of, __global uchar* free_slots,
+                                      __global uchar* states, __global uchar* scratch, uint head) {
+    const slot_eviction* pass = &p->pass;
     head_slots dense =
-        head_of(&p.dense, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, head);
+        head_of(&p->dense, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, head);
     head_slots packed =
-        head_of(&p.packed, packed_k, packed_v, packed_tokens, packed_importance, packed_k_mean, packed_v_mean, head);
-    __global float* sum = floats_of(output_sum, &p.output_sum, head);
-    const __global int* positions = positions_of ? (const __global int*)(positions_of + p.positions) : 0;
+        head_of(&p->packed, packed_k, packed_v, packed_tokens, packed_importance, packed_k_mean, packed_v_mean, head);
+    __global float* sum = floats_of(output_sum, &p->output_sum, head);
+    const __global int* positions = positions_of ? (const __global int*)(positions_of + p->positions) : 0;
     dense.is_packed_segment = 0;
     packed.is_packed_segment = 1;
-    dense.keys = (__global ulong*)(scratch + head * p.scratch_bytes);
+    dense.keys = (__global ulong*)(scratch + head * p->scratch_bytes);
     packed.keys = dense.keys + in_whole_vectors(dense.slots);
     __global ulong* leaving_keys = packed.keys + in_whole_vectors(packed.slots);
     dense.point = (__global float*)(leaving_keys + in_whole_vectors(dense.slots));
-    packed.point = dense.point + p.v_size;
+    packed.point = dense.point + p->v_size;
 
-    if (p.set_means && packed.k_mean)
-        set_mean(&p, &dense, dense.k, dense.k_stride, p.dense.k_type, p.k_size, dense.k_mean, packed.k_mean);
-    if (p.set_means && packed.v_mean)
-        set_mean(&p, &dense, dense.v, dense.v_stride, p.dense.v_type, p.v_size, dense.v_mean, packed.v_mean);
+    if (p->set_means && packed.k_mean)
+        set_mean(p, &dense, dense.k, dense.k_stride, p->dense.k_type, p->k_size, dense.k_mean, packed.k_mean);
+    if (p->set_means && packed.v_mean)
+        set_mean(p, &dense, dense.v, dense.v_stride, p->dense.v_type, p->v_size, dense.v_mean, packed.v_mean);
 
     float threshold = 0.0f, rest = 0.0f;
     if (pass->has_threshold) {
@@ -324,34 +324,46 @@ slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* d
     const int by_distance = pass->ranking == RANKING_IMPORTANCE_VALUE_DISTANCE;
     if (by_distance || pass->ranking == RANKING_IMPORTANCE_VALUE_NORM) {
         const __global float* point = by_distance ? sum : 0;
-        compare_values(dense.point, point, p.outputs, dense.v_mean, p.v_size);
-        compare_values(packed.point, point, p.outputs, packed.v_mean, p.v_size);
+        compare_values(dense.point, point, p->outputs, dense.v_mean, p->v_size);
+        compare_values(packed.point, point, p->outputs, packed.v_mean, p->v_size);
         rotate_point(packed.point);
     }
     head_counts counts = {0, 0, 0};
-    make_keys(&p, &dense, positions, head, threshold, rest, &counts);
+    make_keys(p, &dense, positions, head, threshold, rest, &counts);
     const uint dense_live = counts.live;
-    make_keys(&p, &packed, positions, head, threshold, rest, &counts);
+    make_keys(p, &packed, positions, head, threshold, rest, &counts);
     const slot_demand wanted = demand_of(pass, counts.live);
-    const slot_bound bound =
-        bound_of_pass(&p, &dense, &packed, leaving_keys, &counts, counts.live - dense_live, wanted);
+    const slot_bound bound = bound_of_pass(p, &dense, &packed, leaving_keys, &counts, counts.live - dense_live, wanted);
 
     const uint gone = free_within(&dense, bound, 0) + free_within(&packed, bound, in_whole_vectors(dense.slots));
     uint free_slot = 0;
-    const uint homeless = move_rows(&p, &dense, &packed, &free_slot);
+    const uint homeless = move_rows(p, &dense, &packed, &free_slot);
     if (free_slots) {
-        __global int* list = (__global int*)of_head(free_slots, &p.free_slots, head);
-        for (uint i = 0; i < p.free_count; ++i) {
+        __global int* list = (__global int*)of_head(free_slots, &p->free_slots, head);
+        for (uint i = 0; i < p->free_count; ++i) {
             while (free_slot < packed.slots && packed.tokens[free_slot] >= 0) ++free_slot;
             list[i] = free_slot < packed.slots ? (int)free_slot++ : FREE_SLOT;
         }
     }
     if (sum)
-        for (uint i = 0; i < p.v_size; ++i) sum[i] = 0.0f;
+        for (uint i = 0; i < p->v_size; ++i) sum[i] = 0.0f;
     /* Where rows found no room, no slot is free. */
-    const long lacking = homeless + (p.wanted_free > 0 ? (long)p.wanted_free - (long)count_free(&packed) : 0L);
-    __global int* state = (__global int*)of_head(states, &p.state, head);
+    const long lacking = homeless + (p->wanted_free > 0 ? (long)p->wanted_free - (long)count_free(&packed) : 0L);
+    __global int* state = (__global int*)of_head(states, &p->state, head);
     state[0] = (int)(counts.live - gone - homeless);
     state[1] += (int)(gone + homeless);
     state[2] = (int)max(max(wanted.required - (long)gone, 0L), lacking);
+}
+
+ONE_WORK_ITEM __kernel void
+slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
+           __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
+           __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
+           __global uchar* packed_importance, __global uchar* packed_k_mean, __global uchar* packed_v_mean,
+           __global uchar* output_sum, const __global uchar* positions_of, __global uchar* free_slots,
+           __global uchar* states, __global uchar* scratch, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    evict_of_head(&p, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, packed_k, packed_v,
+                  packed_tokens, packed_importance, packed_k_mean, packed_v_mean, output_sum, positions_of, free_slots,
+                  states, scratch, (uint)get_group_id(0) + group_base);
 }

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "opencl/kernel_sources.hpp"
+#include "opencl/pocl_binary.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -167,6 +168,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         binary.emplace();
         if (failure.empty()) {
             *binary = binary_of(program.front(), device, failure);
+            make_lean(program.front(), *binary, options);
             if (failure.empty()) failure = cache_.store(key, *binary);
         }
         if (!failure.empty() && !store_failure_is_known_) {
@@ -190,6 +192,17 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()) + " ms");
     for (const auto& [level, text] : messages) log_(level, text);
     return program;
+}
+
+// Both become what later starts will load, where the driver takes it.
+void Programs::make_lean(cl::Program& program, std::vector<std::byte>& binary, const std::string& options) {
+    std::vector<std::byte> lean = without_intermediate_code(binary);
+    if (lean.size() == binary.size()) return;
+    std::string refusal;
+    cl::Program loaded = load(workers_.front(), lean, options, refusal);
+    if (loaded() == nullptr) return;
+    program = std::move(loaded);
+    binary = std::move(lean);
 }
 
 cl::Program Programs::build(const WorkerQueue& worker, std::string_view file, std::string_view source,

@@ -75,6 +75,7 @@ private:
     const Program& program(const Name& name, std::string_view source, std::string_view source_hash);
     Program make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                          const std::string& options);
+    void make_lean(cl::Program& program, std::vector<std::byte>& binary, const std::string& options);
     cl::Program build(const WorkerQueue& worker, std::string_view file, std::string_view source,
                       const std::string& options);
     // Empty where the driver does not take the binary; then `refusal` says what it answered.

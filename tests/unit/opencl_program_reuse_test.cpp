@@ -5,7 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include "opencl/runtime_state.hpp"
 #include "opencl_test.hpp"
@@ -125,6 +127,24 @@ TEST_F(opencl_program_reuse, another_text_of_the_same_name_and_length_is_another
     EXPECT_EQ(built(two), 1u);
     EXPECT_EQ(built(one), 0u);
     EXPECT_EQ(built(two), 0u);
+}
+
+TEST_F(opencl_program_reuse, no_entry_has_intermediate_code_of_pocl) {
+    RuntimeState state(cpu_request());
+    if (std::string_view(state.workers.entry.info.platform) != "Portable Computing Language")
+        WINNOW_SKIP_WITHOUT_POCL("the device is not PoCL's");
+    state.programs.kernel_of_source("name", "kernel void f(global int* x) { x[0] = 1; }", "f", {});
+    uint64_t entries = 0;
+    for (const auto& entry : fs::directory_iterator(directory_ / "winnow")) {
+        if (entry.path().extension() != ".program") continue;
+        std::ifstream file(entry.path(), std::ios::binary);
+        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        EXPECT_NE(bytes.find("poclbin"), std::string::npos);
+        EXPECT_EQ(bytes.find("BC\xc0\xde"), std::string::npos) << "LLVM's bitcode begins so";
+        ++entries;
+    }
+    EXPECT_EQ(entries, state.programs.built());
+    EXPECT_GT(entries, 0u);
 }
 
 } // namespace
