@@ -666,6 +666,11 @@ typedef struct winnow_api {
      * be NULL. */
     int32_t (*cache_describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info,
                               char *message, size_t message_size);
+
+    /* As cache_stats, of one sequence alone: for servers that give each of their users one. evictions counts from when
+     * the sequence was empty; a copy begins at 0. What belongs to the whole cache (scratch_bytes, peak_bytes,
+     * eviction_passes and steps) is 0. */
+    int32_t (*cache_sequence_stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */

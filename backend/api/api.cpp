@@ -406,6 +406,7 @@ winnow_api table_of(uint32_t version, size_t size) {
         .cache_export_rows = cache_export_rows,
         .cache_import_rows = cache_import_rows,
         .cache_describe = cache_describe,
+        .cache_sequence_stats = cache_sequence_stats,
     };
 }
 

@@ -211,6 +211,15 @@ int32_t cache_stats(winnow_cache* cache, winnow_cache_stats* stats) {
     });
 }
 
+int32_t cache_sequence_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+    return on_cache(cache, "cache_sequence_stats", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        winnow_cache_stats value{};
+        inside.sequence_stats(sequence, value);
+        write_struct(stats, value, "stats");
+    });
+}
+
 int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* positions,
                         uint64_t capacity, uint64_t* count) {
     return look_at_head(cache, "cache_positions", {sequence, layer, head}, "positions", positions, capacity, count,

@@ -19,6 +19,7 @@ int32_t cache_reset(winnow_cache* cache);
 int32_t cache_save(winnow_cache* cache, const char* path);
 int32_t cache_load(winnow_cache* cache, const char* path);
 int32_t cache_stats(winnow_cache* cache, winnow_cache_stats* stats);
+int32_t cache_sequence_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats);
 int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* positions,
                         uint64_t capacity, uint64_t* count);
 int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, float* importance,

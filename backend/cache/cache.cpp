@@ -47,6 +47,8 @@ void Cache::load(const std::string& path) { cache::load(*state_, path); }
 
 void Cache::stats(winnow_cache_stats& out) { cache::stats(*state_, out); }
 
+void Cache::sequence_stats(int64_t sequence, winnow_cache_stats& out) { cache::sequence_stats(*state_, sequence, out); }
+
 std::vector<int32_t> Cache::positions(int64_t sequence, int64_t layer, int64_t head) {
     return cache::positions(*state_, sequence, layer, head);
 }

@@ -38,6 +38,7 @@ public:
     void load(const std::string& path);
 
     void stats(winnow_cache_stats& out); // all fields but struct_size
+    void sequence_stats(int64_t sequence, winnow_cache_stats& out);
     std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head);
     std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head);
 

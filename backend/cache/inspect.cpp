@@ -38,6 +38,27 @@ uint64_t original_bytes(const Geometry& geometry, int64_t tokens) { // of one la
     return 2 * unsigned_of(tokens * shape.kv_heads * (shape.head_size + shape.v_head_size));
 }
 
+void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cache_stats& out) {
+    int64_t longest = 0;
+    for (const Layer& layer : sequence.layers) {
+        longest = std::max(longest, layer.index.tokens());
+        out.original_bytes += original_bytes(geometry, layer.index.tokens());
+        if (!layer.state) continue;
+        add_layer(geometry, layer.dense.slots, layer.packed.slots, out);
+        for (const HeadState& head : layer.read_head_state(geometry)) {
+            out.evictions += unsigned_of(head.evicted);
+            out.shortfall += unsigned_of(head.shortfall);
+        }
+        for (const Rows* rows : {&layer.dense, &layer.packed}) {
+            std::vector<int32_t> map(static_cast<size_t>(rows->slots * geometry.shape().kv_heads));
+            if (!map.empty()) rows->tokens->read(0, map.data(), 4 * map.size());
+            out.resident_slots +=
+                unsigned_of(std::count_if(map.begin(), map.end(), [](int32_t entry) { return entry >= 0; }));
+        }
+    }
+    out.tokens += unsigned_of(longest);
+}
+
 // The memory of a sequence that is appended a token at a time, to one layer after another.
 class Growing {
 public:
@@ -126,32 +147,22 @@ void stats(const CacheState& cache, winnow_cache_stats& out) {
     winnow_cache_stats sum{};
     sum.struct_size = out.struct_size;
     sum.evictions = cache.evictions;
-    for (const Sequence& sequence : cache.sequences) {
-        int64_t longest = 0;
-        for (const Layer& layer : sequence.layers) {
-            longest = std::max(longest, layer.index.tokens());
-            sum.original_bytes += original_bytes(geometry, layer.index.tokens());
-            if (!layer.state) continue;
-            add_layer(geometry, layer.dense.slots, layer.packed.slots, sum);
-            for (const HeadState& head : layer.read_head_state(geometry)) {
-                sum.evictions += unsigned_of(head.evicted);
-                sum.shortfall += unsigned_of(head.shortfall);
-            }
-            for (const Rows* rows : {&layer.dense, &layer.packed}) {
-                std::vector<int32_t> map(static_cast<size_t>(rows->slots * geometry.shape().kv_heads));
-                if (!map.empty()) rows->tokens->read(0, map.data(), 4 * map.size());
-                sum.resident_slots +=
-                    unsigned_of(std::count_if(map.begin(), map.end(), [](int32_t entry) { return entry >= 0; }));
-            }
-        }
-        sum.tokens += unsigned_of(longest);
-    }
+    for (const Sequence& sequence : cache.sequences) add_sequence(geometry, sequence, sum);
     add_up(sum);
     sum.scratch_bytes = cache.bytes() - sum.bytes;
     sum.peak_bytes = cache.peak_bytes;
     sum.budget_bytes = budget_bytes(geometry);
     sum.eviction_passes = cache.eviction_passes;
     sum.steps = cache.steps;
+    out = sum;
+}
+
+void sequence_stats(CacheState& cache, int64_t sequence, winnow_cache_stats& out) {
+    winnow_cache_stats sum{};
+    sum.struct_size = out.struct_size;
+    add_sequence(*cache.geometry, cache.sequence(sequence), sum);
+    add_up(sum);
+    sum.budget_bytes = budget_bytes(*cache.geometry);
     out = sum;
 }
 

@@ -132,6 +132,8 @@ void Instance::end_virtual(bool done) {
             buffer->drop_deferred();
     }
     for (VirtualBuffer* buffer : buffers) buffer->finish();
+    if (!done) return;
+    for (VirtualBuffer* buffer : buffers) buffer->report_if_due();
 }
 
 enum ggml_status Instance::compute(ggml_cgraph* graph) {

@@ -55,6 +55,13 @@ uint64_t CacheHandle::count_of(int64_t stream, int64_t layer, int64_t head) cons
     return count;
 }
 
+winnow_cache_stats CacheHandle::stats_of(int64_t stream) const {
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    expect(api().cache_sequence_stats(cache_, stream, &stats));
+    return stats;
+}
+
 std::vector<int32_t> CacheHandle::cells_of(int64_t stream, int64_t layer, int64_t head) const {
     uint64_t count = count_of(stream, layer, head);
     std::vector<int32_t> cells(count);

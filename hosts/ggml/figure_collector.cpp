@@ -83,6 +83,10 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
 CacheFigures FigureCollector::now(uint64_t tokens_seen) const {
     CacheFigures figures = with_present(figures_);
     figures.tokens_seen = tokens_seen;
+    for (int64_t stream = 0; stream < figures.streams; ++stream) {
+        const winnow_cache_stats own = cache_.stats_of(stream);
+        figures.of_streams.push_back({own.tokens, own.resident_slots, own.bytes, own.evictions});
+    }
     if (profile_) {
         AttentionProfile ended = *profile_;
         ended.end_sequences();

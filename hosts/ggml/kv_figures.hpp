@@ -12,6 +12,12 @@ namespace winnow::ggml {
 // By stream, layer and head the cells whose tokens are held, ascending.
 using ResidentCells = std::vector<std::vector<std::vector<std::vector<int32_t>>>>;
 
+// What one stream has when it is asked: of llama-server that is a slot, unless its slots share their cells.
+struct StreamFigures {
+    uint64_t tokens = 0, resident_slots = 0, bytes = 0;
+    uint64_t evictions = 0; // since it was empty, or became a copy
+};
+
 struct CacheFigures {
     std::string name;   // of its first tensor
     std::string asked;  // the string as it was given
@@ -30,6 +36,7 @@ struct CacheFigures {
     uint64_t bytes = 0, original_bytes = 0, budget_bytes = 0, full_bytes = 0;
     uint64_t k_bytes = 0, v_bytes = 0, dense_bytes = 0, slot_map_bytes = 0, importance_bytes = 0, state_bytes = 0;
     std::vector<uint64_t> resident_of_layers; // over KV heads and streams
+    std::vector<StreamFigures> of_streams;    // now, or when it ended
     // Where WINNOW_REPORT_WITH asks for it: of the newest tokens that there were.
     ResidentCells resident;
     std::vector<LayerProfile> profile;

@@ -1,9 +1,13 @@
 // Counting calls and writing the file.
 #include "report.hpp"
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
+#include <string_view>
 #include <unistd.h>
+#include <utility>
 
 #include "ggml_api.hpp"
 #include "report_json.hpp"
@@ -36,6 +40,23 @@ void write_file(const char* path, const std::string& text) {
         std::remove(temporary.c_str());
         log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s", path);
     }
+}
+
+const char* path_of_report() {
+    const char* path = std::getenv("WINNOW_REPORT");
+    return path && *path ? path : nullptr;
+}
+
+std::chrono::duration<double> interval() {
+    const char* text = std::getenv("WINNOW_REPORT_EVERY");
+    if (!text || !*text) return {};
+    constexpr double most = 1e6;
+    const std::string_view given = text;
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), seconds);
+    if (error != std::errc() || end != given.data() + given.size() || !(seconds > 0 && seconds <= most))
+        throw std::runtime_error("WINNOW_REPORT_EVERY=" + std::string(given) + ": expected seconds, up to 1000000");
+    return std::chrono::duration<double>(seconds);
 }
 
 } // namespace
@@ -73,6 +94,9 @@ void Counters::add(const Counters& other) {
     }
 }
 
+Report::Report(const winnow_api& api, const winnow_device_info& device)
+    : api_(api), device_(device), every_(interval()) {}
+
 void Report::add(const winnow_stats& stats) {
     stats_.sdpa_calls += stats.sdpa_calls;
     stats_.kv_append_calls += stats.kv_append_calls;
@@ -84,8 +108,7 @@ void Report::add(const winnow_stats& stats) {
 }
 
 void Report::write() const {
-    const char* path = std::getenv("WINNOW_REPORT");
-    if (path && *path) write_file(path, json_locked());
+    if (const char* path = path_of_report()) write_file(path, json_locked());
 }
 
 void Report::add(const Counters& counters, const winnow_stats& stats) {
@@ -102,6 +125,23 @@ void Report::add(const CacheFigures& figures, const winnow_stats& stats) {
     write();
 }
 
+bool Report::is_due(int64_t buffer) {
+    if (every_.count() == 0 || !path_of_report()) return false;
+    const std::lock_guard lock(mutex_);
+    const auto found = living_.find(buffer);
+    return found == living_.end() || std::chrono::steady_clock::now() - found->second.seen >= every_;
+}
+
+void Report::set_living(int64_t buffer, std::vector<CacheFigures> caches) {
+    const std::lock_guard lock(mutex_);
+    if (caches.empty()) {
+        living_.erase(buffer);
+        return;
+    }
+    living_[buffer] = {std::move(caches), std::chrono::steady_clock::now()};
+    write();
+}
+
 void Report::add(const InPlaceCache& cache) {
     const std::lock_guard lock(mutex_);
     in_place_.push_back(cache);
@@ -114,7 +154,9 @@ std::string Report::json() {
 }
 
 std::string Report::json_locked() const {
-    return to_json({ggml().version(), api_, device_, counters_, stats_, caches_, in_place_});
+    std::vector<CacheFigures> living;
+    for (const auto& [buffer, its] : living_) living.insert(living.end(), its.caches.begin(), its.caches.end());
+    return to_json({ggml().version(), api_, device_, counters_, stats_, caches_, living, in_place_});
 }
 
 } // namespace winnow::ggml

@@ -1,6 +1,7 @@
 // What this backend did in this process: the proof that a host really computed its attention here.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -52,13 +53,18 @@ private:
 // The sum over all instances that have ended, for the whole process.
 class Report {
 public:
-    Report(const winnow_api& api, const winnow_device_info& device) : api_(api), device_(device) {}
+    // Throws where WINNOW_REPORT_EVERY is no number of seconds.
+    Report(const winnow_api& api, const winnow_device_info& device);
 
     // Adds what an instance did, and writes the report to the file named by the environment variable WINNOW_REPORT, if
     // set.
     void add(const Counters& counters, const winnow_stats& stats);
     // A virtual cache at its end, and what its context did.
     void add(const CacheFigures& figures, const winnow_stats& stats);
+    // Whether there is a file to write, and WINNOW_REPORT_EVERY seconds have gone by since a buffer's caches were set.
+    bool is_due(int64_t buffer);
+    // The virtual caches of a buffer that are in use, as they are now; none once they have ended.
+    void set_living(int64_t buffer, std::vector<CacheFigures> caches);
     // One that was to be virtual and is not.
     void add(const InPlaceCache& cache);
 
@@ -75,6 +81,12 @@ private:
     Counters counters_;
     winnow_stats stats_{};
     std::vector<CacheFigures> caches_;
+    struct Living {
+        std::vector<CacheFigures> caches;
+        std::chrono::steady_clock::time_point seen;
+    };
+    std::map<int64_t, Living> living_;      // by the numbers of their buffers
+    std::chrono::duration<double> every_{}; // 0: only when a context ends
     std::vector<InPlaceCache> in_place_;
 };
 

@@ -15,16 +15,22 @@ constexpr int indent = 1;
 // Names of tensors and devices are the host's and the driver's; what is no UTF-8 in them becomes U+FFFD.
 std::string text_of(const Json& json) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
 
-Json json_of(const std::vector<LayerProfile>& profile) {
-    Json layers = Json::array();
-    for (const LayerProfile& layer : profile) {
-        layers.push_back({{"name", layer.name},
-                          {"queries", layer.queries},
-                          {"entropy", layer.entropy},
-                          {"concentration", layer.concentration},
-                          {"variance", layer.variance}});
-    }
-    return layers;
+template <typename Each>
+Json array_of(const std::vector<Each>& all);
+
+Json json_of(const LayerProfile& layer) {
+    return {{"name", layer.name},
+            {"queries", layer.queries},
+            {"entropy", layer.entropy},
+            {"concentration", layer.concentration},
+            {"variance", layer.variance}};
+}
+
+Json json_of(const StreamFigures& stream) {
+    return {{"tokens", stream.tokens},
+            {"resident_slots", stream.resident_slots},
+            {"bytes", stream.bytes},
+            {"evictions", stream.evictions}};
 }
 
 Json json_of(const CacheFigures& figures) {
@@ -55,9 +61,10 @@ Json json_of(const CacheFigures& figures) {
                    {"budget_bytes", figures.budget_bytes},
                    {"peak_bytes", figures.peak_bytes},
                    {"full_bytes", figures.full_bytes},
-                   {"resident_of_layers", figures.resident_of_layers}};
+                   {"resident_of_layers", figures.resident_of_layers},
+                   {"of_streams", array_of(figures.of_streams)}};
     if (!figures.resident.empty()) object["resident"] = figures.resident;
-    if (!figures.profile.empty()) object["profile"] = json_of(figures.profile);
+    if (!figures.profile.empty()) object["profile"] = array_of(figures.profile);
     return object;
 }
 
@@ -85,7 +92,9 @@ Json tensors_of(const Counters& counters) {
 } // namespace
 
 std::string to_json(const ReportContents& contents) {
-    const auto& [ggml_version, api, device, counters, stats, caches, in_place] = contents;
+    const auto& [ggml_version, api, device, counters, stats, caches, living, in_place] = contents;
+    const std::vector<CacheFigures>& latest = living.empty() ? caches : living;
+    const std::string asked = latest.empty() ? "" : latest.back().asked;
     const Json report = {{"backend", api.backend_name},
                          {"backend_version", api.backend_version},
                          {"ggml_version", ggml_version},
@@ -93,7 +102,7 @@ std::string to_json(const ReportContents& contents) {
                          {"platform", device.platform},
                          {"driver_version", device.driver_version},
                          {"kernel_shape", device.kernel_shape},
-                         {"kv", caches.empty() ? "" : caches.back().asked},
+                         {"kv", asked},
                          {"graphs", counters.graphs()},
                          {"attention_calls", counters.attention_calls()},
                          {"append_calls", counters.append_calls()},
@@ -107,6 +116,7 @@ std::string to_json(const ReportContents& contents) {
                          {"host_copies", stats.host_copies},
                          {"tensors", tensors_of(counters)},
                          {"caches", array_of(caches)},
+                         {"living", array_of(living)},
                          {"in_place", array_of(in_place)}};
     return text_of(report) + "\n";
 }

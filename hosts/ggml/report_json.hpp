@@ -15,7 +15,8 @@ struct ReportContents {
     const winnow_device_info& device;
     const Counters& counters;
     const winnow_stats& stats;
-    const std::vector<CacheFigures>& caches;
+    const std::vector<CacheFigures>& caches; // that ended
+    const std::vector<CacheFigures>& living; // as they were last seen
     const std::vector<InPlaceCache>& in_place;
 };
 std::string to_json(const ReportContents& contents);

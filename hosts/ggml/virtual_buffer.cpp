@@ -67,11 +67,26 @@ std::string VirtualBuffer::living_caches() {
     const std::lock_guard lock(living().mutex);
     std::vector<CacheFigures> all;
     for (const VirtualBuffer* buffer : living().buffers) {
-        for (const auto& cache : buffer->caches_) {
-            if (const std::optional<CacheFigures> figures = cache->figures()) all.push_back(*figures);
-        }
+        const std::vector<CacheFigures> its = buffer->figures();
+        all.insert(all.end(), its.begin(), its.end());
     }
     return to_json(all);
+}
+
+std::vector<CacheFigures> VirtualBuffer::figures() const {
+    std::vector<CacheFigures> all;
+    for (const auto& cache : caches_) {
+        if (const std::optional<CacheFigures> figures = cache->figures()) all.push_back(*figures);
+    }
+    return all;
+}
+
+void VirtualBuffer::report_if_due() {
+    try {
+        if (report_.is_due(number_)) report_.set_living(number_, figures());
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "no report of caches in use: %s", error.what());
+    }
 }
 
 VirtualBuffer::~VirtualBuffer() {
@@ -80,6 +95,7 @@ VirtualBuffer::~VirtualBuffer() {
         living().buffers.erase(this);
     }
     try {
+        report_.set_living(number_, {});
         if (in_place_) report_.add(*in_place_);
         if (context_) finish();
         winnow_stats stats = context_ ? context_->stats() : winnow_stats{};

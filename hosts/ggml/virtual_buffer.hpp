@@ -64,8 +64,11 @@ public:
 
     // What all caches hold that there are now: a JSON array of the report's objects.
     static std::string living_caches();
+    // What its caches hold now, in the report, where it is to have that while they are in use. Does not throw.
+    void report_if_due();
 
 private:
+    std::vector<CacheFigures> figures() const;
     void group();
     VirtualCache& find_cache(const ggml_tensor* root);
     void check_supported(const ggml_tensor* node);

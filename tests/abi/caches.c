@@ -267,6 +267,8 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(api->cache_load(cache, NULL), invalid);
     EXPECT_STATUS(api->cache_stats(NULL, &stats), invalid);
     EXPECT_STATUS(api->cache_stats(cache, NULL), invalid);
+    EXPECT_STATUS(api->cache_sequence_stats(NULL, 0, &stats), invalid);
+    EXPECT_STATUS(api->cache_sequence_stats(cache, 0, NULL), invalid);
     EXPECT_STATUS(api->cache_positions(NULL, 0, 0, 0, &position, 1, &count), invalid);
     EXPECT_STATUS(api->cache_positions(cache, 0, 0, 0, NULL, 1, &count), invalid);
     EXPECT_STATUS(api->cache_positions(cache, 0, 0, 0, &position, 1, NULL), invalid);

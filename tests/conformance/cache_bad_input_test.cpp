@@ -310,6 +310,14 @@ void add_edits(std::vector<CacheFault>& all) {
         EXPECT_EQ(count, 77u);
         return status;
     });
+    add("stats_of_sequence", "sequence", [](winnow_cache* c) {
+        winnow_cache_stats stats{};
+        stats.struct_size = sizeof stats;
+        stats.tokens = 77;
+        const int32_t status = api().cache_sequence_stats(c, -1, &stats);
+        EXPECT_EQ(stats.tokens, 77u);
+        return status;
+    });
     add("positions_of_layer", "layer", [](winnow_cache* c) {
         uint64_t count = 77;
         return api().cache_positions(c, 0, layers, 0, nullptr, 0, &count);

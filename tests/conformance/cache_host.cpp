@@ -185,7 +185,49 @@ winnow_cache_stats CacheHost::stats() const {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
     expect_ok(api().cache_stats(cache_, &stats), "cache_stats");
+    expect_sum_of_sequences(stats);
     return stats;
+}
+
+winnow_cache_stats CacheHost::stats_of(int64_t sequence) const {
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    expect_ok(api().cache_sequence_stats(cache_, sequence, &stats), "cache_sequence_stats");
+    return stats;
+}
+
+// What a sequence has is its own; evictions of one that is gone still count for the cache.
+void CacheHost::expect_sum_of_sequences(const winnow_cache_stats& whole) const {
+    static constexpr struct {
+        const char* name;
+        uint64_t winnow_cache_stats::*field;
+    } parts[] = {{"bytes", &winnow_cache_stats::bytes},
+                 {"k_bytes", &winnow_cache_stats::k_bytes},
+                 {"v_bytes", &winnow_cache_stats::v_bytes},
+                 {"dense_k_bytes", &winnow_cache_stats::dense_k_bytes},
+                 {"dense_v_bytes", &winnow_cache_stats::dense_v_bytes},
+                 {"slot_map_bytes", &winnow_cache_stats::slot_map_bytes},
+                 {"importance_bytes", &winnow_cache_stats::importance_bytes},
+                 {"state_bytes", &winnow_cache_stats::state_bytes},
+                 {"original_bytes", &winnow_cache_stats::original_bytes},
+                 {"tokens", &winnow_cache_stats::tokens},
+                 {"resident_slots", &winnow_cache_stats::resident_slots},
+                 {"shortfall", &winnow_cache_stats::shortfall}};
+    winnow_cache_stats sum{};
+    for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
+        const winnow_cache_stats own = stats_of(sequence);
+        for (const auto& [name, field] : parts) sum.*field += own.*field;
+        sum.evictions += own.evictions;
+        if (own.budget_bytes != whole.budget_bytes) throw std::runtime_error("a sequence has another budget");
+        if (own.scratch_bytes + own.peak_bytes + own.eviction_passes + own.steps != 0)
+            throw std::runtime_error("a sequence counts what belongs to the cache");
+    }
+    for (const auto& [name, field] : parts) {
+        if (sum.*field == whole.*field) continue;
+        throw std::runtime_error(std::string("the sequences' ") + name + " are " + std::to_string(sum.*field) +
+                                 " together, the cache's " + std::to_string(whole.*field));
+    }
+    if (sum.evictions > whole.evictions) throw std::runtime_error("the sequences have more evictions than the cache");
 }
 
 std::string CacheHost::portrait(bool with_importance) const {

@@ -52,13 +52,15 @@ public:
     int32_t run(Step& step);
     std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head) const;
     std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head) const;
-    winnow_cache_stats stats() const;
+    winnow_cache_stats stats() const; // throws where they are not what the sequences' add up to
+    winnow_cache_stats stats_of(int64_t sequence) const;
     std::string message() const { return session_.message(); }
     // Everything that can be seen of the cache without attending, as one text to compare.
     std::string portrait(bool with_importance = true) const;
 
 private:
     void expect_ok(int32_t status, const char* what) const;
+    void expect_sum_of_sequences(const winnow_cache_stats& whole) const;
 
     Session& session_;
     CacheSetup setup_;

@@ -302,6 +302,7 @@ std::string CacheOracle::look_at_stats() {
     uint64_t live = 0, original = 0, used = 0, shortfall = 0;
     bool is_shortfall_known = true;
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
+        const uint64_t live_before = live;
         bool has_tokens = false;
         for (int64_t number = 0; number < setup_.layers; ++number) {
             const OracleLayer& layer = at(sequence, number);
@@ -318,6 +319,9 @@ std::string CacheOracle::look_at_stats() {
                     return "a head holds more tokens than its budget";
             }
         }
+        if (host_.stats_of(sequence).resident_slots != live - live_before)
+            return "cache_sequence_stats counts other resident slots than sequence " + std::to_string(sequence) +
+                   " has";
         used += has_tokens || sequences_[static_cast<size_t>(sequence)].reserved > 0;
     }
     std::ostringstream wrong;

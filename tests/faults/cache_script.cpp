@@ -194,6 +194,14 @@ void CacheScript::add_looks() {
                  return cache_ == nullptr ? not_run : api().cache_stats(cache_, &stats);
              },
          .observe = [this] { return portrait(); }});
+    add({.name = "cache_sequence_stats",
+         .run =
+             [this] {
+                 winnow_cache_stats stats{};
+                 stats.struct_size = sizeof stats;
+                 return cache_ == nullptr ? not_run : api().cache_sequence_stats(cache_, 0, &stats);
+             },
+         .observe = [this] { return portrait(); }});
 }
 
 void CacheScript::add_edits() {

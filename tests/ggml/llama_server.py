@@ -15,6 +15,12 @@ START = 60  # seconds until it has to answer
 ANSWER = 120
 
 
+def with_draft(draft, guesses):
+    """Arguments by which a draft model makes so many guesses at a time, with its attention in Winnow."""
+    return ["-md", draft, "-devd", "Winnow", "--spec-type", "draft-simple", "--spec-draft-n-max", guesses,
+            "--spec-draft-p-min", 0]
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -24,9 +30,10 @@ def free_port():
 class Server:
     """llama-server while a `with` lasts; its report is there after that."""
 
-    def __init__(self, host, kv, *arguments):
+    def __init__(self, host, kv, *arguments, environment=None):
         self.host = host
         self.kv = kv
+        self.environment = llama_cpp.kv_environment(kv) | (environment or {})
         self.port = free_port()
         self.command = [host.programs / "llama-server", "--port", self.port, "--no-webui", "-fa", "on", "-t", 1,
                         "-dev", "Winnow", "--no-warmup", *arguments]
@@ -36,7 +43,7 @@ class Server:
 
     def __enter__(self):
         self.host.report_path.unlink(missing_ok=True)
-        settings = self.host.settings(winnow=True, environment=llama_cpp.kv_environment(self.kv))
+        settings = self.host.settings(winnow=True, environment=self.environment)
         self.process = subprocess.Popen([str(part) for part in self.command], env=settings, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))

@@ -1,7 +1,11 @@
 """llama-server with WINNOW_KV and two slots, each with a stream of its own and both among the cells of one: talks that
 go on from what is cached, and one that goes back. Without a budget the answers are those of the cache in place; within
-one there are answers, and the budget is kept. With windows cells of one talk are used by the other.
+one there are answers, and the budget is kept. With windows cells of one talk are used by the other. What each slot
+holds is told while the server runs.
 """
+
+import json
+import re
 
 from pathlib import Path
 
@@ -42,10 +46,13 @@ def expect_reuse(answer, least):
     expect(timings["cache_n"] >= least, f"only {timings['cache_n']} tokens came from the cache: {timings}")
 
 
+def arguments_of(options, way):
+    return ["-m", options.model, "-c", CELLS, "-np", SLOTS, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0,
+            WAYS[way]]
+
+
 def serve(host, options, way, kv):
-    arguments = ["-m", options.model, "-c", CELLS, "-np", SLOTS, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0,
-                 WAYS[way]]
-    with Server(host, kv, *arguments) as server:
+    with Server(host, kv, *arguments_of(options, way)) as server:
         answers = talk(server, options)
     return answers, server.report
 
@@ -71,6 +78,55 @@ def keep_budget(host, options, way, kv):
     expect(all(len(answer) >= TOKENS for answer in answers), f"an answer is too short: {answers}")
 
 
+def streams_of(caches):
+    return {cache["name"]: cache["of_streams"] for cache in caches}
+
+
+def watch(host, options):
+    """The report tells of each slot while the server runs, if WINNOW_REPORT_EVERY asks for it."""
+    kv = f"winnow:budget=1/{SHARE}"
+    seen = []
+    with Server(host, kv, *arguments_of(options, "streams"), environment={"WINNOW_REPORT_EVERY": "1e-6"}) as server:
+        for slot in range(SLOTS):
+            timings = server.complete(slot, options.prose[:PROMPT * (slot + 1)], TOKENS)["timings"]
+            seen.append(timings["prompt_n"] + timings["predicted_n"] - 1)  # the last one was never appended
+        living = json.loads(host.report_path.read_text())["living"]
+    expect(living, "the report has no living cache")
+    for cache in living:
+        print(f"    {cache['name']}: {cache['of_streams']} after {seen} tokens")
+        expect(len(cache["of_streams"]) == SLOTS, f"{len(cache['of_streams'])} streams for {SLOTS} slots")
+        heads = cache["layers"] * cache["kv_heads"]
+        for stream, tokens in zip(cache["of_streams"], seen):
+            expect(0 < stream["resident_slots"] <= tokens * heads and stream["bytes"] > 0, f"{stream} of {tokens}")
+            if options.family not in WINDOWS:  # where tokens that a window has passed are no longer counted
+                expect(stream["tokens"] == tokens, f"{stream} after {tokens} tokens")
+                expect(stream["evictions"] == tokens * heads - stream["resident_slots"] > 0, f"{stream}, {heads} heads")
+    ended = server.report
+    expect(ended["living"] == [] and len(ended["caches"]) == len(living), "caches that ended are still alive")
+    expect(streams_of(ended["caches"]) == streams_of(living), "the last report has other figures")
+
+
+def states(host, options, kv):
+    """[(tokens, MiB)] of the states that llama-server kept in memory, as its log says."""
+    arguments = ["-m", options.model, "-c", CELLS, "-np", 1, "-ub", 64, "--cache-ram", 64, "--ctx-checkpoints", 0,
+                 "-lv", 5]
+    with Server(host, kv, *arguments) as server:
+        for begin in range(3):
+            server.complete(0, options.prose[PROMPT * begin:PROMPT * (begin + 1)], TOKENS)
+    found = re.findall(r"saving prompt with length (\d+), total state size = ([\d.]+) MiB", "".join(server.log))
+    expect(found, server.failure("kept no state"))
+    return found
+
+
+def expect_states_of_one_size(host, options):
+    """A budget does not make them smaller, which hosts/ggml/README.md says."""
+    expected = states(host, options, None)
+    for kv in ("none", f"winnow:budget=1/{SHARE}"):
+        found = states(host, options, kv)
+        print(f"    {kv}: states of {found} tokens and MiB")
+        expect(found == expected, f"{kv}: states of {found}, in place {expected}")
+
+
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--family", choices=random_models.FAMILIES, required=True)
@@ -83,6 +139,8 @@ def test():
         compare(host, options, way)
         for kv in (f"window:budget=1/{SHARE},k=f16,v=f16", f"winnow:budget=1/{SHARE}"):
             keep_budget(host, options, way, kv)
+    watch(host, options)
+    expect_states_of_one_size(host, options)
 
 
 llama_cpp.main(test)

@@ -64,6 +64,11 @@ static int32_t shortfall_is_invented(winnow_cache* cache, winnow_cache_stats* st
     return status;
 }
 
+static int32_t stats_of_the_first_sequence(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+    (void)sequence;
+    return good.cache_sequence_stats(cache, 0, stats);
+}
+
 static int32_t positions_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                                            int32_t* positions, uint64_t capacity, uint64_t* count) {
     (void)head;
@@ -253,6 +258,7 @@ static int choose(const char* defect) {
     DEFECT(cache_stats, stats_under_report)
     DEFECT(cache_stats, evictions_are_not_counted)
     DEFECT(cache_stats, shortfall_is_invented)
+    DEFECT(cache_sequence_stats, stats_of_the_first_sequence)
     DEFECT(cache_estimate, estimate_under_reports)
     DEFECT(cache_describe, describe_says_nothing_is_evicted)
     DEFECT(cache_describe, describe_counts_the_cadence_once_more)
