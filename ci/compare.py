@@ -16,13 +16,17 @@ import processes
 from parts import Failure, say
 from processes import MIB, Kind
 
-sys.path.append(str(parts.SOURCE / "tests" / "ggml"))
+for folder in ("tests/ggml", "tools/eval"):
+    sys.path.append(str(parts.SOURCE / folder))
+import launch  # noqa: E402
 import sized_models  # noqa: E402
 
 KV_STRINGS = ("winnow", "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8")
 PLAIN_TYPES = ("f16", "q8_0", "q4_0")
 PLACED_TYPES = ("f16", "q8_0")
-SAMPLE_DAYS = 4  # of the log, to see how many tokens it has
+PICTURES = (".svg", ".png")
+SAMPLE_DAYS = (4, 10)  # of the log, to see how many tokens a day has
+SAMPLE_CELLS = 2048  # that these fit into with any tokens
 
 
 def arguments():
@@ -46,10 +50,9 @@ def arguments():
     parser.add_argument("--owners", action="store_true",
                         help="also whose the memory is, when it is most; asking slows the process down")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all of it there, too")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it over the contexts, as .svg or .png")
     options = parser.parse_args()
-    for name, least in (("tokens", 2), ("threads", 1), ("runs", 1)):
-        if (value := getattr(options, name)) < least:
-            parser.error(f"--{name}: {value}, expected at least {least}")
+    processes.check_options(parser, options, tokens=2, threads=1, runs=1)
     if not 0 < options.fill < 1:
         parser.error(f"--fill: {options.fill}, expected a share between 0 and 1")
     if min(options.contexts) < 512:
@@ -57,8 +60,11 @@ def arguments():
     for context in options.contexts:
         if options.fill * context + options.tokens > context:
             parser.error(f"--fill: {options.fill} of {context} cells leaves no room for --tokens {options.tokens}")
-    if options.model is not None and not options.model.is_file():
-        parser.error(f"--model: no file {options.model}")
+    if options.plot and options.plot.suffix not in PICTURES:
+        parser.error(f"--plot: {options.plot}, expected a name that ends in {' or '.join(PICTURES)}")
+    for path in (options.json, options.plot):
+        if path and not path.absolute().parent.is_dir():
+            parser.error(f"{path}: no folder {path.absolute().parent}")
     if not (options.plain or options.in_place or options.kv):
         parser.error("--plain, --in-place and --kv: all empty, expected something to run")
     return options
@@ -70,8 +76,8 @@ def kinds_of(options, plugin):
             [Kind(kv, plugin=plugin, kv=kv) for kv in options.kv])
 
 
-def measure(options, context, kinds, program, model):
-    """[(kind, its best run)] at one length of context."""
+def measure(options, context, kinds, program, model, first_model):
+    """[(kind, its best run)] at one length of context; first_model has the tokens and the kernels of the model."""
     shared = ["-c", context, "-t", options.threads]
     with tempfile.TemporaryDirectory() as folder:
         prompt = Path(folder) / "prompt.txt"
@@ -79,13 +85,18 @@ def measure(options, context, kinds, program, model):
         def write(days):
             prompt.write_text(logbook.text(days), encoding="utf-8")
 
-        write(SAMPLE_DAYS)
-        sample = processes.run(kinds[0], program, ["-f", prompt, "-n", 2, *shared], model)
-        if sample.prompt_tokens == 0:
-            raise Failure("llama.cpp timed no prompt")
-        write(int(options.fill * context * SAMPLE_DAYS / sample.prompt_tokens))
+        lengths = []
+        for days in SAMPLE_DAYS:
+            write(days)
+            sample = processes.run(kinds[0], program, ["-f", prompt, "-n", 2, "-c", SAMPLE_CELLS], first_model)
+            lengths.append(sample.prompt_tokens)
+        short, long = lengths
+        if short >= long:
+            raise Failure(f"llama.cpp timed {short} and {long} tokens of prompts that are not of one length")
+        first, last = SAMPLE_DAYS
+        write(max(1, int(first + (options.fill * context - short) * (last - first) / (long - short))))
         return processes.in_turns(kinds, program, ["-f", prompt, "--ignore-eos", *shared], model, options.tokens,
-                                  options.runs, options.owners)
+                                  options.runs, options.owners, first_model)
 
 
 def show(context, results, has_owners):
@@ -110,25 +121,37 @@ def to_json(context, kind, run):
             "tokens_per_second": run.speed, "owners": dict(run.owners)}
 
 
+def draw(rows, path, title):
+    """Draws it with matplotlib, which is in the environment of `winnow eval`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(rows, file)
+        file.flush()
+        parts.run([launch.python(), "-B", parts.SOURCE / "ci" / "compare_plot.py", path, title, file.name])
+
+
 def main():
     options = arguments()
     parts.setup("quickstart")
+    if options.plot:
+        launch.python()  # which may have to install it, and had better fail now
     if options.sized:
         folder = parts.CACHE / "sized-models"
         folder.mkdir(parents=True, exist_ok=True)
-        model = sized_models.make(options.sized, folder)
+        model, first_model = (make(options.sized, folder) for make in (sized_models.make, sized_models.make_thin))
     else:
-        model = options.model or parts.model()
-    program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
-    kinds = kinds_of(options, parts.winnow_build() / "lib" / "libwinnow_ggml.so")
+        model = first_model = options.model or parts.model()
+    program, plugin = processes.build()
+    kinds = kinds_of(options, plugin)
     rows = []
     for context in options.contexts:
         say(f"{context} cells")
-        results = measure(options, context, kinds, program, model)
+        results = measure(options, context, kinds, program, model, first_model)
         show(context, results, options.owners)
         rows += [to_json(context, kind, run) for kind, run in results]
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if options.plot:
+        draw(rows, options.plot, f"{options.sized or model.stem}, the prompt fills {options.fill:.0%} of the context")
 
 
 if __name__ == "__main__":

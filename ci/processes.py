@@ -16,6 +16,7 @@ import parts
 from parts import Failure, say
 
 MIB = 1 << 20
+TRIES = 3
 KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_MIB")  # of the caller's environment
 # Whose a mapping is, by the name of its file. What is asked first wins.
 OWNERS = (
@@ -50,6 +51,26 @@ class Run:
     cache_bytes: int
     report: dict | None
     owners: collections.Counter = field(default_factory=collections.Counter)
+
+
+def check_options(parser, options, **least):
+    """Ends with an error of the parser's where a number is less than it may be, or --model is no GGUF file."""
+    for name, fewest in least.items():
+        if (value := getattr(options, name)) < fewest:
+            parser.error(f"--{name}: {value}, expected at least {fewest}")
+    if options.model is None:
+        return
+    if not options.model.is_file():
+        parser.error(f"--model: no file {options.model}")
+    with open(options.model, "rb") as file:
+        if file.read(4) != b"GGUF":
+            parser.error(f"--model: {options.model} is not a GGUF file")
+
+
+def build():
+    """Builds what runs: (llama-completion, the plugin)."""
+    program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
+    return program, parts.winnow_build() / "lib" / "libwinnow_ggml.so"
 
 
 def environment_of(kind, report, extra):
@@ -119,7 +140,19 @@ def cache_bytes(log, report):
 
 
 def run(kind, program, arguments, model, environment=None, with_owners=False):
-    """Runs llama-completion once with these arguments. Fails if it fails, or if Winnow was not called and should be."""
+    """Runs llama-completion once with these arguments. Fails if it fails, or if Winnow was not called and should be.
+
+    A run that ended at once may lack the end of its log, timings and all, though its status is 0; it is repeated.
+    """
+    for _ in range(TRIES):
+        log, result = run_once(kind, program, arguments, model, environment, with_owners)
+        if "prompt eval time =" in log:
+            return result
+    raise Failure(f"{program} timed nothing in {TRIES} runs:\n{log[-3000:]}")
+
+
+def run_once(kind, program, arguments, model, environment=None, with_owners=False):
+    """(log, result)"""
     command = [program, "-m", model, *arguments, "--temp", 0, "--seed", 1, "-no-cnv", "--no-display-prompt", "--perf",
                "-lv", 4]  # which tells the size of the cache
     if kind.cache_type != "f16":
@@ -142,8 +175,8 @@ def run(kind, program, arguments, model, environment=None, with_owners=False):
     if kind.plugin is not None:
         expect_called(kind, counts)
     (prompt_tokens, prompt_speed), (_, speed) = timing(log, "prompt eval"), timing(log, "eval")
-    return Run(text.strip("\n"), prompt_tokens, prompt_speed, speed, seconds, usage.ru_maxrss * 1024,
-               cache_bytes(log, counts), counts, owners)
+    return log, Run(text.strip("\n"), prompt_tokens, prompt_speed, speed, seconds, usage.ru_maxrss * 1024,
+                    cache_bytes(log, counts), counts, owners)
 
 
 def best_of(runs):
@@ -156,14 +189,14 @@ def best_of(runs):
     return best
 
 
-def in_turns(kinds, program, arguments, model, tokens, turns, with_owners=False):
+def in_turns(kinds, program, arguments, model, tokens, turns, with_owners=False, first_model=None):
     """[(kind, its best run)] of runs in turns. Before them one of each kind with Winnow, in which kernels are compiled,
-    is not counted.
+    is not counted; first_model may spare it time, if its attention has the same shape.
     """
     for kind in kinds:
         if kind.plugin is not None:
             say(f"{kind.name}: a run that is not counted, in which kernels are compiled")
-            run(kind, program, [*arguments, "-n", 2], model)
+            run(kind, program, [*arguments, "-n", 2], first_model or model)
     runs = [[] for _ in kinds]
     for turn in range(turns):
         for kind, its in zip(kinds, runs):

@@ -42,16 +42,8 @@ def arguments():
     if options.prompt == "":
         parser.error("--prompt: empty, expected a text to continue")
     if not options.kv:
-        parser.error(f"--kv: empty, expected a policy, as winnow:budget=1/4")
-    for name, least in (("context", 1), ("tokens", 2), ("runs", 1)):
-        if (value := getattr(options, name)) < least:
-            parser.error(f"--{name}: {value}, expected at least {least}")
-    if options.model is not None:
-        if not options.model.is_file():
-            parser.error(f"--model: no file {options.model}")
-        with open(options.model, "rb") as file:
-            if file.read(4) != b"GGUF":
-                parser.error(f"--model: {options.model} is not a GGUF file")
+        parser.error("--kv: empty, expected a policy, as winnow:budget=1/4")
+    processes.check_options(parser, options, context=1, tokens=2, runs=1)
     return options
 
 
@@ -68,7 +60,7 @@ def first_starts(kind, program, model):
     with tempfile.TemporaryDirectory() as empty:
         caches = {"XDG_CACHE_HOME": empty, "POCL_CACHE_DIR": f"{empty}/pocl"}
         short = ["-p", "The capital of France is", "-n", 8, "-c", 512]
-        return [processes.run(kind, program, short, model, caches).seconds for _ in range(2)]
+        return [processes.run_once(kind, program, short, model, caches)[1].seconds for _ in range(2)]
 
 
 def span(numbers):
@@ -123,8 +115,8 @@ def main():
     options = arguments()
     parts.setup("quickstart")
     model = options.model or parts.model()
-    program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
-    kinds = kinds_of(options, parts.winnow_build() / "lib" / "libwinnow_ggml.so")
+    program, plugin = processes.build()
+    kinds = kinds_of(options, plugin)
     prompt = logbook.text(DAYS) if options.prompt is None else options.prompt
     say(f"the first start of {kinds[-1].name}, with nothing compiled")
     starts = first_starts(kinds[-1], program, model)

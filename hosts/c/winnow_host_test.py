@@ -4,16 +4,19 @@
 """
 
 import math
+import os
 import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 TOKENS, Q_HEADS, LOGIT = 5, 4, 2.0
 LENGTH, BUDGET, NEEDLE, CACHE_LOGIT = 600, 64, 100, 8.0
 
 
-def run(*command):
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def run(*command, **environment):
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | environment)
 
 
 def expected(head):
@@ -51,6 +54,18 @@ def check_cache(program, backend):
     assert evictions >= 4 * (LENGTH - BUDGET), f"{evictions} evicted"  # 2 layers with 2 KV heads
 
 
+def check_first_start(program, backend):
+    """Of PoCL each kernel is compiled once: for groups of any size, and not once more for those of a launch."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(program, backend, XDG_CACHE_HOME=folder, POCL_CACHE_DIR=f"{folder}/pocl")
+        assert result.returncode == 0, result.stderr
+        if "Portable Computing Language" not in result.stdout:
+            print("the device is not PoCL's, so that how often kernels are compiled is not seen")
+            return
+        sizes = {path.parent.name for path in Path(folder, "pocl").rglob("*.so")}
+        assert sizes == {"0-0-0"}, f"kernels are compiled for groups of {sizes}"
+
+
 def main():
     program, backend = sys.argv[1:]
     result = run(program, backend)
@@ -68,6 +83,7 @@ def main():
             assert abs(float(given) - wanted) < 2e-4, f"head {head}: score {given}, expected {wanted:.4f}"
 
     check_cache(program, backend)
+    check_first_start(program, backend)
 
     missing = run(program, "no_such_backend")
     assert missing.returncode == 1 and "no_such_backend" in missing.stderr, "a missing backend has to be reported"

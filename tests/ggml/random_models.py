@@ -88,17 +88,26 @@ class Model:
 
     def write(self, path):
         values = {"general.architecture": self.architecture, **self.values, **tokenizer()}
-        head = b"GGUF" + struct.pack("<IQQ", 3, len(self.weights), len(values))
-        head += b"".join(to_string(key) + to_value(value) for key, value in values.items())
-        at = 0
-        body = []
-        for name, (shape, weights) in self.weights.items():
-            head += to_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, F32, at)
-            data = weights.tobytes()
-            body.append(data + bytes(-len(data) % ALIGNMENT))
-            at += len(body[-1])
-        path.write_bytes(head + bytes(-len(head) % ALIGNMENT) + b"".join(body))
+        body = {name: weights.tobytes() for name, (_, weights) in self.weights.items()}
+        head = header(values, [(name, shape, F32, len(body[name])) for name, (shape, _) in self.weights.items()])
+        path.write_bytes(head + b"".join(data + padding(len(data)) for data in body.values()))
         return path
+
+
+def padding(size):
+    """What stands behind so many bytes before the next part of a file."""
+    return bytes(-size % ALIGNMENT)
+
+
+def header(values, tensors):
+    """A file's beginning. tensors: (name, shape, ggml's type, bytes), whose data follow in this order, each padded."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
+    head += b"".join(to_string(key) + to_value(value) for key, value in values.items())
+    at = 0
+    for name, shape, kind, size in tensors:
+        head += to_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, at)
+        at += size + len(padding(size))
+    return head + padding(len(head))
 
 
 def to_string(text):

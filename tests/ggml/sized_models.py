@@ -6,9 +6,9 @@ import array
 import math
 import random
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from random_models import ALIGNMENT, F32, NORMAL, to_string, to_value, tokenizer, vocabulary
+from random_models import F32, NORMAL, header, padding, tokenizer, vocabulary
 
 Q4_0 = 2  # ggml's type of weights: blocks of 32, an f16 scale and 16 bytes
 BLOCK, BLOCK_BYTES = 32, 18
@@ -96,25 +96,18 @@ def values_of(shape, context):
 
 def write(shape, path, context=131072):
     """Writes the file of a shape, and returns its path."""
-    values = values_of(shape, context)
-    tensors = [(name, size, Q4_0, math.prod(size) // BLOCK * BLOCK_BYTES) for name, size in matrices(shape)]
-    tensors += [(name, (width,), F32, 4 * width) for name, width in norms(shape)]
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
-    head += b"".join(to_string(key) + to_value(value) for key, value in values.items())
-    at = 0
-    for name, size, kind, count in tensors:
-        head += to_string(f"{name}.weight") + struct.pack(f"<I{len(size)}QIQ", len(size), *size, kind, at)
-        at += count + -count % ALIGNMENT
+    tensors = [(f"{name}.weight", size, Q4_0, math.prod(size) // BLOCK * BLOCK_BYTES) for name, size in matrices(shape)]
+    tensors += [(f"{name}.weight", (width,), F32, 4 * width) for name, width in norms(shape)]
     weights = pattern()
     partial = path.with_suffix(".part")
     with open(partial, "wb") as file:
-        file.write(head + bytes(-len(head) % ALIGNMENT))
+        file.write(header(values_of(shape, context), tensors))
         for _, size, kind, count in tensors:
             if kind == F32:
                 file.write(array.array("f", [1]) * size[0])
             else:
                 write_repeated(file, weights, count)
-            file.write(bytes(-count % ALIGNMENT))
+            file.write(padding(count))
     partial.rename(path)
     return path
 
@@ -126,7 +119,18 @@ def write_repeated(file, data, count):
     file.write(data[:rest])
 
 
+def written(shape, path):
+    return path if path.exists() else write(shape, path)
+
+
 def make(name, folder):
     """The path of the model's file, made if it is not there."""
-    path = folder / f"sized-{name}.gguf"
-    return path if path.exists() else write(SHAPES[name], path)
+    return written(SHAPES[name], folder / f"sized-{name}.gguf")
+
+
+def make_thin(name, folder):
+    """The same for a model of one layer that is as small as can be around the same heads: it has the same kernels
+    compiled, and reads a prompt in no time.
+    """
+    thin = replace(SHAPES[name], embedding=256, layers=1, feed_forward=256, vocabulary=len(vocabulary()[1]))
+    return written(thin, folder / f"thin-{name}.gguf")

@@ -7,11 +7,12 @@ from pathlib import Path
 import llama_cpp
 import random_models
 from llama_cpp import expect
-from llama_server import Server
+from llama_server import Server, with_draft
 
 CONTEXT = 512
 PROMPT = 200  # characters
 TOKENS = 48
+GUESSES = 4
 BUDGET = 64
 DRAFT_HEAD = 128  # the target's heads have 64
 
@@ -19,8 +20,7 @@ DRAFT_HEAD = 128  # the target's heads have 64
 def complete(host, options, kv):
     """(text, report)"""
     arguments = ["-m", options.model, "-c", CONTEXT, "-np", 1, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0,
-                 "-md", options.draft, "-devd", "Winnow", "--spec-type", "draft-simple", "--spec-draft-n-max", 4,
-                 "--spec-draft-p-min", 0]
+                 *with_draft(options.draft, GUESSES)]
     with Server(host, kv, *arguments) as server:
         text = server.complete(0, options.prompt, TOKENS)["content"]
     expect(server.report is not None, "the plugin was not called: it wrote no report")

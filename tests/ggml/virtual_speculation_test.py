@@ -7,7 +7,7 @@ from pathlib import Path
 import llama_cpp
 import random_models
 from llama_cpp import expect
-from llama_server import Server
+from llama_server import Server, with_draft
 
 CONTEXT = 512
 PROMPT = 200  # characters
@@ -20,8 +20,7 @@ def complete(host, options, kv, is_guessed):
     """(text, guesses that were right, report)"""
     arguments = ["-m", options.model, "-c", CONTEXT, "-np", 1, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0]
     if is_guessed:
-        arguments += ["-md", options.draft, "-devd", "Winnow", "--spec-type", "draft-simple", "--spec-draft-n-max",
-                      GUESSES, "--spec-draft-p-min", 0]
+        arguments += with_draft(options.draft, GUESSES)
     with Server(host, kv, *arguments) as server:
         answer = server.complete(0, options.prompt, TOKENS)
     timings = answer["timings"]

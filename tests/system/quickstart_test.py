@@ -3,10 +3,10 @@
     quickstart_test.py SOURCE
 """
 
-import os
 import re
-import subprocess
 import sys
+
+from ci_command import expect_refused, run
 
 LOG = """
 0.01 I common_perf_print: prompt eval time =   13210.00 ms /  3072 tokens (    4.30 ms per token,   232.55 tokens per s)
@@ -25,13 +25,6 @@ def test_timing(folder):
     assert processes.timing("", "eval") == (0, 0), "a time of nothing"
 
 
-def run(quickstart, *arguments, **environment):
-    result = subprocess.run([quickstart, *arguments], capture_output=True, text=True, env=os.environ | environment)
-    shown = " ".join([*(f"{key}={value}" for key, value in environment.items()), "ci/quickstart", *arguments])
-    print(f"$ {shown}\n{result.stdout}{result.stderr}", flush=True)
-    return result
-
-
 def main():
     test_timing(f"{sys.argv[1]}/ci")
     quickstart = f"{sys.argv[1]}/ci/quickstart"
@@ -41,8 +34,7 @@ def main():
                              (("--model", __file__), "GGUF"), (("--speed", "9"), "--speed"), (("--kv", ""), "--kv"),
                              (("--context", "0"), "--context"), (("--runs", "0"), "--runs"),
                              (("--no-budget", "--kv", "winnow"), "--no-budget")):
-        refused = run(quickstart, *wrong)
-        assert refused.returncode == 2 and complaint in refused.stderr, f"{wrong} was not refused with a reason"
+        expect_refused(quickstart, *wrong, complaint=complaint)
 
     kv = "window:budget=32"
     done = run(quickstart, "--tokens", "40", "--prompt", "The tide", "--context", "256", "--kv", kv)
