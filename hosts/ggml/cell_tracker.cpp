@@ -65,6 +65,11 @@ void CellTracker::append(std::span<const int32_t> cells) {
     tokens_seen_ += static_cast<int64_t>(cells.size());
 }
 
+int64_t CellTracker::count_before(int64_t cell) const {
+    const auto at = static_cast<size_t>(cell);
+    return order_[at] - std::max<int64_t>(group_[at], 0);
+}
+
 bool CellTracker::sees_ahead(std::span<const int32_t> cells, const MaskSlice& mask) {
     const auto count = static_cast<int64_t>(cells.size());
     for (int64_t token = 0; token < count; ++token) {

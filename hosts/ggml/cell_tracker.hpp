@@ -61,6 +61,10 @@ public:
     void copy(const CellTracker& from);                  // all but tokens_seen
     int64_t tokens_seen() const { return tokens_seen_; } // since it was made
 
+    // How many tokens came before that of a cell, since its sequence began; where sequences share the stream, theirs
+    // count, too, and since the stream was empty if it is not known which sequence it is of.
+    int64_t count_before(int64_t cell) const;
+
     // Whether a token of the batch sees one that comes after it.
     static bool sees_ahead(std::span<const int32_t> cells, const MaskSlice& mask);
 

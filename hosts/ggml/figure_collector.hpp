@@ -20,6 +20,10 @@ public:
     void make();
 
     void note_restored(uint64_t tokens) { figures_.restored += tokens; }
+    // Tokens that a layer has taken one at a time.
+    void note_decoded(int64_t layer, int64_t tokens) {
+        if (layer == 0) figures_.decoded += static_cast<uint64_t>(tokens);
+    }
     // A prompt goes on with these cells from a prefix, behind which another end was cut off: what the prefix's tokens
     // were evicted for may be gone. Counts what of it is still resident.
     void note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask);

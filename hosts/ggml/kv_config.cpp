@@ -1,12 +1,11 @@
 // Checking a string before a model is known: against a cache of a shape that every policy and format takes.
 #include "kv_config.hpp"
 
-#include <charconv>
-#include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
-#include <string_view>
 
+#include "environment.hpp"
 #include "ggml_api.hpp"
 #include "profile_file.hpp"
 
@@ -27,45 +26,48 @@ CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
 
 // WINNOW_KV_SWA, "" where it is not set.
 std::string own_window_config(const Plugin& plugin) {
-    const char* own = std::getenv("WINNOW_KV_SWA");
-    if (!own || !*own) return "";
+    const std::string own(variable("WINNOW_KV_SWA"));
+    if (own.empty()) return "";
     try {
         meaning_of(plugin, own);
     } catch (const std::runtime_error& error) {
-        throw std::runtime_error("WINNOW_KV_SWA=" + std::string(own) + ": " + error.what());
+        throw std::runtime_error("WINNOW_KV_SWA=" + own + ": " + error.what());
     }
     return own;
+}
+
+// Throws where one of those that every cache has is refused.
+void check_variables() {
+    kv_pressure();
+    decode_from();
 }
 
 } // namespace
 
 void read_kv_config(const Plugin& plugin) {
-    const char* config = std::getenv("WINNOW_KV");
+    const std::string config(variable("WINNOW_KV"));
     try {
-        kv_pressure();
-        if (config && *config) set_kv_config(plugin, config);
+        check_variables();
+        if (!config.empty()) set_kv_config(plugin, config);
     } catch (const std::runtime_error& error) {
         refusal = error.what();
-        if (config && !refusal.starts_with("WINNOW_")) refusal = "WINNOW_KV=" + std::string(config) + ": " + refusal;
+        if (!config.empty() && !refusal.starts_with("WINNOW_")) refusal = "WINNOW_KV=" + config + ": " + refusal;
         log_line(GGML_LOG_LEVEL_ERROR, "%s", refusal.c_str());
     }
 }
 
 double kv_pressure() {
-    const char* text = std::getenv("WINNOW_PRESSURE");
-    if (!text || !*text) return 0;
-    const std::string_view given = text;
-    if (given == "auto") return -1;
-    double pressure = -1;
-    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), pressure);
-    if (error != std::errc() || end != given.data() + given.size() || !(pressure >= 0 && pressure <= 1))
-        throw std::runtime_error("WINNOW_PRESSURE=" + std::string(given) + ": expected auto, or a share from 0 to 1");
-    return pressure;
+    if (variable("WINNOW_PRESSURE") == "auto") return -1;
+    return number_of("WINNOW_PRESSURE", 0.0, 1.0, "auto, or a share from 0 to 1").value_or(0);
+}
+
+std::optional<int64_t> decode_from() {
+    return number_of<int64_t>("WINNOW_DECODE_FROM", 0, std::numeric_limits<int64_t>::max(), "a position, 0 or more");
 }
 
 void set_kv_config(const Plugin& plugin, const std::string& config) {
     KvConfig next;
-    kv_pressure(); // throws where it is none
+    check_variables();
     if (!config.empty()) {
         next.text = config;
         next.all = parse_rules(config);

@@ -1,6 +1,9 @@
-// What the user says of virtual caches: WINNOW_KV and WINNOW_KV_SWA, or what the host set later, and WINNOW_PRESSURE.
+// What the user says of virtual caches: WINNOW_KV and WINNOW_KV_SWA, or what the host set later,
+// WINNOW_PRESSURE and WINNOW_DECODE_FROM.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +33,11 @@ void set_kv_config(const Plugin& plugin, const std::string& config);
 // eviction pass asks the system. 0 where it is not set. Throws std::runtime_error where it is something else.
 double kv_pressure();
 
-// Throws std::runtime_error where WINNOW_KV or WINNOW_PRESSURE was refused.
+// The position in a sequence from which on tokens are taken one at a time, whatever batches they come in:
+// WINNOW_DECODE_FROM. Nothing where it is not set. Throws std::runtime_error where it is something else.
+std::optional<int64_t> decode_from();
+
+// Throws std::runtime_error where WINNOW_KV, WINNOW_PRESSURE or WINNOW_DECODE_FROM was refused.
 KvConfig kv_config();
 bool has_kv_config();
 

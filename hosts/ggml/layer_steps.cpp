@@ -21,6 +21,22 @@ winnow_tensor slice_of(const winnow_tensor& all, int64_t index) {
     return one;
 }
 
+// Tokens of [1, heads, tokens, size], or of a mask.
+winnow_tensor tokens_of(const winnow_tensor& all, int64_t first, int64_t count) {
+    winnow_tensor some = all;
+    some.data = static_cast<char*>(all.data) + first * all.stride[2];
+    some.shape[2] = count;
+    return some;
+}
+
+// Of [1, 1, 1, count].
+winnow_tensor elements_of(const winnow_tensor& all, int64_t first, int64_t count) {
+    winnow_tensor some = all;
+    some.data = static_cast<char*>(all.data) + first * all.stride[3];
+    some.shape[3] = count;
+    return some;
+}
+
 winnow_cache_step_desc step_of(size_t layer, int64_t stream) {
     winnow_cache_step_desc step{};
     step.struct_size = sizeof step;
@@ -129,13 +145,39 @@ void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& s
         run(append);
         step.k = step.v = step.cells = nullptr;
     }
-    AttentionProfile* profile = figures_.profile();
-    if (profile) step.scores_out = profile->scores(slice.tokens);
-    run(step);
-    if (profile) {
-        cache_.expect(cache_.api().finish(cache_.context().get()));
-        profile->add(step.layer, slice.stream);
+    if (step.k)
+        run_as_decoded(step, slice);
+    else // they are there already
+        run_attention(step);
+}
+
+void LayerSteps::run_as_decoded(const winnow_cache_step_desc& step, const Slice& slice) {
+    const int64_t at_once = streams_.taken_at_once(slice.stream);
+    for (int64_t first = 0, count = at_once; first < slice.tokens; first += count, count = 1) {
+        if (count == 0) continue; // of a batch that is all decoded
+        const winnow_tensor q = tokens_of(*step.q, first, count), out = tokens_of(*step.out, first, count);
+        const winnow_tensor mask = tokens_of(*step.attn_mask, first, count);
+        const winnow_tensor k = tokens_of(*step.k, first, count), v = tokens_of(*step.v, first, count);
+        const winnow_tensor cells = elements_of(*step.cells, first, count);
+        winnow_cache_step_desc part = step;
+        part.q = &q;
+        part.out = &out;
+        part.attn_mask = &mask;
+        part.k = &k;
+        part.v = &v;
+        part.cells = &cells;
+        run_attention(part);
     }
+    if (at_once < slice.tokens) figures_.note_decoded(step.layer, slice.tokens - at_once);
+}
+
+void LayerSteps::run_attention(winnow_cache_step_desc step) {
+    AttentionProfile* profile = figures_.profile();
+    if (profile) step.scores_out = profile->scores(step.q->shape[2]);
+    run(step);
+    if (!profile) return;
+    cache_.expect(cache_.api().finish(cache_.context().get()));
+    profile->add(step.layer, step.sequence);
 }
 
 void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {

@@ -52,6 +52,9 @@ private:
     void append_all(size_t layer, Counters& counters);
     void attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
     void begin_batch(const ggml_tensor* mask, const Slice& slice, const Rows& rows);
+    // Runs a step, all at once or as tokens are decoded; what it reads has to stay.
+    void run_as_decoded(const winnow_cache_step_desc& step, const Slice& slice);
+    void run_attention(winnow_cache_step_desc step);
     void run(const winnow_cache_step_desc& step);
     void end_rows(size_t layer, Counters& counters);
 

@@ -1,14 +1,13 @@
 // Counting calls and writing the file.
 #include "report.hpp"
 
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
+#include <limits>
 #include <stdexcept>
-#include <string_view>
 #include <unistd.h>
 #include <utility>
 
+#include "environment.hpp"
 #include "ggml_api.hpp"
 #include "report_json.hpp"
 
@@ -42,21 +41,12 @@ void write_file(const char* path, const std::string& text) {
     }
 }
 
-const char* path_of_report() {
-    const char* path = std::getenv("WINNOW_REPORT");
-    return path && *path ? path : nullptr;
-}
+const char* path_of_report() { return variable("WINNOW_REPORT").empty() ? nullptr : variable("WINNOW_REPORT").data(); }
 
 std::chrono::duration<double> interval() {
-    const char* text = std::getenv("WINNOW_REPORT_EVERY");
-    if (!text || !*text) return {};
-    constexpr double most = 1e6;
-    const std::string_view given = text;
-    double seconds = 0;
-    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), seconds);
-    if (error != std::errc() || end != given.data() + given.size() || !(seconds > 0 && seconds <= most))
-        throw std::runtime_error("WINNOW_REPORT_EVERY=" + std::string(given) + ": expected seconds, up to 1000000");
-    return std::chrono::duration<double>(seconds);
+    constexpr double least = std::numeric_limits<double>::min(), most = 1e6;
+    return std::chrono::duration<double>(
+        number_of("WINNOW_REPORT_EVERY", least, most, "seconds, up to 1000000").value_or(0));
 }
 
 } // namespace

@@ -41,6 +41,7 @@ Json json_of(const CacheFigures& figures) {
                    {"streams", figures.streams},
                    {"cells", figures.cells},
                    {"tokens_seen", figures.tokens_seen},
+                   {"decoded", figures.decoded},
                    {"restored", figures.restored},
                    {"reused", figures.reused},
                    {"reused_resident", std::llround(figures.reused_resident)},

@@ -1,14 +1,14 @@
 // Reading back what every head holds costs time and text, so it is done on demand.
 #include "report_with.hpp"
 
-#include <cstdlib>
 #include <string_view>
+
+#include "environment.hpp"
 
 namespace winnow::ggml {
 
 bool reports(const char* word) {
-    const char* const list = std::getenv("WINNOW_REPORT_WITH");
-    for (std::string_view rest = list ? list : ""; !rest.empty();) {
+    for (std::string_view rest = variable("WINNOW_REPORT_WITH"); !rest.empty();) {
         const size_t end = rest.find(',');
         if (rest.substr(0, end) == word) return true;
         rest = end == std::string_view::npos ? "" : rest.substr(end + 1);

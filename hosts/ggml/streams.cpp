@@ -1,9 +1,12 @@
 // Counting batches.
 #include "streams.hpp"
 
+#include <algorithm>
+
 namespace winnow::ggml {
 
-void Streams::make(int64_t sinks) {
+void Streams::make(int64_t sinks, std::optional<int64_t> decode_from) {
+    decode_from_ = decode_from;
     const auto streams = static_cast<size_t>(shape_.streams());
     streams_.assign(streams, Stream(CellTracker(shape_.cells(), streams > 1, sinks)));
     batches_of_layers_.assign(shape_.layers().size(), std::vector<uint64_t>(streams, 0));
@@ -24,6 +27,11 @@ CellTracker::Opening Streams::open(int64_t stream, std::span<const int32_t> cell
     const MaskSlice view(mask, slice);
     CellTracker::Opening opening = its.tracker.open(cells, view);
     its.sees_ahead = CellTracker::sees_ahead(cells, view);
+    const auto is_decoded = [&](int32_t cell) {
+        return decode_from_ && its.tracker.count_before(cell) >= *decode_from_;
+    };
+    const auto first = its.sees_ahead ? cells.end() : std::find_if(cells.begin(), cells.end(), is_decoded);
+    its.taken_at_once = first - cells.begin();
     return opening;
 }
 

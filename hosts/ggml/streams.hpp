@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,8 +15,9 @@ class Streams {
 public:
     // The shape has to stay.
     explicit Streams(const CacheShape& shape) : shape_(shape) {}
-    // Once it is known how many first tokens of a sequence stay.
-    void make(int64_t sinks);
+    // Once it is known how many first tokens of a sequence stay. decode_from: the position from which on tokens are
+    // taken one at a time.
+    void make(int64_t sinks, std::optional<int64_t> decode_from);
 
     // Every layer has each batch of a stream. Whether this layer is the first with a new one.
     bool begins_batch(size_t layer, int64_t stream);
@@ -26,6 +28,9 @@ public:
 
     // Whether a token of the newest batch sees one that comes after it.
     bool sees_ahead(int64_t stream) const { return of(stream).sees_ahead; }
+
+    // How many tokens of the newest batch are taken at once; each of the rest is taken on its own.
+    int64_t taken_at_once(int64_t stream) const { return of(stream).taken_at_once; }
 
     // Of states, removals and copies: as CellTracker.
     CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells) {
@@ -42,11 +47,13 @@ private:
         CellTracker tracker;
         uint64_t batches = 0;
         bool sees_ahead = false;
+        int64_t taken_at_once = 0;
     };
     Stream& of(int64_t stream) { return streams_[static_cast<size_t>(stream)]; }
     const Stream& of(int64_t stream) const { return streams_[static_cast<size_t>(stream)]; }
 
     const CacheShape& shape_;
+    std::optional<int64_t> decode_from_;
     std::vector<Stream> streams_;
     std::vector<std::vector<uint64_t>> batches_of_layers_; // and of streams: the newest that the layer has
 };

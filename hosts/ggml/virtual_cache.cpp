@@ -7,6 +7,7 @@
 
 #include "ggml_api.hpp"
 #include "key_shift.hpp"
+#include "kv_config.hpp"
 #include "state_rows.hpp"
 
 namespace winnow::ggml {
@@ -17,7 +18,7 @@ VirtualCache::VirtualCache(Context& context, std::vector<KvRule> rules, std::vec
 
 void VirtualCache::make() {
     cache_.make();
-    streams_.make(cache_.meaning().sinks);
+    streams_.make(cache_.meaning().sinks, decode_from());
     figures_.make();
 }
 

@@ -81,6 +81,8 @@ public:
         return answer_to(tracker_.restore(its), before);
     }
 
+    int64_t count_before(int64_t cell) const { return tracker_.count_before(cell); }
+
     // Positions of a sequence from `begin` on.
     void remove(int sequence, int64_t begin) {
         for (auto at = resident_.begin(); at != resident_.end();) {
@@ -239,9 +241,34 @@ void test_restored_shared() {
     expect_dead("another prompt over the state's beginning", host.append(tokens(0, 1, 0)), restored);
 }
 
+void expect_counts(const std::string &what, const Host &host, const std::vector<int64_t> &expected) {
+    for (size_t cell = 0; cell < expected.size(); ++cell) {
+        const int64_t found = host.count_before(static_cast<int64_t>(cell));
+        expect(found == expected[cell], what + ": " + std::to_string(found) + " tokens before that of cell " +
+                                            std::to_string(cell) + ", expected " + std::to_string(expected[cell]));
+    }
+}
+
+void test_count_before() {
+    Host alone(true);
+    alone.append(tokens(0, 3, 0));
+    alone.append(tokens(3, 2, 0));
+    expect_counts("alone", alone, {0, 1, 2, 3, 4});
+    alone.remove(0, 0);
+    alone.append(tokens(0, 2, 0));
+    expect_counts("anew", alone, {0, 1});
+    Host shared(false);
+    shared.append(tokens(0, 3, 0));
+    shared.append(tokens(3, 2, 1));
+    shared.append(tokens(5, 1, 0));
+    shared.append(tokens(6, 1, 1));
+    expect_counts("shared", shared, {0, 1, 2, 0, 1, 5, 3});
+}
+
 } // namespace
 
 int main() {
+    test_count_before();
     test_alone();
     test_window();
     test_columns();

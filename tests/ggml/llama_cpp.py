@@ -3,12 +3,13 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
-TRIES = 3
+TRIES = 5
 
 
 class Failure(Exception):
@@ -93,6 +94,16 @@ class Host:
 def has_lost_its_end(program, result):
     """Whether llama-completion ended before its log had written the last of the text, behind which is an empty line."""
     return program == "llama-completion" and result.returncode == 0 and not result.stdout.endswith("\n")
+
+
+def perplexity(host, arguments, environment=None):
+    """(what llama-perplexity printed at its end, the report)"""
+    for _ in range(TRIES):  # llama.cpp does not wait for the last lines of its log when it ends
+        out, err, report = host.run("llama-perplexity", *arguments, winnow=True, environment=environment)
+        number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
+        if number:
+            return float(number[1]), report
+    raise Failure(f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
 
 
 def calls_per_layer(report):

@@ -2,7 +2,6 @@
 a text, from no more tokens than the budget allows. The model is small and random, made here.
 """
 
-import re
 from pathlib import Path
 
 import llama_cpp
@@ -18,7 +17,6 @@ SHARE = 8
 TOLERANCE = 0.00005  # relative; in f32 instead of f16 the models' perplexities are others by 0.00002 to 0.0002
 UNLIMITED = "none:k=f16,v=f16"
 CACHES = {"windows": 2, "uneven": 2}  # one for layers with windows, or for each number of heads; otherwise 1
-ATTEMPTS = 5
 
 
 def arguments(options, *more):
@@ -28,12 +26,7 @@ def arguments(options, *more):
 
 def perplexity(host, options, kv):
     command = arguments(options, "-f", options.text, "-b", CONTEXT, "--chunks", CHUNKS)
-    for _ in range(ATTEMPTS):  # llama.cpp does not wait for the last lines of its log when it ends
-        out, err, report = host.run("llama-perplexity", *command, winnow=True, environment=llama_cpp.kv_environment(kv))
-        number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
-        if number:
-            return float(number[1]), report
-    raise llama_cpp.Failure(f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
+    return llama_cpp.perplexity(host, command, llama_cpp.kv_environment(kv))
 
 
 def generate(host, options, kv):

@@ -3,8 +3,6 @@ of one. Without a budget the number is that of the cache in place; within one it
 the budget is kept.
 """
 
-import re
-
 import llama_cpp
 from llama_cpp import expect
 
@@ -15,13 +13,9 @@ STREAMS = {"streams": [], "unified": ["--kv-unified"]}
 
 
 def perplexity(host, options, arguments, kv):
-    out, err, report = host.run("llama-perplexity", "-m", options.model, "-f", options.text, "-c", CONTEXT, "-b",
-                                CHUNKS * CONTEXT, "-ub", CHUNKS * CONTEXT, "--chunks", CHUNKS, "-fa", "on", "-t", 2,
-                                "-dev", "Winnow", *arguments, winnow=True,
-                                environment=llama_cpp.kv_environment(kv))
-    number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
-    expect(number, f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
-    return float(number[1]), report
+    command = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", CHUNKS * CONTEXT, "-ub", CHUNKS * CONTEXT,
+               "--chunks", CHUNKS, "-fa", "on", "-t", 2, "-dev", "Winnow", *arguments]
+    return llama_cpp.perplexity(host, command, llama_cpp.kv_environment(kv))
 
 
 def compare(host, options, name, arguments):

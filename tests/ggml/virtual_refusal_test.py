@@ -48,6 +48,9 @@ def test():
     for pressure in ("1.5", "often", "nan"):
         refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_PRESSURE={pressure}: expected auto"],
                {"WINNOW_PRESSURE": pressure})
+    for position in ("-1", "half", "1.5"):
+        refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_DECODE_FROM={position}: expected a position"],
+               {"WINNOW_DECODE_FROM": position})
     stay_in_place(host, options, ["-fa", "off"])
 
 

@@ -1,0 +1,32 @@
+// Variables of the environment by which a user tells the plugin something.
+#pragma once
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace winnow::ggml {
+
+// "" where it is not set.
+inline std::string_view variable(const char* name) {
+    const char* text = std::getenv(name);
+    return text ? text : "";
+}
+
+// Nothing where it is not set. Throws std::runtime_error, with what was `expected`, where it is no number from least to
+// most.
+template <typename Number>
+std::optional<Number> number_of(const char* name, Number least, Number most, const char* expected) {
+    const std::string_view given = variable(name);
+    if (given.empty()) return std::nullopt;
+    Number number{};
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), number);
+    if (error != std::errc() || end != given.data() + given.size() || !(number >= least && number <= most))
+        throw std::runtime_error(std::string(name) + "=" + std::string(given) + ": expected " + expected);
+    return number;
+}
+
+} // namespace winnow::ggml
