@@ -13,7 +13,8 @@ from pathlib import Path
 
 # What a sample leaves out: the long tables of attention cases and the many schedules of caches; and operations on slots
 # in OpenCL, where nearly all of the time is the driver's compiler.
-LONG = r"conformance\.reference\.(sdpa|Cache/(policies|schedules))|unit\.(cases/opencl_slot_attention|opencl_slots)"
+LONG = (r"conformance\.reference\.(sdpa|Formats/attention|Cache/(policies|schedules|memory|exact_rows))|"
+        r"unit\.(cases/opencl_slot_attention|opencl_slots)")
 
 SUPPRESSIONS = Path(__file__).resolve().parent / "lsan.supp"
 FLAGS = "-O1 -fsanitize=undefined -fno-sanitize=vptr,function"
