@@ -24,6 +24,8 @@ void run_eval(int argc, char** argv) {
                                   (here / "../lib").lexically_normal().string();
     setenv("WINNOW_EVAL_LIBRARIES", libraries.c_str(), 1);
 
+    setenv("WINNOW_EVAL_MEASURE", (here / "winnow-measure").c_str(), 1);
+
     std::string python = "python3", script = launcher.string();
     std::vector<char*> command{python.data(), script.data()};
     command.insert(command.end(), argv, argv + argc);

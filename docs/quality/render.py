@@ -6,7 +6,8 @@
 
 A marker is a pair of lines, and what stands between them is this script's:
 
-    <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length
+    <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
+                                     and "decode" for what was decoded
     <!-- end -->
 """
 
@@ -37,9 +38,9 @@ GOALS = {"8 bits": ("none:k=q8_0,v=q8_0", 0.0004, 0.0003),
          "f16, a quarter, random": ("random:budget=1/4", 0.193, None)}
 
 
-def goals_table(results, context):
+def goals_table(results, setting):
     """What was measured beside the prototype's figure and the goal, and in a line what was not measured."""
-    rows = {row["name"]: row for row in report.rows_of(results, context)}
+    rows = {row["name"]: row for row in report.rows_of(results, setting)}
     lines = [[f"`{name}`", label, report.measured(rows[name]["kld"], rows[name]["kld_se"], 4, 6), f"{prototype}",
               f"{goal or '-'}"] for label, (name, prototype, goal) in GOALS.items() if name in rows]
     made = report.table(["configuration", "what it is", "mean KLD", "prototype", "goal"], lines)
@@ -65,20 +66,25 @@ class Failure(Exception):
 
 def piece(name, results, words):
     """The text of one marker."""
+    mode = "decode" if words.endswith(" decode") else "batch"
+    words = words.removesuffix(" decode")
     context = next((int(word) for word in words.split() if word.isdigit()), None)
     pattern = " ".join("{}" if word.isdigit() else word for word in words.split())
-    if context is not None and context not in report.contexts_of(results):
-        raise Failure(f"{name}.json has no context {context}; it has {report.contexts_of(results)}")
+    settings = report.settings_of(results)
+    if context is not None and (context, mode) not in settings:
+        raise Failure(f"{name}.json has no {report.named_setting((context, mode))}; it has "
+                      f"{'; '.join(map(report.named_setting, settings))}")
     if pattern in ("needle", "full cache", "picture needle", "picture resident") and not results["needle"]:
         raise Failure(f"{name}.json has no needle test")
     if pattern == "conversation" and not results.get("conversation"):
         raise Failure(f"{name}.json has no conversations")
     if pattern in PICTURES:
         picture = PICTURES[pattern]
-        return f"![{DESCRIPTIONS[picture].format(context)}](quality/{name}_{picture.format(context)}.png)\n"
+        suffix = "_decode" if mode == "decode" else ""
+        return f"![{DESCRIPTIONS[picture].format(context)}](quality/{name}_{picture.format(context)}{suffix}.png)\n"
     if pattern not in PIECES:
         raise Failure(f"quality.md: unknown piece {words!r}; there are {', '.join([*PIECES, *PICTURES])}")
-    return PIECES[pattern](results) if context is None else PIECES[pattern](results, context)
+    return PIECES[pattern](results) if context is None else PIECES[pattern](results, (context, mode))
 
 
 def filled(page, kept):

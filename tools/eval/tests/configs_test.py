@@ -49,8 +49,8 @@ class Tables(unittest.TestCase):
 
     def test_all_keys(self):
         (config,) = self.load('[[config]]\nname = "mine"\nbackend = "winnow"\nk = "q8_0"\nv = "q4_0"\nrotate = false\n'
-                              'kv = "h2o"\narguments = ["--swa-full"]\nenvironment = {B = "2", A = "1"}\n')
-        self.assertEqual(config, Config("mine", "winnow", "q8_0", "q4_0", False, "h2o", ("--swa-full",),
+                              'kv = "h2o"\nenvironment = {B = "2", A = "1"}\n')
+        self.assertEqual(config, Config("mine", "winnow", "q8_0", "q4_0", False, "h2o",
                                         (("A", "1"), ("B", "2"))))
 
     def test_the_baselines_are_what_has_to_be_beaten(self):
@@ -67,7 +67,8 @@ class Tables(unittest.TestCase):
                               (row + 'v = "q9"', "q9", "iq4_nl"), (row + 'kv = "h2o"', "kv", "winnow"),
                               ("configs = \"h2o\"", "list of strings"), ("configs = [1]", "list of strings"),
                               ("configs = [\"cpu:k=q9\"]", "q9"), ("contexts = [2048]", "no configs"),
-                              (row + "arguments = [1]", "strings"), (row + "environment = {A = 1}", "strings")):
+                              (row + "arguments = [1]", "arguments", "environment"),
+                              (row + "environment = {A = 1}", "strings")):
             with self.assertRaises(Failure, msg=text) as raised:
                 self.load(text)
             for word in wanted:
@@ -139,7 +140,7 @@ class Gathering(unittest.TestCase):
 class Settings(unittest.TestCase):
     """What llama.cpp is started with."""
 
-    def settings(self, text, program="llama-perplexity"):
+    def settings(self, text, program="llama-completion"):
         arguments, environment = Host("bin", "plugin.so", "model.gguf", device="some").settings(
             program, configs.parse(text))
         return " ".join(map(str, arguments)), environment

@@ -62,7 +62,7 @@ class Model:
         made = {"tensors": tensors, "attention_calls": 9, "sdpa_calls": 0 if config.kv else 9}
         if config.kv:
             half = list(range(len(words) // 2, len(words) + 40))
-            made["caches"] = [{"steps": 9, "resident": [[[half, [0, *half]]]]}]
+            made["caches"] = [{"name": "cache_k_l0", "steps": 9, "decoded": 9, "resident": [[[half, [0, *half]]]]}]
         return Run(out, log, made, 0.1, 1)
 
 

@@ -21,9 +21,9 @@ from rich.console import Console
 FOLDER = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(FOLDER))
 
-from made_host import COUNT, LN_RATIO, VOCABULARY, MadeHost, logits_bytes  # noqa: E402
+from made_host import COUNT, LN_RATIO, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
 from made_results import made_results  # noqa: E402
-from winnow_eval import Failure, evaluate, perplexity, progress  # noqa: E402
+from winnow_eval import Failure, divergence, evaluate, progress  # noqa: E402
 
 TRAINED = 300
 ROW = "cpu:k=q8_0,v=f16"
@@ -52,7 +52,8 @@ class Evaluation(unittest.TestCase):
     def evaluate(self, *strings, free=10**12, **more):
         """(results, what was said, what llama.cpp was asked)"""
         options = dict(model=self.folder / "model.gguf", text=self.folder / "text.txt",
-                       strings=list(strings) or [ROW], files=[], contexts=[128], count=COUNT, part="all",
+                       strings=list(strings) or [ROW], files=[], contexts=[128], modes=["batch", "decode"], count=COUNT,
+                       sigmas=None, part="all",
                        out=self.folder / "out", weights="f32", batch=64, ubatch=32, threads=2, programs=None,
                        plugin=None, plugin_folders=[], device=None, needle=True, needle_contexts=[256],
                        needle_trials=4, conversations=0, conversation_context=512, generation=False,
@@ -68,7 +69,7 @@ class Evaluation(unittest.TestCase):
 
         with (mock.patch.object(evaluate, "_make_host", lambda _: self.host),
               mock.patch.object(evaluate, "Progress", Noted),
-              mock.patch.object(perplexity, "count_tokens", lambda *_: 10**6),
+              mock.patch.object(divergence, "Measure", MadeMeasure),
               mock.patch.object(shutil, "disk_usage", lambda _: mock.Mock(free=free))):
             results = evaluate.evaluate(evaluate.Options(**options), Console(file=said, width=200))
         self.works.append((seen[0].total, seen[0].done))
@@ -76,7 +77,7 @@ class Evaluation(unittest.TestCase):
 
     def test_rows(self):
         results, said, asked = self.evaluate(ROW)
-        self.assertEqual([row["name"] for row in results["rows"]], ["cpu:k=f16,v=f16", ROW])
+        self.assertEqual([row["name"] for row in results["rows"]], 2 * ["cpu:k=f16,v=f16", ROW])
         self.assertAlmostEqual(results["rows"][1]["ppl_increase_percent"], 100 * sum(LN_RATIO) / COUNT, delta=0.1)
         self.assertEqual([(one["retrieved"], one["trials"]) for one in results["needle"]["results"]], [(4, 4), (4, 4)])
         self.assertIn("weights in F32", said)
@@ -84,24 +85,16 @@ class Evaluation(unittest.TestCase):
 
     def test_what_is_kept_needs_neither_room_nor_a_copy_of_the_model(self):
         with self.assertRaisesRegex(Failure, "no room"):
-            self.evaluate(ROW, free=logits_bytes(128, COUNT) + 4 * 32 * VOCABULARY - 1)
-        first, _, _ = self.evaluate(ROW, free=logits_bytes(128, COUNT) + 4 * 32 * VOCABULARY)
+            self.evaluate(ROW, free=4 * 32 * VOCABULARY - 1)
+        first, _, _ = self.evaluate(ROW, free=4 * 32 * VOCABULARY)
         again, said, asked = self.evaluate(ROW, free=0)
         self.assertEqual((first["rows"], first["needle"]), (again["rows"], again["needle"]))
         self.assertEqual(asked, [])
         self.assertNotIn("F32", said)
 
     def test_the_copy_is_what_is_measured_and_not_probed(self):
-        models = []
-        asked = MadeHost.run_program
-
-        def noted(host, program, *rest, **more):
-            made = asked(host, program, *rest, **more)
-            models.append((host.asked[-1].split()[0], host.settings(program, rest[1])[0][1].name))
-            return made
-
-        with mock.patch.object(MadeHost, "run_program", noted):
-            self.evaluate(needle=False)
+        self.evaluate(needle=False)
+        models = self.host.models
         original = [kind for kind, name in models if name == "model.gguf"]
         self.assertEqual(set(original), {"probe"})
         self.assertTrue(all(name.endswith("-f32.gguf") for kind, name in models if kind != "probe"))
@@ -125,13 +118,10 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(notes, [f"note: --contexts: {beyond}, 512 is beyond",
                                  f"note: --needle-contexts: {beyond}, 400 is beyond"])
 
-    def test_fresh_forgets_the_logits_as_well(self):
-        failing = mock.patch.object(perplexity, "compare", side_effect=Failure("made-up"))
-        with failing, self.assertRaisesRegex(Failure, "made-up"):
-            self.evaluate(needle=False)
-        self.assertTrue((self.folder / "out" / "base" / "128.kld").exists())
+    def test_fresh_forgets_what_was_kept(self):
+        self.evaluate(needle=False)
         _, _, asked = self.evaluate(needle=False, fresh=True)
-        self.assertIn("base 128", asked)
+        self.assertIn("base 128 0", asked)
 
 
 class Command(unittest.TestCase):

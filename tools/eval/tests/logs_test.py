@@ -1,74 +1,16 @@
-"""What llama.cpp prints, read into numbers: a made-up run of which all numbers are known.
+"""What llama.cpp says of caches, read into numbers, and what a plugin reports, checked.
 
     logs_test.py
 """
 
-import math
-import statistics
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import made_log  # noqa: E402
-from winnow_eval import Failure, configs, logs, perplexity, text  # noqa: E402
+from winnow_eval import Failure, configs, divergence, logs, text  # noqa: E402
 from winnow_eval.host import Host, Run, calls_per_layer, essence  # noqa: E402
-
-NLL = [3.9, 4.05, 3.7, 4.12]  # of the base
-LN_RATIO = [0.07676, 0.01312, -0.0061, 0.05]
-KLD = [0.04653, 0.03053, 0.05386, 0.04041]
-SAME_TOP = [80.952, 92.064, 85.714, 90.476]
-
-
-def printed():
-    return made_log.divergence(NLL, LN_RATIO, KLD, SAME_TOP)
-
-
-def of_base(nll=NLL):
-    """The base's perplexity after each context, as it is printed."""
-    return [round(ppl, 4) for ppl in made_log.running_perplexity(nll)]
-
-
-class Divergence(unittest.TestCase):
-    def test_numbers(self):
-        found = logs.divergence(printed(), 4, of_base())
-        self.assertAlmostEqual(found["ppl"], math.exp(statistics.fmean(NLL) + statistics.fmean(LN_RATIO)), delta=1e-6)
-        self.assertEqual((found["ppl_base"], found["kld_p99"]), (of_base()[-1], 0.399526))
-        ratio = math.exp(statistics.fmean(LN_RATIO))
-        self.assertAlmostEqual(found["ppl_increase_percent"], 100 * (ratio - 1), delta=1e-3)
-        for key, values in (("ln_ratio", LN_RATIO), ("kld", KLD), ("same_top", SAME_TOP)):
-            rounding = 0.004 if key == "same_top" else 0.00003
-            for seen, value in zip(found["per_context"][key], values, strict=True):
-                self.assertAlmostEqual(seen, value, delta=rounding)
-        self.assertAlmostEqual(found["kld_se"], statistics.stdev(KLD) / 2, delta=2e-5)
-        self.assertAlmostEqual(found["same_top_se"], statistics.stdev(SAME_TOP) / 2, delta=2e-3)
-        self.assertAlmostEqual(found["ppl_increase_se"], 100 * ratio * statistics.stdev(LN_RATIO) / 2, delta=2e-3)
-
-    def test_the_base_against_itself_is_nothing(self):
-        same = made_log.divergence(NLL, [0.0] * 4, [0.0] * 4, [100.0] * 4)
-        self.assertRegex(same, r"Mean ln\(PPL\(Q\)/PPL\(base\)\) +: +0.00042")  # llama-perplexity's own is not
-        found = logs.divergence(same, 4, logs.running_perplexity(made_log.base(NLL), 4))
-        self.assertEqual((found["ppl_increase_percent"], found["ppl_increase_se"]), (0, 0))
-        self.assertEqual(found["per_context"]["ln_ratio"], [0] * 4)
-
-    def test_the_perplexity_of_the_base(self):
-        self.assertEqual(logs.running_perplexity(made_log.base(NLL), 4), of_base())
-        with self.assertRaisesRegex(Failure, "4 of 5 contexts"):
-            logs.running_perplexity(made_log.base(NLL), 5)
-        with self.assertRaisesRegex(Failure, "finite"):
-            logs.running_perplexity("[1]12.5000,[2]nan,", 2)
-
-    def test_what_is_not_all_there(self):
-        with self.assertRaisesRegex(Failure, "4 of 5 contexts"):
-            logs.divergence(printed(), 5, of_base())
-        with self.assertRaisesRegex(Failure, "contexts"):
-            logs.divergence(printed().split("Mean PPL")[0], 4, of_base())
-        with self.assertRaisesRegex(Failure, "finite"):
-            logs.divergence(printed().replace("99.0%   KLD:   0.399526", "99.0%   KLD:   nan"), 4, of_base())
-
-    def test_running_means_are_undone(self):
-        self.assertEqual(logs.each([4.0, 3.0, 4.0]), [4.0, 2.0, 6.0])
 
 
 class Logs(unittest.TestCase):
@@ -91,12 +33,6 @@ class Logs(unittest.TestCase):
     def test_none(self):
         with self.assertRaisesRegex(Failure, "KV cache"):
             logs.cache("something else")
-
-    def test_speed(self):
-        line = "I llama_perf_context_print: prompt eval time =    8000.00 ms /   512 tokens (   15.49 ms per token"
-        self.assertEqual(logs.prompt_speed(line), 64)
-        with self.assertRaises(Failure):
-            logs.prompt_speed("")
 
     def test_what_explains_a_failure(self):
         self.assertEqual(essence("a\n0.00.1 I fine\n0.00.2 E it failed\n0.00.3 I over\n"), "  0.00.2 E it failed")
@@ -136,13 +72,13 @@ class Calls(unittest.TestCase):
 
     def test_too_few_micro_batches(self):
         with self.assertRaisesRegex(Failure, "4 attention calls of each layer for 5 micro-batches"):
-            perplexity.expect_calls(Run("", "", self.report(), 1.0, 1), self.CONFIG, 2, 5)
+            divergence.expect_calls(Run("", "", self.report(), 1.0, 1), self.CONFIG, 2, 5)
 
     def test_micro_batches(self):
         for batch, ubatch, context, expected in ((512, 512, 2048, 4), (512, 128, 128, 1), (512, 200, 700, 4),
                                                  (64, 64, 129, 3)):
             host = Host("bin", "plugin.so", "model.gguf", batch, ubatch)
-            self.assertEqual(perplexity.micro_batches(host, context), expected)
+            self.assertEqual(divergence.micro_batches(host, context), expected)
 
 
 class Text(unittest.TestCase):

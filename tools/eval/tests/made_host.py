@@ -3,25 +3,28 @@
 import contextlib
 import json
 import re
-import struct
 from pathlib import Path
 
-import made_log
-from winnow_eval import Failure, perplexity
+from winnow_eval import Failure, divergence
 from winnow_eval.host import Host, Run
+from winnow_eval.measure import Measured
 
 LAYERS = 2
 CELLS = 4096
 COUNT = 3
-NLL, LN_RATIO = [3.9, 4.0, 3.7], [0.01, 0.03, 0.02]  # of the base; of all others against it
+NLL, LN_RATIO = [3.9, 4.0, 3.7], [0.01, 0.03, 0.02]  # of the base's contexts; of all others against it
+KLD, SAME_TOP = [0.004, 0.005, 0.006], [90.0, 91.0, 92.0]
+TOKENS = 10**6  # of the text
 VOCABULARY = 99
 STORED = {"k_bytes": 4 * CELLS, "v_bytes": 3 * CELLS, "dense_bytes": CELLS, "bytes": 10 * CELLS}  # of a policy's cache
 BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
 
 
-def logits_bytes(context, count):
-    """The size of llama-perplexity's file of logits: a head, the tokens, 16 bits a word and 8 bytes a row."""
-    return 20 + 4 * context * count + 2 * count * (context - context // 2 - 1) * (VOCABULARY + 1 + 4)
+def log(cells, layers, k_type, v_type, k_bytes, v_bytes):
+    """What llama.cpp says of the size of a cache."""
+    sizes = [size * cells * layers / 2**20 for size in (k_bytes, v_bytes)]
+    return (f"0.01 I llama_kv_cache: size = {sum(sizes):7.2f} MiB ({cells:6d} cells, {layers:3d} layers,  1/1 seqs), "
+            f"K ({k_type}): {sizes[0]:7.2f} MiB, V ({v_type}): {sizes[1]:7.2f} MiB\n")
 
 
 class MadeHost(Host):
@@ -30,12 +33,15 @@ class MadeHost(Host):
     def __init__(self, folder):
         super().__init__(folder, folder / "plugin.so", folder / "model.gguf", batch=64, ubatch=32)
         self.asked = []
+        self.models = []  # what was asked of which file
         self.fails = None  # the name of a configuration whose runs fail
+        self.fails_at = 0  # in this context and later ones
         self.short_calls = 0  # attention calls that are missing
         self.policies = []  # that the plugin carries out
         self.in_place_calls = 0  # with a policy
+        self.ignores_decoding = False
         self.plugin_version = 1
-        self.cut = 0  # bytes that are missing of the logits, as on a full disk
+        self.kld = {}  # {name of a configuration: divergence of each context}, where it is not KLD
 
     def identity(self, config):
         return {"config": config.settings(), "plugin": self.plugin_version if config.backend == "winnow" else None}
@@ -45,36 +51,10 @@ class MadeHost(Host):
         arguments = list(map(str, arguments))
         if program == "llama-completion":
             return self.complete(arguments, config)
-        context = int(arguments[arguments.index("-c") + 1]) if "-c" in arguments else None
-        if program == "llama-bench":
-            self.asked.append(f"speed {config}")
-            report = self.report(config, 1 + 2 * perplexity.GENERATED)
-            return Run(json.dumps([{"avg_ts": 12.5}]), "", report, 1.0, 1)
-        if "--kl-divergence" in arguments:
-            self.asked.append(f"{config} {context}")
-            contexts = COUNT
-            assert Path(arguments[-4]).exists(), "no logits of the base"
-            out = made_log.divergence(NLL, LN_RATIO, [0.004, 0.005, 0.006], [90.0, 91.0, 92.0])
-        elif "--kl-divergence-base" in arguments:
-            self.asked.append(f"base {context}")
-            contexts = COUNT
-            self.write_logits(Path(arguments[arguments.index("--kl-divergence-base") + 1]), context)
-            out = made_log.base(NLL)
-        else:
-            self.asked.append(f"probe {config}")
-            contexts = 1
-            out = made_log.base(NLL[:1])
-        if config.name == self.fails:
-            raise Failure(f"made-up failure of {config}")
-        calls = contexts * perplexity.micro_batches(self, context) - self.short_calls
-        return Run(out, made_log.log(CELLS, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
-                   self.report(config, calls), 1.0, 7 * 2**20)
-
-    def write_logits(self, path, context):
-        """A file with holes of the size that llama-perplexity's has."""
-        path.write_bytes(struct.pack("=8sIii", b"_logits_", context, VOCABULARY, COUNT))
-        with open(path, "r+b") as file:
-            file.truncate(logits_bytes(context, COUNT) - self.cut)
+        assert program == "llama-bench", program
+        self.asked.append(f"speed {config}")
+        report = self.report(config, 1 + 2 * divergence.GENERATED)
+        return Run(json.dumps([{"avg_ts": 12.5}]), "", report, 1.0, 1)
 
     def complete(self, arguments, config):
         """llama-completion: every needle is found."""
@@ -83,12 +63,13 @@ class MadeHost(Host):
         if generated == 0:
             return Run("", f"number of tokens in prompt = {tokens}\n", None, 1.0, 1)
         self.asked.append(f"needle {config}")
+        self.models.append(("needle", self.model.name))
         question = prompt[prompt.rindex("The pass number"):]
-        calls = perplexity.micro_batches(self, tokens) + generated - 1
+        calls = divergence.micro_batches(self, tokens) + generated - 1
         times = f"prompt eval time = 10 ms / {tokens} tokens\n       eval time = 10 ms / {generated - 1} runs\n"
         return Run(re.search(re.escape(question) + r" (\d+)", prompt)[1], times, self.report(config, calls), 1.0, 1)
 
-    def report(self, config, calls):
+    def report(self, config, calls, decoded=0):
         if config.backend != "winnow":
             return None
         tensors = {f"cache_{name}_l{layer}": {"type": kind, "attention_calls": calls}
@@ -97,8 +78,46 @@ class MadeHost(Host):
                 "sdpa_calls": LAYERS * calls, "tensors": tensors}
         if config.kv not in self.policies:
             return made
-        caches = [{"steps": LAYERS * calls} | STORED]
+        caches = [{"name": "cache_k_l0", "steps": LAYERS * calls, "decoded": decoded} | STORED]
         return made | {"kv": config.kv, "sdpa_calls": self.in_place_calls, "caches": caches}
+
+
+class MadeMeasure:
+    """winnow-measure with a made-up host."""
+
+    tokens, vocabulary = TOKENS, VOCABULARY
+
+    def __init__(self, host, model, text, context, first_scored):
+        self.host, self.model, self.context, self.first_scored = host, Path(model), context, first_scored
+        self.base = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, config, context, base=False, decode_from=None):
+        host, tokens = self.host, self.context - self.first_scored - 1
+        kind = "probe" if self.context == divergence.PROBE_CONTEXT else "base" if base else "row"
+        decoded = "" if decode_from is None else f" from {decode_from}"
+        host.asked.append(f"probe {config}" if kind == "probe" else f"base {self.context} {context}" if base
+                          else f"{config} {self.context} {context}{decoded}")
+        host.models.append((kind, self.model.name))
+        if config.name == host.fails and kind != "probe" and context >= host.fails_at:
+            raise Failure(f"made-up failure of {config}")
+        if base:
+            self.base = context
+        assert self.base == context, "no base of this context"
+        calls = divergence.micro_batches(host, self.context) - host.short_calls
+        taken = 0 if decode_from is None or host.ignores_decoding else self.context - decode_from
+        run = Run("", log(CELLS, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
+                  host.report(config, calls, taken), 2.0, 1)
+        nll = NLL[context % COUNT] + (0 if base else LN_RATIO[context % COUNT])
+        kld = host.kld.get(config.name, KLD)
+        same = round(SAME_TOP[context % COUNT] * tokens / 100)
+        return Measured([nll] * tokens, [] if base else [kld[context % len(kld)]] * tokens,
+                        [] if base else [1] * same + [0] * (tokens - same), run)
 
 
 class Progress:

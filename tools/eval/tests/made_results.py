@@ -10,7 +10,7 @@ POLICIES = {"h2o:budget=1/4,k=turbo4,v=turbo3": (0.12, 0.3), "stream:budget=1/4"
 
 
 def config(backend, k="f16", v="f16", rotate=True, kv=""):
-    return {"backend": backend, "k": k, "v": v, "rotate": rotate, "kv": kv, "arguments": [], "environment": {}}
+    return {"backend": backend, "k": k, "v": v, "rotate": rotate, "kv": kv, "environment": {}}
 
 
 def made_configs():
@@ -37,7 +37,7 @@ def spread(values):
     return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 
-def made_row(name, role, settings, size, kld, context, count):
+def made_row(name, role, settings, size, kld, context, mode, count):
     generator = random.Random(f"{name} {context}")
     kld *= 1 if role == "control" else (context / 2048) ** 0.2
     klds = [kld * generator.uniform(0.5, 1.5) for _ in range(count)]
@@ -46,7 +46,7 @@ def made_row(name, role, settings, size, kld, context, count):
     (increase, increase_se), (mean, mean_se), (top, top_se) = spread(ratios), spread(klds), spread(same)
     base = 20.468 if context == 2048 else 24.9
     winnow = settings["backend"] == "winnow"
-    return {"name": name, "role": role, "config": settings, "context": context, "contexts": count,
+    return {"name": name, "role": role, "config": settings, "context": context, "mode": mode, "contexts": count,
             "scored_tokens": count * (context - context // 2 - 1), "kv_bytes_per_token": size * VALUES_PER_TOKEN,
             "kv_bytes": round(size * VALUES_PER_TOKEN * context), "ppl": base * math.exp(increase), "ppl_base": base,
             "ppl_increase_percent": 100 * math.expm1(increase),
@@ -54,7 +54,7 @@ def made_row(name, role, settings, size, kld, context, count):
             "kld": mean, "kld_se": mean_se, "kld_p99": 9 * kld, "same_top_percent": top, "same_top_se": top_se,
             "prompt_tokens_per_second": generator.uniform(150, 250),
             "generation_tokens_per_second": generator.uniform(50, 100) if role == "row" else None,
-            "peak_rss_bytes": round(9e8 + size * 1e6), "attention_calls": context * count // 512 if winnow else 0,
+            "attention_calls": context * count // 512 if winnow else 0,
             "per_context": {"ln_ratio": ratios, "kld": klds, "same_top": same}}
 
 
@@ -78,9 +78,9 @@ def made_needle(contexts=(512, 1024, 2048), depths=(0, 0.25, 0.5, 0.75, 1), numb
     return {"contexts": list(contexts), "depths": list(depths), "trials": trials, "results": results}
 
 
-def made_results(contexts=(512, 2048), count=16, needle=True):
-    rows = [made_row(*made, context, count) for context in contexts for made in made_configs()]
-    return {"format": 1, "command": ["winnow", "eval", "--model", "made-up.gguf", "--text", "made-up.txt", "--contexts",
+def made_results(contexts=(512, 2048), count=16, needle=True, modes=("batch",)):
+    rows = [made_row(*made, context, mode, count) for context in contexts for mode in modes for made in made_configs()]
+    return {"format": 2, "command": ["winnow", "eval", "--model", "made-up.gguf", "--text", "made-up.txt", "--contexts",
                                      ",".join(map(str, contexts)), "inplace:k=q8_0,v=q4_0"],
             "model": {"file": "made-up.gguf", "sha256": "0" * 64, "weights": "f32"},
             "text": {"file": "made-up.txt", "sha256": "1" * 64, "part": "second"},

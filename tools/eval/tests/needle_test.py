@@ -48,6 +48,7 @@ class Model:
         self.runs = 0
         self.unknown = ()
         self.miscount = 0
+        self.ignores_decoding = False
 
     def identity(self, config):
         return {"config": config.settings()}
@@ -73,7 +74,11 @@ class Model:
         report = {"tensors": layers, "attention_calls": calls * LAYERS, "sdpa_calls": calls * LAYERS}
         pieces = ""
         if config.kv:
-            assert "--verbose-prompt" in arguments and dict(config.environment) == {"WINNOW_REPORT_WITH": "resident"}
+            environment = dict(config.environment)
+            assert "--verbose-prompt" in arguments and environment.pop("WINNOW_REPORT_WITH") == "resident"
+            position = int(environment.pop("WINNOW_DECODE_FROM"))
+            assert position == len(prompt.removesuffix(question).rstrip()) // CHARACTERS and not environment
+            decoded = 0 if self.ignores_decoding else tokens - position + runs
             words = re.findall(r" ?[^ ]+", prompt)
             pieces = f"number of tokens in prompt = {len(words)}\n" + "".join(
                 f"0.01 I   {number} -> '{word}'\n" for number, word in enumerate(words))
@@ -81,7 +86,8 @@ class Model:
             newest = list(range(len(re.findall(r" ?[^ ]+", prompt[:len(prompt) // 2])), len(words)))
             all_words = list(range(len(words)))
             report |= {"sdpa_calls": 0, "caches": [{
-                "steps": calls * LAYERS, "resident": [[[all_words, all_words], [all_words, newest]]]}]}
+                "name": "cache_k_l0", "steps": calls * LAYERS, "decoded": decoded,
+                "resident": [[[all_words, all_words], [all_words, newest]]]}]}
         times = (f"prompt eval time = 10.0 ms / {tokens} tokens\n"
                  f"       eval time = 10.0 ms / {runs} runs\n")
         return Run(text, pieces + times, report, 0.1, 1)
@@ -204,6 +210,11 @@ class Answers(unittest.TestCase):
         early = [policy["answers"][trial["id"]] for trial in results["trials"] if trial["depth"] < 0.5]
         self.assertEqual(resident.shares(early), [[1, 1], [1, 0]])
         self.assertEqual(resident.mean(early), 0.75)
+
+    def test_a_question_that_was_not_decoded_is_refused(self):
+        self.model.ignores_decoding = True
+        with self.assertRaisesRegex(Failure, "cache_k_l0 took 0 tokens one at a time"):
+            self.ask([BASE, POLICY], contexts=[512], trials=1)
 
     def test_attention_elsewhere_is_refused(self):
         self.model.miscount = -1

@@ -4,19 +4,20 @@
 """
 
 import math
+import statistics
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import made_log  # noqa: E402
-from made_host import (BYTES, CELLS, COUNT, LAYERS, LN_RATIO, NLL, VOCABULARY, MadeHost, Progress,  # noqa: E402
-                       logits_bytes)
-from winnow_eval import Failure, configs, perplexity, store  # noqa: E402
+from made_host import BYTES, CELLS, COUNT, KLD, LAYERS, LN_RATIO, NLL, MadeHost, MadeMeasure, Progress  # noqa: E402
+from winnow_eval import Failure, configs, divergence, store  # noqa: E402
 
 POLICY = "h2o:budget=1/4"
+CONTROL = "cpu:k=f16,v=f16"
 
 
 class Plan(unittest.TestCase):
@@ -26,11 +27,14 @@ class Plan(unittest.TestCase):
         self.folder = Path(folder.name)
         self.host = MadeHost(self.folder)
         self.store = store.Store(self.folder / "out")
-        self.store.base.mkdir(parents=True)
+        made = mock.patch.object(divergence, "Measure", MadeMeasure)
+        made.start()
+        self.addCleanup(made.stop)
 
-    def plan(self, *strings, contexts=(128,), generation=False):
-        task = perplexity.Task(self.host, self.store, self.folder / "text", {"sha256": "1", "part": "all"}, COUNT)
-        return perplexity.Plan(task, [configs.parse(text) for text in strings], list(contexts), generation)
+    def plan(self, *strings, contexts=(128,), modes=("batch",), generation=False, count=COUNT, sigmas=None):
+        task = divergence.Task(self.host, self.store, self.folder / "text", {"sha256": "1", "part": "all"}, count)
+        return divergence.Plan(task, [configs.parse(text) for text in strings], list(contexts), modes, generation,
+                               sigmas)
 
     def run_plan(self, *strings, **options):
         """(rows, what llama.cpp was asked)"""
@@ -43,114 +47,118 @@ class Plan(unittest.TestCase):
     def test_rows(self):
         rows, asked = self.run_plan("inplace:k=q8_0,v=q4_0", contexts=(128, 256), generation=True)
         self.assertEqual([(row["name"], row["role"], row["context"]) for row in rows],
-                         [("cpu:k=f16,v=f16", "control", 128), ("inplace:k=q8_0,v=q4_0", "row", 128),
-                          ("cpu:k=f16,v=f16", "control", 256), ("inplace:k=q8_0,v=q4_0", "row", 256)])
+                         [(CONTROL, "control", 128), ("inplace:k=q8_0,v=q4_0", "row", 128),
+                          (CONTROL, "control", 256), ("inplace:k=q8_0,v=q4_0", "row", 256)])
         row = rows[1]
         bytes_per_token = LAYERS * (BYTES["q8_0"] + BYTES["q4_0"])
         self.assertEqual((row["kv_bytes_per_token"], row["kv_bytes"]), (bytes_per_token, CELLS * bytes_per_token))
         self.assertEqual((row["attention_calls"], rows[0]["attention_calls"]), (COUNT * 4, 0))
-        self.assertEqual(row["scored_tokens"], COUNT * 63)
+        self.assertEqual((row["contexts"], row["scored_tokens"]), (COUNT, COUNT * 63))
         self.assertEqual((row["generation_tokens_per_second"], row["prompt_tokens_per_second"]), (12.5, 64))
-        speeds = ["speed cpu:k=f16,v=f16", "speed inplace:k=q8_0,v=q4_0"]
-        self.assertEqual(asked, ["base 128", "cpu:k=f16,v=f16 128", "inplace:k=q8_0,v=q4_0 128", *speeds,
-                                 "base 256", "cpu:k=f16,v=f16 256", "inplace:k=q8_0,v=q4_0 256", *speeds])
-        self.assertEqual(list(self.store.base.iterdir()), [])
+        speeds = [f"speed {CONTROL}", "speed inplace:k=q8_0,v=q4_0"]
+        self.assertEqual(asked, [one for context in (128, 256) for one in (
+            *(word for index in range(COUNT) for word in (f"base {context} {index}", f"{CONTROL} {context} {index}",
+                                                          f"inplace:k=q8_0,v=q4_0 {context} {index}")), *speeds)])
 
-    def test_perplexity_is_compared_with_what_the_base_printed(self):
-        self.host.fails = "cpu:k=q8_0,v=f16"
-        with self.assertRaises(Failure):
-            self.run_plan("cpu:k=q8_0")
-        self.host.fails = None
-        for row in self.run_plan("cpu:k=q8_0")[0]:  # the second with the base of the first call
-            self.assertAlmostEqual(row["ppl_increase_percent"], 100 * math.expm1(0.02), delta=1e-3)
-            self.assertAlmostEqual(row["ppl_increase_se"], 100 * math.exp(0.02) * 0.01 / math.sqrt(3), delta=1e-3)
-            self.assertEqual(row["ppl_base_running"], [round(ppl, 4) for ppl in made_log.running_perplexity(NLL)])
+    def test_numbers(self):
+        row = self.run_plan("cpu:k=q8_0")[0][1]
+        ratio = math.exp(statistics.fmean(LN_RATIO))
+        for key, expected in (("ppl_increase_percent", 100 * (ratio - 1)), ("kld", 0.005), ("kld_p99", 0.006),
+                              ("ppl_increase_se", 100 * ratio * statistics.stdev(LN_RATIO) / math.sqrt(3)),
+                              ("kld_se", statistics.stdev(KLD) / math.sqrt(3)),
+                              ("ppl_base", math.exp(statistics.fmean(NLL))),
+                              ("ppl", math.exp(statistics.fmean(NLL) + statistics.fmean(LN_RATIO)))):
+            self.assertAlmostEqual(row[key], expected, delta=1e-9, msg=key)
+        self.assertEqual([round(value, 9) for value in row["per_context"]["ln_ratio"]], LN_RATIO)
 
     def test_a_failure_loses_only_its_run(self):
-        self.host.fails = "cpu:k=q4_0,v=f16"
+        self.host.fails, self.host.fails_at = "cpu:k=q4_0,v=f16", 1
         with self.assertRaisesRegex(Failure, "made-up"):
             self.run_plan("cpu:k=q8_0", "cpu:k=q4_0")
         self.host.fails = None
         _, asked = self.run_plan("cpu:k=q8_0", "cpu:k=q4_0")
-        self.assertEqual(asked, ["cpu:k=q4_0,v=f16 128"])  # the base's logits were kept as well
-        self.assertEqual(list(self.store.base.iterdir()), [])
+        self.assertEqual(asked, ["base 128 1", "cpu:k=q4_0,v=f16 128 1", "base 128 2", f"{CONTROL} 128 2",
+                                 "cpu:k=q8_0,v=f16 128 2", "cpu:k=q4_0,v=f16 128 2"])
 
-    def test_logits_that_a_full_disk_cut_are_not_kept(self):
-        self.host.cut = 1
-        size = logits_bytes(128, COUNT)
-        with self.assertRaisesRegex(Failure, f"{size - 1} bytes, expected {size}"):
-            self.run_plan()
-        self.assertEqual(list(self.store.base.iterdir()), [])
-        self.host.cut = size  # not even the head
-        with self.assertRaisesRegex(Failure, "0 bytes"):
-            self.run_plan()
-        self.host.cut, self.host.fails = 0, "cpu:k=q8_0,v=f16"
-        with self.assertRaisesRegex(Failure, "made-up"):
-            self.run_plan("cpu:k=q8_0")
-        self.host.fails = None
-        with open(self.store.base / "128.kld", "r+b") as file:
-            file.truncate(size - 1)
-        self.assertEqual(self.run_plan("cpu:k=q8_0")[1], ["base 128", "cpu:k=q8_0,v=f16 128"])
-
-    def test_room_is_for_what_is_still_to_be_written(self):
-        plan = self.plan("cpu:k=q8_0", contexts=(128, 256))
-        self.assertEqual(plan.room(VOCABULARY), logits_bytes(256, COUNT))  # one after the other
-        self.run_plan(contexts=(128, 256))
-        self.assertEqual(self.plan(contexts=(128, 256)).room(VOCABULARY), 0)
-        self.host.fails = "cpu:k=q8_0,v=f16"
-        with self.assertRaises(Failure):
-            self.run_plan("cpu:k=q8_0", contexts=(256, 128))
-        self.assertEqual(self.plan("cpu:k=q8_0", contexts=(256, 128)).room(VOCABULARY), logits_bytes(128, COUNT))
-        with self.assertRaisesRegex(Failure, "no room"):
-            perplexity.check_room(self.folder, 10**18)
-        perplexity.check_room(self.folder, 10)
+    def test_more_contexts_cost_those_alone(self):
+        self.run_plan("cpu:k=q8_0", count=2)
+        rows, asked = self.run_plan("cpu:k=q8_0", count=3)
+        self.assertEqual(asked, ["base 128 2", f"{CONTROL} 128 2", "cpu:k=q8_0,v=f16 128 2"])
+        self.assertEqual(rows[1]["contexts"], 3)
 
     def test_a_further_configuration_costs_itself_and_the_base(self):
         self.run_plan("cpu:k=q8_0")
         _, asked = self.run_plan("cpu:k=q8_0", "inplace:k=q8_0")
-        self.assertEqual(asked, ["base 128", "inplace:k=q8_0,v=f16 128"])
+        self.assertEqual(asked, [one for index in range(COUNT)
+                                 for one in (f"base 128 {index}", f"inplace:k=q8_0,v=f16 128 {index}")])
         self.assertEqual(self.run_plan("inplace:k=q8_0")[1], [])
 
     def test_another_plugin_means_another_base_for_all(self):
-        self.host.fails = "cpu:k=q8_0,v=f16"
-        with self.assertRaises(Failure):
-            self.run_plan("cpu:k=q8_0")
-        self.host.fails, self.host.plugin_version = None, 2
-        self.assertEqual(self.run_plan("cpu:k=q8_0")[1], ["base 128", "cpu:k=f16,v=f16 128", "cpu:k=q8_0,v=f16 128"])
+        self.run_plan("cpu:k=q8_0")
+        self.host.plugin_version = 2
+        self.assertEqual(len(self.run_plan("cpu:k=q8_0")[1]), 3 * COUNT)
+
+    def test_a_policy_is_decoded_and_what_has_none_is_measured_once(self):
+        self.host.policies = [POLICY]
+        rows, asked = self.run_plan("cpu:k=q8_0", POLICY, modes=("batch", "decode"), count=2)
+        self.assertEqual(asked[:6], ["base 128 0", f"{CONTROL} 128 0", "cpu:k=q8_0,v=f16 128 0", f"{POLICY} 128 0",
+                                     f"{POLICY} 128 0 from 64", "base 128 1"])
+        names = (CONTROL, "cpu:k=q8_0,v=f16", POLICY)
+        self.assertEqual([(row["name"], row["mode"]) for row in rows],
+                         [(name, mode) for mode in ("batch", "decode") for name in names])
+        self.assertEqual(rows[1] | {"mode": "decode"}, rows[4])
+        self.host.ignores_decoding = True
+        with self.assertRaisesRegex(Failure, "0 of 128 tokens one at a time, expected 64"):
+            self.run_plan(POLICY, modes=("decode",), count=3)
+
+    def test_what_is_decided_is_measured_no_further(self):
+        few = divergence.FEWEST_DECIDED
+        self.host.kld = {CONTROL: [0.0], "cpu:k=q8_0,v=f16": [0.1, 0.11], "cpu:k=q4_0,v=f16": [0.5, 0.6],
+                         "cpu:k=q4_0,v=q4_0": [0.5, 0.59, 0.7]}
+        names = list(self.host.kld)[1:]
+        rows, asked = self.run_plan(*names, count=few + 4, sigmas=3)
+        self.assertEqual([row["contexts"] for row in rows], [few, few, few + 4, few + 4])
+        self.assertIn(f"base 128 {few + 3}", asked)
+        self.assertNotIn(f"{CONTROL} 128 {few}", asked)
+        self.assertEqual(self.run_plan(*names, count=few + 4, sigmas=3)[1], [])
+        self.assertTrue(all(row["contexts"] == few + 4 for row in self.run_plan(*names, count=few + 4)[0]))
 
     def test_what_was_not_winnow_alone_is_not_kept(self):
         self.host.short_calls = 1
         with self.assertRaisesRegex(Failure, "refused"):
             self.run_plan("inplace:k=q8_0")
-        self.assertEqual(list(self.store.base.iterdir()), [])
         self.host.short_calls = 0
-        self.run_plan()
-        self.host.short_calls = 1
-        self.assertRaisesRegex(Failure, "refused", perplexity.compare, self.plan().task, 128, configs.parse("inplace"),
-                               self.store.base, made_log.running_perplexity(NLL), lambda share: None)
+        with MadeMeasure(self.host, "model", "text", 128, 64) as process:
+            process.run(configs.BASE, 0, base=True)
+            self.host.short_calls = 1
+            self.assertRaisesRegex(Failure, "refused", divergence.compare, self.host, process,
+                                   divergence.Setting(128, "batch"), configs.parse("inplace"), 0, [3.9] * 63)
 
     def test_a_policy_is_measured_if_the_plugin_says_that_it_carries_it_out(self):
         policy = configs.parse(POLICY)
-        with self.assertRaisesRegex(Failure, "does not carry out"):
-            perplexity.probe(self.host, policy)
-        self.host.policies = ["h2o:budget=1/8"]
-        with self.assertRaisesRegex(Failure, "does not carry out"):
-            perplexity.probe(self.host, policy)
-        self.host.policies = [POLICY]
-        perplexity.probe(self.host, policy)
-        rows, _ = self.run_plan(POLICY)
-        self.assertEqual(rows[1]["config"]["kv"], POLICY)
-        self.assertEqual((rows[1]["kv_bytes_per_token"], rows[1]["kv_bytes"]), (8, 8 * CELLS))
-        self.assertEqual((rows[1]["kv_metadata_bytes"], rows[0]["kv_metadata_bytes"]), (2 * CELLS, 0))
-        self.host.in_place_calls = 1
-        with self.assertRaisesRegex(Failure, "1 in place"):
-            perplexity.probe(self.host, policy)
+        with divergence.probing(self.host, "text") as process:
+            with self.assertRaisesRegex(Failure, "does not carry out"):
+                divergence.probe(self.host, process, policy)
+            self.host.policies = ["h2o:budget=1/8"]
+            with self.assertRaisesRegex(Failure, "does not carry out"):
+                divergence.probe(self.host, process, policy)
+            self.host.policies = [POLICY]
+            divergence.probe(self.host, process, policy)
+            rows, _ = self.run_plan(POLICY)
+            self.assertEqual(rows[1]["config"]["kv"], POLICY)
+            self.assertEqual((rows[1]["kv_bytes_per_token"], rows[1]["kv_bytes"]), (8, 8 * CELLS))
+            self.assertEqual((rows[1]["kv_metadata_bytes"], rows[0]["kv_metadata_bytes"]), (2 * CELLS, 0))
+            self.host.in_place_calls = 1
+            with self.assertRaisesRegex(Failure, "1 in place"):
+                divergence.probe(self.host, process, policy)
 
     def test_sizes(self):
         for contexts, count, words in (([128], 1, "--count"), ([64], 3, "scored"), ([16], 99, "--contexts")):
             with self.assertRaisesRegex(Failure, words):
-                perplexity.check_sizes(contexts, count)
-        perplexity.check_sizes([128], 3)
+                divergence.check_sizes(contexts, count)
+        divergence.check_sizes([128], 3)
+        with self.assertRaisesRegex(Failure, "2 contexts of 128 tokens, 3 were asked for"):
+            divergence.check_length(300, [128], 3)
 
 
 unittest.main()

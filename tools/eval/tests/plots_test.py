@@ -68,14 +68,14 @@ class Front(unittest.TestCase):
 class Families(unittest.TestCase):
     def test_budgets_of_a_policy_belong_together(self):
         def family(kv, **more):
-            return plots.family({"name": "mine", "config": {"kv": kv, "arguments": [], "environment": {}, "k": "f16",
+            return plots.family({"name": "mine", "config": {"kv": kv, "environment": {}, "k": "f16",
                                                             "v": "q8_0"} | more})
 
         self.assertEqual(family("winnow:budget=1/4,k=f16"), family("winnow:k=f16,budget=512"))
         self.assertEqual(family("winnow:budget=922"), family("winnow"))
         self.assertNotEqual(family("winnow:budget=1/4,k=f16"), family("winnow:budget=1/4"))
         self.assertEqual(family(""), "f16/q8_0")
-        self.assertEqual(family("winnow", arguments=["-x"]), "mine")
+        self.assertEqual(family("winnow", environment={"X": "1"}), "mine")
 
 
 class Labels(unittest.TestCase):
@@ -106,6 +106,13 @@ class Pictures(unittest.TestCase):
                     self.assertTrue(path.read_bytes().startswith(PNG))
                 else:
                     self.assertRegex(path.read_text(), r"(?s)^<\?xml.*</svg>\s*$")
+
+    def test_each_mode_has_its_pictures(self):
+        results = few(made_results(contexts=(256, 512), modes=("batch", "decode"), needle=False))
+        self.assertEqual([name for name, _ in plots.figures(results)],
+                         ["bytes_256", "bytes_256_decode", "bytes_512", "bytes_512_decode", "contexts",
+                          "contexts_decode"])
+        self.assertIn("decoded", plots.title(results, (256, "decode")))
 
     def test_the_same_results_give_the_same_svg_without_a_date(self):
         results = few(made_results(contexts=(512,)))
@@ -149,9 +156,9 @@ class Pictures(unittest.TestCase):
             if row["role"] == "control":
                 row |= {"kld": 0.0, "kld_se": 0.0}
         with plots.matplotlib.rc_context(plots.STYLE):
-            self.assertEqual(self.expect_clear("bytes", plots.over_bytes(results, 512)).count(
+            self.assertEqual(self.expect_clear("bytes", plots.over_bytes(results, (512, "batch"))).count(
                 "control run (1e-6 or less)"), 1)
-            ends = self.expect_clear("contexts", plots.over_contexts(results))
+            ends = self.expect_clear("contexts", plots.over_contexts(results, "batch"))
         self.assertEqual([text for text in ends if text.startswith("control")],
                          ["control: cpu:k=f16,v=f16", "control: cpu:k=f16,v=f16 (1e-6 or less)"])
 

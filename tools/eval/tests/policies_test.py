@@ -40,7 +40,14 @@ def main():
         adaptive = f"adaptive_budget:budget=1/4,policy=window,profile_file={profile(work, Path(folder) / 'profile')}"
         work.good(*SIZES, WINDOW, adaptive)
         results = work.results()
-        window, divided = (next(row for row in results["rows"] if row["name"] == name) for name in (WINDOW, adaptive))
+
+        def row(name, mode="batch"):
+            return next(row for row in results["rows"] if (row["name"], row["mode"]) == (name, mode))
+
+        window, divided = row(WINDOW), row(adaptive)
+        decoded, control = row(WINDOW, "decode"), row("cpu:k=f16,v=f16")
+        expect(decoded["per_context"] != window["per_context"], "decoding evicts as a prompt does")
+        expect(row("cpu:k=f16,v=f16", "decode") | {"mode": "batch"} == control, "the full cache differs by mode")
         expect(window["kld"] > 0 and divided["kld"] > 0, "a quarter of the tokens costs nothing")
         expect(window["per_context"] != divided["per_context"], "the division of the budget changes nothing")
         expect(0.8 * window["kv_bytes"] <= divided["kv_bytes"] <= window["kv_bytes"],

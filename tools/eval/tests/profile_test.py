@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import made_log  # noqa: E402
+import made_host  # noqa: E402
 from winnow_eval import Failure, profile, profile_plots  # noqa: E402
 from winnow_eval.configs import parse  # noqa: E402
 from winnow_eval.host import Host, Run, profile_identity  # noqa: E402
@@ -50,7 +50,7 @@ class MadeHost(Host):
             for first, cache in enumerate(caches):
                 cache["profile"] = [made_layer(number, self.queries) for number in range(first, LAYERS, 2)]
         report = {"tensors": tensors, "attention_calls": LAYERS * calls, "sdpa_calls": 0, "caches": caches}
-        return Run("", made_log.log(CONTEXT, LAYERS, "f16", "f16", 384, 384), report, 1.0, 1)
+        return Run("", made_host.log(CONTEXT, LAYERS, "f16", "f16", 384, 384), report, 1.0, 1)
 
 
 class Recording(unittest.TestCase):

@@ -74,7 +74,7 @@ class Render(unittest.TestCase):
         self.assertIn("line 4", self.render("--check", status=1))
         self.fill()
         text = self.page.read_text()
-        for table in (report.quality_table(self.made, 512), report.cost_table(self.made, 512),
+        for table in (report.quality_table(self.made, (512, "batch")), report.cost_table(self.made, (512, "batch")),
                       report.needle_table(self.made), report.command(self.made)):
             self.assertIn(table, text)
         self.assertIn("Words in between.", text)
@@ -106,7 +106,9 @@ class Render(unittest.TestCase):
 
     def test_faults_are_named(self):
         for page, words in ((PAGE.replace("made needle", "other needle"), "quality/other.json is not there"),
-                            (PAGE.replace("cost 512", "cost 1024"), "made.json has no context 1024"),
+                            (PAGE.replace("cost 512", "cost 1024"),
+                             "made.json has no context 1024, in batches; it has context 512, in batches"),
+                            (PAGE.replace("cost 512", "cost 512 decode"), "made.json has no context 512, decoded"),
                             (PAGE.replace("made setting", "made weather"), "unknown piece 'weather'"),
                             (PAGE.replace("<!-- end -->", "", 1), "a marker without its other half"),
                             ("# Nothing\n", "shows nothing of made")):

@@ -58,7 +58,7 @@ class Pairs(unittest.TestCase):
     def test_only_rows_of_the_same_bytes_are_compared(self):
         results = {"rows": [self.row("control", 100, [0, 0], "control"), self.row("bad", 101, [0.5, 0.1]),
                             self.row("good", 100, [0.1, 0.3]), self.row("small", 60, [9, 9])]}
-        table = report.paired_table(results, 512)
+        table = report.paired_table(results, (512, "batch"))
         self.assertEqual(cells(table)[1:], [["`bad` against `good`", "101", "+0.1000 ± 0.3000", "1/2"]])
 
 
@@ -68,9 +68,9 @@ class Tables(unittest.TestCase):
 
     def test_the_control_run_comes_first(self):
         self.results["rows"].reverse()
-        for context in report.contexts_of(self.results):
+        for setting in report.settings_of(self.results):
             for table in (report.quality_table, report.cost_table):
-                lines = cells(table(self.results, context))
+                lines = cells(table(self.results, setting))
                 self.assertEqual(lines[1][0], "control: `cpu:k=f16,v=f16`")
                 self.assertEqual(len(lines), 1 + len(list(made_configs())))
                 self.assertEqual({len(line) for line in lines}, {len(lines[0])})
@@ -81,10 +81,23 @@ class Tables(unittest.TestCase):
         row |= {"kld": 0.0412, "kld_se": 0.0008, "ppl_increase_percent": 5.41, "ppl_increase_se": 0.31, "ppl": 21.575,
                 "same_top_percent": 87.61, "same_top_se": 0.42, "kld_p99": 0.5}
         self.assertIn("| `inplace:k=q4_0,v=q4_0` | 6,480 | 0.281 | 12.7 | 21.575 | +5.41 ± 0.31 | 0.04120 ± 0.00080 | "
-                      "0.5000 | 87.61 ± 0.42 |", report.quality_table(self.results, 2048))
+                      "0.5000 | 87.61 ± 0.42 |", report.quality_table(self.results, (2048, "batch")))
+
+    def test_modes_have_tables_of_their_own(self):
+        results = made_results(contexts=(512,), modes=("batch", "decode"))
+        self.assertEqual(report.settings_of(results), [(512, "batch"), (512, "decode")])
+        for row in results["rows"]:
+            row["kld"] = 0.5 if row["mode"] == "decode" else 0.1
+        for setting, kld, other in (((512, "batch"), "0.1", "0.5"), ((512, "decode"), "0.5", "0.1")):
+            column = [line[6] for line in cells(report.quality_table(results, setting))[1:]]
+            self.assertTrue(all(cell.startswith(kld) for cell in column), column)
+        self.assertIn("Context 512, decoded:", report.markdown(results))
+        for row in results["rows"]:
+            del row["mode"]  # as it was before there were modes
+        self.assertEqual(report.settings_of(results), [(512, "batch")])
 
     def test_one_context_has_no_errors(self):
-        table = report.quality_table(made_results(count=1), 512)
+        table = report.quality_table(made_results(count=1), (512, "batch"))
         self.assertIn("± -", table)
 
     def test_needles_add_up(self):
@@ -102,7 +115,8 @@ class Tables(unittest.TestCase):
         text = report.markdown(self.results)
         self.assertIn("| control: `cpu:k=f16,v=f16` | 45/45 | 15/15 |", text)
         for needed in ("    winnow eval --model made-up.gguf", "weights dequantized to F32", "its second half",
-                       "Context 512:", "Context 2048:", "Needles in a haystack:", "inplace:k=f16,v=f16"):
+                       "Context 512, in batches:", "Context 2048, in batches:", "Needles in a haystack:",
+                       "inplace:k=f16,v=f16"):
             self.assertIn(needed, text)
         self.assertNotIn("Needles in a haystack", report.markdown(made_results(needle=False)))
 

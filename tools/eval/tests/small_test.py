@@ -17,8 +17,8 @@ ROW = 30 * 3 * 64  # elements of a token's K of SmolLM2-135M: layers, heads, hea
 BYTES = {"cpu:k=f16,v=f16": 4 * ROW, "cpu:k=q4_0,v=q4_0": 2 * ROW * 18 // 32,
          "inplace:k=q8_0,v=q8_0": 2 * ROW * 34 // 32}
 PICTURES = ("bytes_128", "bytes_256", "contexts", "needle")
-SIZES = ("--contexts", "128,256", "--count", COUNT, "--batch", 128, "--ubatch", 64, "--needle-contexts", "128",
-         "--needle-trials", 2)
+SIZES = ("--contexts", "128,256", "--count", COUNT, "--mode", "batch", "--batch", 128, "--ubatch", 64,
+         "--needle-contexts", "128", "--needle-trials", 2)
 SHORT = "inplace:k=f16,v=q8_0"
 
 
@@ -32,8 +32,7 @@ def expect_row(row):
     expect(row["attention_calls"] == calls, f"{name}: {row['attention_calls']} calls, expected {calls}")
     expect(all(len(values) == COUNT for values in row["per_context"].values()), f"{name}: values of each context")
     expect(row["prompt_tokens_per_second"] > 1 and row["generation_tokens_per_second"] > 0.1, f"{name}: speeds")
-    expect(row["peak_rss_bytes"] > 4 * 135e6, f"{name}: the weights alone take more than {row['peak_rss_bytes']} bytes")
-    low, high, least_same = {"cpu:k=f16,v=f16": (-1e-4, 0.002, 98.0), "inplace:k=q8_0,v=q8_0": (1e-5, 0.01, 93.0),
+    low, high, least_same = {"cpu:k=f16,v=f16": (0, 1e-5, 99.0), "inplace:k=q8_0,v=q8_0": (1e-5, 0.01, 93.0),
                              "cpu:k=q4_0,v=q4_0": (0.01, 0.3, 60.0)}[name]
     expect(low <= row["kld"] <= high, f"{name}: KL divergence {row['kld']}, expected {low} to {high}")
     expect(row["same_top_percent"] >= least_same, f"{name}: same top token {row['same_top_percent']}%")
@@ -73,8 +72,8 @@ def main():
         after = work.runs("*")
         expect(before.items() <= after.items(), "something was measured again")
         made = sorted(name.split("-")[0] for name in after.keys() - before.keys())
-        # The further configuration: its comparison, its speed, and each fact that the full cache finds.
-        expect(made == ["generation", "kld", *["needle"] * full], f"made was {made}")
+        # The further configuration: its contexts, its speed, and each fact that the full cache finds.
+        expect(made == ["generation", *["kld"] * COUNT, *["needle"] * full], f"made was {made}")
 
         again = measured.Eval(options, Path(folder) / "again")
         shown = again.good(**{"from": work.out}, model=None, text=None, plugin=None, **{"llama-cpp": None})

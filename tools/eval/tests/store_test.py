@@ -62,7 +62,7 @@ class Identity(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
-        for name, content in {"bin/llama-perplexity": "#!/bin/sh\necho version: 1.2.3 >&2\n", "bin/libllama.so": "a",
+        for name, content in {"bin/llama-completion": "#!/bin/sh\necho version: 1.2.3 >&2\n", "bin/libllama.so": "a",
                               "lib/libwinnow_ggml.so": "a", "lib/libwinnow_opencl.so": "a", "model.gguf": "a"}.items():
             path = self.folder / name
             path.parent.mkdir(exist_ok=True)

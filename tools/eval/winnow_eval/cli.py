@@ -10,16 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from winnow_eval import Failure, configs, text
-from winnow_eval.evaluate import FORMAT, Options, evaluate
+from winnow_eval import Failure, configs, divergence, text
+from winnow_eval.evaluate import FORMAT, FORMATS, Options, evaluate
 
 WIDE = 200  # columns of tables that do not go to a terminal
 
-HELP = """What a configuration of the KV cache costs in quality, measured on a model through llama.cpp's own programs.
+HELP = """What a configuration of the KV cache costs in quality, measured on a model through llama.cpp.
 
-Each CONFIGURATION is compared with the full f16 cache by KL divergence and perplexity, in a process of its own.
-Finished runs are kept in --out, and the same command goes on where it was interrupted. Without configurations the
-baselines are measured: llama.cpp's own f16, q8_0, q5_1 and q4_0 caches."""
+Each CONFIGURATION is compared with the full f16 cache by KL divergence and perplexity, token by token, as a prompt is
+read and as text is generated. Finished contexts are kept in --out, and the same command goes on where it was
+interrupted. Without configurations the baselines are measured: llama.cpp's own f16, q8_0, q5_1 and q4_0 caches."""
 
 
 # Options of `winnow profile`, too.
@@ -42,6 +42,14 @@ def numbers(option, given):
     return [int(part) for part in parts]
 
 
+def modes(given):
+    """The modes of a list like batch,decode, in their order."""
+    parts = [part.strip() for part in given.split(",")]
+    for part in parts:
+        one_of("--mode", part, divergence.MODES)
+    return [mode for mode in divergence.MODES if mode in parts]
+
+
 def one_of(option, given, known):
     if given not in known:
         raise Failure(f"{option}: \"{given}\", expected {', '.join(known)}")
@@ -57,7 +65,7 @@ def read_results(path):
         raise Failure(f"--from: cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise Failure(f"--from: {path} is not JSON: {error}") from error
-    if not isinstance(results, dict) or results.get("format") != FORMAT:
+    if not isinstance(results, dict) or results.get("format") not in FORMATS:
         raise Failure(f"--from: {path} is not a results.json of format {FORMAT}")
     return results
 
@@ -86,6 +94,12 @@ def measure(
     contexts: Annotated[str | None, typer.Option(metavar="N,...", help="context lengths in tokens (default those of "
                                                  "--configs, else 512,2048)")] = None,
     count: Annotated[int, typer.Option(metavar="N", help="contexts of each length")] = 16,
+    mode: Annotated[str, typer.Option(metavar="batch,decode", help="how a policy's cache takes the second half of a "
+                                      "context, which is scored: in batches, as a prompt is read, or token by token, "
+                                      "as text is generated")] = "batch,decode",
+    until_decided: Annotated[float | None, typer.Option(min=0.0, metavar="SIGMAS", help="after 8 contexts measure no "
+                                                        "more of a configuration that differs by so many standard "
+                                                        "errors from each other one")] = None,
     part: Annotated[str, typer.Option(metavar="all|first|second", help="all of the text or a half, so that "
                                       "choosing and judging use different contexts")] = "all",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of results; finished runs in it are kept "
@@ -133,7 +147,7 @@ def measure(
     options = Options(
         model=model, text=text_file, strings=strings or [], files=files or [],
         contexts=numbers("--contexts", contexts) if contexts else configs.contexts_of(files or []) or [512, 2048],
-        count=count, part=one_of("--part", part, text.PARTS), out=out,
+        modes=modes(mode), count=count, sigmas=until_decided, part=one_of("--part", part, text.PARTS), out=out,
         weights=one_of("--weights", weights, ("f32", "as-is")), batch=batch, ubatch=ubatch,
         threads=threads or len(os.sched_getaffinity(0)), programs=llama_cpp, plugin=plugin,
         plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],

@@ -10,8 +10,7 @@ from winnow_eval import Failure
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 BACKENDS = {"cpu": "cpu", "inplace": "winnow"}
 SWITCH = {"on": True, "off": False}
-TOML_KEYS = {"name": str, "backend": str, "k": str, "v": str, "rotate": bool, "kv": str, "arguments": list,
-             "environment": dict}
+TOML_KEYS = {"name": str, "backend": str, "k": str, "v": str, "rotate": bool, "kv": str, "environment": dict}
 FOLDER = Path(__file__).parent.parent / "configs"
 DEFAULTS_FILE = FOLDER / "baselines.toml"
 GRAMMAR = f"""\
@@ -35,8 +34,7 @@ or a part of a TOML file given with --configs, which is a path or one of {", ".j
   backend = "cpu"             # or "winnow"
   k = "q8_0"                  # optional, as above; v and rotate (true, false) as well
   kv = "..."                  # optional: WINNOW_KV, a policy
-  arguments = ["..."]         # optional: more arguments of llama.cpp's programs
-  environment = {{ X = "1" }}   # optional: more variables for them
+  environment = {{ X = "1" }}   # optional: more variables of the environment
 """
 
 
@@ -50,7 +48,6 @@ class Config:
     v: str = "f16"
     rotate: bool = True  # llama.cpp's own rotation around quantized caches, which is its default
     kv: str = ""  # WINNOW_KV: a policy of Winnow's
-    arguments: tuple = ()  # more arguments for llama.cpp's programs
     environment: tuple = ()  # more variables, as pairs
 
     def __str__(self):
@@ -59,7 +56,7 @@ class Config:
     def settings(self):
         """All but the name: what determines a result."""
         return {"backend": self.backend, "k": self.k, "v": self.v, "rotate": self.rotate, "kv": self.kv,
-                "arguments": list(self.arguments), "environment": dict(self.environment)}
+                "environment": dict(self.environment)}
 
 
 def named(config):
@@ -114,12 +111,11 @@ def _from_table(table, where):
         _one_of(f"{where}, {key}", table.get(key, "f16"), CACHE_TYPES)
     if table.get("kv") and table["backend"] != "winnow":
         raise Failure(f"{where}, kv: a policy needs backend = \"winnow\"")
-    arguments, environment = table.get("arguments", []), table.get("environment", {})
-    if not all(isinstance(item, str) for item in [*arguments, *environment.values()]):
-        raise Failure(f"{where}: arguments and the values of environment have to be strings")
-    plain = {key: value for key, value in table.items() if key not in ("arguments", "environment", "name")}
-    return named(Config(table.get("name", ""), arguments=tuple(arguments),
-                        environment=tuple(sorted(environment.items())), **plain))
+    environment = table.get("environment", {})
+    if not all(isinstance(value, str) for value in environment.values()):
+        raise Failure(f"{where}: the values of environment have to be strings")
+    plain = {key: value for key, value in table.items() if key not in ("environment", "name")}
+    return named(Config(table.get("name", ""), environment=tuple(sorted(environment.items())), **plain))
 
 
 def located(path):

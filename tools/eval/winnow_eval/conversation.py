@@ -16,13 +16,20 @@ END = "."  # of an answer
 
 
 def _identity(host, config, conversation):
+    decoded = {"decoded": "from the first question on"} if config.kv else {}
     return host.identity(config) | {"conversation": conversation.id, "generated": needle.GENERATED,
-                                    "text": [conversation.opening, *conversation.turns]}
+                                    "text": [conversation.opening, *conversation.turns]} | decoded
 
 
-def _complete(host, config, prompt, size, turns=()):
-    """(answers, Run) of a prompt and the turns after it, in one process."""
-    watched, more = (resident.watched(config), resident.ARGUMENTS) if config.kv else (config, ())
+def _complete(host, store, config, prompt, question, size, turns=()):
+    """(answers, Run) of a prompt that ends with a question, and the turns after it, in one process.
+
+    A policy's cache decodes from the question on.
+    """
+    watched, more = config, ()
+    if config.kv:
+        watched, position = needle.decoded_from(host, store, resident.watched(config), prompt, question, size)
+        more = resident.ARGUMENTS
     interactive = ["-i", "--simple-io", "--in-prefix", BREAK] if turns else []
     generated = size if turns else needle.GENERATED  # llama.cpp counts what is typed as generated
     with tempfile.TemporaryDirectory(prefix="winnow-conversation-") as folder:
@@ -33,6 +40,8 @@ def _complete(host, config, prompt, size, turns=()):
             "--no-warmup", "--perf", "-r", END, *interactive, *more], watched,
             typed="".join(f"{turn}\n" for turn in turns))
     calls_per_layer(run, watched)
+    if config.kv:
+        needle.expect_decoded(config, run, position + 1, position)
     answers = [answer.partition(END)[0] for answer in run.stdout.split(BREAK)]
     return answers[:1 + len(turns)], run
 
@@ -52,15 +61,16 @@ def ask(host, store, config, conversation):
     if kept is not None:
         return kept
     size = conversation.context + 2 * needle.ROOM
-    texts, run = _complete(host, config, conversation.opening, size, conversation.turns)
+    opening, questions = conversation.opening, conversation.questions
+    texts, run = _complete(host, store, config, opening, questions[0], size, conversation.turns)
     texts += [""] * (1 + len(conversation.turns) - len(texts))
     kept = {"texts": texts, "correct": [needle.first_number(text) == answer
                                         for text, answer in zip(texts, conversation.answers)]}
     if config.kv:
-        whole = conversation.opening
+        whole = opening
         for text, turn in zip(texts, conversation.turns):
             whole += text + END + BREAK + turn
-        (fresh, *_), _ = _complete(host, config, whole, size)
+        (fresh, *_), _ = _complete(host, store, config, whole, questions[-1], size)
         kept |= {"fresh": fresh, "fresh_correct": needle.first_number(fresh) == conversation.answers[-1],
                  "resident": _opening_resident(run, conversation)}
     store.put("conversation", identity, kept)

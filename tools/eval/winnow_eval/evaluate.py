@@ -4,11 +4,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, configs, conversation, needle, perplexity, store, text, weights
+from winnow_eval import Failure, configs, conversation, divergence, needle, store, text, weights
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, FORMAT)  # that can be shown; 1 has no modes: all of it was measured in batches
 
 
 @dataclass
@@ -20,7 +21,9 @@ class Options:
     strings: list
     files: list
     contexts: list
+    modes: list
     count: int
+    sigmas: float | None
     part: str
     out: Path
     weights: str
@@ -42,7 +45,9 @@ class Options:
     def command(self):
         """This command for a reader: files by their names alone."""
         made = ["winnow", "eval", "--model", self.model.name, "--text", self.text.name,
-                "--contexts", ",".join(map(str, self.contexts)), "--count", str(self.count), "--part", self.part]
+                "--contexts", ",".join(map(str, self.contexts)), "--mode", ",".join(self.modes),
+                "--count", str(self.count), "--part", self.part]
+        made += ["--until-decided", f"{self.sigmas:g}"] if self.sigmas else []
         made += [word for path in self.files for word in ("--configs", path.name)]
         made += ["--weights", self.weights, "--batch", str(self.batch), "--ubatch", str(self.ubatch),
                  "--threads", str(self.threads)]
@@ -62,18 +67,17 @@ def _field(reader, name):
     return None if field is None else field.contents()
 
 
-def _model_facts(path):
-    """(size of the vocabulary, context that the model was trained on or None)"""
+def _trained_context(path):
+    """The context that the model was trained on, or None."""
     reader = weights.read(path)
-    tokens = reader.get_field("tokenizer.ggml.tokens")
-    if tokens is None:
+    if reader.get_field("tokenizer.ggml.tokens") is None:
         raise Failure(f"--model: {path} has no tokenizer: not a language model")
-    return len(tokens.data), _field(reader, f"{_field(reader, 'general.architecture')}.context_length")
+    return _field(reader, f"{_field(reader, 'general.architecture')}.context_length")
 
 
 def _make_host(options):
     programs = find_programs(options.programs)
-    wanted = ["llama-perplexity", *(["llama-completion"] if options.needle or options.conversations else []),
+    wanted = [*(["llama-completion"] if options.needle or options.conversations else []),
               *(["llama-bench"] if options.generation else [])]
     missing = [name for name in wanted if not (programs / name).is_file()]
     if missing:
@@ -83,9 +87,18 @@ def _make_host(options):
                 options.ubatch, options.threads, options.device)
 
 
-def _probe_device(made):
-    report = perplexity.probe(made, configs.BASE)
-    made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
+def _plan(made, kept, part, identity, options, rows):
+    """What there is to do; fails where the text is too short, or llama.cpp or the plugin cannot."""
+    with divergence.probing(made, part) as process:
+        report = divergence.probe(made, process, configs.BASE)
+        made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
+        plan = divergence.Plan(divergence.Task(made, kept, part, identity, options.count), rows, options.contexts,
+                               options.modes, options.generation, options.sigmas)
+        if plan.configurations():
+            divergence.check_length(process.tokens, options.contexts, options.count)
+        for config in plan.configurations():
+            divergence.probe(made, process, config)
+    return plan
 
 
 def _use_weights(made, options, kept, progress):
@@ -107,6 +120,14 @@ def _use_weights(made, options, kept, progress):
     return 0 if copy.exists() else weights.f32_bytes(options.model)
 
 
+def _check_room(folder, needed):
+    """Fails if a folder has no room for so many bytes."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise Failure(f"--out: {folder} has no room for {needed / 1e9:.1f} GB of weights in F32, only for "
+                      f"{free / 1e9:.1f} GB")
+
+
 def _remarks(options, trained):
     """What can be measured, but says little."""
     for option, contexts in (("--contexts", options.contexts),
@@ -119,10 +140,10 @@ def _remarks(options, trained):
 def evaluate(options, console):
     """Measures what is missing, keeps it, and gives results.json's content."""
     rows = configs.gather(options.strings, options.files)
-    perplexity.check_sizes(options.contexts, options.count)
+    divergence.check_sizes(options.contexts, options.count)
     if options.needle:
         needle.plan(options.needle_contexts, options.needle_trials)
-    vocabulary, trained = _model_facts(options.model)
+    trained = _trained_context(options.model)
     made = _make_host(options)
     made.weights = options.weights
     kept = store.Store(options.out)
@@ -135,13 +156,7 @@ def evaluate(options, console):
         for remark in _remarks(options, trained):
             progress.say(remark)
         part, identity = text.prepare(options.text, options.part, kept.base)
-        _probe_device(made)
-        plan = perplexity.Plan(perplexity.Task(made, kept, part, identity, options.count), rows, options.contexts,
-                               options.generation)
-        if plan.configurations():
-            perplexity.check_length(made, part, options.contexts, options.count)
-        for config in plan.configurations():
-            perplexity.probe(made, config)
+        plan = _plan(made, kept, part, identity, options, rows)
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
         asked = (made, kept, [configs.NULL, *rows], configs.BASE, options.needle_contexts, options.needle_trials)
@@ -150,7 +165,7 @@ def evaluate(options, console):
             [configs.BASE, *asked[2]], *talks)
         progress.expect(work)
         copy_bytes = _use_weights(made, options, kept, progress)
-        perplexity.check_room(kept.folder, plan.room(vocabulary) + copy_bytes if work else 0)
+        _check_room(kept.folder, copy_bytes if work else 0)
         plan.run(progress)
         found = needle.run(*asked, progress) if options.needle else None
         talked = conversation.run(*asked[:4], *talks, progress) if options.conversations else None

@@ -14,8 +14,8 @@ from pathlib import Path
 from winnow_eval import Failure, store
 
 # What of the caller's environment would change a run behind our back.
-STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DEVICE", "WINNOW_KV", "WINNOW_KV_SWA",
-            "WINNOW_PRESSURE", "WINNOW_REPORT", "WINNOW_REPORT_WITH")
+STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DECODE_FROM", "WINNOW_DEVICE", "WINNOW_KV",
+            "WINNOW_KV_SWA", "WINNOW_PRESSURE", "WINNOW_REPORT", "WINNOW_REPORT_EVERY", "WINNOW_REPORT_WITH")
 # llama.cpp prints from a thread that it does not wait for, so the end of what it says may be missing. Its last words
 # tell a whole output. What is cut, or a failure without an explanation, is asked for again if it came quickly.
 LAST_WORDS = "prompt eval time"
@@ -96,17 +96,17 @@ def _start(command, environment, with_report, on_output, typed=""):
 
 
 def find_programs(folder):
-    """The folder of llama.cpp's programs: --llama-cpp, $WINNOW_LLAMA_CPP_BIN, or where PATH has llama-perplexity."""
+    """The folder of llama.cpp's programs: --llama-cpp, $WINNOW_LLAMA_CPP_BIN, or where PATH has llama-completion."""
     said = "--llama-cpp" if folder else "WINNOW_LLAMA_CPP_BIN"
     folder = folder or os.environ.get("WINNOW_LLAMA_CPP_BIN")
     if folder:
-        if not (Path(folder) / "llama-perplexity").is_file():
-            raise Failure(f"{said}: no llama-perplexity in {folder}; expected the folder of llama.cpp's programs, "
+        if not (Path(folder) / "llama-completion").is_file():
+            raise Failure(f"{said}: no llama-completion in {folder}; expected the folder of llama.cpp's programs, "
                           "bin/ of its build tree")
         return Path(folder).resolve()
-    found = shutil.which("llama-perplexity")
+    found = shutil.which("llama-completion")
     if not found:
-        raise Failure("llama-perplexity was not found; build llama.cpp's targets llama-perplexity, llama-completion "
+        raise Failure("llama-completion was not found; build llama.cpp's targets llama-completion, llama-perplexity "
                       "and llama-bench and give their folder as --llama-cpp or WINNOW_LLAMA_CPP_BIN, or run ci/eval, "
                       "which builds them")
     return Path(found).resolve().parent
@@ -173,7 +173,7 @@ class Host:
                 environment["WINNOW_KV"] = config.kv
         else:
             arguments += ["-dev", "none"]
-        return [*arguments, *config.arguments], environment | dict(config.environment)
+        return arguments, environment | dict(config.environment)
 
     def run_program(self, program, arguments, config, on_output=None, batch=None, typed=""):
         """Runs programs/<program> in a process of its own with the settings of a configuration and these arguments.
@@ -208,12 +208,12 @@ class Host:
     @functools.cached_property
     def version(self):
         """What llama.cpp calls itself."""
-        run = subprocess.run([self.programs / "llama-perplexity", "--version"], capture_output=True, text=True,
+        run = subprocess.run([self.programs / "llama-completion", "--version"], capture_output=True, text=True,
                              env=self.environment, stdin=subprocess.DEVNULL)
         for line in (run.stdout + run.stderr).splitlines():
             if line.startswith("version:"):
                 return line.removeprefix("version:").strip()
-        raise Failure(f"{self.programs / 'llama-perplexity'} --version says no version:\n{run.stdout}{run.stderr}")
+        raise Failure(f"{self.programs / 'llama-completion'} --version says no version:\n{run.stdout}{run.stderr}")
 
     @functools.cached_property
     def _programs_sha256(self):

@@ -7,6 +7,7 @@ answer is kept by itself, so that a further configuration asks only for its own.
 import contextlib
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from winnow_eval import Failure, haystack, resident
@@ -39,7 +40,7 @@ def _units(context, trials):
 
 
 def _identity(host, config, trial):
-    watched = {"resident": True} if config.kv else {}
+    watched = {"resident": True, "decoded": "from the question on"} if config.kv else {}
     return host.identity(config) | {"trial": trial.id, "prompt": trial.prompt, "generated": GENERATED} | watched
 
 
@@ -100,21 +101,48 @@ def _calibration(host):
     return {"model": host.model_sha256, "host": host.version, "characters": CALIBRATION}
 
 
+def _count_tokens(host, text, size):
+    """How many tokens a text has for this model, which fit into `size`; asked without evaluating anything."""
+    run = complete(host, Config("cpu", "cpu"), text, size, 0, "--verbose-prompt")
+    match = re.search(r"number of tokens in prompt = (\d+)", run.stdout + run.stderr)
+    if match is None:
+        raise Failure("llama-completion did not say how many tokens a text has; it printed:\n" + run.stderr[-1000:])
+    return int(match[1])
+
+
 def characters_per_token(host, store):
-    """How long a token of the filler is for this model; asked without evaluating anything."""
-    config = Config("cpu", "cpu")
+    """How long a token of the filler is for this model."""
     identity = _calibration(host)
     kept = store.get("tokens", identity)
     if kept is None:
         text = " ".join(haystack.filler(haystack.generator("calibration"), CALIBRATION))
-        run = complete(host, config, text, CALIBRATION + ROOM, 0, "--verbose-prompt")
-        match = re.search(r"number of tokens in prompt = (\d+)", run.stdout + run.stderr)
-        if match is None:
-            raise Failure("llama-completion did not say how many tokens a text has; it printed:\n"
-                          + run.stderr[-1000:])
-        kept = {"characters": len(text), "tokens": int(match[1])}
+        kept = {"characters": len(text), "tokens": _count_tokens(host, text, CALIBRATION + ROOM)}
         store.put("tokens", identity, kept)
     return kept["characters"] / kept["tokens"]
+
+
+def decoded_from(host, store, config, prompt, question, size):
+    """The configuration with its cache decoding from the question at the end of the prompt on, and that position.
+
+    A question is what a user waits for: a policy that reads it in one piece with the text could choose by it what to
+    keep.
+    """
+    before = prompt[:len(prompt) - len(question)].rstrip()
+    identity = {"model": host.model_sha256, "host": host.version, "text": before}
+    kept = store.peek("question", identity)
+    if kept is None:
+        kept = {"tokens": _count_tokens(host, before, size)}
+        store.put("question", identity, kept)
+    position = kept["tokens"]
+    return replace(config, environment=(*config.environment, ("WINNOW_DECODE_FROM", str(position)))), position
+
+
+def expect_decoded(config, run, tokens, position):
+    """Fails unless each cache took the tokens of a prompt from a position on one at a time."""
+    for cache in run.report["caches"]:
+        if cache["decoded"] < tokens - position:
+            raise Failure(f"{config}: the cache of {cache['name']} took {cache['decoded']} tokens one at a time, "
+                          f"expected the {tokens - position} of the question and what was generated")
 
 
 def first_number(text):
@@ -139,9 +167,14 @@ def ask(host, store, config, trial):
     identity = _identity(host, config, trial)
     kept = store.get("needle", identity)
     if kept is None:
-        watched, more = (resident.watched(config), resident.ARGUMENTS) if config.kv else (config, ())
-        run = complete(host, watched, trial.prompt, trial.context + ROOM, GENERATED, *more)
+        size, watched, more = trial.context + ROOM, config, ()
+        if config.kv:
+            watched, position = decoded_from(host, store, resident.watched(config), trial.prompt, trial.question, size)
+            more = resident.ARGUMENTS
+        run = complete(host, watched, trial.prompt, size, GENERATED, *more)
         tokens, expected = evaluations(host, run)
+        if config.kv:
+            expect_decoded(config, run, tokens, position)
         calls = calls_per_layer(run, config)
         if config.backend == "winnow" and calls != expected:
             raise Failure(f"{config}: Winnow attended {calls} times in each layer, expected {expected}")

@@ -22,6 +22,7 @@ CONTROL_TEXT = "#666666"
 STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
          "legend.frameon": False, "legend.fontsize": 8, "savefig.facecolor": "white"}
+SUFFIXES = {"batch": "", "decode": "_decode"}  # of pictures' names
 INCREASE = ("ppl_increase_percent", "ppl_increase_se", "perplexity increase (%)")
 KLD = ("kld", "kld_se", "mean KL divergence (nats)")
 
@@ -29,7 +30,7 @@ KLD = ("kld", "kld_se", "mean KL divergence (nats)")
 def group(row):
     """What a colour stands for: the format or policy, whichever backend computes it; what has more settings, itself."""
     config = row["config"]
-    if config["arguments"] or config["environment"]:
+    if config.get("arguments") or config["environment"]:
         return row["name"]
     if config["kv"]:
         return config["kv"]
@@ -179,18 +180,19 @@ def _legend(figure, rows, front):
     figure.legend(handles=handles, loc="lower center", ncols=3)
 
 
-def title(results, context=None):
+def title(results, setting=None, mode=None):
     """What was measured, in a line."""
     model, text = results["model"], results["text"]
     weights = {"f32": ", weights in F32"}.get(model["weights"], "")
     part = "" if text["part"] == "all" else f", {text['part']} half"
-    return f"{model['file']}{weights}; {text['file']}{part}" + (f"; context {context}" if context else "")
+    return f"{model['file']}{weights}; {text['file']}{part}" + (
+        f"; {report.named_setting(setting)}" if setting else "") + (f", {report.MODES[mode]}" if mode else "")
 
 
-def over_bytes(results, context):
-    rows = [row for row in results["rows"] if row["context"] == context]
+def over_bytes(results, setting):
+    rows = report.rows_of(results, setting)
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 5.2))
-    figure.suptitle(f"{title(results, context)} ({rows[0]['contexts']} contexts, bars: one standard error)",
+    figure.suptitle(f"{title(results, setting)} ({rows[0]['contexts']} contexts, bars: one standard error)",
                     fontsize=9)
     figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.22, wspace=0.18)
     palette = colours([row for row in results["rows"] if row["role"] != "control"], family)
@@ -240,11 +242,11 @@ def _end_labels(axes, ends):
                                   "shrinkA": 1, "relpos": (0, 0.5)})
 
 
-def over_contexts(results):
-    rows = results["rows"]
+def over_contexts(results, mode):
+    rows = [row for row in results["rows"] if report.mode_of(row) == mode]
     names = len({(row["role"], row["name"]) for row in rows})
     figure, panels = pyplot.subplots(2, 1, figsize=(8, 2 * max(3.2, 0.7 + 0.17 * names)))
-    figure.suptitle(f"{title(results)} (bars: one standard error)", fontsize=9)
+    figure.suptitle(f"{title(results, mode=mode)} (bars: one standard error)", fontsize=9)
     figure.subplots_adjust(left=0.09, right=0.64, top=0.95, bottom=0.07, hspace=0.2)
     palette = colours([row for row in rows if row["role"] != "control"])
     for axes, quantity in zip(panels, (INCREASE, KLD)):
@@ -325,10 +327,11 @@ def holdings(results):
 
 def figures(results):
     """(name, function that draws it) of each picture that these results give."""
-    for context in sorted({row["context"] for row in results["rows"]}):
-        yield f"bytes_{context}", lambda context=context: over_bytes(results, context)
-    if results["rows"]:
-        yield "contexts", lambda: over_contexts(results)
+    for setting in report.settings_of(results):
+        context, mode = setting
+        yield f"bytes_{context}{SUFFIXES[mode]}", lambda setting=setting: over_bytes(results, setting)
+    for mode in sorted({report.mode_of(row) for row in results["rows"]}):
+        yield f"contexts{SUFFIXES[mode]}", lambda mode=mode: over_contexts(results, mode)
     if results["needle"] and results["needle"]["results"]:
         yield "needle", lambda: needles(results)
         if any(resident.shares(result["answers"].values()) for result in results["needle"]["results"]):

@@ -10,13 +10,14 @@ import io
 from winnow_eval import Failure, logs
 from winnow_eval.configs import Config
 from winnow_eval.host import calls_per_layer
-from winnow_eval.perplexity import COMMON, micro_batches
+from winnow_eval.divergence import micro_batches
 from winnow_eval.store import write_atomically, write_json
 
 FORMAT = 1
 NUMBERS = ("entropy", "concentration", "variance")
 # All tokens in f16: the attention of the model itself.
 CONFIG = Config("none", "winnow", kv="none", environment=(("WINNOW_REPORT_WITH", "profile"),))
+COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
 FEWEST = 64  # tokens of a context: the plugin counts queries that see 32
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from winnow_eval import Failure, perplexity, profile, text, weights
+from winnow_eval import Failure, divergence, profile, text, weights
 from winnow_eval.cli import BATCH, DEVICE, LLAMA_CPP, PLUGIN, THREADS, console_for_output, one_of, run_app
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
@@ -42,7 +42,8 @@ def measure(
                 threads or len(os.sched_getaffinity(0)), device)
     with tempfile.TemporaryDirectory(prefix="winnow-profile-") as work, Progress(console_for_output()) as progress:
         source, identity = text.prepare(text_file, part, Path(work))
-        perplexity.check_length(host, source, [context], count)
+        with divergence.probing(host, source) as process:
+            divergence.check_length(process.tokens, [context], count)
         if not as_is:
             copy = Path(work) / "model-f32.gguf"
             progress.say(f"writing {model.name} with its weights in F32")

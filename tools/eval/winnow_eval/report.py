@@ -11,12 +11,13 @@ from pathlib import Path
 from winnow_eval import resident
 
 MIB = 1024 * 1024
+MODES = {"batch": "in batches", "decode": "decoded"}
 COMMAND_COLUMNS = 100
 SAME_BYTES = 0.02  # rows whose sizes differ by less are compared
-CSV_COLUMNS = ("name", "role", "backend", "k", "v", "rotate", "kv", "context", "contexts", "scored_tokens",
+CSV_COLUMNS = ("name", "role", "backend", "k", "v", "rotate", "kv", "context", "mode", "contexts", "scored_tokens",
                "kv_bytes_per_token", "kv_bytes", "ppl", "ppl_base", "ppl_increase_percent", "ppl_increase_se", "kld",
                "kld_se", "kld_p99", "same_top_percent", "same_top_se", "prompt_tokens_per_second",
-               "generation_tokens_per_second", "peak_rss_bytes", "attention_calls", "needle_retrieved",
+               "generation_tokens_per_second", "attention_calls", "needle_retrieved",
                "needle_trials")
 
 
@@ -39,13 +40,24 @@ def table(head, lines):
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
-def contexts_of(results):
-    return sorted({row["context"] for row in results["rows"]})
+def mode_of(row):
+    """What has no modes was measured in batches."""
+    return row.get("mode", "batch")
 
 
-def rows_of(results, context):
-    """The rows of a context length, the control run first."""
-    rows = [row for row in results["rows"] if row["context"] == context]
+def settings_of(results):
+    """(context length, mode) of each table."""
+    return sorted({(row["context"], mode_of(row)) for row in results["rows"]})
+
+
+def named_setting(setting):
+    context, mode = setting
+    return f"context {context}, {MODES[mode]}"
+
+
+def rows_of(results, setting):
+    """The rows of a context length and mode, the control run first."""
+    rows = [row for row in results["rows"] if (row["context"], mode_of(row)) == setting]
     return sorted(rows, key=lambda row: row["role"] != "control")
 
 
@@ -59,26 +71,26 @@ def titled_needle(results, result):
     return titled({"name": result["name"], "role": "control" if result["name"] in nulls else "row"})
 
 
-def full_bytes(results, context):
+def full_bytes(results, setting):
     """Bytes of a token in the f16 cache of the base, which the control run has as well."""
-    return next((row["kv_bytes_per_token"] for row in rows_of(results, context) if row["role"] == "control"), None)
+    return next((row["kv_bytes_per_token"] for row in rows_of(results, setting) if row["role"] == "control"), None)
 
 
-def quality_table(results, context):
+def quality_table(results, setting):
     """What each configuration loses, and the bytes that it takes."""
-    full = full_bytes(results, context)
+    full = full_bytes(results, setting)
     lines = [[titled(row), number(row["kv_bytes_per_token"], 0),
               number(None if full is None else row["kv_bytes_per_token"] / full, 3), number(row["kv_bytes"] / MIB, 1),
               number(row["ppl"], 3), measured(row["ppl_increase_percent"], row["ppl_increase_se"], 2, 4, "+"),
               measured(row["kld"], row["kld_se"], 4, 6), number(row["kld_p99"], 4),
-              measured(row["same_top_percent"], row["same_top_se"], 1, 2)] for row in rows_of(results, context)]
+              measured(row["same_top_percent"], row["same_top_se"], 1, 2)] for row in rows_of(results, setting)]
     return table(["configuration", "bytes/token", "share", "MiB in all", "perplexity", "increase, %", "mean KLD",
                   "99% KLD", "same top, %"], lines)
 
 
-def of_same_bytes(results, context):
+def of_same_bytes(results, setting):
     """Lists of rows with about the same bytes, each list and its rows from the best on; no row stands alone."""
-    rows = sorted((row for row in rows_of(results, context) if row["role"] != "control"),
+    rows = sorted((row for row in rows_of(results, setting) if row["role"] != "control"),
                   key=lambda row: row["kv_bytes_per_token"])
     groups = []
     for row in rows:
@@ -89,12 +101,12 @@ def of_same_bytes(results, context):
     return [sorted(group, key=lambda row: row["kld"]) for group in groups if len(group) > 1]
 
 
-def paired_table(results, context):
+def paired_table(results, setting):
     """Rows of about the same bytes against the best of them, context by context."""
     lines = []
-    for best, *others in of_same_bytes(results, context):
+    for best, *others in of_same_bytes(results, setting):
         for row in others:
-            pairs = zip(row["per_context"]["kld"], best["per_context"]["kld"], strict=True)
+            pairs = zip(row["per_context"]["kld"], best["per_context"]["kld"])  # those that both have
             differences = [worse - better for worse, better in pairs]
             error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
             wins = sum(difference > 0 for difference in differences)
@@ -103,13 +115,12 @@ def paired_table(results, context):
     return table(["configurations", "bytes/token", "mean KLD, difference", "contexts in which it is worse"], lines)
 
 
-def cost_table(results, context):
-    """What the same runs took of time and memory."""
+def cost_table(results, setting):
+    """What the same runs took of time."""
     lines = [[titled(row), number(row["prompt_tokens_per_second"], 1),
-              number(row["generation_tokens_per_second"], 1), number(row["peak_rss_bytes"] / MIB, 0),
-              str(row["attention_calls"]) if row["attention_calls"] else "-"] for row in rows_of(results, context)]
-    return table(["configuration", "prompt, tokens/s", "generation, tokens/s", "peak memory, MiB",
-                  "Winnow's calls per layer"], lines)
+              number(row["generation_tokens_per_second"], 1),
+              str(row["attention_calls"]) if row["attention_calls"] else "-"] for row in rows_of(results, setting)]
+    return table(["configuration", "text, tokens/s", "generation, tokens/s", "Winnow's calls per layer"], lines)
 
 
 def found(needle, result, **cell):
@@ -193,8 +204,9 @@ def command(results):
 def markdown(results):
     """All tables of the results, as one text."""
     parts = [command(results), setting(results)]
-    for context in contexts_of(results):
-        parts += [f"Context {context}:\n", quality_table(results, context), cost_table(results, context)]
+    for each in settings_of(results):
+        name = named_setting(each)
+        parts += [f"{name[0].upper()}{name[1:]}:\n", quality_table(results, each), cost_table(results, each)]
     if results["needle"]:
         parts += ["Needles in a haystack:\n", full_cache(results), needle_table(results)]
     if results.get("conversation"):
@@ -203,15 +215,15 @@ def markdown(results):
 
 
 def csv_text(results):
-    """One line for each configuration and context length; what the needle test found is a matter of the former."""
+    """One line for each configuration, context length and mode; what the needle test found is of the configuration."""
     needles = {result["name"]: result for result in (results["needle"] or {"results": []})["results"]}
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for context in contexts_of(results):
-        for row in rows_of(results, context):
+    for setting in settings_of(results):
+        for row in rows_of(results, setting):
             needle = needles.get(row["name"], {})
-            values = row["config"] | row | {"needle_retrieved": needle.get("retrieved"),
+            values = row["config"] | row | {"mode": mode_of(row), "needle_retrieved": needle.get("retrieved"),
                                             "needle_trials": needle.get("trials")}
             writer.writerow(["" if values[key] is None else values[key] for key in CSV_COLUMNS])
     return output.getvalue()

@@ -4,11 +4,11 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from winnow_eval.report import contexts_of, measured, number, rows_of
+from winnow_eval.report import measured, named_setting, number, rows_of, settings_of
 
 MIB = 2**20
 HEADS = ("configuration", "KV bytes/token", "KV MiB", "perplexity", "increase %", "KL divergence", "99% KLD",
-         "same top %", "prompt t/s", "gen. t/s", "peak MiB", "calls")
+         "same top %", "text t/s", "gen. t/s", "calls")
 
 
 def _cells(row):
@@ -18,8 +18,7 @@ def _cells(row):
             measured(row["ppl_increase_percent"], row["ppl_increase_se"], 2, 4, "+"),
             measured(row["kld"], row["kld_se"], 4, 6), number(row["kld_p99"], 4),
             measured(row["same_top_percent"], row["same_top_se"], 1, 2), number(row["prompt_tokens_per_second"], 1),
-            number(row["generation_tokens_per_second"], 1), number(row["peak_rss_bytes"] / MIB, 0),
-            number(row["attention_calls"], 0)]
+            number(row["generation_tokens_per_second"], 1), number(row["attention_calls"], 0)]
 
 
 def _table(heads):
@@ -30,11 +29,11 @@ def _table(heads):
 
 
 def show(results, console):
-    """Prints a table for each context length, the control run first, and one of what was retrieved."""
-    for context in contexts_of(results):
-        rows = rows_of(results, context)
-        console.print(f"context {context}: {rows[0]['contexts']} contexts, {rows[0]['scored_tokens']} tokens scored, "
-                      f"against {results['base']}", style="bold", highlight=False, markup=False)
+    """Prints a table for each context length and mode, the control run first, and one of what was retrieved."""
+    for setting in settings_of(results):
+        rows = rows_of(results, setting)
+        console.print(f"{named_setting(setting)}: {rows[0]['contexts']} contexts, {rows[0]['scored_tokens']} tokens "
+                      f"scored, against {results['base']}", style="bold", highlight=False, markup=False)
         made = _table(HEADS)
         for row in rows:
             made.add_row(*map(escape, _cells(row)), style="dim" if row["role"] == "control" else "")

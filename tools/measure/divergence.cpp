@@ -1,0 +1,58 @@
+// Softmax in double over floats, a token by one thread.
+#include "divergence.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+namespace winnow::measure {
+
+namespace {
+
+double log_of_sum(const float* logits, size_t count) {
+    const double most = *std::max_element(logits, logits + count);
+    double sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += std::exp(logits[i] - most);
+    return most + std::log(sum);
+}
+
+// Words that the base rules out, with -infinity, add nothing.
+double divergence_of(const float* logits, double log_sum, const float* base, size_t count) {
+    const double base_log_sum = log_of_sum(base, count);
+    double sum = 0;
+    for (size_t i = 0; i < count; ++i) {
+        const double log_p = base[i] - base_log_sum, p = std::exp(log_p);
+        if (p > 0) sum += p * (log_p - (logits[i] - log_sum));
+    }
+    return sum;
+}
+
+ptrdiff_t likeliest(const float* logits, size_t count) { return std::max_element(logits, logits + count) - logits; }
+
+} // namespace
+
+void add_scores(const float* logits, const float* base, const int32_t* next, size_t count, size_t vocabulary,
+                unsigned threads, Scores& scores) {
+    std::vector<double> nll(count), divergence(base ? count : 0);
+    std::vector<char> same_top(base ? count : 0);
+    const auto score = [&](size_t first) {
+        for (size_t token = first; token < count; token += threads) {
+            const float* its = logits + token * vocabulary;
+            const double log_sum = log_of_sum(its, vocabulary);
+            nll[token] = log_sum - its[next[token]];
+            if (!base) continue;
+            const float* of_base = base + token * vocabulary;
+            divergence[token] = divergence_of(its, log_sum, of_base, vocabulary);
+            same_top[token] = likeliest(its, vocabulary) == likeliest(of_base, vocabulary);
+        }
+    };
+    std::vector<std::jthread> helpers;
+    for (unsigned thread = 1; thread < threads; ++thread) helpers.emplace_back(score, thread);
+    score(0);
+    helpers.clear(); // waits
+    scores.nll.insert(scores.nll.end(), nll.begin(), nll.end());
+    scores.divergence.insert(scores.divergence.end(), divergence.begin(), divergence.end());
+    scores.same_top.insert(scores.same_top.end(), same_top.begin(), same_top.end());
+}
+
+} // namespace winnow::measure
