@@ -26,7 +26,7 @@ CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
 
 // WINNOW_KV_SWA, "" where it is not set.
 std::string own_window_config(const Plugin& plugin) {
-    const std::string own(variable("WINNOW_KV_SWA"));
+    std::string own(variable("WINNOW_KV_SWA"));
     if (own.empty()) return "";
     try {
         meaning_of(plugin, own);

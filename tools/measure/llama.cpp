@@ -16,7 +16,7 @@ namespace {
 // Programs lie beside the libraries in a build of llama.cpp, and in bin of an installation.
 fs::path find_library(const fs::path& folder, const std::string& name) {
     for (const char* place : {".", "../lib", "../lib64"}) {
-        const fs::path path = folder / place / name;
+        fs::path path = folder / place / name;
         if (fs::exists(path)) return path;
     }
     throw std::runtime_error("no " + name + " in " + folder.string() +

@@ -96,17 +96,17 @@ json last_of(const json& array, size_t from) {
 
 } // namespace
 
-Configuration to_configuration(const json& given) {
+Configuration to_configuration(const nlohmann::json& json) {
     Configuration configuration;
     try {
-        configuration.is_winnow = given.at("backend").get<std::string>() == "winnow";
-        configuration.k_type = given.at("k").get<std::string>();
-        configuration.v_type = given.at("v").get<std::string>();
-        configuration.kv = given.at("kv").get<std::string>();
-        for (const auto& [name, value] : given.at("environment").items())
+        configuration.is_winnow = json.at("backend").get<std::string>() == "winnow";
+        configuration.k_type = json.at("k").get<std::string>();
+        configuration.v_type = json.at("v").get<std::string>();
+        configuration.kv = json.at("kv").get<std::string>();
+        for (const auto& [name, value] : json.at("environment").items())
             configuration.environment[name] =
                 value.is_null() ? std::nullopt : std::optional<std::string>(value.get<std::string>());
-    } catch (const json::exception& error) {
+    } catch (const nlohmann::json::exception& error) {
         throw std::runtime_error(std::string("no configuration: ") + error.what());
     }
     return configuration;

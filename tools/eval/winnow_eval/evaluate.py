@@ -90,12 +90,11 @@ def _make_host(options):
 def _plan(made, kept, part, identity, options, rows):
     """What there is to do; fails where the text is too short, or llama.cpp or the plugin cannot."""
     with divergence.probing(made, part) as process:
+        divergence.check_length(process.tokens, options.contexts, options.count)
         report = divergence.probe(made, process, configs.BASE)
         made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
         plan = divergence.Plan(divergence.Task(made, kept, part, identity, options.count), rows, options.contexts,
                                options.modes, options.generation, options.sigmas)
-        if plan.configurations():
-            divergence.check_length(process.tokens, options.contexts, options.count)
         for config in plan.configurations():
             divergence.probe(made, process, config)
     return plan

@@ -107,7 +107,8 @@ class Measure:
             raise Failure(self._complaint(self.process.wait())) from None
         answer = self._answer()
         if "error" in answer:
-            raise Failure(f"{config}: {answer['error']}\n{essence(self._log())}")
+            more = f"\n{essence(self._log())}" if answer["error"].startswith("llama") else ""  # whose log says why
+            raise Failure(f"{config}: {answer['error']}{more}")
         report = answer["report"] if config.backend == "winnow" else None
         return Measured(answer["nll"], answer["kld"], answer["same_top"],
                         Run("", answer["log"], report, answer["seconds"], 0))
