@@ -56,6 +56,11 @@ void see_slots_of_the_first_head(SlotAttention& args) {
     for (Segment& segment : args.segments) segment.tokens.stride[1] = 0;
 }
 
+// As if KV heads had the same keys.
+void read_keys_of_the_first_head(SlotAttention& args) {
+    for (Segment& segment : args.segments) segment.k.stride[1] = 0;
+}
+
 // Each query group is observed by its first head.
 void accumulate_first_of_group(SlotAccumulate& args) {
     const int64_t group = args.scores.shape[1] / args.segments[0].kv_heads();
@@ -116,6 +121,7 @@ std::map<std::string, Defect> slot_defects() {
         {"eviction_takes_the_wrong_rows", {.before_slot_evict = [](SlotEvict& a) { ++a.leaving_offset; }}},
         {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
         {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
+        {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},
         {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
         {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
         {"cache_window_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.window_left = 0; }}},
