@@ -1,6 +1,7 @@
 // From an attention node and the rows that were deferred for it to steps.
 #include "layer_steps.hpp"
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 
@@ -110,9 +111,14 @@ LayerSteps::Rows LayerSteps::rows_of(size_t layer, int64_t first, int64_t count)
     return rows;
 }
 
-void LayerSteps::begin_batch(const ggml_tensor* mask, const Slice& slice, const Rows& rows) {
+// The mask of a new batch, or of one that began without an attention.
+void LayerSteps::take_mask(const ggml_tensor* mask, const Slice& slice, const Rows& rows, bool begins) {
     const std::span<const int32_t> cells(static_cast<const int32_t*>(rows.cells.data),
                                          static_cast<size_t>(slice.tokens));
+    if (!begins) {
+        streams_.take_mask(slice.stream, cells, mask, slice.index);
+        return;
+    }
     const CellTracker::Opening opening = streams_.open(slice.stream, cells, mask, slice.index);
     cache_.apply(opening, slice.stream);
     if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
@@ -130,7 +136,8 @@ void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& s
     Rows rows{};
     if (layers_[slice.layer].k) {
         rows = rows_of(slice.layer, slice.index * slice.tokens, slice.tokens);
-        if (streams_.begins_batch(slice.layer, slice.stream)) begin_batch(node->src[3], slice, rows);
+        const bool begins = streams_.begins_batch(slice.layer, slice.stream);
+        if (begins || !streams_.has_mask(slice.stream)) take_mask(node->src[3], slice, rows, begins);
         step.k = &rows.k;
         step.v = &rows.v;
         step.cells = &rows.cells;
@@ -152,7 +159,7 @@ void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& s
 }
 
 void LayerSteps::run_as_decoded(const winnow_cache_step_desc& step, const Slice& slice) {
-    const int64_t at_once = streams_.taken_at_once(slice.stream);
+    const int64_t at_once = std::min(streams_.taken_at_once(slice.stream), slice.tokens);
     for (int64_t first = 0, count = at_once; first < slice.tokens; first += count, count = 1) {
         if (count == 0) continue; // of a batch that is all decoded
         const winnow_tensor q = tokens_of(*step.q, first, count), out = tokens_of(*step.out, first, count);

@@ -51,7 +51,7 @@ private:
     Rows rows_of(size_t layer, int64_t first, int64_t count);
     void append_all(size_t layer, Counters& counters);
     void attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
-    void begin_batch(const ggml_tensor* mask, const Slice& slice, const Rows& rows);
+    void take_mask(const ggml_tensor* mask, const Slice& slice, const Rows& rows, bool begins);
     // Runs a step, all at once or as tokens are decoded; what it reads has to stay.
     void run_as_decoded(const winnow_cache_step_desc& step, const Slice& slice);
     void run_attention(winnow_cache_step_desc step);

@@ -23,16 +23,25 @@ bool Streams::begins_batch(size_t layer, int64_t stream) {
 
 CellTracker::Opening Streams::open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask,
                                    int64_t slice) {
+    CellTracker::Opening opening = of(stream).tracker.open(cells, MaskSlice(mask, slice));
+    take_mask(stream, cells, mask, slice);
+    return opening;
+}
+
+void Streams::append(int64_t stream, std::span<const int32_t> cells) {
+    of(stream).tracker.append(cells);
+    of(stream).has_mask = false;
+}
+
+void Streams::take_mask(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice) {
     Stream& its = of(stream);
-    const MaskSlice view(mask, slice);
-    CellTracker::Opening opening = its.tracker.open(cells, view);
-    its.sees_ahead = CellTracker::sees_ahead(cells, view);
+    its.has_mask = true;
+    its.sees_ahead = CellTracker::sees_ahead(cells, MaskSlice(mask, slice));
     const auto is_decoded = [&](int32_t cell) {
         return decode_from_ && its.tracker.count_before(cell) >= *decode_from_;
     };
     const auto first = its.sees_ahead ? cells.end() : std::find_if(cells.begin(), cells.end(), is_decoded);
     its.taken_at_once = first - cells.begin();
-    return opening;
 }
 
 void Streams::clear() {

@@ -23,13 +23,15 @@ public:
     bool begins_batch(size_t layer, int64_t stream);
     // A new batch's tokens and their mask. What the cache has to do before they are appended.
     CellTracker::Opening open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice);
-    // A new batch without an attention.
-    void append(int64_t stream, std::span<const int32_t> cells) { of(stream).tracker.append(cells); }
+    // A new batch without an attention; its mask may come with a later layer.
+    void append(int64_t stream, std::span<const int32_t> cells);
+    bool has_mask(int64_t stream) const { return of(stream).has_mask; }
+    void take_mask(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice);
 
-    // Whether a token of the newest batch sees one that comes after it.
+    // Of the newest batch, once its mask is there: whether a token sees one that comes after it.
     bool sees_ahead(int64_t stream) const { return of(stream).sees_ahead; }
 
-    // How many tokens of the newest batch are taken at once; each of the rest is taken on its own.
+    // And how many of its tokens are taken at once; each of the rest is taken on its own.
     int64_t taken_at_once(int64_t stream) const { return of(stream).taken_at_once; }
 
     // Of states, removals and copies: as CellTracker.
@@ -46,6 +48,7 @@ private:
         explicit Stream(CellTracker made) : tracker(std::move(made)) {}
         CellTracker tracker;
         uint64_t batches = 0;
+        bool has_mask = false; // of the newest batch: what follows is known
         bool sees_ahead = false;
         int64_t taken_at_once = 0;
     };

@@ -210,7 +210,8 @@ json Runs::new_in_report() {
         return all.at(name).get<uint64_t>() - earlier.value(name, uint64_t{0});
     };
     json made = now;
-    for (const char* name : {"attention_calls", "sdpa_calls"}) made[name] = more(now, before, name);
+    for (const auto& [name, value] : now.items())
+        if (value.is_number_unsigned()) made[name] = more(now, before, name.c_str());
     for (const char* name : {"caches", "in_place"})
         made[name] = last_of(now.at(name), before.value(name, json()).size());
     made["tensors"] = json::object();
