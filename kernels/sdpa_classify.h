@@ -34,17 +34,22 @@ static inline void classify_positions(const sdpa_work_tile* work, const sdpa_til
 static inline void classify_mask(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                  const sdpa_tile* tile, const int16* position, float16* bias, sdpa_seen* seen) {
     int16 any_hidden = 0, any_shown = 0;
+    int is_run[TILE_VECTORS];
+    for (uint i = 0; i < TILE_VECTORS; ++i) is_run[i] = has_columns_side_by_side(p, position[i]);
     const __global uchar* last_row = 0;
     for (uint r = 0; r < ROWS_TAKEN(work); ++r) {
         const __global uchar* row = mask_row(p, memory, work, r);
-        if (row == last_row) { /* heads may share theirs */
-            for (uint i = 0; i < TILE_VECTORS; ++i) bias[r * TILE_VECTORS + i] = bias[(r - 1) * TILE_VECTORS + i];
+        uint back = row == last_row ? 1 : 0; /* heads may share theirs */
+        if (SLOTS && !back && r >= p->q_len && mask_row(p, memory, work, r - p->q_len) == row) back = p->q_len;
+        last_row = row;
+        if (back > 0) {
+            for (uint i = 0; i < TILE_VECTORS; ++i) bias[r * TILE_VECTORS + i] = bias[(r - back) * TILE_VECTORS + i];
             continue;
         }
-        last_row = row;
         for (uint i = 0; i < TILE_VECTORS; ++i) {
             const uint part = part_of_tile(tile->count, i);
-            const float16 x = mask16(p, row, tile->key + i * 16, part, position[i]);
+            const float16 x = is_run[i] ? load16_f16(row, (uint)position[i].s0, p->mask_columns)
+                                        : mask16(p, row, tile->key + i * 16, part, position[i]);
             bias[r * TILE_VECTORS + i] = x;
             any_hidden |= (x == -INFINITY) & (LANE_INDEX < (int)part);
             any_shown |= x != -INFINITY;

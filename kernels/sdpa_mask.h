@@ -6,6 +6,12 @@ static inline float mask_element(const __global uchar* row, uint type, uint key)
     return type == TYPE_BOOL ? (row[key] ? 0.0f : -INFINITY) : load_any(row, type, key);
 }
 
+/* Whether 16 positions are columns of the mask side by side, so that the mask's elements are, too. */
+static inline int has_columns_side_by_side(const sdpa_params* p, int16 position) {
+    return SLOTS && p->mask_type == TYPE_F16 && !p->mask_key_broadcast && position.s0 >= 0 &&
+           (uint)position.s0 + 16 <= p->mask_columns && !any_lane(position - position.s0 != LANE_INDEX);
+}
+
 #if SLOTS
 /* By position, of which -INFINITY comes where the mask has no column: of a negative one, too. */
 static inline float16 mask16(const sdpa_params* p, const __global uchar* row, uint key, uint count, int16 position) {
