@@ -82,4 +82,4 @@ TEXTS = {"book": book, "code": code}
 
 def found(kinds, given):
     """The path of what is given: by a name of `kinds`, unless there is a file of this name."""
-    return kinds[given]() if given in kinds and not Path(given).exists() else given
+    return kinds[given]() if given in kinds and not Path(given).is_file() else given

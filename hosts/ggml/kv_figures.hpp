@@ -25,7 +25,7 @@ struct CacheFigures {
     int64_t layers = 0, kv_heads = 0, streams = 0, cells = 0;
     // Over its life.
     uint64_t tokens_seen = 0;   // in all streams together
-    uint64_t decoded = 0;       // of those, the tokens that were taken one at a time out of batches of several
+    uint64_t decoded = 0;       // of those, the tokens that WINNOW_DECODE_FROM made steps of their own
     uint64_t restored = 0;      // tokens of states that came back
     uint64_t reused = 0;        // tokens of prefixes that prompts went on from after another end was cut off
     double reused_resident = 0; // how many of those a head still held, on average

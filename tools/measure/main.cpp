@@ -1,5 +1,6 @@
 // winnow-measure: how far the probabilities of a model are from the base's under one configuration of its KV cache
 // after another, in one process. `winnow eval` starts it; --help says what it reads and writes.
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -7,6 +8,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "runs.hpp"
 #include <CLI/CLI.hpp>
@@ -35,6 +37,9 @@ std::string read_file(const std::string& path) {
 void answer(const json& line) { std::cout << line.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl; }
 
 json to_json(const Result& result) {
+    for (const std::vector<double>* numbers : {&result.scores.nll, &result.scores.divergence})
+        for (const double number : *numbers)
+            if (!std::isfinite(number)) throw std::runtime_error("a score that is not finite: the logits are not");
     json same_top = json::array();
     for (const bool same : result.scores.same_top) same_top.push_back(same ? 1 : 0);
     return {{"nll", result.scores.nll},  {"kld", result.scores.divergence}, {"same_top", same_top},

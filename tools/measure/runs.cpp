@@ -144,6 +144,7 @@ Result Runs::run(const Configuration& configuration, size_t context, bool as_bas
     if (!as_base && base_context_ != context)
         throw std::runtime_error("no base of context " + std::to_string(context) + " to compare with");
     const Environment environment(configuration.environment);
+    new_in_report(); // what a run before this one left that failed is not this one's
     take_log();
     std::array<char, 1024> message{};
     if (plugin_.set_kv(configuration.kv.c_str(), message.data(), message.size()) != 0)
@@ -155,6 +156,7 @@ Result Runs::run(const Configuration& configuration, size_t context, bool as_bas
     params.n_seq_max = 1;
     params.n_threads = params.n_threads_batch = static_cast<int32_t>(sizes_.threads);
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    params.swa_full = false; // caches of windows are as large as those need, as in llama.cpp's own programs
     params.type_k = type_of(configuration.k_type);
     params.type_v = type_of(configuration.v_type);
     const auto free = [&](llama_context* made) { api_.free(made); };

@@ -49,9 +49,9 @@ class Tables(unittest.TestCase):
 
     def test_all_keys(self):
         (config,) = self.load('[[config]]\nname = "mine"\nbackend = "winnow"\nk = "q8_0"\nv = "q4_0"\nrotate = false\n'
-                              'kv = "h2o"\nenvironment = {B = "2", A = "1"}\n')
+                              'kv = "h2o"\nenvironment = {WINNOW_PRESSURE = "1", WINNOW_KV_SWA = "none"}\n')
         self.assertEqual(config, Config("mine", "winnow", "q8_0", "q4_0", False, "h2o",
-                                        (("A", "1"), ("B", "2"))))
+                                        (("WINNOW_KV_SWA", "none"), ("WINNOW_PRESSURE", "1"))))
 
     def test_the_baselines_are_what_has_to_be_beaten(self):
         found = {(config.backend, config.k, config.rotate) for config in configs.load(configs.DEFAULTS_FILE)}
@@ -68,7 +68,8 @@ class Tables(unittest.TestCase):
                               ("configs = \"h2o\"", "list of strings"), ("configs = [1]", "list of strings"),
                               ("configs = [\"cpu:k=q9\"]", "q9"), ("contexts = [2048]", "no configs"),
                               (row + "arguments = [1]", "arguments", "environment"),
-                              (row + "environment = {A = 1}", "strings")):
+                              (row + "environment = {WINNOW_PRESSURE = 1}", "strings"),
+                              (row + 'environment = {WINNOW_BACKEND = "reference"}', "WINNOW_BACKEND", "PRESSURE")):
             with self.assertRaises(Failure, msg=text) as raised:
                 self.load(text)
             for word in wanted:

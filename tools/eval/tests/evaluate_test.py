@@ -23,7 +23,7 @@ sys.path.insert(0, str(FOLDER))
 
 from made_host import COUNT, LN_RATIO, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
 from made_results import made_results  # noqa: E402
-from winnow_eval import Failure, divergence, evaluate, progress  # noqa: E402
+from winnow_eval import Failure, divergence, evaluate, measure, progress  # noqa: E402
 
 TRAINED = 300
 ROW = "cpu:k=q8_0,v=f16"
@@ -70,6 +70,7 @@ class Evaluation(unittest.TestCase):
         with (mock.patch.object(evaluate, "_make_host", lambda _: self.host),
               mock.patch.object(evaluate, "Progress", Noted),
               mock.patch.object(divergence, "Measure", MadeMeasure),
+              mock.patch.object(measure, "identity", lambda: "made up"),
               mock.patch.object(shutil, "disk_usage", lambda _: mock.Mock(free=free))):
             results = evaluate.evaluate(evaluate.Options(**options), Console(file=said, width=200))
         self.works.append((seen[0].total, seen[0].done))

@@ -14,7 +14,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from made_host import BYTES, CELLS, COUNT, KLD, LAYERS, LN_RATIO, NLL, MadeHost, MadeMeasure, Progress  # noqa: E402
-from winnow_eval import Failure, configs, divergence, store  # noqa: E402
+from winnow_eval import Failure, configs, divergence, measure, store  # noqa: E402
 
 POLICY = "h2o:budget=1/4"
 CONTROL = "cpu:k=f16,v=f16"
@@ -27,9 +27,10 @@ class Plan(unittest.TestCase):
         self.folder = Path(folder.name)
         self.host = MadeHost(self.folder)
         self.store = store.Store(self.folder / "out")
-        made = mock.patch.object(divergence, "Measure", MadeMeasure)
-        made.start()
-        self.addCleanup(made.stop)
+        for made in (mock.patch.object(divergence, "Measure", MadeMeasure),
+                     mock.patch.object(measure, "identity", lambda: "made up")):
+            made.start()
+            self.addCleanup(made.stop)
 
     def plan(self, *strings, contexts=(128,), modes=("batch",), generation=False, count=COUNT, sigmas=None):
         task = divergence.Task(self.host, self.store, self.folder / "text", {"sha256": "1", "part": "all"}, count)

@@ -96,6 +96,14 @@ class Tables(unittest.TestCase):
             del row["mode"]  # as it was before there were modes
         self.assertEqual(report.settings_of(results), [(512, "batch")])
 
+    def test_rows_that_were_decided_earlier_say_so(self):
+        results = made_results(contexts=(512,))
+        self.assertNotIn("contexts |", report.quality_table(results, (512, "batch")))
+        results["rows"][3]["contexts"] = 8
+        lines = cells(report.quality_table(results, (512, "batch")))
+        self.assertEqual((lines[0][-1], [line[-1] for line in lines[1:]].count("8")), ("contexts", 1))
+        self.assertEqual(report.counted_contexts(results["rows"]), "8 to 16")
+
     def test_one_context_has_no_errors(self):
         table = report.quality_table(made_results(count=1), (512, "batch"))
         self.assertIn("± -", table)

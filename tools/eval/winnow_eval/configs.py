@@ -10,6 +10,7 @@ from winnow_eval import Failure
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 BACKENDS = {"cpu": "cpu", "inplace": "winnow"}
 SWITCH = {"on": True, "off": False}
+VARIABLES = ("WINNOW_KV_SWA", "WINNOW_PRESSURE")
 TOML_KEYS = {"name": str, "backend": str, "k": str, "v": str, "rotate": bool, "kv": str, "environment": dict}
 FOLDER = Path(__file__).parent.parent / "configs"
 DEFAULTS_FILE = FOLDER / "baselines.toml"
@@ -34,7 +35,7 @@ or a part of a TOML file given with --configs, which is a path or one of {", ".j
   backend = "cpu"             # or "winnow"
   k = "q8_0"                  # optional, as above; v and rotate (true, false) as well
   kv = "..."                  # optional: WINNOW_KV, a policy
-  environment = {{ X = "1" }}   # optional: more variables of the environment
+  environment = {{ WINNOW_PRESSURE = "0.5" }}   # optional: {" and ".join(VARIABLES)}
 """
 
 
@@ -114,6 +115,8 @@ def _from_table(table, where):
     environment = table.get("environment", {})
     if not all(isinstance(value, str) for value in environment.values()):
         raise Failure(f"{where}: the values of environment have to be strings")
+    for name in environment:  # others are read once in a process, which has many configurations
+        _one_of(f"{where}, environment", name, VARIABLES)
     plain = {key: value for key, value in table.items() if key not in ("environment", "name")}
     return named(Config(table.get("name", ""), environment=tuple(sorted(environment.items())), **plain))
 

@@ -7,7 +7,7 @@ the turns before it; and the whole so far, read anew as one prompt, says whether
 import tempfile
 from pathlib import Path
 
-from winnow_eval import haystack, resident, needle
+from winnow_eval import Failure, haystack, resident, needle
 from winnow_eval.host import calls_per_layer
 
 TURNS = 4
@@ -28,7 +28,7 @@ def _complete(host, store, config, prompt, question, size, turns=()):
     """
     watched, more = config, ()
     if config.kv:
-        watched, position = needle.decoded_from(host, store, resident.watched(config), prompt, question, size)
+        watched, _ = needle.decoded_from(host, store, resident.watched(config), prompt, question, size)
         more = resident.ARGUMENTS
     interactive = ["-i", "--simple-io", "--in-prefix", BREAK] if turns else []
     generated = size if turns else needle.GENERATED  # llama.cpp counts what is typed as generated
@@ -41,7 +41,9 @@ def _complete(host, store, config, prompt, question, size, turns=()):
             typed="".join(f"{turn}\n" for turn in turns))
     calls_per_layer(run, watched)
     if config.kv:
-        needle.expect_decoded(config, run, position + 1, position)
+        taken = {cache["decoded"] for cache in run.report["caches"]}
+        if min(taken) <= needle.single_steps(run):  # nothing of a question
+            raise Failure(f"{config}: {taken} tokens were taken one at a time, expected those of questions, too")
     answers = [answer.partition(END)[0] for answer in run.stdout.split(BREAK)]
     return answers[:1 + len(turns)], run
 

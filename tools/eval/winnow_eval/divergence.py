@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy
 
-from winnow_eval import Failure, logs
+from winnow_eval import Failure, logs, measure
 from winnow_eval.configs import BASE, NULL
 from winnow_eval.host import Host, calls_per_layer, expect_virtual, virtual_bytes
 from winnow_eval.measure import Measure
@@ -141,8 +141,6 @@ def compare(host, process, setting, config, index, base_nll):
         raise Failure(f"{config}: {len(measured.kld)} tokens were scored, expected {tokens}")
     found = {"kld": statistics.fmean(measured.kld), "nll": statistics.fmean(measured.nll),
              "nll_base": statistics.fmean(base_nll), "same_top": 100 * statistics.fmean(measured.same_top)}
-    if not all(math.isfinite(value) for value in found.values()):
-        raise Failure(f"{config}: winnow-measure gave numbers that are not finite: {found}")
     return {"context": context, **found, "kld_of_tokens": [float(f"{value:.{DIGITS}g}") for value in measured.kld],
             "cells": cache["cells"], "kv_bytes": size, "kv_metadata_bytes": metadata, "attention_calls": calls,
             "seconds": run.seconds}
@@ -208,7 +206,7 @@ def _bench(task, context, config, runs, *more):
 
 def _part_identity(task, setting, index, config):
     text = task.text_identity | {"context": setting.context, "index": index}
-    return {"base": task.host.identity(BASE), "text": text, "method": METHOD,
+    return {"base": task.host.identity(BASE), "text": text, "method": METHOD, "measure": measure.identity(),
             "decode_from": setting.decode_from(config)} | task.host.identity(config)
 
 

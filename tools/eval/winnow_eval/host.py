@@ -106,8 +106,9 @@ def find_programs(folder):
         return Path(folder).resolve()
     found = shutil.which("llama-completion")
     if not found:
-        raise Failure("llama-completion was not found; build llama.cpp's targets llama-completion, llama-perplexity "
-                      "and llama-bench and give their folder as --llama-cpp or WINNOW_LLAMA_CPP_BIN, or run ci/eval, "
+        raise Failure("llama-completion was not found; build llama.cpp's targets llama-completion and "
+                      "llama-bench (and llama-perplexity for winnow profile) and give their folder as --llama-cpp or "
+                      "WINNOW_LLAMA_CPP_BIN, or run ci/eval, "
                       "which builds them")
     return Path(found).resolve().parent
 

@@ -1,5 +1,7 @@
 """winnow-measure: one process with the model and the text in it, which runs one configuration after another."""
 
+import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -7,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure
+from winnow_eval import Failure, store
 from winnow_eval.host import Run, essence
 
 PROGRAM = "winnow-measure"
@@ -30,6 +32,12 @@ def find_program():
         raise Failure(f"no {PROGRAM} beside winnow; build Winnow with -DWINNOW_LLAMA_CPP_DIR=<source of llama.cpp>, "
                       "of which include/llama.h has to be there, or run ci/eval, which does")
     return path
+
+
+@functools.cache
+def identity():
+    """Of the program that makes the numbers."""
+    return store.sha256_of(find_program())
 
 
 class Measure:
@@ -62,7 +70,8 @@ class Measure:
         if self.process:
             self.process.kill()
             self.process.wait()
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # of what was not read any more
+                self.process.stdin.close()
             self.process.stdout.close()
         self.errors.close()
 
@@ -72,9 +81,8 @@ class Measure:
 
     def _answer(self):
         line = self.process.stdout.readline()
-        if not line:
-            status = self.process.wait()
-            raise Failure(self._complaint(status))
+        if not line.endswith("\n"):  # it ended, perhaps within a line
+            raise Failure(self._complaint(self.process.wait()))
         return json.loads(line)
 
     def _complaint(self, status):
@@ -109,6 +117,10 @@ class Measure:
         if "error" in answer:
             more = f"\n{essence(self._log())}" if answer["error"].startswith("llama") else ""  # whose log says why
             raise Failure(f"{config}: {answer['error']}{more}")
-        report = answer["report"] if config.backend == "winnow" else None
+        report = answer["report"]
+        if config.backend != "winnow":
+            if report["attention_calls"] or report["sdpa_calls"]:
+                raise Failure(f"{config}: {report['attention_calls']} attentions were Winnow's, expected none")
+            report = None
         return Measured(answer["nll"], answer["kld"], answer["same_top"],
                         Run("", answer["log"], report, answer["seconds"], 0))

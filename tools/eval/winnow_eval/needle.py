@@ -137,12 +137,12 @@ def decoded_from(host, store, config, prompt, question, size):
     return replace(config, environment=(*config.environment, ("WINNOW_DECODE_FROM", str(position)))), position
 
 
-def expect_decoded(config, run, tokens, position):
-    """Fails unless each cache took the tokens of a prompt from a position on one at a time."""
+def expect_decoded(config, run, expected):
+    """Fails unless each cache took so many tokens one at a time: those of questions and those that were generated."""
     for cache in run.report["caches"]:
-        if cache["decoded"] < tokens - position:
+        if cache["decoded"] != expected:
             raise Failure(f"{config}: the cache of {cache['name']} took {cache['decoded']} tokens one at a time, "
-                          f"expected the {tokens - position} of the question and what was generated")
+                          f"expected {expected}")
 
 
 def first_number(text):
@@ -150,16 +150,23 @@ def first_number(text):
     return match[0] if match else None
 
 
+def single_steps(run):
+    """How many tokens llama.cpp evaluated one at a time."""
+    found = re.search(r" eval time = +[\d.]+ ms / +(\d+) runs", run.stderr)
+    if found is None:
+        raise Failure(f"llama-completion gave no times; it printed:\n{run.stderr[-1000:]}")
+    return int(found[1])
+
+
 def evaluations(host, run):
     """(tokens of the prompt, micro-batches that llama.cpp evaluated in all), from its log."""
     prompt = re.search(r"prompt eval time = +[\d.]+ ms / +(\d+) tokens", run.stderr)
-    single = re.search(r" eval time = +[\d.]+ ms / +(\d+) runs", run.stderr)
-    if prompt is None or single is None:
+    if prompt is None:
         raise Failure(f"llama-completion gave no times; it printed:\n{run.stderr[-1000:]}")
     tokens = int(prompt[1])
     whole, rest = divmod(tokens, host.batch)
     batches = whole * -(-host.batch // host.ubatch) + -(-rest // host.ubatch)
-    return tokens, batches + int(single[1])
+    return tokens, batches + single_steps(run)
 
 
 def ask(host, store, config, trial):
@@ -174,7 +181,7 @@ def ask(host, store, config, trial):
         run = complete(host, watched, trial.prompt, size, GENERATED, *more)
         tokens, expected = evaluations(host, run)
         if config.kv:
-            expect_decoded(config, run, tokens, position)
+            expect_decoded(config, run, tokens - position + single_steps(run))
         calls = calls_per_layer(run, config)
         if config.backend == "winnow" and calls != expected:
             raise Failure(f"{config}: Winnow attended {calls} times in each layer, expected {expected}")

@@ -16,7 +16,7 @@ from PIL import Image  # noqa: E402
 from winnow_eval import labels, report, resident  # noqa: E402
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
-KLD_FLOOR = 1e-6  # below it there is only the rounding of the logits that llama.cpp keeps
+KLD_FLOOR = 1e-6  # below it there is only the order in which llama.cpp adds
 FLOOR_WORDS = "1e-6 or less"
 CONTROL_TEXT = "#666666"
 STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
@@ -192,7 +192,7 @@ def title(results, setting=None, mode=None):
 def over_bytes(results, setting):
     rows = report.rows_of(results, setting)
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 5.2))
-    figure.suptitle(f"{title(results, setting)} ({rows[0]['contexts']} contexts, bars: one standard error)",
+    figure.suptitle(f"{title(results, setting)} ({report.counted_contexts(rows)} contexts, bars: one standard error)",
                     fontsize=9)
     figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.22, wspace=0.18)
     palette = colours([row for row in results["rows"] if row["role"] != "control"], family)

@@ -55,6 +55,12 @@ def named_setting(setting):
     return f"context {context}, {MODES[mode]}"
 
 
+def counted_contexts(rows):
+    """How many contexts the rows have: "8", or "8 to 16" where some were decided before the others."""
+    counts = sorted({row["contexts"] for row in rows})
+    return f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+
+
 def rows_of(results, setting):
     """The rows of a context length and mode, the control run first."""
     rows = [row for row in results["rows"] if (row["context"], mode_of(row)) == setting]
@@ -78,14 +84,16 @@ def full_bytes(results, setting):
 
 def quality_table(results, setting):
     """What each configuration loses, and the bytes that it takes."""
-    full = full_bytes(results, setting)
+    full, rows = full_bytes(results, setting), rows_of(results, setting)
+    differ = len({row["contexts"] for row in rows}) > 1  # where some were decided before the others
     lines = [[titled(row), number(row["kv_bytes_per_token"], 0),
               number(None if full is None else row["kv_bytes_per_token"] / full, 3), number(row["kv_bytes"] / MIB, 1),
               number(row["ppl"], 3), measured(row["ppl_increase_percent"], row["ppl_increase_se"], 2, 4, "+"),
               measured(row["kld"], row["kld_se"], 4, 6), number(row["kld_p99"], 4),
-              measured(row["same_top_percent"], row["same_top_se"], 1, 2)] for row in rows_of(results, setting)]
+              measured(row["same_top_percent"], row["same_top_se"], 1, 2), *([str(row["contexts"])] if differ else [])]
+             for row in rows]
     return table(["configuration", "bytes/token", "share", "MiB in all", "perplexity", "increase, %", "mean KLD",
-                  "99% KLD", "same top, %"], lines)
+                  "99% KLD", "same top, %", *(["contexts"] if differ else [])], lines)
 
 
 def of_same_bytes(results, setting):

@@ -4,7 +4,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from winnow_eval.report import measured, named_setting, number, rows_of, settings_of
+from winnow_eval.report import counted_contexts, measured, named_setting, number, rows_of, settings_of
 
 MIB = 2**20
 HEADS = ("configuration", "KV bytes/token", "KV MiB", "perplexity", "increase %", "KL divergence", "99% KLD",
@@ -32,8 +32,8 @@ def show(results, console):
     """Prints a table for each context length and mode, the control run first, and one of what was retrieved."""
     for setting in settings_of(results):
         rows = rows_of(results, setting)
-        console.print(f"{named_setting(setting)}: {rows[0]['contexts']} contexts, {rows[0]['scored_tokens']} tokens "
-                      f"scored, against {results['base']}", style="bold", highlight=False, markup=False)
+        console.print(f"{named_setting(setting)}: {counted_contexts(rows)} contexts, against "
+                      f"{results['base']}", style="bold", highlight=False, markup=False)
         made = _table(HEADS)
         for row in rows:
             made.add_row(*map(escape, _cells(row)), style="dim" if row["role"] == "control" else "")
