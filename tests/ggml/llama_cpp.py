@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
-TRIES = 5
 
 
 class Failure(Exception):
@@ -48,6 +47,8 @@ class Host:
         self.report_path = options.work / f"report-{os.getpid()}.json"
         self.environment = {key: value for key, value in os.environ.items()
                             if key != "GGML_BACKEND_PATH" and not key.startswith("WINNOW_")}
+        # Without it a program ends before all of its log is written.
+        self.environment["LD_PRELOAD"] = os.environ["WINNOW_TEST_PRELOAD"]
         self.drivers = {}
         if options.icd:
             self.drivers["OCL_ICD_VENDORS"] = options.icd
@@ -79,31 +80,21 @@ class Host:
         """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
         command = [str(self.programs / program), *map(str, arguments)]
         settings = self.settings(winnow, environment)
-        for _ in range(TRIES):
-            self.report_path.unlink(missing_ok=True)
-            result = subprocess.run(command, env=settings, capture_output=True, text=True, errors="replace",
-                                    stdin=subprocess.DEVNULL)
-            if not has_lost_its_end(program, result):
-                break
+        self.report_path.unlink(missing_ok=True)
+        result = subprocess.run(command, env=settings, capture_output=True, text=True, errors="replace",
+                                stdin=subprocess.DEVNULL)
         expect(status is None or result.returncode == status,
                f"{' '.join(command)}\nended with status {result.returncode}:\n"
                f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
         return result.stdout, result.stderr, self.take_report()
 
 
-def has_lost_its_end(program, result):
-    """Whether llama-completion ended before its log had written the last of the text, behind which is an empty line."""
-    return program == "llama-completion" and result.returncode == 0 and not result.stdout.endswith("\n")
-
-
 def perplexity(host, arguments, environment=None):
     """(what llama-perplexity printed at its end, the report)"""
-    for _ in range(TRIES):  # llama.cpp does not wait for the last lines of its log when it ends
-        out, err, report = host.run("llama-perplexity", *arguments, winnow=True, environment=environment)
-        number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
-        if number:
-            return float(number[1]), report
-    raise Failure(f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
+    out, err, report = host.run("llama-perplexity", *arguments, winnow=True, environment=environment)
+    number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
+    expect(number, f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
+    return float(number[1]), report
 
 
 def calls_per_layer(report):

@@ -1,7 +1,8 @@
 """winnow-measure, by which `winnow eval` compares: the base has the perplexity that llama-perplexity prints; a virtual
 cache with everything in f16 is the base in every mode, token by token, also of a model with sliding windows, whose
 second cache is a smaller one; and a cache whose heads all read the keys of the first one is seen to be wrong in every
-mode.
+mode. Its answers are what llama-completion writes, also where a virtual cache decodes the question, and a second turn
+goes on where the first ended.
 """
 
 import math
@@ -16,11 +17,12 @@ from llama_cpp import expect
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
 
-from winnow_eval import configs, measure  # noqa: E402
+from winnow_eval import Failure, configs, measure  # noqa: E402
 from winnow_eval.host import Host  # noqa: E402
 
 CONTEXTS = {"grouped": 256, "windows": 512}  # with windows, so long that a window's cache is smaller
 COUNT, BATCH = 2, 64
+CELLS, GENERATED = 1024, 24  # of a dialogue
 SAME, OTHER = 1e-6, 1e-3  # KL divergences: of what is computed in another order, of what is wrong
 TOLERANCE = 0.00005  # relative, of a perplexity
 DENSE = configs.parse("none:k=f16,v=f16")
@@ -66,6 +68,60 @@ def compare(options):
         expect(0 <= mean <= SAME, f"{mode}: divergence {mean} of the same cache")
 
 
+def dialogue(*turns, **more):
+    """A question about a text, or more of them."""
+    return {"turns": [{"text": text, "question": question, "prefix": ""} for text, question in turns], "cells": CELLS,
+            "generate": GENERATED, "until": "", "chat": False, "decode": True, "find": []} | more
+
+
+def expect_refused(process, words, **more):
+    try:
+        process.answer(configs.BASE, dialogue(("Some text.", " A question?"), **more))
+    except Failure as failure:
+        expect(words in str(failure), f"the refusal does not say \"{words}\": {failure}")
+    else:
+        raise llama_cpp.Failure(f"not refused: {more}")
+
+
+def converse(options):
+    """Answers are those of llama-completion; the refused questions leave a process that goes on."""
+    prose = options.text.read_text(encoding="utf-8")
+    text, question, fact, between, last = prose[:600], prose[600:650], prose[100:120], prose[650:700], prose[700:720]
+    host = Host(options.llama_cpp, options.plugin, options.model, BATCH, BATCH, 1, "Portable Computing Language")
+    out, _, _ = llama_cpp.Host(options).run(
+        "llama-completion", "-m", options.model, "-p", text + question, "-n", GENERATED, "--temp", 0, "-no-cnv",
+        "--no-display-prompt", "-c", CELLS, "-b", BATCH, "-ub", BATCH, "-t", 1, "-fa", "on", "-dev", "Winnow",
+        winnow=True)
+    with measure.Measure(host, options.model) as process:
+        asked = dialogue((text, question), find=[fact])
+        for config in (configs.BASE, configs.NULL, DENSE):
+            answered = process.answer(config, asked)
+            llama_cpp.expect_same_text(answered.texts[0].strip(), out.strip(), f"{config}")
+            expect(process.count_tokens(text + question) == answered.prompt_tokens, "other tokens")
+            expect(answered.evaluated == answered.prompt_tokens + GENERATED - 1, f"{answered.evaluated} tokens")
+            (positions,) = answered.found
+            expect(positions == list(range(positions[0], positions[-1] + 1)) and 2 <= len(positions) <= len(fact),
+                   f"the fact is at {positions}")
+            where = answered.question
+            expect(positions[-1] < where < answered.prompt_tokens, f"the question is at {where}")
+            for cache in llama_cpp.virtual_caches(answered.run.report) if config.kv else ():
+                expect(cache["decoded"] == answered.evaluated - answered.question, f"{cache['decoded']} decoded")
+        turns = dialogue((text, question), (between, last))
+        first, second = process.answer(DENSE, turns).texts
+        expect(first == process.answer(DENSE, asked).texts[0], "the first turn depends on the second")
+        expect([first, second] == process.answer(configs.BASE, turns).texts, "decoding changes a turn")
+        stopped = process.answer(configs.BASE, dialogue((text, question), until=first[3])).texts[0]
+        least = first[:first.index(first[3]) + 1]  # a token may have a character more
+        expect(stopped in (least, first[:len(least) + 1]), f"\"{stopped}\" of \"{first}\", until \"{first[3]}\"")
+        expect_refused(process, f"answer of {GENERATED} do not fit in 8 cells", cells=8)
+        expect_refused(process, "\"nowhere\" is not in the prompt", find=["nowhere"])
+        expect_refused(process, "the model has no chat template", chat=True)
+        expect_refused(process, "it has no turns", turns=[])
+        expect_refused(process, "no dialogue", generate="many")
+        expect(process.answer(configs.BASE, turns).texts == [first, second], "a refusal changed what comes after it")
+    print(f"{options.family}: \"{first}\", then \"{second}\"")
+
+
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--measure", required=True, help="winnow-measure")
@@ -76,6 +132,7 @@ def test():
     for options.family in CONTEXTS:
         options.model = random_models.make(options.family, options.work)
         compare(options)
+        converse(options)
 
     options.family = "grouped"
     options.model = random_models.make(options.family, options.work)
