@@ -264,7 +264,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         if (r.budget >= Part{1, 2}.ceil_of(s.context)) return r; // a plain window
         r.statistic = is_judge ? Statistic::probability_squared : s.statistic.value_or(Statistic::probability_squared);
         r.is_sum = true;
-        r.decay = is_judge ? .998 : s.decay.value_or(.998);
+        r.decay = is_judge ? .99 : s.decay.value_or(.99);
         r.ranking = is_judge ? Ranking::value_distance : s.value;
         r.grace = is_judge ? 8 : s.grace;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);

@@ -181,7 +181,7 @@ TEST(cache_policy, hierarchical_answers_memory_pressure) {
 
 TEST(cache_policy, winnow_is_a_window_from_half_of_the_context) {
     const Description d = describe("winnow", 512);
-    EXPECT_EQ(d.importance, (Importance{Statistic::probability_squared, Accumulation::decayed_sum, Group::mean, .998}));
+    EXPECT_EQ(d.importance, (Importance{Statistic::probability_squared, Accumulation::decayed_sum, Group::mean, .99}));
     EXPECT_EQ(d.ranking, Ranking::importance_value_distance);
     EXPECT_EQ(d.recent, 128 - 32);
     EXPECT_EQ(describe("winnow", 1023).ranking, Ranking::importance_value_distance);
