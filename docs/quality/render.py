@@ -7,7 +7,7 @@
 A marker is a pair of lines, and what stands between them is this script's:
 
     <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
-                                     and "decode" for what was decoded
+                                     and "decode" for what was decoded; or task, its name and one of OF_TASKS
     <!-- end -->
 """
 
@@ -15,7 +15,6 @@ import argparse
 import json
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -24,44 +23,61 @@ sys.path.insert(0, str(FOLDER.parent.parent / "tools" / "eval"))
 from winnow_eval import report  # noqa: E402  after its path
 
 MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S)
-# KL divergences at a context of 2048: what a numpy prototype of the same policies had, and what is wanted. By label:
-# the configuration.
-GOALS = {"8 bits": ("none:k=q8_0,v=q8_0", 0.0004, 0.0003),
-         "4 bits": ("winnow:v=turbo4,center=on", 0.0073, 0.005),
-         "4 and 3 bits": ("winnow", 0.0105, 0.008),
-         "packed, an eighth": ("winnow:budget=922", 0.055, 0.04),
-         "packed, a sixteenth": ("winnow:budget=376", 0.153, 0.11),
-         "f16, a quarter": ("winnow:budget=1/4,k=f16,v=f16", 0.126, 0.1),
-         "f16, a quarter and 32 tokens": ("winnow:budget=544,k=f16,v=f16", 0.126, 0.1),
-         "f16, a quarter, window": ("window:budget=1/4", 0.174, None),
-         "f16, a quarter, h2o": ("h2o:budget=1/4", 0.226, None),
-         "f16, a quarter, random": ("random:budget=1/4", 0.193, None)}
-
-
-def goals_table(results, setting):
-    """What was measured beside the prototype's figure and the goal, and in a line what was not measured."""
-    rows = {row["name"]: row for row in report.rows_of(results, setting)}
-    lines = [[f"`{name}`", label, report.measured(rows[name]["kld"], rows[name]["kld_se"], 4, 6), f"{prototype}",
-              f"{goal or '-'}"] for label, (name, prototype, goal) in GOALS.items() if name in rows]
-    made = report.table(["configuration", "what it is", "mean KLD", "prototype", "goal"], lines)
-    missing = ", ".join(f"`{name}`" for name, *_ in GOALS.values() if name not in rows)
-    return made + (f"\n{textwrap.fill(f'Not measured: {missing}.', 120, break_on_hyphens=False)}\n" if missing else "")
-
-
-# What may stand between two markers; {} is a context length.
-PIECES = {"command": report.command, "setting": report.setting, "full cache": report.full_cache,
-          "needle": report.needle_table, "conversation": report.conversation_table,
-          "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table,
-          "goals {}": goals_table}
-PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture needle": "needle",
-            "picture resident": "resident"}
-DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
-                "contexts": "Loss over context length", "needle": "Needles retrieved, by depth and context",
-                "resident": "What each layer and head held of the needles"}
 
 
 class Failure(Exception):
     """Something to be said without a traceback."""
+
+
+# KL divergences at a context of 2048: what a numpy prototype of the same policies had, with a decay of .998, and what
+# is wanted. (configuration, what it is, prototype, goal)
+GOALS = [("none:k=q8_0,v=q8_0", "8 bits", 0.0004, 0.0003),
+         ("winnow:v=turbo4,center=on", "4 bits", 0.0073, 0.005),
+         ("winnow", "4 and 3 bits", 0.0105, 0.008),
+         ("winnow:budget=922", "packed, an eighth", 0.055, 0.04),
+         ("winnow:budget=922,decay=0.998", "packed, an eighth, slow decay", 0.055, 0.04),
+         ("winnow:budget=376", "packed, a sixteenth", 0.153, 0.11),
+         ("winnow:budget=376,decay=0.998", "packed, a sixteenth, slow decay", 0.153, 0.11),
+         ("winnow:budget=1/4,k=f16,v=f16", "f16, a quarter", 0.126, 0.1),
+         ("winnow:budget=1/4,k=f16,v=f16,decay=0.998", "f16, a quarter, slow decay", 0.126, 0.1),
+         ("winnow:budget=544,k=f16,v=f16,decay=0.998", "f16, a quarter and 32 tokens, slow decay", 0.126, 0.1),
+         ("window:budget=1/4", "f16, a quarter, window", 0.174, None),
+         ("h2o:budget=1/4", "f16, a quarter, h2o", 0.226, None),
+         ("random:budget=1/4", "f16, a quarter, random", 0.193, None)]
+
+
+def goals_table(results, setting):
+    """What was measured beside the prototype's figure and the goal."""
+    rows = {row["name"]: row for row in report.rows_of(results, setting)}
+    lines = [[f"`{name}`", label, report.measured(rows[name]["kld"], rows[name]["kld_se"], 4, 6), f"{prototype}",
+              f"{goal or '-'}"] for name, label, prototype, goal in GOALS if name in rows]
+    if not lines:
+        raise Failure(f"no row of {report.named_setting(setting)} has a goal")
+    return report.table(["configuration", "what it is", "mean KLD", "prototype", "goal"], lines)
+
+
+# What may stand between two markers; {} is a context length.
+PIECES = {"command": report.command, "setting": report.setting, "refused": report.refused_table,
+          "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table,
+          "goals {}": goals_table}
+OF_TASKS = {"table": report.task_table, "full cache": report.full_cache}  # after "task" and the task's name
+PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture tasks": "tasks"}
+DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
+                "contexts": "Loss over context length", "tasks": "What was retrieved, by task and context"}
+
+
+def task_piece(name, results, task, words=""):
+    """The text of a marker about a task: one of OF_TASKS, or a picture of what was found or held."""
+    if report.task_of(results, task) is None:
+        raise Failure(f"{name}.json has no task {task}")
+    if words in OF_TASKS:
+        return OF_TASKS[words](results, task)
+    pictures = {"picture": (f"Task {task}: what was retrieved, by depth and context", task),
+                "picture resident": (f"Task {task}: what each layer and head held of the facts", f"resident_{task}")}
+    if words not in pictures:
+        raise Failure(f"quality.md: unknown piece {words!r} of a task; there are {', '.join([*OF_TASKS, *pictures])}")
+    description, picture = pictures[words]
+    return f"![{description}](quality/{name}_{picture}.png)\n"
 
 
 def piece(name, results, words):
@@ -74,16 +90,15 @@ def piece(name, results, words):
     if context is not None and (context, mode) not in settings:
         raise Failure(f"{name}.json has no {report.named_setting((context, mode))}; it has "
                       f"{'; '.join(map(report.named_setting, settings))}")
-    if pattern in ("needle", "full cache", "picture needle", "picture resident") and not results["needle"]:
-        raise Failure(f"{name}.json has no needle test")
-    if pattern == "conversation" and not results.get("conversation"):
-        raise Failure(f"{name}.json has no conversations")
+    if pattern.startswith("task "):
+        return task_piece(name, results, *words.split(maxsplit=2)[1:])
     if pattern in PICTURES:
         picture = PICTURES[pattern]
         suffix = "_decode" if mode == "decode" else ""
         return f"![{DESCRIPTIONS[picture].format(context)}](quality/{name}_{picture.format(context)}{suffix}.png)\n"
     if pattern not in PIECES:
-        raise Failure(f"quality.md: unknown piece {words!r}; there are {', '.join([*PIECES, *PICTURES])}")
+        raise Failure(f"quality.md: unknown piece {words!r}; there are {', '.join([*PIECES, *PICTURES])} and task "
+                      "NAME ...")
     return PIECES[pattern](results) if context is None else PIECES[pattern](results, (context, mode))
 
 

@@ -42,6 +42,10 @@ size_t copy_text(const std::string& from, char* text, size_t size) {
 // most size bytes, zero terminated, and returns the length of the whole text.
 size_t write_report(char* text, size_t size) { return copy_text(registration()->report.json(), text, size); }
 
+// Under the name "winnow_ggml_reset_report": from now on the report counts from nothing, apart from caches that there
+// are.
+void reset_report() { registration()->report.reset(); }
+
 // Under the name "winnow_ggml_caches": what the virtual caches hold that there are now, as a JSON array of objects as
 // the report's. Not while a graph is computed. Likewise; 0 where it fails, and the reason is in the log.
 size_t write_caches(char* text, size_t size) {
@@ -70,6 +74,7 @@ void* get_proc_address(ggml_backend_reg_t, const char* name) {
     if (wanted == "ggml_backend_set_n_threads") return reinterpret_cast<void*>(set_n_threads);
     if (wanted == "ggml_backend_set_abort_callback") return reinterpret_cast<void*>(set_abort_callback);
     if (wanted == "winnow_ggml_report") return reinterpret_cast<void*>(write_report);
+    if (wanted == "winnow_ggml_reset_report") return reinterpret_cast<void*>(reset_report);
     if (wanted == "winnow_ggml_caches") return reinterpret_cast<void*>(write_caches);
     if (wanted == "winnow_ggml_set_kv") return reinterpret_cast<void*>(set_kv);
     return nullptr;

@@ -138,6 +138,14 @@ void Report::add(const InPlaceCache& cache) {
     write();
 }
 
+void Report::reset() {
+    const std::lock_guard lock(mutex_);
+    counters_ = {};
+    stats_ = {};
+    caches_.clear();
+    in_place_.clear();
+}
+
 std::string Report::json() {
     const std::lock_guard lock(mutex_);
     return json_locked();

@@ -68,6 +68,9 @@ public:
     // One that was to be virtual and is not.
     void add(const InPlaceCache& cache);
 
+    // Forgets all that was added so far, so that what comes is counted from nothing. What lives stays.
+    void reset();
+
     std::string json();
 
 private:

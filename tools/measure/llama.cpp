@@ -59,7 +59,11 @@ const LlamaApi& load_llama(const fs::path& folder) {
     LOOK_UP(llama_, vocab_n_tokens);
     LOOK_UP(llama_, vocab_get_add_bos);
     LOOK_UP(llama_, vocab_bos);
+    LOOK_UP(llama_, vocab_is_eog);
     LOOK_UP(llama_, tokenize);
+    LOOK_UP(llama_, token_to_piece);
+    LOOK_UP(llama_, model_chat_template);
+    LOOK_UP(llama_, chat_apply_template);
     LOOK_UP(llama_, batch_init);
     LOOK_UP(llama_, batch_free);
     LOOK_UP(llama_, decode);
@@ -97,6 +101,7 @@ Plugin load_plugin(const LlamaApi& api, const std::string& path) {
         if (!function) throw std::runtime_error(path + " has no function " + name);
     };
     find("winnow_ggml_report", plugin.report);
+    find("winnow_ggml_reset_report", plugin.reset_report);
     find("winnow_ggml_set_kv", plugin.set_kv);
     if (!plugin.device) throw std::runtime_error(path + " has no device Winnow");
     return plugin;
@@ -111,14 +116,40 @@ Model load_model(const LlamaApi& api, const std::string& path, ggml_backend_dev_
     return model;
 }
 
-std::vector<llama_token> tokens_of(const LlamaApi& api, const llama_vocab* vocab, const std::string& text) {
+std::vector<llama_token> tokens_of(const LlamaApi& api, const llama_vocab* vocab, const std::string& text,
+                                   bool is_begin, bool with_special) {
     const auto length = static_cast<int32_t>(text.size());
     std::vector<llama_token> tokens(text.size() + 2); // a token has at least a byte, but for those around the text
-    const int32_t count =
-        api.tokenize(vocab, text.data(), length, tokens.data(), static_cast<int32_t>(tokens.size()), true, false);
+    const int32_t count = api.tokenize(vocab, text.data(), length, tokens.data(), static_cast<int32_t>(tokens.size()),
+                                       is_begin, with_special);
     if (count < 0) throw std::runtime_error("llama.cpp cannot tokenize the text");
     tokens.resize(static_cast<size_t>(count));
     return tokens;
+}
+
+std::string piece_of(const LlamaApi& api, const llama_vocab* vocab, llama_token token) {
+    std::string piece(16, '\0');
+    for (;;) {
+        const int32_t size =
+            api.token_to_piece(vocab, token, piece.data(), static_cast<int32_t>(piece.size()), 0, true);
+        piece.resize(static_cast<size_t>(size < 0 ? -size : size));
+        if (size >= 0) return piece;
+    }
+}
+
+std::string chat_of(const LlamaApi& api, const llama_model* model, const std::string& said) {
+    const char* chat_template = api.model_chat_template(model, nullptr);
+    if (!chat_template) throw std::runtime_error("the model has no chat template");
+    const llama_chat_message message{"user", said.c_str()};
+    std::string text(2 * said.size() + 256, '\0');
+    for (;;) {
+        const int32_t size =
+            api.chat_apply_template(chat_template, &message, 1, true, text.data(), static_cast<int32_t>(text.size()));
+        if (size < 0) throw std::runtime_error("llama.cpp does not know the model's chat template");
+        const bool fits = static_cast<size_t>(size) <= text.size();
+        text.resize(static_cast<size_t>(size));
+        if (fits) return text;
+    }
 }
 
 } // namespace winnow::measure

@@ -26,7 +26,11 @@ struct LlamaApi {
     decltype(&::llama_vocab_n_tokens) vocab_n_tokens;
     decltype(&::llama_vocab_get_add_bos) vocab_get_add_bos;
     decltype(&::llama_vocab_bos) vocab_bos;
+    decltype(&::llama_vocab_is_eog) vocab_is_eog;
     decltype(&::llama_tokenize) tokenize;
+    decltype(&::llama_token_to_piece) token_to_piece;
+    decltype(&::llama_model_chat_template) model_chat_template;
+    decltype(&::llama_chat_apply_template) chat_apply_template;
     decltype(&::llama_batch_init) batch_init;
     decltype(&::llama_batch_free) batch_free;
     decltype(&::llama_decode) decode;
@@ -50,6 +54,7 @@ std::string take_log();
 struct Plugin {
     ggml_backend_dev_t device = nullptr;
     size_t (*report)(char* text, size_t size) = nullptr;
+    void (*reset_report)() = nullptr;
     int (*set_kv)(const char* config, char* message, size_t size) = nullptr;
 };
 // Throws std::runtime_error where llama.cpp does not take it.
@@ -64,8 +69,16 @@ using Model = std::unique_ptr<llama_model, FreeModel>;
 // A model whose layers' caches belong to the device, NULL for none. Throws std::runtime_error.
 Model load_model(const LlamaApi& api, const std::string& path, ggml_backend_dev_t device);
 
-// The tokens of a text as llama-perplexity takes them: with those that a model wants around a text; words that look
-// like special tokens are words.
-std::vector<llama_token> tokens_of(const LlamaApi& api, const llama_vocab* vocab, const std::string& text);
+// The tokens of a text. is_begin: with those that a model wants around a text. with_special: words that look like
+// special tokens are these, else they are words.
+std::vector<llama_token> tokens_of(const LlamaApi& api, const llama_vocab* vocab, const std::string& text,
+                                   bool is_begin, bool with_special);
+
+// What a token stands for in a text; special tokens by their names.
+std::string piece_of(const LlamaApi& api, const llama_vocab* vocab, llama_token token);
+
+// What a model reads where a user says something and the assistant begins to answer, as far as llama.cpp knows the
+// model's template. Throws std::runtime_error where it does not.
+std::string chat_of(const LlamaApi& api, const llama_model* model, const std::string& said);
 
 } // namespace winnow::measure

@@ -1,15 +1,18 @@
-// winnow-measure: how far the probabilities of a model are from the base's under one configuration of its KV cache
-// after another, in one process. `winnow eval` starts it; --help says what it reads and writes.
+// winnow-measure: how far the probabilities of a model are from the base's, and what it answers, under one
+// configuration of its KV cache after another, in one process. `winnow eval` starts it; --help says what it reads and
+// writes.
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "dialogues.hpp"
 #include "runs.hpp"
 #include <CLI/CLI.hpp>
 
@@ -18,15 +21,23 @@ namespace {
 using nlohmann::json;
 using namespace winnow::measure;
 
-constexpr const char* description =
-    "Runs configurations of the KV cache over contexts of a text and tells, token by token, how far their\n"
-    "probabilities are from the base's.\n\n"
-    "Standard output begins with a line {\"tokens\", \"contexts\", \"vocabulary\"}. Then each line of standard input\n"
-    "{\"context\": number, \"base\": true or false, \"configuration\": {\"backend\": \"cpu\" or \"winnow\", \"k\", "
-    "\"v\",\n"
-    "\"kv\": text, \"environment\": {name: text or null}}} is answered by a line {\"nll\", \"kld\", \"same_top\": "
-    "numbers\n"
-    "of each scored token, \"seconds\", \"report\", \"log\"} or {\"error\": text}.";
+constexpr const char* description = R"(Runs configurations of the KV cache over contexts of a text and tells, token by
+token, how far their probabilities are from the base's; or asks them questions and tells their answers.
+
+Standard output begins with a line {"tokens", "contexts", "vocabulary"}. Each line of standard input is answered by a
+line, which is {"error": text} where that fails:
+
+{"configuration", "context": number, "base": true or false}
+    {"nll", "kld", "same_top": numbers of each scored token, "seconds", "micro_batches", "report", "log"}
+{"configuration", "dialogue": {"turns": [{"text", "question", "prefix"}, ...], "cells", "generate": tokens,
+                               "until": text, "chat", "decode": true or false, "find": [text, ...]}}
+    {"texts", "prompt_tokens", "question": its first position, "evaluated": tokens,
+     "found": positions of each text of "find", "seconds", "micro_batches", "report", "log"}
+{"count": text}
+    {"tokens"}
+
+A configuration is {"backend": "cpu" or "winnow", "k", "v", "kv": text, "environment": {name: text or null}}.
+tools/measure/dialogues.hpp says what the parts of a dialogue are.)";
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -34,28 +45,58 @@ std::string read_file(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-void answer(const json& line) { std::cout << line.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl; }
+void say(const json& line) { std::cout << line.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl; }
+
+json to_json(const Outcome& outcome) {
+    return {{"seconds", outcome.seconds},
+            {"micro_batches", outcome.micro_batches},
+            {"report", outcome.report},
+            {"log", outcome.log}};
+}
 
 json to_json(const Result& result) {
     for (const std::vector<double>* numbers : {&result.scores.nll, &result.scores.divergence})
         for (const double number : *numbers)
             if (!std::isfinite(number)) throw std::runtime_error("a score that is not finite: the logits are not");
-    json same_top = json::array();
+    json line = to_json(result.outcome);
+    line["nll"] = result.scores.nll;
+    line["kld"] = result.scores.divergence;
+    json& same_top = line["same_top"] = json::array();
     for (const bool same : result.scores.same_top) same_top.push_back(same ? 1 : 0);
-    return {{"nll", result.scores.nll},  {"kld", result.scores.divergence}, {"same_top", same_top},
-            {"seconds", result.seconds}, {"report", result.report},         {"log", result.log}};
+    return line;
 }
 
-void serve(Runs& runs) {
-    answer({{"tokens", runs.tokens()}, {"contexts", runs.contexts()}, {"vocabulary", runs.vocabulary()}});
+json to_json(const Answers& answers) {
+    json line = to_json(answers.outcome);
+    line["texts"] = answers.texts;
+    line["prompt_tokens"] = answers.prompt_tokens;
+    line["question"] = answers.question;
+    line["evaluated"] = answers.evaluated;
+    line["found"] = answers.found;
+    return line;
+}
+
+json carry_out(const json& request, Contexts& contexts, std::optional<Runs>& runs) {
+    if (request.contains("count")) {
+        const auto text = request.at("count").get<std::string>();
+        return {{"tokens", tokens_of(contexts.api(), contexts.vocab(), text, true, false).size()}};
+    }
+    const Configuration configuration = to_configuration(request.at("configuration"));
+    if (request.contains("dialogue"))
+        return to_json(answer(contexts, configuration, to_dialogue(request.at("dialogue"))));
+    if (!runs) throw std::runtime_error("there is no text; --text gives one");
+    return to_json(runs->run(configuration, request.at("context").get<size_t>(), request.at("base").get<bool>()));
+}
+
+void serve(Contexts& contexts, std::optional<Runs>& runs) {
+    say({{"tokens", runs ? runs->tokens() : 0},
+         {"contexts", runs ? runs->contexts() : 0},
+         {"vocabulary", contexts.vocabulary()}});
     for (std::string line; std::getline(std::cin, line);) {
         try {
-            const json request = json::parse(line);
-            const Configuration configuration = to_configuration(request.at("configuration"));
-            answer(
-                to_json(runs.run(configuration, request.at("context").get<size_t>(), request.at("base").get<bool>())));
+            say(carry_out(json::parse(line), contexts, runs));
         } catch (const std::exception& error) {
-            answer({{"error", error.what()}});
+            say({{"error", error.what()}});
         }
     }
 }
@@ -66,20 +107,29 @@ int main(int argc, char** argv) {
     try {
         CLI::App app(description, "winnow-measure");
         std::string folder, plugin, model, text;
+        size_t context = 0, first_scored = 0;
         Sizes sizes;
         app.add_option("--llama-cpp", folder, "folder of llama.cpp's programs or libraries")->required();
         app.add_option("--plugin", plugin, "libwinnow_ggml.so")->required();
         app.add_option("--model", model, "GGUF file")->required();
-        app.add_option("--text", text, "file, UTF-8")->required();
-        app.add_option("--context", sizes.context, "tokens of a context")->required()->check(CLI::Range(2, 1 << 24));
-        app.add_option("--from", sizes.first_scored, "the first position whose next token is scored")->required();
+        CLI::Option* text_option = app.add_option("--text", text, "file, UTF-8");
+        CLI::Option* context_option =
+            app.add_option("--context", context, "tokens of a context of the text")->check(CLI::Range(2, 1 << 24));
+        CLI::Option* from_option =
+            app.add_option("--from", first_scored, "the first position of a context whose next token is scored");
+        text_option->needs(context_option, from_option);
+        context_option->needs(text_option);
+        from_option->needs(text_option);
         app.add_option("--batch", sizes.batch, "llama.cpp's -b")->check(CLI::Range(1, 1 << 20));
         app.add_option("--ubatch", sizes.ubatch, "llama.cpp's -ub")->check(CLI::Range(1, 1 << 20));
         app.add_option("--threads", sizes.threads, "llama.cpp's -t")->check(CLI::Range(1, 1024));
         CLI11_PARSE(app, argc, argv);
         const LlamaApi& api = load_llama(folder);
-        Runs runs(api, model, plugin, read_file(text), sizes);
-        serve(runs);
+        const std::string content = text.empty() ? "" : read_file(text);
+        Contexts contexts(api, model, plugin, sizes);
+        std::optional<Runs> runs;
+        if (!text.empty()) runs.emplace(contexts, content, context, first_scored);
+        serve(contexts, runs);
         return 0;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "winnow-measure: %s\n", error.what());

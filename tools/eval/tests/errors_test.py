@@ -12,7 +12,8 @@ import numpy
 import measured
 from measured import expect
 
-SIZES = ("--contexts", "128", "--count", 4, "--mode", "batch", "--no-needle", "--no-generation", "--weights", "as-is")
+SIZES = ("--contexts", "128", "--count", 4, "--mode", "batch", "--tasks", "none", "--no-generation", "--weights",
+         "as-is")
 CONFIGURATIONS = ("cpu:k=q4_0,v=q4_0", "inplace:k=q8_0,v=q8_0")
 POLICY = "h2o:budet=1/4"
 

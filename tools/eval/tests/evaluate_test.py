@@ -3,6 +3,7 @@
     evaluate_test.py
 """
 
+import hashlib
 import io
 import json
 import os
@@ -22,8 +23,8 @@ FOLDER = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(FOLDER))
 
 from made_host import COUNT, LN_RATIO, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
-from made_results import made_results  # noqa: E402
-from winnow_eval import Failure, divergence, evaluate, measure, progress  # noqa: E402
+from made_results import made_others, made_results  # noqa: E402
+from winnow_eval import Failure, divergence, evaluate, measure, progress, tasks  # noqa: E402
 
 TRAINED = 300
 ROW = "cpu:k=q8_0,v=f16"
@@ -55,9 +56,8 @@ class Evaluation(unittest.TestCase):
                        strings=list(strings) or [ROW], files=[], contexts=[128], modes=["batch", "decode"], count=COUNT,
                        sigmas=None, part="all",
                        out=self.folder / "out", weights="f32", batch=64, ubatch=32, threads=2, programs=None,
-                       plugin=None, plugin_folders=[], device=None, needle=True, needle_contexts=[256],
-                       needle_trials=4, conversations=0, conversation_context=512, generation=False,
-                       fresh=False) | more
+                       plugin=None, plugin_folders=[], device=None, tasks=["needle"], task_contexts=[256],
+                       task_trials=4, generation=False, fresh=False, others=[]) | more
         self.host = MadeHost(self.folder)
         self.host.version = "made up"
         said, seen = io.StringIO(), []
@@ -70,6 +70,7 @@ class Evaluation(unittest.TestCase):
         with (mock.patch.object(evaluate, "_make_host", lambda _: self.host),
               mock.patch.object(evaluate, "Progress", Noted),
               mock.patch.object(divergence, "Measure", MadeMeasure),
+              mock.patch.object(tasks, "Measure", MadeMeasure),
               mock.patch.object(measure, "identity", lambda: "made up"),
               mock.patch.object(shutil, "disk_usage", lambda _: mock.Mock(free=free))):
             results = evaluate.evaluate(evaluate.Options(**options), Console(file=said, width=200))
@@ -80,7 +81,8 @@ class Evaluation(unittest.TestCase):
         results, said, asked = self.evaluate(ROW)
         self.assertEqual([row["name"] for row in results["rows"]], 2 * ["cpu:k=f16,v=f16", ROW])
         self.assertAlmostEqual(results["rows"][1]["ppl_increase_percent"], 100 * sum(LN_RATIO) / COUNT, delta=0.1)
-        self.assertEqual([(one["retrieved"], one["trials"]) for one in results["needle"]["results"]], [(4, 4), (4, 4)])
+        needle, = results["tasks"]
+        self.assertEqual([(one["retrieved"], one["trials"]) for one in needle["results"]], [(4, 4), (4, 4)])
         self.assertIn("weights in F32", said)
         self.assertNotIn(str(self.folder), json.dumps(results))
 
@@ -89,12 +91,12 @@ class Evaluation(unittest.TestCase):
             self.evaluate(ROW, free=4 * 32 * VOCABULARY - 1)
         first, _, _ = self.evaluate(ROW, free=4 * 32 * VOCABULARY)
         again, said, asked = self.evaluate(ROW, free=0)
-        self.assertEqual((first["rows"], first["needle"]), (again["rows"], again["needle"]))
+        self.assertEqual((first["rows"], first["tasks"]), (again["rows"], again["tasks"]))
         self.assertEqual(asked, [])
         self.assertNotIn("F32", said)
 
     def test_the_copy_is_what_is_measured_and_not_probed(self):
-        self.evaluate(needle=False)
+        self.evaluate(tasks=[])
         models = self.host.models
         original = [kind for kind, name in models if name == "model.gguf"]
         self.assertEqual(set(original), {"probe"})
@@ -109,19 +111,39 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(done, expected)
         self.assertEqual(again, (0, 0))
         self.assertEqual(more_done, more)
-        needle = 4 * (256 + 200)
+        needle = 4 * (256 + 100)
         self.assertEqual((expected, more), (3 * 128 * COUNT + 3 * needle, 2 * 128 * COUNT + needle))
 
     def test_lengths_that_the_model_does_not_know_are_said(self):
-        _, said, _ = self.evaluate(contexts=[128, 512], needle_contexts=[256, 400])
+        _, said, _ = self.evaluate(contexts=[128, 512], task_contexts=[256, 400])
         notes = [line for line in said.splitlines() if line.startswith("note")]
         beyond = f"the model was trained on contexts of {TRAINED} tokens"
         self.assertEqual(notes, [f"note: --contexts: {beyond}, 512 is beyond",
-                                 f"note: --needle-contexts: {beyond}, 400 is beyond"])
+                                 f"note: --task-contexts: {beyond}, 400 is beyond"])
+
+    def test_rows_of_another_tool_come_with_them(self):
+        found = made_others()
+        path = self.folder / "others.json"
+        path.write_text(json.dumps(found))
+        with self.assertRaisesRegex(Failure, "others.json is of made-up.gguf"):
+            self.evaluate(ROW, tasks=[], others=[path])
+        model, text = ((self.folder / name).read_bytes() for name in ("model.gguf", "text.txt"))
+        found["model"]["sha256"] = hashlib.sha256(model).hexdigest()
+        found["text"] |= {"sha256": hashlib.sha256(text).hexdigest(), "part": "all"}
+        path.write_text(json.dumps(found))
+        results, _, asked = self.evaluate(ROW, tasks=[], others=[path])
+        self.assertEqual(asked, [])
+        self.assertEqual([row["role"] for row in results["rows"][-2:]], ["other", "other"])
+        self.assertEqual(results["command"][-4:], ["--with", "others.json", "--no-generation", ROW])
+        self.assertEqual(json.loads((self.folder / "out" / "results.json").read_text()), results)
+        path.write_text("[]")
+        with self.assertRaisesRegex(Failure, "others.json, the whole"):
+            self.evaluate("cpu:k=q4_0", tasks=[], others=[path])
+        self.assertEqual(self.host.asked, [])
 
     def test_fresh_forgets_what_was_kept(self):
-        self.evaluate(needle=False)
-        _, _, asked = self.evaluate(needle=False, fresh=True)
+        self.evaluate(tasks=[])
+        _, _, asked = self.evaluate(tasks=[], fresh=True)
         self.assertIn("base 128 0", asked)
 
 

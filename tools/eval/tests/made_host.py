@@ -7,7 +7,7 @@ from pathlib import Path
 
 from winnow_eval import Failure, divergence
 from winnow_eval.host import Host, Run
-from winnow_eval.measure import Measured
+from winnow_eval.measure import Answered, Measured
 
 LAYERS = 2
 CELLS = 4096
@@ -48,26 +48,10 @@ class MadeHost(Host):
 
     def run_program(self, program, arguments, config, on_output=None, batch=None):
         self.settings(program, config, batch)
-        arguments = list(map(str, arguments))
-        if program == "llama-completion":
-            return self.complete(arguments, config)
         assert program == "llama-bench", program
         self.asked.append(f"speed {config}")
         report = self.report(config, 1 + 2 * divergence.GENERATED)
         return Run(json.dumps([{"avg_ts": 12.5}]), "", report, 1.0, 1)
-
-    def complete(self, arguments, config):
-        """llama-completion: every needle is found."""
-        prompt = Path(arguments[arguments.index("-f") + 1]).read_text()
-        tokens, generated = len(prompt) // 5, int(arguments[arguments.index("-n") + 1])
-        if generated == 0:
-            return Run("", f"number of tokens in prompt = {tokens}\n", None, 1.0, 1)
-        self.asked.append(f"needle {config}")
-        self.models.append(("needle", self.model.name))
-        question = prompt[prompt.rindex("The pass number"):]
-        calls = divergence.micro_batches(self, tokens) + generated - 1
-        times = f"prompt eval time = 10 ms / {tokens} tokens\n       eval time = 10 ms / {generated - 1} runs\n"
-        return Run(re.search(re.escape(question) + r" (\d+)", prompt)[1], times, self.report(config, calls), 1.0, 1)
 
     def report(self, config, calls, decoded=0):
         if config.backend != "winnow":
@@ -87,7 +71,7 @@ class MadeMeasure:
 
     tokens, vocabulary = TOKENS, VOCABULARY
 
-    def __init__(self, host, model, text, context, first_scored):
+    def __init__(self, host, model, text=None, context=None, first_scored=None):
         self.host, self.model, self.context, self.first_scored = host, Path(model), context, first_scored
         self.base = None
 
@@ -118,6 +102,19 @@ class MadeMeasure:
         same = round(SAME_TOP[context % COUNT] * tokens / 100)
         return Measured([nll] * tokens, [] if base else [kld[context % len(kld)]] * tokens,
                         [] if base else [1] * same + [0] * (tokens - same), run)
+
+
+    def count_tokens(self, text):
+        return len(text) // 5
+
+    def answer(self, config, dialogue):
+        """Every needle is found."""
+        self.host.asked.append(f"needle {config}")
+        self.host.models.append(("needle", self.model.name))
+        turn, = dialogue["turns"]
+        text = re.search(re.escape(turn["question"].strip()) + r" (\d+)", turn["text"])[1]
+        tokens = len(turn["text"]) // 5
+        return Answered([text], tokens, tokens, tokens, [], 7, Run("", "", self.host.report(config, 7), 1.0, 1))
 
 
 class Progress:

@@ -58,32 +58,52 @@ def made_row(name, role, settings, size, kld, context, mode, count):
             "per_context": {"ln_ratio": ratios, "kld": klds, "same_top": same}}
 
 
-def made_needle(contexts=(512, 1024, 2048), depths=(0, 0.25, 0.5, 0.75, 1), number=3):
-    trials = [{"id": f"{context}-{round(100 * depth)}-{n}", "context": context, "depth": depth,
-               "question": "The pass number of Oskar is", "answer": str(4800 + n), "full_cache_answers": n < number}
-              for context in contexts for depth in depths for n in range(number + (depth == 0.5))]
-    counted = [trial for trial in trials if trial["full_cache_answers"]]
+def made_task(name="needle", contexts=(512, 1024, 2048), depths=(0, 0.25, 0.5, 0.75, 1), number=3):
+    known = [(context, depth, n) for context in contexts for depth in depths for n in range(number + (depth == 0.5))]
+    trials = [{"id": f"{name}-{context}-{depth}-{n}", "context": context, "depth": depth,
+               "questions": ["The pass number of Oskar is"], "answers": [[str(4800 + n)]], "tokens": context - 4,
+               "full_cache_finds": [[n < number]]} for context, depth, n in known]
+    counted = [trial for trial in trials if trial["full_cache_finds"] == [[True]]]
     results = []
-    for name, _, settings, _, kld in made_configs():
-        generator = random.Random(f"needle {name}")
-        right = {trial["id"]: generator.random() > 4 * kld * (1.2 - trial["depth"]) for trial in counted}
-        answers = {trial["id"]: {"text": f"{trial['answer'] if right[trial['id']] else 1234}. The", "correct":
-                                 right[trial["id"]]} for trial in counted}
+    for config_name, _, settings, _, kld in made_configs():
+        generator = random.Random(f"{name} {config_name}")
+        right = {trial["id"]: generator.random() > 4 * kld * (1.2 - (trial["depth"] or 0)) for trial in counted}
+        answers = {trial["id"]: {"texts": [f"{trial['answers'][0][0] if right[trial['id']] else 1234}. The"],
+                                 "found": [[right[trial["id"]]]]} for trial in counted}
         if settings["kv"]:
             for answer in answers.values():
                 answer["resident"] = {"tokens": 12, "layers": [[generator.randrange(13) for _ in range(3)]
                                                            for _ in range(30)]}
-        results.append({"name": name, "config": settings, "retrieved": sum(right.values()), "trials": len(counted),
-                        "answers": answers})
-    return {"contexts": list(contexts), "depths": list(depths), "trials": trials, "results": results}
+        results.append({"name": config_name, "config": settings, "retrieved": sum(right.values()),
+                        "trials": len(counted), "answers": answers})
+    return {"task": name, "meaning": f"made up {name}", "contexts": list(contexts), "depths": list(depths),
+            "trials": trials, "results": results}
 
 
 def made_results(contexts=(512, 2048), count=16, needle=True, modes=("batch",)):
     rows = [made_row(*made, context, mode, count) for context in contexts for mode in modes for made in made_configs()]
-    return {"format": 2, "command": ["winnow", "eval", "--model", "made-up.gguf", "--text", "made-up.txt", "--contexts",
+    return {"format": 3, "command": ["winnow", "eval", "--model", "made-up.gguf", "--text", "made-up.txt", "--contexts",
                                      ",".join(map(str, contexts)), "inplace:k=q8_0,v=q4_0"],
             "model": {"file": "made-up.gguf", "sha256": "0" * 64, "weights": "f32"},
             "text": {"file": "made-up.txt", "sha256": "1" * 64, "part": "second"},
             "host": {"version": "1 (made up)", "batch": 512, "ubatch": 512, "threads": 2},
             "device": {"device": "a device", "platform": "a platform", "driver_version": "3.1"},
-            "base": "inplace:k=f16,v=f16", "rows": rows, "needle": made_needle() if needle else None}
+            "base": "inplace:k=f16,v=f16", "rows": rows, "tasks": [made_task()] if needle else []}
+
+
+def made_others():
+    """A file of another tool's rows, of the same model and text as made_results."""
+    def row(name, share, kld, mode):
+        settings = {"backend": "", "kv": ""}
+        made = made_row(name, "other", settings, 2 * share, kld, 2048, mode, 8)
+        return {key: made[key] for key in made if key not in ("role", "config", "attention_calls")}
+
+    return {"format": "winnow-eval-rows", "version": 1, "tool": {"name": "squeeze", "version": "1.2"},
+            "command": ["squeeze", "made-up.gguf"], "remarks": ["it is made up"],
+            "model": {"file": "made-up.gguf", "sha256": "0" * 64},
+            "text": {"file": "made-up.txt", "sha256": "1" * 64, "part": "second"},
+            "rows": [row("squeeze:keep=512", 1 / 4, 0.2, "batch"), row("squeeze:keep=1024", 1 / 2, 0.04, "batch"),
+                     {"name": "squeeze:tight", "context": 2048, "mode": "decode", "refused": "it does not decode"}],
+            "tasks": [{"task": "needle", "name": "squeeze:keep=512", "retrieved": 30, "trials": 44},
+                      {"task": "riddle", "name": "squeeze:keep=512", "retrieved": 2, "trials": 3},
+                      {"task": "chat", "name": "squeeze:keep=512", "refused": "it does not chat"}]}

@@ -3,6 +3,7 @@
     plots_test.py        needs requirements.txt
 """
 
+import json
 import random
 import re
 import sys
@@ -14,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from matplotlib.text import Text  # noqa: E402
 
-from made_results import made_configs, made_results  # noqa: E402
-from winnow_eval import labels, plots  # noqa: E402
+from made_results import made_configs, made_others, made_results  # noqa: E402
+from winnow_eval import labels, others, plots  # noqa: E402
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -24,8 +25,8 @@ def few(results):
     """The same with few configurations, which are faster to draw."""
     wanted = [name for name, *_ in made_configs()][::6]
     results["rows"] = [row for row in results["rows"] if row["name"] in wanted]
-    if results["needle"]:
-        results["needle"]["results"] = [one for one in results["needle"]["results"] if one["name"] in wanted]
+    for task in results["tasks"]:
+        task["results"] = [one for one in task["results"] if one["name"] in wanted]
     return results
 
 
@@ -68,7 +69,7 @@ class Front(unittest.TestCase):
 class Families(unittest.TestCase):
     def test_budgets_of_a_policy_belong_together(self):
         def family(kv, **more):
-            return plots.family({"name": "mine", "config": {"kv": kv, "environment": {}, "k": "f16",
+            return plots.family({"name": "mine", "role": "row", "config": {"kv": kv, "environment": {}, "k": "f16",
                                                             "v": "q8_0"} | more})
 
         self.assertEqual(family("winnow:budget=1/4,k=f16"), family("winnow:k=f16,budget=512"))
@@ -100,7 +101,7 @@ class Pictures(unittest.TestCase):
             paths = plots.draw(few(made_results(contexts=(256, 512))), folder, prefix="made_")
             names = sorted(path.name for path in paths)
             self.assertEqual(names, sorted(f"made_{name}.{kind}" for kind in ("png", "svg")
-                                           for name in ("bytes_256", "bytes_512", "contexts", "needle")))
+                                           for name in ("bytes_256", "bytes_512", "contexts", "needle", "tasks")))
             for path in paths:
                 if path.suffix == ".png":
                     self.assertTrue(path.read_bytes().startswith(PNG))
@@ -138,14 +139,15 @@ class Pictures(unittest.TestCase):
         results = made_results()
         with plots.matplotlib.rc_context(plots.STYLE):
             for name, make in plots.figures(results):
-                if name != "resident":  # it has no labels
+                if not name.startswith("resident"):  # it has no labels
                     self.assertNotIn("1e-6", str(self.expect_clear(name, make())))
 
     def test_what_is_resident_has_a_map_for_each_policy(self):
         results = made_results(contexts=(512,))
-        figure = plots.holdings(results)
+        task, = results["tasks"]
+        figure = plots.holdings(results, task)
         maps = [axes.images[0].get_array() for axes in figure.axes if axes.images]
-        policies = [result for result in results["needle"]["results"] if result["config"]["kv"]]
+        policies = [result for result in task["results"] if result["config"]["kv"]]
         self.assertEqual([found.shape for found in maps], [(30, 3)] * len(policies))
         self.assertTrue(all(0 <= found.min() < found.max() <= 1 for found in maps))
         plots.pyplot.close(figure)
@@ -168,6 +170,21 @@ class Pictures(unittest.TestCase):
             paths = plots.draw(results, folder, prefix="made_", formats=("png",), only=("made_bytes_512.png",))
             self.assertEqual([path.name for path in paths], ["made_bytes_512.png"])
             self.assertEqual([path.name for path in Path(folder).iterdir()], ["made_bytes_512.png"])
+
+    def test_rows_and_tasks_of_other_tools(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "others.json"
+            path.write_text(json.dumps(made_others()))
+            results = made_results(contexts=(2048,))
+            results["rows"] = results["rows"][::3]
+            results = others.add(results, [path])
+            names = [name for name, _ in plots.figures(results)]
+            self.assertEqual(names, ["bytes_2048", "contexts", "needle", "resident_needle", "tasks"])
+            with plots.matplotlib.rc_context(plots.STYLE):
+                bytes_texts = self.expect_clear("bytes", plots.over_bytes(results, (2048, "batch")))
+                task_texts = self.expect_clear("tasks", plots.overview(results))
+            self.assertEqual(sum(text.startswith("squeeze") for text in bytes_texts), 4)  # two rows in two panels
+            self.assertEqual([text for text in task_texts if text in ("30/44", "2/3")], ["30/44", "2/3"])
 
     def test_few_and_odd_results(self):
         only_control = made_results(contexts=(512,), needle=False)

@@ -1,5 +1,5 @@
-"""`winnow profile`, and `winnow eval` of policies, on a small text: a profile divides a budget, what of a fact is
-resident is said, and a conversation goes on in a cache that has forgotten.
+"""`winnow profile`, and `winnow eval` of policies, on a small text: a profile divides a budget, and every task is
+asked, where a policy says what of the facts is resident.
 """
 
 import json
@@ -13,8 +13,9 @@ from measured import expect
 LAYERS, QUERY_HEADS, KV_HEADS = 30, 9, 3  # of SmolLM2-135M
 CONTEXT = 128
 WINDOW = "window:budget=1/4"
-SIZES = ("--contexts", CONTEXT, "--count", 4, "--batch", 128, "--ubatch", 64, "--no-generation", "--needle-contexts",
-         "128", "--needle-trials", 2, "--conversations", 1, "--conversation-context", 512)
+TASK_CONTEXT = 384
+SIZES = ("--contexts", CONTEXT, "--count", 4, "--batch", 128, "--ubatch", 64, "--no-generation", "--tasks", "all",
+         "--task-contexts", TASK_CONTEXT, "--task-trials", 1)
 
 
 def profile(work, folder):
@@ -31,6 +32,30 @@ def profile(work, folder):
     for kind in ("csv", "png", "svg"):
         expect((folder / f"profile.{kind}").stat().st_size > 1000, f"profile.{kind} is empty")
     return folder / "profile.txt"
+
+
+def expect_task(task):
+    """Somebody knows something, and policies say what they hold of it."""
+    known = sum(any(any(found) for found in trial["full_cache_finds"]) for trial in task["trials"])
+    print(f"{task['task']}: the full cache knows {known} of {len(task['trials'])}, "
+          f"{ {result['name']: (result['retrieved'], result['trials']) for result in task['results']} }")
+    expect(len({result["trials"] for result in task["results"]}) == 1, f"{task['task']}: other trials counted")
+    control = task["results"][0]
+    expect(control["retrieved"] == control["trials"], f"{task['task']}: the full cache on the CPU answers otherwise")
+    for trial in task["trials"]:
+        expect(0.7 * TASK_CONTEXT < trial["tokens"] <= TASK_CONTEXT or len(trial["questions"]) > 1,
+               f"{task['task']}: a prompt of {trial['tokens']} tokens")
+    for result in task["results"]:
+        is_policy = bool(result["config"]["kv"])
+        for answer in result["answers"].values():
+            expect(("resident" in answer) == is_policy, f"{task['task']}, {result['name']}: {answer}")
+            if is_policy:
+                counts = [count for layer in answer["resident"]["layers"] for count in layer]
+                expect(len(counts) == LAYERS * KV_HEADS, f"{len(counts)} heads")
+                expect(max(counts) <= answer["resident"]["tokens"], f"more are resident than there were: {answer}")
+                if task["task"] == "conversation":  # of which the whole opening is looked for
+                    share = sum(counts) / len(counts) / answer["resident"]["tokens"]
+                    expect(0.05 < share < 0.7, f"{share} of the opening is resident in a quarter")
 
 
 def main():
@@ -52,18 +77,12 @@ def main():
         expect(window["per_context"] != divided["per_context"], "the division of the budget changes nothing")
         expect(0.8 * window["kv_bytes"] <= divided["kv_bytes"] <= window["kv_bytes"],
                f"{divided['kv_bytes']} bytes, with the same budget for each layer {window['kv_bytes']}")
-        for result in results["needle"]["results"]:
-            for answer in result["answers"].values():
-                is_policy = bool(result["config"]["kv"])
-                expect(("resident" in answer) == is_policy, f"{result['name']}: {answer}")
-                if is_policy:
-                    counts = [count for layer in answer["resident"]["layers"] for count in layer]
-                    expect(len(counts) == LAYERS * KV_HEADS, f"{len(counts)} heads")
-                    expect(max(counts) <= answer["resident"]["tokens"], f"more are resident than there were: {answer}")
-        talked = {result["name"]: result for result in results["conversation"]["results"]}
-        opening = talked[WINDOW]["resident"]
-        expect(0.05 < opening < 0.5, f"{opening} of the opening is resident in a quarter")
-        expect("resident" not in talked["cpu:k=f16,v=f16"], "the control run is no policy")
+        names = [task["task"] for task in results["tasks"]]
+        expect(names == ["needle", "chat", "lookup", "several", "code", "conversation"], f"tasks {names}")
+        for task in results["tasks"]:
+            expect_task(task)
+        talked = {result["name"]: result["answers"] for result in results["tasks"][-1]["results"]}
+        expect(all("as_anew" in answer for answer in talked[WINDOW].values()), "nothing was read anew")
         before = work.runs("*")
         work.good(*SIZES, WINDOW, adaptive)
         expect(before == work.runs("*"), "something was measured again")

@@ -29,9 +29,9 @@ Words in between.
 <!-- end -->
 <!-- begin made cost 512 -->
 <!-- end -->
-<!-- begin made full cache -->
+<!-- begin made task needle full cache -->
 <!-- end -->
-<!-- begin made needle -->
+<!-- begin made task needle table -->
 something old
 <!-- end -->
 """
@@ -39,7 +39,7 @@ PICTURES = """<!-- begin made picture bytes 512 -->
 <!-- end -->
 <!-- begin made picture contexts -->
 <!-- end -->
-<!-- begin made picture needle -->
+<!-- begin made task needle picture -->
 <!-- end -->
 """
 
@@ -75,7 +75,7 @@ class Render(unittest.TestCase):
         self.fill()
         text = self.page.read_text()
         for table in (report.quality_table(self.made, (512, "batch")), report.cost_table(self.made, (512, "batch")),
-                      report.needle_table(self.made), report.command(self.made)):
+                      report.task_table(self.made, "needle"), report.command(self.made)):
             self.assertIn(table, text)
         self.assertIn("Words in between.", text)
         self.assertNotIn("something old", text)
@@ -83,14 +83,15 @@ class Render(unittest.TestCase):
         self.fill()
         self.assertEqual(self.page.read_text(), text)
 
-    def test_goals_say_what_was_not_measured(self):
+    def test_goals_are_of_what_was_measured(self):
+        self.page.write_text("<!-- begin made goals 512 -->\n<!-- end -->\n")
+        self.assertIn("no row of context 512, in batches has a goal", self.render("--check", status=1))
         row = self.made["rows"][-1]
         row |= {"name": "winnow", "kld": 0.0123, "kld_se": 0.001}
         self.page.write_text("<!-- begin made goals 512 -->\n<!-- end -->\n")
         self.fill()
         text = self.page.read_text()
         self.assertIn("| `winnow` | 4 and 3 bits | 0.0123 ± 0.0010 | 0.0105 | 0.008 |", text)
-        self.assertIn("Not measured: `none:k=q8_0,v=q8_0`, `winnow:v=turbo4,center=on`,", text)
         self.assertNotIn("| `none:k=q8_0,v=q8_0` |", text)
 
     def test_a_changed_number_is_noticed_on_either_side(self):
@@ -105,11 +106,13 @@ class Render(unittest.TestCase):
         self.assertIn(row["name"], self.render("--check", status=1))
 
     def test_faults_are_named(self):
-        for page, words in ((PAGE.replace("made needle", "other needle"), "quality/other.json is not there"),
+        for page, words in ((PAGE.replace("made task", "other task"), "quality/other.json is not there"),
                             (PAGE.replace("cost 512", "cost 1024"),
                              "made.json has no context 1024, in batches; it has context 512, in batches"),
                             (PAGE.replace("cost 512", "cost 512 decode"), "made.json has no context 512, decoded"),
                             (PAGE.replace("made setting", "made weather"), "unknown piece 'weather'"),
+                            (PAGE.replace("needle table", "riddle table"), "made.json has no task riddle"),
+                            (PAGE.replace("needle table", "needle weather"), "unknown piece 'weather' of a task"),
                             (PAGE.replace("<!-- end -->", "", 1), "a marker without its other half"),
                             ("# Nothing\n", "shows nothing of made")):
             self.page.write_text(page)
@@ -127,7 +130,8 @@ class Render(unittest.TestCase):
         self.assertIn("made_bytes_512.png is not on the page", self.render("--check", status=1))
 
     def test_pictures_of_the_page_are_drawn(self):
-        self.made["rows"], self.made["needle"]["results"] = self.made["rows"][:3], self.made["needle"]["results"][:2]
+        task = self.made["tasks"][0]
+        self.made["rows"], task["results"] = self.made["rows"][:3], task["results"][:2]
         self.keep(self.made)
         self.page.write_text(PAGE + PICTURES.replace("<!-- begin made picture contexts -->\n<!-- end -->\n", ""))
         self.render()

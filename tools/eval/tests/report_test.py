@@ -1,10 +1,11 @@
 """Tables and CSV from made-up results: the control run first, no number lost, what is missing shown as missing.
 
-    report_test.py        needs the standard library alone
+    report_test.py        needs requirements.txt
 """
 
 import csv
 import io
+import json
 import sys
 import tempfile
 import unittest
@@ -12,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from made_results import made_configs, made_results  # noqa: E402
-from winnow_eval import report  # noqa: E402
+from made_results import made_configs, made_others, made_results  # noqa: E402
+from winnow_eval import Failure, others, report  # noqa: E402
 
 
 def cells(table):
@@ -37,23 +38,97 @@ class Numbers(unittest.TestCase):
         self.assertEqual(report.number(None, 1), "-")
 
 
-class Needles(unittest.TestCase):
-    def test_only_policies_have_a_share_that_they_resident(self):
+class Tasks(unittest.TestCase):
+    def test_only_policies_have_a_share_that_they_hold(self):
         results = made_results()
-        lines = cells(report.needle_table(results))
+        lines = cells(report.task_table(results, "needle"))
         self.assertEqual(lines[0][-1], "of the facts resident, %")
-        for line, result in zip(lines[1:], results["needle"]["results"], strict=True):
+        for line, result in zip(lines[1:], results["tasks"][0]["results"], strict=True):
             self.assertEqual(line[-1] != "-", bool(result["config"]["kv"]), line)
-        for result in results["needle"]["results"]:
+        for result in results["tasks"][0]["results"]:
             for answer in result["answers"].values():
                 answer.pop("resident", None)
-        self.assertNotIn("of the facts resident, %", cells(report.needle_table(results))[0])
+        self.assertNotIn("of the facts resident, %", cells(report.task_table(results, "needle"))[0])
+
+    def test_one_line_for_each_cell(self):
+        results = made_results()
+        lines = list(csv.DictReader(io.StringIO(report.task_csv_text(results))))
+        self.assertEqual(len(lines), 15 * len(list(made_configs())))
+        self.assertEqual(sum(int(line["trials"]) for line in lines), 45 * len(list(made_configs())))
+        self.assertEqual({bool(line["resident_share"]) for line in lines if line["name"].startswith("stream")}, {True})
+
+
+class Others(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = Path(folder.name) / "others.json"
+        self.found = made_others()
+
+    def add(self):
+        self.path.write_text(json.dumps(self.found))
+        return others.add(made_results(), [self.path])
+
+    def test_they_stand_in_the_tables(self):
+        results = self.add()
+        lines = {line[0]: line for line in cells(report.quality_table(results, (2048, "batch")))}
+        self.assertEqual(lines["`squeeze:keep=512`"][2], "0.250")
+        self.assertEqual(lines["`squeeze:keep=512`"][-1], "8")
+        lines = cells(report.task_table(results, "needle"))
+        self.assertEqual(lines[-1], ["`squeeze:keep=512`", "30/44", "-", "-", "-", "-"])
+        self.assertEqual(cells(report.task_table(results, "riddle"))[1:], [["`squeeze:keep=512`", "2/3"]])
+        text = report.markdown(results)
+        self.assertIn("| `squeeze:tight` | context 2048, decode | it does not decode |", text)
+        self.assertIn("| `squeeze:keep=512` | chat | it does not chat |", text)
+        self.assertIn("- squeeze 1.2: it is made up", text)
+        self.assertIn("squeeze:keep=1024,other,squeeze 1.2,", report.csv_text(results))
+        self.assertIn("riddle,squeeze:keep=512,,,2,3,", report.task_csv_text(results))
+
+    def test_what_is_left_out_is_a_dash(self):
+        row = self.found["rows"][0]
+        self.found["rows"] = [{key: row[key] for key in ("name", "context", "mode", "contexts", "kv_bytes_per_token",
+                                                         "kld")}]
+        line = cells(report.quality_table(self.add(), (2048, "batch")))[-1]
+        self.assertEqual(line[4:6] + line[7:9], ["-", "- ± -", "-", "- ± -"])
+
+    def test_the_results_are_not_changed(self):
+        self.path.write_text(json.dumps(self.found))
+        results = made_results()
+        others.add(results, [self.path])
+        self.assertEqual(results, made_results())
+
+    def test_bad_files_are_refused(self):
+        def change(**more):
+            return lambda: self.found.update(more)
+
+        def of_row(**more):
+            return lambda: self.found["rows"][0].update(more)
+
+        for break_it, words in (
+                (change(format="something"), r"others.json, format: 'winnow-eval-rows' was expected"),
+                (change(version=2), "version: 1 was expected"),
+                (lambda: self.found.pop("tool"), "the whole: 'tool' is a required property"),
+                (of_row(kld="much"), r"rows\[0\]"), (of_row(kld=-1), r"rows\[0\]"), (of_row(mode="fast"), r"rows\[0\]"),
+                (of_row(refused="why"), r"rows\[0\]"),
+                (change(model={"file": "other.gguf", "sha256": "2" * 64}), "is of other.gguf, sha256 2222222222222222"),
+                (change(text={"sha256": "1" * 64, "part": "first"}), "part first"),
+                (change(text=None), "of the text None"),
+                (of_row(name="squeeze:keep=1024"), "two rows are called squeeze:keep=1024, context 2048, batch")):
+            self.found = made_others()
+            break_it()
+            with self.assertRaisesRegex(Failure, words):
+                self.add()
+        self.path.write_text("{")
+        with self.assertRaisesRegex(Failure, "is not JSON"):
+            others.read(self.path)
+        with self.assertRaisesRegex(Failure, "cannot read .*nowhere.json"):
+            others.read(self.path.parent / "nowhere.json")
 
 
 class Pairs(unittest.TestCase):
     def row(self, name, size, klds, role="row"):
-        return {"name": name, "role": role, "context": 512, "kv_bytes_per_token": size, "kld": sum(klds) / len(klds),
-                "per_context": {"kld": klds}}
+        return {"name": name, "role": role, "context": 512, "mode": "batch", "kv_bytes_per_token": size,
+                "kld": sum(klds) / len(klds), "per_context": {"kld": klds}}
 
     def test_only_rows_of_the_same_bytes_are_compared(self):
         results = {"rows": [self.row("control", 100, [0, 0], "control"), self.row("bad", 101, [0.5, 0.1]),
@@ -92,9 +167,6 @@ class Tables(unittest.TestCase):
             column = [line[6] for line in cells(report.quality_table(results, setting))[1:]]
             self.assertTrue(all(cell.startswith(kld) for cell in column), column)
         self.assertIn("Context 512, decoded:", report.markdown(results))
-        for row in results["rows"]:
-            del row["mode"]  # as it was before there were modes
-        self.assertEqual(report.settings_of(results), [(512, "batch")])
 
     def test_rows_that_were_decided_earlier_say_so(self):
         results = made_results(contexts=(512,))
@@ -109,24 +181,26 @@ class Tables(unittest.TestCase):
         self.assertIn("± -", table)
 
     def test_needles_add_up(self):
-        results = {"rows": [], "needle": {
-            "contexts": [256, 512], "depths": [0, 1],
-            "trials": [{"id": "a", "context": 256, "depth": 0, "full_cache_answers": True},
-                       {"id": "b", "context": 512, "depth": 0, "full_cache_answers": False},
-                       {"id": "c", "context": 512, "depth": 1, "full_cache_answers": True}],
+        results = {"rows": [], "tasks": [{
+            "task": "needle", "contexts": [256, 512], "depths": [0, 1],
+            "trials": [{"id": name, "context": context, "depth": depth, "questions": ["?"],
+                        "full_cache_finds": [[known]]}
+                       for name, context, depth, known in (("a", 256, 0, True), ("b", 512, 0, False),
+                                                           ("c", 512, 1, True))],
             "results": [{"name": "x", "retrieved": 1, "trials": 2,
-                         "answers": {"a": {"text": "1", "correct": False}, "c": {"text": "2", "correct": True}}}]}}
-        self.assertEqual(cells(report.needle_table(results))[1], ["`x`", "1/2", "0/1", "1/1"])
-        self.assertIn("1 of 1 at 256 tokens, 1 of 2 at 512 tokens", report.full_cache(results))
+                         "answers": {"a": {"texts": ["1"], "found": [[False]]},
+                                     "c": {"texts": ["2"], "found": [[True]]}}}]}]}
+        self.assertEqual(cells(report.task_table(results, "needle"))[1], ["`x`", "1/2", "0/1", "1/1"])
+        self.assertIn("1 of 1 at 256 tokens, 1 of 2 at 512 tokens", report.full_cache(results, "needle"))
 
     def test_everything_in_one_text(self):
         text = report.markdown(self.results)
         self.assertIn("| control: `cpu:k=f16,v=f16` | 45/45 | 15/15 |", text)
         for needed in ("    winnow eval --model made-up.gguf", "weights dequantized to F32", "its second half",
-                       "Context 512, in batches:", "Context 2048, in batches:", "Needles in a haystack:",
+                       "Context 512, in batches:", "Context 2048, in batches:", "Task needle, made up needle:",
                        "inplace:k=f16,v=f16"):
             self.assertIn(needed, text)
-        self.assertNotIn("Needles in a haystack", report.markdown(made_results(needle=False)))
+        self.assertNotIn("Task needle", report.markdown(made_results(needle=False)))
 
     def test_a_long_command_is_broken(self):
         self.results["command"] += [f"inplace:k=q8_0,v={name}" for name in ("f16", "q8_0", "q5_1", "q4_0", "iq4_nl")]
@@ -143,7 +217,7 @@ class Csv(unittest.TestCase):
         results = made_results()
         with tempfile.TemporaryDirectory() as folder:
             paths = report.write(results, folder)
-            self.assertEqual(sorted(path.name for path in paths), ["results.csv", "results.md"])
+            self.assertEqual(sorted(path.name for path in paths), ["results.csv", "results.md", "tasks.csv"])
             text = (Path(folder) / "results.csv").read_text()
         lines = list(csv.DictReader(io.StringIO(text)))
         self.assertEqual(len(lines), len(results["rows"]))
@@ -154,7 +228,7 @@ class Csv(unittest.TestCase):
                 self.assertEqual(float(line[key]), row[key])
             self.assertEqual(line["k"], row["config"]["k"])
         policy = byname["stream:budget=1/4", "row", 512]
-        self.assertEqual((policy["kv"], policy["needle_trials"]), ("stream:budget=1/4", "45"))
+        self.assertEqual(policy["kv"], "stream:budget=1/4")
         self.assertEqual(byname["cpu:k=f16,v=f16", "control", 512]["generation_tokens_per_second"], "")
 
 

@@ -16,9 +16,9 @@ COUNT = 4
 ROW = 30 * 3 * 64  # elements of a token's K of SmolLM2-135M: layers, heads, head size
 BYTES = {"cpu:k=f16,v=f16": 4 * ROW, "cpu:k=q4_0,v=q4_0": 2 * ROW * 18 // 32,
          "inplace:k=q8_0,v=q8_0": 2 * ROW * 34 // 32}
-PICTURES = ("bytes_128", "bytes_256", "contexts", "needle")
+PICTURES = ("bytes_128", "bytes_256", "contexts", "needle", "tasks")
 SIZES = ("--contexts", "128,256", "--count", COUNT, "--mode", "batch", "--batch", 128, "--ubatch", 64,
-         "--needle-contexts", "128", "--needle-trials", 2)
+         "--task-contexts", "128", "--task-trials", 2)
 SHORT = "inplace:k=f16,v=q8_0"
 
 
@@ -52,8 +52,8 @@ def main():
                 expect_row(row)
         expect(results["device"] and results["base"] == "inplace:k=f16,v=f16", "device or base")
         expect(folder not in str(results) and str(options.text.parent) not in str(results), "a path in results.json")
-        needle = results["needle"]
-        full = sum(trial["full_cache_answers"] for trial in needle["trials"])
+        needle, = results["tasks"]
+        full = sum(trial["full_cache_finds"] == [[True]] for trial in needle["trials"])
         expect([result["name"] for result in needle["results"]] == [row["name"] for row in results["rows"][:3]],
                f"needle of {needle['results']}")
         expect(all(result["trials"] == full for result in needle["results"]), "trials that the full cache answers")

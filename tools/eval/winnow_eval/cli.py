@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from winnow_eval import Failure, configs, divergence, text
-from winnow_eval.evaluate import FORMAT, FORMATS, Options, evaluate
+from winnow_eval import Failure, configs, divergence, others, store, tasks, text
+from winnow_eval.evaluate import FORMAT, Options, evaluate
 
 WIDE = 200  # columns of tables that do not go to a terminal
 
@@ -50,6 +50,12 @@ def modes(given):
     return [mode for mode in divergence.MODES if mode in parts]
 
 
+def names_of_tasks(given):
+    """The tasks of a list like needle,lookup."""
+    names = {"all": list(tasks.TASKS), "none": []}.get(given)
+    return list(dict.fromkeys(part.strip() for part in given.split(","))) if names is None else names
+
+
 def one_of(option, given, known):
     if given not in known:
         raise Failure(f"{option}: \"{given}\", expected {', '.join(known)}")
@@ -65,7 +71,7 @@ def read_results(path):
         raise Failure(f"--from: cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise Failure(f"--from: {path} is not JSON: {error}") from error
-    if not isinstance(results, dict) or results.get("format") not in FORMATS:
+    if not isinstance(results, dict) or results.get("format") != FORMAT:
         raise Failure(f"--from: {path} is not a results.json of format {FORMAT}")
     return results
 
@@ -112,29 +118,39 @@ def measure(
     llama_cpp: LLAMA_CPP = None,
     plugin: PLUGIN = None,
     device: DEVICE = None,
-    with_needle: Annotated[bool, typer.Option("--needle/--no-needle", help="ask for needles")] = True,
-    needle_contexts: Annotated[str, typer.Option(metavar="N,...", help="their context lengths")] = "512,1024,2048",
-    needle_trials: Annotated[int, typer.Option(min=1, metavar="N", help="how many, over all lengths and depths")] = 45,
-    conversations: Annotated[int, typer.Option(min=0, metavar="N", help="how many conversations that ask for facts of "
-                                               "their beginning, turn by turn")] = 0,
-    conversation_context: Annotated[int, typer.Option(min=512, metavar="N", help="their length in tokens")] = 1024,
+    task_names: Annotated[str, typer.Option("--tasks", metavar="NAME,...", help="questions about facts of long texts: "
+                                            f"{', '.join(tasks.TASKS)}, all or none; see --list-tasks")] = "needle",
+    task_contexts: Annotated[str, typer.Option(metavar="N,...", help="their context lengths")] = "512,1024,2048",
+    task_trials: Annotated[int, typer.Option(metavar="N", help="how many of each task, over all lengths and "
+                                             "depths")] = 45,
     generation: Annotated[bool, typer.Option(help="measure the speed of generation")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the runs that --out keeps")] = False,
     from_results: Annotated[Path | None, typer.Option("--from", metavar="DIR", help="only show kept results again: a "
                                                       "folder or a results.json")] = None,
+    with_files: Annotated[list[Path] | None, typer.Option("--with", metavar="FILE.json", help="rows that another tool "
+                                                          "measured, beside these (tools/eval/rows.schema.json); may "
+                                                          "be repeated")] = None,
     list_configs: Annotated[bool, typer.Option("--list-configs", help="how configurations are written, and the "
                                                "baselines")] = False,
+    list_tasks: Annotated[bool, typer.Option("--list-tasks", help="what is asked in each task")] = False,
 ):
     console = console_for_output()
     if list_configs:
         names = [f"  {config}" for config in (configs.NULL, *configs.load(configs.DEFAULTS_FILE)[1:])]
         print("\n".join([configs.GRAMMAR, "The baselines:", "", *names]))
         return
+    if list_tasks:
+        print("\n".join(f"{task.name:13} {task.meaning}" for task in tasks.TASKS.values()))
+        return
     if from_results is not None:
         if model or text_file or strings or files:
             raise Failure("--from: shows kept results, and takes no --model, --text or configurations")
-        folder = from_results if from_results.is_dir() else from_results.parent
-        render(read_results(from_results), out or folder, console)
+        folder = out or (from_results if from_results.is_dir() else from_results.parent)
+        results = read_results(from_results)
+        if with_files:
+            results = others.add(results, with_files)
+            store.write_json(folder / "results.json", results)
+        render(results, folder, console)
         return
     out = out or Path("winnow-eval")
     for option, given in (("--model", model), ("--text", text_file)):
@@ -151,9 +167,8 @@ def measure(
         weights=one_of("--weights", weights, ("f32", "as-is")), batch=batch, ubatch=ubatch,
         threads=threads or len(os.sched_getaffinity(0)), programs=llama_cpp, plugin=plugin,
         plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],
-        device=device, needle=with_needle, needle_contexts=numbers("--needle-contexts", needle_contexts),
-        needle_trials=needle_trials, conversations=conversations, conversation_context=conversation_context,
-        generation=generation, fresh=fresh)
+        device=device, tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
+        task_trials=task_trials, generation=generation, fresh=fresh, others=with_files or [])
     try:
         render(evaluate(options, console), out, console)
     except KeyboardInterrupt:

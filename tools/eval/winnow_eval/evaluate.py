@@ -4,12 +4,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, configs, conversation, divergence, needle, store, text, weights
+from winnow_eval import Failure, configs, divergence, others, store, tasks, text, weights
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
-FORMAT = 2
-FORMATS = (1, FORMAT)  # that can be shown; 1 has no modes: all of it was measured in batches
+FORMAT = 3
 
 
 @dataclass
@@ -34,13 +33,12 @@ class Options:
     plugin: Path | None
     plugin_folders: list
     device: str | None
-    needle: bool
-    needle_contexts: list
-    needle_trials: int
-    conversations: int
-    conversation_context: int
+    tasks: list
+    task_contexts: list
+    task_trials: int
     generation: bool
     fresh: bool
+    others: list
 
     def command(self):
         """This command for a reader: files by their names alone."""
@@ -51,14 +49,10 @@ class Options:
         made += [word for path in self.files for word in ("--configs", path.name)]
         made += ["--weights", self.weights, "--batch", str(self.batch), "--ubatch", str(self.ubatch),
                  "--threads", str(self.threads)]
-        if self.needle:
-            made += ["--needle-contexts", ",".join(map(str, self.needle_contexts)),
-                     "--needle-trials", str(self.needle_trials)]
-        else:
-            made += ["--no-needle"]
-        if self.conversations:
-            made += ["--conversations", str(self.conversations), "--conversation-context",
-                     str(self.conversation_context)]
+        made += ["--tasks", ",".join(self.tasks) or "none"]
+        if self.tasks:
+            made += ["--task-contexts", ",".join(map(str, self.task_contexts)), "--task-trials", str(self.task_trials)]
+        made += [word for path in self.others for word in ("--with", path.name)]
         return made + ([] if self.generation else ["--no-generation"]) + self.strings
 
 
@@ -77,12 +71,9 @@ def _trained_context(path):
 
 def _make_host(options):
     programs = find_programs(options.programs)
-    wanted = [*(["llama-completion"] if options.needle or options.conversations else []),
-              *(["llama-bench"] if options.generation else [])]
-    missing = [name for name in wanted if not (programs / name).is_file()]
-    if missing:
-        raise Failure(f"no {', '.join(missing)} in {programs}; build these targets of llama.cpp"
-                      ", or leave out what needs them with --no-needle or --no-generation")
+    if options.generation and not (programs / "llama-bench").is_file():
+        raise Failure(f"no llama-bench in {programs}; build this target of llama.cpp, or leave out what needs it with "
+                      "--no-generation")
     return Host(programs, find_plugin(options.plugin, options.plugin_folders), options.model, options.batch,
                 options.ubatch, options.threads, options.device)
 
@@ -130,7 +121,7 @@ def _check_room(folder, needed):
 def _remarks(options, trained):
     """What can be measured, but says little."""
     for option, contexts in (("--contexts", options.contexts),
-                             ("--needle-contexts", options.needle_contexts if options.needle else [])):
+                             ("--task-contexts", options.task_contexts if options.tasks else [])):
         for context in contexts:
             if trained and context > trained:
                 yield f"note: {option}: the model was trained on contexts of {trained} tokens, {context} is beyond"
@@ -140,8 +131,9 @@ def evaluate(options, console):
     """Measures what is missing, keeps it, and gives results.json's content."""
     rows = configs.gather(options.strings, options.files)
     divergence.check_sizes(options.contexts, options.count)
-    if options.needle:
-        needle.plan(options.needle_contexts, options.needle_trials)
+    tasks.check(options.tasks, options.task_contexts, options.task_trials)
+    for path in options.others:
+        others.read(path)  # before hours of measuring
     trained = _trained_context(options.model)
     made = _make_host(options)
     made.weights = options.weights
@@ -158,23 +150,21 @@ def evaluate(options, console):
         plan = _plan(made, kept, part, identity, options, rows)
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
-        asked = (made, kept, [configs.NULL, *rows], configs.BASE, options.needle_contexts, options.needle_trials)
-        talks = (options.conversation_context, options.conversations)
-        work = plan.units() + (needle.units(*asked) if options.needle else 0) + conversation.units(
-            [configs.BASE, *asked[2]], *talks)
+        asking = tasks.Asking(made, kept, [configs.NULL, *rows], options.tasks, options.task_contexts,
+                              options.task_trials)
+        work = plan.units() + tasks.units(asking)
         progress.expect(work)
         copy_bytes = _use_weights(made, options, kept, progress)
         _check_room(kept.folder, copy_bytes if work else 0)
         plan.run(progress)
-        found = needle.run(*asked, progress) if options.needle else None
-        talked = conversation.run(*asked[:4], *talks, progress) if options.conversations else None
+        found = tasks.run(asking, progress)
         results = {"format": FORMAT, "command": options.command(),
                    "model": {"file": options.model.name, "sha256": made.model_sha256, "weights": options.weights},
                    "text": {"file": options.text.name, **identity},
                    "host": {"version": made.version, "batch": options.batch, "ubatch": options.ubatch,
                             "threads": options.threads},
-                   "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "needle": found,
-                   "conversation": talked}
+                   "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "tasks": found}
+        results = others.add(results, options.others) if options.others else results
         store.write_json(kept.folder / "results.json", results)
         shutil.rmtree(kept.base, ignore_errors=True)
     return results

@@ -1,7 +1,7 @@
-"""The text of a needle trial: filler sentences with one needle, and a cue at the end that asks for it.
+"""The texts of tasks: filler sentences with facts in them, and what is asked about these.
 
 Everything follows from the trial's name, so that two machines ask the same questions. The filler holds no digits: the
-only number of a text is the one to be found.
+only numbers of a text are those that may be asked for.
 """
 
 import random
@@ -30,28 +30,41 @@ MOODS = ("smelled of wet leaves", "was silent for a while", "looked brighter tha
 SHAPES = ("{person} {deed} {place} {time}.", "{Time}, {person_low} {deed} {place}.", "{thing} {mood} {time}.",
           "{person} {deed} {time}, and {thing_low} {mood}.", "{Place}, {person_low} {deed}.",
           "{person} {deed}, but nobody {place} noticed it.")
+COLOURS = ("amber", "ashen", "azure", "bronze", "carmine", "chalky", "cobalt", "copper", "coral", "crimson", "dusky",
+           "ebony", "emerald", "fawn", "golden", "green", "hazel", "indigo", "ivory", "jade", "lilac", "linen", "mauve",
+           "mossy", "navy", "ochre", "olive", "orange", "pale", "pearly", "pink", "plum", "purple", "rosy", "ruby",
+           "rusty", "sable", "sandy", "scarlet", "silver", "slate", "snowy", "tawny", "teal", "umber", "violet",
+           "white", "yellow")
+ANIMALS = ("badger", "bear", "beaver", "bison", "camel", "crane", "crow", "deer", "dolphin", "donkey", "dove", "duck",
+           "eagle", "falcon", "ferret", "finch", "fox", "gecko", "goat", "goose", "hare", "hawk", "heron", "horse",
+           "hound", "jackal", "lark", "lion", "lynx", "marten", "mole", "moose", "mouse", "newt", "otter", "owl",
+           "panther", "pigeon", "pony", "rabbit", "raven", "salmon", "seal", "swan", "tiger", "trout", "whale", "wolf")
 DIGITS = 4
+LONG_DIGITS = 7  # of the numbers of RULER's tasks
+VALUES = 4  # facts of one text, where several are asked for
+TURNS = 4  # of a conversation
+BREAK = "\n\n"  # before each turn of the user
 # Sentences between the fact and the cue even at depth 1: right beside it, "is 7808. ... is" reads as a series to go on.
 LAST = 2
 OPENING = 0.75  # of a conversation, before the first question
 FULL = 0.985  # of the context, because the length in tokens is an estimate
+CHAT = 48  # tokens that the question of a user and the template take at most
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One question. `prompt` is what llama.cpp continues, `answer` the only right continuation."""
+    """Texts with facts and what is asked about them. A turn is (text, question, beginning of the answer), as they
+    follow each other; what the model goes on with is to have the answers of that turn."""
 
     id: str
-    context: int  # tokens that the prompt comes close to
-    depth: float  # where the fact stands: 0 at the beginning, 1 at the end
-    question: str
-    answer: str
-    prompt: str
-
-    @property
-    def fact(self):
-        """What is planted."""
-        return f"{self.question} {self.answer}."
+    context: int  # tokens that the whole comes close to
+    depth: float | None  # where the fact stands: 0 at the beginning, 1 at the end; None for facts everywhere
+    turns: tuple
+    answers: tuple  # of each turn the strings that a right answer has
+    facts: tuple  # parts of the first text that say what is asked for
+    generate: int  # tokens of an answer
+    is_chat: bool = False  # text and question are said by a user, in the model's own template
+    until: str = ""  # ends an answer
 
 
 def generator(name):
@@ -81,46 +94,97 @@ def filler(numbers, characters):
     return sentences[:-1]
 
 
-def trial(context, depth, number, characters_per_token):
-    """The trial of this number of a cell. The prompt stays a little below `context` tokens."""
-    name = f"{context}-{round(100 * depth)}-{number}"
+def number(numbers, digits):
+    return str(numbers.randrange(10 ** (digits - 1), 10 ** digits))
+
+
+def _name(task, context, depth, count):
+    return f"{task}-{context}-{'' if depth is None else f'{round(100 * depth)}-'}{count}"
+
+
+def _hidden(numbers, fact, depth, characters):
+    """Filler of so many characters with a fact at a depth."""
+    sentences = filler(numbers, characters - len(fact))
+    sentences.insert(round(depth * max(0, len(sentences) - LAST)), fact)
+    return " ".join(sentences)
+
+
+def needle(context, depth, count, characters_per_token):
+    """One fact in filler, and a cue at the end that asks for it: the trial of this number of a cell."""
+    name = f"{context}-{round(100 * depth)}-{count}"
+    numbers = generator(name)
+    cue = f"The pass number of {numbers.choice(NAMES)} is"
+    answer = number(numbers, DIGITS)
+    fact = f"{cue} {answer}."
+    text = _hidden(numbers, fact, depth, FULL * context * characters_per_token - len(cue) - 2)
+    return Trial(name, context, depth, ((text, f" {cue}", ""),), ((answer,),), (fact,), 12)
+
+
+def chat_needle(context, depth, count, characters_per_token):
+    """The same as a question of a user, whose answer has begun."""
+    name = _name("chat", context, depth, count)
+    numbers = generator(name)
+    person, answer = numbers.choice(NAMES), number(numbers, DIGITS)
+    fact = f"The pass number of {person} is {answer}."
+    text = _hidden(numbers, fact, depth, FULL * (context - CHAT) * characters_per_token)
+    turn = (f"{text}\n\n", f"What is the pass number of {person}?", f"The pass number of {person} is")
+    return Trial(name, context, depth, (turn,), ((answer,),), (fact,), 12, is_chat=True)
+
+
+def lookup(context, depth, count, characters_per_token):
+    """A table of keys and values, one of which is asked for: RULER's needles among needles (multi-key, 2), in other
+    words."""
+    name = _name("lookup", context, depth, count)
+    numbers = generator(name)
+    keys = [f"{colour} {animal}" for colour in COLOURS for animal in ANIMALS]
+    numbers.shuffle(keys)
+    lines, room = [], FULL * context * characters_per_token
+    cues = {key: f"The pass number of the {key} is" for key in keys}
+    room -= max(map(len, cues.values()))
+    for key in keys:
+        line = f"{cues[key]} {number(numbers, LONG_DIGITS)}."
+        room -= len(line) + 1
+        if room < 0:
+            break
+        lines.append((key, line))
+    key, fact = lines[round(depth * (len(lines) - 1))]
+    text = "\n".join(line for _, line in lines)
+    answer = fact.removesuffix(".").rpartition(" ")[2]
+    return Trial(name, context, depth, ((text, f"\n{cues[key]}", ""),), ((answer,),), (fact,), 16)
+
+
+def several(context, count, characters_per_token):
+    """Some values of one key, spread over filler, all of which are asked for: RULER's multi-value, in other words."""
+    name = _name("several", context, None, count)
     numbers = generator(name)
     person = numbers.choice(NAMES)
-    answer = str(numbers.randrange(10 ** (DIGITS - 1), 10 ** DIGITS))
-    question = f"The pass number of {person} is"
-    fact = f"{question} {answer}."
-    room = FULL * context * characters_per_token - len(fact) - len(question) - 2
+    values = []
+    while len(values) < VALUES:
+        value = number(numbers, LONG_DIGITS)
+        values += [value] if value not in values else []
+    facts = [f"One of the pass numbers of {person} is {value}." for value in values]
+    cue = f" All {VALUES} pass numbers of {person}, one after the other, are"
+    room = FULL * context * characters_per_token - len(cue) - sum(len(fact) + 1 for fact in facts)
+    room -= VALUES * (LONG_DIGITS + 3) * max(0, characters_per_token - 1)  # digits take a token each, as points do
     sentences = filler(numbers, room)
-    sentences.insert(round(depth * max(0, len(sentences) - LAST)), fact)
-    return Trial(name, context, depth, question, answer, " ".join([*sentences, question]))
+    for place, fact in enumerate(facts):
+        sentences.insert(round((place + 0.5) * (len(sentences) - LAST) / VALUES), fact)
+    return Trial(name, context, None, ((" ".join(sentences), cue, ""),), (tuple(values),), tuple(facts), 64)
 
 
-@dataclass(frozen=True)
-class Conversation:
-    """Some turns over one growing text. Each turn ends with a question, and `answers` has the right continuations."""
-
-    id: str
-    context: int  # tokens that the whole comes close to
-    opening: str
-    turns: tuple  # of the user, after the first answer
-    questions: tuple
-    answers: tuple
-
-
-def conversation(context, number, turns, characters_per_token):
-    """The conversation of this number: an opening with a fact for each turn, asked for in another order."""
-    name = f"conversation-{context}-{number}"
+def conversation(context, count, characters_per_token):
+    """An opening with a fact for each turn, asked for in another order, with more filler between the questions."""
+    name = f"conversation-{context}-{count}"
     numbers = generator(name)
-    people = numbers.sample(NAMES, turns)
-    facts = [(f"The pass number of {person} is", str(numbers.randrange(10 ** (DIGITS - 1), 10 ** DIGITS)))
-             for person in people]
+    people = numbers.sample(NAMES, TURNS)
+    facts = [(f"The pass number of {person} is", number(numbers, DIGITS)) for person in people]
     room = FULL * context * characters_per_token - sum(2 * len(question) + 2 * len(answer) + 4
                                                        for question, answer in facts)
     opening = filler(numbers, OPENING * room)
     for index, (question, answer) in enumerate(facts):
-        opening.insert(round((index + 0.5) * len(opening) / turns), f"{question} {answer}.")
+        opening.insert(round((index + 0.5) * len(opening) / TURNS), f"{question} {answer}.")
     numbers.shuffle(facts)
-    between = [filler(numbers, (1 - OPENING) * room / turns) for _ in range(turns - 1)]
-    return Conversation(name, context, " ".join([*opening, facts[0][0]]),
-                        tuple(" ".join([*sentences, question]) for sentences, (question, _) in zip(between, facts[1:])),
-                        tuple(question for question, _ in facts), tuple(answer for _, answer in facts))
+    texts = [" ".join(opening), *(BREAK + " ".join(filler(numbers, (1 - OPENING) * room / TURNS))
+                                  for _ in range(TURNS - 1))]
+    return Trial(name, context, None, tuple((text, f" {question}", "") for text, (question, _) in zip(texts, facts)),
+                 tuple((answer,) for _, answer in facts), (" ".join(opening),), 12, until=".")

@@ -64,18 +64,16 @@ def essence(printed):
     return "\n".join(f"  {line}" for line in lines[-8:]) or "  nothing"
 
 
-def _start(command, environment, with_report, on_output, typed=""):
-    """One process, which is given what a user would type: (exit status, Run)."""
-    with tempfile.TemporaryDirectory(prefix="winnow-eval-") as folder, tempfile.TemporaryFile("w+") as keyboard:
-        keyboard.write(typed)
-        keyboard.seek(0)
+def _start(command, environment, with_report, on_output):
+    """One process: (exit status, Run)."""
+    with tempfile.TemporaryDirectory(prefix="winnow-eval-") as folder:
         report_path = Path(folder) / "report.json"
         if with_report:
             environment = environment | {"WINNOW_REPORT": str(report_path)}
         with open(Path(folder) / "stderr", "w+", errors="replace") as errors:
             begin = time.monotonic()
             try:
-                process = subprocess.Popen(command, env=environment, stdin=keyboard, stdout=subprocess.PIPE,
+                process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                            stderr=errors)
             except OSError as error:
                 raise Failure(f"cannot run {command[0]}: {error.strerror}") from error
@@ -176,17 +174,17 @@ class Host:
             arguments += ["-dev", "none"]
         return arguments, environment | dict(config.environment)
 
-    def run_program(self, program, arguments, config, on_output=None, batch=None, typed=""):
+    def run_program(self, program, arguments, config, on_output=None, batch=None):
         """Runs programs/<program> in a process of its own with the settings of a configuration and these arguments.
 
         on_output is called, whenever something was printed, with all of stdout so far. batch: a smaller one than the
-        host's. typed: its standard input. Any other end than exit status 0 is a Failure.
+        host's. Any other end than exit status 0 is a Failure.
         """
         settings, environment = self.settings(program, config, batch)
         command = [str(part) for part in (self.programs / program, *settings, *arguments)]
-        speaks_last = program == "llama-perplexity" or "--perf" in command
+        speaks_last = program == "llama-perplexity"
         for _ in range(TRIES):
-            status, run = _start(command, environment, config.backend == "winnow", on_output, typed)
+            status, run = _start(command, environment, config.backend == "winnow", on_output)
             printed = run.stdout + run.stderr
             if status == 0 and (not speaks_last or LAST_WORDS in printed):
                 return run

@@ -25,6 +25,19 @@ class Measured:
     run: Run  # the seconds are those of llama.cpp's batches alone
 
 
+@dataclass(frozen=True)
+class Answered:
+    """What a configuration answered."""
+
+    texts: list  # of each turn
+    prompt_tokens: int  # of the first
+    question: int  # position of the first token of its question
+    evaluated: int  # tokens, of prompts and answers
+    found: list  # of each text that was to be found, the positions of its tokens
+    micro_batches: int
+    run: Run
+
+
 def find_program():
     """winnow-measure, beside `winnow`."""
     path = os.environ.get("WINNOW_EVAL_MEASURE", "")
@@ -41,14 +54,19 @@ def identity():
 
 
 class Measure:
-    """The process; use as a context manager. `tokens`, `contexts` and `vocabulary` say what the text has."""
+    """The process; use as a context manager. `tokens`, `contexts` and `vocabulary` say what the text has.
 
-    def __init__(self, host, model, text, context, first_scored):
+    Without a text it answers questions only.
+    """
+
+    def __init__(self, host, model, text=None, context=None, first_scored=None):
         self.host = host
+        most = context or host.batch
         self.command = [find_program(), "--llama-cpp", host.programs, "--plugin", host.plugin, "--model", model,
-                        "--text", text, "--context", context, "--from", first_scored,
-                        "--batch", min(host.batch, context), "--ubatch", min(host.ubatch, host.batch, context),
+                        "--batch", min(host.batch, most), "--ubatch", min(host.ubatch, host.batch, most),
                         "--threads", host.threads]
+        if text is not None:
+            self.command += ["--text", text, "--context", context, "--from", first_scored]
         self.process = self.errors = None
 
     def __enter__(self):
@@ -95,19 +113,8 @@ class Measure:
                      f"\"{self.host.device or 'default'}\" exist? `winnow info` lists devices")
         return text
 
-    def run(self, config, context, base=False, decode_from=None):
-        """A configuration over context number `context` of the text. base: what follows is compared with it.
-
-        decode_from: the position from which on a policy's cache takes tokens one at a time.
-        """
-        environment = dict(config.environment)
-        if not config.rotate:
-            environment["LLAMA_ATTN_ROT_DISABLE"] = "1"
-        if decode_from is not None:
-            environment["WINNOW_DECODE_FROM"] = str(decode_from)
-        request = {"context": context, "base": base,
-                   "configuration": {"backend": config.backend, "k": config.k, "v": config.v, "kv": config.kv,
-                                     "environment": environment}}
+    def _request(self, about, request):
+        """The answer to a request; a Failure says what it was about."""
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
@@ -116,11 +123,38 @@ class Measure:
         answer = self._answer()
         if "error" in answer:
             more = f"\n{essence(self._log())}" if answer["error"].startswith("llama") else ""  # whose log says why
-            raise Failure(f"{config}: {answer['error']}{more}")
+            raise Failure(f"{about}: {answer['error']}{more}")
+        return answer
+
+    def _run(self, config, request, environment=()):
+        """(answer, Run) of a configuration."""
+        environment = dict(config.environment) | dict(environment)
+        if not config.rotate:
+            environment["LLAMA_ATTN_ROT_DISABLE"] = "1"
+        answer = self._request(config, request | {"configuration": {
+            "backend": config.backend, "k": config.k, "v": config.v, "kv": config.kv, "environment": environment}})
         report = answer["report"]
         if config.backend != "winnow":
             if report["attention_calls"] or report["sdpa_calls"]:
                 raise Failure(f"{config}: {report['attention_calls']} attentions were Winnow's, expected none")
             report = None
-        return Measured(answer["nll"], answer["kld"], answer["same_top"],
-                        Run("", answer["log"], report, answer["seconds"], 0))
+        return answer, Run("", answer["log"], report, answer["seconds"], 0)
+
+    def run(self, config, context, base=False, decode_from=None):
+        """A configuration over context number `context` of the text. base: what follows is compared with it.
+
+        decode_from: the position from which on a policy's cache takes tokens one at a time.
+        """
+        environment = {} if decode_from is None else {"WINNOW_DECODE_FROM": str(decode_from)}
+        answer, run = self._run(config, {"context": context, "base": base}, environment)
+        return Measured(answer["nll"], answer["kld"], answer["same_top"], run)
+
+    def answer(self, config, dialogue):
+        """What a configuration answers in a dialogue (winnow-measure --help)."""
+        answer, run = self._run(config, {"dialogue": dialogue})
+        return Answered(run=run, **{key: answer[key] for key in ("texts", "prompt_tokens", "question", "evaluated",
+                                                                 "found", "micro_batches")})
+
+    def count_tokens(self, text):
+        """How many tokens a text has, with those that a model wants around it."""
+        return self._request("a text", {"count": text})["tokens"]

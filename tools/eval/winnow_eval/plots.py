@@ -1,4 +1,4 @@
-"""The pictures of a results.json: loss over bytes with the Pareto front, loss over context length, needles found.
+"""The pictures of a results.json: loss over bytes with the Pareto front, loss over context length, facts retrieved.
 
 Each is written as PNG and as SVG; the same results give the same SVG.
 """
@@ -28,9 +28,10 @@ KLD = ("kld", "kld_se", "mean KL divergence (nats)")
 
 
 def group(row):
-    """What a colour stands for: the format or policy, whichever backend computes it; what has more settings, itself."""
+    """What a colour stands for: the format or policy, whichever backend computes it; what has more settings, and what
+    another tool measured, itself."""
     config = row["config"]
-    if config.get("arguments") or config["environment"]:
+    if config["environment"] or row["role"] == "other":
         return row["name"]
     if config["kv"]:
         return config["kv"]
@@ -54,6 +55,8 @@ def colours(rows, key=group):
 
 
 def marker(row):
+    if row["role"] == "other":
+        return "^"
     return "o" if row["config"]["backend"] == "winnow" else "s"
 
 
@@ -169,6 +172,8 @@ def _legend(figure, rows, front):
     for row in rows:
         if row["role"] == "control":
             kinds["control run: the base against itself on the CPU backend"] = ("D", False, "#888888")
+        elif row["role"] == "other":
+            kinds[row["tool"]] = (marker(row), True, "black")
         else:
             text = "Winnow" if row["config"]["backend"] == "winnow" else "llama.cpp's CPU backend"
             text += "" if filled(row) else ", without llama.cpp's rotation"
@@ -243,7 +248,7 @@ def _end_labels(axes, ends):
 
 
 def over_contexts(results, mode):
-    rows = [row for row in results["rows"] if report.mode_of(row) == mode]
+    rows = [row for row in results["rows"] if row["mode"] == mode]
     names = len({(row["role"], row["name"]) for row in rows})
     figure, panels = pyplot.subplots(2, 1, figsize=(8, 2 * max(3.2, 0.7 + 0.17 * names)))
     figure.suptitle(f"{title(results, mode=mode)} (bars: one standard error)", fontsize=9)
@@ -254,10 +259,9 @@ def over_contexts(results, mode):
     return figure
 
 
-def needles(results):
+def depths(results, task):
     """One heat map for each configuration: depth of the fact over length of the context."""
-    needle = results["needle"]
-    contexts, depths, kinds = needle["contexts"], needle["depths"], needle["results"]
+    contexts, depths, kinds = task["contexts"], task["depths"], task["results"]
     columns = min(4, len(kinds))
     lines = -(-len(kinds) // columns)
     cell = max(0.62, 1.9 / len(contexts))
@@ -265,13 +269,13 @@ def needles(results):
     above = 0.35 + 0.14 * title_lines  # inches over each map: its title and the lengths of the map above
     width, height = 0.9 + columns * (0.35 + cell * len(contexts)), 0.85 + lines * (above + 0.3 * len(depths))
     figure, panels = pyplot.subplots(lines, columns, figsize=(width, height), squeeze=False, sharex=True, sharey=True)
-    figure.suptitle(f"{results['model']['file']}: needles retrieved, of those that the full cache retrieves",
+    figure.suptitle(f"{results['model']['file']}: {task['task']}, retrieved of what the full cache retrieves",
                     fontsize=9, y=1 - 0.12 / height)
     figure.subplots_adjust(left=0.8 / width, right=1 - 0.1 / width, top=1 - (above + 0.1) / height,
                            bottom=0.5 / height, wspace=0.14, hspace=above / (0.3 * len(depths)))
     for axes, result in zip(panels.flat, kinds):
         axes.grid(False)
-        shares = [[report.found(needle, result, context=context, depth=depth) for context in contexts]
+        shares = [[report.found(task, result, context=context, depth=depth) for context in contexts]
                   for depth in depths]
         axes.imshow([[right / trials if trials else float("nan") for right, trials in line] for line in shares],
                     cmap="Blues", vmin=-0.1, vmax=1.25, aspect="auto")
@@ -280,7 +284,7 @@ def needles(results):
                 dark = trials and right / trials > 0.6
                 axes.text(x, y, f"{right}/{trials}" if trials else "none", ha="center", va="center", fontsize=8,
                           color="white" if dark else "black")
-        name = report.titled_needle(results, result).replace("`", "")
+        name = report.titled_result(results, result).replace("`", "")
         axes.set_title(f"{labels.wrapped(name, 32)}\nretrieved {result['retrieved']}/{result['trials']}", fontsize=8)
         axes.set_xticks(range(len(contexts)), [f"{context:,}" for context in contexts])
         axes.set_yticks(range(len(depths)), [f"{100 * depth:.0f}%" for depth in depths])
@@ -295,9 +299,9 @@ def needles(results):
     return figure
 
 
-def holdings(results):
+def holdings(results, task):
     """One heat map for each policy: what each layer and head still holds of the facts' tokens."""
-    kinds = [(result, resident.shares(result["answers"].values())) for result in results["needle"]["results"]]
+    kinds = [(result, resident.shares(result["answers"].values())) for result in task["results"]]
     kinds = [(result, shares) for result, shares in kinds if shares]
     columns = min(6, len(kinds))
     lines = -(-len(kinds) // columns)
@@ -306,8 +310,8 @@ def holdings(results):
     above = 0.35 + 0.12 * max(title.count("\n") + 2 for title in titled.values())  # inches over each map
     width, height = 0.6 + columns * max(1.5, 0.2 * heads), 0.4 + lines * (above + 0.11 * layers)
     figure, panels = pyplot.subplots(lines, columns, figsize=(width + 0.7, height), squeeze=False)
-    figure.suptitle(f"{results['model']['file']}: share of the needles' tokens that each head held at the end",
-                    fontsize=9)
+    figure.suptitle(f"{results['model']['file']}: {task['task']}, share of the facts' tokens that each head held "
+                    "at the end", fontsize=9)
     figure.subplots_adjust(left=0.5 / width, right=0.9, top=1 - above / height, bottom=0.4 / height, wspace=0.3,
                            hspace=above / (0.11 * layers))
     for axes, (result, shares) in zip(panels.flat, kinds):
@@ -325,17 +329,51 @@ def holdings(results):
     return figure
 
 
+def overview(results):
+    """One heat map: what each configuration retrieved in each task and context length, and what other tools did."""
+    columns = [(task, context) for task in results["tasks"]
+               for context in [*task["contexts"], *([None] if task.get("others") else [])]]  # None: all together
+    names = list(dict.fromkeys(result["name"] for task in results["tasks"]
+                               for result in [*task["results"], *task.get("others", [])]))
+    figure, axes = pyplot.subplots(figsize=(3.2 + 0.62 * len(columns), 1.1 + 0.27 * len(names)))
+    axes.set_title(f"{results['model']['file']}: retrieved of what the full cache retrieves", fontsize=9)
+    shares = [[float("nan")] * len(columns) for _ in names]
+    for x, (task, context) in enumerate(columns):
+        if context is None:
+            found = {result["name"]: (result["retrieved"], result["trials"])
+                     for result in [*task["results"], *task["others"]]}
+        else:
+            found = {result["name"]: report.found(task, result, context=context) for result in task["results"]}
+        for y, name in enumerate(names):
+            right, trials = found.get(name, (0, 0))
+            shares[y][x] = right / trials if trials else float("nan")
+            axes.text(x, y, f"{right}/{trials}" if trials else "", ha="center", va="center", fontsize=7,
+                      color="white" if trials and right / trials > 0.6 else "black")
+    axes.grid(False)
+    axes.imshow(shares, cmap="Blues", vmin=-0.1, vmax=1.25, aspect="auto")
+    axes.set_xticks(range(len(columns)), [f"{task['task']}\n{f'{context:,}' if context else 'all'}"
+                                          for task, context in columns], fontsize=7)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return figure
+
+
 def figures(results):
     """(name, function that draws it) of each picture that these results give."""
     for setting in report.settings_of(results):
         context, mode = setting
         yield f"bytes_{context}{SUFFIXES[mode]}", lambda setting=setting: over_bytes(results, setting)
-    for mode in sorted({report.mode_of(row) for row in results["rows"]}):
+    for mode in sorted({row["mode"] for row in results["rows"]}):
         yield f"contexts{SUFFIXES[mode]}", lambda mode=mode: over_contexts(results, mode)
-    if results["needle"] and results["needle"]["results"]:
-        yield "needle", lambda: needles(results)
-        if any(resident.shares(result["answers"].values()) for result in results["needle"]["results"]):
-            yield "resident", lambda: holdings(results)
+    for task in results["tasks"]:
+        if task["results"] and task["depths"] != [None]:
+            yield task["task"], lambda task=task: depths(results, task)
+        if any(resident.shares(result["answers"].values()) for result in task["results"]):
+            yield f"resident_{task['task']}", lambda task=task: holdings(results, task)
+    if results["tasks"]:
+        yield "tasks", lambda: overview(results)
 
 
 def _shrink(path):

@@ -17,8 +17,8 @@ SAME_BYTES = 0.02  # rows whose sizes differ by less are compared
 CSV_COLUMNS = ("name", "role", "backend", "k", "v", "rotate", "kv", "context", "mode", "contexts", "scored_tokens",
                "kv_bytes_per_token", "kv_bytes", "ppl", "ppl_base", "ppl_increase_percent", "ppl_increase_se", "kld",
                "kld_se", "kld_p99", "same_top_percent", "same_top_se", "prompt_tokens_per_second",
-               "generation_tokens_per_second", "attention_calls", "needle_retrieved",
-               "needle_trials")
+               "generation_tokens_per_second", "attention_calls")
+TASK_COLUMNS = ("task", "name", "context", "depth", "retrieved", "trials", "resident_share")
 
 
 def number(value, decimals, sign=""):
@@ -40,14 +40,9 @@ def table(head, lines):
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
-def mode_of(row):
-    """What has no modes was measured in batches."""
-    return row.get("mode", "batch")
-
-
 def settings_of(results):
     """(context length, mode) of each table."""
-    return sorted({(row["context"], mode_of(row)) for row in results["rows"]})
+    return sorted({(row["context"], row["mode"]) for row in results["rows"]})
 
 
 def named_setting(setting):
@@ -63,7 +58,7 @@ def counted_contexts(rows):
 
 def rows_of(results, setting):
     """The rows of a context length and mode, the control run first."""
-    rows = [row for row in results["rows"] if (row["context"], mode_of(row)) == setting]
+    rows = [row for row in results["rows"] if (row["context"], row["mode"]) == setting]
     return sorted(rows, key=lambda row: row["role"] != "control")
 
 
@@ -71,8 +66,8 @@ def titled(row):
     return f"control: `{row['name']}`" if row["role"] == "control" else f"`{row['name']}`"
 
 
-def titled_needle(results, result):
-    """The name of a configuration of the needle test, marked if it is that of the control run."""
+def titled_result(results, result):
+    """The name of a configuration of a task, marked if it is that of the control run."""
     nulls = {row["name"] for row in results["rows"] if row["role"] == "control"}
     return titled({"name": result["name"], "role": "control" if result["name"] in nulls else "row"})
 
@@ -131,52 +126,81 @@ def cost_table(results, setting):
     return table(["configuration", "text, tokens/s", "generation, tokens/s", "Winnow's calls per layer"], lines)
 
 
-def found(needle, result, **cell):
-    """(right answers, trials that count) of one configuration where the trial has these values."""
-    right = [result["answers"][trial["id"]]["correct"] for trial in needle["trials"]
-             if trial["full_cache_answers"] and all(trial[key] == value for key, value in cell.items())]
+def task_of(results, name):
+    """What was found of a task; None where it was not asked."""
+    return next((task for task in results["tasks"] if task["task"] == name), None)
+
+
+def flat(found):
+    """All answers of one trial, whichever turn they are of."""
+    return [one for each in found for one in each]
+
+
+def answers_of(task, result, **cell):
+    """The answers of one configuration to the trials that have these values and that the full cache knows."""
+    return [result["answers"][trial["id"]] for trial in task["trials"]
+            if trial["id"] in result["answers"] and all(trial[key] == value for key, value in cell.items())]
+
+
+def found(task, result, **cell):
+    """(right answers, answers that count) of one configuration where the trial has these values."""
+    right = [one for answer in answers_of(task, result, **cell) for one in flat(answer["found"])]
     return sum(right), len(right)
 
 
-def needle_table(results):
-    """Needles retrieved, in all and for each context length; of policies, what of their tokens is resident."""
-    needle = results["needle"]
-    lines, watched = [], any(resident.shares(result["answers"].values()) for result in needle["results"])
-    for result in needle["results"]:
-        cells = [found(needle, result, context=context) for context in needle["contexts"]]
-        lines.append([titled_needle(results, result), f"{result['retrieved']}/{result['trials']}",
-                      *[f"{right}/{trials}" for right, trials in cells]])
-        if watched:
-            share = resident.mean(result["answers"].values())
-            lines[-1].append(number(None if share is None else 100 * share, 1))
-    return table(["configuration", "retrieved", *[f"context {context}" for context in needle["contexts"]],
-                  *(["of the facts resident, %"] if watched else [])], lines)
+def _of_turn(task, result, turn):
+    right = [one for answer in answers_of(task, result) for one in answer["found"][turn]]
+    return f"{sum(right)}/{len(right)}"
 
 
-def conversation_table(results):
-    """Facts of the opening still known in each turn; of policies what is resident, and what a fresh run gives."""
-    talked = results["conversation"]
-    lines = []
-    for result in talked["results"]:
-        pairs = list(zip(result["retrieved"], result["trials"]))
-        policy = "resident" in result
-        lines.append([titled_needle(results, result), f"{sum(result['retrieved'])}/{sum(result['trials'])}",
-                      *[f"{right}/{trials}" for right, trials in pairs],
-                      number(100 * result["resident"] if policy else None, 1),
-                      f"{result['same_as_fresh']}/{talked['conversations']}" if policy else "-"])
-    return table(["configuration", "retrieved", *[f"turn {turn}" for turn in range(1, 1 + talked["turns"])],
-                  "of the opening resident, %", "last answer as when read anew"], lines)
+def turns_of(task):
+    return max((len(trial["questions"]) for trial in task["trials"]), default=1)
 
 
-def full_cache(results):
-    """How many of the questions that were asked the full cache answers: the others say nothing about a cache."""
-    needle = results["needle"]
+def task_table(results, name):
+    """What was retrieved, in all and for each context length, or turn of a conversation; of policies, what of the
+    facts' tokens is resident."""
+    task = task_of(results, name)
+    turns = turns_of(task)
+    lines, watched = [], any(resident.shares(result["answers"].values()) for result in task["results"])
+    for result in task["results"]:
+        cells = [f"{right}/{trials}" for right, trials in (found(task, result, context=context)
+                                                           for context in task["contexts"])]
+        if turns > 1:
+            cells = [_of_turn(task, result, turn) for turn in range(turns)]
+        line = [titled_result(results, result), f"{result['retrieved']}/{result['trials']}", *cells]
+        share = resident.mean(result["answers"].values())
+        line += [number(None if share is None else 100 * share, 1)] if watched else []
+        if turns > 1:
+            anew = [answer["as_anew"] for answer in result["answers"].values() if "as_anew" in answer]
+            line.append(f"{sum(anew)}/{len(anew)}" if anew else "-")
+        lines.append(line)
+    heads = [f"turn {turn + 1}" for turn in range(turns)] if turns > 1 else [f"context {context}"
+                                                                            for context in task["contexts"]]
+    heads = ["configuration", "retrieved", *heads, *(["of the facts resident, %"] if watched else []),
+             *(["last answer as when read anew"] if turns > 1 else [])]
+    lines += [[f"`{other['name']}`", f"{other['retrieved']}/{other['trials']}", *["-"] * (len(heads) - 2)]
+              for other in task.get("others", [])]
+    return table(heads, lines)
+
+
+def full_cache(results, name):
+    """How many answers of those that were asked for the full cache gives: the others say nothing about a cache."""
+    task = task_of(results, name)
     shares = []
-    for context in needle["contexts"]:
-        answered = [trial["full_cache_answers"] for trial in needle["trials"] if trial["context"] == context]
+    for context in task["contexts"]:
+        answered = [one for trial in task["trials"] if trial["context"] == context
+                    for one in flat(trial["full_cache_finds"])]
         shares.append(f"{sum(answered)} of {len(answered)} at {context} tokens")
     text = f"The full cache answered {', '.join(shares)}. Only what it answered counts."
     return textwrap.fill(text, 120) + "\n"
+
+
+def refused_table(results):
+    """What another tool could not run, and why."""
+    lines = [[f"`{row['name']}`", row["what"], row["refused"]] for row in results.get("refused", [])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [["configuration", "of", "not measured, because"],
+                                                           ["---"] * 3, *lines]) + "\n"
 
 
 def setting(results):
@@ -184,7 +208,8 @@ def setting(results):
     model, text, host, device = (results[key] for key in ("model", "text", "host", "device"))
     weights = "dequantized to F32" if model["weights"] == "f32" else "as they are in the file"
     part = "all of it" if text["part"] == "all" else f"its {text['part']} half"
-    counts = sorted({(row["context"], row["contexts"], row["scored_tokens"]) for row in results["rows"]})
+    counts = sorted({(row["context"], row["contexts"], row["scored_tokens"]) for row in results["rows"]
+                     if row["role"] != "other"})
     sizes = [f"- {contexts} contexts of {context} tokens, {scored:,} tokens scored"
              for context, contexts, scored in counts]
     lines = [f"- model: {model['file']} (sha256 {model['sha256'][:16]}), weights {weights}",
@@ -194,6 +219,7 @@ def setting(results):
     if device:
         lines.append(f"- Winnow on {device['device']} ({device['platform']}, driver {device['driver_version']})")
     lines.append(f"- base: `{results['base']}`; ± is one standard error over contexts, paired with the base")
+    lines += [f"- {remark}" for remark in results.get("remarks", [])]
     return "\n".join(lines) + "\n"
 
 
@@ -215,33 +241,52 @@ def markdown(results):
     for each in settings_of(results):
         name = named_setting(each)
         parts += [f"{name[0].upper()}{name[1:]}:\n", quality_table(results, each), cost_table(results, each)]
-    if results["needle"]:
-        parts += ["Needles in a haystack:\n", full_cache(results), needle_table(results)]
-    if results.get("conversation"):
-        parts += ["Conversations:\n", conversation_table(results)]
+    for task in results["tasks"]:
+        parts += [f"Task {task['task']}, {task['meaning']}:\n", full_cache(results, task["task"]),
+                  task_table(results, task["task"])]
+    if results.get("refused"):
+        parts += ["Not measured:\n", refused_table(results)]
     return "\n".join(parts)
 
 
-def csv_text(results):
-    """One line for each configuration, context length and mode; what the needle test found is of the configuration."""
-    needles = {result["name"]: result for result in (results["needle"] or {"results": []})["results"]}
+def _csv(columns, lines):
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for setting in settings_of(results):
-        for row in rows_of(results, setting):
-            needle = needles.get(row["name"], {})
-            values = row["config"] | row | {"mode": mode_of(row), "needle_retrieved": needle.get("retrieved"),
-                                            "needle_trials": needle.get("trials")}
-            writer.writerow(["" if values[key] is None else values[key] for key in CSV_COLUMNS])
+    writer.writerow(columns)
+    for line in lines:
+        writer.writerow(["" if line[key] is None else line[key] for key in columns])
     return output.getvalue()
 
 
+def csv_text(results):
+    """One line for each configuration, context length and mode."""
+    return _csv(CSV_COLUMNS, (row["config"] | row for setting in settings_of(results)
+                              for row in rows_of(results, setting)))
+
+
+def task_csv_text(results):
+    """One line for each task, configuration, context length and depth."""
+    lines = []
+    for task in results["tasks"]:
+        for result in task["results"]:
+            for context in task["contexts"]:
+                for depth in task["depths"]:
+                    right, trials = found(task, result, context=context, depth=depth)
+                    share = resident.mean(answers_of(task, result, context=context, depth=depth))
+                    lines.append(dict(zip(TASK_COLUMNS, (task["task"], result["name"], context, depth, right, trials,
+                                                         share))))
+        lines += [dict.fromkeys(TASK_COLUMNS) | {key: other[key] for key in ("task", "name", "retrieved", "trials")}
+                  for other in task.get("others", [])]
+    return _csv(TASK_COLUMNS, lines)
+
+
 def write(results, folder):
-    """Writes results.csv and results.md into a folder, and gives their paths."""
+    """Writes results.csv, results.md and, if there are tasks, tasks.csv into a folder, and gives their paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = {folder / "results.csv": csv_text(results), folder / "results.md": markdown(results)}
+    if results["tasks"]:
+        written[folder / "tasks.csv"] = task_csv_text(results)
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
     return list(written)

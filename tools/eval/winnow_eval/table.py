@@ -29,7 +29,7 @@ def _table(heads):
 
 
 def show(results, console):
-    """Prints a table for each context length and mode, the control run first, and one of what was retrieved."""
+    """Prints a table for each context length and mode, the control run first, and one for each task."""
     for setting in settings_of(results):
         rows = rows_of(results, setting)
         console.print(f"{named_setting(setting)}: {counted_contexts(rows)} contexts, against "
@@ -38,15 +38,12 @@ def show(results, console):
         for row in rows:
             made.add_row(*map(escape, _cells(row)), style="dim" if row["role"] == "control" else "")
         console.print(made)
-    if results["needle"]:
-        console.print("needles, of those that the full cache finds", style="bold")
+    for task in results["tasks"]:
+        console.print(f"{task['task']}: {task['meaning']}; of what the full cache finds", style="bold", highlight=False,
+                      markup=False)
         made = _table(("configuration", "retrieved"))
-        for result in results["needle"]["results"]:
+        for result in [*task["results"], *task.get("others", [])]:
             made.add_row(escape(result["name"]), f"{result['retrieved']}/{result['trials']}")
         console.print(made)
-    if results.get("conversation"):
-        console.print("conversations: facts of the opening, of those that the full cache finds", style="bold")
-        made = _table(("configuration", "retrieved"))
-        for result in results["conversation"]["results"]:
-            made.add_row(escape(result["name"]), f"{sum(result['retrieved'])}/{sum(result['trials'])}")
-        console.print(made)
+    for row in results.get("refused", []):
+        console.print(f"not measured: {row['name']}, {row['what']}: {row['refused']}", highlight=False, markup=False)

@@ -1,0 +1,91 @@
+"""What other tools measured, in a file of rows.schema.json, beside the results of this one."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+
+from winnow_eval import Failure
+
+SCHEMA = Path(__file__).parent.parent / "rows.schema.json"
+OPTIONAL = ("scored_tokens", "kv_bytes", "kld_se", "kld_p99", "ppl", "ppl_base", "ppl_increase_percent",
+            "ppl_increase_se", "same_top_percent", "same_top_se", "prompt_tokens_per_second",
+            "generation_tokens_per_second")
+PER_CONTEXT = ("kld", "ln_ratio", "same_top")
+
+
+def read(path):
+    """A file of another tool's rows, which is one."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failure(f"--with: cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise Failure(f"--with: {path} is not JSON: {error}") from error
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(found))
+    if error is not None:
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+        raise Failure(f"--with: {path}, {where.lstrip('.') or 'the whole'}: {error.message} "
+                      f"({SCHEMA.name} says what is expected)")
+    return found
+
+
+def _expect_the_same(path, found, results):
+    """Fails where another model or text was measured: its figures would stand beside others of which they are not."""
+    if found["model"]["sha256"] != results["model"]["sha256"]:
+        raise Failure(f"--with: {path} is of {found['model']['file']}, sha256 {found['model']['sha256'][:16]}, the "
+                      f"results of {results['model']['file']}, {results['model']['sha256'][:16]}")
+    measured = any("refused" not in row for row in found.get("rows", []))
+    text = found.get("text") or {}
+    if measured and (text.get("sha256"), text.get("part")) != (results["text"]["sha256"], results["text"]["part"]):
+        raise Failure(f"--with: {path} is of the text {text.get('file')}, part {text.get('part')}, sha256 "
+                      f"{str(text.get('sha256'))[:16]}; the results are of {results['text']['file']}, part "
+                      f"{results['text']['part']}, {results['text']['sha256'][:16]}")
+
+
+def _row(row, tool):
+    """A row as results.json has them."""
+    made = dict.fromkeys(OPTIONAL) | row
+    made["kv_bytes"] = made["kv_bytes"] or row["kv_bytes_per_token"] * row["context"]
+    made["per_context"] = {key: row.get("per_context", {}).get(key, []) for key in PER_CONTEXT}
+    return made | {"role": "other", "tool": tool, "attention_calls": 0, "config": {
+        "backend": tool, "k": "", "v": "", "rotate": True, "kv": "", "environment": {}}}
+
+
+def add(results, paths):
+    """The results with what these files have; what is of a setting or a task that the results have not comes as one
+    more. Fails, and nothing is changed, where a file is no such or of another model or text."""
+    files = [(path, read(path)) for path in paths]
+    for path, found in files:
+        _expect_the_same(path, found, results)
+    made = results | {"rows": list(results["rows"]), "tasks": [dict(task) for task in results["tasks"]],
+                      "refused": list(results.get("refused", [])), "remarks": list(results.get("remarks", []))}
+    for path, found in files:
+        tool = f"{found['tool']['name']} {found['tool']['version']}"
+        made["remarks"] += [f"{tool}: {remark}" for remark in found.get("remarks", [])]
+        for row in found.get("rows", []):
+            if "refused" in row:
+                what = f"context {row['context']}, {row['mode']}"
+                made["refused"].append({"name": row["name"], "what": what, "refused": row["refused"]})
+            else:
+                made["rows"].append(_row(row, tool))
+        for one in found.get("tasks", []):
+            if "refused" in one:
+                made["refused"].append({"name": one["name"], "what": one["task"], "refused": one["refused"]})
+            else:
+                _task(made["tasks"], one)
+    names = [(row["name"], row["context"], row["mode"]) for row in made["rows"]]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise Failure(f"--with: two rows are called {twice[0]}, context {twice[1]}, {twice[2]}")
+    return made
+
+
+def _task(tasks, one):
+    task = next((task for task in tasks if task["task"] == one["task"]), None)
+    if task is None:
+        task = {"task": one["task"], "meaning": "asked by another tool", "contexts": [], "depths": [None],
+                "results": [], "trials": []}
+        tasks.append(task)
+    task["others"] = [*task.get("others", []), one]
