@@ -55,10 +55,10 @@ typedef struct sdpa_segment {
 typedef struct sdpa_step {
     tensor_view k, v;           /* of the token that is appended: [1, kv_heads, 1, size] */
     head_view output_sum;       /* float [kv_heads][v_size]; the pointer is NULL without */
-    winnow_u64 token_positions; /* offset of [numbers] int: number to position; the pointer is NULL without */
+    winnow_u64 token_positions; /* offset of int by token id: its position; the pointer is NULL without */
     winnow_u32 appends_token;
     winnow_u32 slot; /* of segment 0, for the token */
-    winnow_i32 number, position;
+    winnow_i32 token_id, position;
     winnow_u32 k_type, v_type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
     winnow_u32 statistic;      /* slot_statistic.h; 0: nothing is observed */
     winnow_u32 is_maximum;     /* over the query group: 1 the maximum, 0 the sum */

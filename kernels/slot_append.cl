@@ -31,8 +31,8 @@ static inline long slot_of(const slot_append_params* p, __global uchar* slots, u
     return slot < p->segment.slots ? slot : -1;
 }
 
-static inline int number_of(const slot_append_params* p, const __global uchar* token_ids, uint token) {
-    return token_ids ? ((const __global int*)(token_ids + p->token_ids))[token] : p->number + (int)token;
+static inline int token_id_of(const slot_append_params* p, const __global uchar* token_ids, uint token) {
+    return token_ids ? ((const __global int*)(token_ids + p->token_ids))[token] : p->token_id + (int)token;
 }
 
 static inline const __global float* mean_of(__global uchar* mean, const head_view* view, uint head) {
@@ -46,7 +46,7 @@ OUT_OF_LINE static void append_rows(const slot_append_params* p, const __global 
                                     __global uchar* v_mean, __global uchar* slots, const __global uchar* token_ids,
                                     __global uchar* positions, uint group_number) {
     for (uint token = 0; positions && group_number == 0 && token < p->tokens; ++token)
-        ((__global int*)(positions + p->positions))[number_of(p, token_ids, token)] = p->position + (int)token;
+        ((__global int*)(positions + p->positions))[token_id_of(p, token_ids, token)] = p->position + (int)token;
     const int is_k = group_number < p->k.groups;
     const uint rows_per_group = is_k ? p->k.rows_per_group : p->v.rows_per_group;
     const uint first = (is_k ? group_number : group_number - p->k.groups) * rows_per_group;
@@ -63,7 +63,7 @@ OUT_OF_LINE static void append_rows(const slot_append_params* p, const __global 
         }
         store_k_row(k + row_offset(&p->segment.k, 0, head, slot), k_src + row_offset(&p->k.src, 0, head, token), 0,
                     mean_of(k_mean, &p->segment.k_mean, head), p->k.src_type, p->k.size, p->k.norm);
-        ((__global int*)of_head(tokens, &p->segment.tokens, head))[slot] = number_of(p, token_ids, token);
+        ((__global int*)of_head(tokens, &p->segment.tokens, head))[slot] = token_id_of(p, token_ids, token);
         if (importance) ((__global float*)of_head(importance, &p->segment.importance, head))[slot] = 0.0f;
     }
 }

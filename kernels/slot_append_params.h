@@ -21,9 +21,9 @@ typedef struct slot_append_params {
     slot_segment segment;
     head_view slots;                 /* [kv_heads][tokens] int; the pointer is NULL without */
     winnow_u64 token_ids;            /* offset of [tokens] int; the pointer is NULL without */
-    winnow_u64 positions;            /* offset of [numbers] int: number to position; the pointer is NULL without */
+    winnow_u64 positions;            /* offset of int by token id: its position; the pointer is NULL without */
     winnow_i64 first, count, offset; /* without slots token t goes to first + (offset + t) % count */
-    winnow_i32 number;               /* of token 0, without numbers */
+    winnow_i32 token_id;             /* of token 0; without token_ids the others follow it */
     winnow_i32 position;             /* of token 0 */
     winnow_u32 heads, tokens;
 } slot_append_params;

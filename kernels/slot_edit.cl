@@ -15,8 +15,8 @@ ONE_WORK_ITEM __kernel void slot_edit(const slot_edit_params p, __global uchar* 
     for (uint slot = 0; slot < p.slots; slot += 16) {
         const uint count = min(p.slots - slot, 16u);
         const int16 entries = load_ints(map + slot, count, FREE_SLOT);
-        const int16 number = entries & (ANCHOR_FLAG - 1);
-        const int16 is_meant = (number >= p.begin) & (number < p.end) & (entries >= 0);
+        const int16 token_id = entries & (ANCHOR_FLAG - 1);
+        const int16 is_meant = (token_id >= p.begin) & (token_id < p.end) & (entries >= 0);
         const int16 changed = p.action == SLOT_EDIT_FREE    ? (int16)(FREE_SLOT)
                               : p.action == SLOT_EDIT_SHIFT ? entries + p.delta
                                                             : entries | ANCHOR_FLAG;

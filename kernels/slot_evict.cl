@@ -154,11 +154,12 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
         const int16 is_live = tokens >= 0;
         int16 position = select((int16)(0), tokens & (ANCHOR_FLAG - 1), is_live);
         if (positions) {
-            int numbers[16];
-            vstore16(position, 0, numbers);
+            int token_ids[16];
+            vstore16(position, 0, token_ids);
             for (uint lane = 0; lane < 16; ++lane)
-                if (slot + lane < at->slots && at->tokens[slot + lane] >= 0) numbers[lane] = positions[numbers[lane]];
-            position = vload16(0, numbers);
+                if (slot + lane < at->slots && at->tokens[slot + lane] >= 0)
+                    token_ids[lane] = positions[token_ids[lane]];
+            position = vload16(0, token_ids);
         }
         const int16 may_go = is_live & ((tokens & ANCHOR_FLAG) == 0) & (position >= pass->protected_below) &
                              (position < pass->protected_from);

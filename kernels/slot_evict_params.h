@@ -42,7 +42,7 @@ typedef struct slot_eviction {
 typedef struct slot_evict_params {
     slot_segment dense, packed;
     slot_eviction pass;
-    winnow_u64 positions; /* offset of [numbers] int: number to position; the pointer is NULL without */
+    winnow_u64 positions; /* offset of int by token id: its position; the pointer is NULL without */
     head_view output_sum; /* [kv_heads][v_size] float; NULL without */
     head_view free_slots; /* [kv_heads][free_count] int; NULL without */
     head_view state;      /* [kv_heads][4] int: HeadState */

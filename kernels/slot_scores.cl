@@ -1,5 +1,6 @@
-/* slot_scores: scores in the order of slots become scores in the order of numbers, -infinity where no slot has the
- * number. "cpu" shape: one work-item per work-group, which takes some rows (a query of a query head) one after another.
+/* slot_scores: scores in the order of slots become scores in the order of token ids, -infinity where no slot has
+ * the token id. "cpu" shape: one work-item per work-group, which takes some rows (a query of a query head) one after
+ * another.
  *
  *     slot map  | 4 | -1 | 0 |        scores  | a | . | b |   ->   out  | b | -inf | -inf | -inf | a |
  *
@@ -28,8 +29,8 @@ ONE_WORK_ITEM __kernel void slot_scores(const slot_scores_params p, const __glob
             __global uchar* memory = i == 0 ? tokens_0 : i == 1 ? tokens_1 : i == 2 ? tokens_2 : tokens_3;
             const __global int* map = (const __global int*)of_head(memory, &segment->values, q_head / p.group);
             for (uint slot = 0; slot < segment->slots; ++slot) {
-                const uint number = (uint)map[slot] & (ANCHOR_FLAG - 1);
-                if (map[slot] >= 0 && number < p.columns) to[number] = from[segment->first + slot];
+                const uint token_id = (uint)map[slot] & (ANCHOR_FLAG - 1);
+                if (map[slot] >= 0 && token_id < p.columns) to[token_id] = from[segment->first + slot];
             }
         }
     }

@@ -4,7 +4,7 @@
 
 #include "tensor_view.h"
 
-/* An entry of a slot map: negative where the slot is free, else the token's number, and the flag of an anchor. */
+/* An entry of a slot map: negative where the slot is free, else the token id, and the flag of an anchor. */
 #define FREE_SLOT (-1)
 #define ANCHOR_FLAG (1 << 30)
 

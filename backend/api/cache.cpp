@@ -264,7 +264,7 @@ int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* posit
         if (count == 0) return;
         const std::span<const int64_t> all(&checked(positions, "positions"), count);
         for (size_t at = 0; at < all.size(); ++at) {
-            expect_number(*cache, ("positions[" + std::to_string(at) + "]").c_str(), all[at]);
+            expect_token_id(*cache, ("positions[" + std::to_string(at) + "]").c_str(), all[at]);
         }
         inside.anchor(sequence, all);
     });

@@ -12,7 +12,7 @@ namespace winnow::api {
 namespace {
 
 constexpr int64_t most_axis = 1 << 16;   // layers, heads, sizes, sequences
-constexpr int64_t most_tokens = 1 << 30; // numbers of tokens are below this
+constexpr int64_t most_tokens = 1 << 30; // counts of tokens are below this
 constexpr std::string_view default_config = "winnow";
 
 void expect_count(const char* name, int64_t value, int64_t most, int64_t least = 1) {
@@ -21,8 +21,8 @@ void expect_count(const char* name, int64_t value, int64_t most, int64_t least =
             std::to_string(most));
 }
 
-// Of tokens that a sequence can have at a time: positions of the context, or cells.
-int64_t most_numbers(const cache::CacheRequest& request) {
+// How many token ids a sequence has: positions of the context, or cells.
+int64_t most_token_ids(const cache::CacheRequest& request) {
     return request.cells != 0 ? request.cells : request.shape.context;
 }
 
@@ -297,7 +297,7 @@ void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequen
 }
 
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens) {
-    expect_count(name, tokens, most_numbers(request), 0);
+    expect_count(name, tokens, most_token_ids(request), 0);
 }
 
 void expect_range(const winnow_cache& cache, int64_t begin, int64_t end) {
@@ -310,8 +310,8 @@ void expect_range(const winnow_cache& cache, int64_t begin, int64_t end) {
 
 void expect_delta(int64_t delta) { expect_count("delta", delta, most_tokens, -most_tokens); }
 
-void expect_number(const winnow_cache& cache, const char* name, int64_t number) {
-    expect_count(name, number, most_numbers(cache.request) - 1, 0);
+void expect_token_id(const winnow_cache& cache, const char* name, int64_t token_id) {
+    expect_count(name, token_id, most_token_ids(cache.request) - 1, 0);
 }
 
 } // namespace winnow::api

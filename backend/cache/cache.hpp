@@ -16,8 +16,8 @@ namespace winnow::cache {
 struct CacheState;
 
 // Every function throws Error, and leaves the cache as it was when it does. What can be told from the request alone has
-// been checked: sequences, layers and heads are there, numbers and ranges are of positions of the context, or of cells,
-// and pressure is no more than 1. What they mean: the functions of the same names in winnow.h.
+// been checked: sequences, layers and heads are there, token ids and ranges are of positions of the context, or of
+// cells, and pressure is no more than 1. What they mean: the functions of the same names in winnow.h.
 class Cache {
 public:
     Cache(Device& device, const CacheRequest& request);

@@ -40,7 +40,8 @@ uint64_t Sequence::bytes() const {
 
 double CacheState::pressure_now() const { return pressure < 0 ? memory_pressure().value_or(0) : pressure; }
 
-Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t resident, bool scores, int64_t scratch) {
+Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
+            int64_t scratch) {
     const Geometry& geometry = *cache.geometry;
     Growth growth;
     growth.is_new = !layer.state;
@@ -50,13 +51,13 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t resid
         growth.bytes += bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size;
     }
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
-    const int64_t packed = geometry.packed_slots(number, resident, layer.index.sinks_lost());
+    const int64_t packed = geometry.packed_slots(layer_number, resident, layer.index.sinks_lost());
     if (packed > layer.packed.slots) {
         growth.packed = make_rows(cache.device, geometry, Part::packed, packed);
         growth.bytes += bytes_of(geometry, Part::packed, packed);
     }
     const int64_t slots = geometry.dense_slots() + std::max(packed, layer.packed.slots);
-    scores = scores || geometry.importance(number).statistic != Statistic::none;
+    scores = scores || geometry.importance(layer_number).statistic != Statistic::none;
     if (scores && slots > std::max(scratch, cache.scratch.slots)) {
         growth.scratch = make_scratch(cache.device, geometry, slots);
         growth.bytes += geometry.scratch_bytes(slots);
@@ -98,16 +99,16 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
 }
 
-void evict(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less,
+void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less,
            Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const TokenIndex& index = layer.index;
     SlotEvict args;
-    args.description = geometry.describe(number, cache.pressure_now());
+    args.description = geometry.describe(layer_number, cache.pressure_now());
     if (geometry.has_cells()) { // appending has no end there, but no more than the cells are alive
         args.description.context = no_end;
-        if (geometry.covers_all(number)) {
+        if (geometry.covers_all(layer_number)) {
             args.description.budget = std::max(args.description.budget, geometry.request().cells);
             args.description.context = index.next() + geometry.request().cells - index.tokens();
         }
@@ -152,7 +153,7 @@ void evict(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int
     layer.outputs = 0;
     layer.has_means = layer.has_means || args.set_means;
     const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
-    layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(number));
+    layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer_number));
     layer.index.leave(moved);
     layer.listed = listed;
 }
@@ -172,16 +173,16 @@ int64_t gather(CacheState& cache, Layer& layer) {
     return layer.most_in_packed;
 }
 
-void compact(CacheState& cache, Sequence& sequence, int64_t number) {
+void compact(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const Geometry& geometry = *cache.geometry;
-    Layer& layer = sequence.layers[static_cast<size_t>(number)];
+    Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
     const int64_t live = gather(cache, layer);
     const int64_t reserved = std::max<int64_t>(sequence.reserved - geometry.sink(), 0);
     const int64_t resident = std::max({layer.held(), live + geometry.keep(), reserved});
     int64_t slots = 0;
     if (live > 0 || reserved > 0 || layer.index.newest() > geometry.keep())
-        slots = std::max(live, geometry.packed_slots(number, resident, layer.index.sinks_lost()));
-    if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.packed_slots(number, 1, 0)); // as in grow
+        slots = std::max(live, geometry.packed_slots(layer_number, resident, layer.index.sinks_lost()));
+    if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.packed_slots(layer_number, 1, 0)); // as in grow
     if (slots >= layer.packed.slots) return;
     Rows smaller;
     try {
@@ -224,20 +225,20 @@ void fail(Device& device, bool has_changed, const Error& error) {
     throw after_a_change(error);
 }
 
-void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range numbers, int64_t delta) {
+void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta) {
     SlotEdit args;
     args.action = action;
     args.segments = layer.segments(*cache.geometry);
-    args.begin = numbers.begin;
-    args.end = std::min<int64_t>(numbers.end, anchor_flag);
+    args.begin = token_ids.begin;
+    args.end = std::min<int64_t>(token_ids.end, anchor_flag);
     args.delta = delta;
     if (!args.segments.empty() && args.begin < args.end) cache.device.launch(args);
 }
 
-void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range numbers) {
-    for (auto it = anchors.lower_bound(numbers.begin); it != anchors.end() && *it < numbers.end;) {
+void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range token_ids) {
+    for (auto it = anchors.lower_bound(token_ids.begin); it != anchors.end() && *it < token_ids.end;) {
         Range together{*it, *it};
-        for (; it != anchors.end() && *it == together.end && *it < numbers.end; ++it) ++together.end;
+        for (; it != anchors.end() && *it == together.end && *it < token_ids.end; ++it) ++together.end;
         edit(cache, layer, SlotEdit::Action::anchor, together);
     }
 }

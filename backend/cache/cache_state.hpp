@@ -14,7 +14,7 @@ namespace winnow::cache {
 
 struct Sequence {
     std::vector<Layer> layers;
-    std::set<int64_t> anchors; // numbers, of tokens still to come too
+    std::set<int64_t> anchors; // token ids, of tokens still to come too
     int64_t reserved = 0;      // tokens for which memory stays
 
     uint64_t bytes() const;
@@ -62,7 +62,8 @@ struct Growth {
 
 // For a layer whose heads are going to hold `resident` tokens outside the sinks' slots; scores: those of an attention
 // over it are wanted in any case; scratch: for so many slots there is going to be one.
-Growth grow(CacheState& cache, const Layer& layer, int64_t number, int64_t resident, bool scores, int64_t scratch = 0);
+Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
+            int64_t scratch = 0);
 // Segments as they are going to be, for validation.
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth);
 void commit(CacheState& cache, Layer& layer, Growth growth);
@@ -70,7 +71,7 @@ void commit(CacheState& cache, Layer& layer, Growth growth);
 // Why an eviction pass requires tokens to go: the policy's budget, or only so that the rows find slots.
 enum class Demanded { by_budget, by_room };
 // An eviction pass under the budget less so many tokens; the oldest `leaving` residual rows go into the packed segment.
-void evict(CacheState& cache, Layer& layer, int64_t number, int64_t leaving, int64_t incoming, int64_t less = 0,
+void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less = 0,
            Demanded demanded = Demanded::by_budget);
 
 // Moves a packed segment's survivors together and tells how many the fullest head has. Slots that were listed are so no
@@ -79,7 +80,7 @@ int64_t gather(CacheState& cache, Layer& layer);
 
 // Gathers a packed segment's survivors and gives back the memory that became free. Without memory for the smaller
 // packed segment the larger one stays.
-void compact(CacheState& cache, Sequence& sequence, int64_t number);
+void compact(CacheState& cache, Sequence& sequence, int64_t layer_number);
 // Forgets what the layers hold, with their memory.
 void drop(CacheState& cache, Sequence& sequence);
 
@@ -118,10 +119,10 @@ void changing(Device& device, Action&& action, bool has_begun = false) {
     }
 }
 
-// The tokens with numbers in a range: changes the slot maps alone.
-void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range numbers, int64_t delta = 0);
+// Changes the entries of slot maps whose token ids are in a range, and nothing else.
+void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta = 0);
 
-// Makes those of the tokens with numbers in a range anchors that have an anchor's number.
-void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range numbers);
+// Marks the tokens of a layer whose token ids are among the anchors and in a range.
+void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range token_ids);
 
 } // namespace winnow::cache

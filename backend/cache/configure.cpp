@@ -28,18 +28,19 @@ void check(const CacheState& cache, const Geometry& to) {
         const Sequence& sequence = cache.sequences[i];
         for (size_t j = 0; j < sequence.layers.size(); ++j) {
             const Layer& layer = sequence.layers[j];
-            const auto number = static_cast<int64_t>(j);
+            const auto layer_number = static_cast<int64_t>(j);
             int64_t elsewhere = layer.index.displaced(to.keep());
             // After a truncate the newest may lie in the packed segment, which is judged before the residual window
             // fills again.
-            if (layer.most_in_packed > to.most_packed(number))
+            if (layer.most_in_packed > to.most_packed(layer_number))
                 elsewhere += std::max<int64_t>(to.keep() - layer.index.newest(), 0);
-            to.check_anchors(static_cast<int64_t>(i), number, static_cast<int64_t>(sequence.anchors.size()), elsewhere);
+            to.check_anchors(static_cast<int64_t>(i), layer_number, static_cast<int64_t>(sequence.anchors.size()),
+                             elsewhere);
         }
     }
 }
 
-// The small numbers of the same parts; those listed for coming tokens are not among them.
+// Copies the small state of the heads. Lists of free slots stay behind: an eviction pass makes them anew.
 void move_state(const StateLayout& from, Buffer& source, const StateLayout& to, Buffer& target) {
     const auto move = [&](const StateLayout::Part& a, const StateLayout::Part& b) {
         std::vector<std::byte> bytes(a.size);
@@ -55,10 +56,10 @@ void move_state(const StateLayout& from, Buffer& source, const StateLayout& to, 
 }
 
 // Evicts until the packed segment of every head fits so many slots; false where too much is protected.
-bool fit(CacheState& cache, Layer& layer, int64_t number, int64_t slots) {
-    const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(number)];
+bool fit(CacheState& cache, Layer& layer, int64_t layer_number, int64_t slots) {
+    const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(layer_number)];
     for (int64_t less = 0; less < budget;) {
-        evict(cache, layer, number, 0, 0, less);
+        evict(cache, layer, layer_number, 0, 0, less);
         const int64_t live = gather(cache, layer);
         if (live <= slots) return true;
         less += live - slots;
@@ -69,7 +70,7 @@ bool fit(CacheState& cache, Layer& layer, int64_t number, int64_t slots) {
 // What a layer is going to have, taken before anything changes; none: what it has.
 struct LayerChange {
     Layer* layer = nullptr;
-    int64_t number = 0;
+    int64_t layer_number = 0;
     Rows packed;
     std::unique_ptr<Buffer> state;
 };
@@ -91,11 +92,11 @@ Change prepare(CacheState& cache, const Geometry& to) {
             if (!layer.state) continue;
             LayerChange& layer_change = change.layers.emplace_back();
             layer_change.layer = &layer;
-            layer_change.number = static_cast<int64_t>(i);
-            int64_t slots = std::min(layer.packed.slots, to.most_packed(layer_change.number));
+            layer_change.layer_number = static_cast<int64_t>(i);
+            int64_t slots = std::min(layer.packed.slots, to.most_packed(layer_change.layer_number));
             if (sequence.reserved > 0) {
                 const int64_t resident = std::max(layer.held(), sequence.reserved - to.sink());
-                slots = std::max(slots, to.packed_slots(layer_change.number, resident, layer.index.sinks_lost()));
+                slots = std::max(slots, to.packed_slots(layer_change.layer_number, resident, layer.index.sinks_lost()));
             }
             if (slots != layer.packed.slots) {
                 layer_change.packed = make_rows(cache.device, to, Part::packed, slots);
@@ -106,7 +107,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 change.bytes += to.state().size;
                 move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);
             }
-            if (to.importance(layer_change.number).statistic != Statistic::none)
+            if (to.importance(layer_change.layer_number).statistic != Statistic::none)
                 scored = std::max(scored, layer.dense.slots + slots);
         }
     if (cache.scratch.slots == scored && cache.geometry->chunk() == to.chunk()) return change;
@@ -119,17 +120,17 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     const Geometry& to = *cache.geometry;
     Layer& layer = *layer_change.layer;
     const auto tokens = [&](const Geometry& of) {
-        return of.plan().layer_tokens[static_cast<size_t>(layer_change.number)];
+        return of.plan().layer_tokens[static_cast<size_t>(layer_change.layer_number)];
     };
-    const bool is_less =
-        tokens(to) < tokens(from) || (from.covers_all(layer_change.number) && !to.covers_all(layer_change.number));
+    const bool is_less = tokens(to) < tokens(from) ||
+                         (from.covers_all(layer_change.layer_number) && !to.covers_all(layer_change.layer_number));
     const int64_t gathered = to.residual() == 0 ? gather(cache, layer) : 0;
     const int64_t slots = layer_change.packed.slots;
     const bool is_smaller = slots > 0 && slots < layer.packed.slots;
     if ((is_less || is_smaller) && layer.packed.slots > 0) { // smaller without being less: fewer slots are listed
         const int64_t most = is_smaller ? slots : layer.packed.slots;
         const int64_t live = is_less ? most + 1 : to.residual() == 0 ? gathered : gather(cache, layer);
-        const bool fits = live <= most || fit(cache, layer, layer_change.number, most);
+        const bool fits = live <= most || fit(cache, layer, layer_change.layer_number, most);
         if (is_smaller && fits) {
             cache.device.launch(SlotCopy{.from = view_of(to, Part::packed, layer.packed, slots),
                                          .to = view_of(to, Part::packed, layer_change.packed, slots)});

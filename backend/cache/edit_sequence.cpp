@@ -18,10 +18,10 @@ bool is_empty(const Sequence& sequence) {
                        [](const Layer& layer) { return layer.index.tokens() == 0; });
 }
 
-// The set with the numbers of a range moved by delta.
+// The set with the token ids of a range moved by delta.
 std::set<int64_t> shifted(const std::set<int64_t>& token_ids, Range range, int64_t delta) {
     std::set<int64_t> moved;
-    for (const int64_t number : token_ids) moved.insert(range.contains(number) ? number + delta : number);
+    for (const int64_t token_id : token_ids) moved.insert(range.contains(token_id) ? token_id + delta : token_id);
     return moved;
 }
 
@@ -58,9 +58,9 @@ Layer copy_of(CacheState& cache, const Layer& from) {
 
 } // namespace
 
-void reserve(CacheState& cache, int64_t number, int64_t tokens) {
+void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     const Geometry& geometry = *cache.geometry;
-    Sequence& sequence = cache.sequence(number);
+    Sequence& sequence = cache.sequence(sequence_number);
     if (tokens == 0) return;
     std::vector<Growth> growths;
     int64_t scratch = 0; // one serves all layers
@@ -77,9 +77,9 @@ void reserve(CacheState& cache, int64_t number, int64_t tokens) {
     sequence.reserved = std::max(sequence.reserved, tokens);
 }
 
-void truncate(CacheState& cache, int64_t number, int64_t length) {
+void truncate(CacheState& cache, int64_t sequence_number, int64_t length) {
     expect_positions(cache);
-    Sequence& sequence = cache.sequence(number);
+    Sequence& sequence = cache.sequence(sequence_number);
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         Layer& layer = sequence.layers[i];
         if (length >= layer.index.next()) continue;
@@ -89,8 +89,8 @@ void truncate(CacheState& cache, int64_t number, int64_t length) {
     if (length == 0 && sequence.reserved == 0) drop(cache, sequence);
 }
 
-void remove(CacheState& cache, int64_t number, int64_t begin, int64_t end) {
-    Sequence& sequence = cache.sequence(number);
+void remove(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t end) {
+    Sequence& sequence = cache.sequence(sequence_number);
     const Range range = range_of(begin, end);
     const bool had_tokens = !is_empty(sequence);
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
@@ -122,16 +122,16 @@ void copy(CacheState& cache, int64_t from, int64_t to) {
     cache.peak_bytes = std::max(cache.peak_bytes, before + cache.bytes() - without);
 }
 
-void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_t delta) {
+void shift(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t end, int64_t delta) {
     expect_positions(cache);
-    Sequence& sequence = cache.sequence(number);
+    Sequence& sequence = cache.sequence(sequence_number);
     const Range range = range_of(begin, end);
     const int64_t limit = cache.geometry->shape().context;
     if (delta == 0) return;
-    std::vector<TokenIndex> records;
+    std::vector<TokenIndex> indices;
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
-        records.push_back(sequence.layers[i].index);
-        if (records.back().shift(range, delta, limit)) continue;
+        indices.push_back(sequence.layers[i].index);
+        if (indices.back().shift(range, delta, limit)) continue;
         refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
                std::to_string(delta) + ": in layer " + std::to_string(i) +
                " tokens would meet, or come before 0, behind the next token or beyond the context of " +
@@ -141,24 +141,24 @@ void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_
     if (anchors.size() != sequence.anchors.size() || (!anchors.empty() && *anchors.begin() < 0))
         refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
                std::to_string(delta) + ": anchors would meet, or come before 0");
-    for (size_t i = 0; i < records.size(); ++i)
-        cache.geometry->check_anchors(number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
-                                      records[i].displaced(cache.geometry->keep()));
+    for (size_t i = 0; i < indices.size(); ++i)
+        cache.geometry->check_anchors(sequence_number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
+                                      indices[i].displaced(cache.geometry->keep()));
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         edit(cache, sequence.layers[i], SlotEdit::Action::shift, range, delta);
-        sequence.layers[i].index = std::move(records[i]);
+        sequence.layers[i].index = std::move(indices[i]);
         mark_anchors(cache, sequence.layers[i], anchors, {0, no_end}); // a token may have come to an anchor's position
     }
     sequence.anchors = anchors;
 }
 
-void anchor(CacheState& cache, int64_t number, std::span<const int64_t> token_ids) {
+void anchor(CacheState& cache, int64_t sequence_number, std::span<const int64_t> token_ids) {
     const Geometry& geometry = *cache.geometry;
-    Sequence& sequence = cache.sequence(number);
+    Sequence& sequence = cache.sequence(sequence_number);
     std::set<int64_t> anchors = sequence.anchors;
     anchors.insert(token_ids.begin(), token_ids.end());
     for (size_t i = 0; i < sequence.layers.size(); ++i)
-        geometry.check_anchors(number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
+        geometry.check_anchors(sequence_number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
                                sequence.layers[i].index.displaced(geometry.keep()));
     const std::set<int64_t> added(token_ids.begin(), token_ids.end());
     for (const Layer& layer : sequence.layers) mark_anchors(cache, layer, added, {0, no_end});

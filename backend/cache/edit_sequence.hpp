@@ -1,4 +1,4 @@
-// Changes to sequences that append nothing: tokens go, move, or are named. `number` is of the sequence.
+// Changes to sequences that append nothing: tokens are removed, shifted or made anchors, and memory is reserved.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace winnow::cache {
 
-void reserve(CacheState& cache, int64_t number, int64_t tokens);
-void truncate(CacheState& cache, int64_t number, int64_t length);
-void remove(CacheState& cache, int64_t number, int64_t begin, int64_t end);
+void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens);
+void truncate(CacheState& cache, int64_t sequence_number, int64_t length);
+void remove(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t end);
 void copy(CacheState& cache, int64_t from, int64_t to);
-void shift(CacheState& cache, int64_t number, int64_t begin, int64_t end, int64_t delta);
-void anchor(CacheState& cache, int64_t number, std::span<const int64_t> token_ids);
+void shift(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t end, int64_t delta);
+void anchor(CacheState& cache, int64_t sequence_number, std::span<const int64_t> token_ids);
 
 } // namespace winnow::cache

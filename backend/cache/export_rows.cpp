@@ -250,11 +250,11 @@ private:
 
     Ledger::Token place_of(int64_t token) const {
         Ledger::Token its;
-        const int32_t number = token_ids_[static_cast<size_t>(token)];
+        const int32_t token_id = token_ids_[static_cast<size_t>(token)];
         if (!is_known(token)) return its;
-        its.position = geometry_.has_cells() ? index_.cells[static_cast<size_t>(number)] : number;
-        const auto sink = std::find(index_.sinks.begin(), index_.sinks.end(), number);
-        const auto newest = std::find(index_.newest.begin(), index_.newest.end(), number);
+        its.position = geometry_.has_cells() ? index_.cells[static_cast<size_t>(token_id)] : token_id;
+        const auto sink = std::find(index_.sinks.begin(), index_.sinks.end(), token_id);
+        const auto newest = std::find(index_.newest.begin(), index_.newest.end(), token_id);
         if (sink != index_.sinks.end())
             its.place = sink - index_.sinks.begin() + 1;
         else if (newest != index_.newest.end())

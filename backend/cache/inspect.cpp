@@ -117,11 +117,11 @@ private:
 };
 
 struct Token {
-    int32_t number = 0;
+    int32_t id = 0;
     float importance = 0;
 };
 
-// What a head holds, in the order of numbers.
+// What a head holds, in the order of token ids.
 std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t layer_number, int64_t head) {
     const Layer& layer = cache.sequence(sequence_number).layers[static_cast<size_t>(layer_number)];
     std::vector<Token> found;
@@ -136,7 +136,7 @@ std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t la
         for (size_t slot = 0; slot < slots; ++slot)
             if (map[slot] >= 0) found.push_back({map[slot] & ~anchor_flag, importance[slot]});
     }
-    std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.number < b.number; });
+    std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
     return found;
 }
 
@@ -167,9 +167,9 @@ void sequence_stats(CacheState& cache, int64_t sequence, winnow_cache_stats& out
 }
 
 std::vector<int32_t> positions(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
-    std::vector<int32_t> numbers;
-    for (const Token& token : tokens(cache, sequence, layer, head)) numbers.push_back(token.number);
-    return numbers;
+    std::vector<int32_t> token_ids;
+    for (const Token& token : tokens(cache, sequence, layer, head)) token_ids.push_back(token.id);
+    return token_ids;
 }
 
 std::vector<float> importance(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {

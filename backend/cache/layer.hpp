@@ -1,5 +1,5 @@
 // The memory of one layer of one sequence: a dense segment of sinks and residual window, a packed segment that grows,
-// and the heads' small numbers.
+// and the small state of its heads.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Rows {
     std::unique_ptr<Buffer> k, v, tokens, importance;
 };
 
-// Zeroed, so that every slot map says number 0; throws where there is no memory.
+// Zeroed, so that every slot map says token id 0; throws where there is no memory.
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The first `slots` slots of a segment; `rows` may lack buffers.

@@ -17,16 +17,16 @@ Maps maps_of(const Rows& rows, int64_t heads) {
 }
 
 std::vector<int32_t> part_of(const Layer& layer, const StateLayout::Part& part) {
-    std::vector<int32_t> numbers(part.size / 4);
-    if (!numbers.empty()) layer.state->read(part.offset, numbers.data(), 4 * numbers.size());
-    return numbers;
+    std::vector<int32_t> values(part.size / 4);
+    if (!values.empty()) layer.state->read(part.offset, values.data(), 4 * values.size());
+    return values;
 }
 
 class LayerCheck {
 public:
-    LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, int64_t number, const Layer& layer)
-        : geometry_(geometry), anchors_(anchors), number_(number), layer_(layer), saved_(layer.index.save()),
-          heads_(geometry.shape().kv_heads) {}
+    LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, int64_t layer_number, const Layer& layer)
+        : geometry_(geometry), anchors_(anchors), layer_number_(layer_number), layer_(layer),
+          saved_(layer.index.save()), heads_(geometry.shape().kv_heads) {}
 
     // What is wrong, or NULL.
     const char* wrong() const {
@@ -53,9 +53,9 @@ private:
         if (!layer_.state && (index.tokens() > 0 || index.newest() > 0 || layer_.held() > 0 || layer_.listed > 0))
             return "it has tokens and no memory";
         std::vector<int64_t> placed;
-        for (const std::vector<int64_t>* numbers : {&saved_.sinks, &saved_.newest})
-            for (const int64_t number : *numbers)
-                if (number >= 0) placed.push_back(number);
+        for (const std::vector<int64_t>* token_ids : {&saved_.sinks, &saved_.newest})
+            for (const int64_t token_id : *token_ids)
+                if (token_id >= 0) placed.push_back(token_id);
         std::sort(placed.begin(), placed.end());
         if (std::adjacent_find(placed.begin(), placed.end()) != placed.end()) return "a token has two places";
         const bool are_there = std::all_of(placed.begin(), placed.end(), [&](int64_t it) { return index.holds(it); });
@@ -78,10 +78,10 @@ private:
         for (const Maps* map : {&dense, &packed})
             for (const int32_t entry : *map) {
                 if (entry < 0) continue;
-                const int32_t number = entry & ~anchor_flag;
-                if (!holds(number)) return "a slot has a token that is not there";
-                if (((entry & anchor_flag) != 0) != anchors_.contains(number)) return "a slot's anchor is not one";
-                tokens.push_back(number);
+                const int32_t token_id = entry & ~anchor_flag;
+                if (!holds(token_id)) return "a slot has a token that is not there";
+                if (((entry & anchor_flag) != 0) != anchors_.contains(token_id)) return "a slot's anchor is not one";
+                tokens.push_back(token_id);
             }
         for (size_t slot = 0; slot < dense.size(); ++slot)
             if (dense[slot] >= 0 && (dense[slot] & ~anchor_flag) != expected(static_cast<int64_t>(slot)))
@@ -90,15 +90,15 @@ private:
         if (in_packed > (geometry_.residual() > 0 ? layer_.most_in_packed : layer_.held()))
             return "a packed segment holds too many";
         const auto resident = static_cast<int64_t>(tokens.size());
-        const int64_t budget = geometry_.plan().layer_tokens[static_cast<size_t>(number_)];
-        if (!geometry_.covers_all(number_) && resident > budget) return "a head holds more than its budget";
+        const int64_t budget = geometry_.plan().layer_tokens[static_cast<size_t>(layer_number_)];
+        if (!geometry_.covers_all(layer_number_) && resident > budget) return "a head holds more than its budget";
         std::sort(tokens.begin(), tokens.end());
         return std::adjacent_find(tokens.begin(), tokens.end()) != tokens.end() ? "two slots have one token" : nullptr;
     }
 
-    bool holds(int32_t number) const {
-        const bool is_number = !geometry_.has_cells() || number < geometry_.request().cells;
-        return is_number && layer_.index.holds(number);
+    bool holds(int32_t token_id) const {
+        const bool is_token_id = !geometry_.has_cells() || token_id < geometry_.request().cells;
+        return is_token_id && layer_.index.holds(token_id);
     }
 
     // Listed slots that the next tokens take are free, and each is one token's.
@@ -128,7 +128,7 @@ private:
 
     const Geometry& geometry_;
     const std::set<int64_t>& anchors_;
-    int64_t number_;
+    int64_t layer_number_;
     const Layer& layer_;
     TokenIndex::Saved saved_;
     int64_t heads_;
@@ -136,21 +136,22 @@ private:
 
 } // namespace
 
-void check_loaded(const CacheState& cache, int64_t number, const Sequence& sequence) {
+void check_loaded(const CacheState& cache, int64_t sequence_number, const Sequence& sequence) {
     const Geometry& geometry = *cache.geometry;
     const auto fail = [&](const std::string& where, const char* what) {
-        refuse("sequence " + std::to_string(number) + where + ": " + what);
+        refuse("sequence " + std::to_string(sequence_number) + where + ": " + what);
     };
-    const int64_t numbers = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
-    if (sequence.reserved < 0 || sequence.reserved > numbers) fail("", "more is reserved than there can be");
+    const int64_t token_ids = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+    if (sequence.reserved < 0 || sequence.reserved > token_ids) fail("", "more is reserved than there can be");
     const std::set<int64_t>& anchors = sequence.anchors;
-    if (!anchors.empty() && (*anchors.begin() < 0 || *anchors.rbegin() >= numbers)) fail("", "an anchor is no token's");
+    if (!anchors.empty() && (*anchors.begin() < 0 || *anchors.rbegin() >= token_ids))
+        fail("", "an anchor is no token's");
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         const Layer& layer = sequence.layers[i];
         const auto layer_number = static_cast<int64_t>(i);
         if (const char* what = LayerCheck(geometry, anchors, layer_number, layer).wrong())
             fail(" layer " + std::to_string(i), what);
-        geometry.check_anchors(number, layer_number, static_cast<int64_t>(anchors.size()),
+        geometry.check_anchors(sequence_number, layer_number, static_cast<int64_t>(anchors.size()),
                                layer.index.displaced(geometry.keep()));
     }
 }

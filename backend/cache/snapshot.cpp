@@ -72,7 +72,7 @@ void save_layer(const Layer& layer, CheckedWriter& file) {
     }
 }
 
-Layer load_layer(CacheState& cache, int64_t number, CheckedReader& file) {
+Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
     const Geometry& geometry = *cache.geometry;
     Layer layer(geometry);
     TokenIndex::Saved index;
@@ -87,7 +87,7 @@ Layer load_layer(CacheState& cache, int64_t number, CheckedReader& file) {
     const auto numbers = file.value<LayerNumbers>();
     const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
     if (!layer.index.restore(index, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
-        !is_within(numbers.packed_slots, numbers.has_memory * 2 * geometry.most_packed(number)) ||
+        !is_within(numbers.packed_slots, numbers.has_memory * 2 * geometry.most_packed(layer_number)) ||
         !is_within(numbers.most_in_packed, numbers.packed_slots) || !is_within(numbers.listed, geometry.cadence()) ||
         !is_within(numbers.outputs, no_end) || !is_within(numbers.has_means, 1))
         file.refuse_file("is damaged: a layer's numbers make no sense");

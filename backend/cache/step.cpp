@@ -171,7 +171,7 @@ private:
             SlotAppend args;
             args.k = rows_of(args_.k, run.first, run.count);
             args.v = rows_of(args_.v, run.first, run.count);
-            args.number = run.number;
+            args.token_id = run.token_id;
             args.k_norm = geometry_.k_norm();
             args.v_norm = geometry_.v_norm();
             args.positions =
@@ -202,7 +202,7 @@ private:
 
     void note(const Run& run) {
         layer_.index.append(run);
-        mark_anchors(cache_, layer_, sequence_.anchors, {run.number, run.number + run.count});
+        mark_anchors(cache_, layer_, sequence_.anchors, {run.token_id, run.token_id + run.count});
     }
 
     int64_t outside_sinks(int64_t first, int64_t count) const {

@@ -20,18 +20,18 @@ std::vector<int32_t> read_token_ids(const Tensor& tensor, const char* name, int6
         std::memcpy(bytes.data(), tensor.data + tensor.offset, bytes.size());
     std::vector<int32_t> token_ids(count);
     for (size_t i = 0; i < count; ++i) {
-        int64_t number = 0;
+        int64_t token_id = 0;
         if (tensor.type == Type::i64) {
-            std::memcpy(&number, bytes.data() + i * size, size);
+            std::memcpy(&token_id, bytes.data() + i * size, size);
         } else {
             int32_t narrow = 0;
             std::memcpy(&narrow, bytes.data() + i * size, size);
-            number = narrow;
+            token_id = narrow;
         }
-        if (number < 0 || number >= limit)
-            refuse(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(number) + ", expected 0 to " +
-                   std::to_string(limit - 1));
-        token_ids[i] = static_cast<int32_t>(number);
+        if (token_id < 0 || token_id >= limit)
+            refuse(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(token_id) +
+                   ", expected 0 to " + std::to_string(limit - 1));
+        token_ids[i] = static_cast<int32_t>(token_id);
     }
     std::vector<int32_t> sorted = token_ids;
     std::sort(sorted.begin(), sorted.end());

@@ -28,8 +28,8 @@ bool normalize(std::vector<Range>& ranges) {
     return true;
 }
 
-// The number of one of the newest, removed or not.
-int64_t original(int64_t number) { return number < 0 ? ~number : number; }
+// The token id of one of the newest, removed or not.
+int64_t original(int64_t token_id) { return token_id < 0 ? ~token_id : token_id; }
 
 // Where the token of a sink's position goes: to the slot of its own, or where that is taken by a token that was shifted
 // down, to the first that is not. There is one, as every token there is has a position of its own before this one.
@@ -74,19 +74,19 @@ std::vector<Run> TokenIndex::place(int64_t first, int64_t count, std::span<const
     if (next_ < static_cast<int64_t>(sinks_.size())) sinks = sinks_;
     for (int64_t i = 0; i < count; ++i) {
         const int64_t position = next_ + i;
-        const int64_t number = cells.empty() ? position : cells[static_cast<size_t>(first + i)];
+        const int64_t token_id = cells.empty() ? position : cells[static_cast<size_t>(first + i)];
         const int64_t slot = position < static_cast<int64_t>(sinks.size()) ? sink_slot(sinks, position) : -1;
         const bool is_sink = slot >= 0;
-        if (is_sink) sinks[static_cast<size_t>(slot)] = number;
+        if (is_sink) sinks[static_cast<size_t>(slot)] = token_id;
         const int64_t place = is_sink ? slot : others++;
         if (!runs.empty()) {
             Run& last = runs.back();
-            if (last.is_sink == is_sink && last.number + last.count == number && last.place + last.count == place) {
+            if (last.is_sink == is_sink && last.token_id + last.count == token_id && last.place + last.count == place) {
                 ++last.count;
                 continue;
             }
         }
-        runs.push_back({first + i, 1, number, position, is_sink, place});
+        runs.push_back({first + i, 1, token_id, position, is_sink, place});
     }
     return runs;
 }
@@ -94,32 +94,32 @@ std::vector<Run> TokenIndex::place(int64_t first, int64_t count, std::span<const
 void TokenIndex::append(const Run& run) {
     for (int64_t i = 0; i < run.count; ++i) {
         if (run.is_sink)
-            sinks_[static_cast<size_t>(run.place + i)] = run.number + i;
+            sinks_[static_cast<size_t>(run.place + i)] = run.token_id + i;
         else
-            newest_.push_back(run.number + i);
-        if (!cells_.empty()) cells_[static_cast<size_t>(run.number + i)] = static_cast<int32_t>(run.position + i);
+            newest_.push_back(run.token_id + i);
+        if (!cells_.empty()) cells_[static_cast<size_t>(run.token_id + i)] = static_cast<int32_t>(run.position + i);
     }
     next_ += run.count;
     if (!cells_.empty()) {
         cell_tokens_ += run.count;
         return;
     }
-    ranges_.push_back({run.number, run.number + run.count});
+    ranges_.push_back({run.token_id, run.token_id + run.count});
     normalize(ranges_);
 }
 
-bool TokenIndex::holds(int64_t number) const {
-    if (!cells_.empty()) return cells_[static_cast<size_t>(number)] >= 0;
-    const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), number,
+bool TokenIndex::holds(int64_t token_id) const {
+    if (!cells_.empty()) return cells_[static_cast<size_t>(token_id)] >= 0;
+    const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), token_id,
                                         [](int64_t value, const Range& range) { return value < range.begin; });
-    return after != ranges_.begin() && std::prev(after)->contains(number);
+    return after != ranges_.begin() && std::prev(after)->contains(token_id);
 }
 
 int64_t TokenIndex::displaced(int64_t keep) const {
     if (!cells_.empty()) return 0; // nothing is shifted there
     const auto sinks = static_cast<int64_t>(sinks_.size());
-    const int64_t in_slots =
-        std::count_if(sinks_.begin(), sinks_.end(), [&](int64_t number) { return number >= 0 && number < sinks; });
+    const int64_t in_slots = std::count_if(sinks_.begin(), sinks_.end(),
+                                           [&](int64_t token_id) { return token_id >= 0 && token_id < sinks; });
     return length_of(divide(ranges_, {0, sinks}).inside) - in_slots + newest_elsewhere(keep);
 }
 
@@ -131,9 +131,9 @@ int64_t TokenIndex::newest_elsewhere(int64_t keep) const {
     const int64_t most_rows = std::min(keep, newest());
     std::vector<int64_t> counted(static_cast<size_t>(most_rows) + 1, 0);
     for (int64_t row = 1; row <= most_rows; ++row) {
-        const int64_t number = newest_[static_cast<size_t>(newest() - row)];
-        const int64_t from = std::max(row, next_ - number);
-        if (number >= sinks && from <= most_rows) ++counted[static_cast<size_t>(from)];
+        const int64_t token_id = newest_[static_cast<size_t>(newest() - row)];
+        const int64_t from = std::max(row, next_ - token_id);
+        if (token_id >= sinks && from <= most_rows) ++counted[static_cast<size_t>(from)];
     }
     int64_t in_residual = 0, most = 0;
     for (int64_t rows = 1; rows <= most_rows; ++rows) {
@@ -146,14 +146,14 @@ int64_t TokenIndex::newest_elsewhere(int64_t keep) const {
 
 bool TokenIndex::remove(Range token_ids) {
     int64_t elsewhere = 0;
-    for (int64_t& number : newest_) {
-        if (number < 0 || !token_ids.contains(number)) continue;
-        number = ~number;
+    for (int64_t& token_id : newest_) {
+        if (token_id < 0 || !token_ids.contains(token_id)) continue;
+        token_id = ~token_id;
         --elsewhere;
     }
-    for (int64_t& number : sinks_) {
-        if (number < 0 || !token_ids.contains(number)) continue;
-        number = -1;
+    for (int64_t& token_id : sinks_) {
+        if (token_id < 0 || !token_ids.contains(token_id)) continue;
+        token_id = -1;
         --elsewhere;
     }
     if (cells_.empty()) {
@@ -188,11 +188,11 @@ bool TokenIndex::shift(Range token_ids, int64_t delta, int64_t limit) {
     if (!normalize(shifted) || next < 0 || next > limit) return false;
     if (!shifted.empty() && (shifted.front().begin < 0 || shifted.back().end > next)) return false;
     next_ = next;
-    for (int64_t& number : sinks_)
-        if (number >= 0 && token_ids.contains(number)) number += delta;
-    for (int64_t& number : newest_)
-        if (token_ids.contains(original(number)))
-            number = number < 0 ? ~std::clamp<int64_t>(~number + delta, 0, limit) : number + delta;
+    for (int64_t& token_id : sinks_)
+        if (token_id >= 0 && token_ids.contains(token_id)) token_id += delta;
+    for (int64_t& token_id : newest_)
+        if (token_ids.contains(original(token_id)))
+            token_id = token_id < 0 ? ~std::clamp<int64_t>(~token_id + delta, 0, limit) : token_id + delta;
     ranges_ = std::move(shifted);
     return true;
 }
@@ -202,7 +202,7 @@ TokenIndex::Saved TokenIndex::save() const {
 }
 
 bool TokenIndex::restore(const Saved& saved, int64_t most_newest, int64_t limit) {
-    const auto is_below = [](int64_t number, int64_t least, int64_t end) { return number >= least && number < end; };
+    const auto is_below = [](int64_t value, int64_t least, int64_t end) { return value >= least && value < end; };
     const int64_t token_ids = cells_.empty() ? limit : static_cast<int64_t>(cells_.size());
     const auto newest = static_cast<int64_t>(saved.newest.size());
     bool fits = is_below(saved.next, 0, limit + 1) && saved.moved >= 0 && newest <= most_newest &&
@@ -213,8 +213,8 @@ bool TokenIndex::restore(const Saved& saved, int64_t most_newest, int64_t limit)
         end = range.end;
     }
     for (const int32_t position : saved.cells) fits = fits && is_below(position, -1, saved.next);
-    for (const int64_t number : saved.sinks) fits = fits && is_below(number, -1, token_ids);
-    for (const int64_t number : saved.newest) fits = fits && is_below(number, -limit - 1, token_ids);
+    for (const int64_t token_id : saved.sinks) fits = fits && is_below(token_id, -1, token_ids);
+    for (const int64_t token_id : saved.newest) fits = fits && is_below(token_id, -limit - 1, token_ids);
     if (!fits) return false;
     next_ = saved.next;
     moved_ = saved.moved;

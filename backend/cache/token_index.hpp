@@ -11,18 +11,18 @@
 namespace winnow::cache {
 
 inline constexpr int64_t most_seen = 1 << 30; // tokens of a layer; with cells, which are appended again and again
-inline constexpr int64_t no_end = std::numeric_limits<int64_t>::max(); // of a range: every number from its begin on
+inline constexpr int64_t no_end = std::numeric_limits<int64_t>::max(); // of a range: every token id from its begin on
 
 struct Range {
     int64_t begin = 0, end = 0;
-    bool contains(int64_t number) const { return number >= begin && number < end; }
+    bool contains(int64_t token_id) const { return token_id >= begin && token_id < end; }
     friend bool operator==(const Range&, const Range&) = default;
 };
 
-// Tokens of a step that are appended by one operation: consecutive numbers in consecutive places.
+// Tokens of a step that are appended by one operation: consecutive token ids in consecutive places.
 struct Run {
     int64_t first = 0, count = 0; // tokens of the step
-    int64_t number = 0;           // of the first
+    int64_t token_id = 0;         // of the first
     int64_t position = 0;         // of the first
     bool is_sink = false;
     int64_t place = 0; // a sink's slot; of the others how many were appended before
@@ -30,7 +30,7 @@ struct Run {
 
 class TokenIndex {
 public:
-    // Numbers are positions, or, with cells, the host's.
+    // Token ids are positions, or, with cells, the host's cells.
     TokenIndex(int64_t sink, int64_t cells);
 
     int64_t next() const { return next_; } // position of the next token: tokens seen so far
@@ -50,7 +50,7 @@ public:
     }
     void leave_all() { leave(newest()); }
 
-    bool holds(int64_t number) const;
+    bool holds(int64_t token_id) const;
     // The most tokens that an eviction pass from now on finds where sinks and the newest `keep` are, though they are in
     // neither sinks' slots nor the rows that the residual window keeps. Shifts bring them there, or the next token down
     // to them while the rows of removed tokens fill the residual window. Tokens that come make it no more.
@@ -58,8 +58,8 @@ public:
     // Both tell whether there were tokens among them that are neither newest nor sinks.
     bool remove(Range token_ids);
     bool truncate(int64_t length);
-    // Adds delta to the numbers of a range, and to the next if it is among them. False, and nothing is done, where two
-    // would meet or one leave [0, limit], limit that of the next.
+    // Adds delta to the token ids of a range, and to the next if it is among them. False, and nothing is done, where
+    // two would meet or one leave [0, limit], limit that of the next.
     bool shift(Range token_ids, int64_t delta, int64_t limit);
 
     // What a file keeps.
@@ -80,8 +80,8 @@ private:
     int64_t moved_ = 0;
     std::vector<Range> ranges_;  // of positions; ascending, apart
     std::vector<int32_t> cells_; // the position of the token in each cell, or -1
-    std::vector<int64_t> sinks_; // the number in each sink's slot, or -1
-    std::deque<int64_t> newest_; // their numbers in the order of appending; of a removed one its complement
+    std::vector<int64_t> sinks_; // the token id in each sink's slot, or -1
+    std::deque<int64_t> newest_; // their token ids in the order of appending; of a removed one its complement
     int64_t cell_tokens_ = 0;
 };
 

@@ -12,10 +12,10 @@
 
 namespace winnow {
 
-// An entry of a slot map is negative where the slot is free; else the token's number, and a flag for an anchor.
-// A number is the token's position, or the host's cell where the host has cells.
+// An entry of a slot map is negative where the slot is free; else the token id, and a flag for an anchor.
+// A token id is the token's position, or the host's cell where the host has cells.
 inline constexpr int32_t free_slot = -1;
-inline constexpr int32_t anchor_flag = 1 << 30; // numbers are below it
+inline constexpr int32_t anchor_flag = 1 << 30; // token ids are below it
 
 // Rows of K and V in one format each, for every KV head of one layer of one sequence.
 struct Segment {
@@ -30,7 +30,7 @@ struct Segment {
     int64_t kv_heads() const { return k.shape[1]; }
 };
 
-// Attention over the tokens of several segments, one softmax across them: Sdpa with batch 1, a key's number from the
+// Attention over the tokens of several segments, one softmax across them: Sdpa with batch 1, a key's token id from the
 // slot map in the place of its index (causality, window, ALiBi, the mask's column), free slots unseen. k, v and
 // slot_positions of `sdpa` are absent; scores_out, F32 [1, q_heads, q_len, slots], has the segments' slots one after
 // another and is -infinity where a slot is free or not seen (scores_mode is none or biased).
@@ -39,7 +39,7 @@ struct SlotAttention {
     std::vector<Segment> segments; // 1 to 4
 };
 
-// Writes tokens into slots: converts the rows, notes the numbers, puts the importance to 0.
+// Writes tokens into slots: converts the rows, enters the token ids, puts the importance to 0.
 struct SlotAppend {
     Tensor k, v;     // dense [1, kv_heads, tokens, size]: F32, F16 or BF16
     Segment segment; // its means are subtracted
@@ -47,9 +47,9 @@ struct SlotAppend {
     // first + (offset + t) % count for every head.
     Tensor slots; // I32 [1, kv_heads, 1, tokens], or absent
     int64_t first = 0, count = 1, offset = 0;
-    int64_t number = 0; // of token 0; the others follow it
-    Tensor token_ids;   // I32 [1, 1, 1, tokens], or absent: the tokens' numbers, in the place of `number`
-    // I32 [1, 1, 1, numbers], or absent: number to position. Token t's entry becomes position + t.
+    int64_t token_id = 0; // of token 0; the others follow it
+    Tensor token_ids;     // I32 [1, 1, 1, tokens], or absent: used in the place of `token_id`
+    // I32 [1, 1, 1, token ids], or absent: token id to position. Token t's entry becomes position + t.
     Tensor positions;
     int64_t position = 0;
     Norm k_norm = Norm::corrected, v_norm = Norm::corrected;
@@ -85,8 +85,8 @@ inline constexpr int64_t record_slots = 64;
 int64_t record_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
 SlotAccumulate accumulate_of(const SlotStep& step);
 
-// Scores by slot become scores by number: out[h][i][number] is the score of the slot with that number, -infinity where
-// no slot of the KV head has it. Numbers beyond out's columns are left out.
+// Scores by slot become scores by token id: out[h][i][id] is the score of the slot with that token id, -infinity where
+// no slot of the KV head has it. Token ids beyond out's columns are left out.
 struct SlotScores {
     std::vector<Segment> segments;
     Tensor scores; // F32 [1, q_heads, q_len, slots of all segments]
@@ -126,18 +126,18 @@ struct SlotEvict {
     bool set_means = false;
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size], or absent where the layout has none
     int64_t outputs = 0;
-    Tensor positions;  // I32 [1, 1, 1, numbers], or absent: number to position
+    Tensor positions;  // I32 [1, 1, 1, token ids], or absent: token id to position
     Tensor free_slots; // I32 [1, kv_heads, 1, any], or absent
     Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState
 };
 
-// Changes slot maps: the entries whose number is in [begin, end).
+// Changes slot maps: the entries whose token id is in [begin, end).
 struct SlotEdit {
     enum class Action : uint32_t { free, shift, anchor };
     Action action = Action::free;
     std::vector<Segment> segments;
     int64_t begin = 0, end = 0;
-    int64_t delta = 0; // of shift; no number becomes negative or meets another
+    int64_t delta = 0; // of shift; no token id becomes negative or meets another
 };
 
 // Moves live slots into free ones before them, so that each head's live slots come first. Sets head_state.live to how

@@ -36,7 +36,7 @@ void append_token(Operation& operation, const SlotAppend& append, sdpa_params& p
     step.k_type = static_cast<uint32_t>(append.k.type);
     step.v_type = static_cast<uint32_t>(append.v.type);
     step.slot = static_cast<uint32_t>(append.first + append.offset % append.count);
-    step.number = static_cast<int32_t>(append.number);
+    step.token_id = static_cast<int32_t>(append.token_id);
     step.token_positions = positions.offset;
     step.position = static_cast<int32_t>(append.position);
     memory.insert(memory.end(), {k.memory, v.memory, positions.memory});

@@ -45,7 +45,7 @@ void SlotAppendLauncher::launch(const SlotAppend& args) {
     params.first = args.first;
     params.count = args.count;
     params.offset = args.offset;
-    params.number = static_cast<int32_t>(args.number);
+    params.token_id = static_cast<int32_t>(args.token_id);
     params.heads = static_cast<uint32_t>(args.k.shape[1]);
     params.tokens = static_cast<uint32_t>(args.k.shape[2]);
     const uint64_t rows = uint64_t{params.heads} * params.tokens;

@@ -16,8 +16,8 @@ static_assert(static_cast<uint32_t>(SlotEdit::Action::shift) == SLOT_EDIT_SHIFT)
 static_assert(static_cast<uint32_t>(SlotEdit::Action::anchor) == SLOT_EDIT_ANCHOR);
 static_assert(free_slot == FREE_SLOT && anchor_flag == ANCHOR_FLAG);
 
-// No number is as large.
-int32_t bound_of(int64_t number) { return static_cast<int32_t>(std::clamp<int64_t>(number, 0, anchor_flag)); }
+// No token id is as large.
+int32_t bound_of(int64_t token_id) { return static_cast<int32_t>(std::clamp<int64_t>(token_id, 0, anchor_flag)); }
 
 } // namespace
 

@@ -1,4 +1,4 @@
-// Each entry of each slot map whose number is meant.
+// Each entry of each slot map whose token id is meant.
 #include "reference/slot_edit.hpp"
 
 #include "reference/slot_rows.hpp"
@@ -10,7 +10,7 @@ int32_t edited(const SlotEdit& args, int32_t entry) {
     switch (args.action) {
     case SlotEdit::Action::free: return free_slot;
     case SlotEdit::Action::shift:
-        return entry + static_cast<int32_t>(args.delta); // the flag stays, as numbers are below it
+        return entry + static_cast<int32_t>(args.delta); // the flag stays, as token ids are below it
     case SlotEdit::Action::anchor: return entry | anchor_flag;
     }
     return entry;
@@ -19,7 +19,7 @@ int32_t edited(const SlotEdit& args, int32_t entry) {
 } // namespace
 
 void slot_edit(const SlotEdit& args) {
-    auto is_meant = [&](int32_t number) { return number >= args.begin && number < args.end; };
+    auto is_meant = [&](int32_t token_id) { return token_id >= args.begin && token_id < args.end; };
     for (const Segment& segment : args.segments)
         for (int64_t head = 0; head < segment.kv_heads(); ++head)
             for (int64_t slot = 0; slot < segment.slots(); ++slot) {

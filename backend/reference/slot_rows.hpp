@@ -8,7 +8,7 @@
 
 namespace winnow::reference {
 
-// An entry of a slot map, a list of slots or of numbers: I32 [1, heads, 1, any].
+// An entry of a slot map, a list of slots or of token ids: I32 [1, heads, 1, any].
 int32_t entry(const Tensor& entries, int64_t head, int64_t at);
 void set_entry(const Tensor& entries, int64_t head, int64_t at, int32_t value);
 

@@ -1,4 +1,4 @@
-// out[h][i][number of the slot] = scores[h][i][slot], and -infinity elsewhere.
+// out[h][i][token id of the slot] = scores[h][i][slot], and -infinity elsewhere.
 #include "reference/slot_scores.hpp"
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Scores by slot become scores by number: the executable definition of SlotScores.
+// Scores by slot become scores by token id: the executable definition of SlotScores.
 #pragma once
 
 #include "device/slots.hpp"

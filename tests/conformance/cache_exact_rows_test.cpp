@@ -17,16 +17,11 @@
 namespace winnow::conformance {
 namespace {
 
-std::vector<int64_t> numbers_to(int64_t end) {
-    std::vector<int64_t> numbers;
-    for (int64_t each = 0; each < end; ++each) numbers.push_back(each);
-    return numbers;
-}
-
 // Of types in which the dense rows of a cache are whole, if tokens of F32 stores came in F16.
-TokenRows make_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& numbers) {
-    TokenRows rows = make_token_rows(setup, layer, sequence, numbers, WINNOW_TYPE_F16);
-    if (setup.k_type == WINNOW_TYPE_BF16) rows.k = make_token_rows(setup, layer, sequence, numbers, WINNOW_TYPE_BF16).k;
+TokenRows make_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& token_ids) {
+    TokenRows rows = make_token_rows(setup, layer, sequence, token_ids, WINNOW_TYPE_F16);
+    if (setup.k_type == WINNOW_TYPE_BF16)
+        rows.k = make_token_rows(setup, layer, sequence, token_ids, WINNOW_TYPE_BF16).k;
     return rows;
 }
 
@@ -52,16 +47,16 @@ std::string difference(const TokenRows& want, const TokenRows& got) {
     return "";
 }
 
-TokenRows exported(CacheHost& cache, int64_t layer, const std::vector<int64_t>& numbers) {
-    TokenRows rows = make_rows(cache.setup(), layer, 0, numbers);
+TokenRows exported(CacheHost& cache, int64_t layer, const std::vector<int64_t>& token_ids) {
+    TokenRows rows = make_rows(cache.setup(), layer, 0, token_ids);
     EXPECT_EQ(run(cache, cache.api().cache_export_rows, rows), WINNOW_OK) << cache.message();
     EXPECT_EQ(rows.k.damage() + rows.v.damage(), "") << "beside what is exported";
     return rows;
 }
 
 // A copy that was never handed over.
-TokenRows as_given(const CacheSetup& setup, const TokenRows& rows, const std::vector<int64_t>& numbers) {
-    TokenRows given = make_rows(setup, rows.layer, rows.sequence, numbers);
+TokenRows as_given(const CacheSetup& setup, const TokenRows& rows, const std::vector<int64_t>& token_ids) {
+    TokenRows given = make_rows(setup, rows.layer, rows.sequence, token_ids);
     given.k = rows.k.packed_copy();
     given.v = rows.v.packed_copy();
     if (setup.cells == 0) given.tokens = TestTensor(); // they take the next positions
@@ -88,7 +83,7 @@ void feed(const std::vector<CacheHost*>& caches, std::mt19937_64& engine, int64_
 void expect_same(CacheHost& source, CacheHost& target, int64_t seen) {
     const CacheSetup& setup = source.setup();
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        ASSERT_EQ(difference(exported(source, layer, numbers_to(seen)), exported(target, layer, numbers_to(seen))), "")
+        ASSERT_EQ(difference(exported(source, layer, token_ids_to(seen)), exported(target, layer, token_ids_to(seen))), "")
             << "layer " << layer << " of " << seen << " tokens";
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             ASSERT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
@@ -109,9 +104,9 @@ void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
         seen += length;
     }
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        TokenRows rows = exported(source, layer, numbers_to(seen));
+        TokenRows rows = exported(source, layer, token_ids_to(seen));
         if (in_parts) { // a host's cells may be in several runs
-            const std::vector<int64_t> all = numbers_to(seen);
+            const std::vector<int64_t> all = token_ids_to(seen);
             const TokenRows begin = exported(source, layer, {all.begin(), all.begin() + seen / 3}),
                             end = exported(source, layer, {all.begin() + seen / 3, all.end()});
             for (const auto& [whole, some, from] : {std::tuple{&rows.k, &begin.k, static_cast<int64_t>(0)},
@@ -122,7 +117,7 @@ void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
                     std::memcpy(to->element({0, at[1], at[2] + skip, 0}), part->element(at), part->row_size());
                 });
         }
-        TokenRows given = as_given(setup, rows, numbers_to(seen));
+        TokenRows given = as_given(setup, rows, token_ids_to(seen));
         ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
     }
     ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
@@ -150,7 +145,7 @@ void run_edited(const CacheSetup& setup, bool moves) {
     }
     int64_t seen = moves ? 110 : 50;
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        TokenRows given = as_given(setup, exported(source, layer, numbers_to(seen)), numbers_to(seen));
+        TokenRows given = as_given(setup, exported(source, layer, token_ids_to(seen)), token_ids_to(seen));
         ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
     }
     ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
@@ -321,7 +316,7 @@ void run_damaged(const CacheSetup& setup) {
     std::mt19937_64 engine(options().seed);
     CacheHost source(subject(), setup), target(subject(), setup);
     ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, 200));
-    const TokenRows rows = exported(source, 0, numbers_to(200));
+    const TokenRows rows = exported(source, 0, token_ids_to(200));
     const std::string before = target.portrait();
     std::vector<Index> records;
     uint16_t first = 0;
@@ -331,14 +326,14 @@ void run_damaged(const CacheSetup& setup) {
     });
     ASSERT_GT(records.size(), 10U) << "nothing was packed";
     for (int tried = 0; tried < 100; ++tried) {
-        TokenRows given = as_given(setup, rows, numbers_to(200));
+        TokenRows given = as_given(setup, rows, token_ids_to(200));
         const size_t at = 2 + engine() % (given.k.row_size() - 2); // an unmarked row is a plain one
         given.k.element(records[engine() % records.size()])[at] ^= static_cast<std::byte>(1U << engine() % 8);
         ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_ERROR_INVALID_ARGUMENT) << "byte " << at;
         ASSERT_NE(target.message().find("k of token"), std::string::npos) << target.message();
         ASSERT_EQ(target.portrait(), before);
     }
-    TokenRows given = as_given(setup, rows, numbers_to(200));
+    TokenRows given = as_given(setup, rows, token_ids_to(200));
     ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
 }
 
@@ -348,11 +343,11 @@ void run_conversion(const CacheSetup& setup, CacheSetup other) {
     CacheHost source(subject(), setup), target(subject(), other);
     ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, 130));
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        TokenRows given = as_given(setup, exported(source, layer, numbers_to(130)), numbers_to(130));
+        TokenRows given = as_given(setup, exported(source, layer, token_ids_to(130)), token_ids_to(130));
         ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head)
             EXPECT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
-        TokenRows want = make_token_rows(setup, layer, 0, numbers_to(130), WINNOW_TYPE_F32), got = want;
+        TokenRows want = make_token_rows(setup, layer, 0, token_ids_to(130), WINNOW_TYPE_F32), got = want;
         ASSERT_EQ(run(source, source.api().cache_read, want), WINNOW_OK);
         ASSERT_EQ(run(target, target.api().cache_read, got), WINNOW_OK);
         want.k.each([&](const Index& at) {

@@ -38,18 +38,18 @@ OracleSequence CacheOracle::empty_sequence() const {
 }
 
 // Whether an eviction pass falls before a chunk of which so many tokens are no sinks.
-bool CacheOracle::is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const {
+bool CacheOracle::is_judged(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const {
     const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), cadence = setup_.cadence_tokens();
     if (setup_.residual == 0) return entering > 0 && occupancy + entering > layer.listed;
     if (occupancy + entering > setup_.residual) return true;
-    return is_decode && layer.next % cadence == number * cadence / setup_.layers && occupancy > setup_.keep();
+    return is_decode && layer.next % cadence == layer_number * cadence / setup_.layers && occupancy > setup_.keep();
 }
 
 // How many residual rows an eviction pass moves into the packed segment.
-int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t number, int64_t entering) const {
+int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t layer_number, int64_t entering) const {
     if (setup_.residual == 0) return 0;
     const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), usual = occupancy - setup_.keep();
-    if (!setup_.covers_all(number)) return usual;
+    if (!setup_.covers_all(layer_number)) return usual;
     // Where nobody is evicted, the last rows of a context stay in the residual window: the packed segment is no larger
     // than the rest.
     const int64_t most = setup_.cells > 0 ? setup_.cells : setup_.context - setup_.sink - setup_.residual;
@@ -58,40 +58,41 @@ int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t number, int64_t e
 }
 
 // The most that the packed segment of a layer holds.
-int64_t CacheOracle::most_packed(int64_t number) const {
-    if (!setup_.covers_all(number)) return rules_[static_cast<size_t>(number)].budget - setup_.sink - setup_.residual;
+int64_t CacheOracle::most_packed(int64_t layer_number) const {
+    if (!setup_.covers_all(layer_number))
+        return rules_[static_cast<size_t>(layer_number)].budget - setup_.sink - setup_.residual;
     return setup_.cells == 0 ? setup_.context : setup_.cells + (setup_.residual == 0 ? setup_.cadence_tokens() : 0);
 }
 
 // What had one of these cells before is gone.
-void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& numbers) const {
+void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& token_ids) const {
     for (OracleToken& token : layer.tokens) {
-        if (std::find(numbers.begin(), numbers.end(), token.number) == numbers.end()) continue;
+        if (std::find(token_ids.begin(), token_ids.end(), token.token_id) == token_ids.end()) continue;
         for (HeadToken& head : token.heads) head.is_alive = false;
-        token.number = -1;
+        token.token_id = -1;
     }
-    for (const int64_t number : numbers) {
-        std::replace(layer.sinks.begin(), layer.sinks.end(), number, static_cast<int64_t>(-1));
-        for (ResidualPlace& place : layer.newest) place.is_removed |= place.number == number;
+    for (const int64_t token_id : token_ids) {
+        std::replace(layer.sinks.begin(), layer.sinks.end(), token_id, static_cast<int64_t>(-1));
+        for (ResidualPlace& place : layer.newest) place.is_removed |= place.token_id == token_id;
     }
 }
 
 std::string CacheOracle::step(Step& step) {
     OracleLayer& layer = at(step.sequence, step.layer);
-    std::vector<int64_t> numbers;
+    std::vector<int64_t> token_ids;
     int64_t entering = 0;
     for (int64_t t = 0; t < step.tokens; ++t) {
-        numbers.push_back(step.cells ? static_cast<int64_t>(step.cells.get({0, 0, 0, t})) : layer.next + t);
+        token_ids.push_back(step.cells ? static_cast<int64_t>(step.cells.get({0, 0, 0, t})) : layer.next + t);
         entering += layer.next + t >= setup_.sink;
     }
-    if (step.cells) reuse_cells(layer, numbers);
+    if (step.cells) reuse_cells(layer, token_ids);
     const bool is_due = step.tokens > 0 && is_judged(layer, step.layer, entering, step.tokens == 1);
     const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0;
 
     if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
     ++steps_;
     std::vector<std::set<int64_t>> left;
-    std::string wrong = read_survivors(step, numbers, left);
+    std::string wrong = read_survivors(step, token_ids, left);
     if (!wrong.empty()) return wrong;
     if (is_due) ++passes_;
     if (setup_.center && !layer.has_means && leave > 0) set_means(layer);
@@ -100,7 +101,7 @@ std::string CacheOracle::step(Step& step) {
         std::set<int64_t>& victims = gone[static_cast<size_t>(head)];
         for (const OracleToken& token : layer.tokens)
             if (token.heads[static_cast<size_t>(head)].is_alive &&
-                !left[static_cast<size_t>(head)].contains(token.number))
+                !left[static_cast<size_t>(head)].contains(token.token_id))
                 victims.insert(token.position);
         evictions_ += victims.size();
         if (is_due) wrong = judge(step, layer, head, victims, leave);
@@ -118,7 +119,7 @@ std::string CacheOracle::step(Step& step) {
         layer.output_sum.clear();
         layer.outputs = 0;
     }
-    append(layer, numbers, step.k, step.v);
+    append(layer, token_ids, step.k, step.v);
     note_packed(layer, 0);
     if (step.queries > 0) wrong = attend(step, layer);
     if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
@@ -130,7 +131,7 @@ std::string CacheOracle::step(Step& step) {
 }
 
 // Which tokens each head holds now: those of before or fewer, and the new ones.
-std::string CacheOracle::read_survivors(const Step& step, const std::vector<int64_t>& numbers,
+std::string CacheOracle::read_survivors(const Step& step, const std::vector<int64_t>& token_ids,
                                         std::vector<std::set<int64_t>>& left) {
     const OracleLayer& layer = at(step.sequence, step.layer);
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
@@ -140,11 +141,11 @@ std::string CacheOracle::read_survivors(const Step& step, const std::vector<int6
         left.push_back(unexpected);
         if (unexpected.size() != positions.size() || !std::is_sorted(positions.begin(), positions.end()))
             return where + "positions are not ascending, or not unique";
-        for (const int64_t number : numbers)
-            if (unexpected.erase(number) == 0)
-                return where + "the new token " + std::to_string(number) + " is not there";
+        for (const int64_t token_id : token_ids)
+            if (unexpected.erase(token_id) == 0)
+                return where + "the new token " + std::to_string(token_id) + " is not there";
         for (const OracleToken& token : layer.tokens)
-            if (token.heads[static_cast<size_t>(head)].is_alive) unexpected.erase(token.number);
+            if (token.heads[static_cast<size_t>(head)].is_alive) unexpected.erase(token.token_id);
         if (!unexpected.empty())
             return where + "token " + std::to_string(*unexpected.begin()) + " is there, though it was not before";
     }
@@ -159,7 +160,7 @@ std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t hea
     for (const OracleToken& token : layer.tokens) {
         const HeadToken& own = token.heads[static_cast<size_t>(head)];
         if (!own.is_alive) continue;
-        Candidate candidate{token.position, is_anchor(step.sequence, token.number), own.told};
+        Candidate candidate{token.position, is_anchor(step.sequence, token.token_id), own.told};
         candidate.value = value_of(layer, head, own, rules.ranking, &candidate.value_slack);
         const bool leaves =
             leave > 0 && token.is_in_residual && token.id <= layer.newest[static_cast<size_t>(leave) - 1].id;
@@ -232,7 +233,7 @@ std::vector<float> CacheOracle::row_of(const TestTensor& tensor, int64_t head, i
 }
 
 // The oldest residual rows become rows of the packed segment.
-void CacheOracle::leave_residual(OracleLayer& layer, int64_t number, int64_t leave) {
+void CacheOracle::leave_residual(OracleLayer& layer, int64_t layer_number, int64_t leave) {
     std::vector<RowPair> rows;
     std::vector<HeadToken*> owners;
     for (OracleToken& token : layer.tokens) {
@@ -248,7 +249,7 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t number, int64_t lea
         }
     }
     layer.most_in_packed += setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size());
-    layer.most_in_packed = std::min(layer.most_in_packed, most_packed(number));
+    layer.most_in_packed = std::min(layer.most_in_packed, most_packed(layer_number));
     // Without a residual window the rows are in the packed segment already, and a new list begins.
     layer.newest.erase(layer.newest.begin(),
                        layer.newest.begin() +
@@ -258,21 +259,21 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t number, int64_t lea
 }
 
 // Rows of k and v from `first` on; a head does not get a token whose key begins with NaN.
-void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers, const TestTensor& k,
+void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k,
                          const TestTensor& v, int64_t first) {
     std::vector<RowPair> rows;
-    for (int64_t t = 0; t < static_cast<int64_t>(numbers.size()); ++t) {
+    for (int64_t t = 0; t < static_cast<int64_t>(token_ids.size()); ++t) {
         OracleToken token;
-        token.number = numbers[static_cast<size_t>(t)];
+        token.token_id = token_ids[static_cast<size_t>(t)];
         token.position = layer.next++;
         token.id = layer.next_id++;
         const bool is_sink = token.position < setup_.sink;
         token.is_in_packed = !is_sink && setup_.residual == 0;
         token.is_in_residual = !is_sink && setup_.residual > 0;
         if (is_sink) // any slot of a sink does
-            *std::find(layer.sinks.begin(), layer.sinks.end(), -1) = token.number;
+            *std::find(layer.sinks.begin(), layer.sinks.end(), -1) = token.token_id;
         else
-            layer.newest.push_back({token.id, token.number});
+            layer.newest.push_back({token.id, token.token_id});
         token.heads.resize(static_cast<size_t>(setup_.kv_heads));
         for (int64_t head = 0; head < setup_.kv_heads; ++head) {
             HeadToken& own = token.heads[static_cast<size_t>(head)];
@@ -281,7 +282,7 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& numbers
             if (own.is_alive && token.is_in_packed) rows.push_back(row);
             if (own.is_alive && !token.is_in_packed) own.row = as_dense(setup_, row);
         }
-        layer.original.insert(token.number);
+        layer.original.insert(token.token_id);
         layer.tokens.push_back(std::move(token));
     }
     const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
@@ -319,16 +320,16 @@ std::string CacheOracle::check_importance(int64_t sequence, int64_t layer_number
         const std::vector<float> told = host_.importance(sequence, layer_number, head);
         const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head);
         if (told.size() != positions.size()) return "cache_importance has another count than cache_positions";
-        std::map<int64_t, double> by_number;
-        for (size_t i = 0; i < told.size(); ++i) by_number[positions[i]] = static_cast<double>(told[i]);
+        std::map<int64_t, double> by_token_id;
+        for (size_t i = 0; i < told.size(); ++i) by_token_id[positions[i]] = static_cast<double>(told[i]);
         for (OracleToken& token : layer.tokens) {
             HeadToken& own = token.heads[static_cast<size_t>(head)];
             if (!own.is_alive) continue;
-            own.told = by_number.at(token.number);
+            own.told = by_token_id.at(token.token_id);
             const double slack = smallest + 4 * unit * std::fabs(own.importance.high);
             if (own.told >= own.importance.low - slack && own.told <= own.importance.high + slack) continue;
             std::ostringstream text;
-            text << "head " << head << ": the importance of token " << token.number << " is " << own.told
+            text << "head " << head << ": the importance of token " << token.token_id << " is " << own.told
                  << ", expected " << own.importance.low << " to " << own.importance.high;
             return text.str();
         }

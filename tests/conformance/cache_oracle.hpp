@@ -33,24 +33,24 @@ struct HeadToken {
 };
 
 struct OracleToken {
-    int64_t number = 0;   // position, or the host's cell
+    int64_t token_id = 0; // position, or the host's cell
     int64_t position = 0; // in the order of appending
-    int64_t id = 0;       // in the order of appending, whatever becomes of numbers
+    int64_t id = 0;       // in the order of appending, whatever becomes of token ids
     bool is_in_packed = false, is_in_residual = false;
     std::vector<HeadToken> heads;
 };
 
 // A place in the residual window that is taken, also by a token that was removed since.
 struct ResidualPlace {
-    int64_t id, number;
+    int64_t id, token_id;
     bool is_removed = false;
 };
 
 struct OracleLayer {
     std::vector<OracleToken> tokens; // that some head still holds
-    std::set<int64_t> original;      // numbers appended and not removed, evicted or not
+    std::set<int64_t> original;      // token ids appended and not removed, evicted or not
     int64_t next = 0, next_id = 0;   // position and id of the next token
-    std::vector<int64_t> sinks;      // the number in each sink's slot, in any order, or -1
+    std::vector<int64_t> sinks;      // the token id in each sink's slot, in any order, or -1
     std::deque<ResidualPlace>
         newest; // the residual window, oldest first; without a residual window, those in slots of the last list
     int64_t most_in_packed = 0; // no head holds more there
@@ -115,22 +115,22 @@ private:
         return sequences_[static_cast<size_t>(sequence)].layers[static_cast<size_t>(layer)];
     }
     OracleSequence empty_sequence() const;
-    int64_t leaving(const OracleLayer& layer, int64_t number, int64_t entering) const;
-    int64_t most_packed(int64_t number) const;
-    void reuse_cells(OracleLayer& layer, const std::vector<int64_t>& numbers) const;
+    int64_t leaving(const OracleLayer& layer, int64_t layer_number, int64_t entering) const;
+    int64_t most_packed(int64_t layer_number) const;
+    void reuse_cells(OracleLayer& layer, const std::vector<int64_t>& token_ids) const;
     Refusal refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const;
     std::string judge_call(const char* what, int32_t status, Refusal refusal);
     std::string settle(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last);
-    bool is_judged(const OracleLayer& layer, int64_t number, int64_t entering, bool is_decode) const;
-    std::string read_survivors(const Step& step, const std::vector<int64_t>& numbers,
+    bool is_judged(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const;
+    std::string read_survivors(const Step& step, const std::vector<int64_t>& token_ids,
                                std::vector<std::set<int64_t>>& left);
     std::string judge(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
                       int64_t leave);
     double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
                     double* slack) const;
-    void leave_residual(OracleLayer& layer, int64_t number, int64_t leave);
+    void leave_residual(OracleLayer& layer, int64_t layer_number, int64_t leave);
     void set_means(OracleLayer& layer);
-    void append(OracleLayer& layer, const std::vector<int64_t>& numbers, const TestTensor& k, const TestTensor& v,
+    void append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k, const TestTensor& v,
                 int64_t first = 0);
     std::string attend(const Step& step, OracleLayer& layer);
     std::string attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query);
@@ -142,8 +142,8 @@ private:
     void compact(OracleLayer& layer, int64_t reserved) const;
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;
-    bool is_anchor(int64_t sequence, int64_t number) const {
-        return sequences_[static_cast<size_t>(sequence)].anchors.contains(number);
+    bool is_anchor(int64_t sequence, int64_t token_id) const {
+        return sequences_[static_cast<size_t>(sequence)].anchors.contains(token_id);
     }
 
     static std::vector<float> row_of(const TestTensor& tensor, int64_t head, int64_t token);

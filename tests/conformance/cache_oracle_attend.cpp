@@ -74,11 +74,11 @@ void fold(const Rules& rules, Between& importance, const Between& x) {
 }
 
 // What the mask adds to a logit; none where it hides the token.
-std::optional<double> bias_of(const Step& step, int64_t q_head, int64_t query, int64_t number) {
+std::optional<double> bias_of(const Step& step, int64_t q_head, int64_t query, int64_t token_id) {
     if (!step.mask) return 0;
     const auto& shape = step.mask.shape();
-    if (shape[3] != 1 && number >= shape[3]) return std::nullopt;
-    const double value = step.mask.get({0, q_head % shape[1], query, shape[3] == 1 ? 0 : number});
+    if (shape[3] != 1 && token_id >= shape[3]) return std::nullopt;
+    const double value = step.mask.get({0, q_head % shape[1], query, shape[3] == 1 ? 0 : token_id});
     if (step.mask.type() == WINNOW_TYPE_BOOL) return value != 0 ? std::optional<double>(0) : std::nullopt;
     if (value == -infinity) return std::nullopt;
     return step.mask_slopes ? value * step.mask_slopes.get({0, 0, 0, q_head}) : value;
@@ -97,8 +97,8 @@ std::string check_scores(const Step& step, int64_t q_head, int64_t query, const 
     std::vector<double> want(static_cast<size_t>(step.scores.shape()[3]), -infinity), bound(want.size(), 0);
     for (size_t j = 0; j < seen.size(); ++j) {
         if (!view.weights[j]) continue;
-        want[static_cast<size_t>(seen[j].token->number)] = view.weights[j]->score;
-        bound[static_cast<size_t>(seen[j].token->number)] = view.weights[j]->delta + 0x1p-120;
+        want[static_cast<size_t>(seen[j].token->token_id)] = view.weights[j]->score;
+        bound[static_cast<size_t>(seen[j].token->token_id)] = view.weights[j]->delta + 0x1p-120;
     }
     for (size_t column = 0; column < want.size(); ++column) {
         const double got = step.scores.get({0, q_head, query, static_cast<int64_t>(column)});
@@ -137,7 +137,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         HeadView& view = views.emplace_back();
         std::vector<VisibleRow> rows;
         for (const Seen& each : seen)
-            if (const std::optional<double> bias = bias_of(step, q_head, query, each.token->number))
+            if (const std::optional<double> bias = bias_of(step, q_head, query, each.token->token_id))
                 rows.push_back({&each.own->row, each.token->position, *bias});
         view.result = conformance::attend(q, position, rows, v_size, options);
         const QueryResult& result = view.result;

@@ -11,19 +11,20 @@ std::string failed(const CacheHost& host, const char* what) { return std::string
 
 // Removed tokens keep their places in the residual window.
 void drop(OracleLayer& layer, int64_t begin, int64_t end) {
-    std::erase_if(layer.tokens, [&](const OracleToken& token) { return token.number >= begin && token.number < end; });
+    std::erase_if(layer.tokens,
+                  [&](const OracleToken& token) { return token.token_id >= begin && token.token_id < end; });
     layer.original.erase(layer.original.lower_bound(begin), layer.original.lower_bound(end));
-    for (int64_t& number : layer.sinks)
-        if (number >= begin && number < end) number = -1;
-    for (ResidualPlace& place : layer.newest) place.is_removed |= place.number >= begin && place.number < end;
+    for (int64_t& token_id : layer.sinks)
+        if (token_id >= begin && token_id < end) token_id = -1;
+    for (ResidualPlace& place : layer.newest) place.is_removed |= place.token_id >= begin && place.token_id < end;
 }
 
-// Whether tokens from a number on lie elsewhere than in sinks' slots and the residual window (or the list of slots).
+// Whether tokens from a token id on lie elsewhere than in sinks' slots and the residual window (or the list of slots).
 bool reaches_packed(const OracleLayer& layer, int64_t begin, int64_t end) {
     int64_t count = std::distance(layer.original.lower_bound(begin), layer.original.lower_bound(end));
-    const auto is_among = [&](int64_t number) { return number >= begin && number < end; };
-    for (const ResidualPlace& place : layer.newest) count -= is_among(place.number) && !place.is_removed;
-    for (const int64_t number : layer.sinks) count -= number >= 0 && is_among(number);
+    const auto is_among = [&](int64_t token_id) { return token_id >= begin && token_id < end; };
+    for (const ResidualPlace& place : layer.newest) count -= is_among(place.token_id) && !place.is_removed;
+    for (const int64_t token_id : layer.sinks) count -= token_id >= 0 && is_among(token_id);
     return count > 0;
 }
 
@@ -32,14 +33,14 @@ bool move_positions(OracleSequence& all, int64_t begin, int64_t until, int64_t d
     const auto moves = [&](int64_t position) { return position >= begin && position < until; };
     for (OracleLayer& layer : all.layers) {
         for (OracleToken& token : layer.tokens)
-            if (moves(token.position)) token.number = token.position += delta;
+            if (moves(token.position)) token.token_id = token.position += delta;
         std::set<int64_t> original;
-        for (const int64_t number : layer.original) original.insert(moves(number) ? number + delta : number);
+        for (const int64_t token_id : layer.original) original.insert(moves(token_id) ? token_id + delta : token_id);
         if (original.size() != layer.original.size()) return false;
         layer.original = original;
-        for (int64_t& number : layer.sinks) number += number >= 0 && moves(number) ? delta : 0;
+        for (int64_t& token_id : layer.sinks) token_id += token_id >= 0 && moves(token_id) ? delta : 0;
         for (ResidualPlace& place : layer.newest)
-            if (moves(place.number)) place.number = std::clamp<int64_t>(place.number + delta, 0, context);
+            if (moves(place.token_id)) place.token_id = std::clamp<int64_t>(place.token_id + delta, 0, context);
         if (moves(layer.next)) layer.next += delta;
         if (layer.next < 0 || layer.next > context) return false;
         if (!original.empty() && (*original.begin() < 0 || *original.rbegin() >= layer.next)) return false;
@@ -59,10 +60,10 @@ bool move_positions(OracleSequence& all, int64_t begin, int64_t until, int64_t d
 // be less.
 CacheOracle::Refusal CacheOracle::refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const {
     Refusal refusal = Refusal::wrong;
-    for (int64_t number = 0; number < setup.layers; ++number) {
-        if (setup.covers_all(number)) continue;
-        const OracleLayer& layer = sequence.layers[static_cast<size_t>(number)];
-        const Rules rules = rules_of(setup, number, 0);
+    for (int64_t layer_number = 0; layer_number < setup.layers; ++layer_number) {
+        if (setup.covers_all(layer_number)) continue;
+        const OracleLayer& layer = sequence.layers[static_cast<size_t>(layer_number)];
+        const Rules rules = rules_of(setup, layer_number, 0);
         int64_t least = rules.sink + std::max(rules.recent, rules.grace) +
                         static_cast<int64_t>(sequence.anchors.size()) + setup.cadence_tokens();
         if (setup.cells == 0) {
@@ -117,7 +118,7 @@ std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
         if (layer.next <= length) continue;
         const bool is_moved = reaches_packed(layer, length, INT64_MAX);
         // Places in the residual window are given back, as far as they still are in the residual window.
-        while (!layer.newest.empty() && layer.newest.back().number >= length) layer.newest.pop_back();
+        while (!layer.newest.empty() && layer.newest.back().token_id >= length) layer.newest.pop_back();
         layer.next = length;
         drop(layer, length, INT64_MAX);
         if (is_moved) compact(layer, sequences_[static_cast<size_t>(sequence)].reserved);
@@ -238,20 +239,21 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
     setup_ = setup;
     note_rules();
     for (int64_t sequence = 0; sequence < setup.sequences; ++sequence)
-        for (int64_t number = 0; number < setup.layers; ++number) {
-            OracleLayer& layer = at(sequence, number);
-            const Rules& rules = rules_[static_cast<size_t>(number)];
-            const bool had_packed = layer.has_packed, is_judged = is_less[static_cast<size_t>(number)] && had_packed;
+        for (int64_t layer_number = 0; layer_number < setup.layers; ++layer_number) {
+            OracleLayer& layer = at(sequence, layer_number);
+            const Rules& rules = rules_[static_cast<size_t>(layer_number)];
+            const bool had_packed = layer.has_packed,
+                       is_judged = is_less[static_cast<size_t>(layer_number)] && had_packed;
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
-                const std::vector<int32_t> positions = host_.positions(sequence, number, head);
+                const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head);
                 const std::set<int64_t> left(positions.begin(), positions.end());
                 if (static_cast<int64_t>(left.size()) > rules.budget)
                     return "set_config leaves more tokens than the new budget";
                 for (OracleToken& token : layer.tokens) {
                     HeadToken& own = token.heads[static_cast<size_t>(head)];
-                    if (!own.is_alive || left.contains(token.number)) continue;
+                    if (!own.is_alive || left.contains(token.token_id)) continue;
                     if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
-                        is_anchor(sequence, token.number))
+                        is_anchor(sequence, token.token_id))
                         return "set_config evicted position " + std::to_string(token.position) + ", which is protected";
                     if (!is_judged) return "set_config evicted tokens of a layer whose budget is no less";
                     own.is_alive = false;
@@ -283,7 +285,7 @@ std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         std::vector<int64_t> want;
         for (const OracleToken& token : at(sequence, layer).tokens)
-            if (token.heads[static_cast<size_t>(head)].is_alive) want.push_back(token.number);
+            if (token.heads[static_cast<size_t>(head)].is_alive) want.push_back(token.token_id);
         std::sort(want.begin(), want.end());
         const std::vector<int32_t> got = host_.positions(sequence, layer, head);
         if (std::equal(got.begin(), got.end(), want.begin(), want.end())) continue;
@@ -304,8 +306,8 @@ std::string CacheOracle::look_at_stats() {
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
         const uint64_t live_before = live;
         bool has_tokens = false;
-        for (int64_t number = 0; number < setup_.layers; ++number) {
-            const OracleLayer& layer = at(sequence, number);
+        for (int64_t layer_number = 0; layer_number < setup_.layers; ++layer_number) {
+            const OracleLayer& layer = at(sequence, layer_number);
             has_tokens = has_tokens || layer.next > 0 || layer.next_id > 0; // or had some, and keeps its memory
             original += layer.original.size();
             is_shortfall_known = is_shortfall_known && !layer.shortfall.empty();
@@ -315,7 +317,7 @@ std::string CacheOracle::look_at_stats() {
                     return each.heads[static_cast<size_t>(head)].is_alive;
                 });
                 live += static_cast<uint64_t>(held);
-                if (held > rules_[static_cast<size_t>(number)].budget)
+                if (held > rules_[static_cast<size_t>(layer_number)].budget)
                     return "a head holds more tokens than its budget";
             }
         }

@@ -37,15 +37,15 @@ std::string compare(const TestTensor& rows, int64_t head, int64_t at, const std:
 std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t type) {
     const OracleLayer& layer = at(sequence, layer_number);
     const int64_t end = setup_.cells > 0 ? setup_.cells : std::min(layer.next + 3, setup_.context);
-    std::vector<int64_t> numbers;
-    for (int64_t each = end; each-- > 0;) numbers.push_back(each); // in any order
-    if (numbers.empty()) return "";
-    TokenRows rows = make_token_rows(setup_, layer_number, sequence, numbers, type, Layout(type % 3));
+    std::vector<int64_t> token_ids;
+    for (int64_t each = end; each-- > 0;) token_ids.push_back(each); // in any order
+    if (token_ids.empty()) return "";
+    TokenRows rows = make_token_rows(setup_, layer_number, sequence, token_ids, type, Layout(type % 3));
     if (run(host_, host_.api().cache_read, rows) != WINNOW_OK) return "cache_read: " + host_.message();
     if (!rows.k.damage().empty() || !rows.v.damage().empty()) return "beside what is read: " + rows.k.damage();
-    for (size_t i = 0; i < numbers.size(); ++i) {
+    for (size_t i = 0; i < token_ids.size(); ++i) {
         const auto token = std::find_if(layer.tokens.begin(), layer.tokens.end(),
-                                        [&](const OracleToken& each) { return each.number == numbers[i]; });
+                                        [&](const OracleToken& each) { return each.token_id == token_ids[i]; });
         for (int64_t head = 0; head < setup_.kv_heads; ++head) {
             const bool is_held = token != layer.tokens.end() && token->heads[static_cast<size_t>(head)].is_alive;
             const StoredRow none;
@@ -55,7 +55,7 @@ std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t t
             if (wrong.empty())
                 wrong = compare(rows.v, head, static_cast<int64_t>(i), is_held ? &row.v : nullptr, row.v_slack,
                                 "the value");
-            if (!wrong.empty()) return "cache_read of " + std::to_string(numbers[i]) + ": " + wrong;
+            if (!wrong.empty()) return "cache_read of " + std::to_string(token_ids[i]) + ": " + wrong;
         }
     }
     return "";
@@ -64,17 +64,17 @@ std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t t
 std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
     OracleLayer& layer = at(sequence, layer_number);
     const int64_t end = setup_.cells > 0 ? setup_.cells : std::min(layer.next + 3, setup_.context);
-    std::vector<int64_t> numbers;
+    std::vector<int64_t> token_ids;
     for (int64_t each = 0; each < end; ++each)
-        if (engine() % 3 == 0) numbers.push_back(each);
-    if (numbers.empty()) return "";
-    TokenRows rows = make_token_rows(setup_, layer_number, sequence, numbers, setup_.type);
+        if (engine() % 3 == 0) token_ids.push_back(each);
+    if (token_ids.empty()) return "";
+    TokenRows rows = make_token_rows(setup_, layer_number, sequence, token_ids, setup_.type);
     fill_token_rows(rows, engine, true);
     if (run(host_, host_.api().cache_write, rows) != WINNOW_OK) return "cache_write: " + host_.message();
     if (!rows.k.change().empty() || !rows.v.change().empty()) return "cache_write changed its input";
-    for (size_t i = 0; i < numbers.size(); ++i)
+    for (size_t i = 0; i < token_ids.size(); ++i)
         for (OracleToken& token : layer.tokens) {
-            if (token.number != numbers[i]) continue;
+            if (token.token_id != token_ids[i]) continue;
             for (size_t head = 0; head < token.heads.size(); ++head) {
                 HeadToken& own = token.heads[head];
                 const RowPair row{row_of(rows.k, static_cast<int64_t>(head), static_cast<int64_t>(i)),
@@ -93,10 +93,10 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
 std::string CacheOracle::restore(TokenRows& rows) {
     OracleLayer& layer = at(rows.sequence, rows.layer);
     const int64_t count = rows.k.shape()[2];
-    std::vector<int64_t> numbers;
+    std::vector<int64_t> token_ids;
     for (int64_t t = 0; t < count; ++t)
-        numbers.push_back(rows.tokens ? static_cast<int64_t>(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
-    if (rows.tokens) reuse_cells(layer, numbers);
+        token_ids.push_back(rows.tokens ? static_cast<int64_t>(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
+    if (rows.tokens) reuse_cells(layer, token_ids);
     if (run(host_, host_.api().cache_restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
     bool has_room = true;
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
@@ -107,7 +107,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
         has_room = has_room && held <= most_packed(rows.layer);
     }
     for (int64_t first = 0; first < count; first += setup_.chunk()) {
-        const auto from = numbers.begin() + first, to = from + std::min(setup_.chunk(), count - first);
+        const auto from = token_ids.begin() + first, to = from + std::min(setup_.chunk(), count - first);
         int64_t entering = 0;
         for (int64_t t = 0; t < to - from; ++t) entering += layer.next + t >= setup_.sink;
         const int64_t leave =
@@ -140,13 +140,13 @@ std::string CacheOracle::settle(const TokenRows& rows, OracleLayer& layer, bool 
         const std::set<int64_t> left(positions.begin(), positions.end());
         for (OracleToken& token : layer.tokens) {
             HeadToken& own = token.heads[static_cast<size_t>(head)];
-            if (!own.is_alive || left.contains(token.number)) continue;
+            if (!own.is_alive || left.contains(token.token_id)) continue;
             const std::string which =
                 "head " + std::to_string(head) + " has not got position " + std::to_string(token.position);
             if (has_room) return which + ", though there is room for all";
             if (token.position >= layer.next - last) return which + ", which has just come";
             if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
-                is_anchor(rows.sequence, token.number))
+                is_anchor(rows.sequence, token.token_id))
                 return which + ", which is protected";
             own.is_alive = false;
             ++evictions_;

@@ -15,12 +15,6 @@
 namespace winnow::conformance {
 namespace {
 
-std::vector<int64_t> numbers_to(int64_t end) {
-    std::vector<int64_t> numbers;
-    for (int64_t each = 0; each < end; ++each) numbers.push_back(each);
-    return numbers;
-}
-
 // Judged steps of every length, with rows read and written in between.
 void run_exchange(const CacheSetup& setup) {
     std::mt19937_64 engine(options().seed);
@@ -110,7 +104,7 @@ void run_restore(const CacheSetup& setup, bool has_others) {
     }
     const int64_t seen = 226;
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        TokenRows rows = make_token_rows(setup, layer, 0, numbers_to(seen), WINNOW_TYPE_F32);
+        TokenRows rows = make_token_rows(setup, layer, 0, token_ids_to(seen), WINNOW_TYPE_F32);
         ASSERT_EQ(run(source, source.api().cache_read, rows), WINNOW_OK) << source.message();
         TokenRows given = rows;
         given.tokens = TestTensor(); // they take the next positions
@@ -120,7 +114,7 @@ void run_restore(const CacheSetup& setup, bool has_others) {
         for (int64_t head = 0; head < setup.kv_heads; ++head)
             ASSERT_EQ(target.positions(0, layer, head), source.positions(0, layer, head))
                 << "layer " << layer << ", head " << head;
-        TokenRows again = make_token_rows(setup, layer, 0, numbers_to(seen), WINNOW_TYPE_F32);
+        TokenRows again = make_token_rows(setup, layer, 0, token_ids_to(seen), WINNOW_TYPE_F32);
         ASSERT_EQ(run(target, target.api().cache_read, again), WINNOW_OK) << target.message();
         // With means of its own a cache rounds otherwise.
         const double more = setup.center ? .05 : 0;
@@ -157,7 +151,7 @@ void run_restore_into_full(const CacheSetup& setup) {
     const int64_t seen = std::min<int64_t>(300, setup.context - 100);
     ASSERT_NO_FATAL_FAILURE(feed(cache, engine, 0, seen));
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        TokenRows rows = make_token_rows(setup, layer, 0, numbers_to(100), WINNOW_TYPE_F32);
+        TokenRows rows = make_token_rows(setup, layer, 0, token_ids_to(100), WINNOW_TYPE_F32);
         fill_token_rows(rows, engine, true);
         TokenRows given = rows;
         given.tokens = TestTensor();
@@ -229,8 +223,8 @@ void run_refused() {
         EXPECT_EQ(cache.portrait(), before);
     };
     const winnow_api& api = cache.api();
-    const auto rows_of = [&](const std::vector<int64_t>& numbers) {
-        return make_token_rows(setup, 0, 0, numbers, WINNOW_TYPE_F32);
+    const auto rows_of = [&](const std::vector<int64_t>& token_ids) {
+        return make_token_rows(setup, 0, 0, token_ids, WINNOW_TYPE_F32);
     };
     for (const TokenRowsFunction each : {api.cache_read, api.cache_write}) {
         expect_refused(each, rows_of({3, 9, 3}), "tokens has 3 twice");
@@ -253,7 +247,7 @@ void run_refused() {
         expect_refused(each, rows, "tokens is NULL");
     }
     expect_refused(api.cache_restore, rows_of({200, 201}), "tokens is given, expected NULL in a cache without cells");
-    TokenRows rows = rows_of(numbers_to(57));
+    TokenRows rows = rows_of(token_ids_to(57));
     rows.tokens = TestTensor();
     expect_refused(api.cache_restore, rows, "at most 256 together, the cache's context");
     rows.v = TestTensor();

@@ -83,8 +83,8 @@ private:
         if (kind <= 30) return decode(sequence, draw(1, 6));
         if (kind <= 46) return tokens(sequence, draw(1, 3 * setup_.chunk() + 2), chance(70));
         if (kind <= 50) return attend(sequence);
-        if (kind <= 57) return has_cells ? remove_numbers(sequence) : truncate(sequence);
-        if (kind <= 63) return remove_numbers(sequence);
+        if (kind <= 57) return has_cells ? remove_tokens(sequence) : truncate(sequence);
+        if (kind <= 63) return remove_tokens(sequence);
         if (kind <= 66) return copy();
         if (kind <= 78) return has_cells ? decode(sequence, 2) : shift_anything(sequence);
         if (kind <= 84) return anchor_anything(sequence);
@@ -246,10 +246,10 @@ private:
     }
 
     // The end of the positions, or cells.
-    int64_t numbers() const { return setup_.cells > 0 ? setup_.cells : setup_.context; }
+    int64_t token_id_count() const { return setup_.cells > 0 ? setup_.cells : setup_.context; }
 
     // Some that lie together, a few behind the last among them.
-    std::string remove_numbers(int64_t sequence) {
+    std::string remove_tokens(int64_t sequence) {
         const int64_t some = setup_.cells > 0 ? setup_.cells : std::min(length(sequence) + 2, setup_.context);
         const int64_t begin = draw(0, some - 1), end = chance(10) ? -1 : draw(begin + 1, std::min(begin + 8, some));
         note("remove [" + std::to_string(begin) + ", " + std::to_string(end) + ") of sequence " +
@@ -281,7 +281,7 @@ private:
 
     // Of tokens that are there, that are not any more, and that are still to come.
     std::string anchor_anything(int64_t sequence) {
-        const int64_t most = chance(70) ? std::min(length(sequence) + 4, numbers()) : numbers();
+        const int64_t most = chance(70) ? std::min(length(sequence) + 4, token_id_count()) : token_id_count();
         std::vector<int64_t> positions;
         for (int64_t at = draw(1, 2); at > 0; --at) positions.push_back(draw(0, most - 1));
         note("anchor " + std::to_string(positions.front()) + " and " + std::to_string(positions.back()) +
@@ -296,8 +296,8 @@ private:
         note("restore " + std::to_string(count) + " tokens of sequence " + std::to_string(sequence));
         const std::vector<int64_t> cells = draw_cells(setup_.cells > 0 ? count : 0);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
-            std::vector<int64_t> numbers(static_cast<size_t>(count), 0);
-            TokenRows rows = make_token_rows(setup_, layer, sequence, numbers, setup_.type);
+            std::vector<int64_t> token_ids(static_cast<size_t>(count), 0);
+            TokenRows rows = make_token_rows(setup_, layer, sequence, token_ids, setup_.type);
             rows.tokens = setup_.cells > 0 ? as_tensor(cells) : TestTensor();
             fill_token_rows(rows, engine_, true);
             if (const std::string wrong = oracle_.restore(rows); !wrong.empty())

@@ -2,18 +2,25 @@
 #include "cache_token_rows.hpp"
 
 #include <limits>
+#include <numeric>
 
 namespace winnow::conformance {
 
-TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& numbers,
-                          uint32_t type, Layout layout) {
+std::vector<int64_t> token_ids_to(int64_t end) {
+    std::vector<int64_t> token_ids(static_cast<size_t>(end));
+    std::iota(token_ids.begin(), token_ids.end(), 0);
+    return token_ids;
+}
+
+TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequence,
+                          const std::vector<int64_t>& token_ids, uint32_t type, Layout layout) {
     TokenRows rows;
     rows.layer = layer;
     rows.sequence = sequence;
-    const int64_t count = static_cast<int64_t>(numbers.size());
+    const int64_t count = static_cast<int64_t>(token_ids.size());
     rows.tokens = TestTensor(count % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64, {1, 1, 1, count});
     rows.tokens.each(
-        [&](const Index& at) { rows.tokens.set(at, static_cast<double>(numbers[static_cast<size_t>(at[3])])); });
+        [&](const Index& at) { rows.tokens.set(at, static_cast<double>(token_ids[static_cast<size_t>(at[3])])); });
     rows.k = TestTensor(type, {1, setup.kv_heads, count, setup.head_size}, layout);
     rows.v = TestTensor(type, {1, setup.kv_heads, count, setup.v_head_size}, layout);
     for (TestTensor* each : {&rows.k, &rows.v}) each->each([&](const Index& at) { each->set(at, -77); });

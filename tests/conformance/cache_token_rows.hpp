@@ -14,9 +14,11 @@ struct TokenRows {
     TestTensor tokens, k, v;
 };
 
+std::vector<int64_t> token_ids_to(int64_t end); // 0, 1, ... end - 1
+
 // Rows for these tokens in a type and layout of keys and values, full of what nobody stores.
-TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& numbers,
-                          uint32_t type, Layout layout = Layout::packed);
+TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequence,
+                          const std::vector<int64_t>& token_ids, uint32_t type, Layout layout = Layout::packed);
 // Random ones; of every fourth head and token the key and the value begin with NaN where `has_holes`.
 void fill_token_rows(TokenRows& rows, std::mt19937_64& engine, bool has_holes);
 

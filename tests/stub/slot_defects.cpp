@@ -128,7 +128,7 @@ std::map<std::string, Defect> slot_defects() {
         {"cache_mask_of_the_first_head",
          {.before_slot_attention = [](SlotAttention& a) { a.sdpa.mask.stride[1] = 0; }}},
         {"cache_mask_slopes_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.mask_slopes = {}; }}},
-        {"numbers_off_by_one", {.before_slot_append = [](SlotAppend& a) { ++a.number; }}},
+        {"token_ids_off_by_one", {.before_slot_append = [](SlotAppend& a) { ++a.token_id; }}},
         {"means_not_added",
          {.before_slot_attention =
               [](SlotAttention& a) {

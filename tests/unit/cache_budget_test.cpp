@@ -154,7 +154,7 @@ TEST(cache_budget, importance_that_nobody_keeps_takes_no_room) {
     EXPECT_EQ(tokens_of_bytes(enough - 1), 2047);
 }
 
-// A layer's small numbers lie one after another in one buffer, each from a multiple of 64 bytes on.
+// A layer's small state lies one after another in one buffer, each part from a multiple of 64 bytes on.
 TEST(cache_budget, the_state_of_a_layer_is_counted_whole) {
     Shape shape = smollm;
     const StateLayout all = state_layout(parse("h2o:center=on,residual=0,cadence=7"), shape, 0, true);

@@ -20,7 +20,7 @@ constexpr int64_t q_heads = 4, sequences = 2;
 
 struct ModelLayer {
     int64_t next = 0;
-    std::map<int32_t, float> appended;              // and not removed: number and the first element of V
+    std::map<int32_t, float> appended;              // and not removed: token id and the first element of V
     std::vector<std::map<int32_t, float>> heads{2}; // what each head holds
     int64_t tokens() const { return static_cast<int64_t>(appended.size()); }
 };
@@ -41,9 +41,9 @@ void erase_range(std::map<int32_t, Value>& tokens, int64_t begin, int64_t end) {
 template <typename Value>
 std::map<int32_t, Value> shifted(const std::map<int32_t, Value>& tokens, int64_t begin, int64_t end, int64_t delta) {
     std::map<int32_t, Value> moved;
-    for (const auto& [number, value] : tokens) {
-        const bool moves = number >= begin && number < end;
-        if (!moved.emplace(moves ? number + static_cast<int32_t>(delta) : number, value).second) return {};
+    for (const auto& [token_id, value] : tokens) {
+        const bool moves = token_id >= begin && token_id < end;
+        if (!moved.emplace(moves ? token_id + static_cast<int32_t>(delta) : token_id, value).second) return {};
     }
     return moved;
 }
@@ -130,11 +130,11 @@ private:
         for (HostRows* rows : {&k, &q})
             for (float& value : rows->values) value = static_cast<float>(draw(1000)) / 250 - 2;
         for (int64_t t = 0; t < tokens; ++t) {
-            const int32_t number = cells_ > 0 ? cells[static_cast<size_t>(t)] : static_cast<int32_t>(model.next + t);
+            const int32_t token_id = cells_ > 0 ? cells[static_cast<size_t>(t)] : static_cast<int32_t>(model.next + t);
             for (int64_t head = 0; head < shape.kv_heads; ++head) v.at(head, t, 0) = static_cast<float>(++identity_);
-            model.appended[number] = v.at(0, t, 0);
+            model.appended[token_id] = v.at(0, t, 0);
             for (int64_t head = 0; head < shape.kv_heads; ++head)
-                model.heads[static_cast<size_t>(head)][number] = v.at(head, t, 0);
+                model.heads[static_cast<size_t>(head)][token_id] = v.at(head, t, 0);
         }
         model.next += tokens;
         CacheStep args = attention(sequence, layer, tokens);
@@ -326,19 +326,20 @@ private:
     void check_head(int64_t sequence, int64_t layer, int64_t head, const std::map<int32_t, float>& seen) {
         ModelLayer& model = at(sequence).layers[static_cast<size_t>(layer)];
         std::map<int32_t, float>& held = model.heads[static_cast<size_t>(head)];
-        std::vector<int32_t> numbers;
-        for (const auto& [number, identity] : seen) {
-            numbers.push_back(number);
-            const auto found = held.find(number);
-            ASSERT_TRUE(found != held.end()) << "token " << number << " is back";
-            ASSERT_EQ(found->second, identity) << "token " << number << " has another's values";
+        std::vector<int32_t> token_ids;
+        for (const auto& [token_id, identity] : seen) {
+            token_ids.push_back(token_id);
+            const auto found = held.find(token_id);
+            ASSERT_TRUE(found != held.end()) << "token " << token_id << " is back";
+            ASSERT_EQ(found->second, identity) << "token " << token_id << " has another's values";
         }
-        ASSERT_EQ(cache_.positions(sequence, layer, head), numbers);
+        ASSERT_EQ(cache_.positions(sequence, layer, head), token_ids);
         const Description& description = descriptions_[static_cast<size_t>(layer)];
-        for (const auto& [number, identity] : held) {
-            bool stays = !may_evict_ || at(sequence).anchors.contains(number);
-            if (cells_ == 0) stays = stays || number < description.sink || number >= model.next - description.recent;
-            ASSERT_TRUE(!stays || seen.contains(number)) << config_ << ": token " << number << " was evicted";
+        for (const auto& [token_id, identity] : held) {
+            bool stays = !may_evict_ || at(sequence).anchors.contains(token_id);
+            if (cells_ == 0)
+                stays = stays || token_id < description.sink || token_id >= model.next - description.recent;
+            ASSERT_TRUE(!stays || seen.contains(token_id)) << config_ << ": token " << token_id << " was evicted";
         }
         if (evicts_) {
             ASSERT_LE(static_cast<int64_t>(seen.size()), plan_.layer_tokens[static_cast<size_t>(layer)]);

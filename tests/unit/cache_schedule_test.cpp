@@ -45,7 +45,7 @@ std::string places(const FakeDevice& device) {
     std::string text;
     for (const SlotAppend& append : device.appends) {
         if (!text.empty()) text += ' ';
-        text += std::to_string(append.number) + "+" + std::to_string(append.k.shape[2]) + "@" +
+        text += std::to_string(append.token_id) + "+" + std::to_string(append.k.shape[2]) + "@" +
                 std::to_string(append.first + append.offset) + "/" + std::to_string(append.count);
     }
     return text;
@@ -227,7 +227,7 @@ TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
     EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=50,residual=16,cadence=5"), Error);
 }
 
-std::vector<int64_t> numbers(int64_t begin, int64_t end) {
+std::vector<int64_t> token_ids(int64_t begin, int64_t end) {
     std::vector<int64_t> all;
     for (; begin < end; ++begin) all.push_back(begin);
     return all;
@@ -237,7 +237,7 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
     for (const int64_t anchors : {24, 28}) { // 4 sinks and 8 to come: 28 are all that fits
         Fixture f("window:k=f32,v=f32,budget=40,residual=0,cadence=8");
         f.step(0, 32);
-        f.cache.anchor(0, numbers(8, 8 + anchors));
+        f.cache.anchor(0, token_ids(8, 8 + anchors));
         f.cache.remove(0, 0, 4);
         const std::vector<int32_t> before = f.cache.positions(0, 0, 0);
         if (anchors == 28) { // the first of the packed segment would be sinks, and the sinks' slots empty
@@ -246,7 +246,7 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
             continue;
         }
         f.cache.shift(0, 4, -1, -4);
-        EXPECT_THROW(f.cache.anchor(0, numbers(100, 101)), Error);
+        EXPECT_THROW(f.cache.anchor(0, token_ids(100, 101)), Error);
         EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=39,residual=0,cadence=8"), Error);
         for (int i = 0; i < 60; ++i) f.step(0, 1);
         const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
@@ -257,7 +257,7 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
 TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_the_newest) {
     Fixture f("h2o:k=f32,v=f32,budget=60,residual=20,cadence=12"); // 14 newest are protected
     f.step(0, 40);
-    f.cache.anchor(0, numbers(4, 34)); // all that fits
+    f.cache.anchor(0, token_ids(4, 34)); // all that fits
     while (f.device.eviction_passes.empty() || f.cache.positions(0, 0, 0).size() < 49) f.step(0, 1);
     for (int i = 0; i < 11; ++i) f.step(0, 1);
     const std::vector<int32_t> held = f.cache.positions(0, 0, 0);

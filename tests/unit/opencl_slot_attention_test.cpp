@@ -35,10 +35,10 @@ struct Problem {
         Random random(7);
         int64_t slots = 0;
         for (const SegmentSizes& segment : one.segments) slots += segment.slots;
-        const int64_t numbers = slots + 40, q_heads = one.kv_heads * one.group;
+        const int64_t token_ids = slots + 40, q_heads = one.kv_heads * one.group;
         std::vector<std::vector<int32_t>> left(static_cast<size_t>(one.kv_heads)); // a head's own selection
         for (std::vector<int32_t>& each : left) {
-            for (int32_t number = 0; number < numbers; ++number) each.push_back(number);
+            for (int32_t token_id = 0; token_id < token_ids; ++token_id) each.push_back(token_id);
             std::shuffle(each.begin(), each.end(), random);
         }
         for (const SegmentSizes& sizes : one.segments) {
@@ -53,9 +53,9 @@ struct Problem {
                                                                        .has_v_mean = sizes.v_mean}));
             set_tokens(segment, random, sizes.filled, [&](int64_t head, int64_t) {
                 std::vector<int32_t>& each = left[static_cast<size_t>(head)];
-                const int32_t number = each.back();
+                const int32_t token_id = each.back();
                 each.pop_back();
-                return number;
+                return token_id;
             });
             if (sizes.slots == 0) segment.k.type = segment.v.type = Type::none; // no memory, either
         }
@@ -73,7 +73,7 @@ struct Problem {
         sdpa.softcap = one.softcap;
         sdpa.is_causal = one.is_causal;
         sdpa.window_left = one.window_left;
-        sdpa.q_offset = numbers - one.q_len - 20; // later tokens exist
+        sdpa.q_offset = token_ids - one.q_len - 20; // later tokens exist
         sdpa.v_threshold = one.v_threshold;
         if (one.has("alibi")) sdpa.alibi_slopes = add("alibi_slopes", {1, 1, 1, q_heads}, .02f);
         if (one.has("sinks")) sdpa.head_sink = add("head_sink", {1, 1, 1, q_heads}, 1);
@@ -85,7 +85,7 @@ struct Problem {
             sdpa.scores_mode = Scores::biased;
             sdpa.scores_out = memory.add("scores", Type::f32, {1, q_heads, one.q_len, slots}, {0, near.score});
         }
-        if (one.mask != Type::none) add_mask(random, one, numbers - 10); // the last numbers have no column
+        if (one.mask != Type::none) add_mask(random, one, token_ids - 10); // the last token ids have no column
     }
 
     void expect_same(Device& device) {

@@ -238,7 +238,7 @@ inline Segment add_segment(SharedMemory& memory, Random& random, const SegmentSh
     return segment;
 }
 
-// In each head some slots hold tokens, an anchor now and then, whose numbers `next` gives; the rows of the others are
+// In each head some slots hold tokens, an anchor now and then, whose token ids `next` gives; the rows of the others are
 // no numbers.
 template <typename Next>
 void set_tokens(const Segment& segment, Random& random, double share_live, const Next& next) {

@@ -43,7 +43,7 @@ struct Problem {
     SharedMemory memory;
     SlotEvict args;
 
-    // A head's tokens have distinct numbers below `seen`; heads keep different ones, and some slots are free.
+    // A head's tokens have distinct token ids below `seen`; heads keep different ones, and some slots are free.
     Problem(Random& random, const Shape& shape) {
         const Formats& each = shape.rows;
         const int64_t dense_slots = shape.sink + shape.residual, slots = dense_slots + shape.packed;
@@ -122,17 +122,17 @@ private:
 
     void set_numbers(Random& random, double share_live) {
         std::vector<std::vector<int32_t>> left(heads);
-        for (std::vector<int32_t>& numbers : left) {
-            for (int32_t number = 0; number < args.seen; ++number) numbers.push_back(number);
-            std::shuffle(numbers.begin(), numbers.end(), random);
+        for (std::vector<int32_t>& token_ids : left) {
+            for (int32_t token_id = 0; token_id < args.seen; ++token_id) token_ids.push_back(token_id);
+            std::shuffle(token_ids.begin(), token_ids.end(), random);
         }
         for (const Segment* segment : {&args.dense, &args.packed})
             if (segment->k)
                 set_tokens(*segment, random, share_live, [&](int64_t head, int64_t) {
-                    std::vector<int32_t>& numbers = left[static_cast<size_t>(head)];
-                    const int32_t number = numbers.back();
-                    numbers.pop_back();
-                    return number;
+                    std::vector<int32_t>& token_ids = left[static_cast<size_t>(head)];
+                    const int32_t token_id = token_ids.back();
+                    token_ids.pop_back();
+                    return token_id;
                 });
     }
 

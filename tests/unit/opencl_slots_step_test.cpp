@@ -98,7 +98,7 @@ struct Problem {
         append.k = add("new k", {1, heads, 1, size});
         append.v = add("new v", {1, heads, 1, size});
         append.segment = step.attention.segments[0];
-        append.number = columns;
+        append.token_id = columns;
         append.first = 4;
         append.count = 40;
         append.offset = 57;

@@ -21,7 +21,7 @@ Segment add_live(SharedMemory& memory, Random& random, const SegmentShape& shape
 
 void expect_append(Device& device, Random& random, SegmentShape shape, Type source, int64_t tokens, bool has_slots,
                    bool has_token_ids) {
-    const int64_t heads = 3, slots = 20, numbers = 6000;
+    const int64_t heads = 3, slots = 20, token_ids = 6000;
     shape.heads = heads;
     shape.slots = slots;
     SharedMemory memory;
@@ -34,7 +34,7 @@ void expect_append(Device& device, Random& random, SegmentShape shape, Type sour
     args.first = 2;
     args.count = 17;
     args.offset = draw(random, 0, 40);
-    args.number = 5000;
+    args.token_id = 5000;
     args.k_norm = Norm::unit_slope;
     args.v_norm = Norm::plain;
     if (has_slots) {
@@ -43,7 +43,7 @@ void expect_append(Device& device, Random& random, SegmentShape shape, Type sour
             for (int64_t token = 0; token < tokens; ++token)
                 at<int32_t>(args.slots, head, 0, token) =
                     (token + head) % 4 == 3 ? -1 : static_cast<int32_t>((7 * token + head) % slots);
-        args.positions = memory.add("positions", Type::i32, {1, 1, 1, numbers});
+        args.positions = memory.add("positions", Type::i32, {1, 1, 1, token_ids});
         args.position = 70;
     }
     if (has_token_ids) {
@@ -135,7 +135,7 @@ TEST_F(opencl_slots, scores_go_to_their_numbers) {
         SlotScores args;
         args.segments = {add_live(memory, random, {.slots = draw(random, 1, 60)}, .7), Segment{},
                          add_live(memory, random, {.slots = draw(random, 1, 300)}, .7)};
-        for (int64_t head = 0; head < 2; ++head) // no number twice
+        for (int64_t head = 0; head < 2; ++head) // no token id twice
             for (int64_t slot = 0; slot < args.segments[2].slots(); ++slot)
                 if (int32_t& token = at<int32_t>(args.segments[2].tokens, head, 0, slot); token >= 0) ++token;
         const int64_t slots = args.segments[0].slots() + args.segments[2].slots();

@@ -119,7 +119,7 @@ TEST_F(reference_slot_evict, distance_is_that_of_the_values_that_rows_stand_for)
 }
 
 TEST_F(reference_slot_evict, norm_and_queries_seen_rank_too) {
-    // |v| grows with the number: 1.1 |v_1| > |v_5|, and a token's queries are 9 - n: .5 / 8 < .3 / 4 < 1 / 6.
+    // |v| grows with the token id: 1.1 |v_1| > |v_5|, and a token's queries are 9 - n: .5 / 8 < .3 / 4 < 1 / 6.
     for (const Ranking ranking : {Ranking::importance_value_norm, Ranking::importance_per_query}) {
         Evicting f({{3}}, {{1, 5}});
         const bool is_norm = ranking == Ranking::importance_value_norm;
@@ -348,9 +348,10 @@ TEST_F(reference_slot_evict, nothing_is_lost_that_is_not_counted) {
             before[head] = tokens_of(f, head);
             for (TestSegment* segment : {&f.dense, &f.packed})
                 for (const int32_t entry : segment->map(head)) {
-                    const int32_t number = entry & ~anchor_flag;
-                    if (entry >= 0 && ((entry & anchor_flag) || number < d.sink || number >= f.args.seen - d.recent))
-                        kept[head].insert(number);
+                    const int32_t token_id = entry & ~anchor_flag;
+                    if (entry >= 0 &&
+                        ((entry & anchor_flag) || token_id < d.sink || token_id >= f.args.seen - d.recent))
+                        kept[head].insert(token_id);
                 }
         }
         f.run(device_);

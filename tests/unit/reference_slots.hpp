@@ -52,11 +52,11 @@ using Floats = Array<float>;
 using Ints = Array<int32_t>;
 
 // Token n of head h has the key {n, 10 h + n} and the value {100 + n, h - n}, less the means where there are some.
-inline std::vector<float> key_of(int64_t head, int32_t number) {
-    return {static_cast<float>(number), static_cast<float>(10 * head + number)};
+inline std::vector<float> key_of(int64_t head, int32_t token_id) {
+    return {static_cast<float>(token_id), static_cast<float>(10 * head + token_id)};
 }
-inline std::vector<float> value_of(int64_t head, int32_t number) {
-    return {static_cast<float>(100 + number), static_cast<float>(head - number)};
+inline std::vector<float> value_of(int64_t head, int32_t token_id) {
+    return {static_cast<float>(100 + token_id), static_cast<float>(head - token_id)};
 }
 
 struct TestSegment {

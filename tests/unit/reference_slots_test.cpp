@@ -40,7 +40,7 @@ TEST_F(reference_slot_append, a_residual_goes_round) {
     args.first = 2;
     args.count = 3;
     args.offset = 3'000'000'023;
-    args.number = 10;
+    args.token_id = 10;
     device_.launch(args);
     for (int64_t head : {0, 1}) {
         EXPECT_EQ(segment.map(head), (Map{0, none, 11, 12, 10}));
@@ -60,7 +60,7 @@ TEST_F(reference_slot_append, slots_are_listed_for_each_head) {
     args.v = tokens.v;
     args.segment = segment;
     args.slots = slots;
-    args.number = 7;
+    args.token_id = 7;
     device_.launch(args);
     EXPECT_EQ(segment.map(0), (Map{9, 7, 3}));
     EXPECT_EQ(segment.map(1), (Map{none, 9, 8}));
@@ -98,7 +98,7 @@ TEST_F(reference_slot_append, the_store_keeps_rows_less_its_means) {
     args.v = tokens.v;
     args.segment = segment;
     args.count = 2;
-    args.number = 4;
+    args.token_id = 4;
     device_.launch(args);
     segment.expect_rows();
     EXPECT_EQ(segment.k.row(1, 0), (std::vector<float>{4 - 3, 14 + 5}));
@@ -152,22 +152,22 @@ struct Attending {
         return seen;
     }
 
-    void expect(const std::function<bool(int64_t query, int32_t number)>& sees,
-                const std::function<double(int64_t q_head, int64_t query, int32_t number)>& bias) {
+    void expect(const std::function<bool(int64_t query, int32_t token_id)>& sees,
+                const std::function<double(int64_t q_head, int64_t query, int32_t token_id)>& bias) {
         for (int64_t q_head = 0; q_head < 4; ++q_head)
             for (int64_t query = 0; query < 2; ++query) {
                 std::vector<Seen> tokens;
                 const std::vector<int32_t> of_slots = token_ids(q_head / 2, query);
                 for (size_t slot = 0; slot < of_slots.size(); ++slot) {
-                    const int32_t number = of_slots[slot];
+                    const int32_t token_id = of_slots[slot];
                     const float score = scores.at(q_head, query, static_cast<int64_t>(slot));
-                    if (number < 0 || !sees(query, number)) {
+                    if (token_id < 0 || !sees(query, token_id)) {
                         EXPECT_EQ(score, -infinity) << slot;
                         continue;
                     }
-                    const std::vector<float> key = key_of(q_head / 2, number);
+                    const std::vector<float> key = key_of(q_head / 2, token_id);
                     const double dot = q.at(q_head, query, 0) * key[0] + q.at(q_head, query, 1) * key[1];
-                    tokens.push_back({dot / 2 + bias(q_head, query, number), value_of(q_head / 2, number)});
+                    tokens.push_back({dot / 2 + bias(q_head, query, token_id), value_of(q_head / 2, token_id)});
                     EXPECT_NEAR(score, tokens.back().logit, 1e-4) << slot;
                 }
                 const std::vector<double> want = expected_out(tokens);
@@ -204,9 +204,9 @@ TEST_F(reference_slot_attention, counts_numbers_in_windows_and_alibi) {
     a.args.sdpa.window_left = 4;
     a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
-    a.expect([](int64_t query, int32_t number) { return number > 8 + query - 4; },
-             [&](int64_t q_head, int64_t query, int32_t number) {
-                 return slopes.at(0, 0, q_head) * static_cast<double>(number - 8 - query);
+    a.expect([](int64_t query, int32_t token_id) { return token_id > 8 + query - 4; },
+             [&](int64_t q_head, int64_t query, int32_t token_id) {
+                 return slopes.at(0, 0, q_head) * static_cast<double>(token_id - 8 - query);
              });
 }
 
@@ -218,8 +218,9 @@ TEST_F(reference_slot_attention, a_mask_has_numbers_for_columns) {
     a.args.sdpa.mask = mask;
     a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
-    a.expect([&](int64_t query, int32_t number) { return number < 8 && mask.at(0, query, number) != -infinity; },
-             [&](int64_t, int64_t query, int32_t number) { return static_cast<double>(mask.at(0, query, number)); });
+    a.expect(
+        [&](int64_t query, int32_t token_id) { return token_id < 8 && mask.at(0, query, token_id) != -infinity; },
+        [&](int64_t, int64_t query, int32_t token_id) { return static_cast<double>(mask.at(0, query, token_id)); });
 }
 
 TEST_F(reference_slot_attention, rows_stand_for_themselves_and_the_means) {
@@ -366,7 +367,7 @@ TEST_F(reference_slot_accumulate, outputs_are_added_up_over_group_and_queries) {
     EXPECT_EQ(sum.row(1), (std::vector<float>{1064, 1068}));
 }
 
-// ---- Scores by number ----------------------------------------------------------------------------------------------
+// ---- Scores by token id --------------------------------------------------------------------------------------------
 
 using reference_slot_scores = reference_slots;
 
