@@ -36,14 +36,14 @@ public:
         backend_.run(cache_, desc);
     }
     // A chunk of queries, of which so many count for the importance.
-    void attend(int64_t observed, bool wants_scores = false) {
+    void attend(int64_t counted_queries, bool wants_scores = false) {
         winnow_cache_step_desc desc = step(0);
         const winnow_tensor q = q_.tensor(1, sizes_.q_heads(), chunk, sizes_.head_size);
         const winnow_tensor out = out_.tensor(1, sizes_.q_heads(), chunk, sizes_.head_size);
         const winnow_tensor scores = scores_.tensor(1, sizes_.q_heads(), chunk, sizes_.kv_len + chunk);
         desc.q = &q;
         desc.out = &out;
-        desc.draft_tokens = chunk - observed;
+        desc.draft_tokens = chunk - counted_queries;
         if (wants_scores) desc.scores_out = &scores;
         backend_.run(cache_, desc);
     }

@@ -11,7 +11,7 @@ ONE_WORK_ITEM __kernel void sdpa_combine(const sdpa_params p, const __global uch
                                          __global uchar* stats_memory, __global uchar* skipped_memory,
                                          __global uchar* scratch_memory,
 #if STEP
-                                         __global uchar* output_sum_memory, __global uchar* records_memory,
+                                         __global uchar* output_sum_memory, __global uchar* step_weights_memory,
                                          EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
 #endif
                                          uint group_base) {
@@ -25,7 +25,7 @@ ONE_WORK_ITEM __kernel void sdpa_combine(const sdpa_params p, const __global uch
         .scratch = scratch_memory,
 #if STEP
         .output_sum = output_sum_memory,
-        .records = records_memory,
+        .step_weights = step_weights_memory,
         .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
 #endif
     };

@@ -3,17 +3,17 @@
  * maxima and sums are known. Elsewhere the hooks of the attention loop do nothing. Needs before it: sdpa_memory.h,
  * sdpa_work_tile.h, sdpa_tile.h, vector_parts.h, STEP and with it slot_statistic.h and slot_outputs.h.
  *
- *     records: [work tiles][tiles of all segments, an even number]
- *     record = float maximum[8]    of the rows (ROWS is 8 at most) when the weights were made
- *              uint seen[8]        the keys that each row sees, a bit each
- *              float weight[ROWS][TILE], or with SCORE_MAGNITUDE the scores; of keys that are not seen, anything finite
+ *     step weights: [work tiles][tiles of all segments, an even number]
+ *     weight tile = float maximum[8]    of the rows (ROWS is 8 at most) when the weights were made
+ *                   uint seen[8]        the keys that each row sees, a bit each
+ *                   float weight[ROWS][TILE], or with SCORE_MAGNITUDE the scores; of unseen keys anything finite
  *
- * A row's probability of a key is weight x exp(maximum - last maximum) / sum: one exponential for a row and record,
- * where from a score it would take one for a row and key. */
+ * A row's probability of a key is weight x exp(maximum - last maximum) / sum: one exponential for a row and weight
+ * tile, where from a score it would take one for a row and key. */
 #if STEP
-#define RECORD_VECTORS (1 + ROWS * TILE_VECTORS)
-#define RECORDS_OF_TILE(p) (((p)->key_end + 2 * TILE - 1) / (2 * TILE) * 2) /* in pairs */
-#define ROWS_OF_TILE(work) (ROWS == 8 ? (work)->rows : ROWS)                /* a block of 8 may have 7 */
+#define WEIGHT_TILE_VECTORS (1 + ROWS * TILE_VECTORS)
+#define WEIGHT_TILES(p) (((p)->key_end + 2 * TILE - 1) / (2 * TILE) * 2) /* in pairs */
+#define ROWS_OF_TILE(work) (ROWS == 8 ? (work)->rows : ROWS)               /* a block of 8 may have 7 */
 
 /* How the rows of a work tile end: lane r is that of row r. */
 typedef struct sdpa_rows_end {
@@ -32,27 +32,27 @@ static inline void sdpa_note_end(sdpa_rows_end* end, uint r, float maximum, floa
     end->factor[r] = factor;
 }
 
-/* The record of the keys of a segment from `key` on. */
-static inline __global float16* sdpa_record(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
-                                            uint segment, uint key) {
-    return (__global float16*)memory->records +
-           ((ulong)work->index * RECORDS_OF_TILE(p) + (p->segment[segment].first_key + key) / TILE) * RECORD_VECTORS;
+/* The weight tile of the keys of a segment from `key` on. */
+static inline __global float16* sdpa_weight_tile(const sdpa_params* p, const sdpa_memory* memory,
+                                                 const sdpa_work_tile* work, uint segment, uint key) {
+    return (__global float16*)memory->step_weights +
+           ((ulong)work->index * WEIGHT_TILES(p) + (p->segment[segment].first_key + key) / TILE) * WEIGHT_TILE_VECTORS;
 }
 
 /* Leaves what the rows see of a tile. maximum: [16]. */
 static inline void sdpa_leave_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                    uint segment, uint key, const float* maximum, const sdpa_seen* seen) {
     if (p->step.statistic == 0) return;
-    __global float16* record = sdpa_record(p, memory, work, segment, key);
+    __global float16* weight_tile = sdpa_weight_tile(p, memory, work, segment, key);
     float16 first = vload16(0, maximum);
     first.hi = as_float8((uint8)(seen->by_any));
-    *record = first;
+    *weight_tile = first;
     if (seen->by_any == seen->by_all) return;
     for (uint r = 0; r < ROWS; ++r) {
         uint of_row = 0;
         for (uint i = 0; i < TILE_VECTORS; ++i)
             of_row |= bits_of_lanes(vload16(r * TILE_VECTORS + i, seen->lanes)) << i * 16;
-        ((__global uint*)record)[8 + r] = of_row;
+        ((__global uint*)weight_tile)[8 + r] = of_row;
     }
 }
 
@@ -60,9 +60,9 @@ static inline void sdpa_leave_seen(const sdpa_params* p, const sdpa_memory* memo
 static inline void sdpa_leave(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint segment,
                               uint key, const float16* s, int are_scores) {
     if (p->step.statistic == 0 || (p->step.statistic == SCORE_MAGNITUDE) != are_scores) return;
-    __global float16* record = sdpa_record(p, memory, work, segment, key) + 1;
+    __global float16* weight_tile = sdpa_weight_tile(p, memory, work, segment, key) + 1;
 #pragma unroll
-    for (uint i = 0; i < ROWS * TILE_VECTORS; ++i) record[i] = s[i];
+    for (uint i = 0; i < ROWS * TILE_VECTORS; ++i) weight_tile[i] = s[i];
 }
 
 /* One row's weights, or scores, joined with what the rows before it gave; NaN stays. */
@@ -86,7 +86,7 @@ static inline float16 accumulate16(const uint statistic, float16 importance, flo
 /* Stores past 16 bytes at a time, as which some implementations take vstore16. */
 typedef float16 __attribute__((aligned(4))) float16_anywhere;
 
-/* Accumulates vectors of a record that every row sees all of into the importance of their slots. factors, limits:
+/* Accumulates vectors of a weight tile that every row sees all of into the importance of their slots. factors, limits:
  * [rows]. */
 __attribute__((always_inline)) static inline void accumulate_seen(const uint statistic, const uint is_maximum,
                                                                   const sdpa_step* step, const uint rows,
@@ -104,7 +104,7 @@ __attribute__((always_inline)) static inline void accumulate_seen(const uint sta
     }
 }
 
-/* The same of any vectors from `first` on; `count` of the record's slots exist. seen: [rows]. */
+/* The same of any vectors from `first` on; `count` of the weight tile's slots exist. seen: [rows]. */
 static inline void accumulate_part(const sdpa_step* step, const uint rows, __global float* importance, uint first,
                                    uint count, const __global float16* weights, const __global uint* seen,
                                    const __global float* factors, const float* limits) {
@@ -131,29 +131,29 @@ static inline void sdpa_count_seen(const sdpa_params* p, const sdpa_memory* memo
     for (uint r = 0; r < rows; ++r) count[r] = 0;
     for (uint i = 0; i < SEGMENTS; ++i)
         for (uint slot = 0; slot < p->segment[i].slots; slot += TILE) {
-            const __global uint* seen = (const __global uint*)sdpa_record(p, memory, work, i, slot) + 8;
+            const __global uint* seen = (const __global uint*)sdpa_weight_tile(p, memory, work, i, slot) + 8;
             for (uint r = 0; r < rows; ++r) count[r] += popcount(seen[r]);
         }
     for (uint r = 0; r < rows; ++r) limits[r] = 1.0f / (float)count[r];
 }
 
-/* Puts factors of weights into the place of the maxima: two records at once fill a vector. */
+/* Puts factors of weights into the place of the maxima: two weight tiles at once fill a vector. */
 static inline void sdpa_make_factors(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                      const sdpa_rows_end* end) {
     const float8 maximum = vload8(0, end->maximum), factor = vload8(0, end->factor);
-    __global float16* record = sdpa_record(p, memory, work, 0, 0);
-    for (uint pair = 0; pair < RECORDS_OF_TILE(p); pair += 2, record += 2 * RECORD_VECTORS) {
-        const float16 before = (float16)(record[0].lo, record[RECORD_VECTORS].lo);
+    __global float16* weight_tile = sdpa_weight_tile(p, memory, work, 0, 0);
+    for (uint pair = 0; pair < WEIGHT_TILES(p); pair += 2, weight_tile += 2 * WEIGHT_TILE_VECTORS) {
+        const float16 before = (float16)(weight_tile[0].lo, weight_tile[WEIGHT_TILE_VECTORS].lo);
         const float16 factors = exp16(before - (float16)(maximum, maximum)) * (float16)(factor, factor);
-        record[0].lo = factors.lo;
-        record[RECORD_VECTORS].lo = factors.hi;
+        weight_tile[0].lo = factors.lo;
+        weight_tile[WEIGHT_TILE_VECTORS].lo = factors.hi;
     }
 }
 
 #define ACCUMULATE(statistic, is_maximum)                                                                              \
     case statistic * 2 + is_maximum:                                                                                   \
         accumulate_seen(statistic, is_maximum, step, rows, (__global float16_anywhere*)(importance + slot), whole,     \
-                        record + 1, factors, limits);                                                                  \
+                        weight_tile + 1, factors, limits);                                                             \
         break;
 
 /* What the last group of a work tile does when its rows are done. */
@@ -170,17 +170,17 @@ OUT_OF_LINE static void sdpa_importance(const sdpa_params* p, const sdpa_memory*
         const sdpa_segment* segment = &p->segment[i];
         __global float* importance = (__global float*)(memory->importance[i] + segment->importance.offset +
                                                        work->kv_head * segment->importance.stride);
-        const __global float16* record = sdpa_record(p, memory, work, i, 0);
-        for (uint slot = 0; slot < segment->slots; slot += TILE, record += RECORD_VECTORS) {
-            const __global float* factors = (const __global float*)record;
-            const __global uint* seen = (const __global uint*)record + 8;
+        const __global float16* weight_tile = sdpa_weight_tile(p, memory, work, i, 0);
+        for (uint slot = 0; slot < segment->slots; slot += TILE, weight_tile += WEIGHT_TILE_VECTORS) {
+            const __global float* factors = (const __global float*)weight_tile;
+            const __global uint* seen = (const __global uint*)weight_tile + 8;
             uint by_all = seen[0];
 #pragma unroll
             for (uint r = 1; r < ROWS; ++r) by_all &= seen[r];
             const uint count = min(segment->slots - slot, (uint)TILE);
             const uint whole = by_all == BITS_OF_TILE(count) ? count / 16 : 0; /* vectors */
             if (whole * 16 < count)
-                accumulate_part(step, rows, importance + slot, whole, count, record + 1, seen, factors, limits);
+                accumulate_part(step, rows, importance + slot, whole, count, weight_tile + 1, seen, factors, limits);
             switch (step->statistic * 2 + step->is_maximum) {
                 ACCUMULATE(SCORE_MAGNITUDE, 0)
                 ACCUMULATE(SCORE_MAGNITUDE, 1)

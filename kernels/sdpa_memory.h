@@ -22,7 +22,7 @@ typedef struct sdpa_memory {
     sdpa_segment_memory segment[SEGMENTS];
 #if STEP
     const __global uchar *new_k, *new_v;
-    __global uchar *token_positions, *output_sum, *records;
+    __global uchar *token_positions, *output_sum, *step_weights;
     __global uchar* importance[SEGMENTS];
 #endif
 } sdpa_memory;
@@ -39,10 +39,10 @@ typedef struct sdpa_memory {
     .scratch = scratch_memory
 #define STEP_ARGUMENTS                                                                                                 \
     const __global uchar *new_k_memory, const __global uchar *new_v_memory, __global uchar *token_positions_memory,    \
-        __global uchar *output_sum_memory, __global uchar *records_memory
+        __global uchar *output_sum_memory, __global uchar *step_weights_memory
 #define STEP_MEMORY                                                                                                    \
     .new_k = new_k_memory, .new_v = new_v_memory, .token_positions = token_positions_memory,                           \
-    .output_sum = output_sum_memory, .records = records_memory
+    .output_sum = output_sum_memory, .step_weights = step_weights_memory
 
 /* The arguments that come once for each segment, and the struct of one of them. */
 #if SLOTS

@@ -14,7 +14,7 @@ typedef struct slot_accumulate_params {
     slot_columns segments[SLOT_MOST_SEGMENTS]; /* the importance */
     winnow_u32 segment_count;
     winnow_u32 group;   /* query heads of a KV head */
-    winnow_u32 queries; /* that are observed: the first so many */
+    winnow_u32 queries; /* that count: the first so many */
     winnow_u32 columns; /* slots of all segments */
     winnow_u32 ranges;
     winnow_u32 out_type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */

@@ -1,4 +1,5 @@
-/* What is observed of a stored token; the numbers of winnow::Statistic (backend/device/description.hpp). */
+/* What a query adds to the importance of a stored token; the numbers of winnow::Statistic
+ * (backend/device/description.hpp). */
 #define SCORE_MAGNITUDE 1
 #define PROBABILITY 2
 #define PROBABILITY_SQUARED 3

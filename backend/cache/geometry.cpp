@@ -92,10 +92,12 @@ uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) cons
 }
 
 uint64_t Geometry::scores_bytes(int64_t slots) const {
-    const auto whole = [](int64_t part) { return (part + record_slots - 1) / record_slots * record_slots; };
-    const int64_t records =
-        record_floats(request_.q_heads, shape().kv_heads, whole(dense_slots()) + whole(slots - dense_slots()));
-    return 4 * static_cast<uint64_t>(std::max(request_.q_heads * chunk() * slots, records));
+    const auto whole = [](int64_t part) {
+        return (part + step_weight_slots - 1) / step_weight_slots * step_weight_slots;
+    };
+    const int64_t weights =
+        step_weight_floats(request_.q_heads, shape().kv_heads, whole(dense_slots()) + whole(slots - dense_slots()));
+    return 4 * static_cast<uint64_t>(std::max(request_.q_heads * chunk() * slots, weights));
 }
 
 uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * chunk()); }

@@ -55,7 +55,7 @@ public:
 
     const StateLayout& state() const { return state_; }
     uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
-    // Scratch for the scores of one chunk over so many slots, or the records of a step of one token.
+    // Scratch for the scores of one chunk over so many slots, or the weights of a step of one token.
     uint64_t scores_bytes(int64_t slots) const;
     uint64_t row_stats_bytes() const;
     uint64_t scratch_bytes(int64_t slots) const; // both; none where there are no slots

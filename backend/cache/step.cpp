@@ -33,7 +33,7 @@ public:
             if (appended_ > 0) append(first, count, step);
             if (asked_ > 0) attend(first, count, step);
             if (step.output_sum)
-                layer_.outputs += step.observed * (geometry_.request().q_heads / geometry_.shape().kv_heads);
+                layer_.outputs += step.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
             if (left_) note(*std::exchange(left_, std::nullopt));
         }
     }
@@ -212,8 +212,8 @@ private:
         return others;
     }
 
-    // Queries of a step that count in the importance, of `count` from `first` on.
-    int64_t observed(int64_t first, int64_t count) const {
+    // How many of `count` queries of the step, from `first` on, count in the importance.
+    int64_t counted_queries(int64_t first, int64_t count) const {
         if (geometry_.importance(args_.layer).statistic == Statistic::none) return 0;
         return std::clamp<int64_t>(asked_ - args_.draft_tokens - first, 0, count);
     }
@@ -237,25 +237,26 @@ private:
             sdpa.q_offset = seen_ + first - (appended_ > 0 ? 0 : asked_);
             sdpa.window_left = args_.window_left;
         }
-        if (observed(first, count) > 0 || args_.scores_out) {
+        if (counted_queries(first, count) > 0 || args_.scores_out) {
             sdpa.scores_mode = Scores::biased;
             sdpa.scores_out = scratch_tensor(cache_.scratch.scores.get(), count, slots);
         }
-        if (observed(first, count) > 0) sdpa.row_stats = scratch_tensor(cache_.scratch.row_stats.get(), count, 2);
+        if (counted_queries(first, count) > 0)
+            sdpa.row_stats = scratch_tensor(cache_.scratch.row_stats.get(), count, 2);
         return attention;
     }
 
     void attend(int64_t first, int64_t count, SlotStep& step) {
         step.attention = attention_of(first, count, layer_.slots());
         step.attention.segments = layer_.segments(geometry_);
-        step.observed = observed(first, count);
+        step.counted_queries = counted_queries(first, count);
         step.importance = geometry_.importance(args_.layer);
-        if (step.observed > 0 && geometry_.ranks_distance(args_.layer)) {
+        if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
             const Shape& shape = geometry_.shape();
             step.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
                                            shape.v_head_size);
         }
-        if (step.observed > 0 && count == 1) step.records = records();
+        if (step.counted_queries > 0 && count == 1) step.step_weights = step_weights();
         if (!args_.scores_out) {
             cache_.device.step(step);
             return;
@@ -265,10 +266,10 @@ private:
         cache_.device.launch(SlotScores{.segments = step.attention.segments,
                                         .scores = step.attention.sdpa.scores_out,
                                         .out = rows_of(args_.scores_out, first, count)});
-        if (step.observed > 0) cache_.device.launch(accumulate_of(step));
+        if (step.counted_queries > 0) cache_.device.launch(accumulate_of(step));
     }
 
-    Tensor records() const {
+    Tensor step_weights() const {
         Buffer* const buffer = cache_.scratch.scores.get();
         Tensor tensor = tensor_of(Type::f32, 1, 1, static_cast<int64_t>(buffer->size() / 4));
         tensor.buffer = buffer;

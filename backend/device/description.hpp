@@ -20,7 +20,7 @@ int64_t floor_of(const Share& share, int64_t whole); // whole and the result in 
 int64_t ceil_of(const Share& share, int64_t whole);
 
 // What one query token adds to the importance of a stored token j, for each head of the query group (the query heads
-// that share a KV head), s the scaled score after the mask and p its probability. A masked entry is not observed.
+// that share a KV head), s the scaled score after the mask and p its probability. A masked entry adds nothing.
 enum class Statistic : uint32_t {
     none,
     score_magnitude,     // |s|; under Group::mean the absolute value of the group's mean score

@@ -58,31 +58,33 @@ struct SlotAppend {
 // Accumulates what the last attention showed into the importance of every slot.
 struct SlotAccumulate {
     std::vector<Segment> segments;
-    Tensor scores;        // F32 [1, q_heads, q_len, slots of all segments], biased
-    Tensor row_stats;     // F32 [1, q_heads, q_len, 2]
-    int64_t observed = 0; // the first so many of the q_len queries count
+    Tensor scores;               // F32 [1, q_heads, q_len, slots of all segments], biased
+    Tensor row_stats;            // F32 [1, q_heads, q_len, 2]
+    int64_t counted_queries = 0; // the first so many of the q_len queries count
     Importance importance;
     // Both or neither: the attention's output, [1, q_heads, q_len, v_head_size], is added up over the query group and
-    // the observed queries.
+    // the counted queries.
     Tensor out;
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size]
 };
 
 // A step of a layer: tokens come in, their queries attend, and what that showed is accumulated; the same as the
 // launches of SlotAppend, SlotAttention and SlotAccumulate one after the other. The attention's scores_out and
-// row_stats are memory for it, there where queries are observed, and hold nothing afterwards that anybody may read; so
-// are the records, which a device has instead of them where one launch is all. They may lie in the same memory.
+// row_stats are memory for it, there where queries count, and hold nothing afterwards that anybody may read; so
+// are the step weights, which a device has instead of them where one launch is all. They may lie in the same memory.
 struct SlotStep {
     std::optional<SlotAppend> append;
-    SlotAttention attention; // scores_mode is none where no query is observed
-    int64_t observed = 0;    // these three as in SlotAccumulate
+    SlotAttention attention;     // scores_mode is none where no query counts
+    int64_t counted_queries = 0; // these three as in SlotAccumulate
     Importance importance;
     Tensor output_sum;
-    Tensor records; // F32 [1, 1, 1, record_floats at least], where a buffer begins; there where one query is observed
+    // F32 [1, 1, 1, step_weight_floats at least], where a buffer begins; there where one query counts.
+    Tensor step_weights;
 };
-// How many there are for segments whose slots, each rounded up to a multiple of record_slots, add up to `slots`.
-inline constexpr int64_t record_slots = 64;
-int64_t record_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
+// How many step weights there are for segments whose slots, each rounded up to a multiple of step_weight_slots, add up
+// to `slots`.
+inline constexpr int64_t step_weight_slots = 64;
+int64_t step_weight_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
 SlotAccumulate accumulate_of(const SlotStep& step);
 
 // Scores by slot become scores by token id: out[h][i][id] is the score of the slot with that token id, -infinity where

@@ -3,7 +3,9 @@
 
 namespace winnow {
 
-int64_t record_floats(int64_t q_heads, int64_t kv_heads, int64_t slots) { return (q_heads + 2 * kv_heads) * slots; }
+int64_t step_weight_floats(int64_t q_heads, int64_t kv_heads, int64_t slots) {
+    return (q_heads + 2 * kv_heads) * slots;
+}
 
 SlotAccumulate accumulate_of(const SlotStep& step) {
     const Sdpa& sdpa = step.attention.sdpa;
@@ -11,7 +13,7 @@ SlotAccumulate accumulate_of(const SlotStep& step) {
     accumulate.segments = step.attention.segments;
     accumulate.scores = sdpa.scores_out;
     accumulate.row_stats = sdpa.row_stats;
-    accumulate.observed = step.observed;
+    accumulate.counted_queries = step.counted_queries;
     accumulate.importance = step.importance;
     if (step.output_sum) accumulate.out = sdpa.out;
     accumulate.output_sum = step.output_sum;
@@ -21,7 +23,7 @@ SlotAccumulate accumulate_of(const SlotStep& step) {
 void Device::step(const SlotStep& args) {
     if (args.append) launch(*args.append);
     launch(args.attention);
-    if (args.observed > 0) launch(accumulate_of(args));
+    if (args.counted_queries > 0) launch(accumulate_of(args));
 }
 
 } // namespace winnow

@@ -8,17 +8,17 @@
 namespace winnow::opencl {
 namespace {
 
-constexpr uint64_t tile = 32; // keys of a record: sdpa_vector.cl's TILE
+constexpr uint64_t tile = 32; // keys of a weight tile: sdpa_vector.cl's TILE
 
-// The step's records (sdpa_importance.h), which begin where their buffer does.
-const Memory* bind_records(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
-                           const Tensor& records) {
-    static_assert(record_slots == 2 * tile); // in pairs
+// The step's weights (sdpa_importance.h), which begin where their buffer does.
+const Memory* bind_step_weights(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
+                                const Tensor& step_weights) {
+    static_assert(step_weight_slots == 2 * tile); // in pairs
     const uint64_t of_unit = (division.key_end + 2 * tile - 1) / (2 * tile) * 2;
     const uint64_t floats = division.units * of_unit * (16 + kernel.rows * tile);
-    const Bound bound = operation.bind(records, Access::read_write);
-    if (bound.memory == nullptr || bound.offset != 0 || static_cast<uint64_t>(records.shape[3]) < floats)
-        throw Error(WINNOW_ERROR_INTERNAL, "a step's records have " + std::to_string(records.shape[3]) +
+    const Bound bound = operation.bind(step_weights, Access::read_write);
+    if (bound.memory == nullptr || bound.offset != 0 || static_cast<uint64_t>(step_weights.shape[3]) < floats)
+        throw Error(WINNOW_ERROR_INTERNAL, "a step's weights have " + std::to_string(step_weights.shape[3]) +
                                                " floats, expected " + std::to_string(floats) +
                                                " where a buffer begins");
     return bound.memory;
@@ -65,18 +65,18 @@ std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& ker
     else
         memory.insert(memory.end(), 3, nullptr);
 
-    const Memory* records = nullptr;
-    if (args.observed > 0) {
+    const Memory* step_weights = nullptr;
+    if (args.counted_queries > 0) {
         const Accumulate accumulate = accumulate_of(args.importance, params.group);
         params.step.statistic = static_cast<uint32_t>(args.importance.statistic);
         params.step.is_maximum = args.importance.group == Group::maximum;
         params.step.keep = accumulate.keep;
         params.step.gain = accumulate.gain;
-        records = bind_records(operation, kernel, division, args.records);
+        step_weights = bind_step_weights(operation, kernel, division, args.step_weights);
     }
-    const Bound sum = operation.bind(args.observed > 0 ? args.output_sum : Tensor{}, Access::read_write);
+    const Bound sum = operation.bind(args.counted_queries > 0 ? args.output_sum : Tensor{}, Access::read_write);
     if (sum.memory != nullptr) params.step.output_sum = view_of_heads(args.output_sum, sum);
-    std::vector<const Memory*> accumulated{sum.memory, records};
+    std::vector<const Memory*> accumulated{sum.memory, step_weights};
     for (size_t i = 0; i < segments.size(); ++i) {
         const Tensor& importance = segments[i]->importance;
         const Bound bound = operation.bind(importance, Access::read_write);

@@ -52,7 +52,7 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
         throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_accumulate: up to " + std::to_string(SLOT_MOST_SEGMENTS) +
                                                   " segments are supported, given are " +
                                                   std::to_string(args.segments.size()));
-    if (args.observed == 0) return;
+    if (args.counted_queries == 0) return;
     Kernel& kernel = kernel_of(args.importance);
 
     Operation operation(runtime_);
@@ -83,7 +83,7 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
     }
     if (params.segment_count == 0) return;
     params.group = static_cast<uint32_t>(args.scores.shape[1] / heads);
-    params.queries = static_cast<uint32_t>(args.observed);
+    params.queries = static_cast<uint32_t>(args.counted_queries);
     const Accumulate accumulate = accumulate_of(args.importance, params.group);
     params.keep = accumulate.keep;
     params.gain = accumulate.gain;

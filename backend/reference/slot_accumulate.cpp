@@ -31,8 +31,8 @@ double probability(const SlotAccumulate& args, int64_t q_head, int64_t query, do
     return std::exp(s - maximum) / sum;
 }
 
-// What one query head that sees the slot tells. A mean of scores is made before its absolute value is taken.
-double observed_by(const SlotAccumulate& args, int64_t q_head, int64_t query, double s) {
+// The statistic of one query head that sees the slot. A mean of scores is made before its absolute value is taken.
+double statistic_of(const SlotAccumulate& args, int64_t q_head, int64_t query, double s) {
     switch (args.importance.statistic) {
     case Statistic::none: return 0;
     case Statistic::score_magnitude: return args.importance.group == Group::mean ? s : std::fabs(s);
@@ -47,14 +47,15 @@ double observed_by(const SlotAccumulate& args, int64_t q_head, int64_t query, do
 // A maximum that does not lose NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-// x of one query token, none where no head of the query group sees the slot. A head that does not adds nothing.
-std::optional<double> observed(const SlotAccumulate& args, int64_t head, int64_t group, int64_t query, int64_t column) {
+// What one query token adds, none where no head of the query group sees the slot. A head that does not see it counts 0.
+std::optional<double> statistic_of_group(const SlotAccumulate& args, int64_t head, int64_t group, int64_t query,
+                                         int64_t column) {
     double sum = 0, maximum = 0;
     bool is_seen = false;
     for (int64_t q_head = head * group; q_head < (head + 1) * group; ++q_head) {
         const double s = score(args, q_head, query, column);
         if (s == -infinity) continue;
-        const double x = observed_by(args, q_head, query, s);
+        const double x = statistic_of(args, q_head, query, s);
         is_seen = true;
         sum += x;
         maximum = larger(maximum, x);
@@ -69,8 +70,8 @@ void accumulate(const SlotAccumulate& args, const Segment& segment, int64_t head
     const Importance& kept = args.importance;
     const int64_t group = args.scores.shape[1] / segment.kv_heads();
     double importance = importance_of(segment, head, slot);
-    for (int64_t query = 0; query < args.observed; ++query)
-        if (const std::optional<double> x = observed(args, head, group, query, column))
+    for (int64_t query = 0; query < args.counted_queries; ++query)
+        if (const std::optional<double> x = statistic_of_group(args, head, group, query, column))
             importance = kept.decay * importance + (kept.accumulation == Accumulation::ema ? 1 - kept.decay : 1) * *x;
     set_importance(segment, head, slot, importance);
 }
@@ -81,7 +82,7 @@ void add_outputs(const SlotAccumulate& args) {
         for (int64_t d = 0; d < args.output_sum.shape[3]; ++d) {
             std::byte* const at = address(args.output_sum, 0, head, 0, d);
             double sum = load(args.output_sum.type, at);
-            for (int64_t query = 0; query < args.observed; ++query)
+            for (int64_t query = 0; query < args.counted_queries; ++query)
                 for (int64_t q_head = head * group; q_head < (head + 1) * group; ++q_head)
                     sum += load(args.out.type, address(args.out, 0, q_head, query, d));
             store(args.output_sum.type, at, sum);

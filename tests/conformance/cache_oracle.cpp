@@ -1,4 +1,4 @@
-// A step of the oracle: make room, append, attend, observe.
+// A step of the oracle: make room, append, attend, accumulate.
 #include "cache_oracle.hpp"
 
 #include <algorithm>

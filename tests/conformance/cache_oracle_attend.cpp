@@ -27,7 +27,7 @@ struct HeadView {
 };
 
 // x of one query head, without the absolute value of a mean of scores.
-Between observed_by(Statistic statistic, const Weight& w, size_t visible, bool is_mean) {
+Between statistic_of(Statistic statistic, const Weight& w, size_t visible, bool is_mean) {
     switch (statistic) {
     case Statistic::none: return {};
     case Statistic::score_magnitude: {
@@ -42,16 +42,16 @@ Between observed_by(Statistic statistic, const Weight& w, size_t visible, bool i
     return {w.p_low >= mean + doubt ? 1.0 : 0.0, w.p_high >= mean - doubt ? 1.0 : 0.0};
 }
 
-// x of the query group. A head that does not see the token adds 0 to a mean; where none does, nothing is observed.
-std::optional<Between> observed(const CacheSetup& setup, Statistic statistic, const std::vector<HeadView>& views,
-                                size_t token) {
+// What the query group adds. A head that does not see the token adds 0 to a mean; where none does, nothing is added.
+std::optional<Between> statistic_of_group(const CacheSetup& setup, Statistic statistic,
+                                          const std::vector<HeadView>& views, size_t token) {
     Between sum, most{-infinity, -infinity};
     bool is_seen = false;
     for (const HeadView& view : views) {
         if (!view.weights[token]) continue;
         is_seen = true;
         const Between x =
-            observed_by(statistic, *view.weights[token], view.result.weights.size(), !setup.group_maximum);
+            statistic_of(statistic, *view.weights[token], view.result.weights.size(), !setup.group_maximum);
         sum = {sum.low + x.low, sum.high + x.high};
         most = {std::max(most.low, x.low), std::max(most.high, x.high)};
     }
@@ -67,7 +67,7 @@ std::optional<Between> observed(const CacheSetup& setup, Statistic statistic, co
     return mean;
 }
 
-void fold(const Rules& rules, Between& importance, const Between& x) {
+void accumulate(const Rules& rules, Between& importance, const Between& x) {
     const double weight = rules.is_sum ? 1 : 1 - rules.decay, rounding = 8 * unit;
     importance.low = (rules.decay * importance.low + weight * x.low) * (1 - rounding);
     importance.high = (rules.decay * importance.high + weight * x.high) * (1 + rounding) + 0x1p-120;
@@ -125,7 +125,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     }
     std::vector<HeadView> views;
     const size_t v_size = static_cast<size_t>(setup_.v_head_size);
-    const bool is_observed = query < step.queries - step.options.draft_tokens;
+    const bool is_counted = query < step.queries - step.options.draft_tokens;
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
         QueryOptions options;
         options.scale = step.scale(setup_);
@@ -151,17 +151,17 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
             const double bound = result.bound[d] + rounding_error(step.out.type(), result.out[d]);
             if (!agrees(got, result.out[d], bound, largest(step.out.type())))
                 return where_of("out", q_head, query, static_cast<int64_t>(d), got, result.out[d], bound);
-            if (!is_observed || rules.ranking != Ranking::value_distance) continue;
+            if (!is_counted || rules.ranking != Ranking::value_distance) continue;
             layer.output_sum[static_cast<size_t>(head)][d] += result.out[d];
             layer.output_slack[static_cast<size_t>(head)][d] += bound;
         }
         if (step.scores)
             if (const std::string wrong = check_scores(step, q_head, query, seen, view); !wrong.empty()) return wrong;
     }
-    if (!is_observed || rules.statistic == Statistic::none) return "";
+    if (!is_counted || rules.statistic == Statistic::none) return "";
     for (size_t j = 0; j < seen.size(); ++j)
-        if (const std::optional<Between> x = observed(setup_, rules.statistic, views, j))
-            fold(rules, seen[j].own->importance, *x);
+        if (const std::optional<Between> x = statistic_of_group(setup_, rules.statistic, views, j))
+            accumulate(rules, seen[j].own->importance, *x);
     return "";
 }
 

@@ -61,7 +61,7 @@ void read_keys_of_the_first_head(SlotAttention& args) {
     for (Segment& segment : args.segments) segment.k.stride[1] = 0;
 }
 
-// Each query group is observed by its first head.
+// Of each query group only the first head counts.
 void accumulate_first_of_group(SlotAccumulate& args) {
     const int64_t group = args.scores.shape[1] / args.segments[0].kv_heads();
     for (Tensor* tensor : {&args.scores, &args.row_stats}) {
@@ -135,14 +135,15 @@ std::map<std::string, Defect> slot_defects() {
                   for (Segment& segment : a.segments) segment.k_mean = segment.v_mean = {};
               }}},
         {"importance_of_one_query_head", {.before_slot_accumulate = accumulate_first_of_group}},
-        {"importance_of_drafts", {.before_slot_accumulate = [](SlotAccumulate& a) { a.observed = a.scores.shape[2]; }}},
+        {"importance_of_drafts",
+         {.before_slot_accumulate = [](SlotAccumulate& a) { a.counted_queries = a.scores.shape[2]; }}},
         {"importance_never_decays", {.before_slot_accumulate = [](SlotAccumulate& a) { a.importance.decay = 1; }}},
         {"importance_of_the_mean_only",
          {.before_slot_accumulate = [](SlotAccumulate& a) { a.importance.group = Group::mean; }}},
         {"importance_of_the_last_query",
          {.before_slot_accumulate =
               [](SlotAccumulate& a) {
-                  if (a.observed > 1) a.observed = 1;
+                  if (a.counted_queries > 1) a.counted_queries = 1;
               }}},
         {"scores_out_left_alone", {.before_slot_scores = [](SlotScores& a) { a.out.shape[1] = 0; }}},
         {"truncate_leaves_a_token", {.before_slot_edit = [](SlotEdit& a) { a.begin += is_open(a); }}},

@@ -137,16 +137,16 @@ void FakeDevice::launch(const SlotCopy& args) {
 // In one launch, which either is or is not.
 void FakeDevice::step(const SlotStep& args) {
     if (fails_steps) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no step");
-    if (args.observed > 0 && args.attention.sdpa.q_len() == 1) {
+    if (args.counted_queries > 0 && args.attention.sdpa.q_len() == 1) {
         int64_t slots = 0;
         for (const Segment& segment : args.attention.segments)
-            slots += (segment.slots() + record_slots - 1) / record_slots * record_slots;
+            slots += (segment.slots() + step_weight_slots - 1) / step_weight_slots * step_weight_slots;
         const Sdpa& sdpa = args.attention.sdpa;
-        const int64_t floats = record_floats(sdpa.q_heads(), args.attention.segments.at(0).kv_heads(), slots);
-        if (args.records.shape[3] < floats || args.records.offset != 0)
-            throw std::logic_error("too little memory for records");
-        const std::vector<float> records(static_cast<size_t>(floats), -1);
-        args.records.buffer->write(0, records.data(), 4 * records.size());
+        const int64_t floats = step_weight_floats(sdpa.q_heads(), args.attention.segments.at(0).kv_heads(), slots);
+        if (args.step_weights.shape[3] < floats || args.step_weights.offset != 0)
+            throw std::logic_error("too little memory for step weights");
+        const std::vector<float> weights(static_cast<size_t>(floats), -1);
+        args.step_weights.buffer->write(0, weights.data(), 4 * weights.size());
     }
     Device::step(args);
 }

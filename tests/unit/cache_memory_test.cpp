@@ -236,7 +236,7 @@ TEST(cache_memory, nothing_is_recorded_that_was_not_stored) {
             }
 }
 
-// A step of few slots and a short chunk needs more for its records than for its scores.
+// A step of few slots and a short chunk needs more for its weights than for its scores.
 TEST(cache_memory, has_room_for_the_records_of_a_step) {
     for (const char* config : {"h2o:k=f32,v=f32,budget=12,sink=0,residual=0,recent=1,grace=1,cadence=1",
                                "h2o:k=f32,v=f32,budget=70,sink=1,residual=3,cadence=1", "h2o:k=f32,v=f32,budget=1/4"}) {

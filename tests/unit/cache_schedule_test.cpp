@@ -1,4 +1,4 @@
-// Which operations a step is made of: chunks, places, eviction passes and what is observed.
+// Which operations a step is made of: chunks, places, eviction passes and which queries count.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -158,11 +158,11 @@ TEST(cache_schedule, drafts_are_not_observed) {
     Fixture f("h2o:k=f32,v=f32,budget=200");
     f.step(0, 60, true, true, 15);
     ASSERT_EQ(f.device.accumulations.size(), 2u); // the last chunk has 10 tokens, all of them drafts
-    EXPECT_EQ(f.device.accumulations[0].observed, 25);
-    EXPECT_EQ(f.device.accumulations[1].observed, 20);
+    EXPECT_EQ(f.device.accumulations[0].counted_queries, 25);
+    EXPECT_EQ(f.device.accumulations[1].counted_queries, 20);
     EXPECT_FALSE(f.device.attentions[2].sdpa.scores_out);
     f.step(0, 3, true, true, 1);
-    EXPECT_EQ(f.device.accumulations.at(0).observed, 2);
+    EXPECT_EQ(f.device.accumulations.at(0).counted_queries, 2);
     EXPECT_FALSE(f.device.accumulations.at(0).output_sum);
     Fixture distance("winnow:k=f32,v=f32,budget=100,residual=16");
     distance.step(0, 12);

@@ -28,7 +28,7 @@ void make_row(Random& random, float* scores, float* stats, int64_t slots, double
 
 struct Case {
     Importance importance;
-    int64_t heads, group, queries, observed;
+    int64_t heads, group, queries, counted;
     std::vector<int64_t> slots;
     double share_seen = .8;
     bool has_ties = false, has_out = false, has_nan = false;
@@ -62,7 +62,7 @@ void expect_accumulated(Device& device, Random& random, const Case& each) {
             if (each.has_nan && query == 0 && scores[columns / 2] != -infinity) scores[columns / 2] = not_a_number;
         }
     args.segments.insert(args.segments.begin() + 1, Segment{});
-    args.observed = each.observed;
+    args.counted_queries = each.counted;
     args.importance = each.importance;
     if (each.has_out) {
         args.out = memory.add("out", each.out_type, {1, q_heads, each.queries, v_size});
@@ -87,7 +87,7 @@ TEST_F(opencl_slots, accumulate_takes_every_statistic) {
                                  << "statistic " << static_cast<int>(statistic) << ", group " << static_cast<int>(group)
                                  << ", accumulation " << static_cast<int>(accumulation) << ", queries " << queries);
                     Case each{{statistic, accumulation, group, .95}, 2, 1 + round % 8, queries, queries, {52, 300}};
-                    if (queries == 5) each.observed = 3;
+                    if (queries == 5) each.counted = 3;
                     each.has_out = round % 2 == 0;
                     each.has_nan = round % 4 == 1;
                     each.out_type = round % 3 == 0 ? Type::f16 : Type::f32;

@@ -13,7 +13,7 @@ struct Case {
     std::vector<int64_t> slots{52, 300};
     Type dense = Type::f16, packed_k = Type::turbo4, packed_v = Type::turbo3;
     uint64_t launches = 1; // of the step
-    int64_t observed = 1;
+    int64_t counted_queries = 1;
     int64_t window_left = 0;
     double share_live = .8;
     bool appends = true, to_packed = false;
@@ -25,10 +25,10 @@ struct Case {
 struct Problem {
     SharedMemory memory;
     SlotStep step;
-    std::unique_ptr<Buffer> records;
-    int64_t record_count = 0;
+    std::unique_ptr<Buffer> step_weights;
+    int64_t weight_count = 0;
     static constexpr float mark = 1.2345e-20f;
-    static constexpr int64_t behind = 64; // records that are not the step's
+    static constexpr int64_t behind = 64; // weights that are not the step's
 
     Problem(Device& device, const Case& each) {
         Random random(21);
@@ -53,7 +53,7 @@ struct Problem {
             set_tokens(step.attention.segments.back(), random, each.share_live,
                        [&](int64_t, int64_t slot) { return static_cast<int32_t>(columns + slot); });
             columns += count;
-            whole += (count + record_slots - 1) / record_slots * record_slots;
+            whole += (count + step_weight_slots - 1) / step_weight_slots * step_weight_slots;
         }
         Sdpa& sdpa = step.attention.sdpa;
         const auto add = [&](const char* name, std::array<int64_t, 4> shape) {
@@ -74,20 +74,20 @@ struct Problem {
             sdpa.mask = add("mask", {1, q_heads, 1, columns + 1});
             fill<float>(sdpa.mask, [&] { return chance(random, .3) ? -infinity : normal(random); });
         }
-        record_count = record_floats(q_heads, heads, whole);
-        const std::vector<float> marks(static_cast<size_t>(record_count + behind), mark);
-        records = device.allocate(4 * marks.size());
-        records->write(0, marks.data(), 4 * marks.size());
-        step.observed = each.observed;
-        if (each.observed > 0) {
+        weight_count = step_weight_floats(q_heads, heads, whole);
+        const std::vector<float> marks(static_cast<size_t>(weight_count + behind), mark);
+        step_weights = device.allocate(4 * marks.size());
+        step_weights->write(0, marks.data(), 4 * marks.size());
+        step.counted_queries = each.counted_queries;
+        if (each.counted_queries > 0) {
             sdpa.scores_mode = Scores::biased;
             sdpa.scores_out = memory.add("scores", Type::f32, {1, q_heads, 1, columns}, scratch);
             sdpa.row_stats = memory.add("stats", Type::f32, {1, q_heads, 1, 2}, scratch);
             step.importance = each.importance;
-            step.records.type = Type::f32;
-            step.records.buffer = records.get();
-            step.records.shape = {1, 1, 1, record_count};
-            step.records.stride = {4 * record_count, 4 * record_count, 4 * record_count, 4};
+            step.step_weights.type = Type::f32;
+            step.step_weights.buffer = step_weights.get();
+            step.step_weights.shape = {1, 1, 1, weight_count};
+            step.step_weights.stride = {4 * weight_count, 4 * weight_count, 4 * weight_count, 4};
             if (each.has_sum)
                 step.output_sum = memory.add("output_sum", Type::f32, {1, heads, 1, size},
                                              {0, 2 * static_cast<double>(each.group) * near.output});
@@ -110,10 +110,10 @@ struct Problem {
             at<int32_t>(append.slots, head, 0, 0) = static_cast<int32_t>(20 + head);
     }
 
-    // Of the records and of what comes after them.
+    // Of the step weights and of what comes after them.
     std::pair<int64_t, int64_t> changed() const {
-        std::vector<float> floats(static_cast<size_t>(record_count + behind));
-        records->read(0, floats.data(), 4 * floats.size());
+        std::vector<float> floats(static_cast<size_t>(weight_count + behind));
+        step_weights->read(0, floats.data(), 4 * floats.size());
         const auto count = [](auto begin, auto end) {
             return std::count_if(begin, end, [](float value) { return value != mark; });
         };
@@ -133,8 +133,9 @@ void expect_step(Device& device, const Case& each) {
         const uint64_t before = launches();
         problem.memory.expect_same(device, [&](Device& any) { any.step(problem.step); });
         EXPECT_EQ(launches() - before, each.launches);
-        EXPECT_EQ(problem.changed().first > 0, each.observed > 0 && each.launches < 3) << "the records are elsewhere";
-        EXPECT_EQ(problem.changed().second, 0) << "records beyond their end";
+        EXPECT_EQ(problem.changed().first > 0, each.counted_queries > 0 && each.launches < 3)
+            << "the step weights are elsewhere";
+        EXPECT_EQ(problem.changed().second, 0) << "step weights beyond their end";
     }
 }
 
@@ -176,7 +177,7 @@ TEST_F(opencl_slots, step_has_any_group_and_number_of_slots) {
 }
 
 TEST_F(opencl_slots, step_is_one_launch_where_it_can_be) {
-    expect_step(cpu_device(), {.name = "nothing observed", .observed = 0});
+    expect_step(cpu_device(), {.name = "no query counts", .counted_queries = 0});
     expect_step(cpu_device(), {.name = "nothing appended", .appends = false});
     expect_step(cpu_device(), {.name = "without a sum of outputs", .dense = Type::f32, .has_sum = false});
     expect_step(cpu_device(),
@@ -188,9 +189,9 @@ TEST_F(opencl_slots, step_is_one_launch_where_it_can_be) {
 
 TEST_F(opencl_slots, step_refuses_too_few_records) {
     Problem problem(cpu_device(), {.name = "too few"});
-    problem.step.records.shape[3] = 100;
+    problem.step.step_weights.shape[3] = 100;
     EXPECT_THROW(cpu_device().step(problem.step), Error);
-    problem.step.records = {};
+    problem.step.step_weights = {};
     EXPECT_THROW(cpu_device().step(problem.step), Error);
 }
 

@@ -256,7 +256,7 @@ TEST_F(reference_slot_attention, is_refused_where_sdpa_is) {
 
 using reference_slot_accumulate = reference_slots;
 
-// One KV head of one slot and a free one, observed by two query heads and three queries.
+// One KV head of one slot and a free one, seen by two query heads and three queries.
 struct Accumulating {
     TestSegment segment{{{5, none}}};
     Floats scores{{2, 3, 2}, -infinity}, stats{{2, 3, 2}, 1};
@@ -271,7 +271,7 @@ struct Accumulating {
         segment.importance.values = {importance, 3};
         args.scores = scores;
         args.row_stats = stats;
-        args.observed = 3;
+        args.counted_queries = 3;
     }
     float after(ReferenceDevice& device, Statistic statistic, Accumulation accumulation, Group group, double decay) {
         args.segments = {segment};
@@ -320,7 +320,7 @@ TEST_F(reference_slot_accumulate, probabilities_and_their_squares) {
 
 TEST_F(reference_slot_accumulate, only_the_first_queries_are_observed) {
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8);
-    o.args.observed = 1;
+    o.args.counted_queries = 1;
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 7);
 }
 
@@ -343,7 +343,7 @@ TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_stor
     args.segments = {first, second};
     args.scores = scores;
     args.row_stats = stats;
-    args.observed = 1;
+    args.counted_queries = 1;
     args.importance = {Statistic::above_mean, Accumulation::decayed_sum, Group::mean, 1};
     device_.launch(args);
     EXPECT_EQ(first.importance.row(0), (std::vector<float>{1, 1}));
@@ -358,7 +358,7 @@ TEST_F(reference_slot_accumulate, outputs_are_added_up_over_group_and_queries) {
     args.segments = {segment};
     args.scores = scores;
     args.row_stats = stats;
-    args.observed = 2;
+    args.counted_queries = 2;
     args.out = out;
     args.output_sum = sum;
     device_.launch(args);

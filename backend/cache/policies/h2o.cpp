@@ -16,7 +16,7 @@ constexpr std::array keys = {
     Key{"heavy", Kind::amount, "", "tokens retained for their importance: tokens or a share of the budget; 1/2"},
     Key{"recent", Kind::amount, "", "newest tokens retained: tokens or a share of the budget; the rest of it"},
     Key{"alpha", Kind::number, "0.95", "decay of the importance for each query token", "", 0, 1},
-    Key{"statistic", Kind::word, "score_magnitude", "what is observed", statistic_choices},
+    Key{"statistic", Kind::word, "score_magnitude", "what a query adds", statistic_choices},
     Key{"accumulation", Kind::word, "ema", "moving average, or sum in which alpha fades what was", "ema|sum"},
     group_key,
     Key{"per_query", Kind::word, "off", "compare importance divided by the queries that saw the token", "off|on"},

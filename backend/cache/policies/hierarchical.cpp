@@ -21,7 +21,7 @@ constexpr std::array keys = {
     Key{"theta_deep", Kind::number, "", "the same for deep layers; .25, long_form .125, conservative .35"},
     Key{"quantile", Kind::number, "0.99", "which quantile of the head's importances the thetas refer to", "", 0, 1},
     Key{"alpha", Kind::number, "0.3", "weight of the newest query in the moving average", "", 0, 1},
-    Key{"statistic", Kind::word, "probability", "what is observed", statistic_choices},
+    Key{"statistic", Kind::word, "probability", "what a query adds", statistic_choices},
     group_key,
     Key{"trigger", Kind::share, "7/10", "share of the budget, and memory pressure, above which a tier evicts"},
     Key{"middle_from", Kind::share, "1/3", "share of the layers before the middle tier, rounded up"},

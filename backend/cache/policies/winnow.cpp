@@ -15,7 +15,7 @@ constexpr std::array keys = {
     Key{"k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
     Key{"recent", Kind::amount, "1/4", "newest tokens retained: tokens or a share of the budget"},
     Key{"decay", Kind::number, "0.99", "what a query token leaves of the importance before it", "", 0, 1},
-    Key{"statistic", Kind::word, "probability_squared", "what is observed", statistic_choices},
+    Key{"statistic", Kind::word, "probability_squared", "what a query adds", statistic_choices},
     Key{"value", Kind::word, "distance", "importance times the norm of v - mean output, that of v, or alone",
         "distance|norm|none"},
     Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
