@@ -106,7 +106,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     const TokenIndex& index = layer.index;
     SlotEvict args;
     args.description = geometry.describe(layer_number, cache.pressure_now());
-    if (geometry.has_cells()) { // appending has no end there, but no more than the cells are alive
+    if (geometry.has_cells()) { // appending has no end there, but no more tokens than cells are resident
         args.description.context = no_end;
         if (geometry.covers_all(layer_number)) {
             args.description.budget = std::max(args.description.budget, geometry.request().cells);
@@ -115,10 +115,10 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     }
     // Without a residual window, free-listed slots are a promise that only a head itself can keep: which sinks' slots
     // are empty there, so that its budget would allow it more than the packed segment holds, nobody else knows.
-    int64_t listed = 0;
+    int64_t free_listed = 0;
     if (geometry.residual() == 0 && demanded == Demanded::by_budget)
-        listed = geometry.has_cells() ? incoming : std::min(incoming, shape.context - index.next());
-    args.wanted_free = listed;
+        free_listed = geometry.has_cells() ? incoming : std::min(incoming, shape.context - index.next());
+    args.wanted_free = free_listed;
     args.description.budget -= less;
     if (demanded == Demanded::by_room) {
         args.description.budget = anchor_flag; // no layer holds more
@@ -155,14 +155,14 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
     layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer_number));
     layer.index.leave(moved);
-    layer.listed = listed;
+    layer.free_listed = free_listed;
 }
 
 int64_t gather(CacheState& cache, Layer& layer) {
     const Geometry& geometry = *cache.geometry;
     if (geometry.residual() == 0) {
         layer.index.leave_all();
-        layer.listed = 0;
+        layer.free_listed = 0;
     }
     if (layer.packed.slots == 0) return 0;
     cache.device.launch(
@@ -178,7 +178,7 @@ void compact(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
     const int64_t live = gather(cache, layer);
     const int64_t reserved = std::max<int64_t>(sequence.reserved - geometry.sink(), 0);
-    const int64_t resident = std::max({layer.held(), live + geometry.keep(), reserved});
+    const int64_t resident = std::max({layer.most_resident(), live + geometry.keep(), reserved});
     int64_t slots = 0;
     if (live > 0 || reserved > 0 || layer.index.newest() > geometry.keep())
         slots = std::max(live, geometry.packed_slots(layer_number, resident, layer.index.sinks_lost()));

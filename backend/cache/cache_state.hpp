@@ -74,12 +74,11 @@ enum class Demanded { by_budget, by_room };
 void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less = 0,
            Demanded demanded = Demanded::by_budget);
 
-// Moves a packed segment's survivors together and tells how many the fullest head has. Slots that were listed are so no
-// more.
+// Compacts a packed segment and tells how many tokens its fullest head has. No slot is free-listed afterwards.
 int64_t gather(CacheState& cache, Layer& layer);
 
-// Gathers a packed segment's survivors and gives back the memory that became free. Without memory for the smaller
-// packed segment the larger one stays.
+// Compacts a packed segment and gives back the memory that became free. Without memory for the smaller packed segment
+// the larger one stays.
 void compact(CacheState& cache, Sequence& sequence, int64_t layer_number);
 // Forgets what the layers hold, with their memory.
 void drop(CacheState& cache, Sequence& sequence);

@@ -30,8 +30,8 @@ void check(const CacheState& cache, const Geometry& to) {
             const Layer& layer = sequence.layers[j];
             const auto layer_number = static_cast<int64_t>(j);
             int64_t elsewhere = layer.index.displaced(to.keep());
-            // After a truncate the newest may lie in the packed segment, which is judged before the residual window
-            // fills again.
+            // After a truncate the newest may lie in the packed segment, which has its eviction pass before the
+            // residual window fills again.
             if (layer.most_in_packed > to.most_packed(layer_number))
                 elsewhere += std::max<int64_t>(to.keep() - layer.index.newest(), 0);
             to.check_anchors(static_cast<int64_t>(i), layer_number, static_cast<int64_t>(sequence.anchors.size()),
@@ -95,7 +95,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
             layer_change.layer_number = static_cast<int64_t>(i);
             int64_t slots = std::min(layer.packed.slots, to.most_packed(layer_change.layer_number));
             if (sequence.reserved > 0) {
-                const int64_t resident = std::max(layer.held(), sequence.reserved - to.sink());
+                const int64_t resident = std::max(layer.most_resident(), sequence.reserved - to.sink());
                 slots = std::max(slots, to.packed_slots(layer_change.layer_number, resident, layer.index.sinks_lost()));
             }
             if (slots != layer.packed.slots) {
@@ -127,7 +127,7 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     const int64_t gathered = to.residual() == 0 ? gather(cache, layer) : 0;
     const int64_t slots = layer_change.packed.slots;
     const bool is_smaller = slots > 0 && slots < layer.packed.slots;
-    if ((is_less || is_smaller) && layer.packed.slots > 0) { // smaller without being less: fewer slots are listed
+    if ((is_less || is_smaller) && layer.packed.slots > 0) { // smaller without being less: fewer slots are free-listed
         const int64_t most = is_smaller ? slots : layer.packed.slots;
         const int64_t live = is_less ? most + 1 : to.residual() == 0 ? gathered : gather(cache, layer);
         const bool fits = live <= most || fit(cache, layer, layer_change.layer_number, most);

@@ -35,7 +35,7 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     to.packed = make_rows(cache.device, geometry, Part::packed, from.packed.slots);
     to.state = cache.device.allocate(geometry.state().size);
     to.most_in_packed = from.most_in_packed;
-    to.listed = from.listed;
+    to.free_listed = from.free_listed;
     to.outputs = from.outputs;
     to.has_means = from.has_means;
     std::vector<std::byte> state(geometry.state().size);
@@ -67,7 +67,7 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         const Layer& layer = sequence.layers[i];
-        const int64_t resident = std::max(layer.held(), tokens - geometry.sink());
+        const int64_t resident = std::max(layer.most_resident(), tokens - geometry.sink());
         growths.push_back(grow(cache, layer, static_cast<int64_t>(i), resident, false, scratch));
         scratch = std::max(scratch, growths.back().scratch.slots);
         bytes += growths.back().bytes;

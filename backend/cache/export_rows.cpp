@@ -29,7 +29,7 @@ public:
 
     void run() {
         read(cache_, args_);
-        if (!layer_.state) return; // nothing is held
+        if (!layer_.state) return; // nothing is resident
         if (!args_.k) {
             // Rows that are less their means are of no use without a ledger, which the keys carry.
             if (!layer_.has_means || keys_carry_ledger()) write_values();
@@ -168,7 +168,7 @@ private:
     }
 
     bool is_as_appended() const {
-        if (layer_.outputs > 0 || layer_.listed > 0 || index_.next != count()) return false;
+        if (layer_.outputs > 0 || layer_.free_listed > 0 || index_.next != count()) return false;
         for (int64_t token = 0; token < count(); ++token) {
             const Ledger::Token its = place_of(token);
             if (its.position != token || its.place != token + 1) return false;
@@ -227,8 +227,8 @@ private:
         Ledger ledger;
         ledger.digest = digest_of(geometry_, args_.layer);
         const auto newest = static_cast<int64_t>(index_.newest.size());
-        ledger.facts = {index_.next,           index_.moved,  newest,        layer_.packed.slots,
-                        layer_.most_in_packed, layer_.listed, layer_.outputs};
+        ledger.facts = {index_.next,           index_.moved,       newest,        layer_.packed.slots,
+                        layer_.most_in_packed, layer_.free_listed, layer_.outputs};
         for (int64_t token = 0; token < count(); ++token) ledger.tokens.push_back(place_of(token));
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
             std::vector<int64_t>& slots = ledger.slots.emplace_back();
@@ -236,7 +236,7 @@ private:
                 const int32_t dense = dense_slot(head, token), packed = packed_slot(head, token);
                 slots.push_back(dense >= 0 ? dense : packed >= 0 ? layer_.dense.slots + packed : -1);
             }
-            if (layer_.listed > 0) ledger.listed.push_back(listed_of(head));
+            if (layer_.free_listed > 0) ledger.free_listed.push_back(free_listed_of(head));
             if (geometry_.keeps_importance()) ledger.importance.push_back(importance_of(head));
         }
         const StateLayout& layout = geometry_.state();
@@ -262,12 +262,12 @@ private:
         return its;
     }
 
-    std::vector<int32_t> listed_of(int64_t head) const {
-        std::vector<int32_t> listed(static_cast<size_t>(layer_.listed));
+    std::vector<int32_t> free_listed_of(int64_t head) const {
+        std::vector<int32_t> free_listed(static_cast<size_t>(layer_.free_listed));
         const int64_t most = most_free_listed(geometry_.config());
-        layer_.state->read(geometry_.state().free_slots.offset + static_cast<uint64_t>(4 * head * most), listed.data(),
-                           4 * listed.size());
-        return listed;
+        layer_.state->read(geometry_.state().free_slots.offset + static_cast<uint64_t>(4 * head * most),
+                           free_listed.data(), 4 * free_listed.size());
+        return free_listed;
     }
 
     std::vector<float> importance_of(int64_t head) const {

@@ -79,7 +79,7 @@ int64_t Geometry::usual_packed(int64_t layer) const {
 }
 
 int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t lost) const {
-    // Without a residual window the slots of the coming tokens are listed before they come.
+    // Without a residual window the slots of the coming tokens are free-listed before they come.
     int64_t needed = residual() > 0 ? resident - keep() : resident > 0 ? resident + cadence() - 1 : 0;
     if (needed <= 0) return 0;
     const int64_t usual = std::min(usual_packed(layer) + lost, most_packed(layer));

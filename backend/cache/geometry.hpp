@@ -41,7 +41,7 @@ public:
     const Importance& importance(int64_t layer) const { return importance_[static_cast<size_t>(layer)]; }
     bool ranks_distance(int64_t layer) const { return ranks_distance_[static_cast<size_t>(layer)]; }
 
-    // Whether the layer's budget is no less than the most tokens that can be alive at a time.
+    // Whether the layer's budget is no less than the most tokens that can be resident at a time.
     bool covers_all(int64_t layer) const;
     // Whether the layer ever evicts: where its budget covers all, under a policy that begins before it is full.
     bool may_evict(int64_t layer) const;

@@ -48,7 +48,7 @@ private:
         step.k = rows_.keys();
         step.v = rows_.values();
         step.cells = args_.tokens;
-        append_held(cache_, step, resident);
+        append_resident(cache_, step, resident);
         std::vector<int32_t> token_ids = token_ids_;
         if (!geometry_.has_cells()) {
             token_ids.resize(static_cast<size_t>(rows_.count()));

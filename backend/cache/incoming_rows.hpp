@@ -23,7 +23,7 @@ public:
     // As it was when the row was exported, or 0.
     float importance(int64_t head, int64_t token) const { return weights_[at(head, token)]; }
     bool has_importance() const; // of some row
-    // What the rows stand for, F32 [1, kv_heads, count, size]; a row that is not held is NaN.
+    // What the rows stand for, F32 [1, kv_heads, count, size]; the row of a token that is not resident is NaN.
     const Tensor& keys() const { return k_.values; }
     const Tensor& values() const { return v_.values; }
     // Of all tokens, where it is there for each of them.

@@ -40,12 +40,12 @@ struct Layer {
     std::unique_ptr<Buffer> state; // StateLayout; none: the layer holds no memory
     TokenIndex index;
     int64_t most_in_packed = 0; // no head holds more there; with the newest where there is no residual window
-    int64_t listed = 0;         // slots that the last eviction pass promised to be free, without a residual window
+    int64_t free_listed = 0;    // slots that the last eviction pass promised to be free, without a residual window
     int64_t outputs = 0;        // rows in output_sum
     bool has_means = false;
 
-    // The most that a head holds outside the sinks' slots.
-    int64_t held() const { return most_in_packed + index.newest(); }
+    // The most tokens that are resident in a head outside the sinks' slots.
+    int64_t most_resident() const { return most_in_packed + index.newest(); }
 
     // Those that have slots; the packed segment with its means.
     std::vector<Segment> segments(const Geometry& geometry) const;

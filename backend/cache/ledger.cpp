@@ -114,8 +114,8 @@ std::vector<int64_t> read_runs(Reader& in, int64_t count) {
 }
 
 constexpr std::array fact_members = {
-    &Ledger::Facts::next,           &Ledger::Facts::moved,  &Ledger::Facts::newest, &Ledger::Facts::packed_slots,
-    &Ledger::Facts::most_in_packed, &Ledger::Facts::listed, &Ledger::Facts::outputs};
+    &Ledger::Facts::next,           &Ledger::Facts::moved,       &Ledger::Facts::newest, &Ledger::Facts::packed_slots,
+    &Ledger::Facts::most_in_packed, &Ledger::Facts::free_listed, &Ledger::Facts::outputs};
 constexpr int64_t most_of_fact = int64_t{1} << 62;
 
 std::vector<int64_t> of_tokens(const Ledger& ledger, int64_t Ledger::Token::*member, int64_t less) {
@@ -133,7 +133,7 @@ int64_t resident_of(const std::vector<int64_t>& slots) {
 bool Ledger::append(const Ledger& other) {
     Facts its = other.facts;
     its.outputs = facts.outputs; // a part may have left out the sums
-    if (digest != other.digest || facts != its || listed != other.listed) return false;
+    if (digest != other.digest || facts != its || free_listed != other.free_listed) return false;
     if (k_mean != other.k_mean || v_mean != other.v_mean || slots.size() != other.slots.size()) return false;
     const auto join = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
     join(tokens, other.tokens);
@@ -153,8 +153,8 @@ std::vector<std::byte> to_bytes(const Ledger& ledger) {
     write_runs(out, of_tokens(ledger, &Ledger::Token::position, 0));
     write_runs(out, of_tokens(ledger, &Ledger::Token::place, 1));
     for (const std::vector<int64_t>& slots : ledger.slots) write_runs(out, slots);
-    for (const std::vector<int32_t>& listed : ledger.listed)
-        for (const int32_t slot : listed) out.number(static_cast<int64_t>(slot) + 1);
+    for (const std::vector<int32_t>& free_listed : ledger.free_listed)
+        for (const int32_t slot : free_listed) out.number(static_cast<int64_t>(slot) + 1);
     const bool has_importance = !ledger.importance.empty();
     out.number(uint64_t{has_importance});
     if (has_importance)
@@ -195,10 +195,10 @@ std::optional<Ledger> to_ledger(std::span<const std::byte> bytes, int64_t heads,
     const std::vector<int64_t> positions = read_runs(in, count), places = read_runs(in, count);
     for (size_t i = 0; i < positions.size(); ++i) ledger.tokens.push_back({positions[i], places[i] + 1});
     for (int64_t head = 0; head < heads; ++head) ledger.slots.push_back(read_runs(in, count));
-    for (int64_t head = 0; head < heads && ledger.facts.listed > 0; ++head) {
-        std::vector<int32_t>& listed = ledger.listed.emplace_back();
-        for (int64_t i = 0; i < ledger.facts.listed; ++i)
-            listed.push_back(static_cast<int32_t>(in.count(most_tokens, "a free-listed slot") - 1));
+    for (int64_t head = 0; head < heads && ledger.facts.free_listed > 0; ++head) {
+        std::vector<int32_t>& free_listed = ledger.free_listed.emplace_back();
+        for (int64_t i = 0; i < ledger.facts.free_listed; ++i)
+            free_listed.push_back(static_cast<int32_t>(in.count(most_tokens, "a free-listed slot") - 1));
     }
     if (in.count(1, "a flag") != 0)
         for (const std::vector<int64_t>& slots : ledger.slots)

@@ -14,7 +14,7 @@ struct Ledger {
     // Of the layer's token index and of its memory.
     struct Facts {
         int64_t next = 0, moved = 0, newest = 0;
-        int64_t packed_slots = 0, most_in_packed = 0, listed = 0, outputs = 0;
+        int64_t packed_slots = 0, most_in_packed = 0, free_listed = 0, outputs = 0;
         friend bool operator==(const Facts&, const Facts&) = default;
     };
     struct Token {
@@ -25,9 +25,9 @@ struct Ledger {
     uint64_t digest = 0; // of the configuration, the shape and the layer
     Facts facts;
     std::vector<Token> tokens;
-    std::vector<std::vector<int64_t>> slots;    // [head][token]: the slot, those of the dense segment first, or -1
-    std::vector<std::vector<float>> importance; // [head]: of the tokens that it holds; empty where none is kept
-    std::vector<std::vector<int32_t>> listed;   // [head]: the slots that the last eviction pass listed
+    std::vector<std::vector<int64_t>> slots;       // [head][token]: the slot, those of the dense segment first, or -1
+    std::vector<std::vector<float>> importance;    // [head]: of the tokens that it holds; empty where none is kept
+    std::vector<std::vector<int32_t>> free_listed; // [head]: the slots that the last eviction pass free-listed
     std::vector<float> output_sum, k_mean, v_mean;
 
     // Takes the tokens of another one of the same layer, as it was at the same time; false where it is not.

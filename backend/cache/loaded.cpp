@@ -34,14 +34,14 @@ public:
         if (!layer_.state) return nullptr;
         if (layer_.slots() == 0) return "its memory has no slots";
         const Maps dense = maps_of(layer_.dense, heads_), packed = maps_of(layer_.packed, heads_);
-        const std::vector<int32_t> listed = part_of(layer_, geometry_.state().free_slots);
+        const std::vector<int32_t> free_listed = part_of(layer_, geometry_.state().free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
             const auto of_head = [&](const Maps& maps, int64_t slots) {
                 return Maps(maps.begin() + head * slots, maps.begin() + (head + 1) * slots);
             };
             const Maps dense_of = of_head(dense, layer_.dense.slots), packed_of = of_head(packed, layer_.packed.slots);
             if (const char* what = wrong_map(dense_of, packed_of)) return what;
-            if (const char* what = wrong_list(listed, head, packed_of)) return what;
+            if (const char* what = wrong_list(free_listed, head, packed_of)) return what;
         }
         return wrong_state();
     }
@@ -50,7 +50,8 @@ private:
     // The places that are of one token, and only of one that is there.
     const char* wrong_index() const {
         const TokenIndex& index = layer_.index;
-        if (!layer_.state && (index.tokens() > 0 || index.newest() > 0 || layer_.held() > 0 || layer_.listed > 0))
+        if (!layer_.state &&
+            (index.tokens() > 0 || index.newest() > 0 || layer_.most_resident() > 0 || layer_.free_listed > 0))
             return "it has tokens and no memory";
         std::vector<int64_t> placed;
         for (const std::vector<int64_t>* token_ids : {&saved_.sinks, &saved_.newest})
@@ -87,7 +88,7 @@ private:
             if (dense[slot] >= 0 && (dense[slot] & ~anchor_flag) != expected(static_cast<int64_t>(slot)))
                 return "a dense slot has another's token";
         const auto in_packed = std::count_if(packed.begin(), packed.end(), [](int32_t entry) { return entry >= 0; });
-        if (in_packed > (geometry_.residual() > 0 ? layer_.most_in_packed : layer_.held()))
+        if (in_packed > (geometry_.residual() > 0 ? layer_.most_in_packed : layer_.most_resident()))
             return "a packed segment holds too many";
         const auto resident = static_cast<int64_t>(tokens.size());
         const int64_t budget = geometry_.plan().layer_tokens[static_cast<size_t>(layer_number_)];
@@ -106,7 +107,7 @@ private:
         if (all.empty()) return nullptr;
         const int64_t most = most_free_listed(geometry_.config());
         std::vector<int32_t> coming;
-        for (int64_t at = layer_.index.newest(); at < layer_.listed; ++at) {
+        for (int64_t at = layer_.index.newest(); at < layer_.free_listed; ++at) {
             const int32_t slot = all[static_cast<size_t>(head * most + at)];
             if (slot < 0) continue;
             if (slot >= layer_.packed.slots || packed[static_cast<size_t>(slot)] >= 0)
@@ -114,7 +115,8 @@ private:
             coming.push_back(slot);
         }
         std::sort(coming.begin(), coming.end());
-        return std::adjacent_find(coming.begin(), coming.end()) != coming.end() ? "a slot is listed twice" : nullptr;
+        return std::adjacent_find(coming.begin(), coming.end()) != coming.end() ? "a slot is free-listed twice"
+                                                                                : nullptr;
     }
 
     const char* wrong_state() const {

@@ -103,9 +103,9 @@ void RebuiltLayer::check_facts() const {
 
     expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.shape().context, "the number of tokens");
     expect_within(facts.most_in_packed, facts.packed_slots, "what the packed segment holds");
-    expect_within(facts.listed, geometry_.residual() > 0 ? 0 : std::min(geometry_.cadence(), facts.packed_slots),
+    expect_within(facts.free_listed, geometry_.residual() > 0 ? 0 : std::min(geometry_.cadence(), facts.packed_slots),
                   "the number of free-listed slots");
-    expect_within(facts.newest, geometry_.residual() > 0 ? geometry_.residual() : facts.listed,
+    expect_within(facts.newest, geometry_.residual() > 0 ? geometry_.residual() : facts.free_listed,
                   "the number of newest tokens");
     // Tokens that were taken back, or moved down, had been counted.
     expect_within(facts.moved, no_end / 2, "the number of tokens that left the newest");
@@ -211,15 +211,15 @@ void RebuiltLayer::check_slots(int64_t head) {
 }
 
 void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) const {
-    if (ledger_.facts.listed == 0) return;
+    if (ledger_.facts.free_listed == 0) return;
     std::vector<bool> is_listed(taken.size(), false);
-    const std::vector<int32_t>& listed = ledger_.listed[static_cast<size_t>(head)];
-    for (size_t i = 0; i < listed.size(); ++i) {
-        const int64_t slot = geometry_.dense_slots() + listed[i];
-        if (listed[i] == -1 && static_cast<int64_t>(i) >= ledger_.facts.newest) continue; // the head had too few
-        if (listed[i] < 0 || slot >= static_cast<int64_t>(taken.size()) || is_listed[static_cast<size_t>(slot)] ||
+    const std::vector<int32_t>& free_listed = ledger_.free_listed[static_cast<size_t>(head)];
+    for (size_t i = 0; i < free_listed.size(); ++i) {
+        const int64_t slot = geometry_.dense_slots() + free_listed[i];
+        if (free_listed[i] == -1 && static_cast<int64_t>(i) >= ledger_.facts.newest) continue; // the head had too few
+        if (free_listed[i] < 0 || slot >= static_cast<int64_t>(taken.size()) || is_listed[static_cast<size_t>(slot)] ||
             (static_cast<int64_t>(i) >= ledger_.facts.newest && taken[static_cast<size_t>(slot)]))
-            refuse_ledger("head " + std::to_string(head) + " lists slot " + std::to_string(listed[i]) +
+            refuse_ledger("head " + std::to_string(head) + " lists slot " + std::to_string(free_listed[i]) +
                           ", which is not free");
         is_listed[static_cast<size_t>(slot)] = true;
     }
@@ -252,8 +252,9 @@ std::vector<std::byte> RebuiltLayer::state_bytes() {
     put(layout.output_sum, ledger_.output_sum);
     put(layout.k_mean, ledger_.k_mean);
     put(layout.v_mean, ledger_.v_mean);
-    for (size_t head = 0; head < ledger_.listed.size(); ++head)
-        put(layout.free_slots, ledger_.listed[head], head * static_cast<size_t>(most_free_listed(geometry_.config())));
+    for (size_t head = 0; head < ledger_.free_listed.size(); ++head)
+        put(layout.free_slots, ledger_.free_listed[head],
+            head * static_cast<size_t>(most_free_listed(geometry_.config())));
     put(layout.positions, index_.cells);
     return bytes;
 }
@@ -302,7 +303,7 @@ void RebuiltLayer::fill(Layer& layer) {
     int64_t packed_slots = 0;
     commit(cache_, layer, memory(packed_slots));
     layer.most_in_packed = ledger_.facts.most_in_packed;
-    layer.listed = ledger_.facts.listed;
+    layer.free_listed = ledger_.facts.free_listed;
     layer.outputs = ledger_.facts.outputs;
     layer.has_means = !ledger_.k_mean.empty();
     const std::vector<std::byte> state = state_bytes();

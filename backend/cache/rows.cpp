@@ -48,7 +48,7 @@ public:
             for (first_ = 0; first_ < count_; first_ += most_at_once) write(side);
     }
 
-    Resident held() {
+    Resident resident() {
         Resident resident{count_, std::vector<bool>(static_cast<size_t>(heads_ * count_))};
         const Side& keys = sides_.front();
         for (first_ = 0; first_ < count_; first_ += most_at_once) {
@@ -222,8 +222,8 @@ void restore(CacheState& cache, const CacheRows& rows) {
     step.k = rows.k;
     step.v = rows.v;
     step.cells = rows.tokens;
-    const Resident resident = RowAccess(cache, rows).held();
-    changing(cache.device, [&] { append_held(cache, step, resident); });
+    const Resident resident = RowAccess(cache, rows).resident();
+    changing(cache.device, [&] { append_resident(cache, step, resident); });
 }
 
 } // namespace winnow::cache

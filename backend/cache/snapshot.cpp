@@ -40,7 +40,7 @@ struct LayerNumbers {
     int64_t has_memory = 0;
     int64_t packed_slots = 0;
     int64_t most_in_packed = 0;
-    int64_t listed = 0;
+    int64_t free_listed = 0;
     int64_t outputs = 0;
     int64_t has_means = 0;
 };
@@ -62,7 +62,7 @@ void save_layer(const Layer& layer, CheckedWriter& file) {
     file.values(index.cells);
     file.values(index.sinks);
     file.values(index.newest);
-    file.value(LayerNumbers{layer.state != nullptr, layer.packed.slots, layer.most_in_packed, layer.listed,
+    file.value(LayerNumbers{layer.state != nullptr, layer.packed.slots, layer.most_in_packed, layer.free_listed,
                             layer.outputs, layer.has_means});
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
@@ -88,11 +88,12 @@ Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
     const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
     if (!layer.index.restore(index, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
         !is_within(numbers.packed_slots, numbers.has_memory * 2 * geometry.most_packed(layer_number)) ||
-        !is_within(numbers.most_in_packed, numbers.packed_slots) || !is_within(numbers.listed, geometry.cadence()) ||
-        !is_within(numbers.outputs, no_end) || !is_within(numbers.has_means, 1))
+        !is_within(numbers.most_in_packed, numbers.packed_slots) ||
+        !is_within(numbers.free_listed, geometry.cadence()) || !is_within(numbers.outputs, no_end) ||
+        !is_within(numbers.has_means, 1))
         file.refuse_file("is damaged: a layer's numbers make no sense");
     layer.most_in_packed = numbers.most_in_packed;
-    layer.listed = numbers.listed;
+    layer.free_listed = numbers.free_listed;
     layer.outputs = numbers.outputs;
     layer.has_means = numbers.has_means != 0;
     if (numbers.has_memory == 0) return layer;

@@ -21,7 +21,7 @@ public:
 
     void run() {
         check();
-        Growth growth = grow(cache_, layer_, args_.layer, layer_.held() + outside_sinks(0, appended_),
+        Growth growth = grow(cache_, layer_, args_.layer, layer_.most_resident() + outside_sinks(0, appended_),
                              static_cast<bool>(args_.scores_out));
         validate(growth);
         commit(cache_, layer_, std::move(growth));
@@ -87,11 +87,13 @@ private:
         }
     }
 
-    // Passes where the residual window, or what the last eviction pass listed, has no room for `others` tokens.
+    // Has an eviction pass where the residual window, or without one the free-listed slots, have no room for `others`
+    // tokens.
     void make_room(int64_t others) {
         const TokenIndex& index = layer_.index;
         if (geometry_.residual() == 0) {
-            if (others > layer_.listed - index.newest()) evict(cache_, layer_, args_.layer, 0, geometry_.cadence());
+            if (others > layer_.free_listed - index.newest())
+                evict(cache_, layer_, args_.layer, 0, geometry_.cadence());
             return;
         }
         const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
@@ -106,7 +108,7 @@ private:
         evict(cache_, layer_, args_.layer, leaving, cadence);
     }
 
-    // The same for rows of a state: all that is there stays if it can.
+    // As make_room, for rows of a state: evicts no token that is there unless a slot is missing.
     void make_room_beside(int64_t first, int64_t count) {
         const TokenIndex& index = layer_.index;
         const int64_t others = outside_sinks(first, count);
@@ -118,7 +120,7 @@ private:
         }
         const bool fits = most_lacking(first, count) <= 0;
         evict(cache_, layer_, args_.layer, 0, geometry_.cadence(), 0, fits ? Demanded::by_room : Demanded::by_budget);
-        listed_.assign(static_cast<size_t>(geometry_.shape().kv_heads), 0);
+        used_free_listed_.assign(static_cast<size_t>(geometry_.shape().kv_heads), 0);
     }
 
     // How many slots of the packed segment some head lacks for what it holds of these tokens.
@@ -138,7 +140,7 @@ private:
     }
 
     // Where the tokens of a run go in the heads that hold them.
-    Tensor slots_of_held(const Run& run, const SlotAppend& args) {
+    Tensor slots_of_resident(const Run& run, const SlotAppend& args) {
         const int64_t heads = geometry_.shape().kv_heads;
         std::vector<int32_t> list;
         if (args.slots) {
@@ -151,7 +153,7 @@ private:
                 if (!(*resident_)(head, run.first + i)) continue;
                 int64_t slot = args.first + (args.offset + i) % args.count;
                 if (args.slots) {
-                    int64_t& used = listed_[static_cast<size_t>(head)];
+                    int64_t& used = used_free_listed_[static_cast<size_t>(head)];
                     slot = list[static_cast<size_t>(head * most_free_listed(geometry_.config()) + used++)];
                 }
                 slots[static_cast<size_t>(head * run.count + i)] = static_cast<int32_t>(slot);
@@ -189,7 +191,7 @@ private:
                 args.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.index.first_newest()));
                 args.slots.shape[3] = run.count;
             }
-            if (resident_ != nullptr) args.slots = slots_of_held(run, args);
+            if (resident_ != nullptr) args.slots = slots_of_resident(run, args);
             if (asked_ > 0 && run.first + run.count == first + count) {
                 step.append = args;
                 left_ = run;
@@ -292,7 +294,7 @@ private:
     std::optional<Run> left_;         // what the chunk's step appends
     std::vector<int32_t> cells_;
     const Resident* resident_;              // of a state's rows; else NULL
-    std::vector<int64_t> listed_;           // of each head, how many of the free-listed slots have a row of the state
+    std::vector<int64_t> used_free_listed_; // [head]: how many free-listed slots have a row of the state
     std::list<std::vector<int32_t>> slots_; // that launches read
 };
 
@@ -303,7 +305,7 @@ void step(CacheState& cache, const CacheStep& args) {
     ++cache.steps;
 }
 
-void append_held(CacheState& cache, const CacheStep& args, const Resident& resident) {
+void append_resident(CacheState& cache, const CacheStep& args, const Resident& resident) {
     Step step(cache, args, &resident); // launches read its memory
     finishing(cache.device, [&] {
         step.run();

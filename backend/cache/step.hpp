@@ -15,7 +15,7 @@ struct Resident {
     std::vector<bool> of; // [head][token]
     bool operator()(int64_t head, int64_t token) const { return of[static_cast<size_t>(head * tokens + token)]; }
 };
-// Appends k and v of a step; a head gets those that it held. Waits.
-void append_held(CacheState& cache, const CacheStep& args, const Resident& resident);
+// Appends k and v of a step; each head gets the tokens that were resident in it. Waits.
+void append_resident(CacheState& cache, const CacheStep& args, const Resident& resident);
 
 } // namespace winnow::cache

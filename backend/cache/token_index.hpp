@@ -36,7 +36,7 @@ public:
     int64_t next() const { return next_; } // position of the next token: tokens seen so far
     int64_t tokens() const;                // appended and not removed
     // Tokens that are not in sinks' slots and came after the last eviction pass's: the residual rows, or without a
-    // residual window the slots used of those that are listed. Removed ones count.
+    // residual window the slots used of those that are free-listed. Removed ones count.
     int64_t newest() const { return static_cast<int64_t>(newest_.size()); }
     int64_t first_newest() const { return moved_; } // how many tokens came before those
     int64_t sinks_lost() const;                     // sinks' slots that are empty and that no token is going to have

@@ -145,7 +145,7 @@ Ledger draw_ledger(std::mt19937_64& engine, int64_t heads) {
             slots.push_back(engine() % 3 ? i : static_cast<int64_t>(engine() % 100) - 1);
         for (const int64_t slot : slots)
             if (slot >= 0) importance.push_back(static_cast<float>(engine() % 1000));
-        ledger.listed.push_back({static_cast<int32_t>(engine() % 50), -1});
+        ledger.free_listed.push_back({static_cast<int32_t>(engine() % 50), -1});
     }
     ledger.output_sum.assign(8, static_cast<float>(engine() % 100));
     return ledger;

@@ -103,7 +103,7 @@ TEST(cache_schedule, without_a_residual_tokens_go_into_listed_slots) {
     EXPECT_TRUE(f.device.eviction_passes.empty());
     f.step(0, 1);
     EXPECT_EQ(f.device.eviction_passes.size(), 1u);
-    // What is taken back leaves its slots listed.
+    // What is taken back leaves its slots free-listed.
     f.step(0, 5);
     f.cache.truncate(0, 26);
     f.step(0, 6);

@@ -1,5 +1,5 @@
 // Random tokens beside the sinks and the newest: what any importance has to beat. A token's rank is drawn once, from
-// its position, so that the survivors are a uniform sample of all that came and a run repeats itself.
+// its position, so that the resident tokens are a uniform sample of all that came and a run repeats itself.
 #include <array>
 
 #include "cache/policies/policies.hpp"
