@@ -49,7 +49,7 @@ OUT_OF_LINE static void move_row(__global uchar* to, const __global uchar* from,
 
 #else
 
-/* Of a packed format 16 elements at a time, too: a dense dst is longer than it, and apart. */
+/* Packed rows are loaded 16 elements at a time, too: the dense row is longer than they are, and lies elsewhere. */
 static inline void move_row(__global uchar* to, const __global uchar* from, uint size, uint norm) {
     uint i = 0;
     for (; i + 16 <= size; i += 16) JOIN(store16_, DST_FORMAT)(to, i, JOIN(load16_, SRC_FORMAT)(from, i, size));

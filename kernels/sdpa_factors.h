@@ -1,18 +1,18 @@
 /* How sdpa_vector takes rows of one segment whose factors and biases are apart from their codes: a tile's are collected
- * first, because one conversion of 16 halves takes less than 16 of one. Of a dense segment the same functions load
+ * first, because one conversion of 16 halves takes less than 16 of one. For a dense segment the same functions load
  * elements, and do nothing else. Needs before it: sdpa_segment_rows.h, sdpa_tile.h, opencl_1_2.h, TILE up to 32 and
  * SEGMENT. */
 #pragma winnow repeatable
 
 #define GROUP_OF_CHUNK(chunk) ((chunk)*16 / V_GROUP)
 
-/* Of a tile's keys. */
+/* The factors and biases of a tile's keys. */
 typedef struct key_factors {
     float16 factors[K_GROUPS * TILE_VECTORS]; /* [K_GROUPS][TILE] */
     float16 biases[K_GROUPS * TILE_VECTORS];
 } key_factors;
 
-/* What a tile's values are multiplied with, and what all elements of a group get. */
+/* What a tile's values are multiplied with, and what is added to all elements of a group. */
 typedef struct value_weights {
     float16 of_codes[V_GROUPS * ROWS * TILE_VECTORS]; /* [V_GROUPS][ROWS][TILE] */
     float biases[V_GROUPS * ROWS];                    /* [V_GROUPS][ROWS] */
@@ -69,7 +69,7 @@ static inline void stage_halves(float16* numbers, const uint groups, const __glo
     for (uint i = 0; i < groups * TILE_VECTORS; ++i) numbers[i] = halves_as_floats(vectors[i]);
 }
 
-/* The same of what a format calls FORMAT_FACTOR_AT_ or FORMAT_BIAS_AT_, in rows of n elements. */
+/* Stages the factors of rows of n elements (what: FORMAT_FACTOR_AT_), or their biases (FORMAT_BIAS_AT_). */
 #define STAGE(numbers, format, what, n, groups, rows, stride, read)                                                    \
     stage_halves(numbers, groups, rows, stride, read, JOIN(what, format)(n, 0),                                        \
                  JOIN(what, format)(n, 1) - JOIN(what, format)(n, 0))

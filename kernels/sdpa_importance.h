@@ -104,7 +104,8 @@ __attribute__((always_inline)) static inline void accumulate_seen(const uint sta
     }
 }
 
-/* The same of any vectors from `first` on; `count` of the weight tile's slots exist. seen: [rows]. */
+/* Accumulates any vectors from `first` on, by the keys that each row sees; `count` of the weight tile's slots exist.
+ * seen: [rows]. */
 static inline void accumulate_part(const sdpa_step* step, const uint rows, __global float* importance, uint first,
                                    uint count, const __global float16* weights, const __global uint* seen,
                                    const __global float* factors, const float* limits) {

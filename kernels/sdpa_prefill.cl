@@ -99,8 +99,8 @@ static inline void add_values_4_rows(float16* accumulator, const float* rescale,
     if (V_CHUNKS % 4) add_chunks_4_rows(accumulator, rescale, weights, values, count, V_CHUNKS / 4 * 4, V_CHUNKS % 4);
 }
 
-/* The same for one row and values that are not all finite: those that the row does not see must not reach it, not
- * even as 0 x NaN. lanes: [TILE], as in sdpa_seen. */
+/* Adds values that are not all finite, for one row: those that the row does not see must not reach it, not even
+ * as 0 x NaN. lanes: [TILE], as in sdpa_seen. */
 static inline void add_seen_values_1_row(float16* accumulator, float rescale, const float* weights, const int* lanes,
                                          const float16* values, uint count) {
     for (uint c = 0; c < V_CHUNKS; ++c) {

@@ -76,7 +76,7 @@ static inline void dot16(const segment_queries* q, const __global uchar* keys, l
     }
 }
 
-/* The same of `count` keys, element by element: where factors_are_finite says no. s: [ROWS][TILE]. */
+/* Scores `count` keys element by element: where factors_are_finite says no. s: [ROWS][TILE]. */
 static inline void dot_elements(const segment_queries* q, const __global uchar* keys, long stride, uint count,
                                 float scale, float* s) {
 #pragma unroll 1
@@ -138,8 +138,8 @@ static inline void add_values(float16* accumulator, const float* rescale, const 
         for (uint c = 0; c < size; ++c) accumulator[r * V_CHUNKS + chunk + c] = sum[r][c];
 }
 
-/* The same of dense values that are not all finite, where some rows see keys that others do not: what a row does not
- * see must not reach it, not even as 0 x NaN. lanes: [ROWS][TILE], as in sdpa_seen. */
+/* Adds dense values that are not all finite, where some rows see keys that others do not: what a row does not see
+ * must not reach it, not even as 0 x NaN. lanes: [ROWS][TILE], as in sdpa_seen. */
 static inline void add_seen_values(float16* accumulator, const float* rescale, const float* weights, const int* lanes,
                                    const __global uchar* v, long stride, uint count) {
     for (uint r = 0; r < ROWS; ++r)

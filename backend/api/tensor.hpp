@@ -18,7 +18,7 @@ struct TensorRules {
 
 // An absent tensor where desc is NULL.
 Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules, Memory memory);
-// The same, where NULL is an error.
+// Reads a tensor that has to be there: NULL is an error.
 Tensor to_required_tensor(const winnow_context& context, const winnow_tensor* desc, const TensorRules& rules,
                           Memory memory);
 

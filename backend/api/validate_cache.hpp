@@ -14,7 +14,7 @@ cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_ste
 // Rows that are read (output) or written (input), and rows that are appended.
 cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access);
 cache::CacheRows to_restored_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);
-// The same for exact rows.
+// Reads a description of exact rows.
 cache::CacheRows to_exported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);
 cache::CacheRows to_imported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);
 

@@ -61,7 +61,7 @@ struct Bytes {
     friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-// Of one KV head of one layer that holds up to `tokens` tokens.
+// The bytes of one KV head of one layer that holds up to `tokens` tokens.
 Bytes bytes_of(const Layout& layout, int64_t tokens);
 // The most tokens, at most `limit`, whose bytes_of is not more than `bytes`; 0 where not even one fits.
 int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit);

@@ -20,7 +20,7 @@ struct Sequence {
     uint64_t bytes() const;
 };
 
-// What lasts no longer than a step of a layer, every layer's in turn.
+// Memory that a step of a layer uses and leaves behind; one serves all layers, one after another.
 struct Scratch {
     int64_t slots = 0;
     std::unique_ptr<Buffer> scores; // of one chunk, in the order of slots; or the weights of a step of one token
@@ -34,7 +34,7 @@ struct CacheState {
 
     Device& device;
     std::unique_ptr<Geometry> geometry;
-    double pressure = 0; // negative: that of the machine
+    double pressure = 0; // negative: the machine's counts
     std::vector<Sequence> sequences;
     Scratch scratch;
     uint64_t layer_bytes = 0; // of all layers of all sequences, kept by whatever changes them
@@ -60,17 +60,19 @@ struct Growth {
     uint64_t bytes = 0;
 };
 
-// For a layer whose heads are going to hold `resident` tokens outside the sinks' slots; scores: those of an attention
-// over it are wanted in any case; scratch: for so many slots there is going to be one.
+// Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
+// for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
+// growth has taken scratch already.
 Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
             int64_t scratch = 0);
 // Segments as they are going to be, for validation.
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth);
 void commit(CacheState& cache, Layer& layer, Growth growth);
 
-// Why an eviction pass requires tokens to go: the policy's budget, or only so that the rows find slots.
+// Why an eviction pass evicts: because the policy's budget requires it, or only so that rows find slots.
 enum class Demanded { by_budget, by_room };
-// An eviction pass under the budget less so many tokens; the oldest `leaving` residual rows go into the packed segment.
+// Launches an eviction pass under the budget reduced by `less` tokens, which moves the oldest `leaving` residual rows
+// into the packed segment.
 void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less = 0,
            Demanded demanded = Demanded::by_budget);
 

@@ -157,7 +157,8 @@ void set_config(CacheState& cache, const std::string& text) {
     cache.note_peak(change.bytes);
     const std::unique_ptr<Geometry> from = std::exchange(cache.geometry, std::move(to));
     if (change.scratch) cache.scratch = std::move(*change.scratch);
-    // Of all layers before anything is launched, which may fail: a state and its layout belong together.
+    // The states of all layers are exchanged before anything is launched, because a launch may fail, and a state that
+    // has not the geometry's layout must not be left behind.
     for (LayerChange& layer_change : change.layers) {
         if (!layer_change.state) continue;
         cache.layer_bytes += layer_change.state->size() - layer_change.layer->state->size();

@@ -17,10 +17,10 @@ void import_rows(CacheState& cache, const CacheRows& args);
 class ExactRows {
 public:
     ExactRows() = default;
-    // Of a tensor [1, heads, count, size], or Error that names it.
+    // Copies a tensor [1, heads, count, size]; throws Error that names it where it is no such tensor.
     ExactRows(const Tensor& tensor, const char* name);
-    static void check(const Tensor& tensor, const char* name); // throws that
-    void store() const;                                        // where they came from
+    static void check(const Tensor& tensor, const char* name); // throws the same Error
+    void store() const;                                        // writes the rows back into that tensor
     ExactRows part(int64_t first, int64_t size) const;         // elements of each row
 
     int64_t heads() const { return tensor_.shape[1]; }
@@ -31,9 +31,9 @@ public:
         return std::span(bytes_).subspan(static_cast<size_t>((head * count() + token) * 2 * size()),
                                          static_cast<size_t>(2 * size()));
     }
-    // Whether a plain row says that the head does not hold the token.
+    // Whether a plain row says that the token is not resident in the head.
     bool is_nan(int64_t head, int64_t token);
-    // All of them, without gaps, in the host's memory.
+    // A tensor over the copy, which has no gaps.
     Tensor tensor();
 
 private:

@@ -29,7 +29,7 @@ public:
 
     void run() {
         read(cache_, args_);
-        if (!layer_.state) return; // nothing is resident
+        if (!layer_.state) return; // the layer holds nothing
         if (!args_.k) {
             // Rows that are less their means are of no use without a ledger, which the keys carry.
             if (!layer_.has_means || keys_carry_ledger()) write_values();
@@ -46,7 +46,7 @@ private:
     size_t at(int64_t head, int64_t token) const { return static_cast<size_t>(head * count() + token); }
     int32_t dense_slot(int64_t head, int64_t token) const { return has_dense_ ? slots_[0][at(head, token)] : -1; }
     int32_t packed_slot(int64_t head, int64_t token) const { return has_packed_ ? slots_.back()[at(head, token)] : -1; }
-    // Those of a head's tokens.
+    // The importances of a head's tokens.
     std::span<const int32_t> packed_slots(int64_t head) const {
         return std::span(slots_.back()).subspan(at(head, 0), token_ids_.size());
     }
@@ -156,9 +156,10 @@ private:
         return true;
     }
 
-    // Whether rows and their importance say all that matters. No row has come into the packed segment so far, and
-    // either other tokens of the layer stay behind, when it is of no interest where these lay; or an empty layer that
-    // is given them puts them where they are. So a sequence's rows are the same bytes beside other sequences and alone.
+    // Whether rows and their importance tell all that matters, so that no ledger is needed. Two things are required:
+    // no row has come into the packed segment so far, and the places of the rows are implied. They are where some of
+    // the layer's tokens are not exported, as the places do not matter then; or where appending the rows to an empty
+    // layer leads to the same places. So a sequence is exported as the same bytes beside other sequences and alone.
     bool is_told_by_rows(ExactRows& rows) const {
         if (layer_.has_means || index_.moved > 0) return false;
         if (geometry_.residual() == 0 && !index_.newest.empty()) return false;

@@ -43,14 +43,15 @@ public:
 
     // Whether the layer's budget is no less than the most tokens that can be resident at a time.
     bool covers_all(int64_t layer) const;
-    // Whether the layer ever evicts: where its budget covers all, under a policy that begins before it is full.
+    // Whether the layer ever evicts. A policy that begins before the budget is full does so even if it covers all.
     bool may_evict(int64_t layer) const;
-    // The most slots that the packed segment of a layer ever has; and where nothing was removed, so that sinks' slots
-    // and residual window hold their share.
+    // The most slots that the packed segment of a layer ever has.
     int64_t most_packed(int64_t layer) const;
+    // The most that it has while no token was removed or shifted: sinks' slots and residual window are full then.
     int64_t usual_packed(int64_t layer) const;
-    // Slots of the packed segment where a head may hold `resident` tokens outside the sinks' slots, `lost` of which are
-    // empty though their turn is over. Memory grows by these steps: 64 slots, or a quarter of what there is.
+    // How many slots the packed segment has where a head may hold `resident` tokens outside the sinks' slots. `lost`
+    // sinks' slots are empty, and no token is going to have them. Memory grows in steps of 64 slots, or of a quarter of
+    // what there is.
     int64_t packed_slots(int64_t layer, int64_t resident, int64_t lost) const;
 
     const StateLayout& state() const { return state_; }
@@ -60,8 +61,8 @@ public:
     uint64_t row_stats_bytes() const;
     uint64_t scratch_bytes(int64_t slots) const; // both; none where there are no slots
 
-    // Refuses anchors that would leave a head of a layer too little to evict. `elsewhere`: of the sinks and newest
-    // that lie in the packed segment, while their slots are empty or a removed token's.
+    // Refuses anchors that would leave a head of a layer too little to evict. `elsewhere`: how many of the sinks and of
+    // the newest tokens lie in the packed segment, while their own slots are empty or a removed token's.
     void check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t elsewhere) const;
 
 private:

@@ -1,6 +1,6 @@
-// Imports rows. Where the layer has no tokens and the ledger is of its like, the layer is made anew as it was; else
-// rows are appended as restore does, and those that come to lie in a packed segment of their format get their bytes
-// again.
+// Imports rows. An empty layer whose configuration and shape are the ledger's is rebuilt as the exported layer was.
+// Any other layer appends the rows, as restore does; then packed rows get the bytes that they had, where they lie in a
+// packed segment of the same format again.
 #include <numeric>
 #include <optional>
 #include <vector>

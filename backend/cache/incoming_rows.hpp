@@ -1,5 +1,5 @@
-// Exact rows as they come from a host, read and checked: which head holds which token, values, packed bytes, and the
-// ledger.
+// Exact rows as they come from a host, read and checked: in which head each token is resident, values, packed bytes,
+// and the ledger.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,16 @@ public:
 
     int64_t count() const { return count_; }
     bool is_held(int64_t head, int64_t token) const { return k_.is_resident[at(head, token)]; }
-    // The bytes of a row that was packed in this format, less a mean or not; else none.
+    // The bytes of a row that was packed in this format, with a mean subtracted or without; none for any other row.
     std::span<const std::byte> packed_key(int64_t head, int64_t token, Type type, bool has_mean) const;
     std::span<const std::byte> packed_value(int64_t head, int64_t token, Type type, bool has_mean) const;
-    // As it was when the row was exported, or 0.
+    // The importance that the token had when the row was exported; 0 where none was kept.
     float importance(int64_t head, int64_t token) const { return weights_[at(head, token)]; }
-    bool has_importance() const; // of some row
-    // What the rows stand for, F32 [1, kv_heads, count, size]; the row of a token that is not resident is NaN.
+    bool has_importance() const; // some row has one
+    // The values of the rows, F32 [1, kv_heads, count, size]; the row of a token that is not resident is NaN.
     const Tensor& keys() const { return k_.values; }
     const Tensor& values() const { return v_.values; }
-    // Of all tokens, where it is there for each of them.
+    // The ledger of all tokens; none where the rows of some token carry none.
     const std::optional<Ledger>& ledger() const { return ledger_; }
 
 private:

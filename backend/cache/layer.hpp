@@ -47,7 +47,7 @@ struct Layer {
     // The most tokens that are resident in a head outside the sinks' slots.
     int64_t most_resident() const { return most_in_packed + index.newest(); }
 
-    // Those that have slots; the packed segment with its means.
+    // The segments that have slots; the packed one with its means.
     std::vector<Segment> segments(const Geometry& geometry) const;
     Segment dense_segment(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
     Segment packed_segment(const Geometry& geometry) const;

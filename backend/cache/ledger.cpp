@@ -63,7 +63,7 @@ public:
         std::memcpy(&value, take(sizeof value).data(), sizeof value);
         return value;
     }
-    // Of [0, most].
+    // A count within [0, most].
     int64_t count(int64_t most, const char* what) {
         const uint64_t value = number();
         if (value > static_cast<uint64_t>(most))

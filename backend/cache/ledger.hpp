@@ -1,5 +1,5 @@
-// The ledger of a layer: what rows themselves do not tell of the tokens that are exchanged exactly. Where they lie,
-// what was accumulated of them, and what the layer knows beside; as bytes that rows' records carry in their rooms.
+// The ledger of a layer: what exact rows do not tell of their tokens and of the layer. It has the tokens' places, their
+// importances, and the layer's counters, sums and means; row records carry its bytes in their room.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace winnow::cache {
 
 struct Ledger {
-    // Of the layer's token index and of its memory.
+    // The counters of the layer's token index and of its memory.
     struct Facts {
         int64_t next = 0, moved = 0, newest = 0;
         int64_t packed_slots = 0, most_in_packed = 0, free_listed = 0, outputs = 0;
@@ -34,13 +34,13 @@ struct Ledger {
     bool append(const Ledger& other);
 };
 
-// Framed by their length and a check.
+// The bytes of a ledger, with their length before them and a check behind them.
 std::vector<std::byte> to_bytes(const Ledger& ledger);
-// How many bytes a ledger has that begins so; 0 where none does. Wants the first ledger_head of them.
+// How many bytes the ledger has whose first ledger_head bytes are these; 0 where no ledger begins with them.
 inline constexpr size_t ledger_head = 8;
 size_t ledger_size(std::span<const std::byte> bytes);
-// A whole ledger of at most so many tokens of a layer with so many KV heads. Nothing where rows that carried it are
-// missing, or tokens; Error where it says what no ledger says.
+// Reads the ledger of a layer with so many KV heads and at most so many tokens. Nothing where rows that carried a part
+// of it are missing, or tokens; throws Error where it is damaged.
 std::optional<Ledger> to_ledger(std::span<const std::byte> bytes, int64_t heads, int64_t tokens);
 
 } // namespace winnow::cache

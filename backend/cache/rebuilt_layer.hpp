@@ -12,7 +12,7 @@ namespace winnow::cache {
 void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const std::vector<std::vector<int32_t>>& slots,
               bool has_its_means);
 
-// Of rows with a ledger, for a layer that has no tokens.
+// A layer as rows with a ledger describe it, for one that has no tokens.
 class RebuiltLayer {
 public:
     // Throws Error where the ledger says what no layer of this cache can be.

@@ -72,7 +72,7 @@ private:
         slots_ = find_slots(cache_, layer_, read_token_ids(args_.tokens, "tokens", limit));
     }
 
-    // Those of the tokens in turn.
+    // The slots of the tokens in turn, [head][token].
     std::vector<int32_t> slots_now(size_t segment) const {
         std::vector<int32_t> slots;
         for (int64_t head = 0; head < heads_; ++head) {
@@ -82,7 +82,7 @@ private:
         return slots;
     }
 
-    // Of each head, or zeros.
+    // The means of each head, [head][element]; zeros where the segment has none.
     std::vector<float> means_of(const Side& side, const Segment& segment) const {
         std::vector<float> means(static_cast<size_t>(heads_ * side.size), 0);
         const Tensor& tensor = segment.*side.mean;

@@ -55,7 +55,7 @@ public:
     // neither sinks' slots nor the rows that the residual window keeps. Shifts bring them there, or the next token down
     // to them while the rows of removed tokens fill the residual window. Tokens that come make it no more.
     int64_t displaced(int64_t keep) const;
-    // Both tell whether there were tokens among them that are neither newest nor sinks.
+    // Remove and truncate tell whether they removed tokens that are neither newest nor sinks.
     bool remove(Range token_ids);
     bool truncate(int64_t length);
     // Adds delta to the token ids of a range, and to the next if it is among them. False, and nothing is done, where

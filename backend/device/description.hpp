@@ -44,8 +44,8 @@ struct Importance {
     friend bool operator==(const Importance&, const Importance&) = default;
 };
 
-// What is compared; the smallest goes first. v is the token's value, o the mean attention output of the newest chunk
-// over its queries and the query group.
+// What is compared; the smallest is evicted first. v is the token's value, o the mean attention output of the newest
+// chunk over its queries and the query group.
 enum class Ranking : uint32_t {
     age,                       // its position
     importance,                // I
@@ -74,7 +74,7 @@ struct Description {
     Share trigger = {1, 1}; // of the budget: an eviction pass evicts nothing while the cadence's tokens fit below it
     int64_t target = 0;     // tokens that an eviction pass leaves, if protection and the limits below allow
 
-    // Limits on what is evicted beyond what the budget demands; what it demands goes by the ranking alone.
+    // Limits on what is evicted beyond what the budget requires; what it requires is chosen by the ranking alone.
     int64_t most = 0;                // tokens in one eviction pass; 0: any number
     Share most_share = {1, 1};       // of the tokens that the head holds, in one eviction pass
     Share eligible_from = {0, 1};    // positions from this share of `seen` on, rounded up ...

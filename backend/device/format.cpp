@@ -93,7 +93,7 @@ uint64_t row_bytes(Type type, int64_t elements) {
     if (found == nullptr) return 0;
     const auto n = static_cast<uint64_t>(elements);
     if (found->size != 0) return n * found->size;
-    // Of an odd number of chunks, the larger half has the bit more: a chunk of b bits takes 2b bytes.
+    // Where the number of chunks is odd, the larger half has the bit more: a chunk of b bits takes 2b bytes.
     if (found->group == 0) return (n / chunk * static_cast<uint64_t>(found->half_bits) + 1) / 2 * 2 + 2;
     const auto group = static_cast<uint64_t>(found->group);
     return n / group * (static_cast<uint64_t>(found->header) + group * static_cast<uint64_t>(found->half_bits) / 16);

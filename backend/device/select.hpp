@@ -31,16 +31,16 @@ struct Demand {
 Demand demand(const Description& description, int64_t occupied, int64_t seen, int64_t incoming);
 
 struct Selection {
-    std::vector<size_t> victims; // indices of slots, in the order in which they go
+    std::vector<size_t> victims; // indices of slots, in the order in which they are evicted
     int64_t shortfall = 0;       // how many of `required` could not be evicted: the rest is protected
 };
 
-// Of tokens of one sequence of length `seen` (no position is that large), in KV head `head`:
+// Evicts tokens of one sequence of length `seen` (no position is that large), in KV head `head`:
 //  1. tokens that are not protected, within the eligible positions, and below the threshold, until `allowed` is
 //  reached;
 //  2. if that is less than `required`, any others that are not protected.
 // Each of them by the ranking, the smallest first; ties by position, the older first, then by the slot's index. An
-// importance or a rank that is NaN is the least there is. A protected token never goes.
+// importance or a rank that is NaN is the least there is. A protected token is never evicted.
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
                  const Demand& wanted);
 

@@ -6,7 +6,7 @@
 namespace winnow::opencl {
 namespace {
 
-// Of a call that waits for what ran before, and may tell that it failed.
+// Checks a blocking copy, which waits for the launches before it and may report that one of them failed.
 void check_copy(RuntimeState& state, cl_int code, const char* call) {
     if (code != CL_SUCCESS) state.retire_scratch();
     check(code, call);

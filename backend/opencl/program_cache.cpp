@@ -147,7 +147,7 @@ ProgramCache::Lock::~Lock() {
     if (file_ != -1) ::close(file_); // which gives the lock back
 }
 
-// Of one file for all programs, the byte that the key's hash names. The system gives it back when a process ends.
+// Locks the byte that the key's hash names, in one file for all programs. The system releases it when a process ends.
 ProgramCache::Lock ProgramCache::lock(const ProgramKey& key, std::chrono::milliseconds most) const {
     if (directory_.empty()) return Lock(-1);
     Lock lock(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));

@@ -58,8 +58,8 @@ std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device
     return {};
 }
 
-// Of the whole process. Who waits here for another context's build of the same program finds it in the disk cache
-// afterwards, which saves the time, and keeps PoCL from finishing a kernel a second time while it runs elsewhere
+// One mutex serves the whole process, so that no two contexts build the same program at a time: the second one finds it
+// in the disk cache. That saves the time, and keeps PoCL from finishing a kernel a second time while it runs elsewhere
 // (warm_up.hpp).
 std::mutex& build_mutex() {
     static std::mutex instance;

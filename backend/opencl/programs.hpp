@@ -42,7 +42,7 @@ public:
     Programs(WorkerQueues& workers, const Log& log);
 
     Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
-    // The same for a source that is not among the embedded files; `file` names it here, its text on disk.
+    // Builds a source that is not among the embedded files; `file` names it here, its text on disk.
     Kernel& kernel_of_source(std::string_view file, std::string_view source, std::string_view name,
                              std::string_view options);
 

@@ -11,7 +11,7 @@ namespace winnow::opencl {
 
 class SdpaLauncher {
 public:
-    // Both outlive the launcher.
+    // Runtime and options outlive the launcher.
     SdpaLauncher(Runtime& runtime, const VariantOptions& options) : runtime_(runtime), options_(options) {}
 
     // The name of the variant that would run; throws UNSUPPORTED with the reason. No side effect.

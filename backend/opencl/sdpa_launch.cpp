@@ -27,7 +27,7 @@ int64_t slots_of(SdpaSegments segments) {
     return slots;
 }
 
-// Of a tensor that KV heads or batch entries may share.
+// The view of a tensor that KV heads or batch entries may share.
 tensor_view shared_view(const Tensor& tensor, const Bound& bound) {
     tensor_view result = view(tensor, bound);
     for (int axis = 0; axis < 2; ++axis)

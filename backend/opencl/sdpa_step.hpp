@@ -8,7 +8,7 @@
 
 namespace winnow::opencl {
 
-// What a step has beside its attention; none: there is no more.
+// What a step has beside its attention; args is NULL where the attention is all.
 struct SdpaStep {
     const SlotStep* args = nullptr;
     bool appends_token = false; // args->append is part of the launch

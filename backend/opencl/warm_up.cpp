@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t most_kernels = 100; // of 128, because others in this process may use PoCL too
 
-// Of the whole process, as PoCL's own table is.
+// One mutex serves the whole process, as PoCL's table of kernels does.
 std::mutex& mutex() {
     static std::mutex instance;
     return instance;

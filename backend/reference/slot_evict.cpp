@@ -118,7 +118,7 @@ private:
         return std::max<int64_t>(rows - room, 0);
     }
 
-    // More go than the budget demands while room is lacking; one victim makes room for one row at most.
+    // More are evicted than the budget requires while slots are lacking; one victim frees a slot for one row at most.
     Selection select_victims() const {
         std::vector<Slot> slots;
         for (const Place& place : places_) slots.push_back(described(place));
