@@ -6,8 +6,8 @@
  *
  *     1. the packed segment's means, where they are set from the residual window
  *     2. a key for each slot (slot_select.h), and the threshold it needs: a quantile of the importances
- *     3. the bound up to which slots go: as many as are demanded, and as many as the leaving rows and the slots that
- *        are wanted free need room
+ *     3. the bound up to which slots are victims: as many as the budget requires, and as many as the leaving rows and
+ *        the slots that are wanted free need
  *     4. the slot maps without those, the leaving rows into free slots, the list of free slots, the head's state
  *
  * Layouts: slot_evict_params.h. Needs -D:
@@ -141,14 +141,14 @@ static float16 by_chance(const slot_evict_params* p, uint head, int16 position) 
 }
 
 typedef struct head_counts {
-    uint live, willing, others;
+    uint live, preferred, others;
 } head_counts;
 
 /* The keys of a segment's slots. Importances below threshold + rest are below the threshold. */
 static void make_keys(const slot_evict_params* p, const head_slots* at, const __global int* positions, uint head,
                       float threshold, float rest, head_counts* counts) {
     const slot_eviction* pass = &p->pass;
-    int16 live = (int16)(0), willing = (int16)(0), others = (int16)(0);
+    int16 live = (int16)(0), preferred = (int16)(0), others = (int16)(0);
     for (uint slot = 0; slot < at->slots; slot += 16) {
         const int16 tokens = load_ints(at->tokens + slot, at->slots - slot, FREE_SLOT);
         const int16 is_live = tokens >= 0;
@@ -161,15 +161,15 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
                     token_ids[lane] = positions[token_ids[lane]];
             position = vload16(0, token_ids);
         }
-        const int16 may_go = is_live & ((tokens & ANCHOR_FLAG) == 0) & (position >= pass->protected_below) &
+        const int16 is_candidate = is_live & ((tokens & ANCHOR_FLAG) == 0) & (position >= pass->protected_below) &
                              (position < pass->protected_from);
         const float16 importance = importance16(at, slot);
         const int16 is_below = pass->has_threshold
                                    ? (importance < threshold) | ((importance == threshold) & (int16)(-(rest > 0.0f))) |
                                          (importance == -INFINITY)
                                    : (int16)(-1);
-        const int16 is_willing =
-            may_go & is_below & (position >= pass->eligible_from) & (position < pass->eligible_until);
+        const int16 is_preferred =
+            is_candidate & is_below & (position >= pass->eligible_from) & (position < pass->eligible_until);
         float16 rank = importance;
         switch (pass->ranking) {
         case RANKING_AGE: rank = (float16)(0.0f); break; /* the position follows in the key */
@@ -177,18 +177,18 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
             rank = importance / convert_float16(max(pass->seen - position, (int16)(1)));
             break;
         case RANKING_IMPORTANCE_VALUE_DISTANCE:
-        case RANKING_IMPORTANCE_VALUE_NORM: rank = by_value(p, at, slot, importance, may_go); break;
+        case RANKING_IMPORTANCE_VALUE_NORM: rank = by_value(p, at, slot, importance, is_candidate); break;
         case RANKING_RANDOM: rank = by_chance(p, head, position); break;
         }
-        const ulong16 key = select((ulong16)(KEY_CLASS), (ulong16)(0), convert_long16(is_willing)) |
+        const ulong16 key = select((ulong16)(KEY_CLASS), (ulong16)(0), convert_long16(is_preferred)) |
                             convert_ulong16(ordered_bits(rank)) << 30 | convert_ulong16(as_uint16(position));
-        vstore16(select((ulong16)(NO_KEY), key, convert_long16(may_go)), 0, at->keys + slot);
+        vstore16(select((ulong16)(NO_KEY), key, convert_long16(is_candidate)), 0, at->keys + slot);
         live -= is_live;
-        willing -= is_willing;
-        others -= may_go & ~is_willing;
+        preferred -= is_preferred;
+        others -= is_candidate & ~is_preferred;
     }
     counts->live += sum_of_int_lanes(live);
-    counts->willing += sum_of_int_lanes(willing);
+    counts->preferred += sum_of_int_lanes(preferred);
     counts->others += sum_of_int_lanes(others);
 }
 
@@ -199,29 +199,29 @@ static uint free_within(const head_slots* at, slot_bound bound, uint first_index
     for (uint slot = 0; slot < at->slots; slot += 16) {
         const ulong16 key = vload16(0, at->keys + slot);
         const ulong16 index = lanes + (first_index + slot);
-        const int16 goes = convert_int16((key < bound.key) | ((key == bound.key) & (index <= bound.index)));
+        const int16 is_victim = convert_int16((key < bound.key) | ((key == bound.key) & (index <= bound.index)));
         const int16 tokens = load_ints(at->tokens + slot, at->slots - slot, FREE_SLOT);
-        store_ints(at->tokens + slot, at->slots - slot, select(tokens, (int16)(FREE_SLOT), goes));
-        freed -= goes;
+        store_ints(at->tokens + slot, at->slots - slot, select(tokens, (int16)(FREE_SLOT), is_victim));
+        freed -= is_victim;
     }
     return sum_of_int_lanes(freed);
 }
 
-/* The bound of an eviction pass: as many as are demanded; and as many as need room in the packed segment, for the
- * leaving rows and for the slots that are wanted free. */
+/* The bound of an eviction pass: as many victims as the budget requires, and as many as free the slots of the packed
+ * segment that the leaving rows need and that are wanted free. */
 static slot_bound bound_of_pass(const slot_evict_params* p, const head_slots* dense, const head_slots* packed,
                                 __global ulong* leaving_keys, const head_counts* counts, uint packed_live,
                                 slot_demand wanted) {
     const uint first_of_packed = in_whole_vectors(dense->slots);
     slot_keys all = {
         {dense->keys, packed->keys}, {first_of_packed, in_whole_vectors(packed->slots)}, {0, first_of_packed}};
-    long goes = min((long)counts->willing, max(wanted.required, wanted.allowed));
-    if (goes < wanted.required) goes += min((long)counts->others, wanted.required - goes);
-    const slot_bound demanded = smallest_slots(&all, (uint)goes);
+    long victims = min((long)counts->preferred, max(wanted.required, wanted.allowed));
+    if (victims < wanted.required) victims += min((long)counts->others, wanted.required - victims);
+    const slot_bound required = smallest_slots(&all, (uint)victims);
 
-    /* Whoever goes from the packed segment or from among the leaving rows makes room for one of these. */
-    slot_keys makes_room = all;
-    makes_room.run[0] = leaving_keys;
+    /* A victim in the packed segment or among the leaving rows frees a slot for one of these. */
+    slot_keys frees_slots = all;
+    frees_slots.run[0] = leaving_keys;
     for (uint i = 0; i < first_of_packed; ++i) leaving_keys[i] = NO_KEY;
     long needed = p->wanted_free;
     for (uint i = 0; i < p->leaving_count; ++i) {
@@ -230,12 +230,12 @@ static slot_bound bound_of_pass(const slot_evict_params* p, const head_slots* de
         needed += dense->tokens[slot] >= 0;
     }
     needed -= packed->slots - packed_live;
-    if (needed <= (long)count_within(&makes_room, demanded)) return demanded;
-    if (needed > (long)count_below(&makes_room, NO_KEY)) {
-        const slot_bound all_that_may = {NO_KEY - 1, 0xffffffffu};
-        return all_that_may;
+    if (needed <= (long)count_within(&frees_slots, required)) return required;
+    if (needed > (long)count_below(&frees_slots, NO_KEY)) {
+        const slot_bound all_candidates = {NO_KEY - 1, 0xffffffffu};
+        return all_candidates;
     }
-    return later_bound(demanded, smallest_slots(&makes_room, (uint)needed));
+    return later_bound(required, smallest_slots(&frees_slots, (uint)needed));
 }
 
 /* Returns how many rows found no room. */

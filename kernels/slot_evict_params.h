@@ -19,8 +19,8 @@
 #define RANKING_IMPORTANCE_VALUE_NORM 4
 #define RANKING_RANDOM 5
 
-/* What an eviction pass goes by: winnow::Description with all that is the same for every head worked out. Positions are
- * bounds for `>=` and `<`. */
+/* What an eviction pass decides by: winnow::Description with all that is the same for every head worked out. Positions
+ * are bounds for `>=` and `<`. */
 typedef struct slot_eviction {
     winnow_u64 seed;
     winnow_i64 budget;
@@ -35,7 +35,7 @@ typedef struct slot_eviction {
     winnow_u32 has_threshold;
     winnow_f32 threshold, threshold_rest; /* their sum is the threshold */
     winnow_i32 seen;
-    winnow_i32 protected_below, protected_from; /* positions below the one and from the other on never go */
+    winnow_i32 protected_below, protected_from; /* never evicted: positions below the one and from the other on */
     winnow_i32 eligible_from, eligible_until;
 } slot_eviction;
 

@@ -1,7 +1,7 @@
-/* Who goes: the slots with the smallest keys. A key is a slot's class, its rank and its position in one number, so that
- * comparing keys is what select.hpp asks for; equal ones go by the slot's index.
+/* Selects victims: the slots with the smallest keys. A key is a slot's class, its rank and its position in one number,
+ * so that comparing keys is what select.hpp asks for; slots with equal keys are ordered by their index.
  *
- *     bit 62      0: the slot is willing (eligible, and below the threshold), 1: it goes only if it has to
+ *     bit 62      0: preferred (eligible, and below the threshold); 1: evicted only if that is required
  *     bits 30-61  the rank, a float whose bits are ordered as numbers are
  *     bits 0-29   the position
  *
@@ -16,7 +16,7 @@ typedef struct slot_keys {
     uint index[2];
 } slot_keys;
 
-/* Slots up to this one go. { 0, 0 }: nobody, since no key is 0. */
+/* Slots up to this one are victims. { 0, 0 }: none is, since no key is 0. */
 typedef struct slot_bound {
     ulong key;
     uint index; /* of slots that have the key, those up to this index */

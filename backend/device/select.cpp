@@ -88,16 +88,16 @@ bool is_protected(const Description& description, const Slot& slot, int64_t seen
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
                  const Demand& wanted) {
     const double threshold = description.threshold ? *description.threshold * quantile_of(description, slots) : 0;
-    std::vector<Candidate> willing, others;
+    std::vector<Candidate> preferred, others;
     for (size_t i = 0; i < slots.size(); ++i) {
         const Slot& slot = slots[i];
         if (is_protected(description, slot, seen)) continue;
         const bool below = !description.threshold || importance_of(slot) < threshold || importance_of(slot) == least;
-        std::vector<Candidate>& group = below && is_eligible(description, slot, seen) ? willing : others;
+        std::vector<Candidate>& group = below && is_eligible(description, slot, seen) ? preferred : others;
         group.push_back({rank_of(description, slot, head), slot.position, i});
     }
     Selection selection;
-    take(willing, std::max(wanted.required, wanted.allowed), selection.victims);
+    take(preferred, std::max(wanted.required, wanted.allowed), selection.victims);
     take(others, wanted.required, selection.victims);
     selection.shortfall = std::max<int64_t>(wanted.required - static_cast<int64_t>(selection.victims.size()), 0);
     return selection;
