@@ -33,11 +33,11 @@ ONE_WORK_ITEM __kernel void hadamard(const hadamard_params p, const __global uch
                                      uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
-    const uint end = min(first + p.rows_per_group, p.planes * p.heads * p.rows);
+    const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first; number < end; ++number) {
         const uint row = number % p.rows;
         const uint head = number / p.rows % p.heads;
-        const uint plane = number / p.rows / p.heads;
-        rotate_row(&p, dst + row_offset(&p.dst, plane, head, row), src + row_offset(&p.src, plane, head, row));
+        const uint batch = number / p.rows / p.heads;
+        rotate_row(&p, dst + row_offset(&p.dst, batch, head, row), src + row_offset(&p.src, batch, head, row));
     }
 }

@@ -1,7 +1,7 @@
 /* The parameters of one hadamard launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in winnow.h (winnow_hadamard_desc).
  *
- * The rows, planes * heads * rows of them with the row innermost, are cut into pieces of rows_per_group, one
+ * The rows, batch * heads * rows of them with the row innermost, are cut into parts of rows_per_group, one
  * work-group each. */
 #pragma once
 
@@ -10,7 +10,7 @@
 typedef struct hadamard_params {
     tensor_view src;
     tensor_view dst;
-    winnow_u32 planes, heads, rows; /* the axes before a row's elements */
+    winnow_u32 batch, heads, rows; /* the axes before a row's elements */
     winnow_u32 src_type, dst_type;  /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
     winnow_u32 inverse;             /* 0 or 1 */
     winnow_u32 rows_per_group;

@@ -1,7 +1,7 @@
 /* The parameters of one kv_append launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
  * semantics in winnow.h (winnow_kv_append_desc).
  *
- * A side is K or V. Its rows, batch * heads * tokens of them with the token innermost, are cut into pieces of
+ * A side is K or V. Its rows, batch * heads * tokens of them with the token innermost, are cut into parts of
  * rows_per_group, one work-group each; the first k.groups groups work on K, the others on V. */
 #pragma once
 

@@ -6,7 +6,7 @@
 #error "kv_move_row.h needs MAY_BE_IN_PLACE"
 #endif
 
-/* A rotation takes whole rows; and in place a piece must not be written over what a later one needs. */
+/* A rotation takes whole rows; and in place a part must not be written over what a later one needs. */
 #define IS_ROTATED (JOIN(FORMAT_ROTATED_, SRC_FORMAT) || JOIN(FORMAT_ROTATED_, DST_FORMAT))
 #define IS_IN_ORDER (JOIN(FORMAT_IN_ORDER_, SRC_FORMAT) && JOIN(FORMAT_IN_ORDER_, DST_FORMAT))
 
@@ -39,9 +39,9 @@ OUT_OF_LINE static void move_row(__global uchar* to, const __global uchar* from,
 #elif JOIN(FORMAT_PACKED_, DST_FORMAT)
 
 OUT_OF_LINE static void move_row(__global uchar* to, const __global uchar* from, uint size, uint norm) {
-    float16 x[PIECE / 16];
-    for (uint first = 0; first < size; first += PIECE) {
-        const uint count = min(size - first, (uint)PIECE);
+    float16 x[PART / 16];
+    for (uint first = 0; first < size; first += PART) {
+        const uint count = min(size - first, (uint)PART);
         for (uint c = 0; c < count / 16; ++c) x[c] = JOIN(load16_, SRC_FORMAT)(from, first + c * 16, size);
         JOIN(store_part_, DST_FORMAT)(to, x, first, count, size, norm);
     }

@@ -1,7 +1,7 @@
 /* Where the rows of a cache lie. Needs before it: tensor_view.h. */
 
-/* Elements of a row that are in private memory at once, where it is taken in pieces: whole groups of every format. */
-#define PIECE 512
+/* Elements of a row that are in private memory at once, where it is taken in parts: whole groups of every format. */
+#define PART 512
 
 /* What a tensor of row indices says of a row. */
 static inline long row_index(const __global uchar* memory, const tensor_view* view, uint type, uint batch, uint head,

@@ -1,5 +1,5 @@
 /* store_k_row and store_v_row: one dense row into a cache, converted to K_FORMAT or V_FORMAT. A row for a packed format
- * is quantized in pieces that fit into private memory: one is loaded, and from there scales, codes and bytes are made.
+ * is quantized in parts that fit into private memory: one is loaded, and from there scales, codes and bytes are made.
  * A rotation takes the whole row. Needs before it: the formats, format_any.h, rotation.h, kv_rows.h, the same -D as
  * kv_append.cl, and the hooks
  *
@@ -17,9 +17,9 @@
 
 #define STORE_PACKED_ROW(name, FORMAT)                                                                                 \
     OUT_OF_LINE static void name(ROW_PARAMETERS) {                                                                     \
-        float16 x[PIECE / 16];                                                                                         \
-        for (uint first = 0; first < size; first += PIECE) {                                                           \
-            const uint count = min(size - first, (uint)PIECE);                                                         \
+        float16 x[PART / 16];                                                                                         \
+        for (uint first = 0; first < size; first += PART) {                                                           \
+            const uint count = min(size - first, (uint)PART);                                                         \
             for (uint c = 0; c < count / 16; ++c) x[c] = ROW_LOAD16(first + c * 16);                                   \
             JOIN(store_part_, FORMAT)(to, x, first, count, size, norm);                                                \
         }                                                                                                              \

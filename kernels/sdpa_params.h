@@ -4,7 +4,7 @@
  *
  * How the work is divided: a KV head of one batch entry serves `group` query heads with q_len tokens each, that is
  * group * q_len rows (row = head in the group * q_len + token). They are cut into row_blocks of ROWS rows. The keys
- * in [key_begin, key_end) are cut into `splits` pieces of split_keys. One work-group takes one work tile (batch
+ * in [key_begin, key_end) are cut into `splits` parts of split_keys. One work-group takes one work tile (batch
  * entry, KV head, row block) and one split, whichever segments its keys are in:
  *
  *     group number = tile * splits + split,    tile = (batch entry * kv_heads + KV head) * row_blocks + row block

@@ -1,7 +1,7 @@
 /* The parameters of one slot_append launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
  * semantics in backend/device/slots.hpp (SlotAppend).
  *
- * The rows of a side, kv_heads * tokens of them with the token innermost, are cut into chunks of rows_per_group, one
+ * The rows of a side, kv_heads * tokens of them with the token innermost, are cut into parts of rows_per_group, one
  * work-group each; the first k.groups groups work on K, the others on V. */
 #pragma once
 

@@ -42,13 +42,13 @@ std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_
     hadamard_params params{};
     params.src = view(args.src, src);
     params.dst = view(args.dst, dst);
-    params.planes = static_cast<uint32_t>(shape[0]);
+    params.batch = static_cast<uint32_t>(shape[0]);
     params.heads = static_cast<uint32_t>(shape[1]);
     params.rows = static_cast<uint32_t>(shape[2]);
     params.src_type = static_cast<uint32_t>(args.src.type);
     params.dst_type = static_cast<uint32_t>(args.dst.type);
     params.inverse = args.inverse;
-    const uint64_t rows = uint64_t{params.planes} * params.heads * params.rows;
+    const uint64_t rows = uint64_t{params.batch} * params.heads * params.rows;
     params.rows_per_group = rows_per_group(rows, shape[3], runtime.capabilities().compute_units);
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     operation.launch(kernel, params, {src.memory, dst.memory},

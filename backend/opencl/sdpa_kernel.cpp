@@ -19,11 +19,11 @@ constexpr uint64_t group_overhead = 30'000;
 uint32_t ceil_divide(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
 
 // How many splits finish soonest when the groups run in rounds of compute_units.
-uint32_t choose_splits(uint64_t units, uint64_t tile_work, uint32_t most, uint32_t compute_units) {
+uint32_t choose_splits(uint64_t work_tiles, uint64_t tile_work, uint32_t most, uint32_t compute_units) {
     uint64_t best_cost = std::numeric_limits<uint64_t>::max();
     uint32_t best = 1;
     for (uint32_t splits = 1; splits <= std::min(most, 4 * compute_units); ++splits) {
-        const uint64_t rounds = (units * splits + compute_units - 1) / compute_units;
+        const uint64_t rounds = (work_tiles * splits + compute_units - 1) / compute_units;
         const uint64_t cost = rounds * (tile_work / splits + (splits > 1 ? 2 : 1) * group_overhead);
         if (cost < best_cost) {
             best_cost = cost;
@@ -31,7 +31,8 @@ uint32_t choose_splits(uint64_t units, uint64_t tile_work, uint32_t most, uint32
         }
     }
     // Where overhead does not matter, more and smaller splits even out what else the machine does.
-    while (units * best < 8ull * compute_units && best * 2 <= most && tile_work / best > 64 * group_overhead) best *= 2;
+    while (work_tiles * best < 8ull * compute_units && best * 2 <= most && tile_work / best > 64 * group_overhead)
+        best *= 2;
     return best;
 }
 
@@ -95,15 +96,15 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
     const uint64_t rows = static_cast<uint64_t>(args.group() * args.q_len());
     const uint64_t keys = static_cast<uint64_t>(end - begin);
     division.row_blocks = ceil_divide(rows, kernel.rows);
-    division.units = static_cast<uint64_t>(args.batch() * args.kv_heads()) * division.row_blocks;
+    division.work_tiles = static_cast<uint64_t>(args.batch() * args.kv_heads()) * division.row_blocks;
     const uint64_t tile_work = keys * std::min<uint64_t>(rows, kernel.rows) * (kernel.head_size + kernel.v_head_size);
-    division.work = division.units * tile_work;
+    division.work = division.work_tiles * tile_work;
 
     const uint32_t most = std::max<uint32_t>(1, ceil_divide(keys, key_granularity));
     uint32_t splits = 1;
-    if (division.units <= SDPA_MAX_TILES_SPLIT) {
+    if (division.work_tiles <= SDPA_MAX_TILES_SPLIT) {
         splits = forced_splits != 0 ? std::min(forced_splits, most)
-                                    : choose_splits(division.units, tile_work, most, compute_units);
+                                    : choose_splits(division.work_tiles, tile_work, most, compute_units);
     }
     division.split_keys = ceil_divide(ceil_divide(keys, splits), key_granularity) * key_granularity;
     if (division.split_keys == 0) division.split_keys = key_granularity;

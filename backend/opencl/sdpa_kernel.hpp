@@ -47,7 +47,7 @@ struct SdpaDivision {
     uint32_t key_begin = 0, key_end = 0; // keys outside are seen by no row
     uint32_t row_blocks = 1;
     uint32_t splits = 1, split_keys = 0;
-    uint64_t units = 0;
+    uint64_t work_tiles = 0;
     uint64_t work = 0; // multiply-adds of all groups
 };
 

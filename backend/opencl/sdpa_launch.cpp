@@ -167,9 +167,9 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const Memory* scratch = nullptr;
     if (division.splits > 1) {
         scratch = runtime.scratch(SDPA_COUNTER_BYTES +
-                                  division.units * division.splits * params.partial_floats * sizeof(float));
+                                  division.work_tiles * division.splits * params.partial_floats * sizeof(float));
     }
-    Grid grid{.groups = {static_cast<size_t>(division.units * division.splits), 1, 1}, .work = division.work};
+    Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1}, .work = division.work};
     std::vector<const Memory*> memory{q.memory,     out.memory,    mask.memory,  slopes.memory,  alibi.memory,
                                       sinks.memory, scores.memory, stats.memory, skipped.memory, scratch};
     bind_segments(operation, segments, kernel, step, params, memory);
@@ -178,7 +178,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const size_t params_size = offsetof(sdpa_params, segment) + segments.size() * sizeof(sdpa_segment);
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
-        grid = {.groups = {static_cast<size_t>(division.units), 1, 1}};
+        grid = {.groups = {static_cast<size_t>(division.work_tiles), 1, 1}};
         std::vector<const Memory*> combined{sinks.memory, out.memory,     scores.memory,
                                             stats.memory, skipped.memory, scratch};
         combined.insert(combined.end(), accumulated.begin(), accumulated.end());

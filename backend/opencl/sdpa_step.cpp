@@ -14,8 +14,8 @@ constexpr uint64_t tile = 32; // keys of a weight tile: sdpa_vector.cl's TILE
 const Memory* bind_step_weights(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
                                 const Tensor& step_weights) {
     static_assert(step_weight_slots == 2 * tile); // in pairs
-    const uint64_t of_unit = (division.key_end + 2 * tile - 1) / (2 * tile) * 2;
-    const uint64_t floats = division.units * of_unit * (16 + kernel.rows * tile);
+    const uint64_t of_work_tile = (division.key_end + 2 * tile - 1) / (2 * tile) * 2;
+    const uint64_t floats = division.work_tiles * of_work_tile * (16 + kernel.rows * tile);
     const Bound bound = operation.bind(step_weights, Access::read_write);
     if (bound.memory == nullptr || bound.offset != 0 || static_cast<uint64_t>(step_weights.shape[3]) < floats)
         throw Error(WINNOW_ERROR_INTERNAL, "a step's weights have " + std::to_string(step_weights.shape[3]) +
