@@ -638,14 +638,14 @@ typedef struct winnow_api {
      * write: puts rows in the place of those that a head holds, in the segment's format; where the head does not hold
      * the token, or the row begins with NaN, nothing happens. Which tokens are resident does not change, nor does the
      * importance. restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins
-     * with NaN does not get the token, as if it had evicted it. Nobody is evicted for that as long as there is room in
-     * every head. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the
+     * with NaN does not get the token, as if it had evicted it. No token is evicted for that as long as every head has
+     * free slots. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the
      * next positions. When it fails, the sequence is as it was before, with the exception of cache_step. */
     int32_t (*cache_read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
 
-    /* The same without any loss, for states that are kept. k and v are F16 or BF16, their elements one after the other
+    /* Exact rows, for states that lose nothing. k and v are F16 or BF16, their elements one after the other
      * (stride[3] is 2), and what is in them is the cache's own (docs/cache.md): rows of values where a head's row is
      * dense, else records, which begin with a NaN. Both wait until the work is done.
      * export_rows: k, v or both.

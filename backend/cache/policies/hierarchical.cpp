@@ -17,7 +17,7 @@ constexpr std::array keys = {
         "tiers|conservative"},
     Key{"theta_shallow", Kind::number, "", "as theta_middle, for shallow layers; none (by age), conservative .20"},
     Key{"theta_middle", Kind::number, "",
-        "part of the quantile below which tokens go; .15, code .10, summarize, conservative .30"},
+        "evicts below this part of the quantile; .15, code .10, summarize, conservative .30"},
     Key{"theta_deep", Kind::number, "", "the same for deep layers; .25, long_form .125, conservative .35"},
     Key{"quantile", Kind::number, "0.99", "which quantile of the head's importances the thetas refer to", "", 0, 1},
     Key{"alpha", Kind::number, "0.3", "weight of the newest query in the moving average", "", 0, 1},

@@ -1,5 +1,5 @@
 // Scissorhands (Liu et al., 2023): a token that was above the mean before will be again. Counts, over a history window,
-// how often a token had at least the mean probability; when the budget is full, half of it goes at once.
+// how often a token had at least the mean probability; when the budget is full, half of it is evicted at once.
 // The paper keeps the last queries' weights; a decayed sum of the same mass takes their place: one number a token.
 #include <algorithm>
 #include <array>
