@@ -1,4 +1,4 @@
-// Softmax over survivors.
+// Softmax over resident tokens.
 #include "cache_attention.hpp"
 
 #include <algorithm>

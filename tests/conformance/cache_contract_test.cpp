@@ -37,8 +37,8 @@ public:
         return oracle.look();
     }
     bool holds(int64_t position) const {
-        const std::vector<int32_t> held = host.positions(0, 0, 0);
-        return std::find(held.begin(), held.end(), static_cast<int32_t>(position)) != held.end();
+        const std::vector<int32_t> resident = host.positions(0, 0, 0);
+        return std::find(resident.begin(), resident.end(), static_cast<int32_t>(position)) != resident.end();
     }
 
 private:
@@ -105,9 +105,9 @@ void run_columns_after_a_shift() {
 void run_no_token_is_left() {
     Judged cache(window_of(12, 4));
     ASSERT_EQ(cache.append(30), "");
-    const std::vector<int32_t> held = cache.host.positions(0, 0, 0);
-    ASSERT_LT(held.size(), 30u);
-    for (const int32_t position : held) ASSERT_EQ(cache.oracle.remove(0, position, position + 1), "");
+    const std::vector<int32_t> resident = cache.host.positions(0, 0, 0);
+    ASSERT_LT(resident.size(), 30u);
+    for (const int32_t position : resident) ASSERT_EQ(cache.oracle.remove(0, position, position + 1), "");
     EXPECT_EQ(cache.host.stats().resident_slots, 0u);
     EXPECT_GT(cache.host.stats().bytes, 0u) << "tokens that were evicted are there until they are removed";
     ASSERT_EQ(cache.append(1), "");

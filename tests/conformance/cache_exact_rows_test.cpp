@@ -83,7 +83,8 @@ void feed(const std::vector<CacheHost*>& caches, std::mt19937_64& engine, int64_
 void expect_same(CacheHost& source, CacheHost& target, int64_t seen) {
     const CacheSetup& setup = source.setup();
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        ASSERT_EQ(difference(exported(source, layer, token_ids_to(seen)), exported(target, layer, token_ids_to(seen))), "")
+        ASSERT_EQ(difference(exported(source, layer, token_ids_to(seen)), exported(target, layer, token_ids_to(seen))),
+                  "")
             << "layer " << layer << " of " << seen << " tokens";
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             ASSERT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
@@ -298,11 +299,11 @@ void run_apart(CacheSetup setup) {
         if (!setup.keeps_importance()) continue;
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             const auto of = [&](CacheHost& cache, const std::vector<int64_t>& cells) {
-                const auto held = cache.positions(0, layer, head);
+                const auto resident = cache.positions(0, layer, head);
                 const std::vector<float> of_all = cache.importance(0, layer, head);
                 std::vector<float> values;
-                for (size_t i = 0; i < held.size(); ++i)
-                    if (std::find(cells.begin(), cells.end(), held[i]) != cells.end()) values.push_back(of_all[i]);
+                for (size_t i = 0; i < resident.size(); ++i)
+                    if (std::find(cells.begin(), cells.end(), resident[i]) != cells.end()) values.push_back(of_all[i]);
                 return values;
             };
             EXPECT_EQ(of(alone, all), of(source, {2, 3, 5})) << "head " << head;

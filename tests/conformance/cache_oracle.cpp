@@ -38,7 +38,7 @@ OracleSequence CacheOracle::empty_sequence() const {
 }
 
 // Whether an eviction pass falls before a chunk of which so many tokens are no sinks.
-bool CacheOracle::is_judged(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const {
+bool CacheOracle::has_pass(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const {
     const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), cadence = setup_.cadence_tokens();
     if (setup_.residual == 0) return entering > 0 && occupancy + entering > layer.listed;
     if (occupancy + entering > setup_.residual) return true;
@@ -50,8 +50,8 @@ int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t layer_number, int
     if (setup_.residual == 0) return 0;
     const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), usual = occupancy - setup_.keep();
     if (!setup_.covers_all(layer_number)) return usual;
-    // Where nobody is evicted, the last rows of a context stay in the residual window: the packed segment is no larger
-    // than the rest.
+    // Where no token is evicted, the last rows of a context stay in the residual window: the packed segment is no
+    // larger than the rest.
     const int64_t most = setup_.cells > 0 ? setup_.cells : setup_.context - setup_.sink - setup_.residual;
     return std::min(usual, std::max({most - layer.most_in_packed, occupancy + entering - setup_.residual,
                                      static_cast<int64_t>(0)}));
@@ -68,7 +68,7 @@ int64_t CacheOracle::most_packed(int64_t layer_number) const {
 void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& token_ids) const {
     for (OracleToken& token : layer.tokens) {
         if (std::find(token_ids.begin(), token_ids.end(), token.token_id) == token_ids.end()) continue;
-        for (HeadToken& head : token.heads) head.is_alive = false;
+        for (HeadToken& head : token.heads) head.is_resident = false;
         token.token_id = -1;
     }
     for (const int64_t token_id : token_ids) {
@@ -86,13 +86,13 @@ std::string CacheOracle::step(Step& step) {
         entering += layer.next + t >= setup_.sink;
     }
     if (step.cells) reuse_cells(layer, token_ids);
-    const bool is_due = step.tokens > 0 && is_judged(layer, step.layer, entering, step.tokens == 1);
+    const bool is_due = step.tokens > 0 && has_pass(layer, step.layer, entering, step.tokens == 1);
     const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0;
 
     if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
     ++steps_;
     std::vector<std::set<int64_t>> left;
-    std::string wrong = read_survivors(step, token_ids, left);
+    std::string wrong = read_resident(step, token_ids, left);
     if (!wrong.empty()) return wrong;
     if (is_due) ++passes_;
     if (setup_.center && !layer.has_means && leave > 0) set_means(layer);
@@ -100,18 +100,18 @@ std::string CacheOracle::step(Step& step) {
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         std::set<int64_t>& victims = gone[static_cast<size_t>(head)];
         for (const OracleToken& token : layer.tokens)
-            if (token.heads[static_cast<size_t>(head)].is_alive &&
+            if (token.heads[static_cast<size_t>(head)].is_resident &&
                 !left[static_cast<size_t>(head)].contains(token.token_id))
                 victims.insert(token.position);
         evictions_ += victims.size();
-        if (is_due) wrong = judge(step, layer, head, victims, leave);
+        if (is_due) wrong = check_pass(step, layer, head, victims, leave);
         if (!is_due && !victims.empty())
             wrong = "position " + std::to_string(*victims.begin()) + " went, though no eviction pass was due";
         if (!wrong.empty()) return "head " + std::to_string(head) + ": " + wrong;
     }
     for (OracleToken& token : layer.tokens)
         for (size_t head = 0; head < gone.size(); ++head)
-            if (gone[head].contains(token.position)) token.heads[head].is_alive = false;
+            if (gone[head].contains(token.position)) token.heads[head].is_resident = false;
     if (is_due) {
         leave_residual(layer, step.layer, leave);
         layer.listed = setup_.cadence_tokens();
@@ -125,14 +125,14 @@ std::string CacheOracle::step(Step& step) {
     if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
     std::erase_if(layer.tokens, [](const OracleToken& token) {
         return std::none_of(token.heads.begin(), token.heads.end(),
-                            [](const HeadToken& each) { return each.is_alive; });
+                            [](const HeadToken& each) { return each.is_resident; });
     });
     return wrong;
 }
 
 // Which tokens each head holds now: those of before or fewer, and the new ones.
-std::string CacheOracle::read_survivors(const Step& step, const std::vector<int64_t>& token_ids,
-                                        std::vector<std::set<int64_t>>& left) {
+std::string CacheOracle::read_resident(const Step& step, const std::vector<int64_t>& token_ids,
+                                       std::vector<std::set<int64_t>>& left) {
     const OracleLayer& layer = at(step.sequence, step.layer);
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         const std::string where = "head " + std::to_string(head) + ": ";
@@ -145,43 +145,45 @@ std::string CacheOracle::read_survivors(const Step& step, const std::vector<int6
             if (unexpected.erase(token_id) == 0)
                 return where + "the new token " + std::to_string(token_id) + " is not there";
         for (const OracleToken& token : layer.tokens)
-            if (token.heads[static_cast<size_t>(head)].is_alive) unexpected.erase(token.token_id);
+            if (token.heads[static_cast<size_t>(head)].is_resident) unexpected.erase(token.token_id);
         if (!unexpected.empty())
             return where + "token " + std::to_string(*unexpected.begin()) + " is there, though it was not before";
     }
     return "";
 }
 
-std::string CacheOracle::judge(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
-                               int64_t leave) {
+std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_t head,
+                                    const std::set<int64_t>& victims, int64_t leave) {
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     std::vector<Candidate> candidates;
     int64_t needing_room = 0;
     for (const OracleToken& token : layer.tokens) {
         const HeadToken& own = token.heads[static_cast<size_t>(head)];
-        if (!own.is_alive) continue;
+        if (!own.is_resident) continue;
         Candidate candidate{token.position, is_anchor(step.sequence, token.token_id), own.told};
         candidate.value = value_of(layer, head, own, rules.ranking, &candidate.value_slack);
         const bool leaves =
             leave > 0 && token.is_in_residual && token.id <= layer.newest[static_cast<size_t>(leave) - 1].id;
-        candidate.makes_room = token.is_in_packed || leaves;
-        needing_room += candidate.makes_room;
+        candidate.frees_slot = token.is_in_packed || leaves;
+        needing_room += candidate.frees_slot;
         candidates.push_back(candidate);
     }
     EvictionPass pass{head, layer.next, setup_.cadence_tokens(), rules.context, 0};
-    if (setup_.cells > 0) // appending has no end, but no more than the cells are alive
+    if (setup_.cells > 0) // appending has no end, but no more tokens than cells are resident
         pass.context = setup_.covers_all(step.layer)
                            ? layer.next + setup_.cells - static_cast<int64_t>(layer.original.size())
                            : INT64_MAX;
     // Rows that leave the residual window need a place in the packed segment; without a residual window, those that
     // come until the next eviction pass do.
     if (setup_.residual == 0) needing_room += std::min(pass.incoming, pass.context - layer.next);
-    if (!setup_.covers_all(step.layer)) pass.room = needing_room - (rules.budget - setup_.sink - setup_.residual);
+    if (!setup_.covers_all(step.layer))
+        pass.needed_slots = needing_room - (rules.budget - setup_.sink - setup_.residual);
     int64_t shortfall = 0;
-    const std::string wrong = judge_victims(rules, pass, candidates, victims, &shortfall);
+    const std::string wrong = check_victims(rules, pass, candidates, victims, &shortfall);
     layer.shortfall.resize(static_cast<size_t>(setup_.kv_heads), 0);
     layer.shortfall[static_cast<size_t>(head)] = shortfall;
-    if (wrong.empty() && shortfall > 0) return std::to_string(shortfall) + " more had to go, and were protected";
+    if (wrong.empty() && shortfall > 0)
+        return std::to_string(shortfall) + " more had to be evicted, and were protected";
     return wrong;
 }
 
@@ -214,7 +216,7 @@ void CacheOracle::set_means(OracleLayer& layer) {
         std::vector<double> k(layer.k_mean[head].size(), 0), v(layer.v_mean[head].size(), 0);
         double rows = 0;
         for (const OracleToken& token : layer.tokens) {
-            if (!token.is_in_residual || !token.heads[head].is_alive) continue;
+            if (!token.is_in_residual || !token.heads[head].is_resident) continue;
             ++rows;
             for (size_t d = 0; d < k.size(); ++d) k[d] += static_cast<double>(token.heads[head].row.k[d]);
             for (size_t d = 0; d < v.size(); ++d) v[d] += static_cast<double>(token.heads[head].row.v[d]);
@@ -242,7 +244,7 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t layer_number, int64
         token.is_in_packed = true;
         for (size_t head = 0; head < token.heads.size(); ++head) {
             HeadToken& own = token.heads[head];
-            if (!own.is_alive) continue;
+            if (!own.is_resident) continue;
             rows.push_back({own.row.k, own.row.v, layer.has_means ? &layer.k_mean[head] : nullptr,
                             layer.has_means ? &layer.v_mean[head] : nullptr});
             owners.push_back(&own);
@@ -278,9 +280,9 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_i
         for (int64_t head = 0; head < setup_.kv_heads; ++head) {
             HeadToken& own = token.heads[static_cast<size_t>(head)];
             const RowPair row{row_of(k, head, first + t), row_of(v, head, first + t)};
-            own.is_alive = !std::isnan(row.k[0]);
-            if (own.is_alive && token.is_in_packed) rows.push_back(row);
-            if (own.is_alive && !token.is_in_packed) own.row = as_dense(setup_, row);
+            own.is_resident = !std::isnan(row.k[0]);
+            if (own.is_resident && token.is_in_packed) rows.push_back(row);
+            if (own.is_resident && !token.is_in_packed) own.row = as_dense(setup_, row);
         }
         layer.original.insert(token.token_id);
         layer.tokens.push_back(std::move(token));
@@ -290,7 +292,7 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_i
     for (auto token = layer.tokens.rbegin(); left > 0; ++token)
         if (token->is_in_packed)
             for (size_t head = token->heads.size(); head-- > 0;)
-                if (token->heads[head].is_alive) token->heads[head].row = packed[--left];
+                if (token->heads[head].is_resident) token->heads[head].row = packed[--left];
 }
 
 std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
@@ -324,7 +326,7 @@ std::string CacheOracle::check_importance(int64_t sequence, int64_t layer_number
         for (size_t i = 0; i < told.size(); ++i) by_token_id[positions[i]] = static_cast<double>(told[i]);
         for (OracleToken& token : layer.tokens) {
             HeadToken& own = token.heads[static_cast<size_t>(head)];
-            if (!own.is_alive) continue;
+            if (!own.is_resident) continue;
             own.told = by_token_id.at(token.token_id);
             const double slack = smallest + 4 * unit * std::fabs(own.importance.high);
             if (own.told >= own.importance.low - slack && own.told <= own.importance.high + slack) continue;

@@ -1,7 +1,7 @@
 // The oracle of a cache: it keeps every key and value that was ever appended, reproduces the schedule by which rows
 // leave the residual window and eviction passes fall (docs/cache.md), reads after each call which tokens are left, and
-// judges three things: who went, what attention over the survivors gives (dense attention in double over the values as
-// they are stored), and what importance that leaves. It knows the cache by the C table alone.
+// checks three things: which tokens were evicted, what attention over the resident tokens gives (dense attention in
+// double over the values as they are stored), and what importance that leaves. It knows the cache by the C table alone.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Between {
 
 // What one KV head knows of a token.
 struct HeadToken {
-    bool is_alive = true;
+    bool is_resident = true;
     StoredRow row;
     Between importance;
     double told = 0; // the importance that the cache told last
@@ -120,12 +120,12 @@ private:
     void reuse_cells(OracleLayer& layer, const std::vector<int64_t>& token_ids) const;
     Refusal refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const;
     std::string judge_call(const char* what, int32_t status, Refusal refusal);
-    std::string settle(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last);
-    bool is_judged(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const;
-    std::string read_survivors(const Step& step, const std::vector<int64_t>& token_ids,
-                               std::vector<std::set<int64_t>>& left);
-    std::string judge(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
-                      int64_t leave);
+    std::string drop_evicted(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last);
+    bool has_pass(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const;
+    std::string read_resident(const Step& step, const std::vector<int64_t>& token_ids,
+                              std::vector<std::set<int64_t>>& left);
+    std::string check_pass(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
+                           int64_t leave);
     double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
                     double* slack) const;
     void leave_residual(OracleLayer& layer, int64_t layer_number, int64_t leave);

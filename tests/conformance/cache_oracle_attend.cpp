@@ -1,4 +1,4 @@
-// The oracle's attention over the survivors, and what it leaves in their importance.
+// The oracle's attention over the resident tokens, and what it leaves in their importance.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -88,7 +88,7 @@ std::string where_of(const char* what, int64_t q_head, int64_t query, int64_t la
                      double bound) {
     std::ostringstream text;
     text << what << "[0, " << q_head << ", " << query << ", " << last << "] is " << got << ", attention over the "
-         << "survivors gives " << want << ", permitted error " << bound;
+         << "resident tokens gives " << want << ", permitted error " << bound;
     return text.str();
 }
 
@@ -121,7 +121,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         const bool is_outside =
             setup_.cells == 0 && (token.position > position || (step.options.window_left != 0 &&
                                                                 token.position <= position - step.options.window_left));
-        if (own.is_alive && !is_outside) seen.push_back({&token, &own});
+        if (own.is_resident && !is_outside) seen.push_back({&token, &own});
     }
     std::vector<HeadView> views;
     const size_t v_size = static_cast<size_t>(setup_.v_head_size);

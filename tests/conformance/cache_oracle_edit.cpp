@@ -85,15 +85,15 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
     return "";
 }
 
-// The packed segment's survivors are moved together: how many there are is known then, and without a residual window
-// the slots that were listed for coming tokens are no longer the free ones.
+// The packed segment's resident rows are moved together: how many there are is known then, and without a residual
+// window the slots that were listed for coming tokens are no longer the free ones.
 void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
     layer.most_in_packed = 0;
     for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head)
         layer.most_in_packed =
             std::max<int64_t>(layer.most_in_packed,
                               std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
-                                  return token.is_in_packed && token.heads[head].is_alive;
+                                  return token.is_in_packed && token.heads[head].is_resident;
                               }));
     if (setup_.residual == 0) {
         layer.listed = 0;
@@ -107,9 +107,9 @@ void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
 // There is a packed segment as soon as more tokens have come, or memory is reserved for more, than sinks' slots and the
 // residual window hold after an eviction pass.
 void CacheOracle::note_packed(OracleLayer& layer, int64_t reserved) const {
-    const int64_t held =
+    const int64_t resident =
         std::max(layer.most_in_packed + static_cast<int64_t>(layer.newest.size()), reserved - setup_.sink);
-    if (held > (setup_.residual > 0 ? setup_.keep() : 0)) layer.has_packed = true;
+    if (resident > (setup_.residual > 0 ? setup_.keep() : 0)) layer.has_packed = true;
 }
 
 std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
@@ -224,7 +224,8 @@ std::string CacheOracle::set_pressure(double pressure) {
     return look();
 }
 
-// A smaller budget holds at once: who goes for it is the new policy's business, but for those whom it protects.
+// A smaller budget holds at once: which tokens are evicted for it is the new policy's choice, except those that it
+// protects.
 std::string CacheOracle::set_config(const CacheSetup& setup) {
     Refusal refusal = Refusal::wrong;
     for (const OracleSequence& sequence : sequences_) refusal = std::max(refusal, refusal_of(sequence, setup));
@@ -243,7 +244,7 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
             OracleLayer& layer = at(sequence, layer_number);
             const Rules& rules = rules_[static_cast<size_t>(layer_number)];
             const bool had_packed = layer.has_packed,
-                       is_judged = is_less[static_cast<size_t>(layer_number)] && had_packed;
+                       has_pass = is_less[static_cast<size_t>(layer_number)] && had_packed;
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
                 const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head);
                 const std::set<int64_t> left(positions.begin(), positions.end());
@@ -251,21 +252,21 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
                     return "set_config leaves more tokens than the new budget";
                 for (OracleToken& token : layer.tokens) {
                     HeadToken& own = token.heads[static_cast<size_t>(head)];
-                    if (!own.is_alive || left.contains(token.token_id)) continue;
+                    if (!own.is_resident || left.contains(token.token_id)) continue;
                     if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
                         is_anchor(sequence, token.token_id))
                         return "set_config evicted position " + std::to_string(token.position) + ", which is protected";
-                    if (!is_judged) return "set_config evicted tokens of a layer whose budget is no less";
-                    own.is_alive = false;
+                    if (!has_pass) return "set_config evicted tokens of a layer whose budget is no less";
+                    own.is_resident = false;
                     ++evictions_;
                 }
             }
-            if (is_judged) {
+            if (has_pass) {
                 layer.output_sum.clear();
                 layer.outputs = 0;
                 layer.shortfall.clear(); // more were asked for than the budget demands
             }
-            if (setup.residual == 0 || is_judged) compact(layer, sequences_[static_cast<size_t>(sequence)].reserved);
+            if (setup.residual == 0 || has_pass) compact(layer, sequences_[static_cast<size_t>(sequence)].reserved);
             // A packed segment, once there, stays.
             layer.has_packed = had_packed;
         }
@@ -285,7 +286,7 @@ std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         std::vector<int64_t> want;
         for (const OracleToken& token : at(sequence, layer).tokens)
-            if (token.heads[static_cast<size_t>(head)].is_alive) want.push_back(token.token_id);
+            if (token.heads[static_cast<size_t>(head)].is_resident) want.push_back(token.token_id);
         std::sort(want.begin(), want.end());
         const std::vector<int32_t> got = host_.positions(sequence, layer, head);
         if (std::equal(got.begin(), got.end(), want.begin(), want.end())) continue;
@@ -313,11 +314,12 @@ std::string CacheOracle::look_at_stats() {
             is_shortfall_known = is_shortfall_known && !layer.shortfall.empty();
             for (const int64_t each : layer.shortfall) shortfall += static_cast<uint64_t>(each);
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-                const auto held = std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& each) {
-                    return each.heads[static_cast<size_t>(head)].is_alive;
-                });
-                live += static_cast<uint64_t>(held);
-                if (held > rules_[static_cast<size_t>(layer_number)].budget)
+                const auto resident =
+                    std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& each) {
+                        return each.heads[static_cast<size_t>(head)].is_resident;
+                    });
+                live += static_cast<uint64_t>(resident);
+                if (resident > rules_[static_cast<size_t>(layer_number)].budget)
                     return "a head holds more tokens than its budget";
             }
         }
@@ -340,7 +342,8 @@ std::string CacheOracle::look_at_stats() {
     expect("eviction_passes", s.eviction_passes, passes_);
     expect("steps", s.steps, steps_);
     if (is_shortfall_known) expect("shortfall", s.shortfall, shortfall);
-    // Where the context fits, nobody goes: tokens that were shifted into removed sinks' places take rows of their own.
+    // Where the context fits, none is evicted: tokens that were shifted into removed sinks' places take rows of their
+    // own.
     uint64_t most = s.budget_bytes;
     bool covers_all = false;
     for (int64_t layer = 0; layer < setup_.layers; ++layer) covers_all = covers_all || setup_.covers_all(layer);

@@ -47,13 +47,13 @@ std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t t
         const auto token = std::find_if(layer.tokens.begin(), layer.tokens.end(),
                                         [&](const OracleToken& each) { return each.token_id == token_ids[i]; });
         for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-            const bool is_held = token != layer.tokens.end() && token->heads[static_cast<size_t>(head)].is_alive;
+            const bool is_resident = token != layer.tokens.end() && token->heads[static_cast<size_t>(head)].is_resident;
             const StoredRow none;
-            const StoredRow& row = is_held ? token->heads[static_cast<size_t>(head)].row : none;
+            const StoredRow& row = is_resident ? token->heads[static_cast<size_t>(head)].row : none;
             std::string wrong =
-                compare(rows.k, head, static_cast<int64_t>(i), is_held ? &row.k : nullptr, row.k_slack, "the key");
+                compare(rows.k, head, static_cast<int64_t>(i), is_resident ? &row.k : nullptr, row.k_slack, "the key");
             if (wrong.empty())
-                wrong = compare(rows.v, head, static_cast<int64_t>(i), is_held ? &row.v : nullptr, row.v_slack,
+                wrong = compare(rows.v, head, static_cast<int64_t>(i), is_resident ? &row.v : nullptr, row.v_slack,
                                 "the value");
             if (!wrong.empty()) return "cache_read of " + std::to_string(token_ids[i]) + ": " + wrong;
         }
@@ -81,15 +81,15 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
                                   row_of(rows.v, static_cast<int64_t>(head), static_cast<int64_t>(i)),
                                   layer.has_means ? &layer.k_mean[head] : nullptr,
                                   layer.has_means ? &layer.v_mean[head] : nullptr};
-                if (!own.is_alive || std::isnan(row.k[0])) continue;
+                if (!own.is_resident || std::isnan(row.k[0])) continue;
                 own.row = token.is_in_packed ? as_packed(host_.session(), setup_, {row})[0] : as_dense(setup_, row);
             }
         }
     return read(sequence, layer_number, WINNOW_TYPE_F32);
 }
 
-// A restore goes by chunks, too. Which of the older tokens go where a head has too few slots, and when, is not told:
-// nobody does where there is room for all, and never who is protected or has just come.
+// A restore appends by chunks, too. Which older tokens are evicted where a head has too few slots, and when, is not
+// told: none is where there are slots for all, and never a protected token or one that has just come.
 std::string CacheOracle::restore(TokenRows& rows) {
     OracleLayer& layer = at(rows.sequence, rows.layer);
     const int64_t count = rows.k.shape()[2];
@@ -100,11 +100,12 @@ std::string CacheOracle::restore(TokenRows& rows) {
     if (run(host_, host_.api().cache_restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
     bool has_room = true;
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-        int64_t held = 0;
+        int64_t resident = 0;
         for (const OracleToken& token : layer.tokens)
-            held += (token.is_in_packed || token.is_in_residual) && token.heads[static_cast<size_t>(head)].is_alive;
-        for (int64_t t = 0; t < count; ++t) held += !std::isnan(rows.k.get({0, head, t, 0}));
-        has_room = has_room && held <= most_packed(rows.layer);
+            resident +=
+                (token.is_in_packed || token.is_in_residual) && token.heads[static_cast<size_t>(head)].is_resident;
+        for (int64_t t = 0; t < count; ++t) resident += !std::isnan(rows.k.get({0, head, t, 0}));
+        has_room = has_room && resident <= most_packed(rows.layer);
     }
     for (int64_t first = 0; first < count; first += setup_.chunk()) {
         const auto from = token_ids.begin() + first, to = from + std::min(setup_.chunk(), count - first);
@@ -123,24 +124,25 @@ std::string CacheOracle::restore(TokenRows& rows) {
         note_packed(layer, 0);
     }
     passes_ = host_.stats().eviction_passes;
-    const std::string wrong = settle(rows, layer, has_room, (count - 1) % setup_.chunk() + 1);
+    const std::string wrong = drop_evicted(rows, layer, has_room, (count - 1) % setup_.chunk() + 1);
     if (!wrong.empty()) return "after cache_restore, " + wrong;
     std::erase_if(layer.tokens, [](const OracleToken& token) {
-        return std::none_of(token.heads.begin(), token.heads.end(), [](const HeadToken& own) { return own.is_alive; });
+        return std::none_of(token.heads.begin(), token.heads.end(),
+                            [](const HeadToken& own) { return own.is_resident; });
     });
     compact(layer, sequences_[static_cast<size_t>(rows.sequence)].reserved);
     return read(rows.sequence, rows.layer, WINNOW_TYPE_F32);
 }
 
 // Those that are not there any more are gone, if they may be. The `last` tokens came in the last chunk.
-std::string CacheOracle::settle(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last) {
+std::string CacheOracle::drop_evicted(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last) {
     const Rules& rules = rules_[static_cast<size_t>(rows.layer)];
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         const std::vector<int32_t> positions = host_.positions(rows.sequence, rows.layer, head);
         const std::set<int64_t> left(positions.begin(), positions.end());
         for (OracleToken& token : layer.tokens) {
             HeadToken& own = token.heads[static_cast<size_t>(head)];
-            if (!own.is_alive || left.contains(token.token_id)) continue;
+            if (!own.is_resident || left.contains(token.token_id)) continue;
             const std::string which =
                 "head " + std::to_string(head) + " has not got position " + std::to_string(token.position);
             if (has_room) return which + ", though there is room for all";
@@ -148,7 +150,7 @@ std::string CacheOracle::settle(const TokenRows& rows, OracleLayer& layer, bool 
             if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
                 is_anchor(rows.sequence, token.token_id))
                 return which + ", which is protected";
-            own.is_alive = false;
+            own.is_resident = false;
             ++evictions_;
         }
     }

@@ -88,7 +88,7 @@ double length(const std::vector<float>& row) {
     return std::sqrt(sum);
 }
 
-// What the permitted errors of attention go by; `extra`: the mean that is added, which is computed with apart.
+// What the permitted errors of attention depend on; `extra`: the mean that is added, which is computed with apart.
 void measure(const CacheSetup& setup, StoredRow& row, const RowPair& source, bool is_packed_segment) {
     row.k_size = length(row.k);
     if (source.k_mean && is_packed_segment) row.k_size += 2 * length(*source.k_mean);

@@ -91,7 +91,7 @@ void expect_same_rows(const TestTensor& want, const TestTensor& got, double perm
     });
 }
 
-// What was read of a cache that gave tokens up makes another one of the same: nobody more is evicted, however
+// What was read of a cache that evicted tokens makes another one of the same: no further token is evicted, however
 // different the heads are, and both go on.
 void run_restore(const CacheSetup& setup, bool has_others) {
     std::mt19937_64 engine(options().seed);
@@ -136,10 +136,10 @@ void run_restore(const CacheSetup& setup, bool has_others) {
         appended += length;
         for (int64_t layer = 0; layer < setup.layers; ++layer)
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
-                const std::vector<int32_t> held = target.positions(0, layer, head);
-                EXPECT_LE(static_cast<int64_t>(held.size()), budgets[static_cast<size_t>(layer)]);
-                EXPECT_TRUE(setup.sink == 0 || held.front() == 0) << "a sink was evicted";
-                EXPECT_EQ(held.back(), appended - 1) << "the newest was evicted";
+                const std::vector<int32_t> resident = target.positions(0, layer, head);
+                EXPECT_LE(static_cast<int64_t>(resident.size()), budgets[static_cast<size_t>(layer)]);
+                EXPECT_TRUE(setup.sink == 0 || resident.front() == 0) << "a sink was evicted";
+                EXPECT_EQ(resident.back(), appended - 1) << "the newest was evicted";
             }
     }
 }
@@ -157,12 +157,13 @@ void run_restore_into_full(const CacheSetup& setup) {
         given.tokens = TestTensor();
         ASSERT_EQ(run(cache, cache.api().cache_restore, given), WINNOW_OK) << cache.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
-            const std::vector<int32_t> held = cache.positions(0, layer, head);
-            EXPECT_LE(static_cast<int64_t>(held.size()), setup.layer_tokens()[static_cast<size_t>(layer)]);
+            const std::vector<int32_t> resident = cache.positions(0, layer, head);
+            EXPECT_LE(static_cast<int64_t>(resident.size()), setup.layer_tokens()[static_cast<size_t>(layer)]);
             const int64_t last_chunk = 99 % setup.chunk() + 1;
             for (int64_t at = 100 - (setup.residual > 0 ? 16 : last_chunk); at < 100; ++at) {
-                const bool was_held = !std::isnan(rows.k.get({0, head, at, 0}));
-                EXPECT_EQ(std::binary_search(held.begin(), held.end(), static_cast<int32_t>(seen + at)), was_held)
+                const bool was_resident = !std::isnan(rows.k.get({0, head, at, 0}));
+                EXPECT_EQ(std::binary_search(resident.begin(), resident.end(), static_cast<int32_t>(seen + at)),
+                          was_resident)
                     << "token " << at;
             }
         }

@@ -51,7 +51,7 @@ void register_policies() {
                 const ScheduleResult result = run_schedule(schedule);
                 if (!result.wrong.empty()) FAIL() << result.wrong;
                 const bool has_evicted = result.evictions > 0;
-                EXPECT_EQ(has_evicted, !setup.covers_all(0)) << "a budget that is exceeded makes tokens go, no other";
+                EXPECT_EQ(has_evicted, !setup.covers_all(0)) << "a budget that is exceeded evicts tokens, no other";
             });
             register_cache_test("prompt", name, __FILE__, __LINE__, [=] {
                 run_twice({setup, options().seed + seed, 12, false, false, false});

@@ -1,5 +1,5 @@
-// A cache as a test makes it, and what follows from its configuration: whom an eviction pass evicts, in numbers.
-// Written from docs/policies.md, not from a backend.
+// A cache as a test makes it, and what follows from its configuration: which tokens an eviction pass evicts, in
+// numbers. Written from docs/policies.md, not from a backend.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct CacheSetup {
     double theta_middle = .15, theta_deep = .25;
     std::optional<int64_t> recent_shallow, recent_middle, recent_deep;
     int64_t batch = 16;
-    Policy selector = Policy::h2o; // adaptive_budget: who judges, with its own defaults
+    Policy selector = Policy::h2o; // adaptive_budget: the policy that selects, with its own defaults
     std::vector<double> profile;   // 3 numbers a layer
 
     std::string config() const;
@@ -67,7 +67,7 @@ struct CacheSetup {
     bool keeps_importance() const;                               // in any layer
 };
 
-// What an eviction pass of a layer goes by.
+// The rules of a layer's eviction passes.
 struct Rules {
     Statistic statistic = Statistic::none;
     bool is_sum = false;

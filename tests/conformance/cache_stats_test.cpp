@@ -130,7 +130,7 @@ void run_shrink() {
     const uint64_t before = cache.stats().bytes;
     ASSERT_EQ(oracle.remove(0, 100, 700), "");
     EXPECT_LT(cache.stats().bytes, before * 6 / 10) << "two thirds of the tokens are gone";
-    for (int at = 0; at < 20; ++at) { // the survivors are where they belong
+    for (int at = 0; at < 20; ++at) { // the resident tokens are where they belong
         Step step = draw_step(setup, engine, 0, 0, at == 5 ? 30 : 1, at == 5 ? 30 : 1);
         ASSERT_EQ(oracle.step(step), "");
     }

@@ -1,4 +1,4 @@
-// Whom an eviction pass has to evict.
+// Which tokens an eviction pass has to evict.
 #include "cache_victims.hpp"
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 namespace winnow::conformance {
 namespace {
 
-// Of a rank that is computed in single precision from an importance and a length.
+// The error of a rank that is computed in single precision from an importance and a length.
 constexpr double rounding = 4e-6;
 
 struct Ranked {
     double rank, slack;
     int64_t position;
-    bool makes_room, is_willing, is_doubtful; // goes by the threshold; lies at it
+    bool frees_slot, is_preferred, is_doubtful; // is_doubtful: its importance lies at the threshold
     friend bool operator<(const Ranked& a, const Ranked& b) {
-        if (a.is_willing != b.is_willing) return a.is_willing;
+        if (a.is_preferred != b.is_preferred) return a.is_preferred;
         return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
     }
 };
@@ -25,14 +25,14 @@ bool is_protected(const Rules& r, const Candidate& c, int64_t seen) {
     return c.is_anchor || c.position < r.sink || c.position >= seen - r.recent || seen - c.position < r.grace;
 }
 
-Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& j, const double* threshold) {
-    Ranked ranked{c.importance, 0, c.position, c.makes_room, true, false};
+Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& pass, const double* threshold) {
+    Ranked ranked{c.importance, 0, c.position, c.frees_slot, true, false};
     switch (r.ranking) {
     case Ranking::age: ranked.rank = static_cast<double>(c.position); break;
-    case Ranking::random: ranked.rank = static_cast<double>(drawn_rank(r.seed, j.head, c.position)); break;
+    case Ranking::random: ranked.rank = static_cast<double>(drawn_rank(r.seed, pass.head, c.position)); break;
     case Ranking::importance: break;
     case Ranking::per_query:
-        ranked.rank = c.importance / static_cast<double>(std::max<int64_t>(j.seen - c.position, 1));
+        ranked.rank = c.importance / static_cast<double>(std::max<int64_t>(pass.seen - c.position, 1));
         ranked.slack = rounding * std::fabs(ranked.rank);
         break;
     case Ranking::value_distance:
@@ -41,12 +41,12 @@ Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& j, const dou
         ranked.slack = rounding * std::fabs(ranked.rank) + std::fabs(c.importance) * c.value_slack;
     }
     const bool is_eligible =
-        c.position >= r.from.ceil_of(j.seen) && c.position < r.until.ceil_of(j.seen) && c.position >= r.first;
+        c.position >= r.from.ceil_of(pass.seen) && c.position < r.until.ceil_of(pass.seen) && c.position >= r.first;
     if (threshold) {
-        ranked.is_willing = is_eligible && c.importance < *threshold;
+        ranked.is_preferred = is_eligible && c.importance < *threshold;
         ranked.is_doubtful = is_eligible && std::fabs(c.importance - *threshold) <= rounding * std::fabs(*threshold);
     } else {
-        ranked.is_willing = is_eligible;
+        ranked.is_preferred = is_eligible;
     }
     return ranked;
 }
@@ -60,39 +60,41 @@ double quantile(const Rules& r, const std::vector<Candidate>& candidates) {
 
 } // namespace
 
-std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vector<Candidate>& candidates,
+std::string check_victims(const Rules& r, const EvictionPass& pass, const std::vector<Candidate>& candidates,
                           const std::set<int64_t>& victims, int64_t* shortfall) {
     *shortfall = 0;
-    const int64_t held = static_cast<int64_t>(candidates.size()), coming = std::min(j.incoming, j.context - j.seen);
-    int64_t required = std::max<int64_t>(held + coming - r.budget, 0), may = required;
-    if ((held + coming) * r.trigger.whole > r.budget * r.trigger.part) {
-        int64_t surplus = held - r.target;
+    const int64_t resident = static_cast<int64_t>(candidates.size()),
+                  coming = std::min(pass.incoming, pass.context - pass.seen);
+    int64_t required = std::max<int64_t>(resident + coming - r.budget, 0), allowed = required;
+    if ((resident + coming) * r.trigger.whole > r.budget * r.trigger.part) {
+        int64_t surplus = resident - r.target;
         if (r.most > 0) surplus = std::min(surplus, r.most);
-        may = std::max(required, std::min(surplus, r.most_share.floor_of(held)));
+        allowed = std::max(required, std::min(surplus, r.most_share.floor_of(resident)));
     }
     if (candidates.empty()) return victims.empty() ? "" : "victims of an empty head";
 
     const double threshold = r.threshold ? *r.threshold * quantile(r, candidates) : 0;
     std::vector<Ranked> order;
     for (const Candidate& c : candidates)
-        if (!is_protected(r, c, j.seen)) order.push_back(rank(r, c, j, r.threshold ? &threshold : nullptr));
+        if (!is_protected(r, c, pass.seen)) order.push_back(rank(r, c, pass, r.threshold ? &threshold : nullptr));
     std::sort(order.begin(), order.end());
-    const int64_t willing =
-        std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_willing; });
+    const int64_t preferred =
+        std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_preferred; });
     const int64_t doubtful =
         std::count_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_doubtful; });
-    int64_t wanted = std::min(std::max(std::min(willing, may), required), static_cast<int64_t>(order.size()));
-    // More go while there is no room, in the same order.
-    const auto makes_room = [](const Ranked& each) { return each.makes_room; };
+    int64_t wanted = std::min(std::max(std::min(preferred, allowed), required), static_cast<int64_t>(order.size()));
+    // More are evicted while slots are lacking, in the same order.
+    const auto frees_slot = [](const Ranked& each) { return each.frees_slot; };
     while (wanted < static_cast<int64_t>(order.size()) &&
-           std::count_if(order.begin(), order.begin() + wanted, makes_room) < j.room)
+           std::count_if(order.begin(), order.begin() + wanted, frees_slot) < pass.needed_slots)
         ++wanted;
     *shortfall = std::max<int64_t>(required - wanted, 0);
 
     std::ostringstream wrong;
     if (std::llabs(static_cast<int64_t>(victims.size()) - wanted) > doubtful)
-        wrong << victims.size() << " tokens went, expected " << wanted << " (" << held << " held, must " << required
-              << ", may " << may << ", " << order.size() << " not protected)";
+        wrong << victims.size() << " tokens were evicted, expected " << wanted << " (" << resident
+              << " resident, required " << required << ", allowed " << allowed << ", " << order.size()
+              << " not protected)";
     std::set<int64_t> left = victims;
     for (const Ranked& each : order) left.erase(each.position);
     if (!left.empty()) wrong << (wrong.str().empty() ? "" : "; ") << "position " << *left.begin() << " was protected";
@@ -102,7 +104,7 @@ std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vect
     const auto end = order.begin() + wanted;
     const auto is_tie_with = [](const Ranked& each) {
         return [&each](const Ranked& other) {
-            return each.slack + other.slack > 0 && each.is_willing == other.is_willing &&
+            return each.slack + other.slack > 0 && each.is_preferred == other.is_preferred &&
                    std::fabs(each.rank - other.rank) <= each.slack + other.slack;
         };
     };
@@ -114,7 +116,7 @@ std::string judge_victims(const Rules& r, const EvictionPass& j, const std::vect
         if (is_tie) continue;
         const Ranked& last = *(end - 1);
         wrong << "position " << each->position << " with rank " << each->rank
-              << (is_wanted ? " stayed, though the last that goes" : " went, though the last that goes")
+              << (is_wanted ? " was kept, though the last victim" : " was evicted, though the last victim")
               << " is position " << last.position << " with rank " << last.rank << "; ";
     }
     return wrong.str();

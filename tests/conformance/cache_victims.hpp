@@ -10,24 +10,24 @@
 
 namespace winnow::conformance {
 
-// A token that the head held before the eviction pass.
+// A token that was resident in the head before the eviction pass.
 struct Candidate {
     int64_t position = 0;
     bool is_anchor = false;
     double importance = 0;             // as the cache itself told it
-    bool makes_room = true;            // of what `room` counts, where it goes
+    bool frees_slot = true;            // evicting it frees a slot that needed_slots counts
     double value = 1, value_slack = 0; // |v| or |v - o|, where the ranking asks for it
 };
 
 struct EvictionPass {
     int64_t head = 0, seen = 0, incoming = 0;
-    int64_t context = 0; // no sequence grows longer
-    int64_t room = 0;    // how many of those that make room have to go at least
+    int64_t context = 0;      // no sequence grows longer
+    int64_t needed_slots = 0; // the fewest victims that have to free a slot
 };
 
-// "" where the victims (positions) are those that the rules demand, up to ties within rounding; else what is wrong.
+// "" where the victims (positions) are those that the rules require, up to ties within rounding; else what is wrong.
 // *shortfall: how many should have been evicted and were protected.
-std::string judge_victims(const Rules& rules, const EvictionPass& pass, const std::vector<Candidate>& candidates,
+std::string check_victims(const Rules& rules, const EvictionPass& pass, const std::vector<Candidate>& candidates,
                           const std::set<int64_t>& victims, int64_t* shortfall);
 
 } // namespace winnow::conformance

@@ -325,17 +325,17 @@ private:
 
     void check_head(int64_t sequence, int64_t layer, int64_t head, const std::map<int32_t, float>& seen) {
         ModelLayer& model = at(sequence).layers[static_cast<size_t>(layer)];
-        std::map<int32_t, float>& held = model.heads[static_cast<size_t>(head)];
+        std::map<int32_t, float>& resident = model.heads[static_cast<size_t>(head)];
         std::vector<int32_t> token_ids;
         for (const auto& [token_id, identity] : seen) {
             token_ids.push_back(token_id);
-            const auto found = held.find(token_id);
-            ASSERT_TRUE(found != held.end()) << "token " << token_id << " is back";
+            const auto found = resident.find(token_id);
+            ASSERT_TRUE(found != resident.end()) << "token " << token_id << " is back";
             ASSERT_EQ(found->second, identity) << "token " << token_id << " has another's values";
         }
         ASSERT_EQ(cache_.positions(sequence, layer, head), token_ids);
         const Description& description = descriptions_[static_cast<size_t>(layer)];
-        for (const auto& [token_id, identity] : held) {
+        for (const auto& [token_id, identity] : resident) {
             bool stays = !may_evict_ || at(sequence).anchors.contains(token_id);
             if (cells_ == 0)
                 stays = stays || token_id < description.sink || token_id >= model.next - description.recent;
@@ -344,7 +344,7 @@ private:
         if (evicts_) {
             ASSERT_LE(static_cast<int64_t>(seen.size()), plan_.layer_tokens[static_cast<size_t>(layer)]);
         }
-        held = seen;
+        resident = seen;
     }
 
     void check_stats() {

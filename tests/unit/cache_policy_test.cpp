@@ -286,8 +286,8 @@ TEST(cache_policy, adaptive_budget_refuses_a_bad_profile_and_judges_as_another) 
 
 // ---- A head over a long run ----------------------------------------------------------------------------------------
 
-// Tokens come one by one, each with a lasting importance, and every cadence the head is judged. What every policy has
-// to hold at any time, and what the head has when it is fullest.
+// Tokens come one by one, each with a lasting importance, and every cadence the head has an eviction pass. What every
+// policy has to hold at any time, and what the head has when it is fullest.
 std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
     const Shape shape{32, 1, 64, 64, 4096}; // no run is longer than this context
     const Plan made = plan(config, shape);
@@ -308,13 +308,14 @@ std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
         EXPECT_LE(static_cast<int64_t>(slots.size()), d.budget) << to_string(config);
         if (slots.size() >= fullest.size()) fullest = slots;
     }
-    for (const std::vector<Slot>* held : {&slots, &fullest}) {
+    for (const std::vector<Slot>* resident : {&slots, &fullest}) {
         const auto has = [&](int64_t position) {
-            return std::any_of(held->begin(), held->end(), [&](const Slot& slot) { return slot.position == position; });
+            return std::any_of(resident->begin(), resident->end(),
+                               [&](const Slot& slot) { return slot.position == position; });
         };
         for (int64_t position = 0; position < d.sink; ++position) EXPECT_TRUE(has(position)) << to_string(config);
         EXPECT_TRUE(has(100)) << to_string(config); // the anchor
-        for (int64_t back = 0; back < d.recent; ++back) EXPECT_TRUE(has(held->back().position - back));
+        for (int64_t back = 0; back < d.recent; ++back) EXPECT_TRUE(has(resident->back().position - back));
     }
     return fullest;
 }
@@ -356,11 +357,11 @@ TEST(cache_policy, nothing_goes_where_the_whole_context_fits) {
 }
 
 TEST(cache_policy, h2o_holds_its_heavy_and_recent_when_fullest) {
-    const std::vector<Slot> held = run(parse("h2o:budget=256,preset=balanced,grace=0"), 0, 2048);
-    ASSERT_EQ(held.size(), 256u);
-    const int64_t newest = held.back().position;
+    const std::vector<Slot> resident = run(parse("h2o:budget=256,preset=balanced,grace=0"), 0, 2048);
+    ASSERT_EQ(resident.size(), 256u);
+    const int64_t newest = resident.back().position;
     int64_t recent = 0, heavy = 0;
-    for (const Slot& slot : held) {
+    for (const Slot& slot : resident) {
         if (slot.position > newest - 188) {
             ++recent;
         } else if (slot.position >= 4 && slot.position != 100) {

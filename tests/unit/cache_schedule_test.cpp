@@ -188,11 +188,11 @@ TEST(cache_schedule, scores_are_told_by_position) {
     args.out = out.tensor();
     args.scores_out = scores.tensor();
     f.cache.step(args);
-    const std::vector<int32_t> held = f.cache.positions(0, 0, 1);
+    const std::vector<int32_t> resident = f.cache.positions(0, 0, 1);
     for (int64_t i = 0; i < 7; ++i)
         for (int32_t position = 0; position < 110; ++position) {
-            const bool is_held = std::find(held.begin(), held.end(), position) != held.end();
-            // The chunk of a query is judged before it; what went later was still seen.
+            const bool is_held = std::find(resident.begin(), resident.end(), position) != resident.end();
+            // The eviction pass of a query's chunk comes before it; tokens that were evicted later were still seen.
             if (position > 100 + i || position >= 107) {
                 EXPECT_EQ(scores.at(3, i, position), -INFINITY) << position;
             } else if (is_held) {
@@ -209,8 +209,9 @@ TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
     f.step(0, 30);
     f.cache.anchor(0, std::vector<int64_t>{10, 200, 201});
     for (int i = 0; i < 18; ++i) f.step(0, 20);
-    const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
-    for (const int32_t anchor : {10, 200, 201}) EXPECT_NE(std::find(held.begin(), held.end(), anchor), held.end());
+    const std::vector<int32_t> resident = f.cache.positions(0, 0, 0);
+    for (const int32_t anchor : {10, 200, 201})
+        EXPECT_NE(std::find(resident.begin(), resident.end(), anchor), resident.end());
     // 4 sinks, 11 newest, 5 to come: 40 anchors are all that fits.
     std::vector<int64_t> many;
     for (int64_t i = 0; i < 38; ++i) many.push_back(20 + i);
@@ -249,8 +250,9 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
         EXPECT_THROW(f.cache.anchor(0, token_ids(100, 101)), Error);
         EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=39,residual=0,cadence=8"), Error);
         for (int i = 0; i < 60; ++i) f.step(0, 1);
-        const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
-        for (const int32_t each : {0, 3, 4, 27, 87}) EXPECT_EQ(std::count(held.begin(), held.end(), each), 1) << each;
+        const std::vector<int32_t> resident = f.cache.positions(0, 0, 0);
+        for (const int32_t each : {0, 3, 4, 27, 87})
+            EXPECT_EQ(std::count(resident.begin(), resident.end(), each), 1) << each;
     }
 }
 
@@ -260,12 +262,12 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_the_newest) {
     f.cache.anchor(0, token_ids(4, 34)); // all that fits
     while (f.device.eviction_passes.empty() || f.cache.positions(0, 0, 0).size() < 49) f.step(0, 1);
     for (int i = 0; i < 11; ++i) f.step(0, 1);
-    const std::vector<int32_t> held = f.cache.positions(0, 0, 0);
-    ASSERT_EQ(held.size(), 60u);
-    const int64_t next = held.back() + 1;
+    const std::vector<int32_t> resident = f.cache.positions(0, 0, 0);
+    ASSERT_EQ(resident.size(), 60u);
+    const int64_t next = resident.back() + 1;
     f.cache.remove(0, next - 8, next); // what an eviction pass would leave in the residual window
     // Tokens of the packed segment come into their places, which leaves the packed segment too little.
-    EXPECT_THROW(f.cache.shift(0, held[34], held[34] + 1, next - 8 - held[34]), Error);
+    EXPECT_THROW(f.cache.shift(0, resident[34], resident[34] + 1, next - 8 - resident[34]), Error);
     for (int i = 0; i < 30; ++i) f.step(0, 1);
 }
 

@@ -154,9 +154,10 @@ TEST_F(cache_snapshot, a_right_checksum_is_not_enough) {
         ++taken;
         for (int round = 0; round < 2; ++round) {
             for (int64_t layer = 0; layer < shape.layers; ++layer) {
-                const std::vector<int32_t> held = other.positions(0, layer, 0);
-                ASSERT_LE(held.size(), 40u) << "byte " << i;
-                ASSERT_EQ(std::adjacent_find(held.begin(), held.end(), std::greater_equal<>()), held.end()) << i;
+                const std::vector<int32_t> resident = other.positions(0, layer, 0);
+                ASSERT_LE(resident.size(), 40u) << "byte " << i;
+                ASSERT_EQ(std::adjacent_find(resident.begin(), resident.end(), std::greater_equal<>()), resident.end())
+                    << i;
             }
             if (round == 0) append(other, 0, 20);
         }

@@ -1,7 +1,7 @@
-// SlotEvict as the reference does it: who goes, what moves where, and every byte of it. Numbers are such that no rank
-// is so close to another that single and double precision could see them in another order: importances that a ranking
-// computes with are powers of two, and the values of a head are multiples of one row by powers of two, whose distances
-// are few and far apart. Sums and differences of rows and means are exact.
+// SlotEvict as the reference does it: which tokens are evicted, what moves where, and every byte of it. Numbers are
+// such that no rank is so close to another that single and double precision could see them in another order:
+// importances that a ranking computes with are powers of two, and the values of a head are multiples of one row by
+// powers of two, whose distances are few and far apart. Sums and differences of rows and means are exact.
 #include "opencl_slots.hpp"
 
 namespace winnow::opencl {
@@ -197,7 +197,7 @@ TEST_F(opencl_slots, evict_does_what_the_reference_does) {
     }
 }
 
-// A packed segment of tokens 0, 1, ... whose importances are given, where whoever is below the threshold goes.
+// A packed segment of tokens 0, 1, ... whose importances are given, where those below the threshold are evicted.
 void expect_below_threshold(Random& random, const std::vector<float>& importances, double threshold, double quantile) {
     const auto slots = static_cast<int64_t>(importances.size());
     Problem problem(random, {.ranking = Ranking::importance, .sink = 0, .residual = 0, .packed = slots});

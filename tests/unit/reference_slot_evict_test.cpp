@@ -15,11 +15,11 @@ namespace {
 using Map = std::vector<int32_t>;
 constexpr int32_t none = free_slot;
 
-// Ranks by importance, protects nothing, and demands what `must` says when 0 tokens come.
-Description by_importance(int64_t alive, int64_t must) {
+// Ranks by importance, protects nothing, and requires `required` victims when no tokens come.
+Description by_importance(int64_t live, int64_t required) {
     Description description;
     description.ranking = Ranking::importance;
-    description.budget = description.target = alive - must;
+    description.budget = description.target = live - required;
     return description;
 }
 
@@ -65,12 +65,12 @@ TEST_F(reference_slot_evict, a_window_evicts_the_oldest) {
     f.args.leaving_count = 2;
     f.run(device_);
 
-    // 8 + 2 - 6 = 4 go, 1 to 4; token 5 moves.
+    // 8 + 2 - 6 = 4 are evicted, 1 to 4; token 5 moves.
     EXPECT_EQ(f.dense.map(0), (Map{0, none, 6, 7, none}));
     EXPECT_EQ(f.packed.map(0), (Map{5, none, none, none}));
     EXPECT_EQ(f.free_slots.row(0), (Map{1, 2, 3, none, none}));
     f.expect_state(0, {.live = 4, .evicted = 14, .shortfall = 0, .reserved = 10});
-    // 6 + 2 - 6 = 2 go, 4 and 5, as 1 is an anchor.
+    // 6 + 2 - 6 = 2 are evicted, 4 and 5, as 1 is an anchor.
     EXPECT_EQ(f.dense.map(1), (Map{0, none, 6, 7, none}));
     EXPECT_EQ(f.packed.map(1), (Map{none, none, 1 | anchor_flag, none}));
     EXPECT_EQ(f.free_slots.row(1), (Map{0, 1, 3, none, none}));
@@ -86,7 +86,7 @@ TEST_F(reference_slot_evict, the_least_important_go_and_rows_take_their_importan
     f.args.leaving_offset = 1;
     f.args.leaving_count = 2;
     f.run(device_);
-    // NaN is the least; of 1, 4 and 9, which are alike, the oldest goes.
+    // NaN is the least; of 1, 4 and 9, which are alike, the oldest is evicted.
     EXPECT_EQ(f.dense.map(0), (Map{10, none, none}));
     EXPECT_EQ(f.packed.map(0), (Map{8 | anchor_flag, 9, none, 4, none, none}));
     EXPECT_EQ(f.packed.importance.row(0)[0], 0);
@@ -186,7 +186,7 @@ TEST_F(reference_slot_evict, a_victim_that_makes_no_room_is_not_enough) {
     f.expect_state(0, {.live = 2, .evicted = 3, .shortfall = 2});
 }
 
-// Token 2, in the dense segment, goes before 3 and makes no room; 4 is protected.
+// Token 2, in the dense segment, is evicted before 3 and frees no packed slot; 4 is protected.
 TEST_F(reference_slot_evict, slots_of_the_packed_that_are_wanted_free_become_so_or_are_missed) {
     for (const int64_t wanted : {0, 1, 2, 3}) {
         Evicting f({{2}}, {{3, 5, 4 | anchor_flag, none}});

@@ -112,7 +112,7 @@ std::vector<int> grades(const Description& d, const std::vector<Slot>& slots, in
     return all;
 }
 
-// The one that goes next: by grade, rank, position, index; none is left at size().
+// The next victim: by grade, rank, position, index; none is left at size().
 size_t next(const Description& d, const std::vector<Slot>& slots, const std::vector<int>& grade, int64_t head,
             const std::set<size_t>& gone, bool forced) {
     size_t best = slots.size();
@@ -152,7 +152,7 @@ TEST(cache_select, takes_the_smallest_by_another_definition) {
         const auto count = static_cast<int64_t>(gone.size());
         const int64_t until = std::max(wanted.required, wanted.allowed);
         ASSERT_LE(count, until);
-        // It stops only where nobody is left who may go.
+        // It stops only where no candidate is left.
         if (count < until) {
             ASSERT_EQ(next(d, slots, grade, head, gone, count < wanted.required), slots.size());
         }
@@ -288,7 +288,7 @@ TEST(cache_select, demand_counts_what_comes) {
     EXPECT_EQ(demand(d, 68, 500, 32), (Demand{0, 0}));
     EXPECT_EQ(demand(d, 90, 500, 32), (Demand{22, 22}));
     EXPECT_EQ(demand(d, 100, 500, 32), (Demand{32, 32}));
-    d.target = 50; // half of it goes at once
+    d.target = 50; // half of it is evicted at once
     EXPECT_EQ(demand(d, 68, 500, 32), (Demand{0, 0}));
     EXPECT_EQ(demand(d, 100, 500, 32), (Demand{32, 50}));
     d.trigger = {7, 10};
@@ -314,7 +314,7 @@ TEST(cache_select, demand_counts_no_more_than_the_context_has_left) {
     EXPECT_EQ(demand(d, 80, 84, 12), (Demand{2, 2}));
     EXPECT_EQ(demand(d, 80, 96, 12), (Demand{0, 0}));
     EXPECT_EQ(demand(d, 88, 96, 12), (Demand{2, 2}));
-    d.target = 45; // half goes at once, but only once it is full
+    d.target = 45; // half is evicted at once, but only once it is full
     EXPECT_EQ(demand(d, 86, 96, 12), (Demand{0, 0}));
     EXPECT_EQ(demand(d, 87, 96, 12), (Demand{1, 42}));
 }
