@@ -9,8 +9,6 @@
 #include "opencl/runtime.hpp"
 #include "opencl/sdpa.hpp"
 #include "opencl/slot_accumulate.hpp"
-#include "opencl/slot_append.hpp"
-#include "opencl/slot_evict.hpp"
 #include "opencl/variants.hpp"
 
 namespace winnow {
@@ -21,7 +19,7 @@ class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)), runtime_(request, options_.copies), sdpa_(runtime_, options_),
-          slot_append_(runtime_), slot_accumulate_(runtime_), slot_evict_(runtime_) {}
+          slot_accumulate_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);
@@ -57,10 +55,10 @@ public:
 
     std::string validate(const SlotAttention& args) const override { return sdpa_.validate(args); }
     void launch(const SlotAttention& args) override { sdpa_.launch(args); }
-    void launch(const SlotAppend& args) override { slot_append_.launch(args); }
+    void launch(const SlotAppend& args) override { opencl::launch(runtime_, slot_append_, args); }
     void launch(const SlotAccumulate& args) override { slot_accumulate_.launch(args); }
     void launch(const SlotScores& args) override { opencl::launch(runtime_, args); }
-    void launch(const SlotEvict& args) override { slot_evict_.launch(args); }
+    void launch(const SlotEvict& args) override { opencl::launch(runtime_, slot_evict_, args); }
     void launch(const SlotEdit& args) override { opencl::launch(runtime_, args); }
     void launch(const SlotCompact& args) override { opencl::launch(runtime_, args); }
     void launch(const SlotCopy& args) override { opencl::launch(runtime_, args); }
@@ -77,9 +75,8 @@ private:
     const VariantOptions options_; // read first: a mistake in it costs no context
     Runtime runtime_;
     SdpaLauncher sdpa_;
-    SlotAppendLauncher slot_append_;
     SlotAccumulateLauncher slot_accumulate_;
-    SlotEvictLauncher slot_evict_;
+    SegmentKernel slot_append_{"slot_append"}, slot_evict_{"slot_evict"};
 };
 
 } // namespace

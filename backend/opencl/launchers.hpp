@@ -1,5 +1,5 @@
-// The launchers that keep nothing between calls: each function is in the file that is named like its kernel. Those that
-// remember kernels have headers of their own (sdpa.hpp, slot_append.hpp, slot_accumulate.hpp, slot_evict.hpp).
+// The launchers: each function is in the file that is named like its kernel. Those that remember more than the last
+// kernel have headers of their own (sdpa.hpp, slot_accumulate.hpp).
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 #include "device/device.hpp"
 #include "device/slots.hpp"
 #include "opencl/runtime.hpp"
+#include "opencl/slot_segment.hpp"
 
 namespace winnow::opencl {
 
@@ -24,6 +25,8 @@ std::unique_ptr<Event> launch(Runtime& runtime, const KvDequantize& args, bool w
 std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_event);
 
 // The operations on slots throw UNSUPPORTED with the reason.
+void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args);
+void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args);
 void launch(Runtime& runtime, const SlotScores& args);
 void launch(Runtime& runtime, const SlotEdit& args);
 void launch(Runtime& runtime, const SlotCompact& args);

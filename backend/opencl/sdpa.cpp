@@ -101,7 +101,7 @@ void SdpaLauncher::launch(const SlotAttention& args) {
     launch_sdpa(runtime_, programs_, choose(call.args, call.segments()), call.args, call.segments(), options_, false);
 }
 
-bool SdpaLauncher::step(const SlotStep& args, SlotAppendLauncher& append) {
+bool SdpaLauncher::step(const SlotStep& args, SegmentKernel& slot_append) {
     SlotCall call = read(args.attention);
     call.args.scores_mode = Scores::none;
     call.args.scores_out = call.args.row_stats = {};
@@ -110,7 +110,7 @@ bool SdpaLauncher::step(const SlotStep& args, SlotAppendLauncher& append) {
     kernel.step = true;
     SdpaStep step{.args = &args};
     step.appends_token = args.append && can_append_token(*args.append, *call.filled[0]);
-    if (args.append && !step.appends_token) append.launch(*args.append);
+    if (args.append && !step.appends_token) opencl::launch(runtime_, slot_append, *args.append);
     launch_sdpa(runtime_, programs_, kernel, call.args, call.segments(), options_, false, step);
     return true;
 }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "opencl/sdpa_launch.hpp"
-#include "opencl/slot_append.hpp"
+#include "opencl/slot_segment.hpp"
 
 namespace winnow::opencl {
 
@@ -23,7 +23,7 @@ public:
 
     // All in one launch, or in two where the token comes into packed rows. Does nothing and returns false where the
     // attention is not that of one query token in one block of rows.
-    bool step(const SlotStep& args, SlotAppendLauncher& append);
+    bool step(const SlotStep& args, SegmentKernel& slot_append);
 
 private:
     SdpaKernel choose(const Sdpa& args, SdpaSegments segments) const;

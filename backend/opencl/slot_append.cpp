@@ -1,7 +1,6 @@
 // From winnow::SlotAppend to a launch of slot_append.
-#include "opencl/slot_append.hpp"
-
 #include "opencl/kv_rows.hpp"
+#include "opencl/launchers.hpp"
 #include "opencl/view.hpp"
 #include "slot_append_params.h"
 
@@ -22,12 +21,12 @@ slot_append_side make_side(const Tensor& src, const Bound& bound, Norm norm, uin
 
 } // namespace
 
-void SlotAppendLauncher::launch(const SlotAppend& args) {
+void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args) {
     check_segment(args.segment, "slot_append: the segment's");
     check_row_count(args.k.shape, "slot_append: k");
-    Kernel& kernel = kernel_.get(args.segment.k, args.segment.v);
+    Kernel& kernel = kernels.get(runtime, args.segment.k, args.segment.v);
 
-    Operation operation(runtime_);
+    Operation operation(runtime);
     const Bound k = operation.bind(args.k, Access::read);
     const Bound v = operation.bind(args.v, Access::read);
     const BoundSegment segment = bind_segment(operation, args.segment, Access::read_write);
@@ -35,8 +34,8 @@ void SlotAppendLauncher::launch(const SlotAppend& args) {
     const Bound token_ids = operation.bind(args.token_ids, Access::read);
     const Bound positions = operation.bind(args.positions, Access::read_write);
     slot_append_params params{};
-    params.k = make_side(args.k, k, args.k_norm, runtime_.capabilities().compute_units);
-    params.v = make_side(args.v, v, args.v_norm, runtime_.capabilities().compute_units);
+    params.k = make_side(args.k, k, args.k_norm, runtime.capabilities().compute_units);
+    params.v = make_side(args.v, v, args.v_norm, runtime.capabilities().compute_units);
     params.segment = segment.params;
     if (args.slots) params.slots = view_of_heads(args.slots, slots);
     params.token_ids = token_ids.offset;

@@ -1,11 +1,10 @@
 // From winnow::SlotEvict to a launch of slot_evict.
-#include "opencl/slot_evict.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "opencl/kv_rows.hpp"
+#include "opencl/launchers.hpp"
 #include "opencl/view.hpp"
 #include "slot_evict_params.h"
 
@@ -64,10 +63,8 @@ slot_eviction make_eviction_pass(const SlotEvict& args) {
 
 uint64_t in_whole_vectors(uint64_t slots) { return (slots + 15) / 16 * 16; }
 
-} // namespace
-
-void SlotEvictLauncher::launch(const SlotEvict& args) {
-    // The residual window's rows are converted from what they are, and are few: kernels take their type as it comes.
+// Rows of the residual window are few, so that kernels take their type as it comes; that of packed rows is compiled in.
+void check(const SlotEvict& args) {
     const auto check_dense = [](const Tensor& rows, const char* name) {
         if (rows && is_packed(rows.type))
             throw Error(WINNOW_ERROR_UNSUPPORTED, std::string("slot_evict: the dense segment's ") + name +
@@ -77,26 +74,15 @@ void SlotEvictLauncher::launch(const SlotEvict& args) {
     check_dense(args.dense.k, "k");
     check_dense(args.dense.v, "v");
     check_segment(args.packed, "slot_evict: the packed segment's");
-    Kernel& kernel = kernel_.get(args.packed.k, args.packed.v);
+}
 
-    Operation operation(runtime_);
-    const BoundSegment dense = bind_segment(operation, args.dense, Access::read_write);
-    const BoundSegment packed = bind_segment(operation, args.packed, Access::read_write);
-    const Bound output_sum = operation.bind(args.output_sum, Access::read_write);
-    const Bound positions = operation.bind(args.positions, Access::read);
-    const Bound free_slots = operation.bind(args.free_slots, Access::read_write);
-    const Bound state = operation.bind(args.head_state, Access::read_write);
+// The parameters that need no memory.
+slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, const slot_segment& packed) {
     slot_evict_params params{};
-    params.dense = dense.params;
-    params.packed = packed.params;
+    params.dense = dense;
+    params.packed = packed;
     params.pass = make_eviction_pass(args);
-    params.positions = positions.offset;
-    if (args.output_sum) params.output_sum = view_of_heads(args.output_sum, output_sum);
-    if (args.free_slots) {
-        params.free_slots = view_of_heads(args.free_slots, free_slots);
-        params.free_count = static_cast<uint32_t>(args.free_slots.shape[3]);
-    }
-    params.state = view_of_heads(args.head_state, state);
+    if (args.free_slots) params.free_count = static_cast<uint32_t>(args.free_slots.shape[3]);
     params.residual_first = static_cast<uint32_t>(args.residual_first);
     params.residual_count = args.dense.tokens ? static_cast<uint32_t>(args.residual_count) : 0;
     params.leaving_offset = static_cast<uint32_t>(args.leaving_offset);
@@ -108,26 +94,48 @@ void SlotEvictLauncher::launch(const SlotEvict& args) {
     params.k_size = static_cast<uint32_t>(args.packed.k.shape[3]);
     params.v_size = static_cast<uint32_t>(args.packed.v.shape[3]);
     params.outputs = static_cast<float>(args.outputs);
-
-    const uint64_t dense_keys = in_whole_vectors(params.dense.slots),
-                   packed_keys = in_whole_vectors(params.packed.slots);
-    const uint64_t bytes =
-        (2 * dense_keys + packed_keys) * sizeof(uint64_t) + uint64_t{2} * params.v_size * sizeof(float);
+    // A head's scratch: keys of all slots, keys of the leaving rows, and two points of values.
+    const uint64_t keys = 2 * in_whole_vectors(dense.slots) + in_whole_vectors(packed.slots);
+    const uint64_t bytes = keys * sizeof(uint64_t) + uint64_t{2} * params.v_size * sizeof(float);
     params.scratch_bytes = (bytes + 63) & ~uint64_t{63};
-    const auto heads = static_cast<size_t>(args.packed.kv_heads());
-    const Memory* scratch = runtime_.scratch(heads * params.scratch_bytes, scratch_slot);
+    return params;
+}
+
+// Of one head, in multiply-adds.
+uint64_t work_of_head(const SlotEvict& args, const slot_evict_params& params) {
     const bool reads_values = args.description.ranking == Ranking::importance_value_distance ||
                               args.description.ranking == Ranking::importance_value_norm;
+    const uint64_t slots = in_whole_vectors(params.dense.slots) + in_whole_vectors(params.packed.slots);
     const uint64_t work_of_slot = 64 + (reads_values ? uint64_t{2} * params.v_size : 0);
     const uint64_t work_of_row = params.k_size * work_of_element(args.dense.k.type, args.packed.k.type) +
                                  params.v_size * work_of_element(args.dense.v.type, args.packed.v.type);
-    operation.launch(
-        kernel, params,
-        {dense.k, dense.v, dense.tokens, dense.importance, dense.k_mean, dense.v_mean, packed.k, packed.v,
-         packed.tokens, packed.importance, packed.k_mean, packed.v_mean, output_sum.memory, positions.memory,
-         free_slots.memory, state.memory, scratch},
-        Grid{.groups = {heads, 1, 1},
-             .work = heads * ((dense_keys + packed_keys) * work_of_slot + params.leaving_count * work_of_row)});
+    return slots * work_of_slot + params.leaving_count * work_of_row;
+}
+
+} // namespace
+
+void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
+    check(args);
+    Kernel& kernel = kernels.get(runtime, args.packed.k, args.packed.v);
+    Operation operation(runtime);
+    const BoundSegment dense = bind_segment(operation, args.dense, Access::read_write);
+    const BoundSegment packed = bind_segment(operation, args.packed, Access::read_write);
+    const Bound output_sum = operation.bind(args.output_sum, Access::read_write);
+    const Bound positions = operation.bind(args.positions, Access::read);
+    const Bound free_slots = operation.bind(args.free_slots, Access::read_write);
+    const Bound state = operation.bind(args.head_state, Access::read_write);
+    slot_evict_params params = make_params(args, dense.params, packed.params);
+    params.positions = positions.offset;
+    if (args.output_sum) params.output_sum = view_of_heads(args.output_sum, output_sum);
+    if (args.free_slots) params.free_slots = view_of_heads(args.free_slots, free_slots);
+    params.state = view_of_heads(args.head_state, state);
+    const auto heads = static_cast<size_t>(args.packed.kv_heads());
+    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
+    operation.launch(kernel, params,
+                     {dense.k, dense.v, dense.tokens, dense.importance, dense.k_mean, dense.v_mean, packed.k, packed.v,
+                      packed.tokens, packed.importance, packed.k_mean, packed.v_mean, output_sum.memory,
+                      positions.memory, free_slots.memory, state.memory, scratch},
+                     Grid{.groups = {heads, 1, 1}, .work = heads * work_of_head(args, params)});
     operation.complete(false);
 }
 

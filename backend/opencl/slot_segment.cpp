@@ -42,10 +42,10 @@ void check_segment(const Segment& segment, const char* name) {
     check_row(segment.v, (std::string(name) + " v").c_str());
 }
 
-Kernel& SegmentKernel::get(const Tensor& k, const Tensor& v) {
+Kernel& SegmentKernel::get(Runtime& runtime, const Tensor& k, const Tensor& v) {
     if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_) {
-        const Variant& variant = choose_variant(operation_, runtime_.capabilities(), {}, 0, 0);
-        kernel_ = &runtime_.kernel(variant.file, variant.entry_point, kv_options(k, v));
+        const Variant& variant = choose_variant(operation_, runtime.capabilities(), {}, 0, 0);
+        kernel_ = &runtime.kernel(variant.file, variant.entry_point, kv_options(k, v));
         k_ = k.type;
         v_ = v.type;
         k_size_ = k.shape[3];

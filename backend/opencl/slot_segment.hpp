@@ -31,11 +31,10 @@ void check_segment(const Segment& segment, const char* name);
 // the same again and again, and the options are costlier to make than the comparison.
 class SegmentKernel {
 public:
-    SegmentKernel(Runtime& runtime, const char* operation) : runtime_(runtime), operation_(operation) {}
-    Kernel& get(const Tensor& k, const Tensor& v);
+    explicit SegmentKernel(const char* operation) : operation_(operation) {}
+    Kernel& get(Runtime& runtime, const Tensor& k, const Tensor& v);
 
 private:
-    Runtime& runtime_;
     const char* operation_;
     Kernel* kernel_ = nullptr;
     Type k_ = Type::none, v_ = Type::none;
