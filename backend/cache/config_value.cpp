@@ -164,13 +164,6 @@ std::vector<std::string> format_names() {
     return names;
 }
 
-std::string format_name(Type type) {
-    std::string name = type_name(type);
-    for (char& letter : name)
-        if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-    return name;
-}
-
 Type format_of(std::string_view name) {
     for (uint32_t number = 0; number < 64; ++number)
         if (const auto type = static_cast<Type>(number); is_storage_format(type) && format_name(type) == name)

@@ -57,9 +57,8 @@ std::string expected(const Key& key);
 
 std::vector<std::string> choices_of(const Key& key); // of a word or a format
 
-// Storage formats are written as in docs/formats.md, in small letters.
+// Storage formats are written as format_name has them.
 std::vector<std::string> format_names();
-std::string format_name(Type type);
 Type format_of(std::string_view name); // none: no storage format
 
 // Quotes what a user wrote: without control characters, and cut where it is long.

@@ -60,6 +60,13 @@ const char* type_name(Type type) {
     return found ? found->name : "unknown";
 }
 
+std::string format_name(Type type) {
+    std::string name = type_name(type);
+    for (char& letter : name)
+        if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+    return name;
+}
+
 size_t type_size(Type type) {
     const Facts* const found = find(type);
     return found ? found->size : 0;

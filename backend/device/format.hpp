@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "winnow.h"
 
@@ -36,6 +37,8 @@ enum class Type : uint32_t {
 };
 
 const char* type_name(Type type);
+// As in docs/formats.md, configurations, names of variants and options of kernels: in small letters, "f16".
+std::string format_name(Type type);
 size_t type_size(Type type); // bytes of one element; of a packed format 0
 
 enum class Norm : uint32_t {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <limits>
 
@@ -117,12 +116,6 @@ VariantOptions parse_variants(std::string_view text) {
         }
     }
     return options;
-}
-
-std::string format_name(Type type) {
-    std::string name(type_name(type));
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-    return name;
 }
 
 } // namespace winnow::opencl

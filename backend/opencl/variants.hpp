@@ -50,7 +50,4 @@ struct VariantOptions {
 // Reads "key=value,key=value". Throws INVALID_ARGUMENT with the choices, also where a value is "help".
 VariantOptions parse_variants(std::string_view text);
 
-// The part of a variant's name, and of a kernel's options, that says how a format stores values: "f16".
-std::string format_name(Type type);
-
 } // namespace winnow::opencl
