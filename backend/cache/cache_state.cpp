@@ -161,7 +161,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
 int64_t gather(CacheState& cache, Layer& layer) {
     const Geometry& geometry = *cache.geometry;
     if (geometry.residual() == 0) {
-        layer.index.leave_all();
+        layer.index.leave(layer.index.newest());
         layer.free_listed = 0;
     }
     if (layer.packed.slots == 0) return 0;

@@ -53,8 +53,6 @@ public:
 // One row of the list of policies.
 struct PolicyKind {
     const char* name;
-    const char* summary;
-    const char* source;
     bool evicts;                                    // takes a budget
     std::span<const Key> keys;                      // its own; one with the name of a common key takes that one's place
     std::unique_ptr<Policy> (*make)(const Config&); // throws Error where values contradict each other

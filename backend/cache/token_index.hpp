@@ -48,7 +48,6 @@ public:
         newest_.erase(newest_.begin(), newest_.begin() + rows);
         moved_ += rows;
     }
-    void leave_all() { leave(newest()); }
 
     bool holds(int64_t token_id) const;
     // The most tokens that an eviction pass from now on finds where sinks and the newest `keep` are, though they are in

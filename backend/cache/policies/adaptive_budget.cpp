@@ -118,8 +118,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind adaptive_budget_policy = {
-    "adaptive_budget",   "budgets per layer from a profile of its attention", "AtomGradient's H2OAttnScore", true, keys,
-    make<AdaptiveBudget>};
+constinit const PolicyKind adaptive_budget_policy = {"adaptive_budget", true, keys, make<AdaptiveBudget>};
 
 } // namespace winnow::cache

@@ -92,8 +92,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind h2o_policy = {
-    "h2o",    "heavy hitters, the sinks and the newest", "AtomGradient's H2OAttnScore; Zhang et al. 2023", true, keys,
-    make<H2o>};
+constinit const PolicyKind h2o_policy = {"h2o", true, keys, make<H2o>};
 
 } // namespace winnow::cache

@@ -134,8 +134,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind hierarchical_policy = {
-    "hierarchical",    "three tiers of layers with thresholds", "the article on hierarchical pruning", true, keys,
-    make<Hierarchical>};
+constinit const PolicyKind hierarchical_policy = {"hierarchical", true, keys, make<Hierarchical>};
 
 } // namespace winnow::cache

@@ -16,6 +16,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind none_policy = {"none", "nothing is evicted", "", false, {}, make<None>};
+constinit const PolicyKind none_policy = {"none", false, {}, make<None>};
 
 } // namespace winnow::cache

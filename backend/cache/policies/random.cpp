@@ -32,7 +32,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind random_policy = {
-    "random", "random tokens, the sinks and the newest", "the ablation of all others", true, keys, make<Random>};
+constinit const PolicyKind random_policy = {"random", true, keys, make<Random>};
 
 } // namespace winnow::cache

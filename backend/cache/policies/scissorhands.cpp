@@ -41,8 +41,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind scissorhands_policy = {
-    "scissorhands",    "tokens that were often above the mean, the sinks and the newest", "Liu et al. 2023", true, keys,
-    make<Scissorhands>};
+constinit const PolicyKind scissorhands_policy = {"scissorhands", true, keys, make<Scissorhands>};
 
 } // namespace winnow::cache

@@ -16,8 +16,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind window_policy = {
-    "window",    "the sinks and the newest tokens", "RotatingKVCache of MLX; Xiao et al. 2023 (StreamingLLM)", true, {},
-    make<Window>};
+constinit const PolicyKind window_policy = {"window", true, {}, make<Window>};
 
 } // namespace winnow::cache

@@ -53,11 +53,6 @@ private:
 
 } // namespace
 
-constinit const PolicyKind winnow_policy = {"winnow",
-                                            "tokens that carry much of the output, the sinks and the newest",
-                                            "measured on SmolLM2-135M",
-                                            true,
-                                            keys,
-                                            make<Winnow>};
+constinit const PolicyKind winnow_policy = {"winnow", true, keys, make<Winnow>};
 
 } // namespace winnow::cache
