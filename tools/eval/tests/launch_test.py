@@ -14,6 +14,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import environment  # noqa: E402
 import launch  # noqa: E402
 
 PROGRAM = sys.argv.pop(1)
@@ -46,16 +47,16 @@ class Environment(unittest.TestCase):
         self.assertEqual(subprocess.run([launch.python(), "-c", ""]).returncode, 0)
 
     def test_each_list_has_its_own(self):
-        before = launch.environment_folder()
+        before = environment.folder_of("eval", self.requirements)
         self.requirements.write_text("# nothing is needed now\n")
-        self.assertNotEqual(before, launch.environment_folder())
+        self.assertNotEqual(before, environment.folder_of("eval", self.requirements))
 
     def test_pip_says_what_it_could_not_install(self):
         self.requirements.write_text("./nonesuch\n")
         with self.assertRaises(SystemExit) as raised:
             launch.python()
         self.assertIn("nonesuch", str(raised.exception))
-        self.assertFalse((launch.environment_folder() / ".done").exists())
+        self.assertFalse((environment.folder_of("eval", self.requirements) / ".done").exists())
 
 
 class Program(unittest.TestCase):
