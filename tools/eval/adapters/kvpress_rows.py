@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 import llama_tokens
+import options
 import rows
 from winnow_eval import Failure, cli, divergence, store, text
 from winnow_eval.progress import Progress
@@ -250,13 +251,8 @@ def measure(
                                                    "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the contexts that --out keeps")] = False,
 ):
-    llama_cpp = llama_cpp or os.environ.get("WINNOW_LLAMA_CPP_BIN")
-    for option, given in (("--model", model), ("--text", text_file), ("--llama-cpp", llama_cpp)):
-        if given is None:
-            raise Failure(f"{option}: missing (see --help)")
-    for option, given in (("--model", model), ("--text", text_file)):
-        if not given.is_file():
-            raise Failure(f"{option}: no file {given}")
+    llama_cpp = options.llama_cpp_folder(llama_cpp)
+    options.check_given(llama_cpp, model=model, text=text_file)
     cli.one_of("--part", part, text.PARTS)
     lengths, modes = cli.numbers("--contexts", contexts), cli.modes(mode)
     divergence.check_sizes(lengths, count)

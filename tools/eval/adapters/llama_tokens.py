@@ -10,15 +10,14 @@ unopened, with llama.cpp's defaults in it.
 import ctypes
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+from child_process import LAST_WORDS, ChildProcess
 from winnow_eval import Failure
 
 PLACES = (".", "../lib", "../lib64")  # of libraries, from the folder of programs
 PARAMS_BYTES = 4096  # more than llama_model_params has: of a larger structure the callee reads its beginning
-LAST_WORDS = 600  # characters of a log that are shown
 
 
 def find_library(folder):
@@ -31,53 +30,33 @@ def find_library(folder):
                   "llama.cpp's programs, bin/ of its build tree, built with shared libraries")
 
 
-class Tokens:
+class Tokens(ChildProcess):
     """The process; use as a context manager. `bos` is the token that texts begin with, or None, `vocabulary` the
     number of tokens that there are."""
 
     def __init__(self, folder, model):
-        self.command = [sys.executable, __file__, str(find_library(folder)), str(model)]
-        self.process = None
+        super().__init__([sys.executable, __file__, str(find_library(folder)), str(model)],
+                         os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)})
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True,
-                                        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)})
-        try:
-            found = self._answer()
-        except BaseException:
-            self.__exit__()
-            raise
-        self.bos, self.vocabulary = found["bos"], found["vocabulary"]
+        super().__enter__()
+        self.bos, self.vocabulary = self.first["bos"], self.first["vocabulary"]
         return self
 
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.communicate()
-
-    def _answer(self):
-        line = self.process.stdout.readline()
-        if not line.endswith("\n"):
-            said = self.process.communicate()[1].strip()
-            raise Failure(f"llama.cpp cannot tell the tokens: {said[-LAST_WORDS:] or 'its library ended silently'}")
-        return json.loads(line)
-
-    def _request(self, request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
+    def failure(self, words, status):
+        return Failure(f"llama.cpp cannot tell the tokens: {words or 'its library ended silently'}")
 
     def of(self, text):
         """The tokens of a text with those that the model wants around it, as winnow-measure takes it."""
-        return self._request({"text": text})["tokens"]
+        return self.ask({"text": text})["tokens"]
 
     def text_of(self, tokens):
         """What some tokens say."""
-        return self._request({"tokens": tokens})["text"]
+        return self.ask({"tokens": tokens})["text"]
 
     def eog(self, tokens):
         """Of each token whether it ends a generation."""
-        return self._request({"eog": tokens})["eog"]
+        return self.ask({"eog": tokens})["eog"]
 
 
 class _Params(ctypes.Structure):

@@ -6,9 +6,10 @@
 import importlib.metadata
 import json
 import re
-import subprocess
 import sys
 import time
+
+from child_process import LAST_WORDS, ChildProcess
 
 SPARE = 64  # tokens that the cache has room for beyond prompt and answer
 RECENT = 4  # an eviction keeps the first block, and of its tokens the last ones, one in so many
@@ -16,7 +17,6 @@ BLOCK = 32  # tokens of a block of the cache on a CPU
 # Of what a pipeline counts as the bytes of its cache, those that there are: of u4 it counts a byte for each element,
 # scales and zero points among them, while two share one (what the process reserves tells).
 COUNTED = {"u4": 0.5}
-LAST_WORDS = 600  # characters of a log that are shown
 
 
 class Refused(Exception):
@@ -27,7 +27,7 @@ def version():
     return importlib.metadata.version("openvino-genai")
 
 
-class Answers:
+class Answers(ChildProcess):
     """The process; use as a context manager. Refused says why it does not start.
 
     settings: {"model": path, "properties": OpenVINO's, "evict": tokens or None, "tokens": of the longest prompt with
@@ -35,38 +35,20 @@ class Answers:
     """
 
     def __init__(self, settings):
-        self.command = [sys.executable, __file__, json.dumps(settings)]
-        self.process = None
-
-    def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
-        try:
-            self._answer()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.communicate()
+        super().__init__([sys.executable, __file__, json.dumps(settings)])
 
     def _answer(self):
-        line = self.process.stdout.readline()
-        if not line.endswith("\n"):
-            said = self.process.communicate()[1].strip()
-            raise Refused(said[-LAST_WORDS:] or f"the process ended with status {self.process.returncode}")
-        answer = json.loads(line)
+        answer = super()._answer()
         if "refused" in answer:
             raise Refused(answer["refused"])
         return answer
 
+    def failure(self, words, status):
+        return Refused(words or f"the process ended with status {status}")
+
     def answer(self, tokens, generate):
         """What follows some tokens, greedily, and what it took: see _serve."""
-        self.process.stdin.write(json.dumps({"tokens": tokens, "generate": generate}) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
+        return self.ask({"tokens": tokens, "generate": generate})
 
 
 def _reason(error):

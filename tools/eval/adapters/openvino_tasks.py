@@ -16,6 +16,7 @@ import typer
 
 import llama_tokens
 import openvino_answers
+import options
 import rows
 from openvino_answers import BLOCK, Refused
 from winnow_eval import Failure, cli, haystack, store, tasks
@@ -245,12 +246,8 @@ def measure(
                                                    "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the answers that --out keeps")] = False,
 ):
-    llama_cpp = llama_cpp or os.environ.get("WINNOW_LLAMA_CPP_BIN")
-    for option, given in (("--model", model), ("--llama-cpp", llama_cpp)):
-        if given is None:
-            raise Failure(f"{option}: missing (see --help)")
-    if not model.is_file():
-        raise Failure(f"--model: no file {model}")
+    llama_cpp = options.llama_cpp_folder(llama_cpp)
+    options.check_given(llama_cpp, model=model)
     lengths = cli.numbers("--task-contexts", contexts)
     tasks.check([TASK], lengths, trials)
     configs = [parse(given) for given in strings] if strings else list(DEFAULTS)

@@ -1,0 +1,21 @@
+"""Options that the adapters' command lines have in common."""
+
+import os
+from pathlib import Path
+
+from winnow_eval import Failure
+
+
+def llama_cpp_folder(given):
+    """The folder of llama.cpp's programs: --llama-cpp, or else what the environment names."""
+    return given or os.environ.get("WINNOW_LLAMA_CPP_BIN")
+
+
+def check_given(llama_cpp, **files):
+    """Raises Failure where an option is missing, or names a file that is not there. files: by the option's name."""
+    for name, given in (*files.items(), ("llama-cpp", llama_cpp)):
+        if given is None:
+            raise Failure(f"--{name}: missing (see --help)")
+    for name, given in files.items():
+        if not Path(given).is_file():
+            raise Failure(f"--{name}: no file {given}")
