@@ -97,6 +97,18 @@ def perplexity(host, arguments, environment=None):
     return float(number[1]), report
 
 
+def completion(model, tokens, context, *more):
+    """The arguments by which llama-completion writes so many tokens, the same ones every time."""
+    return ["-m", model, "-n", tokens, "--temp", 0, "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c",
+            context, "-t", 1, "-fa", "on", "-dev", "Winnow", *more]
+
+
+def complete(host, kv, *arguments):
+    """(the text that llama-completion writes, the report); arguments: of completion()"""
+    out, _, report = host.run("llama-completion", *completion(*arguments), winnow=True, environment=kv_environment(kv))
+    return out.strip(), report
+
+
 def calls_per_layer(report):
     """(layers, attention calls of each, append calls of each); fails unless all layers were treated alike."""
     expect(report is not None, "the plugin was not called: it wrote no report")

@@ -27,9 +27,7 @@ def test():
     prompt = options.work / "long-prompt.txt"
     prompt.write_text(options.text.read_text(encoding="utf-8")[:PROMPT], encoding="utf-8")
     for kv in KV:
-        out, _, report = host.run("llama-completion", "-m", model, "-f", prompt, "-n", TOKENS, "--temp", 0, "--seed", 1,
-                                  "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-ub", BATCH, "-t",
-                                  1, "-fa", "on", "-dev", "Winnow", winnow=True, environment={"WINNOW_KV": kv})
+        out, report = llama_cpp.complete(host, kv, model, TOKENS, CONTEXT, "-f", prompt, "-ub", BATCH)
         cache = llama_cpp.virtual_cache(report)
         print(f"{kv}: {cache['tokens_seen']} tokens seen, {cache['evictions']} evictions, at most "
               f"{cache['peak_bytes']} bytes of {cache['full_bytes']}")

@@ -32,9 +32,8 @@ def resident(pid):
 def run(host, options, kv):
     """(bytes resident in the second half of the run, report)"""
     environment = host.settings(winnow=True, environment=llama_cpp.kv_environment(kv))
-    command = [host.programs / "llama-completion", "-m", options.model, "-f", options.prompt, "-n", TOKENS, "--temp", 0,
-               "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-ub", BUDGET, "-t", 1,
-               "-fa", "on", "-dev", "Winnow"]
+    command = [host.programs / "llama-completion",
+               *llama_cpp.completion(options.model, TOKENS, CONTEXT, "-f", options.prompt, "-ub", BUDGET)]
     samples = []
     with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -27,9 +27,8 @@ def complete(host, options, pressure, group=None):
     join = (lambda: group.write_text(str(os.getpid()))) if group else None
     environment = host.settings(winnow=True, environment={"WINNOW_KV": KV} |
                                 ({"WINNOW_PRESSURE": pressure} if pressure else {}))
-    command = [host.programs / "llama-completion", "-m", options.model, "-f", options.prompt, "-n", 8, "--temp", 0,
-               "--seed", 1, "-no-cnv", "--ignore-eos", "-c", CONTEXT, "-ub", 64, "-t", 1, "-fa", "on", "-dev",
-               "Winnow"]
+    command = [host.programs / "llama-completion",
+               *llama_cpp.completion(options.model, 8, CONTEXT, "-f", options.prompt, "-ub", 64)]
     result = subprocess.run([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
                             capture_output=True, text=True, errors="replace", preexec_fn=join)
     expect(result.returncode == 0, f"status {result.returncode}:\n{result.stderr[-3000:]}")

@@ -24,11 +24,8 @@ FAMILIES = ("plain", "latent", "hybrid", "uneven")
 def complete(host, options, model, kv):
     prompt = options.work / "shift-prompt.txt"
     prompt.write_text(options.prose[:PROMPT], encoding="utf-8")
-    out, _, report = host.run("llama-completion", "-m", model, "-f", prompt, "-n", TOKENS, "--temp", 0, "--seed", 1,
-                              "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-ub", 64, "-t", 1,
-                              "-fa", "on", "--no-warmup", "-dev", "Winnow", "--context-shift", "--keep", KEEP,
-                              winnow=True, environment=llama_cpp.kv_environment(kv))
-    return out.strip(), report
+    return llama_cpp.complete(host, kv, model, TOKENS, CONTEXT, "-f", prompt, "-ub", 64, "--no-warmup",
+                              "--context-shift", "--keep", KEEP)
 
 
 def serve(host, options, model, kv):

@@ -26,11 +26,8 @@ def complete(host, options, kv, state):
     """llama-completion, which keeps what it has read in a file."""
     prompt = options.work / "state-prompt.txt"
     prompt.write_text(options.prose[:PROMPT], encoding="utf-8")
-    out, err, report = host.run("llama-completion", "-m", options.model, "-f", prompt, "-n", TOKENS, "--temp", 0,
-                                "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", CONTEXT, "-t", 1,
-                                "-fa", "on", "--no-warmup", "-dev", "Winnow", "--prompt-cache", state, *COMMON,
-                                winnow=True, environment=llama_cpp.kv_environment(kv))
-    return out.strip(), report
+    return llama_cpp.complete(host, kv, options.model, TOKENS, CONTEXT, "-f", prompt, "--no-warmup", "--prompt-cache",
+                              state, *COMMON)
 
 
 def prompt_cache(host, options, kv):

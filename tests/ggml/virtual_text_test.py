@@ -15,10 +15,7 @@ LONGER = 4  # than a budget's worth of words the text has to be at least a quart
 
 
 def generate(host, options, kv):
-    out, _, report = host.run("llama-completion", "-m", options.model, "-p", PROMPT, "-n", TOKENS, "--temp", 0,
-                              "--seed", 1, "-no-cnv", "--no-display-prompt", "-c", CONTEXT, "-t", 1, "-fa", "on",
-                              "--ignore-eos", "-dev", "Winnow", winnow=True, environment=llama_cpp.kv_environment(kv))
-    return out.strip(), report
+    return llama_cpp.complete(host, kv, options.model, TOKENS, CONTEXT, "-p", PROMPT)
 
 
 def compare_unlimited(host, options):
