@@ -27,7 +27,7 @@ void write(const std::string& path, const std::vector<char>& bytes) {
 int32_t save(CacheHost& cache, const std::string& path) { return cache.api().cache_save(cache.get(), path.c_str()); }
 int32_t load(CacheHost& cache, const std::string& path) { return cache.api().cache_load(cache.get(), path.c_str()); }
 
-// The same tokens for one cache or several, which all have to answer the same.
+// Feeds the same tokens to one cache or several, which all have to answer alike.
 std::string feed(const std::vector<CacheHost*>& caches, std::mt19937_64& engine, int64_t sequence,
                  const std::vector<int64_t>& lengths) {
     const CacheSetup& setup = caches[0]->setup();
@@ -147,7 +147,7 @@ void run_damage(const CacheSetup& setup) {
 }
 
 // A cache of another shape or configuration takes nothing of it.
-void run_foreign() {
+void run_of_another_cache() {
     const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
@@ -218,7 +218,7 @@ void register_cache_files() {
         if (at % 3 == 0)
             register_cache_test("file", "edits_" + each.name, __FILE__, __LINE__, [=] { run_after_edits(setup); });
     }
-    register_cache_test("file", "foreign", __FILE__, __LINE__, [] { run_foreign(); });
+    register_cache_test("file", "of_another_cache", __FILE__, __LINE__, [] { run_of_another_cache(); });
 }
 
 } // namespace winnow::conformance

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "cache_rows.hpp"
-#include "numbers.hpp"
+#include "elements.hpp"
 
 namespace winnow::conformance {
 namespace {

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "cache_oracle.hpp"
-#include "numbers.hpp"
+#include "elements.hpp"
 
 namespace winnow::conformance {
 namespace {

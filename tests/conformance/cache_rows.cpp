@@ -5,7 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 #include "test_tensor.hpp"
 
 namespace winnow::conformance {

@@ -7,7 +7,7 @@
 #include "cache_cases.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
-#include "numbers.hpp"
+#include "elements.hpp"
 #include "registered_cases.hpp"
 
 namespace winnow::conformance {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "closed_form_attention.hpp"
-#include "numbers.hpp"
+#include "elements.hpp"
 
 namespace winnow::conformance {
 namespace {

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "elements.hpp"
 #include "formats_registration.hpp"
-#include "numbers.hpp"
 #include "registered_cases.hpp"
 #include "rows_judge.hpp"
 

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "elements.hpp"
 #include "formats_registration.hpp"
-#include "numbers.hpp"
 #include "packing.hpp"
 #include "registered_cases.hpp"
 #include "rows_judge.hpp"

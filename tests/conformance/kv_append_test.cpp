@@ -8,7 +8,7 @@
 #include <random>
 #include <sstream>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 #include "registered_cases.hpp"
 #include "registration.hpp"
 #include "session.hpp"

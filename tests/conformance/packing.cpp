@@ -4,7 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 
 namespace winnow::conformance {
 namespace {

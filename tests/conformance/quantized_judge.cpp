@@ -23,7 +23,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 
 namespace winnow::conformance {
 namespace {

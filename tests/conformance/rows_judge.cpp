@@ -19,7 +19,7 @@
 #include <sstream>
 #include <vector>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 #include "packing.hpp"
 #include "quantized_judge.hpp"
 

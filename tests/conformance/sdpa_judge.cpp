@@ -37,7 +37,7 @@
 #include <sstream>
 #include <vector>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 #include "sdpa_problem.hpp"
 
 namespace winnow::conformance {

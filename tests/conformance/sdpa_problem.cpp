@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 #include "packing.hpp"
 
 namespace winnow::conformance {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 #include "session.hpp"
 #include "test_tensor.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-#include "numbers.hpp"
+#include "elements.hpp"
 
 namespace winnow::conformance {
 namespace {

@@ -1,5 +1,5 @@
-// Storage formats as numbers, for filling and reading test tensors. Written with ldexp and nearbyint rather than with
-// shifts, so that an error in a backend's conversions has no twin here.
+// Elements of storage formats as numbers, for filling and reading test tensors. Written with ldexp and nearbyint rather
+// than with shifts, so that an error in a backend's conversions has no twin here.
 #pragma once
 
 #include <cfenv>
@@ -14,7 +14,7 @@
 
 namespace winnow::conformance {
 
-// Of one element; a packed format has none.
+// The bytes of one element; a packed format has none of that size.
 inline size_t element_size(uint32_t type) {
     switch (type) {
     case WINNOW_TYPE_F32:
