@@ -93,8 +93,8 @@ extern "C" {
 
 #define WINNOW_CAPABILITY_UNIFIED_MEMORY 0x1u /* host memory is used where it lies, without a copy */
 #define WINNOW_CAPABILITY_SINGLE_LAUNCH 0x2u  /* device-scope atomics: a split softmax combines in one launch */
-#define WINNOW_CAPABILITY_SUBGROUPS 0x4u
-#define WINNOW_CAPABILITY_FP16 0x8u /* arithmetic in half precision; storage in f16 needs no capability */
+#define WINNOW_CAPABILITY_SUBGROUPS 0x4u      /* for information: no kernel needs them, nor the two below */
+#define WINNOW_CAPABILITY_FP16 0x8u           /* arithmetic in half precision; storage in f16 needs no capability */
 #define WINNOW_CAPABILITY_FP64 0x10u
 
 /* What device_info and context_info tell. Strings are zero terminated and cut to fit. */
