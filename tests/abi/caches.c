@@ -1,4 +1,4 @@
-/* The cache functions of version 0.3: their structs in every length, their extensions and flags, NULL wherever an
+/* The cache functions: their structs in every length, their extensions and flags, NULL wherever an
  * argument can be, outputs that a refused call leaves alone, and what is never written beyond the caller's room.
  */
 #include <string.h>
@@ -125,7 +125,7 @@ static int32_t call_step(const abi_backend *backend, void *data) {
     return backend->api->cache_reset(work->cache) == WINNOW_OK ? status : -1;
 }
 
-/* The same of a row of a state. */
+/* Calls cache_restore with a row of a state. */
 static int32_t call_restore(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
     int32_t status = backend->api->cache_restore(work->cache, &work->rows.first);

@@ -1,4 +1,4 @@
-/* The operations on rows of version 0.2: their structs in every length, reserved fields, flags, and NULL. */
+/* The operations on rows: their structs in every length, reserved fields, flags, and NULL. */
 #include <string.h>
 
 #include "abi.h"
