@@ -59,7 +59,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// The same problem for ggml's flash attention on the CPU. reads() is false where ggml has no such formats or
+// ggml's flash attention on the CPU, for the same problem. reads() is false where ggml has no such formats or
 // the program was built without it.
 class GgmlAttention {
 public:

@@ -12,7 +12,7 @@
 
 namespace winnow::ggml {
 
-// Of a layer, for each query head: means over its queries, and over tokens of the variance.
+// The profile of a layer, [query head]: means over its queries; of the variance, the mean over tokens.
 struct LayerProfile {
     std::string name;
     uint64_t queries = 0;
@@ -43,7 +43,7 @@ private:
         double variance = 0;                   // sum over tokens
         uint64_t queries = 0, tokens = 0;
     };
-    // Of one column: queries that saw it, sums of their probabilities and of the squares.
+    // What one column received: how many queries saw it, the sums of their probabilities and of the squares.
     struct Received {
         double count = 0, sum = 0, squares = 0;
     };

@@ -19,7 +19,8 @@ struct CacheMeaning {
 // A cache of a shape that every policy and format takes, for what a string means before a model is known.
 winnow_cache_desc any_shape(const char* config);
 
-// Of a cache with this description, whose profile may be missing. Throws std::runtime_error where there can be none.
+// The meaning of a description whose profile may be missing. Throws std::runtime_error where there can be no such
+// cache.
 CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const winnow_cache_desc& desc);
 
 } // namespace winnow::ggml

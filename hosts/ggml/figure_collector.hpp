@@ -32,7 +32,7 @@ public:
     // Before the cache is reset.
     void end_sequences();
 
-    // Of all that was, with what the cache held when it was fullest.
+    // The figures of all that was, with what the cache held when it was fullest.
     CacheFigures now(uint64_t tokens_seen) const;
 
 private:

@@ -22,7 +22,7 @@ struct KvRule {
     std::string config;
 };
 
-// Of "[layers=30,head_size=64]winnow:budget=1/8;winnow": rules separated by ';', each with its conditions before it;
+// Reads "[layers=30,head_size=64]winnow:budget=1/8;winnow": rules separated by ';', each with its conditions before it;
 // the last may have none. A text that does not begin with '[' is one configuration for all caches. Configurations are
 // not read here. Throws std::runtime_error that names what was wrong.
 std::vector<KvRule> parse_rules(const std::string& text);

@@ -30,7 +30,7 @@ winnow_tensor tokens_of(const winnow_tensor& all, int64_t first, int64_t count) 
     return some;
 }
 
-// Of [1, 1, 1, count].
+// Elements of [1, 1, 1, count].
 winnow_tensor elements_of(const winnow_tensor& all, int64_t first, int64_t count) {
     winnow_tensor some = all;
     some.data = static_cast<char*>(all.data) + first * all.stride[3];

@@ -13,7 +13,7 @@
 
 namespace winnow::ggml {
 
-// Of one layout of ggml's. Sizes are in bytes.
+// What Winnow reads of one layout of ggml's. Sizes are in bytes.
 struct Layout {
     std::string_view versions;     // of ggml that are known to have it
     std::size_t buffer_interface;  // ggml_backend_buffer_i

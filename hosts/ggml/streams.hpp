@@ -13,28 +13,28 @@ namespace winnow::ggml {
 
 class Streams {
 public:
-    // The shape has to stay.
+    // The shape has to outlive the streams.
     explicit Streams(const CacheShape& shape) : shape_(shape) {}
-    // Once it is known how many first tokens of a sequence stay. decode_from: the position from which on tokens are
-    // taken one at a time.
+    // Makes the streams, once it is known how many first tokens of a sequence are sinks. decode_from: the position from
+    // which on tokens are appended one at a time.
     void make(int64_t sinks, std::optional<int64_t> decode_from);
 
-    // Every layer has each batch of a stream. Whether this layer is the first with a new one.
+    // Whether a batch is new: each batch of a stream comes once for every layer, and this layer is the first.
     bool begins_batch(size_t layer, int64_t stream);
-    // A new batch's tokens and their mask. What the cache has to do before they are appended.
+    // Opens a new batch of tokens with their mask. Returns what the cache has to do before they are appended.
     CellTracker::Opening open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice);
-    // A new batch without an attention; its mask may come with a later layer.
+    // Appends a new batch that has no attention yet; its mask may come with a later layer.
     void append(int64_t stream, std::span<const int32_t> cells);
     bool has_mask(int64_t stream) const { return of(stream).has_mask; }
     void take_mask(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice);
 
-    // Of the newest batch, once its mask is there: whether a token sees one that comes after it.
+    // Whether a token of the newest batch sees one that comes after it. Known once the batch's mask is there.
     bool sees_ahead(int64_t stream) const { return of(stream).sees_ahead; }
 
-    // And how many of its tokens are taken at once; each of the rest is taken on its own.
+    // How many tokens of the newest batch are appended at once; each of the rest is appended on its own.
     int64_t taken_at_once(int64_t stream) const { return of(stream).taken_at_once; }
 
-    // Of states, removals and copies: as CellTracker.
+    // Restored states, removals and copies, as CellTracker has them.
     CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells) {
         return of(stream).tracker.restore(cells);
     }
@@ -48,7 +48,7 @@ private:
         explicit Stream(CellTracker made) : tracker(std::move(made)) {}
         CellTracker tracker;
         uint64_t batches = 0;
-        bool has_mask = false; // of the newest batch: what follows is known
+        bool has_mask = false; // of the newest batch; the two below are known then
         bool sees_ahead = false;
         int64_t taken_at_once = 0;
     };

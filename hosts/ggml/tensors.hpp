@@ -11,13 +11,13 @@ namespace winnow::ggml {
 // [1, 1, 1, count], without gaps.
 winnow_tensor flat(uint32_t type, int64_t element_bytes, const void* data, int64_t count);
 
-// The same of positions or cells.
+// A tensor [1, 1, 1, count] of positions or cells.
 winnow_tensor token_ids_over(const std::vector<int32_t>& ids);
-// A description of rows by these tokens, as yet without any; `tokens` has to stay.
+// A description of the rows of these tokens, without k and v as yet; `tokens` has to outlive it.
 winnow_cache_rows_desc rows_desc(int64_t layer, int64_t stream, const winnow_tensor& tokens);
 
-// [1, heads, rows, size] of rows that begin `row_bytes` apart; a head's elements begin `stride` elements apart, and of
-// them are meant those from `skip` on.
+// A tensor [1, heads, rows, size]. Rows begin `row_bytes` apart; within a row, heads begin `stride` elements apart, and
+// the tensor has a head's elements from `skip` on.
 struct RowsLayout {
     int64_t heads, rows, size;
     int64_t element_bytes, row_bytes;

@@ -35,11 +35,12 @@ public:
     // Whether a tensor is virtual here.
     bool has_root(const ggml_tensor* tensor) const { return !in_place_ && roots_.count(tensor) != 0; }
 
-    // Of a node that a graph has, before it runs: whether the caches carry it out. Where false is returned, the buffer
-    // is in place from now on. Once there are tokens it is true of all nodes, and those that cannot be fail.
+    // Whether the caches compute a node; asked for each node of a graph before the graph runs. If not, the buffer is in
+    // place from now on. Once tokens were stored that is too late: every node is claimed then, and one that the caches
+    // cannot compute fails.
     bool claims(const ggml_tensor* node);
-    // The same of all nodes of the graph that touch its virtual tensors, when each has its backend: none may be
-    // another's.
+    // Whether a node was claimed. Asked once each node of the graph has its backend, for all that touch virtual tensors
+    // of this buffer: none of them may be another backend's.
     bool has_claimed(const ggml_tensor* node);
     bool is_planned() const { return !claimed_.empty(); }
     void end_plan() { claimed_.clear(); }
@@ -64,7 +65,8 @@ public:
 
     // What all caches hold that there are now: a JSON array of the report's objects.
     static std::string living_caches();
-    // What its caches hold now, in the report, where it is to have that while they are in use. Does not throw.
+    // Writes into the report what its caches hold now, where the report is to have that while they are in use. Does not
+    // throw.
     void report_if_due();
 
 private:
@@ -100,7 +102,7 @@ private:
     std::set<const ggml_tensor*> claimed_; // nodes of the graph that is being planned
     std::string refused_;                  // why the newest graph cannot run
     uint8_t fill_ = 0;                     // what clear() wrote last
-    // A copy of a stream comes tensor by tensor, and is done with the first of them.
+    // llama.cpp copies a stream tensor by tensor; the first of them copies all of it.
     struct Copied {
         int64_t from = 0, to = 0;
         std::set<const ggml_tensor*> roots;
@@ -109,9 +111,9 @@ private:
 
 // The buffer in which a tensor, or what it is a view of, is virtual; NULL where it is not.
 VirtualBuffer* virtual_buffer_of(const ggml_tensor* tensor);
-// The same of a node that may read or write virtual tensors.
+// The buffer whose virtual tensors a node reads or writes; NULL where it touches none.
 VirtualBuffer* virtual_buffer_touched(const ggml_tensor* node);
-// The graph of which this is a part has a backend for each of its nodes.
+// Reviews what the buffers claimed, once each node of the graph of which this is a part has its backend.
 void review_plan(const ggml_cgraph* part);
 // What is said of a node that no Winnow cache can carry out.
 std::string misuse(const ggml_tensor* node);

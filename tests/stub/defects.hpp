@@ -31,9 +31,9 @@ struct Defect {
     std::function<void(SlotCopy&)> before_slot_copy = {};
 };
 
-// Those of packed formats and of the operations on rows.
+// Defects of packed formats and of the operations on rows.
 std::map<std::string, Defect> format_defects();
-// Those of the operations on slots, as the cache shows them.
+// Defects of the operations on slots, as the cache shows them.
 std::map<std::string, Defect> slot_defects();
 
 } // namespace winnow

@@ -7,7 +7,7 @@
 
 namespace winnow::measure {
 
-// Of each scored token: what the run made of the token that came next, and how it differs from the base.
+// For each scored token: what the run made of the token that came next, and how it differs from the base.
 struct Scores {
     std::vector<double> nll;        // -ln of the probability of the token that came, in nats
     std::vector<double> divergence; // KL(base || run) over the vocabulary, in nats; empty for the base itself

@@ -49,7 +49,7 @@ public:
     // Throws std::runtime_error where the model cannot have such a cache.
     Cost at(const Configuration& config, int64_t context) const;
 
-    // Of the cache with all tokens that Winnow makes for a string of WINNOW_KV. Throws as `at` does.
+    // The meaning of the cache with all tokens that Winnow makes for a string of WINNOW_KV. Throws as `at` does.
     ggml::CacheMeaning meaning(const std::string& kv, int64_t context) const;
 
     // A context, a multiple of 256, from which on `config` takes less memory than `other`, by bisection up to the

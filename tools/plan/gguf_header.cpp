@@ -112,7 +112,7 @@ public:
         return found;
     }
 
-    // Of a type that is_whole. Nothing where it is more than 63 bits hold.
+    // Reads a number of a type that is_whole. Nothing where it is more than 63 bits hold.
     std::optional<int64_t> whole(uint32_t type) {
         switch (type) {
         case UINT8:

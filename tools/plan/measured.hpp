@@ -32,8 +32,9 @@ public:
     const std::string& added_device() const { return added_device_; }
     const std::string& added_command() const { return added_command_; }
 
-    // Of the same configuration, at the context that is nearest to this one; nothing where it was not measured. Where
-    // tokens are evicted, the same share of the context has to be held; where none is, formats alone count.
+    // The loss of the same configuration, at the context that is nearest to this one; nothing where it was not
+    // measured. Where tokens are evicted, the same share of the context has to be held; where none is, formats alone
+    // count.
     std::optional<Loss> find(const Configuration& config, int64_t context, const Costs& costs,
                              const ModelShape& shape) const;
 

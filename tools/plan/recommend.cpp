@@ -10,7 +10,7 @@ namespace {
 
 bool is_winnow(const PlanRow& row) { return row.config.where == Configuration::Where::winnow; }
 
-// Of rows that take(row) accepts and that are not refused, the one with least memory.
+// The row with least memory, among those that take(row) accepts and that are not refused.
 template <typename Take>
 const PlanRow* least(const Plan& plan, Take&& take) {
     const PlanRow* best = nullptr;
