@@ -17,7 +17,7 @@ static inline float16 load_key_overlapping(const __global uchar* row, uint chunk
 #endif
 }
 
-/* The same with 0 in the lanes that overlap, so that a sum over the chunks is right. */
+/* Chunk c of a key with 0 in the lanes that overlap, so that a sum over the chunks is right. */
 static inline float16 load_key(const __global uchar* row, uint chunk) {
 #if HEAD_SIZE > 16 && K_TAIL
     const float16 x = load_key_overlapping(row, chunk);

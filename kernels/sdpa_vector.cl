@@ -63,9 +63,9 @@ static inline long far_keys(const sdpa_work_tile* work, const sdpa_tile* tile) {
 /* Slices of a row that a loop takes at once. */
 #define SLICES_UNROLLED (V_CHUNKS <= 16 ? 16 : 1)
 
-/* Of the values in `used` those that are read under a threshold: where the weight is not below the limit in every row,
- * and single ones between two of these, because a run of its own costs more. A weight below the threshold's share of
- * the sum so far is below that of the whole. Counts for each row the ones that it sees and that are not read. weights:
+/* Which of the values in `used` are read under a threshold: those whose weight is not below the limit in every row, and
+ * single ones between two of these, because a run of its own costs more. A weight below the threshold's share of the
+ * sum so far is below that of the whole. Counts for each row the values that it sees and that are not read. weights:
  * [ROWS][TILE], sum: [ROWS]. */
 static inline key_set find_read(const sdpa_params* p, key_set used, const float16* weights, const float16* sum,
                                 const sdpa_seen* seen, uint* skipped) {

@@ -194,7 +194,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     return program;
 }
 
-// Both become what later starts will load, where the driver takes it.
+// Program and binary become what later starts will load, where the driver takes it.
 void Programs::make_lean(cl::Program& program, std::vector<std::byte>& binary, const std::string& options) {
     std::vector<std::byte> lean = without_intermediate_code(binary);
     if (lean.size() == binary.size()) return;

@@ -101,7 +101,7 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
     return params;
 }
 
-// Of one head, in multiply-adds.
+// The work of one head, in multiply-adds.
 uint64_t work_of_head(const SlotEvict& args, const slot_evict_params& params) {
     const bool reads_values = args.description.ranking == Ranking::importance_value_distance ||
                               args.description.ranking == Ranking::importance_value_norm;

@@ -29,7 +29,7 @@ struct VisibleRow {
     double bias = 0; // of an additive mask
 };
 
-// Of a query and each visible row.
+// What a query gives each visible row.
 struct Weight {
     double score, delta;     // after bias; its permitted error
     double p, p_low, p_high; // probability

@@ -17,7 +17,7 @@
 namespace winnow::conformance {
 namespace {
 
-// Of types in which the dense rows of a cache are whole, if tokens of F32 stores came in F16.
+// Rows in types that lose nothing of a cache's dense rows, if the tokens of F32 segments came in F16.
 TokenRows make_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& token_ids) {
     TokenRows rows = make_token_rows(setup, layer, sequence, token_ids, WINNOW_TYPE_F16);
     if (setup.k_type == WINNOW_TYPE_BF16)

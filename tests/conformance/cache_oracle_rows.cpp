@@ -134,7 +134,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     return read(rows.sequence, rows.layer, WINNOW_TYPE_F32);
 }
 
-// Those that are not there any more are gone, if they may be. The `last` tokens came in the last chunk.
+// Drops the tokens that the cache has evicted, or says which it may not have. The `last` tokens came in the last chunk.
 std::string CacheOracle::drop_evicted(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last) {
     const Rules& rules = rules_[static_cast<size_t>(rows.layer)];
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {

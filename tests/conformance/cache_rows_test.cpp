@@ -62,7 +62,7 @@ double length_of(const std::vector<double>& row) {
     return std::sqrt(sum);
 }
 
-// Of packed rows, which are packed a second time from what they stand for, relative to their length.
+// The permitted error of packed rows, relative to their length: they are packed a second time from their values.
 double permitted(uint32_t type) {
     switch (type) {
     case WINNOW_TYPE_F32:

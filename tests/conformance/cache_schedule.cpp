@@ -123,7 +123,7 @@ private:
         return bits;
     }
 
-    // Of so many tokens of a host with cells.
+    // Cells for so many tokens.
     std::vector<int64_t> draw_cells(int64_t count) {
         std::vector<int64_t> cells(static_cast<size_t>(setup_.cells));
         std::iota(cells.begin(), cells.end(), static_cast<int64_t>(0));
@@ -181,7 +181,7 @@ private:
         return oracle_.look();
     }
 
-    // Of scores_out.
+    // How many columns scores_out gets.
     int64_t columns(int64_t length) { return setup_.cells > 0 ? setup_.cells : length + draw(0, 3); }
 
     std::string decode(int64_t sequence, int64_t count) {
@@ -279,7 +279,7 @@ private:
         return oracle_.shift(sequence, begin, end, delta);
     }
 
-    // Of tokens that are there, that are not any more, and that are still to come.
+    // Anchors tokens that are there, that are not any more, and that are still to come.
     std::string anchor_anything(int64_t sequence) {
         const int64_t most = chance(70) ? std::min(length(sequence) + 4, token_id_count()) : token_id_count();
         std::vector<int64_t> positions;

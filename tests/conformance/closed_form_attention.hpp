@@ -96,7 +96,7 @@ struct Attention {
     }
 };
 
-// Both sizes of query, as they may be different kernels.
+// Cases for one query token and for many, which may be different kernels.
 class sdpa_closed_form : public testing::TestWithParam<int64_t> {};
 inline std::string query_name(const testing::TestParamInfo<int64_t>& info) {
     return "q_len_" + std::to_string(info.param);

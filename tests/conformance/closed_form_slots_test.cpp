@@ -12,7 +12,7 @@ namespace {
 class sdpa_slots_closed_form : public sdpa_closed_form {};
 INSTANTIATE_TEST_SUITE_P(sdpa, sdpa_slots_closed_form, testing::Values(1, 5, 19), query_name);
 
-// The same keys in another order, another one for each head: with their positions beside them nothing is different.
+// Keys in another order, another one for each head: with their positions beside them nothing is different.
 TEST_P(sdpa_slots_closed_form, positions_follow_their_keys) {
     Attention forward(GetParam(), 300), shuffled(GetParam(), 300);
     auto position = [](int64_t head, int64_t key) { return (key * (head == 0 ? 7 : 11) + 5) % 300; };

@@ -64,7 +64,7 @@ inline bool has_bias(uint32_t type) {
     const Format* const format = find_format(type);
     return format && (format->family == Family::affine || type == WINNOW_TYPE_Q4_1 || type == WINNOW_TYPE_Q5_1);
 }
-// Of more elements a backend refuses turbo rows, whose rotation is defined up to there.
+// A backend refuses turbo rows of more elements, because their rotation is defined up to here.
 inline constexpr int64_t largest_turbo_row = 576;
 inline bool fits(const Format& format, int64_t elements) { return elements % format.multiple == 0; }
 

@@ -51,7 +51,7 @@ SdpaCase shape_of_pair(size_t k, size_t v) {
     return c;
 }
 
-// The same program, with everything else drawn.
+// A case of the same program as `c`, with everything else drawn.
 SdpaCase drawn(SdpaCase c, std::mt19937_64& engine) {
     const int64_t lengths[] = {1, 3, 15, 16, 17, 37, 64, 65, 130, 201};
     c.kv_len = lengths[engine() % std::size(lengths)];

@@ -149,7 +149,7 @@ std::string first_byte(const TestTensor& got, const TestTensor& want, const Inde
            std::to_string(static_cast<int>(want.element(row)[at]));
 }
 
-// The same for packed rows.
+// Judges a packed row that was not made from exactly these numbers.
 std::string judge_inexact_packed(const TestTensor& got, const TestTensor& want, const Index& row,
                                  const std::vector<double>& x) {
     if (!std::all_of(x.begin(), x.end(), [](double value) { return std::isfinite(value); }))

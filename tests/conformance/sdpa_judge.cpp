@@ -164,7 +164,7 @@ private:
         const std::vector<size_t> passable = passable_keys(b, h, i, p, dp);
         std::vector<bool> may_pass(p.size(), false);
         for (const size_t j : passable) may_pass[j] = true;
-        // Of the values that are finite; the others are demanded, or free.
+        // Sums over the finite values. An element that meets another one is demanded, or free.
         std::vector<double> finite(size, 0), weighted(size, 0), spread(size, 0), apart(groups, 0);
         std::vector<bool> is_demanded(size, false), is_free(size, false);
         for (size_t j = 0; j < p.size(); ++j) {

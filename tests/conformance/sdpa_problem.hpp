@@ -21,7 +21,7 @@ struct SdpaProblem {
     SdpaProblem() = default;
     SdpaProblem(const SdpaCase& what, uint64_t seed);
 
-    // The same numbers, packed in host memory, with F32 outputs: what the reference is given.
+    // The problem that the reference is given: these numbers, packed in host memory, with F32 outputs.
     SdpaProblem for_reference(uint32_t scores_mode) const;
     winnow_sdpa_desc desc() const;
     void bind(Session& session);
@@ -30,7 +30,7 @@ struct SdpaProblem {
     std::string damage() const;
     double key(const Index& at) const { return k_numbers ? k_numbers.get(at) : k.get(at); }
     double value(const Index& at) const { return v_numbers ? v_numbers.get(at) : v.get(at); }
-    // Of key j of a KV head, for a batch entry of k; negative where the slot is free.
+    // The position of key j of a KV head, for a batch entry of k; negative where the slot is free.
     int64_t position(int64_t kv_batch, int64_t kv_head, int64_t j) const;
 
 private:

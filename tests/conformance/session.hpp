@@ -13,7 +13,7 @@
 
 namespace winnow::conformance {
 
-// Of the formats of K with those of V: each once, each three times, every one with every other.
+// Which formats of K and V are tested together: each once, each three times, every one with every other.
 enum class Pairs { few, sample, all };
 
 struct Options {

@@ -190,7 +190,7 @@ int64_t CacheUnderTest::some_position(Input& input, int64_t sequence) const {
     return how % end;
 }
 
-// Of a range that begins there; a hostile begin may leave no place behind it.
+// The end of a range that begins at `begin`; a hostile begin may leave no place behind it.
 int64_t CacheUnderTest::some_end(Input& input, int64_t begin) {
     const int64_t length = input.within(0, 40);
     return begin > std::numeric_limits<int64_t>::max() - length ? begin : begin + length;

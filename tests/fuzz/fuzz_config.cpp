@@ -47,7 +47,7 @@ Request draw(Input& input) {
     plain_shape(input, desc);
     if ((kind & 3) == 3) hostile_shape(input, desc);
     if ((kind & 4) != 0) {
-        // Of no layers where their number is refused: nobody reads it.
+        // The profile has no layers where their number is refused, because it is not read then.
         request.profile.assign(desc.layers > 0 && desc.layers <= 20 ? 3 * static_cast<size_t>(desc.layers) : 0, 0.5);
         for (size_t at = 0; at < std::min<size_t>(request.profile.size(), 12); ++at) {
             request.profile[at] = (kind & 8) != 0 ? input.number<double>() : input.byte() / 16.0;

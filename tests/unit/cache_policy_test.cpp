@@ -20,7 +20,7 @@
 namespace winnow::cache {
 namespace {
 
-// Of a model with 32 layers and a context of 2048, as `budget` tokens make it: residual window 48, cadence 32.
+// The description for a model with 32 layers, a context of 2048, a residual window of 48 and a cadence of 32.
 Description describe(const std::string& config, int64_t budget, int64_t layer = 0, double pressure = 0) {
     return make_policy(parse(config))->describe({layer, 32, 2048, budget, 48, 32, pressure});
 }

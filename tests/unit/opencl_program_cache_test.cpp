@@ -118,7 +118,7 @@ TEST_F(opencl_program_cache, every_field_of_the_key_counts) {
         EXPECT_EQ(cache.load(other), std::nullopt);
         EXPECT_NE(other.file_name(), key_.file_name());
     }
-    // The same characters, cut elsewhere.
+    // A key of the same characters, cut elsewhere.
     ProgramKey shifted = key_;
     shifted.source_hash = "has";
     shifted.options = "h-DX=1";

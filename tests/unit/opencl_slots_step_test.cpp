@@ -110,7 +110,7 @@ struct Problem {
             at<int32_t>(append.slots, head, 0, 0) = static_cast<int32_t>(20 + head);
     }
 
-    // Of the step weights and of what comes after them.
+    // How many of the step weights were changed, and how many floats behind them.
     std::pair<int64_t, int64_t> changed() const {
         std::vector<float> floats(static_cast<size_t>(weight_count + behind));
         step_weights->read(0, floats.data(), 4 * floats.size());

@@ -49,7 +49,7 @@ inline void run_in_threads(void* calls, uint32_t count, winnow_task task, void* 
     for (std::thread& thread : threads) thread.join();
 }
 
-// Of a device whose operations are divided where there is a count of the divisions.
+// Asks for a device, whose operations are divided where there is a count of the divisions.
 inline DeviceRequest cpu_request(const char* variants = "", std::atomic<int>* parallel_calls = nullptr) {
     DeviceRequest request;
     request.device = "cpu";
