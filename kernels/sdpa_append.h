@@ -22,7 +22,8 @@ static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, 
     __global uchar* v = memory->segment[0].v + row_offset(&segment->v, 0, head, slot);
     STORE_ROW(K_FORMAT_0, k, memory->new_k + row_offset(&step->k, 0, head, 0), step->k_type, (uint)HEAD_SIZE);
     STORE_ROW(V_FORMAT_0, v, memory->new_v + row_offset(&step->v, 0, head, 0), step->v_type, (uint)V_HEAD_SIZE);
-    ((__global int*)(memory->segment[0].positions + row_offset(&segment->positions, 0, head, 0)))[slot] = step->token_id;
+    __global uchar* token_ids = memory->segment[0].positions + row_offset(&segment->positions, 0, head, 0);
+    ((__global int*)token_ids)[slot] = step->token_id;
     __global uchar* importance = memory->importance[0];
     if (importance)
         ((__global float*)(importance + segment->importance.offset + head * segment->importance.stride))[slot] = 0.0f;

@@ -1,7 +1,7 @@
 """Virtual environments of the programs under this folder, each made when it is not there yet.
 
-They lie in ${XDG_CACHE_HOME:-~/.cache}/winnow/NAME-<hash>, a folder for each content of the list of packages and version
-of Python. Only the standard library is used here.
+They lie in ${XDG_CACHE_HOME:-~/.cache}/winnow/NAME-<hash>, a folder for each content of the list of packages and
+version of Python. Only the standard library is used here.
 """
 
 import fcntl
