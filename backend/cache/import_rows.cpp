@@ -41,7 +41,7 @@ private:
         Resident resident{rows_.count(), std::vector<bool>(static_cast<size_t>(heads * rows_.count()))};
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t i = 0; i < rows_.count(); ++i)
-                resident.of[static_cast<size_t>(head * rows_.count() + i)] = rows_.is_held(head, i);
+                resident.of[static_cast<size_t>(head * rows_.count() + i)] = rows_.is_resident(head, i);
         CacheStep step;
         step.layer = args_.layer;
         step.sequence = args_.sequence;

@@ -16,7 +16,7 @@ public:
     IncomingRows(CacheState& cache, const CacheRows& args);
 
     int64_t count() const { return count_; }
-    bool is_held(int64_t head, int64_t token) const { return k_.is_resident[at(head, token)]; }
+    bool is_resident(int64_t head, int64_t token) const { return k_.is_resident[at(head, token)]; }
     // The bytes of a row that was packed in this format, with a mean subtracted or without; none for any other row.
     std::span<const std::byte> packed_key(int64_t head, int64_t token, Type type, bool has_mean) const;
     std::span<const std::byte> packed_value(int64_t head, int64_t token, Type type, bool has_mean) const;

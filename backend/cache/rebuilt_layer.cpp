@@ -182,10 +182,10 @@ void RebuiltLayer::check_slots(int64_t head) {
     const std::vector<int64_t>& slots = ledger_.slots[static_cast<size_t>(head)];
     const int64_t dense = geometry_.dense_slots();
     std::vector<bool> taken(static_cast<size_t>(dense + ledger_.facts.packed_slots), false);
-    int64_t settled = 0; // in the packed segment, without those that came after the last eviction pass
+    int64_t older_in_packed = 0; // in the packed segment, without those that came after the last eviction pass
     for (int64_t token = 0; token < rows_.count(); ++token) {
         const int64_t slot = slots[static_cast<size_t>(token)];
-        if ((slot >= 0) != rows_.is_held(head, token)) {
+        if ((slot >= 0) != rows_.is_resident(head, token)) {
             is_possible_ = false;
             return;
         }
@@ -204,9 +204,9 @@ void RebuiltLayer::check_slots(int64_t head) {
         (is_in_packed ? slots_.back() : slots_.front())[static_cast<size_t>(head * rows_.count() + token)] =
             static_cast<int32_t>(is_in_packed ? slot - dense : slot);
         in_packed_[static_cast<size_t>(head)] += is_in_packed;
-        settled += is_in_packed && ledger_.tokens[static_cast<size_t>(token)].place == 0;
+        older_in_packed += is_in_packed && ledger_.tokens[static_cast<size_t>(token)].place == 0;
     }
-    expect_within(settled, ledger_.facts.most_in_packed, "what a head holds in the packed segment");
+    expect_within(older_in_packed, ledger_.facts.most_in_packed, "what a head holds in the packed segment");
     check_listed(head, taken);
 }
 
