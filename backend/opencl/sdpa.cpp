@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "opencl/launchers.hpp"
 #include "opencl/sdpa_step.hpp"
 
 namespace winnow::opencl {
