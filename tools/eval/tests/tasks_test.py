@@ -324,13 +324,16 @@ class Answers(unittest.TestCase):
         self.assertFalse(any("resident" in answer for answer in full["answers"].values()))
         for trial in task["trials"]:
             answer = policy["answers"][trial["id"]]
-            tokens = answer["resident"]["tokens"]
             if trial["depth"] != 0.5:
-                self.assertEqual(answer["resident"]["layers"],
-                                 [[tokens, tokens], [tokens, tokens if trial["depth"] > 0.5 else 0]])
+                self.assertEqual(answer["resident"]["share"], 1 if trial["depth"] > 0.5 else 0.75)
         early = [policy["answers"][trial["id"]] for trial in task["trials"] if trial["depth"] < 0.5]
-        self.assertEqual(resident.shares(early), [[1, 1], [1, 0]])
         self.assertEqual(resident.mean(early), 0.75)
+        tokens = sum(answer["resident"]["tokens"] for answer in policy["answers"].values())
+        self.assertEqual(policy["resident"]["tokens"], tokens)
+        (first, second), (third, last) = resident.shares(policy["resident"])
+        self.assertEqual((first, second, third), (1, 1, 1))
+        self.assertTrue(0.3 < last < 0.7, last)
+        self.assertAlmostEqual(resident.mean(policy["answers"].values()), (3 + last) / 4)
 
     def test_a_conversation_that_forgets(self):
         task, = self.ask([BASE, POLICY], contexts=[512], trials=24, names=["conversation"])
@@ -368,6 +371,7 @@ class Held(unittest.TestCase):
 
     def test_nobody_looked(self):
         self.assertIsNone(resident.mean([{"found": [[True]]}]))
+        self.assertIsNone(resident.total([]))
 
 
 if __name__ == "__main__":

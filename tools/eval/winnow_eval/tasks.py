@@ -302,8 +302,9 @@ def _flat(found):
 
 
 def _answers(asking, task, process, config, known, progress):
-    """{id: answer} of one configuration, where "found" is of what the full cache finds alone."""
-    answers = {}
+    """({id: answer}, counts of what is resident over all of them) of one configuration, where "found" is of what the
+    full cache finds alone."""
+    answers, seen = {}, []
     work = _config_units(asking, task, config, [trial for trial, _ in known])
     with _step(progress, f"{task.name}, {config}", work) as advance:
         for done, (trial, full) in enumerate(known, start=1):
@@ -311,12 +312,14 @@ def _answers(asking, task, process, config, known, progress):
             kept = {"texts": answer["texts"],
                     "found": [[one for one, counts in zip(found, knows) if counts]
                               for found, knows in zip(answer["found"], full["found"])]}
-            kept |= {"resident": answer["resident"]} if "resident" in answer else {}
+            if "resident" in answer:
+                seen.append(answer["resident"])
+                kept["resident"] = resident.of_answer(answer["resident"])
             if "found_anew" in answer:
                 kept["as_anew"] = answer["found_anew"] == answer["found"][-1]
             answers[trial.id] = kept
             advance(done / len(known))
-    return answers
+    return answers, resident.total(seen)
 
 
 def _run(asking, task, process, progress):
@@ -325,10 +328,10 @@ def _run(asking, task, process, progress):
     known = [(trial, answer) for trial, answer in asked if _knows(answer)]
     results = []
     for config in asking.configs:
-        answers = _answers(asking, task, process, config, known, progress)
+        answers, held = _answers(asking, task, process, config, known, progress)
         found = [one for answer in answers.values() for one in _flat(answer["found"])]
         results.append({"name": config.name, "config": config.settings(), "trials": len(found),
-                        "retrieved": sum(found), "answers": answers})
+                        "retrieved": sum(found), "answers": answers} | ({"resident": held} if held else {}))
     return {"task": task.name, "meaning": task.meaning, "contexts": list(asking.contexts),
             "depths": plan(task, asking.contexts, asking.trials)[0], "results": results,
             "trials": [{"id": trial.id, "context": trial.context, "depth": trial.depth,
