@@ -34,7 +34,7 @@ private:
     Contexts& contexts_;
     const size_t context_, first_scored_;
     std::vector<llama_token> text_;
-    std::vector<float> base_; // [scored tokens][vocabulary] of context base_index_
+    Base base_; // of the scored tokens of context base_index_
     std::optional<size_t> base_index_;
 };
 
