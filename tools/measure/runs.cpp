@@ -6,8 +6,8 @@
 
 namespace winnow::measure {
 
-Runs::Runs(Contexts& contexts, const std::string& text, size_t context, size_t first_scored)
-    : contexts_(contexts), context_(context), first_scored_(first_scored),
+Runs::Runs(Contexts& contexts, const std::string& text, size_t context, size_t first_scored, size_t first_alone)
+    : contexts_(contexts), context_(context), first_scored_(first_scored), first_alone_(first_alone),
       text_(winnow::measure::tokens_of(contexts.api(), contexts.vocab(), text, true, false)) {}
 
 std::vector<llama_token> Runs::tokens_of_context(size_t index) const {
@@ -44,8 +44,8 @@ void Runs::score(Context& context, const std::vector<llama_token>& tokens, bool 
     const size_t batch = contexts_.sizes().batch, vocabulary = contexts_.vocabulary();
     const unsigned threads = contexts_.sizes().threads;
     size_t done = 0;
-    for (size_t begin = 0; begin < tokens.size(); begin += batch) {
-        const size_t end = std::min(tokens.size(), begin + batch);
+    for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+        end = begin < first_alone_ ? std::min({tokens.size(), begin + batch, first_alone_}) : begin + 1;
         std::vector<bool> scored(end - begin, false);
         std::vector<int32_t> next;
         for (size_t position = std::max(begin, first_scored_); position < std::min(end, tokens.size() - 1);
