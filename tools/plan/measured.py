@@ -42,8 +42,8 @@ def losses(folder):
                 continue
             if results["text"]["part"] == "first":  # by which defaults were chosen
                 continue
-            rank = (results["text"]["file"] == TEXT, row["mode"] == "decode", row["contexts"],
-                    results["text"]["part"] != "all")
+            is_decoded = row["mode"] == "decode" or not row["config"]["kv"]  # without a policy both are the same
+            rank = (results["text"]["file"] == TEXT, is_decoded, row["contexts"], results["text"]["part"] != "all")
             key = (model_of(results), row["name"], row["context"])
             if key not in best or rank > best[key][0]:
                 made = {"name": row["name"]} | {name: row[name] for name in KEYS}
