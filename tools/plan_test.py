@@ -171,9 +171,9 @@ class Losses(Files):
                          {("winnow", "small", 0.01), ("winnow", "large", 0.02)})
 
     def test_are_those_that_were_measured_with_their_source(self):
-        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, "--budget", 922)
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048)
         kept = {(row["name"], row["context"]): row for row in self.kept() if row["model"] == "SmolLM2-135M-Instruct"}
-        for name in ("cpu:k=q4_0,v=q4_0", "winnow", "winnow:budget=922"):
+        for name in ("cpu:k=q4_0,v=q4_0", "winnow", "winnow:budget=1/4"):
             loss, row = rows[name]["loss"], kept[name, 2048]
             self.assertEqual((loss["kld"], loss["kld_se"], loss["contexts"]), (row["kld"], row["kld_se"],
                                                                             row["contexts"]))
@@ -182,11 +182,13 @@ class Losses(Files):
 
     def test_are_absent_where_nothing_was_measured(self):
         data = gguf_files.header(gguf_files.model())
-        _, rows = self.plan(data, "--context", 8192, "--budget", 922, "--kv", "inplace:k=q4_0,v=q8_0")
-        for name in ("winnow:budget=922", "inplace:k=q4_0,v=q8_0", "winnow:budget=1/4"):  # 922 is another share here
+        _, rows = self.plan(data, "--context", 8192, "--budget", 640, "--budget", "1/3", "--kv",
+                            "inplace:k=q4_0,v=q8_0")
+        # 640 tokens are no share of this context that was measured.
+        for name in ("winnow:budget=640", "winnow:budget=1/3", "inplace:k=q4_0,v=q8_0"):
             self.assertIsNone(rows[name]["loss"], name)
-        _, text, _ = self.run_plan(data, "--context", 8192)
-        (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/4")]
+        _, text, _ = self.run_plan(data, "--context", 8192, "--budget", "1/3")
+        (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/3  ")]
         self.assertEqual(line.split()[-3:], ["-", "-", "-"])
 
     def test_a_budget_that_holds_the_whole_context_loses_what_the_formats_do(self):
