@@ -1,6 +1,7 @@
 """Models and texts to measure with, by name: fetched, checked and kept as the other parts are."""
 
 import contextlib
+import os
 import re
 import shutil
 import sqlite3
@@ -76,8 +77,17 @@ def code():
     return Path(made.name).rename(folder / "code.txt")
 
 
+def wiki():
+    """The path of WikiText-2's raw test set, which no package carries: WINNOW_WIKITEXT says where it is."""
+    path = os.environ.get("WINNOW_WIKITEXT", "")
+    if not Path(path).is_file():
+        raise Failure(f"--text wiki: WINNOW_WIKITEXT is \"{path}\", expected the path of WikiText-2's wiki.test.raw, "
+                      "which no package carries; scripts/get-wikitext-2.sh of llama.cpp downloads it")
+    return Path(path)
+
+
 MODELS = {"smollm2": parts.model, "gemma": gemma}
-TEXTS = {"book": book, "code": code}
+TEXTS = {"book": book, "code": code, "wiki": wiki}
 
 
 def found(kinds, given):

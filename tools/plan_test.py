@@ -142,10 +142,38 @@ class Losses(Files):
         path = Path(__file__).parent / "plan" / "measured.json"
         return json.loads(path.read_text(encoding="utf-8"))["losses"]["rows"]
 
+    def test_of_this_model_come_before_those_of_another(self):
+        kept = self.kept()
+        for name in {row["model"] for row in kept}:
+            model = gguf_files.model()
+            model[1] = ("general.name", STRING, name)
+            _, rows = self.plan(gguf_files.header(model), "--context", 2048)
+            measured = {row["name"]: row["kld"] for row in kept if (row["model"], row["context"]) == (name, 2048)}
+            same = {row: found["loss"] for row, found in rows.items() if row in measured}
+            self.assertGreater(len(same), 1, name)
+            for row, loss in same.items():
+                self.assertEqual((loss["model"], loss["is_of_this_model"], loss["kld"]), (name, True, measured[row]))
+
+    def test_data_has_a_row_for_each_model_and_none_of_other_tools(self):
+        config = {"environment": {}, "kv": ""}
+        row = {"name": "winnow", "role": "row", "mode": "decode", "config": config, "context": 2048, "contexts": 4,
+               "kld": 0.01, "kld_se": 0.001, "ppl_increase_percent": 1.0, "ppl_increase_se": 0.1}
+        found = {"command": ["winnow", "eval"], "text": {"file": "book.txt", "part": "second"},
+                 "rows": [row, row | {"name": "kvpress:knorm", "role": "other"}]}
+        for name, weights in (("small", "Q4_1"), ("large", "q4_k_m")):
+            model = {"file": f"{name}-{weights}.gguf", "weights": "f32"}
+            (self.folder / f"{name}.json").write_text(json.dumps(found | {"model": model}))
+            found["rows"] = [row | {"kld": 0.02}]
+        sys.path.insert(0, str(Path(__file__).parent / "plan"))
+        import measured
+        rows = measured.losses(self.folder)["rows"]
+        self.assertEqual({(row["name"], row["model"], row["kld"]) for row in rows},
+                         {("winnow", "small", 0.01), ("winnow", "large", 0.02)})
+
     def test_are_those_that_were_measured_with_their_source(self):
-        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, "--budget", 922)
-        kept = {(row["name"], row["context"]): row for row in self.kept()}
-        for name in ("cpu:k=q4_0,v=q4_0", "winnow", "winnow:budget=922"):
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048)
+        kept = {(row["name"], row["context"]): row for row in self.kept() if row["model"] == "SmolLM2-135M-Instruct"}
+        for name in ("cpu:k=q4_0,v=q4_0", "winnow", "winnow:budget=1/4"):
             loss, row = rows[name]["loss"], kept[name, 2048]
             self.assertEqual((loss["kld"], loss["kld_se"], loss["contexts"]), (row["kld"], row["kld_se"],
                                                                             row["contexts"]))
@@ -154,11 +182,13 @@ class Losses(Files):
 
     def test_are_absent_where_nothing_was_measured(self):
         data = gguf_files.header(gguf_files.model())
-        _, rows = self.plan(data, "--context", 8192, "--budget", 922, "--kv", "inplace:k=q4_0,v=q8_0")
-        for name in ("winnow:budget=922", "inplace:k=q4_0,v=q8_0", "winnow:budget=1/4"):  # 922 is another share here
+        _, rows = self.plan(data, "--context", 8192, "--budget", 640, "--budget", "1/3", "--kv",
+                            "inplace:k=q4_0,v=q8_0")
+        # 640 tokens are no share of this context that was measured.
+        for name in ("winnow:budget=640", "winnow:budget=1/3", "inplace:k=q4_0,v=q8_0"):
             self.assertIsNone(rows[name]["loss"], name)
-        _, text, _ = self.run_plan(data, "--context", 8192)
-        (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/4")]
+        _, text, _ = self.run_plan(data, "--context", 8192, "--budget", "1/3")
+        (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/3  ")]
         self.assertEqual(line.split()[-3:], ["-", "-", "-"])
 
     def test_a_budget_that_holds_the_whole_context_loses_what_the_formats_do(self):

@@ -7,7 +7,8 @@
 A marker is a pair of lines, and what stands between them is this script's:
 
     <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
-                                     and "decode" for what was decoded; or task, its name and one of OF_TASKS
+                                     and "decode" for what was decoded; or task, its name and one of OF_TASKS; or
+                                     "with", more names, and one of BESIDE: a column for each of these results
     <!-- end -->
 """
 
@@ -29,18 +30,14 @@ class Failure(Exception):
     """Something to be said without a traceback."""
 
 
-# KL divergences at a context of 2048: what a numpy prototype of the same policies had, with a decay of .998, and what
-# is wanted. (configuration, what it is, prototype, goal)
+# KL divergences at a context of 2048 of WikiText: what a numpy prototype of the same policies had, with a decay of
+# .998, and what is wanted. (configuration, what it is, prototype, goal)
 GOALS = [("none:k=q8_0,v=q8_0", "8 bits", 0.0004, 0.0003),
          ("winnow:v=turbo4,center=on", "4 bits", 0.0073, 0.005),
          ("winnow", "4 and 3 bits", 0.0105, 0.008),
          ("winnow:budget=922", "packed, an eighth", 0.055, 0.04),
-         ("winnow:budget=922,decay=0.998", "packed, an eighth, slow decay", 0.055, 0.04),
          ("winnow:budget=376", "packed, a sixteenth", 0.153, 0.11),
-         ("winnow:budget=376,decay=0.998", "packed, a sixteenth, slow decay", 0.153, 0.11),
          ("winnow:budget=1/4,k=f16,v=f16", "f16, a quarter", 0.126, 0.1),
-         ("winnow:budget=1/4,k=f16,v=f16,decay=0.998", "f16, a quarter, slow decay", 0.126, 0.1),
-         ("winnow:budget=544,k=f16,v=f16,decay=0.998", "f16, a quarter and 32 tokens, slow decay", 0.126, 0.1),
          ("window:budget=1/4", "f16, a quarter, window", 0.174, None),
          ("h2o:budget=1/4", "f16, a quarter, h2o", 0.226, None),
          ("random:budget=1/4", "f16, a quarter, random", 0.193, None)]
@@ -80,6 +77,31 @@ def task_piece(name, results, task, words=""):
     return f"![{description}](quality/{name}_{picture}.png)\n"
 
 
+# What may be compared of several results: what it is called, the keys of a row, decimals at least and most, a sign.
+BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, ""),
+          "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+")}
+WITH = re.compile(rf"with ([\w ]+) ({'|'.join(BESIDE)}) (\d+)( decode)?")
+
+
+def beside_table(named, quantity, setting):
+    """A column for each of the results, {name: results}: what their rows lost."""
+    title, key, error, fewest, most, sign = BESIDE[quantity]
+    found = {name: {row["name"]: row for row in report.rows_of(results, setting)} for name, results in named.items()}
+    rows = {}
+    for name, of_results in found.items():
+        if not of_results:
+            raise Failure(f"{name}.json has no {report.named_setting(setting)}")
+        for row in of_results.values():
+            rows.setdefault(row["name"], row)  # the bytes of packed rows differ by a few per mille between texts
+    full = next((row["kv_bytes_per_token"] for row in rows.values() if row["role"] == "control"), None)
+    lines = [[report.titled(row), report.number(row["kv_bytes_per_token"], 0),
+              report.number(None if full is None else row["kv_bytes_per_token"] / full, 3),
+              *(report.measured(its[row["name"]][key], its[row["name"]][error], fewest, most, sign)
+                if row["name"] in its else "-" for its in found.values())] for row in rows.values()]
+    heads = [f"{name}, {report.counted_contexts(its.values())} contexts" for name, its in found.items()]
+    return report.table(["configuration", "bytes/token", "share", *(f"{title}: {head}" for head in heads)], lines)
+
+
 def piece(name, results, words):
     """The text of one marker."""
     mode = "decode" if words.endswith(" decode") else "batch"
@@ -108,10 +130,18 @@ def filled(page, kept):
 
     def fill(match):
         name, words, _ = match.groups()
-        if name not in kept:
-            raise Failure(f"quality.md names {name}, but quality/{name}.json is not there")
-        used.add(name)
-        return f"<!-- begin {name} {words} -->\n\n{piece(name, kept[name], words)}\n<!-- end -->\n"
+        beside = WITH.fullmatch(words)
+        names = [name, *(beside[1].split() if beside else [])]
+        for one in names:
+            if one not in kept:
+                raise Failure(f"quality.md names {one}, but quality/{one}.json is not there")
+        used.update(names)
+        if beside:
+            setting = int(beside[3]), "decode" if beside[4] else "batch"
+            made = beside_table({one: kept[one] for one in names}, beside[2], setting)
+        else:
+            made = piece(name, kept[name], words)
+        return f"<!-- begin {name} {words} -->\n\n{made}\n<!-- end -->\n"
 
     text = MARKED.sub(fill, page)
     if page.count("<!-- begin") != len(MARKED.findall(page)) or page.count("<!-- end -->") != len(MARKED.findall(page)):

@@ -1,8 +1,9 @@
 """winnow-measure, by which `winnow eval` compares: the base has the perplexity that llama-perplexity prints; a virtual
 cache with everything in f16 is the base in every mode, token by token, also of a model with sliding windows, whose
 second cache is a smaller one; and a cache whose heads all read the keys of the first one is seen to be wrong in every
-mode. Its answers are what llama-completion writes, also where a virtual cache decodes the question, and a second turn
-goes on where the first ended.
+mode. What is decoded inside of batches is what comes of tokens that llama.cpp hands over one by one, all of them or
+from a position on; and two runs are the same to the last digit. Its answers are what llama-completion writes, also
+where a virtual cache decodes the question, and a second turn goes on where the first ended.
 """
 
 import math
@@ -26,6 +27,11 @@ CELLS, GENERATED = 1024, 24  # of a dialogue
 SAME, OTHER = 1e-6, 1e-3  # KL divergences: of what is computed in another order, of what is wrong
 TOLERANCE = 0.00005  # relative, of a perplexity
 DENSE = configs.parse("none:k=f16,v=f16")
+EVICTING = [configs.parse(text) for text in ("h2o:budget=1/4,k=f32,v=f32", "winnow:budget=1/4,k=f32,v=f32",
+                                             "h2o:budget=1/4", "winnow:budget=1/4")]
+# Nats, of each token, since ggml multiplies matrices of one column in another order. Where rows are rounded when they
+# are stored, what differs in its last bit may be rounded otherwise: so the full f16 cache differs from itself by 3e-4.
+ALONE = {"f32": 1e-5, "": 5e-4}
 DEFECT = "keys_of_the_first_head"
 
 
@@ -64,8 +70,51 @@ def compare(options):
           f"{ {mode: max(values) for mode, values in kld.items()} }")
     expect(abs(found - expected) <= TOLERANCE * expected, f"perplexity {found}, llama-perplexity has {expected}")
     for mode, values in kld.items():
-        mean = statistics.fmean(values)
-        expect(0 <= mean <= SAME, f"{mode}: divergence {mean} of the same cache")
+        expect(0 <= statistics.fmean(values) and max(values) <= SAME,
+               f"{mode}: divergence {max(values)} of a token, of the same cache")
+
+
+def measured(options, config, batch, decode_from=None, first_alone=None, threads=1):
+    """A configuration over the contexts: (nll, divergences), token by token."""
+    host = Host(options.llama_cpp, options.plugin, options.model, batch, batch, threads, "Portable Computing Language")
+    context, found = CONTEXTS[options.family], ([], [])
+    with measure.Measure(host, options.model, options.text, context, context // 2, first_alone) as process:
+        for index in range(COUNT):
+            process.run(configs.BASE, index, base=True)
+            one = process.run(config, index, decode_from=decode_from)
+            for cache in llama_cpp.virtual_caches(one.run.report):
+                expect(cache["evictions"] > 0, f"{config}: no eviction, {cache}")
+                decoded = 0 if decode_from is None else context - decode_from
+                expect(cache["decoded"] == decoded, f"{config}: {cache['decoded']} decoded, expected {decoded}")
+            found[0].extend(one.nll)
+            found[1].extend(one.kld)
+    return found
+
+
+def decode(options):
+    """Against tokens that llama.cpp hands over one by one, all of them and from the middle on."""
+    half = CONTEXTS[options.family] // 2
+    for config in EVICTING:
+        tolerance = ALONE["f32" if "f32" in config.kv else ""]
+        at_once, _ = measured(options, config, BATCH)
+        for where, (alone, _), (decoded, _) in (
+                ("from 0", measured(options, config, 1), measured(options, config, BATCH, decode_from=0)),
+                (f"from {half}", measured(options, config, BATCH, first_alone=half),
+                 measured(options, config, BATCH, decode_from=half))):
+            expect(len(alone) == len(decoded) == COUNT * (half - 1), f"{len(alone)} and {len(decoded)} tokens scored")
+            most, other = (max(abs(one - its) for one, its in zip(alone, found)) for found in (decoded, at_once))
+            print(f"{config}, decoded {where}: at most {most:.2g} nats from tokens one by one; in batches {other:.2g}")
+            expect(most <= tolerance, f"{config}, decoded {where}: {most} nats from tokens that came one by one")
+            if where == "from 0":  # from the middle on, passes go on in the rhythm that batches have
+                expect(other > 100 * tolerance, f"{config}: batches are decoded, {other} nats from tokens one by one")
+
+
+def repeat(options):
+    """With threads, which share the work differently each time."""
+    for config in EVICTING:
+        first, second = (measured(options, config, BATCH, decode_from=CONTEXTS[options.family] // 2, threads=2)
+                         for _ in range(2))
+        expect(first == second, f"{config}: two runs differ")
 
 
 def dialogue(*turns, **more):
@@ -136,6 +185,8 @@ def test():
 
     options.family = "grouped"
     options.model = random_models.make(options.family, options.work)
+    decode(options)
+    repeat(options)
     for defect in ("none", DEFECT):
         _, kld = run_all(options, {"WINNOW_BACKEND": str(options.broken), "WINNOW_DEFECT": defect}, None)
         means = {mode: statistics.fmean(values) for mode, values in kld.items()}

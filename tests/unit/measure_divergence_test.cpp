@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace winnow::measure {
@@ -39,7 +41,15 @@ long double probability(const std::vector<float>& all, size_t token, size_t word
 Scores scores_of(const std::vector<float>& run, const std::vector<float>* base, unsigned threads = 1) {
     Scores scores;
     const std::vector<int32_t> next = next_tokens();
-    add_scores(run.data(), base ? base->data() : nullptr, next.data(), tokens, words, threads, scores);
+    // The base comes in two parts, and so does what is compared with it.
+    constexpr std::array<std::pair<size_t, size_t>, 2> parts{{{0, 5}, {5, tokens - 5}}};
+    Base kept;
+    for (const auto& [first, count] : parts)
+        if (base) add_to_base(base->data() + first * words, count, words, threads, kept);
+    for (const auto& [first, count] : parts) {
+        add_scores(run.data() + first * words, base ? &kept : nullptr, first, next.data() + first, count, words,
+                   threads, scores);
+    }
     return scores;
 }
 

@@ -17,8 +17,7 @@ double log_of_sum(const float* logits, size_t count) {
 }
 
 // Words that the base rules out, with -infinity, add nothing.
-double divergence_of(const float* logits, double log_sum, const float* base, size_t count) {
-    const double base_log_sum = log_of_sum(base, count);
+double divergence_of(const float* logits, double log_sum, const float* base, double base_log_sum, size_t count) {
     double sum = 0;
     for (size_t i = 0; i < count; ++i) {
         const double log_p = base[i] - base_log_sum, p = std::exp(log_p);
@@ -29,30 +28,43 @@ double divergence_of(const float* logits, double log_sum, const float* base, siz
 
 ptrdiff_t likeliest(const float* logits, size_t count) { return std::max_element(logits, logits + count) - logits; }
 
-} // namespace
-
-void add_scores(const float* logits, const float* base, const int32_t* next, size_t count, size_t vocabulary,
-                unsigned threads, Scores& scores) {
-    std::vector<double> nll(count), divergence(base ? count : 0);
-    std::vector<char> same_top(base ? count : 0);
-    const auto score = [&](size_t first) {
-        for (size_t token = first; token < count; token += threads) {
-            const float* its = logits + token * vocabulary;
-            const double log_sum = log_of_sum(its, vocabulary);
-            nll[token] = log_sum - its[next[token]];
-            if (!base) continue;
-            const float* of_base = base + token * vocabulary;
-            divergence[token] = divergence_of(its, log_sum, of_base, vocabulary);
-            same_top[token] = likeliest(its, vocabulary) == likeliest(of_base, vocabulary);
-        }
+// Calls work(token) of each token once.
+template <typename Work>
+void divide(size_t count, unsigned threads, const Work& work) {
+    const auto part = [&](size_t first) {
+        for (size_t token = first; token < count; token += threads) work(token);
     };
     std::vector<std::jthread> helpers;
-    for (unsigned thread = 1; thread < threads; ++thread) helpers.emplace_back(score, thread);
-    score(0);
-    helpers.clear(); // waits
+    for (unsigned thread = 1; thread < threads; ++thread) helpers.emplace_back(part, thread);
+    part(0);
+} // and waits for the helpers
+
+} // namespace
+
+void add_scores(const float* logits, const Base* base, size_t first, const int32_t* next, size_t count,
+                size_t vocabulary, unsigned threads, Scores& scores) {
+    std::vector<double> nll(count), divergence(base ? count : 0);
+    std::vector<char> same_top(base ? count : 0);
+    divide(count, threads, [&](size_t token) {
+        const float* its = logits + token * vocabulary;
+        const double log_sum = log_of_sum(its, vocabulary);
+        nll[token] = log_sum - its[next[token]];
+        if (!base) return;
+        const float* of_base = base->logits.data() + (first + token) * vocabulary;
+        divergence[token] = divergence_of(its, log_sum, of_base, base->log_sums[first + token], vocabulary);
+        same_top[token] = likeliest(its, vocabulary) == likeliest(of_base, vocabulary);
+    });
     scores.nll.insert(scores.nll.end(), nll.begin(), nll.end());
     scores.divergence.insert(scores.divergence.end(), divergence.begin(), divergence.end());
     scores.same_top.insert(scores.same_top.end(), same_top.begin(), same_top.end());
+}
+
+void add_to_base(const float* logits, size_t count, size_t vocabulary, unsigned threads, Base& base) {
+    std::vector<double> log_sums(count);
+    divide(count, threads,
+           [&](size_t token) { log_sums[token] = log_of_sum(logits + token * vocabulary, vocabulary); });
+    base.logits.insert(base.logits.end(), logits, logits + count * vocabulary);
+    base.log_sums.insert(base.log_sums.end(), log_sums.begin(), log_sums.end());
 }
 
 } // namespace winnow::measure

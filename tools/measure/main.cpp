@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
     try {
         CLI::App app(description, "winnow-measure");
         std::string folder, plugin, model, text;
-        size_t context = 0, first_scored = 0;
+        size_t context = 0, first_scored = 0, first_alone = std::numeric_limits<size_t>::max();
         Sizes sizes;
         app.add_option("--llama-cpp", folder, "folder of llama.cpp's programs or libraries")->required();
         app.add_option("--plugin", plugin, "libwinnow_ggml.so")->required();
@@ -120,6 +121,10 @@ int main(int argc, char** argv) {
         text_option->needs(context_option, from_option);
         context_option->needs(text_option);
         from_option->needs(text_option);
+        app.add_option(
+               "--alone-from", first_alone,
+               "position from which on llama.cpp gets each token of a context of the text in a batch of its own")
+            ->needs(text_option);
         app.add_option("--batch", sizes.batch, "llama.cpp's -b")->check(CLI::Range(1, 1 << 20));
         app.add_option("--ubatch", sizes.ubatch, "llama.cpp's -ub")->check(CLI::Range(1, 1 << 20));
         app.add_option("--threads", sizes.threads, "llama.cpp's -t")->check(CLI::Range(1, 1024));
@@ -128,7 +133,7 @@ int main(int argc, char** argv) {
         const std::string content = text.empty() ? "" : read_file(text);
         Contexts contexts(api, model, plugin, sizes);
         std::optional<Runs> runs;
-        if (!text.empty()) runs.emplace(contexts, content, context, first_scored);
+        if (!text.empty()) runs.emplace(contexts, content, context, first_scored, first_alone);
         serve(contexts, runs);
         return 0;
     } catch (const std::exception& error) {

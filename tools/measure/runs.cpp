@@ -6,8 +6,8 @@
 
 namespace winnow::measure {
 
-Runs::Runs(Contexts& contexts, const std::string& text, size_t context, size_t first_scored)
-    : contexts_(contexts), context_(context), first_scored_(first_scored),
+Runs::Runs(Contexts& contexts, const std::string& text, size_t context, size_t first_scored, size_t first_alone)
+    : contexts_(contexts), context_(context), first_scored_(first_scored), first_alone_(first_alone),
       text_(winnow::measure::tokens_of(contexts.api(), contexts.vocab(), text, true, false)) {}
 
 std::vector<llama_token> Runs::tokens_of_context(size_t index) const {
@@ -29,8 +29,9 @@ Result Runs::run(const Configuration& configuration, size_t index, bool as_base)
         throw std::runtime_error("no base of context " + std::to_string(index) + " to compare with");
     if (as_base) {
         base_index_.reset();
-        base_.clear();
-        base_.reserve((context_ - std::min(context_, first_scored_)) * contexts_.vocabulary());
+        base_.logits.clear();
+        base_.logits.reserve((context_ - std::min(context_, first_scored_)) * contexts_.vocabulary());
+        base_.log_sums.clear();
     }
     Result result;
     result.outcome = contexts_.run(configuration, context_,
@@ -41,9 +42,10 @@ Result Runs::run(const Configuration& configuration, size_t index, bool as_base)
 
 void Runs::score(Context& context, const std::vector<llama_token>& tokens, bool as_base, Scores& scores) {
     const size_t batch = contexts_.sizes().batch, vocabulary = contexts_.vocabulary();
+    const unsigned threads = contexts_.sizes().threads;
     size_t done = 0;
-    for (size_t begin = 0; begin < tokens.size(); begin += batch) {
-        const size_t end = std::min(tokens.size(), begin + batch);
+    for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+        end = begin < first_alone_ ? std::min({tokens.size(), begin + batch, first_alone_}) : begin + 1;
         std::vector<bool> scored(end - begin, false);
         std::vector<int32_t> next;
         for (size_t position = std::max(begin, first_scored_); position < std::min(end, tokens.size() - 1);
@@ -53,9 +55,8 @@ void Runs::score(Context& context, const std::vector<llama_token>& tokens, bool 
         }
         const float* logits = context.evaluate(tokens.data() + begin, end - begin, scored);
         if (!logits) continue;
-        if (as_base) base_.insert(base_.end(), logits, logits + next.size() * vocabulary);
-        add_scores(logits, as_base ? nullptr : base_.data() + done * vocabulary, next.data(), next.size(), vocabulary,
-                   contexts_.sizes().threads, scores);
+        if (as_base) add_to_base(logits, next.size(), vocabulary, threads, base_);
+        add_scores(logits, as_base ? nullptr : &base_, done, next.data(), next.size(), vocabulary, threads, scores);
         done += next.size();
     }
 }

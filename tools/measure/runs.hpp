@@ -18,7 +18,8 @@ struct Result {
 class Runs {
 public:
     // contexts has to stay. context: tokens of each. first_scored: the first position whose next token is scored.
-    Runs(Contexts& contexts, const std::string& text, size_t context, size_t first_scored);
+    // first_alone: the position from which on llama.cpp gets each token in a batch of its own.
+    Runs(Contexts& contexts, const std::string& text, size_t context, size_t first_scored, size_t first_alone);
 
     size_t tokens() const { return text_.size(); }
     size_t contexts() const { return text_.size() / context_; }
@@ -32,9 +33,9 @@ private:
     void score(Context& context, const std::vector<llama_token>& tokens, bool as_base, Scores& scores);
 
     Contexts& contexts_;
-    const size_t context_, first_scored_;
+    const size_t context_, first_scored_, first_alone_;
     std::vector<llama_token> text_;
-    std::vector<float> base_; // [scored tokens][vocabulary] of context base_index_
+    Base base_; // of the scored tokens of context base_index_
     std::optional<size_t> base_index_;
 };
 

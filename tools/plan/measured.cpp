@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <stdexcept>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -52,7 +53,8 @@ Measured::Measured() {
 }
 
 std::optional<Loss> Measured::find(const Configuration& config, int64_t context, const Costs& costs,
-                                   const ModelShape& shape) const {
+                                   const ModelShape& shape,
+                                   const std::function<bool(const std::string&)>& is_model) const {
     const bool is_winnow = config.where == Configuration::Where::winnow;
     const std::string name = is_winnow ? "" : name_as_measured(config, shape);
     const ggml::CacheMeaning meaning = is_winnow ? costs.meaning(config.kv, context) : ggml::CacheMeaning{};
@@ -66,7 +68,8 @@ std::optional<Loss> Measured::find(const Configuration& config, int64_t context,
         }
     };
     const auto distance = [&](const Loss& loss) {
-        return std::abs(std::log(static_cast<double>(loss.context) / static_cast<double>(context)));
+        const double ratio = static_cast<double>(loss.context) / static_cast<double>(context);
+        return std::pair(!is_model(loss.model), std::abs(std::log(ratio)));
     };
     std::optional<Loss> best;
     for (const Loss& loss : losses_) {

@@ -13,6 +13,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER.parent.parent / "docs" / "quality"
 TEXT = "wiki.test.raw"  # by which configurations are compared with each other, as far as they were measured on it
+MODEL = "SmolLM2-135M-Instruct"  # whose losses stand for those of a model that was not measured
 KEYS = ("context", "contexts", "kld", "kld_se", "ppl_increase_percent", "ppl_increase_se")
 
 
@@ -25,32 +26,36 @@ def model_of(results):
     """Its name without the type of its weights, which were dequantized."""
     if results["model"]["weights"] != "f32":
         return results["model"]["file"]
-    return re.sub(r"(\.(I?Q\d\w*|B?F16|F32))?\.gguf$", "", results["model"]["file"])
+    return re.sub(r"([.-](I?Q\d\w*|B?F16|F32))?\.gguf$", "", results["model"]["file"], flags=re.I)
 
 
 def losses(folder):
-    """One row for each configuration and context: of one text if it can be; what was decoded before what was not, as
-    that is what a user waits for; that of the most contexts; of half the text before the whole.
+    """One row for each model, configuration and context: of one text if it can be; what was decoded before what was
+    not, as that is what a user waits for; that of the most contexts; of half the text before the whole. Rows of
+    other tools are none that the program could have.
     """
     best = {}
     for path in sorted(folder.glob("*.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
         for row in results["rows"]:
-            if not is_plain(row["config"]) or results["text"]["part"] == "first":  # by which defaults were chosen
+            if row["role"] == "other" or not is_plain(row["config"]):
                 continue
-            rank = (results["text"]["file"] == TEXT, row["mode"] == "decode", row["contexts"],
-                    results["text"]["part"] != "all")
-            key = (row["name"], row["context"])
+            if results["text"]["part"] == "first":  # by which defaults were chosen
+                continue
+            is_decoded = row["mode"] == "decode" or not row["config"]["kv"]  # without a policy both are the same
+            rank = (results["text"]["file"] == TEXT, is_decoded, row["contexts"], results["text"]["part"] != "all")
+            key = (model_of(results), row["name"], row["context"])
             if key not in best or rank > best[key][0]:
                 made = {"name": row["name"]} | {name: row[name] for name in KEYS}
-                made |= {"model": model_of(results), "text": results["text"]["file"],
-                         "part": results["text"]["part"], "results": path.stem}
+                made |= {"model": key[0], "text": results["text"]["file"], "part": results["text"]["part"],
+                         "results": path.stem}
                 best[key] = (rank, made)
     rows = [row for _, row in best.values()]
     used = sorted({row["results"] for row in rows})
     commands = {name: " ".join(json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["command"])
                 for name in used}
-    return {"commands": commands, "rows": sorted(rows, key=lambda row: (row["name"], row["context"]))}
+    return {"commands": commands, "rows": sorted(rows, key=lambda row: (
+        row["name"], row["context"], row["model"] != MODEL, row["model"]))}
 
 
 def main():

@@ -54,8 +54,8 @@ std::string letters_and_digits(const std::string& text) {
 }
 
 // By the model's name or its file's: nothing else in the file says which model it is.
-bool is_same_model(const Loss& loss, const Plan& plan) {
-    const std::string name = letters_and_digits(loss.model);
+bool is_same_model(const std::string& model, const Plan& plan) {
+    const std::string name = letters_and_digits(model);
     return letters_and_digits(plan.shape.name) == name ||
            letters_and_digits(fs::path(plan.options.model).filename().string()).starts_with(name);
 }
@@ -69,8 +69,9 @@ PlanRow make_row(const Configuration& config, const Plan& plan, const Costs& cos
         row.canonical = is_winnow ? costs.meaning(config.kv, plan.context).config : config.name;
         row.from_f16 = costs.pays_from(config, parse_configuration(f16));
         row.from_q8_0 = costs.pays_from(config, parse_configuration(q8_0));
-        row.loss = plan.measured.find(config, plan.context, costs, plan.shape);
-        row.is_measured_on_model = row.loss && is_same_model(*row.loss, plan);
+        const auto is_model = [&](const std::string& model) { return is_same_model(model, plan); };
+        row.loss = plan.measured.find(config, plan.context, costs, plan.shape, is_model);
+        row.is_measured_on_model = row.loss && is_model(row.loss->model);
     } catch (const std::runtime_error& error) {
         row.refused = error.what();
     }

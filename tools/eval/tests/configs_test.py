@@ -98,7 +98,7 @@ class Presets(unittest.TestCase):
 
     def test_all_can_be_read_and_say_nothing_twice(self):
         names = sorted(path.stem for path in configs.FOLDER.glob("*.toml"))
-        self.assertEqual(names, ["adaptive", "baselines", "budgets", "lengths", "policies"])
+        self.assertEqual(names, ["adaptive", "baselines", "budgets", "lengths", "policies", "quality"])
         for name in names:
             found = configs.gather([], [name])
             self.assertGreater(len(found), 5, name)
@@ -110,6 +110,10 @@ class Presets(unittest.TestCase):
             for policy in ("winnow", "window", "h2o", "random"):
                 self.assertTrue(any(kv.startswith(f"{policy}:budget={size}") for kv in budgets), f"{policy} {size}")
         self.assertEqual(configs.contexts_of(["budgets"]), [2048])
+        names = {config.name for config in configs.load("quality")}
+        for share in ("1/2", "1/4", "1/8", "1/16"):
+            for policy in ("winnow", "window", "h2o", "scissorhands", "hierarchical", "random"):
+                self.assertIn(f"{policy}:budget={share}", names)
         self.assertEqual(configs.contexts_of(["lengths"]), [512, 1024, 2048, 4096, 8192])
 
     def test_files_without_contexts_or_with_different_ones(self):

@@ -70,19 +70,21 @@ def made_task(name="needle", contexts=(512, 1024, 2048), depths=(0, 0.25, 0.5, 0
         right = {trial["id"]: generator.random() > 4 * kld * (1.2 - (trial["depth"] or 0)) for trial in counted}
         answers = {trial["id"]: {"texts": [f"{trial['answers'][0][0] if right[trial['id']] else 1234}. The"],
                                  "found": [[right[trial["id"]]]]} for trial in counted}
+        held = {}
         if settings["kv"]:
+            held = {"resident": {"tokens": 12, "layers": [[generator.randrange(13) for _ in range(3)]
+                                                          for _ in range(30)]}}
             for answer in answers.values():
-                answer["resident"] = {"tokens": 12, "layers": [[generator.randrange(13) for _ in range(3)]
-                                                           for _ in range(30)]}
+                answer["resident"] = {"tokens": 12, "share": generator.random()}
         results.append({"name": config_name, "config": settings, "retrieved": sum(right.values()),
-                        "trials": len(counted), "answers": answers})
+                        "trials": len(counted), "answers": answers} | held)
     return {"task": name, "meaning": f"made up {name}", "contexts": list(contexts), "depths": list(depths),
             "trials": trials, "results": results}
 
 
 def made_results(contexts=(512, 2048), count=16, needle=True, modes=("batch",)):
     rows = [made_row(*made, context, mode, count) for context in contexts for mode in modes for made in made_configs()]
-    return {"format": 3, "command": ["winnow", "eval", "--model", "made-up.gguf", "--text", "made-up.txt", "--contexts",
+    return {"format": 4, "command": ["winnow", "eval", "--model", "made-up.gguf", "--text", "made-up.txt", "--contexts",
                                      ",".join(map(str, contexts)), "inplace:k=q8_0,v=q4_0"],
             "model": {"file": "made-up.gguf", "sha256": "0" * 64, "weights": "f32"},
             "text": {"file": "made-up.txt", "sha256": "1" * 64, "part": "second"},

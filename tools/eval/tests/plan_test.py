@@ -153,6 +153,13 @@ class Plan(unittest.TestCase):
             with self.assertRaisesRegex(Failure, "1 in place"):
                 divergence.probe(self.host, process, policy)
 
+    def test_of_a_long_context_the_end_is_scored(self):
+        for context, first, count in ((128, 64, 63), (129, 64, 64), (4096, 2048, 2047), (4098, 2050, 2047),
+                                      (32768, 30720, 2047)):
+            self.assertEqual((divergence.first_scored(context), divergence.scored(context)), (first, count), context)
+            decoded = divergence.Setting(context, "decode")
+            self.assertEqual(decoded.decode_from(configs.parse(POLICY)), first)
+
     def test_sizes(self):
         for contexts, count, words in (([128], 1, "--count"), ([64], 3, "scored"), ([16], 99, "--contexts")):
             with self.assertRaisesRegex(Failure, words):

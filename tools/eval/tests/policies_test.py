@@ -49,13 +49,14 @@ def expect_task(task):
         is_policy = bool(result["config"]["kv"])
         for answer in result["answers"].values():
             expect(("resident" in answer) == is_policy, f"{task['task']}, {result['name']}: {answer}")
-            if is_policy:
-                counts = [count for layer in answer["resident"]["layers"] for count in layer]
-                expect(len(counts) == LAYERS * KV_HEADS, f"{len(counts)} heads")
-                expect(max(counts) <= answer["resident"]["tokens"], f"more are resident than there were: {answer}")
-                if task["task"] == "conversation":  # of which the whole opening is looked for
-                    share = sum(counts) / len(counts) / answer["resident"]["tokens"]
-                    expect(0.05 < share < 0.7, f"{share} of the opening is resident in a quarter")
+            if is_policy and task["task"] == "conversation":  # of which the whole opening is looked for
+                share = answer["resident"]["share"]
+                expect(0.05 < share < 0.7, f"{share} of the opening is resident in a quarter")
+        expect(("resident" in result) == (is_policy and bool(result["answers"])), f"{result['name']}: not counted")
+        if "resident" in result:
+            counts = [count for layer in result["resident"]["layers"] for count in layer]
+            expect(len(counts) == LAYERS * KV_HEADS, f"{len(counts)} heads")
+            expect(max(counts) <= result["resident"]["tokens"], f"more are resident than there were: {counts}")
 
 
 def main():

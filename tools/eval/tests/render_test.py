@@ -94,6 +94,27 @@ class Render(unittest.TestCase):
         self.assertIn("| `winnow` | 4 and 3 bits | 0.0123 ± 0.0010 | 0.0105 | 0.008 |", text)
         self.assertNotIn("| `none:k=q8_0,v=q8_0` |", text)
 
+    def test_several_results_have_a_column_each(self):
+        other = made_results(contexts=(512,), count=4)
+        del other["rows"][2]
+        self.keep(other, "other")
+        words = "made with other kld 512"
+        self.page.write_text(f"<!-- begin {words} -->\n<!-- end -->\n")
+        self.render("--check", status=1)
+        sys.path.insert(0, str(SCRIPT.parent))
+        import render
+        lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}).splitlines()
+        self.assertEqual(lines[2], "| configuration | bytes/token | share | mean KLD: made, 16 contexts | "
+                         "mean KLD: other, 4 contexts |")
+        rows = [line.split(" | ") for line in lines[4:-2]]
+        self.assertEqual(len(rows), len(self.made["rows"]))
+        self.assertEqual([row[-1] for row in rows].count("- |"), 1)
+        self.assertRegex(rows[1][3], r"^0\.\d+ ± 0\.\d+$")
+        self.page.write_text("<!-- begin made with other kld 1024 decode -->\n<!-- end -->\n")
+        self.assertIn("made.json has no context 1024, decoded", self.render("--check", status=1))
+        self.page.write_text("<!-- begin made with another increase 512 -->\n<!-- end -->\n")
+        self.assertIn("quality/another.json is not there", self.render("--check", status=1))
+
     def test_a_changed_number_is_noticed_on_either_side(self):
         self.fill()
         text = self.page.read_text()

@@ -177,10 +177,6 @@ class Texts(unittest.TestCase):
             self.assertEqual(before.index(trial.facts[0]) + len(trial.facts[0]), before.rindex(name) + len(name))
             self.assertTrue(0.85 * 512 < len(text + question) / 3 <= 512)
 
-    def test_code_that_is_too_long_for_the_library_is_refused(self):
-        with self.assertRaisesRegex(Failure, "no module of the standard library has a text of 9000000 tokens"):
-            identifiers.trial(9000000, 0, 3)
-
     def test_the_same_name_gives_the_same_text_and_another_another(self):
         for task in tasks.TASKS.values():
             make = (lambda number: task.make(256, 0.25, number, CHARACTERS)) if task.has_depths else (
@@ -290,6 +286,15 @@ class Answers(unittest.TestCase):
         self.assertIn("needle: at depth 50% of 256 tokens the full cache knows 0 of 4 trials; 1 were wanted",
                       self.progress.said[0])
 
+    def test_a_length_of_which_no_text_can_be_made_leaves_its_cell_short(self):
+        self.assertIsNone(identifiers.trial(10**6, 0, CHARACTERS))
+        task, = self.ask([BASE, WEAK], trials=8, names=["code"], contexts=[512, 10**6])
+        self.assertEqual({trial["context"] for trial in task["trials"]}, {512})
+        self.assertEqual(task["results"][0]["trials"], 4)
+        self.assertEqual(self.progress.said, ["code: of 1000000 tokens the full cache knows 0 of 0 trials, and no more "
+                                              "can be made of this length; 4 were wanted"])
+        self.assertIn("0 of 0 at 1000000 tokens", report.full_cache({"tasks": [task]}, "code").replace("\n", " "))
+
     def test_a_further_configuration_asks_only_for_its_own(self):
         first, = self.ask([BASE])
         asked = self.host.runs
@@ -319,13 +324,16 @@ class Answers(unittest.TestCase):
         self.assertFalse(any("resident" in answer for answer in full["answers"].values()))
         for trial in task["trials"]:
             answer = policy["answers"][trial["id"]]
-            tokens = answer["resident"]["tokens"]
             if trial["depth"] != 0.5:
-                self.assertEqual(answer["resident"]["layers"],
-                                 [[tokens, tokens], [tokens, tokens if trial["depth"] > 0.5 else 0]])
+                self.assertEqual(answer["resident"]["share"], 1 if trial["depth"] > 0.5 else 0.75)
         early = [policy["answers"][trial["id"]] for trial in task["trials"] if trial["depth"] < 0.5]
-        self.assertEqual(resident.shares(early), [[1, 1], [1, 0]])
         self.assertEqual(resident.mean(early), 0.75)
+        tokens = sum(answer["resident"]["tokens"] for answer in policy["answers"].values())
+        self.assertEqual(policy["resident"]["tokens"], tokens)
+        (first, second), (third, last) = resident.shares(policy["resident"])
+        self.assertEqual((first, second, third), (1, 1, 1))
+        self.assertTrue(0.3 < last < 0.7, last)
+        self.assertAlmostEqual(resident.mean(policy["answers"].values()), (3 + last) / 4)
 
     def test_a_conversation_that_forgets(self):
         task, = self.ask([BASE, POLICY], contexts=[512], trials=24, names=["conversation"])
@@ -363,6 +371,7 @@ class Held(unittest.TestCase):
 
     def test_nobody_looked(self):
         self.assertIsNone(resident.mean([{"found": [[True]]}]))
+        self.assertIsNone(resident.total([]))
 
 
 if __name__ == "__main__":

@@ -100,9 +100,9 @@ def measure(
     contexts: Annotated[str | None, typer.Option(metavar="N,...", help="context lengths in tokens (default those of "
                                                  "--configs, else 512,2048)")] = None,
     count: Annotated[int, typer.Option(metavar="N", help="contexts of each length")] = 16,
-    mode: Annotated[str, typer.Option(metavar="batch,decode", help="how a policy's cache takes the second half of a "
-                                      "context, which is scored: in batches, as a prompt is read, or token by token, "
-                                      "as text is generated")] = "batch,decode",
+    mode: Annotated[str, typer.Option(metavar="batch,decode", help="how a policy's cache takes what is scored of a "
+                                      "context, its second half or last 2048 tokens: in batches, as a prompt is read, "
+                                      "or token by token, as text is generated")] = "batch,decode",
     until_decided: Annotated[float | None, typer.Option(min=0.0, metavar="SIGMAS", help="after 8 contexts measure no "
                                                         "more of a configuration that differs by so many standard "
                                                         "errors from each other one")] = None,

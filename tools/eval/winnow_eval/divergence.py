@@ -20,12 +20,13 @@ from winnow_eval.measure import Measure
 from winnow_eval.store import Store
 
 FEWEST_SCORED = 100  # tokens that a 99th percentile needs
+MOST_SCORED = 2048  # positions of a context, since the base keeps a row of logits for each
 FEWEST_DECIDED = 8  # contexts before a difference counts as decided
 GENERATED = 32  # tokens of a measurement of generation
 GENERATION_RUNS = 2
 PROBE_CONTEXT = 32
 DIGITS = 6  # of a token's divergence that is kept
-METHOD = 3  # how a result follows from what the programs tell; results of another one are not found again
+METHOD = 4  # how a result follows from what the programs tell; results of another one are not found again
 MODES = ("batch", "decode")
 
 
@@ -56,8 +57,9 @@ class Setting:
 
 
 def first_scored(context):
-    """The first position whose next token counts: the first half of a context is context only."""
-    return context // 2
+    """The first position whose next token counts: the first half of a context, or all but its last MOST_SCORED tokens,
+    is context only."""
+    return max(context // 2, context - MOST_SCORED)
 
 
 def scored(context):

@@ -8,7 +8,7 @@ from winnow_eval import Failure, configs, divergence, others, store, tasks, text
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass

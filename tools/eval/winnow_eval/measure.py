@@ -56,10 +56,11 @@ def identity():
 class Measure:
     """The process; use as a context manager. `tokens`, `contexts` and `vocabulary` say what the text has.
 
-    Without a text it answers questions only.
+    Without a text it answers questions only. first_alone: the position from which on llama.cpp gets each token of the
+    text in a batch of its own, as it does when it generates; None: batches are whole.
     """
 
-    def __init__(self, host, model, text=None, context=None, first_scored=None):
+    def __init__(self, host, model, text=None, context=None, first_scored=None, first_alone=None):
         self.host = host
         most = context or host.batch
         self.command = [find_program(), "--llama-cpp", host.programs, "--plugin", host.plugin, "--model", model,
@@ -67,6 +68,8 @@ class Measure:
                         "--threads", host.threads]
         if text is not None:
             self.command += ["--text", text, "--context", context, "--from", first_scored]
+        if first_alone is not None:
+            self.command += ["--alone-from", first_alone]
         self.process = self.errors = None
 
     def __enter__(self):

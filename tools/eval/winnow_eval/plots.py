@@ -301,8 +301,7 @@ def depths(results, task):
 
 def holdings(results, task):
     """One heat map for each policy: what each layer and head still holds of the facts' tokens."""
-    kinds = [(result, resident.shares(result["answers"].values())) for result in task["results"]]
-    kinds = [(result, shares) for result, shares in kinds if shares]
+    kinds = [(result, resident.shares(result["resident"])) for result in task["results"] if "resident" in result]
     columns = min(6, len(kinds))
     lines = -(-len(kinds) // columns)
     layers, heads = max(len(shares) for _, shares in kinds), max(len(shares[0]) for _, shares in kinds)
@@ -370,7 +369,7 @@ def figures(results):
     for task in results["tasks"]:
         if task["results"] and task["depths"] != [None]:
             yield task["task"], lambda task=task: depths(results, task)
-        if any(resident.shares(result["answers"].values()) for result in task["results"]):
+        if any("resident" in result for result in task["results"]):
             yield f"resident_{task['task']}", lambda task=task: holdings(results, task)
     if results["tasks"]:
         yield "tasks", lambda: overview(results)

@@ -162,7 +162,7 @@ def task_table(results, name):
     facts' tokens is resident."""
     task = task_of(results, name)
     turns = turns_of(task)
-    lines, watched = [], any(resident.shares(result["answers"].values()) for result in task["results"])
+    lines, watched = [], any("resident" in result for result in task["results"])
     for result in task["results"]:
         cells = [f"{right}/{trials}" for right, trials in (found(task, result, context=context)
                                                            for context in task["contexts"])]

@@ -19,19 +19,27 @@ def counts(report, tokens):
     return {"tokens": len(wanted), "layers": layers}
 
 
-def shares(answers):
-    """For each layer the share of the facts' tokens that each head held, over all answers, or None."""
-    seen = [answer["resident"] for answer in answers if answer.get("resident")]
+def total(seen):
+    """The sum of counts over answers; None where nobody looked."""
     if not seen:
         return None
-    total = sum(resident["tokens"] for resident in seen)
-    return [[sum(counted) / total for counted in zip(*heads)] for heads in zip(*(each["layers"] for each in seen))]
+    return {"tokens": sum(counts["tokens"] for counts in seen),
+            "layers": [[sum(counted) for counted in zip(*heads)] for heads in zip(*(each["layers"] for each in seen))]}
+
+
+def shares(counts):
+    """For each layer the share of the facts' tokens that each head held; None where nobody looked."""
+    return counts and [[held / counts["tokens"] for held in layer] for layer in counts["layers"]]
+
+
+def of_answer(counts):
+    """What is kept of each answer: the tokens, and the share that is held over all layers and heads."""
+    heads = [share for layer in shares(counts) for share in layer]
+    return {"tokens": counts["tokens"], "share": sum(heads) / len(heads)}
 
 
 def mean(answers):
-    """The share over all layers and heads; None where nobody looked."""
-    layers = shares(answers)
-    if layers is None:
-        return None
-    heads = [share for layer in layers for share in layer]
-    return sum(heads) / len(heads)
+    """The share over all layers and heads, of all tokens that were to be found; None where nobody looked."""
+    seen = [answer["resident"] for answer in answers if answer.get("resident")]
+    tokens = sum(each["tokens"] for each in seen)
+    return sum(each["tokens"] * each["share"] for each in seen) / tokens if tokens else None

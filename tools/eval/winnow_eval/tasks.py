@@ -60,7 +60,8 @@ class Task:
 
     name: str
     meaning: str
-    make: Callable  # of a Trial: (context, depth, number, characters of a token), without a depth if it has none
+    # Of a Trial: (context, depth, number, characters of a token), without a depth if it has none. None: there is none.
+    make: Callable
     has_depths: bool = False
     sample: Callable = _filler  # so many characters of its texts, of which tokens are counted
     found: Callable = _is_number  # (text, answers): which of them it has
@@ -213,12 +214,14 @@ def characters_per_token(asking, task, process):
 
 
 def _candidates(task, context, depth, number, length):
-    """The trials of a cell, of which so many are wanted, in the order in which they are tried."""
+    """The trials of a cell, of which so many are wanted, in the order in which they are tried; less where no text of
+    this length can be made."""
     for candidate in range(CANDIDATES * number):
-        if task.has_depths:
-            yield task.make(context, depth, candidate, length)
-        else:
-            yield task.make(context, candidate, length)
+        where = (context, depth) if task.has_depths else (context,)
+        trial = task.make(*where, candidate, length)
+        if trial is None:
+            break
+        yield trial
 
 
 def _knows(answer):
@@ -278,7 +281,7 @@ def _full_cache(asking, task, process, length, progress):
                    task, length)[1])
         with _step(progress, f"{task.name}, full cache, context {context}", work) as advance:
             for done, depth in enumerate(depths, start=1):
-                cell = []
+                cell, known = [], 0
                 for trial in _candidates(task, context, depth, number, length):
                     cell.append((trial, ask(asking, task, process, BASE, trial)))
                     known = sum(_knows(answer) for _, answer in cell)
@@ -286,8 +289,9 @@ def _full_cache(asking, task, process, length, progress):
                         break
                 if known < number:
                     where = "" if depth is None else f"at depth {100 * depth:.0f}% "
+                    more = "" if len(cell) == CANDIDATES * number else ", and no more can be made of this length"
                     progress.say(f"{task.name}: {where}of {context} tokens the full cache knows {known} of "
-                                 f"{len(cell)} trials; {number} were wanted")
+                                 f"{len(cell)} trials{more}; {number} were wanted")
                 asked += cell
                 advance(done / len(depths))
     return asked
@@ -298,8 +302,9 @@ def _flat(found):
 
 
 def _answers(asking, task, process, config, known, progress):
-    """{id: answer} of one configuration, where "found" is of what the full cache finds alone."""
-    answers = {}
+    """({id: answer}, counts of what is resident over all of them) of one configuration, where "found" is of what the
+    full cache finds alone."""
+    answers, seen = {}, []
     work = _config_units(asking, task, config, [trial for trial, _ in known])
     with _step(progress, f"{task.name}, {config}", work) as advance:
         for done, (trial, full) in enumerate(known, start=1):
@@ -307,12 +312,14 @@ def _answers(asking, task, process, config, known, progress):
             kept = {"texts": answer["texts"],
                     "found": [[one for one, counts in zip(found, knows) if counts]
                               for found, knows in zip(answer["found"], full["found"])]}
-            kept |= {"resident": answer["resident"]} if "resident" in answer else {}
+            if "resident" in answer:
+                seen.append(answer["resident"])
+                kept["resident"] = resident.of_answer(answer["resident"])
             if "found_anew" in answer:
                 kept["as_anew"] = answer["found_anew"] == answer["found"][-1]
             answers[trial.id] = kept
             advance(done / len(known))
-    return answers
+    return answers, resident.total(seen)
 
 
 def _run(asking, task, process, progress):
@@ -321,10 +328,10 @@ def _run(asking, task, process, progress):
     known = [(trial, answer) for trial, answer in asked if _knows(answer)]
     results = []
     for config in asking.configs:
-        answers = _answers(asking, task, process, config, known, progress)
+        answers, held = _answers(asking, task, process, config, known, progress)
         found = [one for answer in answers.values() for one in _flat(answer["found"])]
         results.append({"name": config.name, "config": config.settings(), "trials": len(found),
-                        "retrieved": sum(found), "answers": answers})
+                        "retrieved": sum(found), "answers": answers} | ({"resident": held} if held else {}))
     return {"task": task.name, "meaning": task.meaning, "contexts": list(asking.contexts),
             "depths": plan(task, asking.contexts, asking.trials)[0], "results": results,
             "trials": [{"id": trial.id, "context": trial.context, "depth": trial.depth,
