@@ -23,7 +23,7 @@ struct Sequence {
 // What lasts no longer than a step of a layer, every layer's in turn.
 struct Scratch {
     int64_t slots = 0;
-    std::unique_ptr<Buffer> scores; // of one chunk, in the order of slots; or the records of a step of one token
+    std::unique_ptr<Buffer> scores; // of one attention, in the order of slots; or the records of a step of one token
     std::unique_ptr<Buffer> row_stats;
 };
 
