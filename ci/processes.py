@@ -69,9 +69,9 @@ def check_options(parser, options, **least):
 
 
 def build():
-    """Builds what runs: (llama-completion, the plugin)."""
+    """Builds what runs, and the program `winnow`: (llama-completion, the plugin)."""
     program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
-    return program, parts.winnow_build() / "lib" / "libwinnow_ggml.so"
+    return program, parts.winnow_build("winnow") / "lib" / "libwinnow_ggml.so"
 
 
 def environment_of(kind, report, extra):
