@@ -1,6 +1,7 @@
 """Runs `winnow plan` as a user would, on files that it makes: usage: plan_test.py WINNOW_PROGRAM"""
 
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -139,14 +140,24 @@ class Bytes(Files):
 
 class Losses(Files):
     def kept(self):
+        """{name: row} at 2048 tokens."""
         path = Path(__file__).parent / "plan" / "measured.json"
-        return json.loads(path.read_text(encoding="utf-8"))["losses"]["rows"]
+        rows = json.loads(path.read_text(encoding="utf-8"))["losses"]["rows"]
+        return {row["name"]: row for row in rows if row["context"] == 2048}
+
+    def budgets_in_tokens(self):
+        """Configurations that were measured; at another context they hold another share."""
+        names = [name for name in self.kept() if re.match(r"winnow:budget=\d+(,|$)", name)]
+        self.assertTrue(names, "no budget in tokens was measured")
+        return names
 
     def test_are_those_that_were_measured_with_their_source(self):
-        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, "--budget", 922)
-        kept = {(row["name"], row["context"]): row for row in self.kept()}
-        for name in ("cpu:k=q4_0,v=q4_0", "winnow", "winnow:budget=922"):
-            loss, row = rows[name]["loss"], kept[name, 2048]
+        names = ("cpu:k=q4_0,v=q4_0", "winnow", "window:budget=1/4", *self.budgets_in_tokens())
+        asked = [argument for name in names for argument in ("--kv", name)]
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, *asked)
+        for name in names:
+            loss, row = rows[name]["loss"], self.kept()[name]
+            self.assertIsNotNone(loss, name)
             self.assertEqual((loss["kld"], loss["kld_se"], loss["contexts"]), (row["kld"], row["kld_se"],
                                                                             row["contexts"]))
             self.assertIn("winnow eval", loss["command"])
@@ -154,11 +165,16 @@ class Losses(Files):
 
     def test_are_absent_where_nothing_was_measured(self):
         data = gguf_files.header(gguf_files.model())
-        _, rows = self.plan(data, "--context", 8192, "--budget", 922, "--kv", "inplace:k=q4_0,v=q8_0")
-        for name in ("winnow:budget=922", "inplace:k=q4_0,v=q8_0", "winnow:budget=1/4"):  # 922 is another share here
+        never = ("inplace:k=q4_0,v=q8_0", "winnow:budget=1/7")
+        self.assertFalse(self.kept().keys() & set(never))
+        names = (*never, *self.budgets_in_tokens(), "window:budget=1/4")
+        asked = [argument for name in names for argument in ("--kv", name)]
+        _, rows = self.plan(data, "--context", 8192, *asked)
+        for name in names[:-1]:
             self.assertIsNone(rows[name]["loss"], name)
-        _, text, _ = self.run_plan(data, "--context", 8192)
-        (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/4")]
+        self.assertEqual(rows["window:budget=1/4"]["loss"]["context"], 2048)  # the same share of another context
+        _, text, _ = self.run_plan(data, "--context", 8192, "--budget", "1/7")
+        (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/7")]
         self.assertEqual(line.split()[-3:], ["-", "-", "-"])
 
     def test_a_budget_that_holds_the_whole_context_loses_what_the_formats_do(self):
