@@ -35,7 +35,7 @@ def plan(options, context):
 
 
 def check_page(options):
-    """The example of docs/plan.md is what the program prints."""
+    """The example of docs/plan.md is what the program prints, its picture what it draws."""
     link = options.work / EXAMPLE_MODEL
     link.unlink(missing_ok=True)
     link.symlink_to(options.model)
@@ -46,6 +46,8 @@ def check_page(options):
                           text=True).stdout
     wanted = "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines())
     expect(match[2] == wanted, f"the example of {options.page} is another; expected\n{wanted}")
+    drawn, kept = ((folder / "plan.svg").read_text(encoding="utf-8") for folder in (options.work, options.page.parent))
+    expect(drawn == kept, f"the picture beside {options.page} is another than {options.work / 'plan.svg'}")
 
 
 def check_bytes(host, options):
