@@ -101,10 +101,12 @@ def measure(options, context, kinds, program, model, first_model):
 
 def show(context, results, has_owners):
     print(f"\n{context} cells, {results[0][1].prompt_tokens} tokens of prompt\n")
-    print("| cache | process, MiB | cache, MiB | prompt, tokens/s | generation, tokens/s |\n|---|---|---|---|---|")
+    print("| cache | process, MiB | cache, MiB | scratch, MiB | prompt, tokens/s | generation, tokens/s |")
+    print("|---|---|---|---|---|---|")
     for kind, run in results:
-        print(f"| {kind.name} | {run.peak / MIB:.0f} | {run.cache_bytes / MIB:.1f} | {run.prompt_speed:.1f} | "
-              f"{run.speed:.1f} |")
+        scratch = f"{run.scratch_bytes / MIB:.1f}" if kind.kv is not None else "-"
+        print(f"| {kind.name} | {run.peak / MIB:.0f} | {run.cache_bytes / MIB:.1f} | {scratch} | "
+              f"{run.prompt_speed:.1f} | {run.speed:.1f} |")
     if not has_owners:
         return
     owners = sorted({owner for _, run in results for owner in run.owners})
@@ -117,8 +119,8 @@ def show(context, results, has_owners):
 
 def to_json(context, kind, run):
     return {"context": context, "kind": kind.name, "prompt_tokens": run.prompt_tokens, "peak_bytes": run.peak,
-            "cache_bytes": run.cache_bytes, "prompt_tokens_per_second": run.prompt_speed,
-            "tokens_per_second": run.speed, "owners": dict(run.owners)}
+            "cache_bytes": run.cache_bytes, "scratch_bytes": run.scratch_bytes,
+            "prompt_tokens_per_second": run.prompt_speed, "tokens_per_second": run.speed, "owners": dict(run.owners)}
 
 
 def draw(rows, path, title):

@@ -38,8 +38,8 @@ PINS = {
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
 # The same of llama-cpp-python, whose source distributions carry llama.cpp. The first is what programs and tests are of;
-# the others are for the ggml host, which serves them, too: two of each layout that ggml had (hosts/ggml/versions), or
-# the one that there is.
+# the others are for the ggml host, which serves them, too: one of each layout that ggml had (hosts/ggml/versions), and
+# two of the one that lasted longest.
 LLAMA_CPP_RELEASES = {
     "0.3.36": "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
     "0.3.35": "1139dbb54509074b70893fab8554e3b079aa9f4d312058ce4018ef0019e3de12",

@@ -49,6 +49,7 @@ class Run:
     seconds: float
     peak: int
     cache_bytes: int
+    scratch_bytes: int  # that the steps of Winnow's caches share
     report: dict | None
     owners: collections.Counter = field(default_factory=collections.Counter)
 
@@ -68,9 +69,9 @@ def check_options(parser, options, **least):
 
 
 def build():
-    """Builds what runs: (llama-completion, the plugin)."""
+    """Builds what runs, and the program `winnow`: (llama-completion, the plugin)."""
     program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
-    return program, parts.winnow_build() / "lib" / "libwinnow_ggml.so"
+    return program, parts.winnow_build("winnow") / "lib" / "libwinnow_ggml.so"
 
 
 def environment_of(kind, report, extra):
@@ -139,6 +140,10 @@ def cache_bytes(log, report):
     return round(sum(map(float, sizes)) * MIB)
 
 
+def scratch_bytes(report):
+    return sum(cache["scratch_bytes"] for cache in report["caches"]) if report is not None else 0
+
+
 def run(kind, program, arguments, model, environment=None, with_owners=False):
     """Runs llama-completion once with these arguments. Fails if it fails, or if Winnow was not called and should be.
 
@@ -176,7 +181,7 @@ def run_once(kind, program, arguments, model, environment=None, with_owners=Fals
         expect_called(kind, counts)
     (prompt_tokens, prompt_speed), (_, speed) = timing(log, "prompt eval"), timing(log, "eval")
     return log, Run(text.strip("\n"), prompt_tokens, prompt_speed, speed, seconds, usage.ru_maxrss * 1024,
-                    cache_bytes(log, counts), counts, owners)
+                    cache_bytes(log, counts), scratch_bytes(counts), counts, owners)
 
 
 def best_of(runs):

@@ -23,7 +23,7 @@ struct Sequence {
 // Memory that a step of a layer uses and leaves behind; one serves all layers, one after another.
 struct Scratch {
     int64_t slots = 0;
-    std::unique_ptr<Buffer> scores; // of one chunk, in the order of slots; or the weights of a step of one token
+    std::unique_ptr<Buffer> scores; // of one attention, in the order of slots; or the weights of a step of one token
     std::unique_ptr<Buffer> row_stats;
 };
 

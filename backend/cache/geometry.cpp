@@ -8,9 +8,10 @@
 namespace winnow::cache {
 namespace {
 
-constexpr int64_t largest_chunk = 32; // tokens; scores of that many queries are kept at a time
-constexpr int64_t chunk = 64;         // slots
-constexpr int64_t growth = 4;         // a chunk is at least a part of what there is
+constexpr int64_t largest_chunk = 32;      // tokens
+constexpr int64_t most_scores = 4ll << 20; // bytes, unless those of one query are more
+constexpr int64_t chunk = 64;              // slots
+constexpr int64_t growth = 4;              // a chunk is at least a part of what there is
 
 CacheRequest with_cells(CacheRequest request) {
     request.shape.cells = request.cells;
@@ -97,7 +98,13 @@ uint64_t Geometry::scores_bytes(int64_t slots) const {
     };
     const int64_t weights =
         step_weight_floats(request_.q_heads, shape().kv_heads, whole(dense_slots()) + whole(slots - dense_slots()));
-    return 4 * static_cast<uint64_t>(std::max(request_.q_heads * chunk() * slots, weights));
+    const int64_t scores = request_.q_heads * slots, most = std::max(most_scores / 4, scores);
+    return 4 * static_cast<uint64_t>(std::max(std::min(scores * chunk(), most), weights));
+}
+
+int64_t Geometry::scored_queries(int64_t slots, int64_t queries) const {
+    while (queries > 1 && 4 * request_.q_heads * queries * slots > most_scores) queries = (queries + 1) / 2;
+    return queries;
 }
 
 uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * chunk()); }

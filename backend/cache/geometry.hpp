@@ -56,8 +56,10 @@ public:
 
     const StateLayout& state() const { return state_; }
     uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
-    // Scratch for the scores of one chunk over so many slots, or the weights of a step of one token.
+    // Scratch for the scores of one attention over so many slots or fewer, or the weights of a step of one token.
     uint64_t scores_bytes(int64_t slots) const;
+    // How many of a chunk's queries one attention has whose scores are kept: so many that they find room there.
+    int64_t scored_queries(int64_t slots, int64_t queries) const;
     uint64_t row_stats_bytes() const;
     uint64_t scratch_bytes(int64_t slots) const; // both; none where there are no slots
 

@@ -1,4 +1,5 @@
-// A step: memory first, then for each chunk of tokens room, append, attention and what it showed.
+// A step: memory first, then for each chunk of tokens room, append, attention and what it showed. Where the scores of a
+// chunk's queries are more than there is scratch for, their attention is taken in parts.
 #include "cache/step.hpp"
 
 #include <algorithm>
@@ -29,12 +30,14 @@ public:
         const int64_t tokens = std::max(appended_, asked_);
         for (int64_t first = 0; first < tokens; first += geometry_.chunk()) {
             const int64_t count = std::min(geometry_.chunk(), tokens - first);
-            SlotStep step;
-            if (appended_ > 0) append(first, count, step);
-            if (asked_ > 0) attend(first, count, step);
-            if (step.output_sum)
-                layer_.outputs += step.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
-            if (left_) note(*std::exchange(left_, std::nullopt));
+            std::optional<SlotAppend> last;
+            if (appended_ > 0) last = append(first, count);
+            if (asked_ == 0) continue;
+            const int64_t at_a_time = queries_at_a_time(first, count, layer_.slots());
+            for (int64_t part = 0; part < count; part += at_a_time) {
+                attend(first + part, std::min(at_a_time, count - part), std::exchange(last, std::nullopt));
+                if (left_) note(*std::exchange(left_, std::nullopt));
+            }
         }
     }
 
@@ -56,19 +59,26 @@ private:
                    std::to_string(columns));
     }
 
-    // What an attention over the layer is going to look like, in both lengths that chunks have.
+    // What an attention over the layer is going to look like, in all lengths that there are.
     void validate(const Growth& growth) const {
         if (asked_ == 0) return;
-        const int64_t whole = std::min(geometry_.chunk(), asked_), rest = asked_ % geometry_.chunk();
         const std::vector<Segment> segments = segments_after(geometry_, layer_, growth);
         int64_t slots = 0;
         for (const Segment& segment : segments) slots += segment.slots();
-        SlotAttention attention = attention_of(0, whole, slots);
-        attention.segments = segments;
-        cache_.device.validate(attention);
-        if (rest == 0 || rest == whole) return;
-        attention.sdpa = attention_of(asked_ - rest, rest, slots).sdpa;
-        cache_.device.validate(attention);
+        std::vector<std::pair<int64_t, bool>> kinds; // queries, and whether their scores are kept
+        for (int64_t first = 0; first < asked_; first += geometry_.chunk()) {
+            const int64_t end = std::min(first + geometry_.chunk(), asked_);
+            const int64_t at_a_time = queries_at_a_time(first, end - first, slots);
+            for (int64_t part = first; part < end; part += at_a_time) {
+                const int64_t count = std::min(at_a_time, end - part);
+                SlotAttention attention = attention_of(part, count, slots);
+                const std::pair kind{count, attention.sdpa.scores_mode != Scores::none};
+                if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
+                kinds.push_back(kind);
+                attention.segments = segments;
+                cache_.device.validate(attention);
+            }
+        }
     }
 
     // Tokens that had the cells before are gone.
@@ -164,7 +174,7 @@ private:
     }
 
     // What it does not launch is left to the step, and noted after it: a failure leaves no token that was not stored.
-    void append(int64_t first, int64_t count, SlotStep& step) {
+    std::optional<SlotAppend> append(int64_t first, int64_t count) {
         if (resident_ == nullptr)
             make_room(outside_sinks(first, count));
         else
@@ -193,13 +203,13 @@ private:
             }
             if (resident_ != nullptr) args.slots = slots_of_resident(run, args);
             if (asked_ > 0 && run.first + run.count == first + count) {
-                step.append = args;
                 left_ = run;
-                break;
+                return args;
             }
             cache_.device.launch(args);
             note(run);
         }
+        return std::nullopt;
     }
 
     void note(const Run& run) {
@@ -218,6 +228,11 @@ private:
     int64_t counted_queries(int64_t first, int64_t count) const {
         if (geometry_.importance(args_.layer).statistic == Statistic::none) return 0;
         return std::clamp<int64_t>(asked_ - args_.draft_tokens - first, 0, count);
+    }
+
+    // How many of a chunk's queries attend together.
+    int64_t queries_at_a_time(int64_t first, int64_t count, int64_t slots) const {
+        return counted_queries(first, count) > 0 || args_.scores_out ? geometry_.scored_queries(slots, count) : count;
     }
 
     // Without segments, and over so many slots.
@@ -248,7 +263,9 @@ private:
         return attention;
     }
 
-    void attend(int64_t first, int64_t count, SlotStep& step) {
+    void attend(int64_t first, int64_t count, const std::optional<SlotAppend>& append) {
+        SlotStep step;
+        step.append = append;
         step.attention = attention_of(first, count, layer_.slots());
         step.attention.segments = layer_.segments(geometry_);
         step.counted_queries = counted_queries(first, count);
@@ -259,15 +276,19 @@ private:
                                            shape.v_head_size);
         }
         if (step.counted_queries > 0 && count == 1) step.step_weights = step_weights();
-        if (!args_.scores_out) {
+        if (args_.scores_out)
+            step_with_scores(step, rows_of(args_.scores_out, first, count));
+        else
             cache_.device.step(step);
-            return;
-        }
+        if (step.output_sum)
+            layer_.outputs += step.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
+    }
+
+    void step_with_scores(const SlotStep& step, const Tensor& out) {
         if (step.append) cache_.device.launch(*step.append);
         cache_.device.launch(step.attention);
-        cache_.device.launch(SlotScores{.segments = step.attention.segments,
-                                        .scores = step.attention.sdpa.scores_out,
-                                        .out = rows_of(args_.scores_out, first, count)});
+        cache_.device.launch(
+            SlotScores{.segments = step.attention.segments, .scores = step.attention.sdpa.scores_out, .out = out});
         if (step.counted_queries > 0) cache_.device.launch(accumulate_of(step));
     }
 

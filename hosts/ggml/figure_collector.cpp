@@ -57,6 +57,7 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.eviction_passes += now.eviction_passes;
     figures.steps += now.steps;
     figures.peak_bytes = std::max(figures.peak_bytes, now.peak_bytes);
+    figures.scratch_bytes = std::max(figures.scratch_bytes, now.scratch_bytes);
     if (now.resident_slots > 0 && reports("resident")) figures.resident = resident_cells(cache_);
     if (now.resident_slots < figures.resident_slots || now.resident_slots == 0) return figures;
     figures.resident_slots = now.resident_slots;

@@ -30,7 +30,7 @@ struct CacheFigures {
     uint64_t reused = 0;        // tokens of prefixes that prompts went on from after another end was cut off
     double reused_resident = 0; // how many of those a head still held, on average
     uint64_t evictions = 0, shortfall = 0, eviction_passes = 0, steps = 0;
-    uint64_t peak_bytes = 0;
+    uint64_t peak_bytes = 0, scratch_bytes = 0; // the most of each
     // When it held most.
     uint64_t resident_slots = 0; // over layers and KV heads
     uint64_t tokens = 0;

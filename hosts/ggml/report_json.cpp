@@ -61,6 +61,7 @@ Json json_of(const CacheFigures& figures) {
                    {"original_bytes", figures.original_bytes},
                    {"budget_bytes", figures.budget_bytes},
                    {"peak_bytes", figures.peak_bytes},
+                   {"scratch_bytes", figures.scratch_bytes},
                    {"full_bytes", figures.full_bytes},
                    {"resident_of_layers", figures.resident_of_layers},
                    {"of_streams", array_of(figures.of_streams)}};

@@ -70,6 +70,8 @@ public:
         return wrong.empty() ? oracle_.write(0, layer, engine_) : wrong;
     }
 
+    int32_t reserve(int64_t tokens) { return cache_.api().cache_reserve(cache_.get(), 0, tokens); }
+
     std::string anchor(int64_t cell) { return oracle_.anchor(0, {cell}); }
 
 private:
@@ -120,10 +122,14 @@ private:
     MaskKind mask_;
 };
 
-void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& mask) {
+void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& mask, int steps = 60,
+         int64_t reserved = 0) {
     CellHost host(setup, seed, streams, mask);
+    if (reserved > 0) {
+        ASSERT_EQ(host.reserve(reserved), WINNOW_OK) << subject().message();
+    }
     std::mt19937_64 engine(seed + 1);
-    for (int at = 0; at < 60; ++at) {
+    for (int at = 0; at < steps; ++at) {
         const uint64_t kind = engine() % 10;
         const int64_t chunk = setup.chunk();
         if (kind == 0) host.release(static_cast<int64_t>(engine() % 6));
@@ -141,9 +147,25 @@ void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& ma
     }
 }
 
+// The scores of a chunk pass 4 MiB there, so that its queries attend in parts, each with its rows of the mask.
+void register_wide_cells() {
+    CacheSetup setup = with_shape({}, 0);
+    setup.policy = Policy::h2o;
+    setup.kv_heads = 2;
+    setup.group = 8;
+    setup.layers = 1;
+    setup.context = 4096;
+    setup.budget = 2500;
+    setup.cells = 3000;
+    for (const MaskKind& mask : {mask_kinds[0], mask_kinds[2]})
+        register_cache_test("cells_in_parts", mask.name, __FILE__, __LINE__,
+                            [=] { run(setup, options().seed, 2, mask, 25, setup.cells); });
+}
+
 } // namespace
 
 void register_cache_cells() {
+    register_wide_cells();
     int at = 0;
     for (NamedSetup each : policy_setups()) {
         ++at;

@@ -33,10 +33,15 @@ std::string difference(const TestTensor& whole, const TestTensor& part, int64_t 
     return wrong;
 }
 
-void run_chunks(const CacheSetup& setup, uint64_t seed) {
+// `reserved`: tokens for which both have memory from the start, so that there are slots, and scores of them.
+void run_chunks(const CacheSetup& setup, uint64_t seed, int64_t reserved = 0) {
     std::mt19937_64 engine(seed);
     CacheHost whole(subject(), setup), chunks(subject(), setup);
     CacheOracle oracle(chunks);
+    for (const CacheHost* host : {&whole, &chunks})
+        if (reserved > 0) {
+            ASSERT_EQ(host->api().cache_reserve(host->get(), 0, reserved), WINNOW_OK) << host->message();
+        }
     const int64_t lengths[] = {3, 150, 35, 1, 97, 64, 40, 2};
     int64_t seen = 0;
     for (int64_t length : lengths) {
@@ -182,6 +187,26 @@ void register_long_runs() {
     shorter("winnow", Policy::winnow, 1, 48, 3000, 1);
 }
 
+// So many query heads and slots that the scores of a chunk pass 4 MiB: its queries attend in parts.
+void register_wide_chunks() {
+    const auto add = [](const char* name, Policy policy, int shape, std::optional<int64_t> cadence, int64_t residual) {
+        CacheSetup setup = with_shape({}, shape);
+        setup.policy = policy;
+        setup.kv_heads = 2;
+        setup.group = 8;
+        setup.layers = 1;
+        setup.context = 4096;
+        setup.budget = 3000;
+        setup.cadence = cadence;
+        setup.residual = residual;
+        register_cache_test("chunks_in_parts", name, __FILE__, __LINE__,
+                            [=] { run_chunks(setup, options().seed, setup.context); });
+    };
+    add("h2o", Policy::h2o, 0, std::nullopt, 48);        // 32 queries, 16 at a time
+    add("winnow", Policy::winnow, 1, 27, 48);            // 27 queries, 14 and 13
+    add("scissorhands", Policy::scissorhands, 0, 23, 0); // 23 queries, 12 and 11
+}
+
 } // namespace
 
 void register_cache_steps() {
@@ -192,6 +217,7 @@ void register_cache_steps() {
         register_cache_test("chunks", each.name + "_" + shape_name(shape), __FILE__, __LINE__,
                             [=] { run_chunks(setup, options().seed + static_cast<uint64_t>(at)); });
     }
+    register_wide_chunks();
     for (const auto& [name, policy] : {std::pair("none", Policy::none), std::pair("window", Policy::window)})
         for (const int64_t residual : {48, 0})
             register_cache_test("plain", name + std::string("_residual_") + std::to_string(residual), __FILE__,

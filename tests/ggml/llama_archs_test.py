@@ -68,7 +68,7 @@ def run(host, options):
     if options.archs:
         command += ["-a", f"^({'|'.join(options.archs)})$"]
     settings = host.settings(winnow=True, environment={
-        "LD_PRELOAD": f"{options.preload}:{os.environ['WINNOW_TEST_PRELOAD']}"})
+        "LD_PRELOAD": ":".join(filter(None, (options.preload, os.environ.get("WINNOW_TEST_PRELOAD"))))})
     if KV[options.mode]:
         settings["WINNOW_KV"] = KV[options.mode]
     host.report_path.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ DEPTH = 256
 UNLIMITED = "none:k=f16,v=f16"
 LIMITED = (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}")
 COMMON = ["-ub", 64]
+SAME_SIZE = .01  # of two files for a token, as a share: they have a head, too
 
 
 def complete(host, options, kv, state):
@@ -66,6 +67,7 @@ def slot_files(host, options, kv):
         second = ask(server, other, 0)
         restored = server.ask("/slots/0?action=restore", {"filename": "slot.bin"})
         expect(saved["n_saved"] == restored["n_restored"] > PROMPT // 2, f"saved {saved}, restored {restored}")
+        options.slot_files[kv] = saved["n_saved"], (options.work / "slot.bin").stat().st_size
         return [first, second, ask(server, opening + first + more[:TURN], PROMPT // 2)]
 
     return serve(host, options, kv, talk, "--cache-ram", 0, "--slot-save-path", str(options.work) + "/")
@@ -96,6 +98,14 @@ def bench(host, options, kv):
 USES = {"prompt cache": prompt_cache, "slot files": slot_files, "cache in memory": cache_ram, "depth": bench}
 
 
+def expect_one_size(slot_files):
+    """A budget makes no file of a slot smaller: each token takes what it takes in place (hosts/ggml/README.md)."""
+    tokens, size = slot_files[None]
+    for kv, (its_tokens, its_size) in slot_files.items():
+        print(f"slot.bin, {kv or 'in place'}: {its_size} bytes for {its_tokens} tokens")
+        expect(abs(its_size / its_tokens * tokens / size - 1) < SAME_SIZE, f"{kv}: {its_size} bytes, in place {size}")
+
+
 def expect_restored(name, reports):
     caches = [cache for report in reports for cache in report["caches"]]
     in_place = sum(report["sdpa_calls"] for report in reports)
@@ -111,6 +121,7 @@ def test():
     options = parser.parse_args()
     options.prose = options.text.read_text(encoding="utf-8")
     options.model = random_models.make("plain", options.work)
+    options.slot_files = {}  # of a configuration: tokens, bytes
     host = llama_cpp.Host(options)
     for name, use in USES.items():
         expected, reports = use(host, options, None)
@@ -130,6 +141,7 @@ def test():
                     expect(max(cache["resident_of_layers"]) <= BUDGET * cache["kv_heads"], f"{name}, {kv}: {cache}")
             evictions = sum(cache["evictions"] for report in reports for cache in report["caches"])
             expect(evictions > 0, f"{name}, {kv}: nothing was evicted: {reports}")
+    expect_one_size(options.slot_files)
 
 
 llama_cpp.main(test)

@@ -27,10 +27,13 @@ def expect_all(shown, rows, picture):
         assert f16 == placed > q8_0 > kept > 0, own
         assert all(row["peak_bytes"] > 2**24 and row["prompt_tokens_per_second"] > 0 and row["tokens_per_second"] > 0
                    for row in own), own
+        assert [row["scratch_bytes"] > 0 for row in own] == [False, False, False, True], own
         for row in own[2:]:  # llama.cpp alone may end before it can be asked
             assert sum(row["owners"].values()) > 2**24 and row["owners"]["Winnow"] > 0, row
     for row in rows:
-        assert f"| {row['kind']} | {row['peak_bytes'] / 2**20:.0f} | {row['cache_bytes'] / 2**20:.1f} |" in shown, row
+        scratch = f"{row['scratch_bytes'] / 2**20:.1f}" if row["kind"].startswith("winnow") else "-"
+        assert (f"| {row['kind']} | {row['peak_bytes'] / 2**20:.0f} | {row['cache_bytes'] / 2**20:.1f} | {scratch} |"
+                in shown), row
     assert all(kind in picture for kind in KINDS), "the picture lacks a kind of cache"
 
 

@@ -25,6 +25,12 @@ def test_timing(folder):
     assert processes.timing("", "eval") == (0, 0), "a time of nothing"
 
 
+def model():
+    import parts
+
+    return str(parts.model())
+
+
 def main():
     test_timing(f"{sys.argv[1]}/ci")
     quickstart = f"{sys.argv[1]}/ci/quickstart"
@@ -54,6 +60,7 @@ def main():
     memory, cache = ([row[column] for row in rows.values()] for column in (0, 1))
     assert all(90 < each < 2000 for each in memory), memory  # the model alone is 92 MiB
     assert cache[0] == cache[2] > cache[1] > cache[3] > 0, cache
+    assert "less than" in run(f"{sys.argv[1]}/build/quickstart/bin/winnow", "plan", "--model", model()).stdout
     first, later = map(float, re.search(r"took ([\d.]+) s, the next ([\d.]+) s", done.stdout).groups())
     assert first > later > 0, (first, later)
 

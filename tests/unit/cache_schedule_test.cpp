@@ -73,6 +73,64 @@ TEST(cache_schedule, a_prompt_is_taken_in_chunks) {
     EXPECT_EQ(f.device.eviction_passes[0].outputs, 0); // its ranking needs none
 }
 
+// A prompt of 40 tokens in a cache with this many query heads whose memory is there for 2000 tokens.
+struct Wide {
+    explicit Wide(int64_t q_heads)
+        : request{"h2o:k=f32,v=f32,budget=1000", {1, 4, 2, 2, 2000}, q_heads, 1, 0, {}}, cache(device, request) {
+        cache.reserve(0, 2000);
+        HostRows rows(4, 40, 2), q(q_heads, 40, 2), out = q;
+        CacheStep args;
+        args.scale = 1;
+        args.draft_tokens = 6;
+        args.k = args.v = rows.tensor();
+        args.q = q.tensor();
+        args.out = out.tensor();
+        device.clear();
+        cache.step(args);
+        cache.stats(stats);
+    }
+
+    // "offset+queries/observed" of each attention that is observed.
+    std::string parts() const {
+        std::string text;
+        for (size_t i = 0; i < device.accumulations.size(); ++i)
+            text += (text.empty() ? "" : " ") + std::to_string(device.attentions[i].sdpa.q_offset) + "+" +
+                    std::to_string(device.attentions[i].sdpa.q_len()) + "/" +
+                    std::to_string(device.accumulations[i].observed);
+        return text;
+    }
+
+    FakeDevice device;
+    CacheRequest request;
+    Cache cache;
+    winnow_cache_stats stats{};
+};
+
+TEST(cache_schedule, queries_whose_scores_find_no_room_attend_in_parts) {
+    const uint64_t most = 4 << 20; // bytes of scores: of 1000 slots
+    Wide few(32);                  // 4.1 million
+    EXPECT_EQ(few.parts(), "0+32/32 32+8/2");
+    EXPECT_EQ(few.stats.scratch_bytes, 4 * 32 * 32 * 1000 + 8 * 32 * 32u);
+    Wide more(40); // 16 at a time; the rest of 8 is not divided
+    EXPECT_EQ(joined(more.device.log), "append append attention accumulate attention accumulate append attention "
+                                       "accumulate");
+    EXPECT_EQ(more.parts(), "0+16/16 16+16/16 32+8/2");
+    EXPECT_EQ(more.stats.scratch_bytes, most + 8 * 40 * 32);
+    Wide many(400); // 2 at a time, so that the last attention that is observed ends where the drafts begin
+    EXPECT_EQ(many.device.attentions.size(), 20u);
+    EXPECT_EQ(many.device.accumulations.size(), 17u);
+    EXPECT_EQ(many.device.attentions.back().sdpa.q_offset, 38);
+    EXPECT_EQ(many.stats.scratch_bytes, most + 8 * 400 * 32);
+    Wide most_heads(1200); // those of one query are more: a step of one token each
+    EXPECT_EQ(most_heads.device.attentions.size(), 40u);
+    EXPECT_EQ(most_heads.device.accumulations.size(), 34u);
+    EXPECT_GE(most_heads.stats.scratch_bytes, 4 * 1200 * 1000 + 8 * 1200 * 32u);
+    for (const Wide* each : {&few, &more, &many, &most_heads}) {
+        EXPECT_EQ(each->stats.bytes + each->stats.scratch_bytes, each->device.in_use);
+        EXPECT_EQ(each->stats.scratch_bytes, estimate(each->request, 2000).scratch_bytes);
+    }
+}
+
 TEST(cache_schedule, layers_take_turns_in_decoding) {
     Fixture f("window:k=f32,v=f32,budget=200,cadence=16", 4);
     std::vector<std::vector<int64_t>> passes(4);

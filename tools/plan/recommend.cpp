@@ -1,5 +1,5 @@
 // Which configuration a plan recommends, in sentences. Only what was measured is recommended: the one that takes least
-// memory of those that lost no more than was allowed.
+// memory of those that lost no more than was allowed; of those that take hardly more, the one that lost least.
 #include "plan.hpp"
 
 #include <cstdio>
@@ -7,6 +7,8 @@
 namespace winnow::tools {
 
 namespace {
+
+constexpr double near_tie = 1.01; // what Winnow adds to a process is not known better
 
 bool is_winnow(const PlanRow& row) { return row.config.where == Configuration::Where::winnow; }
 
@@ -17,6 +19,19 @@ const PlanRow* least(const Plan& plan, Take&& take) {
     for (const PlanRow& row : plan.rows) {
         if (!row.refused.empty() || !take(row)) continue;
         if (!best || row.cost.total() < best->cost.total()) best = &row;
+    }
+    return best;
+}
+
+// Of rows that are as good as level with the one that has least memory, the one that lost least.
+template <typename Take>
+const PlanRow* best_of(const Plan& plan, Take&& take) {
+    const PlanRow* best = least(plan, take);
+    if (!best) return nullptr;
+    const double most = near_tie * static_cast<double>(best->cost.total());
+    for (const PlanRow& row : plan.rows) {
+        if (!row.refused.empty() || !take(row) || static_cast<double>(row.cost.total()) > most) continue;
+        if (row.loss->kld < best->loss->kld) best = &row;
     }
     return best;
 }
@@ -37,8 +52,8 @@ std::string number(double value) {
 void recommend(Plan& plan, const Costs& costs) {
     const PlanRow& plain = plan.rows.front();
     const auto is_allowed = [&](const PlanRow& row) { return row.loss && row.loss->kld <= plan.options.max_kld; };
-    const PlanRow* best = least(plan, is_allowed);
-    const PlanRow* winnow = least(plan, [&](const PlanRow& row) { return is_winnow(row) && is_allowed(row); });
+    const PlanRow* best = best_of(plan, is_allowed);
+    const PlanRow* winnow = best_of(plan, [&](const PlanRow& row) { return is_winnow(row) && is_allowed(row); });
     if (best) {
         plan.recommended = best->config.name;
         const double share = 100 * static_cast<double>(best->cost.total()) / static_cast<double>(plain.cost.total());
@@ -47,7 +62,8 @@ void recommend(Plan& plan, const Costs& costs) {
         plan.advice.push_back("Take " + best->config.name + ": at " + grouped(plan.context) + " tokens it takes " +
                               mebibytes(best->cost.total()) + " MiB, " + percent + " of llama.cpp's f16 cache, and " +
                               "of what lost a KL divergence of at most " + number(plan.options.max_kld) +
-                              " where it was measured nothing takes less.");
+                              " where it was measured nothing takes less" +
+                              (least(plan, is_allowed) == best ? "." : " by more than 1 %, and it lost least."));
     } else {
         plan.advice.push_back("No configuration lost a KL divergence of at most " + number(plan.options.max_kld) +
                               " where it was measured: keep llama.cpp's f16 cache.");
