@@ -148,6 +148,10 @@ struct SlotEdit;
 struct SlotCompact;
 struct SlotCopy;
 
+// pages.hpp
+struct PageSign;
+struct PagePick;
+
 using Log = std::function<void(int32_t level, const std::string& text)>;
 
 // What a context is made from.
@@ -188,7 +192,7 @@ public:
     virtual std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) = 0;
     virtual std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) = 0;
 
-    // The operations on slots (slots.hpp).
+    // The operations on slots (slots.hpp) and on pages (pages.hpp).
     virtual std::string validate(const SlotAttention& args) const = 0;
     virtual void launch(const SlotAttention& args) = 0;
     virtual void launch(const SlotAppend& args) = 0;
@@ -198,6 +202,8 @@ public:
     virtual void launch(const SlotEdit& args) = 0;
     virtual void launch(const SlotCompact& args) = 0;
     virtual void launch(const SlotCopy& args) = 0;
+    virtual void launch(const PageSign& args) = 0;
+    virtual void launch(const PagePick& args) = 0;
     // In as few launches as the device allows; as it is here, in one for each part.
     virtual void step(const SlotStep& args);
 

@@ -62,6 +62,8 @@ public:
     void launch(const SlotEdit& args) override { opencl::launch(runtime_, args); }
     void launch(const SlotCompact& args) override { opencl::launch(runtime_, args); }
     void launch(const SlotCopy& args) override { opencl::launch(runtime_, args); }
+    void launch(const PageSign& args) override { opencl::launch(runtime_, args); }
+    void launch(const PagePick& args) override { opencl::launch(runtime_, args); }
     void step(const SlotStep& args) override {
         if (!sdpa_.step(args, slot_append_)) Device::step(args);
     }

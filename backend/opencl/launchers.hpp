@@ -6,6 +6,7 @@
 #include <string>
 
 #include "device/device.hpp"
+#include "device/pages.hpp"
 #include "device/slots.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/slot_segment.hpp"
@@ -24,12 +25,14 @@ std::unique_ptr<Event> launch(Runtime& runtime, const KvRequantize& args, bool w
 std::unique_ptr<Event> launch(Runtime& runtime, const KvDequantize& args, bool want_event);
 std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_event);
 
-// The operations on slots throw UNSUPPORTED with the reason.
+// The operations on slots and on pages throw UNSUPPORTED with the reason.
 void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args);
 void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args);
 void launch(Runtime& runtime, const SlotScores& args);
 void launch(Runtime& runtime, const SlotEdit& args);
 void launch(Runtime& runtime, const SlotCompact& args);
 void launch(Runtime& runtime, const SlotCopy& args);
+void launch(Runtime& runtime, const PageSign& args);
+void launch(Runtime& runtime, const PagePick& args);
 
 } // namespace winnow::opencl

@@ -15,7 +15,7 @@ bool every_device(const Capabilities&) { return true; }
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
-constexpr std::array<Variant, 13> list{{
+constexpr std::array<Variant, 15> list{{
     // All rows of a KV head in one pass over K and V. From 17 rows on the transposition that sdpa_prefill makes first
     // pays.
     {"sdpa", "vector", "sdpa_vector.cl", "sdpa_vector", "cpu", every_device, 8, 16, sdpa_vector_rows},
@@ -35,6 +35,9 @@ constexpr std::array<Variant, 13> list{{
     {"slot_compact", "", "slot_compact.cl", "slot_compact", "cpu", every_device, any, any, nullptr},
     {"slot_copy", "", "slot_copy.cl", "slot_copy", "cpu", every_device, any, any, nullptr},
     {"slot_scores", "", "slot_scores.cl", "slot_scores", "cpu", every_device, any, any, nullptr},
+    // The operations on pages.
+    {"page_sign", "", "page_sign.cl", "page_sign", "cpu", every_device, any, any, nullptr},
+    {"page_pick", "", "page_pick.cl", "page_pick", "cpu", every_device, any, any, nullptr},
 }};
 
 bool can_be_forced(std::string_view kernel) {

@@ -12,6 +12,8 @@
 #include "reference/kv_append.hpp"
 #include "reference/kv_dequantize.hpp"
 #include "reference/kv_requantize.hpp"
+#include "reference/page_pick.hpp"
+#include "reference/page_sign.hpp"
 #include "reference/sdpa.hpp"
 #include "reference/slot_accumulate.hpp"
 #include "reference/slot_append.hpp"
@@ -193,6 +195,16 @@ void ReferenceDevice::launch(const SlotCompact& args) {
 
 void ReferenceDevice::launch(const SlotCopy& args) {
     slot_copy(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const PageSign& args) {
+    page_sign(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const PagePick& args) {
+    page_pick(args);
     ++launches_;
 }
 

@@ -38,6 +38,8 @@ public:
     void launch(const SlotEdit& args) override;
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;
+    void launch(const PageSign& args) override;
+    void launch(const PagePick& args) override;
 
     std::unique_ptr<Event> mark() override;
     void flush() override {}

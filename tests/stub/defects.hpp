@@ -6,7 +6,7 @@
 #include <string>
 
 #include "device/device.hpp"
-#include "device/slots.hpp"
+#include "device/pages.hpp"
 
 namespace winnow {
 
@@ -29,6 +29,8 @@ struct Defect {
     std::function<void(SlotEdit&)> before_slot_edit = {};
     std::function<void(const SlotCompact&)> after_slot_compact = {};
     std::function<void(SlotCopy&)> before_slot_copy = {};
+    std::function<void(PageSign&)> before_page_sign = {};
+    std::function<void(PagePick&)> before_page_pick = {};
 };
 
 // Defects of packed formats and of the operations on rows.

@@ -1,0 +1,60 @@
+// Pages: how recall finds again what lies in the packed segment without attending to all of it. A page is 1, 2 or 4
+// neighbouring slots of that segment, the cold one here; of each a KV head keeps a signature, and a query picks the
+// pages whose signatures promise the largest scores. Their rows come into hot slots, which the query attends to. These
+// are the operations on pages that a device offers below the cache; docs/recall.md has the whole in words.
+#pragma once
+
+#include <cstdint>
+
+#include "device/slots.hpp"
+
+namespace winnow {
+
+// The signature of a page is made from r = R(mean of its live rows), R the rotation of the turbo formats
+// (docs/formats.md) and rows less the segment's mean: a bit for each of the n elements, set where r is not negative,
+// and as F16 the factor f = (|r_1| + ... + |r_n|) / n. f times the signs is the multiple of the signs nearest to r.
+//
+// Signatures lie in blocks of 16 pages: n / 8 runs of 16 bytes, of which run j has byte j (elements 8 j ... 8 j + 7,
+// the first one in the lowest bit) of each page, then the 16 factors.
+inline constexpr int64_t block_pages = 16;
+constexpr int64_t signature_block_bytes(int64_t head_size) { return block_pages * (head_size / 8 + 2); }
+
+struct PageIndex {
+    int64_t page_slots = 2; // 1, 2 or 4
+    Tensor signatures;      // I32 [1, kv_heads, blocks, signature_block_bytes / 4]
+    Tensor frames;          // I32 [1, kv_heads, 1, frames]: the page in each frame of the hot slots, or -1
+};
+
+// Makes the signatures of pages [first, end), whose rows changed; of slots beyond the cold segment's as if they were
+// free. A page without live slots has signs and a factor of 0. Frames that had one of these pages become free.
+struct PageSign {
+    PageIndex index;
+    Segment cold; // its K, and the slot map
+    Segment hot;  // its slot map
+    int64_t first = 0, end = 0;
+};
+
+// One query picks pages for each KV head, and they come into the hot slots. Those are frames of page_slots.
+//  1. A page may be picked where one of its live slots is visible: the token id in [visible_from, visible_end) and not
+//     hidden by the mask of the query group's first head.
+//  2. Its score is the largest over the query group of scale * (q . k_mean + f * (R q) . signs), and `bonus` more where
+//     a frame has it. Pages with an anchor come before all others, and
+//     so do those from pinned_from on. NaN is the least score.
+//  3. The `count` pages of the largest scores are picked; of equal ones the lower page.
+//  4. Frames whose page was not picked become free. Pages that were picked and have no frame take free frames, both in
+//     ascending order, with the rows and the slot map's entries of their slots.
+struct PagePick {
+    PageIndex index;
+    Segment cold; // with k_mean, or without
+    Segment hot;  // of the same formats; page_slots for each frame
+    Tensor q;     // [1, q_heads, 1, head_size]: F32, F16 or BF16
+    float scale = 0;
+    float bonus = 0;
+    int64_t count = 0;                         // no more than there are frames
+    int64_t pinned_from = 0;                   // pages from this one on come before all others, too
+    int64_t visible_from = 0, visible_end = 0; // token ids
+    Tensor mask;                               // [1, 1 or q_heads, 1, columns or 1]: BOOL, F16 or F32, or absent
+    Tensor counts; // I32 [1, kv_heads, 1, 4]: pages picked so far, and those that came into a frame; 64 bits each
+};
+
+} // namespace winnow

@@ -1,0 +1,26 @@
+// What the launchers of the operations on pages share: the page index bound to a kernel's arguments.
+#pragma once
+
+#include "device/pages.hpp"
+#include "opencl/runtime.hpp"
+#include "opencl/slot_segment.hpp"
+#include "page_index_params.h"
+
+namespace winnow::opencl {
+
+struct BoundPages {
+    const Memory* signatures = nullptr;
+    const Memory* frames = nullptr;
+    page_index params{};
+};
+
+inline BoundPages bind_pages(Operation& operation, const PageIndex& index, Access signatures_access) {
+    const Bound signatures = operation.bind(index.signatures, signatures_access),
+                frames = operation.bind(index.frames, Access::read_write);
+    return {signatures.memory, frames.memory,
+            page_index{view_of_heads(index.signatures, signatures), view_of_heads(index.frames, frames),
+                       index.signatures.stride[2], static_cast<uint32_t>(index.page_slots),
+                       static_cast<uint32_t>(index.frames.shape[3])}};
+}
+
+} // namespace winnow::opencl

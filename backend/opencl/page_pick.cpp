@@ -1,0 +1,75 @@
+// From winnow::PagePick to a launch of page_pick.
+#include <algorithm>
+#include <limits>
+
+#include "opencl/kv_rows.hpp"
+#include "opencl/launchers.hpp"
+#include "opencl/page_index.hpp"
+#include "opencl/variants.hpp"
+#include "opencl/view.hpp"
+#include "page_pick_params.h"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr int scratch_slot = 3; // with SlotEvict: nothing in it is to last beyond a launch
+
+int32_t bounded(int64_t token) {
+    return static_cast<int32_t>(std::clamp<int64_t>(token, 0, std::numeric_limits<int32_t>::max()));
+}
+
+void set_mask(const Tensor& mask, const Bound& bound, page_pick_params& params) {
+    params.mask_type = static_cast<uint32_t>(mask.type);
+    if (!mask) return;
+    params.mask = view(mask, bound);
+    if (mask.shape[1] == 1) params.mask.stride[1] = 0;
+    params.mask_columns = static_cast<uint32_t>(mask.shape[3]);
+    params.mask_key_broadcast = mask.shape[3] == 1;
+}
+
+} // namespace
+
+void launch(Runtime& runtime, const PagePick& args) {
+    const Variant& variant = choose_variant("page_pick", runtime.capabilities(), {}, 0, 0);
+    const auto heads = static_cast<size_t>(args.hot.kv_heads());
+    const int64_t group = args.q.shape[1] / args.hot.kv_heads();
+    Kernel& kernel =
+        runtime.kernel(variant.file, variant.entry_point,
+                       "-DK_SIZE=" + std::to_string(args.q.shape[3]) + " -DGROUP=" + std::to_string(group));
+
+    Operation operation(runtime);
+    const BoundPages index = bind_pages(operation, args.index, Access::read);
+    const Bound q = operation.bind(args.q, Access::read);
+    const Bound mask = operation.bind(args.mask, Access::read);
+    const BoundSegment cold = bind_segment(operation, args.cold, Access::read);
+    const BoundSegment hot = bind_segment(operation, args.hot, Access::read_write);
+    const Bound counts = operation.bind(args.counts, Access::read_write);
+    page_pick_params params{};
+    params.index = index.params;
+    params.cold = cold.params;
+    params.hot = hot.params;
+    params.q = view(args.q, q);
+    params.q_type = static_cast<uint32_t>(args.q.type);
+    set_mask(args.mask, mask, params);
+    params.counts = view_of_heads(args.counts, counts);
+    params.k_bytes = row_bytes(args.hot.k.type, args.hot.k.shape[3]);
+    params.v_bytes = row_bytes(args.hot.v.type, args.hot.v.shape[3]);
+    params.visible_from = bounded(args.visible_from);
+    params.visible_end = bounded(args.visible_end);
+    params.count = static_cast<uint32_t>(args.count);
+    params.scale = args.scale;
+    params.bonus = args.bonus;
+    params.pinned_from = static_cast<uint32_t>(args.pinned_from);
+    const int64_t block_slots = block_pages * args.index.page_slots;
+    const auto pages = static_cast<uint64_t>((args.cold.slots() + block_slots - 1) / block_slots * block_pages);
+    params.scratch_bytes = (4 * pages + 63) & ~uint64_t{63};
+    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
+    const auto work_of_page = static_cast<uint64_t>(group * args.q.shape[3] / 8 + 16);
+    operation.launch(kernel, params,
+                     {index.signatures, index.frames, q.memory, mask.memory, cold.k, cold.v, cold.tokens, cold.k_mean,
+                      hot.k, hot.v, hot.tokens, counts.memory, scratch},
+                     Grid{.groups = {heads, 1, 1}, .work = heads * pages * work_of_page});
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

@@ -1,0 +1,40 @@
+// From winnow::PageSign to a launch of page_sign.
+#include "opencl/kv_rows.hpp"
+#include "opencl/launchers.hpp"
+#include "opencl/page_index.hpp"
+#include "opencl/variants.hpp"
+#include "opencl/view.hpp"
+#include "page_sign_params.h"
+
+namespace winnow::opencl {
+
+void launch(Runtime& runtime, const PageSign& args) {
+    const Variant& variant = choose_variant("page_sign", runtime.capabilities(), {}, 0, 0);
+    const Tensor& k = args.cold.k;
+    std::string options = uses_options({k.type});
+    options.append("-DK_SIZE=").append(std::to_string(k.shape[3]));
+    options.append(" -DK_FORMAT=").append(format_name(k.type));
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, options);
+
+    Operation operation(runtime);
+    const BoundPages index = bind_pages(operation, args.index, Access::read_write);
+    const Bound rows = operation.bind(k, Access::read);
+    const Bound cold_tokens = operation.bind(args.cold.tokens, Access::read);
+    const Bound hot_tokens = operation.bind(args.hot.tokens, Access::read_write);
+    page_sign_params params{};
+    params.index = index.params;
+    params.k = view(k, rows);
+    params.cold_tokens = view_of_heads(args.cold.tokens, cold_tokens);
+    params.hot_tokens = view_of_heads(args.hot.tokens, hot_tokens);
+    params.cold_slots = static_cast<uint32_t>(args.cold.slots());
+    params.first = static_cast<uint32_t>(args.first);
+    params.end = static_cast<uint32_t>(args.end);
+    const auto heads = static_cast<size_t>(k.shape[1]);
+    const auto elements = static_cast<uint64_t>((args.end - args.first) * args.index.page_slots * k.shape[3]);
+    operation.launch(kernel, params,
+                     {index.signatures, index.frames, rows.memory, cold_tokens.memory, hot_tokens.memory},
+                     Grid{.groups = {heads, 1, 1}, .work = heads * elements * work_of_element(k.type, k.type)});
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

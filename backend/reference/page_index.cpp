@@ -1,0 +1,46 @@
+// Signatures, bit by bit and byte by byte.
+#include "reference/page_index.hpp"
+
+#include "reference/element.hpp"
+#include "reference/slot_rows.hpp"
+#include "reference/view.hpp"
+
+namespace winnow::reference {
+namespace {
+
+// The byte `run` of a page's signature, or, from head_size / 8 on, of its factor's two.
+std::byte* signature_byte(const PageIndex& index, int64_t head, int64_t page, int64_t run) {
+    return address(index.signatures, 0, head, page / block_pages, 0) + run * block_pages + page % block_pages;
+}
+
+std::byte* factor_address(const PageIndex& index, int64_t head, int64_t page, int64_t elements) {
+    return address(index.signatures, 0, head, page / block_pages, 0) + elements / 8 * block_pages +
+           2 * (page % block_pages);
+}
+
+} // namespace
+
+void set_signature(const PageIndex& index, int64_t head, int64_t page, const Signature& signature) {
+    const auto elements = static_cast<int64_t>(signature.signs.size());
+    for (int64_t run = 0; run < elements / 8; ++run) {
+        int bits = 0;
+        for (int64_t bit = 0; bit < 8; ++bit) bits |= signature.signs[static_cast<size_t>(8 * run + bit)] << bit;
+        *signature_byte(index, head, page, run) = static_cast<std::byte>(bits);
+    }
+    store(Type::f16, factor_address(index, head, page, elements), signature.factor);
+}
+
+Signature signature_of(const PageIndex& index, int64_t head, int64_t page, int64_t elements) {
+    Signature signature;
+    for (int64_t e = 0; e < elements; ++e)
+        signature.signs.push_back((std::to_integer<int>(*signature_byte(index, head, page, e / 8)) >> e % 8 & 1) != 0);
+    signature.factor = load(Type::f16, factor_address(index, head, page, elements));
+    return signature;
+}
+
+void free_frame(const PageIndex& index, const Segment& hot, int64_t head, int64_t frame) {
+    set_entry(index.frames, head, frame, -1);
+    for (int64_t i = 0; i < index.page_slots; ++i) set_entry(hot.tokens, head, frame * index.page_slots + i, free_slot);
+}
+
+} // namespace winnow::reference

@@ -1,0 +1,16 @@
+/* Pages as kernels see them (backend/device/pages.hpp). Read by host (C++) and device (OpenCL C). */
+#pragma once
+
+#include "slot_segment_params.h"
+
+/* Block b of KV head g begins at signatures.offset + g * signatures.stride + b * block_stride. In it, for rows of n
+ * elements:
+ *
+ *     | byte 0 of 16 pages | byte 1 of 16 pages | ... | byte n/8 - 1 of 16 pages | 16 factors as halves |   */
+typedef struct page_index {
+    head_view signatures;
+    head_view frames; /* [kv_heads][frame_count] int: the page in each frame, or -1 */
+    winnow_i64 block_stride;
+    winnow_u32 page_slots;
+    winnow_u32 frame_count;
+} page_index;

@@ -1,0 +1,290 @@
+/* page_pick: scores the signatures of all pages against one query, picks the pages of the largest scores, and brings
+ * their rows into the hot slots. "cpu" shape: one work-item per work-group, a group for each KV head, vectors of 16
+ * pages.
+ *
+ *     signatures    | block of 16 pages | block | ...     scores: nibble by nibble, from a table of 16 sums each
+ *     keys          | . 7 . 2 | 9 . . 4 | ...             which are the largest, without sorting: by their bits
+ *     frames        | 9 | - | 7 |                         what was not picked goes, what is missing comes
+ *
+ * Layouts: page_pick_params.h. Needs -D:
+ *     K_SIZE   elements of a key, a multiple of 16 up to 576
+ *     GROUP    query heads of a KV head
+ */
+#include "one_work_item.h"
+#include "page_pick_params.h"
+
+#if !defined(K_SIZE) || !defined(GROUP)
+#error "page_pick.cl needs -D K_SIZE and GROUP"
+#endif
+
+#include "float16_math.h"
+#include "formats.h"
+#include "format_any.h"
+#include "rotation.h"
+#include "vector_lanes.h"
+#include "kv_rows.h"
+#include "slot_parts.h"
+#include "page_index.h"
+
+/* A page's key is its score, a float whose bits are ordered as numbers are; NaN is the least number. */
+#define NO_KEY 0u         /* it may not be picked */
+#define PINNED 0xffffffffu
+#define NOT_PICKED 0u     /* once the keys have been compared */
+#define PICKED 1u
+#define IN_A_FRAME 2u
+
+static inline uint16 ordered_bits(float16 x) {
+    const int16 bits = as_int16(select(x + 0.0f, (float16)(-INFINITY), isnan(x)));
+    return as_uint16(bits ^ ((bits >> 31) | (int)0x80000000));
+}
+
+static inline float from_ordered_bits(uint bits) { return as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu)); }
+
+/* ---- Scores ---- */
+
+/* What a query head makes of signatures: the sums of each nibble of signs, and the score of the mean. */
+typedef struct head_table {
+    float16 sums[K_SIZE / 4]; /* lane v: of elements 4 i .. 4 i + 3 by the signs of v */
+    float base;
+} head_table;
+
+static inline void make_table(const page_pick_params* p, const __global uchar* q, const __global float* mean,
+                              head_table* table) {
+    float16 x[K_SIZE / 16];
+    float16 dot = (float16)(0.0f);
+    for (uint c = 0; c < K_SIZE / 16; ++c) {
+        x[c] = load16_any(q, p->q_type, c * 16) * p->scale;
+        if (mean) dot = fma(x[c], vload16(c, mean), dot);
+    }
+    table->base = sum_of_lanes(dot);
+    rotate(x, K_SIZE);
+    for (uint c = 0; c < K_SIZE / 16; ++c) {
+        float lanes[16];
+        vstore16(x[c], 0, lanes);
+        for (uint i = 0; i < 4; ++i)
+            table->sums[c * 4 + i] =
+                lanes[i * 4] * (float16)(-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1) +
+                lanes[i * 4 + 1] * (float16)(-1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1) +
+                lanes[i * 4 + 2] * (float16)(-1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1) +
+                lanes[i * 4 + 3] * (float16)(-1, -1, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1, 1, 1);
+    }
+}
+
+/* Scores of the 16 pages of a block. */
+static inline float16 score_block(const __global uchar* block, const head_table* tables) {
+    float16 sum[GROUP];
+    for (uint g = 0; g < GROUP; ++g) sum[g] = (float16)(0.0f);
+    for (uint j = 0; j < SIGNATURE_BYTES; ++j) {
+        const int16 bytes = convert_int16(vload16(j, block));
+        const int16 low = bytes & 15, high = bytes >> 4;
+#pragma unroll
+        for (uint g = 0; g < GROUP; ++g)
+            sum[g] += lookup16(tables[g].sums[2 * j], low) + lookup16(tables[g].sums[2 * j + 1], high);
+    }
+    const float16 factor = load16_f16(block + SIGNATURE_BYTES * BLOCK_PAGES, 0, 16);
+    float16 best = fma(sum[0], factor, (float16)(tables[0].base));
+    for (uint g = 1; g < GROUP; ++g) best = larger(fma(sum[g], factor, (float16)(tables[g].base)), best);
+    return best;
+}
+
+/* ---- Which pages may be picked ---- */
+
+static inline int is_shown(const page_pick_params* p, const __global uchar* mask, int token) {
+    const uint column = p->mask_key_broadcast ? 0 : (uint)token;
+    if (column >= p->mask_columns) return 0;
+    return p->mask_type == TYPE_BOOL ? mask[column] != 0 : load_any(mask, p->mask_type, column) != -INFINITY;
+}
+
+/* Bits of the slots, 16 from `first` on, that are live and visible; *anchored: of those with an anchor. */
+static inline uint visible_slots(const page_pick_params* p, const __global int* tokens, const __global uchar* mask,
+                                 uint first, uint* anchored) {
+    if (first >= p->cold.slots) return 0;
+    const int16 entries = load_ints(tokens + first, p->cold.slots - first, FREE_SLOT);
+    const int16 ids = entries & ~ANCHOR_FLAG;
+    int16 seen = (entries >= 0) & (ids >= p->visible_from) & (ids < p->visible_end);
+    if (p->mask_type != TYPE_NONE && any_lane(seen)) {
+        int shown[16], id[16];
+        vstore16(seen, 0, shown);
+        vstore16(ids, 0, id);
+        for (uint lane = 0; lane < 16; ++lane)
+            if (shown[lane]) shown[lane] = -is_shown(p, mask, id[lane]);
+        seen = vload16(0, shown);
+    }
+    *anchored = bits_of_lanes(seen & ((entries & ANCHOR_FLAG) != 0));
+    return bits_of_lanes(seen);
+}
+
+/* The same of the 16 pages of a block: whether a bit of a page's slots is set. */
+static inline uint visible_pages(const page_pick_params* p, const __global int* tokens, const __global uchar* mask,
+                                 uint block, uint* anchored) {
+    uint pages = 0;
+    const uint slots = p->index.page_slots, of_page = (1u << slots) - 1;
+    *anchored = 0;
+    for (uint part = 0; part < slots; ++part) {
+        uint anchors;
+        const uint seen = visible_slots(p, tokens, mask, (block * slots + part) * 16, &anchors);
+        if (seen == 0) continue;
+        for (uint i = 0; i < 16 / slots; ++i) {
+            pages |= (seen >> i * slots & of_page ? 1u : 0u) << (part * 16 / slots + i);
+            *anchored |= (anchors >> i * slots & of_page ? 1u : 0u) << (part * 16 / slots + i);
+        }
+    }
+    return pages;
+}
+
+static inline int16 lanes_of_bits(uint bits) { return ((int16)((int)bits) & LANE_BITS) != 0; }
+
+/* Keys of `blocks` blocks of pages; returns how many may be picked. */
+static uint make_keys(const page_pick_params* p, __global uchar* signatures, const __global int* tokens,
+                      const __global uchar* mask, const head_table* tables, __global uint* keys, uint blocks,
+                      uint head) {
+    uint eligible = 0;
+    for (uint block = 0; block < blocks; ++block) {
+        uint anchored;
+        const uint may = visible_pages(p, tokens, mask, block, &anchored);
+        for (uint i = 0; i < BLOCK_PAGES; ++i)
+            if (block * BLOCK_PAGES + i >= p->pinned_from) anchored |= may & 1u << i;
+        uint16 key = (uint16)(NO_KEY);
+        if (may) {
+            key = ordered_bits(score_block(signature_block(signatures, &p->index, head, block), tables));
+            key = (key & as_uint16(lanes_of_bits(may))) | as_uint16(lanes_of_bits(anchored));
+            eligible += popcount(may);
+        }
+        vstore16(key, 0, keys + block * BLOCK_PAGES);
+    }
+    return eligible;
+}
+
+/* ---- The largest keys ---- */
+
+#define DIGIT_BITS 11
+#define DIGITS (1 << DIGIT_BITS)
+
+/* The k-th largest key, k from 1 on, digit by digit from the highest; *equal: how many of those that have it are among
+ * the k. */
+static uint largest_key(const __global uint* keys, uint count, uint k, uint* equal) {
+    uint key = 0, known = 0; /* of the key, and the bits of it that are known */
+    for (int shift = 32 - DIGIT_BITS; known != 0xffffffffu; shift = max(shift - DIGIT_BITS, 0)) {
+        uint counts[DIGITS];
+        for (uint i = 0; i < DIGITS; ++i) counts[i] = 0;
+        const uint digit_mask = (DIGITS - 1) & ~(known >> shift);
+        for (uint i = 0; i < count; ++i)
+            if ((keys[i] & known) == key) ++counts[keys[i] >> shift & digit_mask];
+        uint digit = digit_mask;
+        while (counts[digit] < k) k -= counts[digit--];
+        key |= digit << shift;
+        known |= digit_mask << shift;
+    }
+    *equal = k;
+    return key;
+}
+
+/* PICKED or NOT_PICKED in the place of each key. */
+static void mark_picked(__global uint* keys, uint count, uint least, uint equal) {
+    for (uint i = 0; i < count; i += 16) {
+        const uint16 key = vload16(0, keys + i);
+        uint marks[16];
+        vstore16(select((uint16)(NOT_PICKED), (uint16)(PICKED), key > least), 0, marks);
+        if (any_lane(key == least)) {
+            for (uint lane = 0; lane < 16 && equal > 0; ++lane)
+                if (keys[i + lane] == least) {
+                    marks[lane] = PICKED;
+                    --equal;
+                }
+        }
+        vstore16(vload16(0, marks), 0, keys + i);
+    }
+}
+
+/* ---- Frames ---- */
+
+typedef struct pick_head {
+    __global uchar *hot_k, *hot_v;
+    const __global uchar *cold_k, *cold_v;
+    __global int *frames, *hot_tokens;
+    const __global int* cold_tokens;
+} pick_head;
+
+/* Frees the frames whose pages were not picked, and marks the pages of the others. */
+static void drop_frames(const page_pick_params* p, const pick_head* at, __global uint* marks, uint pages) {
+    for (uint frame = 0; frame < p->index.frame_count; ++frame) {
+        const int page = at->frames[frame];
+        if (page >= 0 && (uint)page < pages && marks[page] == PICKED)
+            marks[page] = IN_A_FRAME;
+        else
+            free_frame(&p->index, at->frames, at->hot_tokens, frame);
+    }
+}
+
+static inline void fill_frame(const page_pick_params* p, const pick_head* at, uint frame, uint page) {
+    at->frames[frame] = (int)page;
+    for (uint i = 0; i < p->index.page_slots; ++i) {
+        const uint to = frame * p->index.page_slots + i, from = page * p->index.page_slots + i;
+        const int token = from < p->cold.slots ? at->cold_tokens[from] : FREE_SLOT;
+        at->hot_tokens[to] = token;
+        if (token < 0) continue;
+        copy_bytes(at->hot_k + to * p->hot.k.stride[2], at->cold_k + from * p->cold.k.stride[2], p->k_bytes);
+        copy_bytes(at->hot_v + to * p->hot.v.stride[2], at->cold_v + from * p->cold.v.stride[2], p->v_bytes);
+    }
+}
+
+/* Pages that were picked and are in no frame take free ones; returns how many those are. */
+static uint fill_frames(const page_pick_params* p, const pick_head* at, const __global uint* marks, uint pages) {
+    uint count = 0, frame = 0;
+    for (uint first = 0; first < pages; first += 16) {
+        if (!any_lane(vload16(0, marks + first) == (uint16)(PICKED))) continue;
+        for (uint page = first; page < first + 16; ++page) {
+            if (marks[page] != PICKED) continue;
+            while (at->frames[frame] >= 0) ++frame;
+            fill_frame(p, at, frame, page);
+            ++count;
+        }
+    }
+    return count;
+}
+
+/* ---- A head ---- */
+
+OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head* at, __global uchar* signatures,
+                                     const __global uchar* q, const __global uchar* mask, const __global float* mean,
+                                     __global ulong* counts, __global uint* keys, uint head) {
+    const uint slots_of_block = BLOCK_PAGES * p->index.page_slots;
+    const uint blocks = (p->cold.slots + slots_of_block - 1) / slots_of_block, pages = blocks * BLOCK_PAGES;
+    head_table tables[GROUP];
+    for (uint g = 0; g < GROUP; ++g) make_table(p, q + row_offset(&p->q, 0, head * GROUP + g, 0), mean, tables + g);
+    const uint eligible = make_keys(p, signatures, at->cold_tokens, mask, tables, keys, blocks, head);
+    for (uint frame = 0; frame < p->index.frame_count; ++frame) {
+        const int page = at->frames[frame];
+        if (page < 0 || (uint)page >= pages || keys[page] == NO_KEY || keys[page] == PINNED) continue;
+        keys[page] = ordered_bits((float16)(from_ordered_bits(keys[page]) + p->bonus)).s0;
+    }
+    const uint picked = min(p->count, eligible);
+    uint equal = 0;
+    const uint least = picked > 0 ? largest_key(keys, pages, picked, &equal) : PINNED;
+    mark_picked(keys, pages, least, equal);
+    drop_frames(p, at, keys, pages);
+    counts[0] += picked;
+    counts[1] += fill_frames(p, at, keys, pages);
+}
+
+ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* signatures, __global uchar* frames,
+                                      const __global uchar* q, const __global uchar* mask,
+                                      const __global uchar* cold_k, const __global uchar* cold_v,
+                                      __global uchar* cold_tokens, __global uchar* cold_mean, __global uchar* hot_k,
+                                      __global uchar* hot_v, __global uchar* hot_tokens, __global uchar* counts,
+                                      __global uchar* scratch, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const uint head = (uint)get_group_id(0) + group_base;
+    pick_head at;
+    at.hot_k = hot_k + row_offset(&p.hot.k, 0, head, 0);
+    at.hot_v = hot_v + row_offset(&p.hot.v, 0, head, 0);
+    at.cold_k = cold_k + row_offset(&p.cold.k, 0, head, 0);
+    at.cold_v = cold_v + row_offset(&p.cold.v, 0, head, 0);
+    at.frames = (__global int*)of_head(frames, &p.index.frames, head);
+    at.hot_tokens = (__global int*)of_head(hot_tokens, &p.hot.tokens, head);
+    at.cold_tokens = (const __global int*)of_head(cold_tokens, &p.cold.tokens, head);
+    pick_of_head(&p, &at, signatures, q, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0,
+                 cold_mean ? (const __global float*)of_head(cold_mean, &p.cold.k_mean, head) : 0,
+                 (__global ulong*)of_head(counts, &p.counts, head), (__global uint*)(scratch + head * p.scratch_bytes),
+                 head);
+}

@@ -1,0 +1,86 @@
+/* page_sign: makes the signatures of pages from their rows. "cpu" shape: one work-item per work-group, a group for each
+ * KV head, which takes the pages one after another.
+ *
+ *     live rows of a page  | k0 - mean | k1 - mean |  ->  r = R(sum of rows / rows)  ->  signs of r, sum of |r| / n
+ *
+ * Layouts: page_sign_params.h. Needs -D:
+ *     K_FORMAT   of the rows; -DUSES_F with it where F is packed
+ *     K_SIZE     elements of a row, a multiple of 16 up to 576
+ */
+#include "one_work_item.h"
+#include "page_sign_params.h"
+
+#if !defined(K_FORMAT) || !defined(K_SIZE)
+#error "page_sign.cl needs -D K_FORMAT and K_SIZE"
+#endif
+
+#include "float16_math.h"
+#include "formats.h"
+#include "format_any.h"
+#include "rotation.h"
+#include "kv_rows.h"
+#include "slot_parts.h"
+#include "page_index.h"
+
+/* Adds a row to the sum, rotated where its format is. */
+static inline void add_row(float16* sum, const __global uchar* row) {
+#if JOIN(FORMAT_ROW_SCALED_, K_FORMAT)
+    const float scale = JOIN(row_scale_, K_FORMAT)(row, K_SIZE);
+#else
+    const float scale = 1.0f;
+#endif
+    for (uint c = 0; c < K_SIZE / 16; ++c)
+        sum[c] = fma(JOIN(load16_, K_FORMAT)(row, c * 16, K_SIZE), (float16)(scale), sum[c]);
+}
+
+/* The signature of r = x / count, to place `lane` of a block. */
+static inline void store_signature(__global uchar* block, uint lane, const float16* x, float count) {
+    float16 magnitude = (float16)(0.0f);
+    for (uint c = 0; c < K_SIZE / 16; ++c) {
+        magnitude += fabs(x[c]);
+        float lanes[16];
+        vstore16(x[c], 0, lanes);
+        uint bits = 0;
+        for (uint e = 0; e < 16; ++e) bits |= (lanes[e] >= 0.0f ? 1u : 0u) << e;
+        block[(2 * c) * BLOCK_PAGES + lane] = (uchar)bits;
+        block[(2 * c + 1) * BLOCK_PAGES + lane] = (uchar)(bits >> 8);
+    }
+    const float factor = sum_of_lanes(magnitude) / (count * (float)K_SIZE);
+    store_half(block + SIGNATURE_BYTES * BLOCK_PAGES + 2 * lane, isnan(factor) ? 0.0f : fmin(factor, 65504.0f));
+}
+
+OUT_OF_LINE static void sign_page(const page_sign_params* p, __global uchar* signatures, const __global uchar* k,
+                                  const __global int* tokens, uint page, uint head) {
+    float16 x[K_SIZE / 16];
+    for (uint c = 0; c < K_SIZE / 16; ++c) x[c] = (float16)(0.0f);
+    uint count = 0;
+    const uint first = page * p->index.page_slots;
+    for (uint slot = first; slot < min(first + p->index.page_slots, p->cold_slots); ++slot) {
+        if (tokens[slot] < 0) continue;
+        add_row(x, k + row_offset(&p->k, 0, head, slot));
+        ++count;
+    }
+    __global uchar* block = signature_block(signatures, &p->index, head, page / BLOCK_PAGES);
+    if (count == 0) {
+        for (uint j = 0; j < SIGNATURE_BYTES; ++j) block[j * BLOCK_PAGES + page % BLOCK_PAGES] = 0;
+        store_half(block + SIGNATURE_BYTES * BLOCK_PAGES + 2 * (page % BLOCK_PAGES), 0.0f);
+        return;
+    }
+#if !JOIN(FORMAT_ROTATED_, K_FORMAT)
+    rotate_to_segment(x, K_SIZE);
+#endif
+    store_signature(block, page % BLOCK_PAGES, x, (float)count);
+}
+
+ONE_WORK_ITEM __kernel void page_sign(const page_sign_params p, __global uchar* signatures, __global uchar* frames,
+                                      const __global uchar* k, __global uchar* cold_tokens,
+                                      __global uchar* hot_tokens, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const uint head = (uint)get_group_id(0) + group_base;
+    __global int* pages = (__global int*)of_head(frames, &p.index.frames, head);
+    __global int* hot = (__global int*)of_head(hot_tokens, &p.hot_tokens, head);
+    for (uint frame = 0; frame < p.index.frame_count; ++frame)
+        if (pages[frame] >= (int)p.first && pages[frame] < (int)p.end) free_frame(&p.index, pages, hot, frame);
+    const __global int* tokens = (const __global int*)of_head(cold_tokens, &p.cold_tokens, head);
+    for (uint page = p.first; page < p.end; ++page) sign_page(&p, signatures, k, tokens, page, head);
+}

@@ -1,0 +1,22 @@
+/* The parameters of one page_sign launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+ * in backend/device/pages.hpp (PageSign). A work-group for each KV head. */
+#pragma once
+
+#include "page_index_params.h"
+
+typedef struct page_sign_params {
+    page_index index;
+    tensor_view k;         /* of the cold segment */
+    head_view cold_tokens; /* [kv_heads][cold_slots] int */
+    head_view hot_tokens;  /* [kv_heads][frames * page_slots] int */
+    winnow_u32 cold_slots;
+    winnow_u32 first, end; /* pages */
+    winnow_u32 reserved;
+} page_sign_params;
+
+#define PAGE_SIGN_PARAMS_SIZE 128
+#ifdef __OPENCL_VERSION__
+typedef char page_sign_params_size_differs_from_the_host[sizeof(page_sign_params) == PAGE_SIGN_PARAMS_SIZE ? 1 : -1];
+#else
+static_assert(sizeof(page_sign_params) == PAGE_SIGN_PARAMS_SIZE, "host and device must agree on the struct's size");
+#endif

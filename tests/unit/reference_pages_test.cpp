@@ -1,0 +1,116 @@
+// The operations on pages, on numbers that one can follow on paper: keys that are rotated back from what their
+// signature is to be.
+#include "device/pages.hpp"
+
+#include <cmath>
+
+#include "reference/page_index.hpp"
+#include "reference/rotation.hpp"
+#include "reference_slots.hpp"
+
+namespace winnow::reference {
+namespace {
+
+constexpr int64_t size = 16, slots = 32;
+
+// The magnitude in each element whose bit is set, its negative in the others.
+std::vector<double> pattern(uint32_t bits, double magnitude) {
+    std::vector<double> x;
+    for (int64_t e = 0; e < size; ++e) x.push_back((bits >> e & 1) != 0 ? magnitude : -magnitude);
+    return x;
+}
+
+void set_rotated_back(Floats& rows, int64_t row, std::vector<double> rotated) {
+    rotate_back(rotated.data(), size);
+    for (int64_t e = 0; e < size; ++e) rows.at(0, row, e) = static_cast<float>(rotated[static_cast<size_t>(e)]);
+}
+
+// Slot i holds token 100 + i with the value i; frames for two pages.
+struct TestPages {
+    Ints signatures{{1, 1, signature_block_bytes(size) / 4}, 0};
+    Ints frames{{1, 1, 2}, -1};
+    TestSegment cold{{std::vector<int32_t>(slots, free_slot)}};
+    TestSegment hot{{std::vector<int32_t>(4, free_slot)}};
+
+    TestPages() {
+        cold.k = Floats({1, slots, size}, 0);
+        cold.v = Floats({1, slots, 1}, 0);
+        hot.k = Floats({1, 4, size}, 0);
+        hot.v = Floats({1, 4, 1}, 0);
+    }
+    PageIndex index() { return {2, signatures, frames}; }
+    void set(int64_t slot, const std::vector<double>& rotated) {
+        set_rotated_back(cold.k, slot, rotated);
+        cold.v.at(0, slot, 0) = static_cast<float>(slot);
+        cold.tokens.at(0, 0, slot) = static_cast<int32_t>(100 + slot);
+    }
+    PageSign sign(int64_t first, int64_t end) { return {index(), cold, hot, first, end}; }
+    Signature signature(int64_t page) { return signature_of(index(), 0, page, size); }
+};
+
+TEST_F(reference_slots, a_signature_has_the_signs_of_the_mean_and_its_magnitude) {
+    TestPages test;
+    test.set(6, pattern(0x00ff, 3));
+    test.set(7, pattern(0x0ff0, 1));
+    device_.launch(test.sign(3, 4));
+    for (int64_t e = 0; e < size; ++e) EXPECT_EQ(test.signature(3).signs[static_cast<size_t>(e)], e < 8) << e;
+    EXPECT_NEAR(test.signature(3).factor, 1.5, 1e-3); // half of the means are +-2, half +-1
+
+    test.cold.tokens.at(0, 0, 6) = free_slot;
+    device_.launch(test.sign(3, 4));
+    for (int64_t e = 0; e < size; ++e) EXPECT_EQ(test.signature(3).signs[static_cast<size_t>(e)], e >= 4 && e < 12);
+    EXPECT_NEAR(test.signature(3).factor, 1, 1e-3);
+
+    test.cold.tokens.at(0, 0, 7) = free_slot;
+    test.frames = Ints({1, 1, 2}, 3);
+    test.frames.at(0, 0, 0) = 2;
+    test.hot.tokens = Ints({1, 1, 4}, 77);
+    device_.launch(test.sign(3, 4)); // frees the frame of page 3 alone
+    EXPECT_EQ(test.signature(3).factor, 0);
+    EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{2, -1}));
+    EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{77, 77, free_slot, free_slot}));
+}
+
+TEST_F(reference_slots, a_pick_brings_the_pages_of_the_largest_scores_and_keeps_what_it_has) {
+    TestPages test;
+    const double along[] = {1, 4, 2, 8, 3}; // pages 0 to 4, along one pattern
+    for (int64_t slot = 0; slot < 10; ++slot)
+        if (slot != 7) test.set(slot, pattern(0x5a5a, along[slot / 2]));
+    device_.launch(test.sign(0, 5));
+    Floats q({1, 1, size}, 0);
+    set_rotated_back(q, 0, pattern(0x5a5a, 1));
+    Ints counts({1, 1, 4}, 0);
+    PagePick args;
+    args.index = test.index();
+    args.q = q;
+    args.scale = 1;
+    args.count = 2;
+    args.pinned_from = 16;
+    args.visible_end = 1000;
+    args.cold = test.cold;
+    args.hot = test.hot;
+    args.counts = counts;
+    device_.launch(args);
+    EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{1, 3}));
+    EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{102, 103, 106, free_slot}));
+    EXPECT_EQ(test.hot.v.at(0, 1, 0), 3);
+    EXPECT_EQ(test.hot.v.at(0, 2, 0), 6);
+    EXPECT_EQ(test.hot.k.row(0, 2), test.cold.k.row(0, 6));
+    EXPECT_EQ(counts.row(0), (std::vector<int32_t>{2, 0, 2, 0}));
+
+    args.visible_end = 106; // without pages 3 and 4: 2 takes the frame that 3 had
+    device_.launch(args);
+    EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{102, 103, 104, 105}));
+    EXPECT_EQ(counts.row(0), (std::vector<int32_t>{4, 0, 3, 0}));
+
+    args.visible_end = 1000;
+    args.bonus = 8 * size; // what is there outweighs page 3
+    device_.launch(args);
+    EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{102, 103, 104, 105}));
+    test.cold.tokens.at(0, 0, 1) |= anchor_flag; // page 0 comes before all others; 1 has more than 2
+    device_.launch(args);
+    EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{102, 103, 100, 101 | anchor_flag}));
+}
+
+} // namespace
+} // namespace winnow::reference
