@@ -13,7 +13,8 @@ constexpr uint64_t head_numbers = 4;     // of a HeadState
 constexpr uint64_t state_alignment = 64; // bytes
 constexpr int64_t usual_cadence = 32;
 constexpr int64_t usual_residuals[] = {48, 32};
-constexpr int64_t longest_context = 1 << 24; // in which a residual window is looked for
+constexpr int64_t recall_residual = 16, recall_cadence = 8; // dense rows are of the budget, too
+constexpr int64_t longest_context = 1 << 24;                // in which a residual window is looked for
 
 uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product = 0;
@@ -91,6 +92,7 @@ int64_t residual_of(const Config& config, const Shape& shape, bool importance) {
                    " and residual=" + std::to_string(*config.residual()));
         return *config.residual();
     }
+    if (config.recalls() && shape.context > config.sink() + recall_residual) return recall_residual;
     for (const int64_t residual : usual_residuals)
         if (leaves_half(layout_of(config, shape, residual, importance), tokens_with(residual))) return residual;
     return 0;
@@ -99,7 +101,7 @@ int64_t residual_of(const Config& config, const Shape& shape, bool importance) {
 int64_t cadence_of(const Config& config, int64_t residual, int64_t tokens) {
     if (config.cadence()) return *config.cadence();
     const int64_t passes = residual > 0 ? 2 * residual / 3 : usual_cadence; // 16 of 48 stay dense
-    return std::max<int64_t>(std::min({usual_cadence, passes, tokens / 8}), 1);
+    return std::max<int64_t>(std::min({config.recalls() ? recall_cadence : usual_cadence, passes, tokens / 8}), 1);
 }
 
 // All sizes but the bytes, where each slot has an importance or none does.
@@ -161,7 +163,7 @@ StateLayout state_layout(const Config& config, const Shape& shape, int64_t resid
         place(layout.v_mean, heads * static_cast<uint64_t>(shape.v_head_size));
     }
     if (residual == 0) place(layout.free_slots, heads * static_cast<uint64_t>(most_free_listed(config)));
-    place(layout.positions, static_cast<uint64_t>(shape.cells));
+    if (!config.recalls()) place(layout.positions, static_cast<uint64_t>(shape.cells)); // evicting nothing asks no age
     return layout;
 }
 

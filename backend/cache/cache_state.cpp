@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cache/pressure.hpp"
+#include "cache/recall.hpp"
 
 namespace winnow::cache {
 
@@ -48,15 +49,20 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
     if (growth.is_new) {
         growth.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
         growth.state = cache.device.allocate(geometry.state().size);
-        growth.bytes += bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size;
+        RecallMemory recall = make_recall_memory(cache.device, geometry);
+        growth.hot = std::move(recall.hot);
+        growth.index_memory = std::move(recall.index);
+        growth.bytes +=
+            bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size + recall_bytes(geometry);
     }
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
     const int64_t packed = geometry.packed_slots(layer_number, resident, layer.index.sinks_lost());
     if (packed > layer.packed.slots) {
         growth.packed = make_rows(cache.device, geometry, Part::packed, packed);
-        growth.bytes += bytes_of(geometry, Part::packed, packed);
+        growth.bytes += counted_bytes_of(geometry, Part::packed, packed);
     }
-    const int64_t slots = geometry.dense_slots() + std::max(packed, layer.packed.slots);
+    const int64_t slots =
+        geometry.dense_slots() + std::max({packed, layer.packed.slots, geometry.recall().hot_slots()});
     scores = scores || geometry.importance(layer_number).statistic != Statistic::none;
     if (scores && slots > std::max(scratch, cache.scratch.slots)) {
         growth.scratch = make_scratch(cache.device, geometry, slots);
@@ -65,15 +71,16 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
     return growth;
 }
 
-std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth) {
+std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks) {
     Layer shape(geometry);
     shape.dense.slots = growth.is_new ? growth.dense.slots : layer.dense.slots;
     shape.packed.slots = growth.packed.slots > 0 ? growth.packed.slots : layer.packed.slots;
-    return shape.segments(geometry);
+    shape.hot.slots = geometry.recall().hot_slots();
+    return picks ? shape.picked_segments(geometry) : shape.segments(geometry);
 }
 
 void commit(CacheState& cache, Layer& layer, Growth growth) {
-    if (growth.bytes == 0) return;
+    if (growth.is_empty()) return;
     const Geometry& geometry = *cache.geometry;
     SlotEdit clear;
     clear.end = 1; // a zeroed slot map is full of token 0
@@ -93,6 +100,8 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (growth.is_new) {
         layer.dense = std::move(growth.dense);
         layer.state = std::move(growth.state);
+        layer.hot = std::move(growth.hot);
+        layer.index_memory = std::move(growth.index_memory);
     }
     if (growth.packed.slots > 0) layer.packed = std::move(growth.packed);
     cache.layer_bytes += layer.bytes();
@@ -154,6 +163,11 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     layer.has_means = layer.has_means || args.set_means;
     const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
     layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer_number));
+    if (geometry.recall() && layer.is_signed) { // nobody was evicted: the rows lie behind those that there are
+        layer.is_signed = !layer.index.has_removed(moved);
+        if (layer.is_signed) sign_slots(cache, layer, layer.in_front, layer.in_front + moved);
+        layer.in_front += moved;
+    }
     layer.index.leave(moved);
     layer.free_listed = free_listed;
 }
@@ -164,6 +178,7 @@ int64_t gather(CacheState& cache, Layer& layer) {
         layer.index.leave(layer.index.newest());
         layer.free_listed = 0;
     }
+    layer.is_signed = false;
     if (layer.packed.slots == 0) return 0;
     cache.device.launch(
         SlotCompact{.segment = layer.packed_segment(geometry), .head_state = layer.head_state(geometry)});
@@ -194,7 +209,7 @@ void compact(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     if (slots > 0)
         cache.device.launch(SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, slots),
                                      .to = view_of(geometry, Part::packed, smaller, slots)});
-    cache.note_peak(bytes_of(geometry, Part::packed, slots));
+    cache.note_peak(counted_bytes_of(geometry, Part::packed, slots));
     cache.layer_bytes -= layer.bytes();
     layer.packed = std::move(smaller);
     cache.layer_bytes += layer.bytes();
@@ -228,7 +243,7 @@ void fail(Device& device, bool has_changed, const Error& error) {
 void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta) {
     SlotEdit args;
     args.action = action;
-    args.segments = layer.segments(*cache.geometry);
+    args.segments = layer.segments_with_copies(*cache.geometry);
     args.begin = token_ids.begin;
     args.end = std::min<int64_t>(token_ids.end, anchor_flag);
     args.delta = delta;

@@ -55,9 +55,12 @@ struct CacheState {
 struct Growth {
     bool is_new = false;
     Rows dense, packed; // without slots: as they are
-    std::unique_ptr<Buffer> state;
+    Rows hot;           // of recall, as the index
+    std::unique_ptr<Buffer> state, index_memory;
     Scratch scratch; // without slots: as it is
     uint64_t bytes = 0;
+
+    bool is_empty() const { return !is_new && packed.slots == 0 && scratch.slots == 0; }
 };
 
 // Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
@@ -65,8 +68,8 @@ struct Growth {
 // growth has taken scratch already.
 Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
             int64_t scratch = 0);
-// Segments as they are going to be, for validation.
-std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth);
+// Segments as they are going to be, for validation; picks: those of a query that picks pages.
+std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks);
 void commit(CacheState& cache, Layer& layer, Growth growth);
 
 // Why an eviction pass evicts: because the policy's budget requires it, or only so that rows find slots.

@@ -30,6 +30,32 @@ Norm norm_of(std::string_view word) {
     return word == "plain" ? Norm::plain : word == "corrected" ? Norm::corrected : Norm::unit_slope;
 }
 
+// Keys that say which tokens are evicted.
+constexpr std::string_view eviction_keys[] = {"recent", "decay", "statistic", "value", "window_from", "group", "grace"};
+
+// Recall evicts nothing, and its signatures need means.
+void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {
+    if (!config.recalls()) {
+        for (const std::string_view key : {"page", "bonus", "newest", "picked"})
+            if (given.contains(key))
+                refuse(std::string(config.policy().name) + ": " + std::string(key) +
+                       " is a key of recall, and recall=off");
+        return;
+    }
+    const std::string where = std::string(config.policy().name) + ": with recall=" + config.word("recall") + " ";
+    for (const std::string_view key : eviction_keys)
+        if (given.contains(key))
+            refuse(where + "no token is evicted, and " + std::string(key) + " would say which are");
+    if (given.contains("center") && std::get<std::string>(given.find("center")->second) == "off")
+        refuse(where + "signatures are made of centred keys, and center=off says that there are no means");
+    if (config.recall_budget().unit == Amount::Unit::tokens)
+        refuse(where +
+               "all tokens stay, and the budget is of bytes: expected bytes or a share of what keys and values "
+               "would be in F16, got budget=" +
+               spell(config.recall_budget()));
+    if (config.count("page") == 3) refuse(where + "page=3: expected 1, 2 or 4 tokens");
+}
+
 std::string names_of(const std::vector<Key>& keys) {
     std::vector<std::string> names;
     names.reserve(keys.size());
@@ -45,6 +71,8 @@ void read_pair(std::string_view policy, const std::vector<Key>& keys, std::strin
     if (equals == std::string_view::npos) refuse(where + quote(pair) + " is not key=value");
     const std::string_view name = pair.substr(0, equals);
     const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key& each) { return each.name == name; });
+    if (key == keys.end() && name == "recall")
+        refuse(where + "recall keeps every token, and this policy says which are evicted: expected winnow:recall=");
     if (key == keys.end()) refuse(where + "no key " + quote(name) + "; there are " + names_of(keys));
     const char* const canonical = key->stands_for != nullptr ? key->stands_for : key->name;
     Value value;
@@ -104,7 +132,9 @@ std::optional<int64_t> Config::cadence() const {
     return has("cadence") ? std::optional(count("cadence")) : std::nullopt;
 }
 
-Amount Config::budget() const { return has("budget") ? amount("budget") : Amount{Amount::Unit::share, 0, {1, 1}}; }
+Amount Config::budget() const {
+    return has("budget") && !recalls() ? amount("budget") : Amount{Amount::Unit::share, 0, {1, 1}};
+}
 
 Config parse(std::string_view text) {
     const size_t colon = text.find(':');
@@ -122,6 +152,7 @@ Config parse(std::string_view text) {
         read_pair(name, keys, text.substr(begin + 1, end - begin - 1), config.given_);
         begin = end;
     }
+    check_recall(config, config.given_);
     std::erase_if(config.given_, [&](const auto& pair) {
         const auto otherwise = config.defaults_.find(pair.first);
         return otherwise != config.defaults_.end() && otherwise->second == pair.second;

@@ -27,11 +27,13 @@ public:
     Type v() const { return format_of(word("v")); }
     Norm k_norm() const;
     Norm v_norm() const;
-    bool center() const { return word("center") == "on"; }
+    bool center() const { return recalls() || word("center") == "on"; } // signatures are of centred keys
+    bool recalls() const { return has("recall") && word("recall") != "off"; }
     int64_t sink() const { return count("sink"); }
-    std::optional<int64_t> residual() const; // none: as large as the budget allows
-    std::optional<int64_t> cadence() const;  // none: as the residual window allows
-    Amount budget() const;                   // of a policy that evicts nothing: the whole context
+    std::optional<int64_t> residual() const;                  // none: as large as the budget allows
+    std::optional<int64_t> cadence() const;                   // none: as the residual window allows
+    Amount budget() const;                                    // where nothing is evicted: the whole context
+    Amount recall_budget() const { return amount("budget"); } // bytes, or a share of what K and V would be in F16
 
     friend bool operator==(const Config& a, const Config& b) { return a.policy_ == b.policy_ && a.given_ == b.given_; }
 

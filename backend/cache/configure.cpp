@@ -15,6 +15,9 @@ void expect_same(const char* what, const std::string& now, const std::string& th
            ": formats, sink, residual window, center and whether an importance is kept have to stay");
 }
 
+// What has to stay of recall: all of it, since hot slots and signatures are as large as it says.
+std::string recall_of(const Config& config) { return config.recalls() ? to_string(config) : "off"; }
+
 void check(const CacheState& cache, const Geometry& to) {
     const Geometry& from = *cache.geometry;
     expect_same("k", format_name(from.k()), format_name(to.k()));
@@ -22,6 +25,7 @@ void check(const CacheState& cache, const Geometry& to) {
     expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
     expect_same("residual", std::to_string(from.residual()), std::to_string(to.residual()));
     expect_same("center", from.config().word("center"), to.config().word("center"));
+    expect_same("recall", recall_of(from.config()), recall_of(to.config()));
     expect_same("importance", from.keeps_importance() ? "kept" : "not kept",
                 to.keeps_importance() ? "kept" : "not kept");
     for (size_t i = 0; i < cache.sequences.size(); ++i) {
@@ -100,7 +104,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
             }
             if (slots != layer.packed.slots) {
                 layer_change.packed = make_rows(cache.device, to, Part::packed, slots);
-                change.bytes += bytes_of(to, Part::packed, slots);
+                change.bytes += counted_bytes_of(to, Part::packed, slots);
             }
             if (!same_state(*cache.geometry, to)) {
                 layer_change.state = cache.device.allocate(to.state().size);
@@ -142,7 +146,7 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     if (slots <= layer.packed.slots) return;
     Growth reserved;
     reserved.packed = std::move(layer_change.packed);
-    reserved.bytes = bytes_of(to, Part::packed, slots);
+    reserved.bytes = counted_bytes_of(to, Part::packed, slots);
     commit(cache, layer, std::move(reserved));
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/recall.hpp"
+
 namespace winnow::cache {
 namespace {
 
@@ -34,6 +36,7 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     to.dense = make_rows(cache.device, geometry, Part::dense, from.dense.slots);
     to.packed = make_rows(cache.device, geometry, Part::packed, from.packed.slots);
     to.state = cache.device.allocate(geometry.state().size);
+    take_recall_memory(cache.device, geometry, to);
     to.most_in_packed = from.most_in_packed;
     to.free_listed = from.free_listed;
     to.outputs = from.outputs;

@@ -32,6 +32,12 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
       k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
     if (config_.center() && residual() == 0) refuse_center();
     state_ = state_layout(config_, shape(), residual(), keeps_importance());
+    const uint64_t dense_slot = row_bytes_of(dense_format(k_), shape().head_size, 1) +
+                                row_bytes_of(dense_format(v_), shape().v_head_size, 1) + row_bytes_of(Type::i32, 1, 1),
+                   packed_slot = row_bytes_of(k_, shape().head_size, 1) + row_bytes_of(v_, shape().v_head_size, 1) +
+                                 row_bytes_of(Type::i32, 1, 1);
+    recall_ = recall_sizes(config_, shape(), dense_slot * static_cast<uint64_t>(dense_slots()) + state_.size,
+                           packed_slot, most_packed(0));
     for (int64_t layer = 0; layer < shape().layers; ++layer) {
         const Description description = describe(layer, 0);
         importance_.push_back(description.importance);
@@ -40,7 +46,8 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
 }
 
 void Geometry::refuse_center() const {
-    std::string text = std::string(config_.policy().name) + ": center=on takes its means from a residual window, and ";
+    std::string text = std::string(config_.policy().name) + (config_.recalls() ? ": recall" : ": center=on") +
+                       " takes its means from a residual window, and ";
     if (config_.residual()) refuse(text + "residual=0 says that there is none");
     text += std::to_string(plan_.tokens) + " tokens of a KV head have none unless residual= says how many rows";
     if (const std::optional<LeastResidual> least = least_residual(config_, shape(), keeps_importance()))
@@ -48,14 +55,14 @@ void Geometry::refuse_center() const {
     refuse(text);
 }
 
-int64_t Geometry::chunk() const { return std::min(largest_chunk, cadence()); }
+int64_t Geometry::chunk() const { return std::min(largest_chunk, recall_ ? residual() : cadence()); }
 
 Description Geometry::describe(int64_t layer, double pressure) const {
     return policy_->describe(context_of(plan_, shape(), layer, pressure));
 }
 
 bool Geometry::covers_all(int64_t layer) const {
-    if (!config_.policy().evicts) return true;
+    if (!config_.policy().evicts || config_.recalls()) return true;
     const int64_t tokens = plan_.layer_tokens[static_cast<size_t>(layer)];
     if (!has_cells()) return tokens >= shape().context;
     // Cells that are used again leave gaps among sinks and residual window, and bytes for those there have to be.
@@ -64,7 +71,7 @@ bool Geometry::covers_all(int64_t layer) const {
 }
 
 bool Geometry::may_evict(int64_t layer) const {
-    if (!config_.policy().evicts) return false;
+    if (!config_.policy().evicts || config_.recalls()) return false;
     const Share trigger = describe(layer, 0).trigger;
     return trigger.part < trigger.whole || !covers_all(layer);
 }

@@ -8,6 +8,7 @@
 
 #include "cache/config.hpp"
 #include "cache/policy.hpp"
+#include "cache/recall_sizes.hpp"
 #include "cache/request.hpp"
 
 namespace winnow::cache {
@@ -55,6 +56,7 @@ public:
     int64_t packed_slots(int64_t layer, int64_t resident, int64_t lost) const;
 
     const StateLayout& state() const { return state_; }
+    const RecallSizes& recall() const { return recall_; } // false: every query attends to all that is resident
     uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
     // Scratch for the scores of one attention over so many slots or fewer, or the weights of a step of one token.
     uint64_t scores_bytes(int64_t slots) const;
@@ -75,6 +77,7 @@ private:
     std::unique_ptr<Policy> policy_;
     Plan plan_;
     StateLayout state_;
+    RecallSizes recall_;
     Type k_, v_;
     Norm k_norm_, v_norm_;
     std::vector<Importance> importance_;

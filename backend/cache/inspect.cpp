@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cache/recall.hpp"
+
 namespace winnow::cache {
 namespace {
 
@@ -11,6 +13,11 @@ uint64_t unsigned_of(int64_t value) { return static_cast<uint64_t>(value); }
 // Adds the bytes of a layer with so many slots.
 void add_layer(const Geometry& geometry, int64_t dense, int64_t packed, winnow_cache_stats& out) {
     const Shape& shape = geometry.shape();
+    if (const RecallSizes& recall = geometry.recall()) {
+        out.cold_bytes += bytes_of(geometry, Part::packed, packed);
+        out.signature_bytes += recall.index_bytes;
+        packed = recall.hot_slots();
+    }
     out.k_bytes += geometry.row_bytes_of(geometry.k(), shape.head_size, packed);
     out.v_bytes += geometry.row_bytes_of(geometry.v(), shape.v_head_size, packed);
     out.dense_k_bytes += geometry.row_bytes_of(dense_format(geometry.k()), shape.head_size, dense);
@@ -22,7 +29,7 @@ void add_layer(const Geometry& geometry, int64_t dense, int64_t packed, winnow_c
 
 void add_up(winnow_cache_stats& out) {
     out.bytes = out.k_bytes + out.v_bytes + out.dense_k_bytes + out.dense_v_bytes + out.slot_map_bytes +
-                out.importance_bytes + out.state_bytes;
+                out.importance_bytes + out.state_bytes + out.signature_bytes;
 }
 
 uint64_t budget_bytes(const Geometry& geometry) {
@@ -49,7 +56,10 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
             out.evictions += unsigned_of(head.evicted);
             out.shortfall += unsigned_of(head.shortfall);
         }
-        for (const Rows* rows : {&layer.dense, &layer.packed}) {
+        const PickCounts picks = pick_counts(geometry, layer);
+        out.picks += picks.picked;
+        out.misses += picks.missed;
+        for (const Rows* rows : {&layer.dense, geometry.recall() ? &layer.hot : &layer.packed}) {
             std::vector<int32_t> map(static_cast<size_t>(rows->slots * geometry.shape().kv_heads));
             if (!map.empty()) rows->tokens->read(0, map.data(), 4 * map.size());
             out.resident_slots +=
@@ -93,12 +103,14 @@ private:
     void grow(int64_t layer, int64_t length) {
         const uint64_t before = bytes_ + scratch_bytes();
         uint64_t taken = 0, given = 0;
-        if (length == 1) taken += bytes_of(geometry_, Part::dense, geometry_.dense_slots()) + geometry_.state().size;
+        if (length == 1)
+            taken += bytes_of(geometry_, Part::dense, geometry_.dense_slots()) + geometry_.state().size +
+                     recall_bytes(geometry_);
         int64_t& slots = packed_[static_cast<size_t>(layer)];
         const int64_t packed = packed_of(layer, length);
         if (packed > slots) {
-            taken += bytes_of(geometry_, Part::packed, packed);
-            given = bytes_of(geometry_, Part::packed, slots);
+            taken += counted_bytes_of(geometry_, Part::packed, packed);
+            given = counted_bytes_of(geometry_, Part::packed, slots);
             slots = packed;
         }
         bytes_ += taken - given;

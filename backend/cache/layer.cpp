@@ -33,6 +33,13 @@ Tensor columns_tensor(Type type, Buffer* buffer, int64_t heads, int64_t columns,
     return tensor;
 }
 
+uint64_t bytes_in(const Rows& rows) {
+    uint64_t sum = 0;
+    for (const std::unique_ptr<Buffer>* each : {&rows.k, &rows.v, &rows.tokens, &rows.importance})
+        if (*each) sum += (*each)->size();
+    return sum;
+}
+
 } // namespace
 
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots) {
@@ -52,6 +59,10 @@ uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots) {
     return geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots) +
            geometry.row_bytes_of(v_type(geometry, part), shape.v_head_size, slots) +
            geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
+}
+
+uint64_t counted_bytes_of(const Geometry& geometry, Part part, int64_t slots) {
+    return part == Part::packed && geometry.recall() ? 0 : bytes_of(geometry, part, slots);
 }
 
 Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots) {
@@ -95,13 +106,30 @@ std::vector<Segment> Layer::segments(const Geometry& geometry) const {
     return all;
 }
 
-Segment Layer::packed_segment(const Geometry& geometry) const {
-    Segment segment = view_of(geometry, Part::packed, packed, packed.slots);
+Segment Layer::with_means(const Geometry& geometry, Segment segment) const {
     const Shape& shape = geometry.shape();
     const StateLayout& layout = geometry.state();
     segment.k_mean = state_tensor(Type::f32, layout.k_mean, state.get(), shape.kv_heads, shape.head_size);
     segment.v_mean = state_tensor(Type::f32, layout.v_mean, state.get(), shape.kv_heads, shape.v_head_size);
     return segment;
+}
+
+Segment Layer::packed_segment(const Geometry& geometry) const {
+    return with_means(geometry, view_of(geometry, Part::packed, packed, packed.slots));
+}
+
+Segment Layer::hot_segment(const Geometry& geometry) const {
+    return with_means(geometry, view_of(geometry, Part::packed, hot, hot.slots));
+}
+
+std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const {
+    std::vector<Segment> all = segments(geometry);
+    if (hot.slots > 0) all.push_back(hot_segment(geometry));
+    return all;
+}
+
+std::vector<Segment> Layer::picked_segments(const Geometry& geometry) const {
+    return {dense_segment(geometry), hot_segment(geometry)};
 }
 
 Tensor Layer::head_state(const Geometry& geometry) const {
@@ -110,12 +138,12 @@ Tensor Layer::head_state(const Geometry& geometry) const {
 }
 
 uint64_t Layer::bytes() const {
-    uint64_t sum = 0;
-    for (const Rows* rows : {&dense, &packed})
-        for (const std::unique_ptr<Buffer>* each : {&rows->k, &rows->v, &rows->tokens, &rows->importance})
-            if (*each) sum += (*each)->size();
-    return sum + (state ? state->size() : 0);
+    uint64_t sum = (state ? state->size() : 0) + (index_memory ? index_memory->size() : 0);
+    sum += bytes_in(dense) + (index_memory ? bytes_in(hot) : bytes_in(packed));
+    return sum;
 }
+
+uint64_t Layer::cold_bytes() const { return index_memory ? bytes_in(packed) : 0; }
 
 std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
     std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));

@@ -23,6 +23,8 @@ struct Rows {
 // Zeroed, so that every slot map says token id 0; throws where there is no memory.
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
+// The same of what counts for the budget: nothing of the packed segment where that is the cold one of recall.
+uint64_t counted_bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The first `slots` slots of a segment; `rows` may lack buffers.
 Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
 
@@ -43,6 +45,12 @@ struct Layer {
     int64_t free_listed = 0;    // slots that the last eviction pass promised to be free, without a residual window
     int64_t outputs = 0;        // rows in output_sum
     bool has_means = false;
+    // Of recall: the hot slots, as frames of pages, and the page index; whether all pages of the packed segment have
+    // their signatures, and then how many slots at its front have rows.
+    Rows hot;
+    std::unique_ptr<Buffer> index_memory;
+    bool is_signed = false;
+    int64_t in_front = 0;
 
     // The most tokens that are resident in a head outside the sinks' slots.
     int64_t most_resident() const { return most_in_packed + index.newest(); }
@@ -51,12 +59,21 @@ struct Layer {
     std::vector<Segment> segments(const Geometry& geometry) const;
     Segment dense_segment(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
     Segment packed_segment(const Geometry& geometry) const;
+    Segment hot_segment(const Geometry& geometry) const;
+    // Those that hold rows again: the packed segment's, and, of recall, what came into hot slots.
+    std::vector<Segment> segments_with_copies(const Geometry& geometry) const;
+    // What a query of decoding attends to under recall.
+    std::vector<Segment> picked_segments(const Geometry& geometry) const;
     Tensor head_state(const Geometry& geometry) const;
     int64_t slots() const { return dense.slots + packed.slots; }
 
-    uint64_t bytes() const; // of all its memory
+    uint64_t bytes() const;      // of all its memory but the cold one
+    uint64_t cold_bytes() const; // of recall: the packed segment
 
     std::vector<HeadState> read_head_state(const Geometry& geometry) const;
+
+private:
+    Segment with_means(const Geometry& geometry, Segment segment) const;
 };
 static_assert(sizeof(HeadState) == 16); // as StateLayout has it
 

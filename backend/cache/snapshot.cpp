@@ -6,6 +6,7 @@
 
 #include "cache/checked_file.hpp"
 #include "cache/loaded.hpp"
+#include "cache/recall.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -101,6 +102,7 @@ Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
     layer.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
     layer.packed = make_rows(cache.device, geometry, Part::packed, numbers.packed_slots);
     layer.state = cache.device.allocate(geometry.state().size);
+    take_recall_memory(cache.device, geometry, layer);
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "cache/recall.hpp"
 #include "cache/token_ids.hpp"
 
 namespace winnow::cache {
@@ -28,20 +29,35 @@ public:
         commit(cache_, layer_, std::move(growth));
         free_cells();
         const int64_t tokens = std::max(appended_, asked_);
-        for (int64_t first = 0; first < tokens; first += geometry_.chunk()) {
-            const int64_t count = std::min(geometry_.chunk(), tokens - first);
+        if (picks() && appended_ > 1) make_room(outside_sinks(0, appended_)); // once, as for a chunk of them all
+        for (int64_t first = 0; first < tokens; first += chunk()) {
+            const int64_t count = std::min(chunk(), tokens - first);
             std::optional<SlotAppend> last;
             if (appended_ > 0) last = append(first, count);
             if (asked_ == 0) continue;
+            if (picks()) pick_for(first);
             const int64_t at_a_time = queries_at_a_time(first, count, layer_.slots());
             for (int64_t part = 0; part < count; part += at_a_time) {
                 attend(first + part, std::min(at_a_time, count - part), std::exchange(last, std::nullopt));
                 if (left_) note(*std::exchange(left_, std::nullopt));
             }
         }
+        if (geometry_.recall() && asked_ > 0 && !picks()) pick_for(asked_ - 1); // what the first token to come needs
     }
 
 private:
+    // Whether each query picks the pages of a cold segment that it attends to; else all of them attend to all of it.
+    bool picks() const {
+        return geometry_.recall() && asked_ > 0 && asked_ <= std::min(most_picking, geometry_.chunk());
+    }
+    int64_t chunk() const { return picks() ? 1 : geometry_.chunk(); }
+
+    void pick_for(int64_t query) {
+        const Sdpa sdpa = attention_of(query, 1, 0).sdpa;
+        const int64_t oldest = sdpa.window_left > 0 ? sdpa.q_offset - sdpa.window_left + 1 : 0;
+        pick(cache_, layer_, {.q = sdpa.q, .mask = sdpa.mask, .scale = sdpa.scale, .visible_from = oldest});
+    }
+
     void check() const {
         const int64_t most = geometry_.has_cells() ? most_seen : geometry_.shape().context;
         if (appended_ > most - seen_)
@@ -62,12 +78,12 @@ private:
     // What an attention over the layer is going to look like, in all lengths that there are.
     void validate(const Growth& growth) const {
         if (asked_ == 0) return;
-        const std::vector<Segment> segments = segments_after(geometry_, layer_, growth);
+        const std::vector<Segment> segments = segments_after(geometry_, layer_, growth, picks());
         int64_t slots = 0;
         for (const Segment& segment : segments) slots += segment.slots();
         std::vector<std::pair<int64_t, bool>> kinds; // queries, and whether their scores are kept
-        for (int64_t first = 0; first < asked_; first += geometry_.chunk()) {
-            const int64_t end = std::min(first + geometry_.chunk(), asked_);
+        for (int64_t first = 0; first < asked_; first += chunk()) {
+            const int64_t end = std::min(first + chunk(), asked_);
             const int64_t at_a_time = queries_at_a_time(first, end - first, slots);
             for (int64_t part = first; part < end; part += at_a_time) {
                 const int64_t count = std::min(at_a_time, end - part);
@@ -91,7 +107,7 @@ private:
             if (end > i) {
                 const Range range{cells_[i], cells_[i] + static_cast<int64_t>(end - i)};
                 edit(cache_, layer_, SlotEdit::Action::free, range);
-                layer_.index.remove(range);
+                if (layer_.index.remove(range)) layer_.is_signed = false;
             }
             i = std::max(end, i + 1);
         }
@@ -110,7 +126,7 @@ private:
         const bool turn = appended_ == 1 && index.next() % cadence == args_.layer * cadence / layers;
         const bool is_full = index.newest() + others > geometry_.residual();
         if (!is_full && !(turn && index.newest() > geometry_.keep())) return;
-        int64_t leaving = index.newest() - geometry_.keep();
+        int64_t leaving = std::max(index.newest() - geometry_.keep(), index.newest() + others - geometry_.residual());
         if (geometry_.covers_all(args_.layer)) { // the last rows of a context stay where they are
             const int64_t room = std::max<int64_t>(geometry_.usual_packed(args_.layer) - layer_.most_in_packed, 0);
             leaving = std::min(leaving, std::max(room, index.newest() + others - geometry_.residual()));
@@ -266,8 +282,10 @@ private:
     void attend(int64_t first, int64_t count, const std::optional<SlotAppend>& append) {
         SlotStep step;
         step.append = append;
-        step.attention = attention_of(first, count, layer_.slots());
-        step.attention.segments = layer_.segments(geometry_);
+        step.attention.segments = picks() ? layer_.picked_segments(geometry_) : layer_.segments(geometry_);
+        int64_t slots = 0;
+        for (const Segment& segment : step.attention.segments) slots += segment.slots();
+        step.attention.sdpa = attention_of(first, count, slots).sdpa;
         step.counted_queries = counted_queries(first, count);
         step.importance = geometry_.importance(args_.layer);
         if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {

@@ -108,6 +108,10 @@ void TokenIndex::append(const Run& run) {
     normalize(ranges_);
 }
 
+bool TokenIndex::has_removed(int64_t rows) const {
+    return std::any_of(newest_.begin(), newest_.begin() + rows, [](int64_t number) { return number < 0; });
+}
+
 bool TokenIndex::holds(int64_t token_id) const {
     if (!cells_.empty()) return cells_[static_cast<size_t>(token_id)] >= 0;
     const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), token_id,

@@ -48,6 +48,7 @@ public:
         newest_.erase(newest_.begin(), newest_.begin() + rows);
         moved_ += rows;
     }
+    bool has_removed(int64_t rows) const; // whether a removed token is among the oldest of the newest
 
     bool holds(int64_t token_id) const;
     // The most tokens that an eviction pass from now on finds where sinks and the newest `keep` are, though they are in

@@ -71,6 +71,10 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.slot_map_bytes = now.slot_map_bytes;
     figures.importance_bytes = now.importance_bytes;
     figures.state_bytes = now.state_bytes;
+    figures.signature_bytes = now.signature_bytes;
+    figures.cold_bytes = now.cold_bytes;
+    figures.picks = now.picks;
+    figures.misses = now.misses;
     figures.resident_of_layers.assign(static_cast<size_t>(figures.layers), 0);
     for (int64_t layer = 0; layer < figures.layers; ++layer) {
         for (int64_t stream = 0; stream < figures.streams; ++stream) {

@@ -90,13 +90,13 @@ struct Wide {
         cache.stats(stats);
     }
 
-    // "offset+queries/observed" of each attention that is observed.
+    // "offset+queries/counted" of each attention whose queries count.
     std::string parts() const {
         std::string text;
         for (size_t i = 0; i < device.accumulations.size(); ++i)
             text += (text.empty() ? "" : " ") + std::to_string(device.attentions[i].sdpa.q_offset) + "+" +
                     std::to_string(device.attentions[i].sdpa.q_len()) + "/" +
-                    std::to_string(device.accumulations[i].observed);
+                    std::to_string(device.accumulations[i].counted_queries);
         return text;
     }
 
@@ -116,7 +116,7 @@ TEST(cache_schedule, queries_whose_scores_find_no_room_attend_in_parts) {
                                        "accumulate");
     EXPECT_EQ(more.parts(), "0+16/16 16+16/16 32+8/2");
     EXPECT_EQ(more.stats.scratch_bytes, most + 8 * 40 * 32);
-    Wide many(400); // 2 at a time, so that the last attention that is observed ends where the drafts begin
+    Wide many(400); // 2 at a time, so that the last attention whose queries count ends where the drafts begin
     EXPECT_EQ(many.device.attentions.size(), 20u);
     EXPECT_EQ(many.device.accumulations.size(), 17u);
     EXPECT_EQ(many.device.attentions.back().sdpa.q_offset, 38);
@@ -212,7 +212,7 @@ TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
     EXPECT_THROW(f.step(0, 61, false, true), Error);
 }
 
-TEST(cache_schedule, drafts_are_not_observed) {
+TEST(cache_schedule, drafts_do_not_count) {
     Fixture f("h2o:k=f32,v=f32,budget=200");
     f.step(0, 60, true, true, 15);
     ASSERT_EQ(f.device.accumulations.size(), 2u); // the last chunk has 10 tokens, all of them drafts

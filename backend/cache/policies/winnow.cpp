@@ -21,6 +21,13 @@ constexpr std::array keys = {
     Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
     group_key,
     grace_key,
+    Key{"recall", Kind::word, "off", "every token stays: decoding attends to the pages that its queries pick",
+        "off|host"},
+    Key{"page", Kind::count, "2", "with recall, tokens of a page: 1, 2 or 4", "", 1, 4},
+    Key{"bonus", Kind::number, "1", "with recall, added to the score of a page that was picked before", "", 0, 1 << 10},
+    Key{"newest", Kind::count, "16", "with recall, packed tokens that every query picks", "", 0, 1 << 16},
+    Key{"picked", Kind::count, "", "with recall, tokens that a query picks; as many as the budget has room for", "", 1,
+        1 << 24},
 };
 
 class Winnow : public Policy {
@@ -45,6 +52,7 @@ public:
 
 private:
     bool is_window(const LayerContext& context) const {
+        if (config_.recalls()) return true;
         return context.budget >= ceil_of(config_.amount("window_from").share, context.context);
     }
 

@@ -16,7 +16,8 @@ NLL, LN_RATIO = [3.9, 4.0, 3.7], [0.01, 0.03, 0.02]  # of the base's contexts; o
 KLD, SAME_TOP = [0.004, 0.005, 0.006], [90.0, 91.0, 92.0]
 TOKENS = 10**6  # of the text
 VOCABULARY = 99
-STORED = {"k_bytes": 4 * CELLS, "v_bytes": 3 * CELLS, "dense_bytes": CELLS, "bytes": 10 * CELLS}  # of a policy's cache
+STORED = {"k_bytes": 4 * CELLS, "v_bytes": 3 * CELLS, "dense_bytes": CELLS, "signature_bytes": 0,
+          "bytes": 10 * CELLS}  # of a policy's cache
 BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
 
 

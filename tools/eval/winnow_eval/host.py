@@ -306,5 +306,5 @@ def virtual_bytes(run, config):
     caches = run.report["caches"]
     if not caches:
         raise Failure(f"{config}: the plugin reports no cache")
-    stored = sum(cache[part] for cache in caches for part in ("k_bytes", "v_bytes", "dense_bytes"))
+    stored = sum(cache[part] for cache in caches for part in ("k_bytes", "v_bytes", "dense_bytes", "signature_bytes"))
     return stored, sum(cache["bytes"] for cache in caches) - stored

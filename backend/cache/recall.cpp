@@ -1,0 +1,101 @@
+// Signatures, picks, and what is counted of them.
+#include "cache/recall.hpp"
+
+#include <algorithm>
+
+namespace winnow::cache {
+namespace {
+
+Tensor index_tensor(const StateLayout::Part& part, Buffer* index, int64_t heads, int64_t rows, int64_t columns) {
+    Tensor tensor = tensor_of(Type::i32, heads, rows, columns);
+    tensor.buffer = index;
+    tensor.offset = part.offset;
+    return tensor;
+}
+
+// Brings the live rows together, so that it is known which slots have them, and signs all of their pages.
+void sign_all(CacheState& cache, Layer& layer) {
+    layer.in_front = gather(cache, layer);
+    layer.is_signed = true;
+    sign_slots(cache, layer, 0, std::max<int64_t>(layer.in_front, 1));
+}
+
+} // namespace
+
+RecallMemory make_recall_memory(Device& device, const Geometry& geometry) {
+    RecallMemory made;
+    const RecallSizes& sizes = geometry.recall();
+    if (!sizes) return made;
+    made.hot = make_rows(device, geometry, Part::packed, sizes.hot_slots());
+    made.index = device.allocate(sizes.index_bytes);
+    const std::vector<int32_t> free(static_cast<size_t>(made.hot.tokens->size() / 4), free_slot);
+    made.hot.tokens->write(0, free.data(), made.hot.tokens->size());
+    const std::vector<int32_t> none(static_cast<size_t>(sizes.frame_pages.size / 4), -1);
+    made.index->write(sizes.frame_pages.offset, none.data(), sizes.frame_pages.size);
+    return made;
+}
+
+void take_recall_memory(Device& device, const Geometry& geometry, Layer& layer) {
+    RecallMemory made = make_recall_memory(device, geometry);
+    layer.hot = std::move(made.hot);
+    layer.index_memory = std::move(made.index);
+}
+
+uint64_t recall_bytes(const Geometry& geometry) {
+    const RecallSizes& sizes = geometry.recall();
+    return sizes ? bytes_of(geometry, Part::packed, sizes.hot_slots()) + sizes.index_bytes : 0;
+}
+
+PageIndex page_index(const Geometry& geometry, const Layer& layer) {
+    const RecallSizes& sizes = geometry.recall();
+    const Shape& shape = geometry.shape();
+    return {sizes.page_slots,
+            index_tensor(sizes.signatures, layer.index_memory.get(), shape.kv_heads, sizes.blocks,
+                         signature_block_bytes(shape.head_size) / 4),
+            index_tensor(sizes.frame_pages, layer.index_memory.get(), shape.kv_heads, 1, sizes.frames)};
+}
+
+void sign_slots(CacheState& cache, Layer& layer, int64_t first, int64_t end) {
+    const Geometry& geometry = *cache.geometry;
+    const int64_t page_slots = geometry.recall().page_slots;
+    if (layer.packed.slots == 0 || first >= end) return;
+    cache.device.launch(PageSign{page_index(geometry, layer), layer.packed_segment(geometry),
+                                 layer.hot_segment(geometry), first / page_slots, (end + page_slots - 1) / page_slots});
+}
+
+void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
+    const Geometry& geometry = *cache.geometry;
+    if (layer.packed.slots == 0) return;
+    if (!layer.is_signed) sign_all(cache, layer);
+    const RecallSizes& sizes = geometry.recall();
+    PagePick args;
+    args.index = page_index(geometry, layer);
+    args.cold = layer.packed_segment(geometry);
+    args.hot = layer.hot_segment(geometry);
+    args.q = request.q;
+    args.scale = request.scale;
+    args.bonus = sizes.bonus;
+    args.count = sizes.frames;
+    // The rows that came last into the packed segment lie behind all others.
+    args.pinned_from = std::max<int64_t>(layer.in_front - sizes.newest, 0) / sizes.page_slots;
+    if (sizes.newest == 0) args.pinned_from = sizes.blocks * block_pages;
+    args.visible_from = request.visible_from;
+    args.visible_end = anchor_flag; // token ids are below it
+    args.mask = request.mask;
+    args.counts = index_tensor(sizes.counts, layer.index_memory.get(), geometry.shape().kv_heads, 1, 4);
+    cache.device.launch(args);
+}
+
+PickCounts pick_counts(const Geometry& geometry, const Layer& layer) {
+    PickCounts sum;
+    const StateLayout::Part& part = geometry.recall().counts;
+    std::vector<uint64_t> counts(static_cast<size_t>(part.size / 8));
+    if (layer.index_memory) layer.index_memory->read(part.offset, counts.data(), part.size);
+    for (size_t i = 0; i < counts.size(); i += 2) {
+        sum.picked += counts[i];
+        sum.missed += counts[i + 1];
+    }
+    return sum;
+}
+
+} // namespace winnow::cache

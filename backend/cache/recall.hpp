@@ -1,0 +1,41 @@
+// Recall: a query of decoding attends to the pages that it picks, instead of to all of the packed segment.
+#pragma once
+
+#include "cache/cache_state.hpp"
+#include "device/pages.hpp"
+
+namespace winnow::cache {
+
+// The most query tokens of a step that pick one by one; more of them attend to everything.
+inline constexpr int64_t most_picking = 8;
+
+// Memory of a layer's hot slots and its page index; without pages and signatures. None where nothing is recalled.
+struct RecallMemory {
+    Rows hot;
+    std::unique_ptr<Buffer> index;
+};
+RecallMemory make_recall_memory(Device& device, const Geometry& geometry);
+// The same for a layer whose rows come from elsewhere: its picks begin anew.
+void take_recall_memory(Device& device, const Geometry& geometry, Layer& layer);
+uint64_t recall_bytes(const Geometry& geometry); // of a layer
+
+PageIndex page_index(const Geometry& geometry, const Layer& layer);
+
+// The rows that an eviction pass put into the packed segment's slots [first, end) get signatures.
+void sign_slots(CacheState& cache, Layer& layer, int64_t first, int64_t end);
+
+// The query's pages come into the hot slots. q: [1, q_heads, 1, head_size]; the mask may be absent.
+struct PickRequest {
+    Tensor q, mask;
+    float scale = 0;
+    int64_t visible_from = 0; // token id
+};
+void pick(CacheState& cache, Layer& layer, const PickRequest& request);
+
+// Pages that queries of a layer picked so far, and those of them that had to come into the hot slots.
+struct PickCounts {
+    uint64_t picked = 0, missed = 0;
+};
+PickCounts pick_counts(const Geometry& geometry, const Layer& layer);
+
+} // namespace winnow::cache

@@ -1,0 +1,80 @@
+// From a budget in bytes to pages.
+#include "cache/recall_sizes.hpp"
+
+#include <algorithm>
+
+#include "device/pages.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr uint64_t alignment = 64; // bytes, of each part
+constexpr int64_t count_words = 4; // of a KV head, in PagePick::counts
+constexpr int64_t least_pages_of_share = 8;
+
+int64_t pages_of(int64_t slots, int64_t page_slots) { return (slots + page_slots - 1) / page_slots; }
+
+// The parts of the index with so many frames.
+void lay_out(RecallSizes& sizes, const Shape& shape) {
+    uint64_t end = 0;
+    const auto heads = static_cast<uint64_t>(shape.kv_heads);
+    const auto place = [&](StateLayout::Part& part, uint64_t size) {
+        part = {end, size};
+        end += (size + alignment - 1) / alignment * alignment;
+    };
+    place(sizes.signatures, heads * static_cast<uint64_t>(sizes.blocks * signature_block_bytes(shape.head_size)));
+    place(sizes.frame_pages, 4 * heads * static_cast<uint64_t>(sizes.frames));
+    place(sizes.counts, 4 * heads * count_words);
+    sizes.index_bytes = end;
+}
+
+void check_head_size(const Shape& shape) {
+    if (shape.head_size % 16 == 0 && shape.head_size <= largest_rotation) return;
+    refuse("recall with head_size " + std::to_string(shape.head_size) +
+           ": signatures are made of keys of a multiple "
+           "of 16 elements, at most " +
+           std::to_string(largest_rotation));
+}
+
+} // namespace
+
+RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixed_bytes, uint64_t hot_slot_bytes,
+                         int64_t cold_slots) {
+    RecallSizes sizes;
+    if (!config.recalls()) return sizes;
+    check_head_size(shape);
+    sizes.page_slots = config.count("page");
+    sizes.bonus = static_cast<float>(config.number("bonus"));
+    sizes.newest = config.count("newest");
+    const int64_t pages = pages_of(cold_slots, sizes.page_slots);
+    sizes.blocks = std::max<int64_t>(pages_of(pages, block_pages), 1);
+    const uint64_t whole = 2 * static_cast<uint64_t>(shape.context * shape.kv_heads) *
+                           static_cast<uint64_t>(shape.head_size + shape.v_head_size);
+    const Amount& budget = config.recall_budget();
+    sizes.budget_bytes = budget.unit == Amount::Unit::bytes
+                             ? static_cast<uint64_t>(budget.count / shape.layers)
+                             : static_cast<uint64_t>(floor_of(budget.share, static_cast<int64_t>(whole)));
+    const auto bytes_with = [&](int64_t frames) {
+        sizes.frames = frames;
+        lay_out(sizes, shape);
+        return fixed_bytes + sizes.index_bytes + static_cast<uint64_t>(sizes.hot_slots()) * hot_slot_bytes;
+    };
+    // A share of a short context may not hold what every context needs; then that is the budget.
+    const int64_t least =
+        std::min<int64_t>(budget.unit == Amount::Unit::bytes ? 1 : least_pages_of_share, std::max<int64_t>(pages, 1));
+    if (budget.unit != Amount::Unit::bytes) sizes.budget_bytes = std::max(sizes.budget_bytes, bytes_with(least));
+    int64_t fits = 0, too_many = std::max<int64_t>(pages, 1) + 1;
+    while (too_many - fits > 1) {
+        const int64_t middle = fits + (too_many - fits) / 2;
+        (bytes_with(middle) <= sizes.budget_bytes ? fits : too_many) = middle;
+    }
+    if (fits == 0)
+        refuse("recall within budget=" + spell(budget) + " is " + std::to_string(sizes.budget_bytes) +
+               " bytes of a layer, expected at least " + std::to_string(bytes_with(1)) +
+               ": sinks and residual window, signatures of " + std::to_string(cold_slots) + " tokens, and one page");
+    if (config.has("picked")) fits = std::min(fits, std::max<int64_t>(config.count("picked") / sizes.page_slots, 1));
+    bytes_with(fits);
+    return sizes;
+}
+
+} // namespace winnow::cache
