@@ -81,6 +81,17 @@ std::string shape_name(int shape) {
     return type_name(setup.k_type) + "_" + type_name(setup.v_type) + "_" + std::to_string(setup.head_size);
 }
 
+CacheSetup recall_setup(int shape, const char* budget) {
+    CacheSetup setup;
+    setup.policy = Policy::none;
+    setup.recalls = setup.center = true;
+    setup.budget_text = budget;
+    setup.context = 300;
+    setup.residual = 16;
+    setup.cadence = 8;
+    return with_shape(setup, shape);
+}
+
 std::vector<NamedSetup> policy_setups() {
     std::vector<NamedSetup> all;
     add(all, "none", Policy::none, [](CacheSetup& s) { s.context = 300; });

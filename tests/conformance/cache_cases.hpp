@@ -20,6 +20,9 @@ inline constexpr int cache_shapes = 6;
 CacheSetup with_shape(CacheSetup setup, int shape);
 std::string shape_name(int shape);
 
+// Recall inside so many bytes.
+CacheSetup recall_setup(int shape, const char* budget);
+
 // Every policy, with options that lead everywhere in its description.
 std::vector<NamedSetup> policy_setups();
 

@@ -36,7 +36,7 @@ public:
         const std::vector<int64_t> cells = take_cells(tokens, stream);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
             StepOptions options;
-            options.scores = engine_() % 4 == 0;
+            options.scores = engine_() % 4 == 0 || setup_.recalls;
             options.head_sink = engine_() % 5 == 0;
             Step step = draw_step(setup_, engine_, layer, 0, tokens, tokens, options, setup_.cells);
             const uint32_t type = engine_() % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64;
@@ -167,6 +167,14 @@ void register_wide_cells() {
 void register_cache_cells() {
     register_wide_cells();
     int at = 0;
+    for (const char* budget : {"1G", "100K"}) {
+        CacheSetup setup = recall_setup(++at, budget);
+        setup.cells = 150;
+        setup.context = 4096;
+        const MaskKind mask = mask_kinds[at];
+        register_cache_test("cells", std::string("recall_") + budget + "_2_streams_" + mask.name, __FILE__, __LINE__,
+                            [=] { run(setup, options().seed + static_cast<uint64_t>(at), 2, mask); });
+    }
     for (NamedSetup each : policy_setups()) {
         ++at;
         if (each.setup.policy == Policy::adaptive_budget) continue;

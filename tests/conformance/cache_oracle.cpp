@@ -48,7 +48,8 @@ bool CacheOracle::has_pass(const OracleLayer& layer, int64_t layer_number, int64
 // How many residual rows an eviction pass moves into the packed segment.
 int64_t CacheOracle::leaving(const OracleLayer& layer, int64_t layer_number, int64_t entering) const {
     if (setup_.residual == 0) return 0;
-    const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), usual = occupancy - setup_.keep();
+    const int64_t occupancy = static_cast<int64_t>(layer.newest.size());
+    const int64_t usual = std::max(occupancy - setup_.keep(), occupancy + entering - setup_.residual);
     if (!setup_.covers_all(layer_number)) return usual;
     // Where no token is evicted, the last rows of a context stay in the residual window: the packed segment is no
     // larger than the rest.

@@ -133,6 +133,7 @@ private:
     void append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k, const TestTensor& v,
                 int64_t first = 0);
     std::string attend(const Step& step, OracleLayer& layer);
+    bool is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const;
     std::string attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query);
     std::string check_importance(int64_t sequence, int64_t layer_number);
     std::string look_at(int64_t sequence, int64_t layer);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double unit = 0x1p-24;
 constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr int64_t most_picking = 8; // query tokens of a step that pick one by one (docs/recall.md)
 
 // A token that some query head may see.
 struct Seen {
@@ -111,6 +112,15 @@ std::string check_scores(const Step& step, int64_t q_head, int64_t query, const 
 
 } // namespace
 
+// Whether a query of decoding did not pick the token: under recall scores_out tells which of the packed segment it
+// attends to. What it says of tokens that are dense is not believed.
+bool CacheOracle::is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const {
+    if (!setup_.recalls || !step.scores || step.queries > most_picking || !token.is_in_packed) return false;
+    for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head)
+        if (step.scores.get({0, q_head, query, token.token_id}) != -infinity) return false;
+    return true;
+}
+
 // The rows of out of one query token for the query heads of one KV head.
 std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query) {
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
@@ -121,7 +131,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         const bool is_outside =
             setup_.cells == 0 && (token.position > position || (step.options.window_left != 0 &&
                                                                 token.position <= position - step.options.window_left));
-        if (own.is_resident && !is_outside) seen.push_back({&token, &own});
+        if (own.is_resident && !is_outside && !is_left_out(step, token, head, query)) seen.push_back({&token, &own});
     }
     std::vector<HeadView> views;
     const size_t v_size = static_cast<size_t>(setup_.v_head_size);

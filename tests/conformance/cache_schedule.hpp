@@ -13,10 +13,11 @@ struct Schedule {
     CacheSetup setup;
     uint64_t seed = 1;
     int operations = 40;
-    bool edits = true;      // truncate, remove, copy, shift, reserve, anchors
-    bool changes = true;    // set_config, set_pressure
-    bool is_decode = false; // one token at a time after a first prompt
-    bool is_tight = false;  // every call at any place, as for a cache with hardly any room
+    bool edits = true;        // truncate, remove, copy, shift, reserve, anchors
+    bool changes = true;      // set_config, set_pressure
+    bool is_decode = false;   // one token at a time after a first prompt
+    bool is_tight = false;    // every call at any place, as for a cache with hardly any room
+    bool tells_picks = false; // each step asks for scores, which tell what a query of recall picked
 };
 
 struct ScheduleResult {

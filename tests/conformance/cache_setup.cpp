@@ -159,8 +159,9 @@ int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position) {
 }
 
 std::string CacheSetup::config() const {
-    Text text(policy);
-    if (policy != Policy::none) {
+    Text text(recalls ? Policy::winnow : policy);
+    if (recalls) text.add("recall", "host");
+    if (policy != Policy::none || recalls) {
         if (!budget_text.empty())
             text.add("budget", budget_text);
         else if (budget)
@@ -169,7 +170,8 @@ std::string CacheSetup::config() const {
             text.add("budget", "1/1");
     }
     text.add("k", type_name(k_type)).add("v", type_name(v_type)).add("sink", sink).add("residual", residual);
-    text.add("cadence", cadence).add("center", center ? "on" : "off");
+    text.add("cadence", cadence);
+    if (!recalls) text.add("center", center ? "on" : "off");
     text.add("k_norm", norm_name(k_norm)).add("v_norm", norm_name(v_norm));
     add_keys_of_policy(text, *this);
     return text.str();
@@ -181,7 +183,7 @@ int64_t CacheSetup::cadence_tokens() const {
                              1);
 }
 
-int64_t CacheSetup::chunk() const { return std::min<int64_t>(32, cadence_tokens()); }
+int64_t CacheSetup::chunk() const { return std::min<int64_t>(32, recalls ? residual : cadence_tokens()); }
 
 std::vector<int64_t> CacheSetup::layer_tokens() const {
     std::vector<int64_t> all(static_cast<size_t>(layers), tokens());

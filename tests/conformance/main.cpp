@@ -215,6 +215,7 @@ int main(int argc, char** argv) {
     register_cache_schedules();
     register_cache_steps();
     register_cache_cells();
+    register_cache_recall();
     register_cache_files();
     register_cache_contract();
     register_cache_rows();

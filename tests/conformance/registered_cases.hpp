@@ -14,6 +14,7 @@ void register_format_bad_input();
 void register_cache_schedules();
 void register_cache_steps();
 void register_cache_cells();
+void register_cache_recall();
 void register_cache_files();
 void register_cache_contract();
 void register_cache_rows();

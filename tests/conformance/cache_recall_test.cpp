@@ -1,0 +1,55 @@
+// Recall: random schedules, judged by the oracle. Where the hot slots have room for all pages, a query of decoding
+// attends to every token, and the cache has to be as one that keeps all tokens: a page that was not signed, or a hot
+// row that is not as the packed one, shows. Where they have not, scores_out tells what was picked, and the oracle
+// attends to just that. What they exercise beside what all caches do:
+//
+//  - page_sign: eviction passes that pack rows, and all pages after whatever moves or changes them
+//  - page_pick: every query of a step of up to 8
+#include <gtest/gtest.h>
+
+#include "cache_cases.hpp"
+#include "cache_host.hpp"
+#include "cache_registration.hpp"
+#include "cache_schedule.hpp"
+#include "registered_cases.hpp"
+#include "session.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+void run(const Schedule& schedule) {
+    const ScheduleResult result = run_schedule(schedule);
+    if (!result.wrong.empty()) FAIL() << result.wrong;
+}
+
+void register_schedules() {
+    for (int shape = 0; shape < cache_shapes; ++shape) {
+        const uint64_t seed = static_cast<uint64_t>(7000 + shape);
+        const CacheSetup everything = recall_setup(shape, "1G");
+        register_cache_test("recall", "everything_" + shape_name(shape), __FILE__, __LINE__, [=] {
+            run({.setup = everything, .seed = options().seed + seed, .operations = 60, .changes = false});
+        });
+        CacheSetup some = recall_setup(shape, "90000B");
+        some.head_size = some.v_head_size = 64; // for which that is some pages
+        if (shape == 3) continue;
+        register_cache_test("recall", "some_" + shape_name(shape), __FILE__, __LINE__, [=] {
+            run({.setup = some,
+                 .seed = options().seed + seed,
+                 .operations = 60,
+                 .changes = false,
+                 .tells_picks = true});
+        });
+    }
+    CacheSetup small = recall_setup(1, "1G"); // for a simulator
+    small.layers = small.kv_heads = 1;
+    small.context = 90;
+    register_cache_test("recall", "small", __FILE__, __LINE__, [=] {
+        run({.setup = small, .seed = options().seed, .operations = 6, .edits = false, .changes = false});
+    });
+}
+
+} // namespace
+
+void register_cache_recall() { register_schedules(); }
+
+} // namespace winnow::conformance
