@@ -41,9 +41,13 @@ int run(int argc, char** argv) {
                 backend.info().kernel_shape);
     nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}};
     using Bench = nlohmann::json (*)(const Options&, Backend&);
-    const std::pair<const char*, Bench> benches[] = {
-        {"sdpa_vector", bench_sdpa_vector}, {"sparse_v", bench_sparse_v}, {"sdpa_prefill", bench_sdpa_prefill},
-        {"kv_append", bench_kv_append},     {"slots", bench_slots},       {"cache", bench_cache}};
+    const std::pair<const char*, Bench> benches[] = {{"sdpa_vector", bench_sdpa_vector},
+                                                     {"sparse_v", bench_sparse_v},
+                                                     {"sdpa_prefill", bench_sdpa_prefill},
+                                                     {"kv_append", bench_kv_append},
+                                                     {"slots", bench_slots},
+                                                     {"cache", bench_cache},
+                                                     {"recall", bench_recall}};
     for (const auto& [name, bench] : benches) {
         if (std::string(name).find(options.filter) != std::string::npos) report[name] = bench(options, backend);
     }

@@ -33,9 +33,9 @@ public:
     const std::string& added_device() const { return added_device_; }
     const std::string& added_command() const { return added_command_; }
 
-    // The loss of the same configuration; nothing where it was not measured. Where tokens are evicted, the same share of
-    // the context has to be held; where none is, formats alone count. A loss of this model, which is_model(name) says,
-    // comes before one of another; then that at the nearest context, and the first in the data.
+    // The loss of the same configuration; nothing where it was not measured. Where tokens are evicted, the same share
+    // of the context has to be held; where none is, formats alone count. A loss of this model, which is_model(name)
+    // says, comes before one of another; then that at the nearest context, and the first in the data.
     std::optional<Loss> find(const Configuration& config, int64_t context, const Costs& costs, const ModelShape& shape,
                              const std::function<bool(const std::string&)>& is_model) const;
 
