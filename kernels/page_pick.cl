@@ -24,6 +24,7 @@
 #include "vector_lanes.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
+#include "ordered_bits.h"
 #include "page_index.h"
 
 /* A page's key is its score, a float whose bits are ordered as numbers are; NaN is the least number. */
@@ -32,13 +33,6 @@
 #define NOT_PICKED 0u     /* once the keys have been compared */
 #define PICKED 1u
 #define IN_A_FRAME 2u
-
-static inline uint16 ordered_bits(float16 x) {
-    const int16 bits = as_int16(select(x + 0.0f, (float16)(-INFINITY), isnan(x)));
-    return as_uint16(bits ^ ((bits >> 31) | (int)0x80000000));
-}
-
-static inline float from_ordered_bits(uint bits) { return as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu)); }
 
 /* ---- Scores ---- */
 
@@ -142,8 +136,8 @@ static uint make_keys(const page_pick_params* p, __global uchar* signatures, con
     for (uint block = 0; block < blocks; ++block) {
         uint anchored;
         const uint may = visible_pages(p, tokens, mask, block, &anchored);
-        for (uint i = 0; i < BLOCK_PAGES; ++i)
-            if (block * BLOCK_PAGES + i >= p->pinned_from) anchored |= may & 1u << i;
+        const uint others = max(p->pinned_from, block * BLOCK_PAGES) - block * BLOCK_PAGES; /* before the pinned ones */
+        if (others < BLOCK_PAGES) anchored |= may & 0xffffu << others;
         uint16 key = (uint16)(NO_KEY);
         if (may) {
             key = ordered_bits(score_block(signature_block(signatures, &p->index, head, block), tables));

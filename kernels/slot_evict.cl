@@ -29,6 +29,7 @@
 #include "kv_rows.h"
 #include "slot_parts.h"
 #include "slot_store_row.h"
+#include "ordered_bits.h"
 #include "slot_select.h"
 #include "slot_values.h"
 

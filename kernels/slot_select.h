@@ -5,7 +5,7 @@
  *     bits 30-61  the rank, a float whose bits are ordered as numbers are
  *     bits 0-29   the position
  *
- * Free slots and protected ones have NO_KEY. Needs before it: slot_evict_params.h, slot_parts.h. */
+ * Free slots and protected ones have NO_KEY. Needs before it: slot_evict_params.h, slot_parts.h, ordered_bits.h. */
 #define NO_KEY 0xffffffffffffffffUL
 #define KEY_CLASS (1UL << 62)
 
@@ -27,14 +27,6 @@ static inline int is_within(slot_bound bound, ulong key, uint index) {
 }
 
 static inline slot_bound later_bound(slot_bound a, slot_bound b) { return is_within(a, b.key, b.index) ? a : b; }
-
-/* Floats in ascending order, as numbers in ascending order. NaN is the least there is; -0 is 0. */
-static inline uint16 ordered_bits(float16 x) {
-    const int16 bits = as_int16(select(x + 0.0f, (float16)(-INFINITY), isnan(x)));
-    return as_uint16(bits ^ ((bits >> 31) | (int)0x80000000));
-}
-
-static inline float from_ordered_bits(uint bits) { return as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu)); }
 
 static inline uint count_below(const slot_keys* keys, ulong key) {
     long8 below = (long8)(0);

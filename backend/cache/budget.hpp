@@ -33,6 +33,9 @@ struct StateLayout {
     uint64_t size = 0;
 };
 
+// Puts a part of so many bytes at `end`, and `end` behind it, at a multiple of 64 bytes.
+void place_part(StateLayout::Part& part, uint64_t bytes, uint64_t& end);
+
 // The most slots that an eviction pass lists, without a residual window.
 int64_t most_free_listed(const Config& config);
 StateLayout state_layout(const Config& config, const Shape& shape, int64_t residual, bool importance);

@@ -49,9 +49,7 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
     if (growth.is_new) {
         growth.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
         growth.state = cache.device.allocate(geometry.state().size);
-        RecallMemory recall = make_recall_memory(cache.device, geometry);
-        growth.hot = std::move(recall.hot);
-        growth.index_memory = std::move(recall.index);
+        take_recall_memory(cache.device, geometry, growth);
         growth.bytes +=
             bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size + recall_bytes(geometry);
     }

@@ -234,9 +234,7 @@ Growth RebuiltLayer::memory(int64_t& packed_slots) {
     growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
     growth.packed = make_rows(cache_.device, geometry_, Part::packed, packed_slots);
     growth.state = cache_.device.allocate(geometry_.state().size);
-    RecallMemory recall = make_recall_memory(cache_.device, geometry_);
-    growth.hot = std::move(recall.hot);
-    growth.index_memory = std::move(recall.index);
+    take_recall_memory(cache_.device, geometry_, growth);
     growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots()) +
                    counted_bytes_of(geometry_, Part::packed, packed_slots) + geometry_.state().size +
                    recall_bytes(geometry_);

@@ -22,23 +22,21 @@ void sign_all(CacheState& cache, Layer& layer) {
 
 } // namespace
 
-RecallMemory make_recall_memory(Device& device, const Geometry& geometry) {
-    RecallMemory made;
-    const RecallSizes& sizes = geometry.recall();
-    if (!sizes) return made;
-    made.hot = make_rows(device, geometry, Part::packed, sizes.hot_slots());
-    made.index = device.allocate(sizes.index_bytes);
-    const std::vector<int32_t> free(static_cast<size_t>(made.hot.tokens->size() / 4), free_slot);
-    made.hot.tokens->write(0, free.data(), made.hot.tokens->size());
-    const std::vector<int32_t> none(static_cast<size_t>(sizes.frame_pages.size / 4), -1);
-    made.index->write(sizes.frame_pages.offset, none.data(), sizes.frame_pages.size);
-    return made;
+Rows make_hot_rows(Device& device, const Geometry& geometry) {
+    Rows hot = make_rows(device, geometry, Part::packed, geometry.recall().hot_slots());
+    if (hot.slots == 0) return hot;
+    const std::vector<int32_t> free(static_cast<size_t>(hot.tokens->size() / 4), free_slot);
+    hot.tokens->write(0, free.data(), hot.tokens->size());
+    return hot;
 }
 
-void take_recall_memory(Device& device, const Geometry& geometry, Layer& layer) {
-    RecallMemory made = make_recall_memory(device, geometry);
-    layer.hot = std::move(made.hot);
-    layer.index_memory = std::move(made.index);
+std::unique_ptr<Buffer> make_page_index(Device& device, const Geometry& geometry) {
+    const RecallSizes& sizes = geometry.recall();
+    if (!sizes) return nullptr;
+    std::unique_ptr<Buffer> index = device.allocate(sizes.index_bytes);
+    const std::vector<int32_t> none(static_cast<size_t>(sizes.frame_pages.size / 4), -1);
+    index->write(sizes.frame_pages.offset, none.data(), sizes.frame_pages.size);
+    return index;
 }
 
 uint64_t recall_bytes(const Geometry& geometry) {

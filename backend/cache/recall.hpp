@@ -9,14 +9,16 @@ namespace winnow::cache {
 // The most query tokens of a step that pick one by one; more of them attend to everything.
 inline constexpr int64_t most_picking = 8;
 
-// Memory of a layer's hot slots and its page index; without pages and signatures. None where nothing is recalled.
-struct RecallMemory {
-    Rows hot;
-    std::unique_ptr<Buffer> index;
-};
-RecallMemory make_recall_memory(Device& device, const Geometry& geometry);
-// The same for a layer whose rows come from elsewhere: its picks begin anew.
-void take_recall_memory(Device& device, const Geometry& geometry, Layer& layer);
+// Memory of a layer's hot slots and its page index, without pages and signatures, so that picks begin anew; none where
+// nothing is recalled.
+Rows make_hot_rows(Device& device, const Geometry& geometry);
+std::unique_ptr<Buffer> make_page_index(Device& device, const Geometry& geometry);
+// Takes it for a layer, or for what a layer is going to have.
+template <class Memory>
+void take_recall_memory(Device& device, const Geometry& geometry, Memory& memory) {
+    memory.hot = make_hot_rows(device, geometry);
+    memory.index_memory = make_page_index(device, geometry);
+}
 uint64_t recall_bytes(const Geometry& geometry); // of a layer
 
 PageIndex page_index(const Geometry& geometry, const Layer& layer);

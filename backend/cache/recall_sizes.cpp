@@ -8,7 +8,6 @@
 namespace winnow::cache {
 namespace {
 
-constexpr uint64_t alignment = 64; // bytes, of each part
 constexpr int64_t count_words = 4; // of a KV head, in PagePick::counts
 constexpr int64_t least_pages_of_share = 8;
 
@@ -18,13 +17,10 @@ int64_t pages_of(int64_t slots, int64_t page_slots) { return (slots + page_slots
 void lay_out(RecallSizes& sizes, const Shape& shape) {
     uint64_t end = 0;
     const auto heads = static_cast<uint64_t>(shape.kv_heads);
-    const auto place = [&](StateLayout::Part& part, uint64_t size) {
-        part = {end, size};
-        end += (size + alignment - 1) / alignment * alignment;
-    };
-    place(sizes.signatures, heads * static_cast<uint64_t>(sizes.blocks * signature_block_bytes(shape.head_size)));
-    place(sizes.frame_pages, 4 * heads * static_cast<uint64_t>(sizes.frames));
-    place(sizes.counts, 4 * heads * count_words);
+    place_part(sizes.signatures, heads * static_cast<uint64_t>(sizes.blocks * signature_block_bytes(shape.head_size)),
+               end);
+    place_part(sizes.frame_pages, 4 * heads * static_cast<uint64_t>(sizes.frames), end);
+    place_part(sizes.counts, 4 * heads * count_words, end);
     sizes.index_bytes = end;
 }
 
@@ -38,8 +34,8 @@ void check_head_size(const Shape& shape) {
 
 } // namespace
 
-RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixed_bytes, uint64_t hot_slot_bytes,
-                         int64_t cold_slots) {
+RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full_bytes, uint64_t fixed_bytes,
+                         uint64_t hot_slot_bytes, int64_t cold_slots) {
     RecallSizes sizes;
     if (!config.recalls()) return sizes;
     check_head_size(shape);
@@ -48,12 +44,10 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixe
     sizes.newest = config.count("newest");
     const int64_t pages = pages_of(cold_slots, sizes.page_slots);
     sizes.blocks = std::max<int64_t>(pages_of(pages, block_pages), 1);
-    const uint64_t whole = 2 * static_cast<uint64_t>(shape.context * shape.kv_heads) *
-                           static_cast<uint64_t>(shape.head_size + shape.v_head_size);
     const Amount& budget = config.recall_budget();
     sizes.budget_bytes = budget.unit == Amount::Unit::bytes
                              ? static_cast<uint64_t>(budget.count / shape.layers)
-                             : static_cast<uint64_t>(floor_of(budget.share, static_cast<int64_t>(whole)));
+                             : static_cast<uint64_t>(floor_of(budget.share, static_cast<int64_t>(full_bytes)));
     const auto bytes_with = [&](int64_t frames) {
         sizes.frames = frames;
         lay_out(sizes, shape);
