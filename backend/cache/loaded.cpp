@@ -102,7 +102,7 @@ private:
         return is_token_id && layer_.index.holds(token_id);
     }
 
-    // Listed slots that the next tokens take are free, and each is one token's.
+    // The free-listed slots that the next tokens take are free, and each is one token's.
     const char* wrong_list(const std::vector<int32_t>& all, int64_t head, const Maps& packed) const {
         if (all.empty()) return nullptr;
         const int64_t most = most_free_listed(geometry_.config());

@@ -157,7 +157,7 @@ std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_
                                     const std::set<int64_t>& victims, int64_t leave) {
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     std::vector<Candidate> candidates;
-    int64_t needing_room = 0;
+    int64_t needed_slots = 0;
     for (const OracleToken& token : layer.tokens) {
         const HeadToken& own = token.heads[static_cast<size_t>(head)];
         if (!own.is_resident) continue;
@@ -166,7 +166,7 @@ std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_
         const bool leaves =
             leave > 0 && token.is_in_residual && token.id <= layer.newest[static_cast<size_t>(leave) - 1].id;
         candidate.frees_slot = token.is_in_packed || leaves;
-        needing_room += candidate.frees_slot;
+        needed_slots += candidate.frees_slot;
         candidates.push_back(candidate);
     }
     EvictionPass pass{head, layer.next, setup_.cadence_tokens(), rules.context, 0};
@@ -176,9 +176,9 @@ std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_
                            : INT64_MAX;
     // Rows that leave the residual window need a place in the packed segment; without a residual window, those that
     // come until the next eviction pass do.
-    if (setup_.residual == 0) needing_room += std::min(pass.incoming, pass.context - layer.next);
+    if (setup_.residual == 0) needed_slots += std::min(pass.incoming, pass.context - layer.next);
     if (!setup_.covers_all(step.layer))
-        pass.needed_slots = needing_room - (rules.budget - setup_.sink - setup_.residual);
+        pass.needed_slots = needed_slots - (rules.budget - setup_.sink - setup_.residual);
     int64_t shortfall = 0;
     const std::string wrong = check_victims(rules, pass, candidates, victims, &shortfall);
     layer.shortfall.resize(static_cast<size_t>(setup_.kv_heads), 0);
