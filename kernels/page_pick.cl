@@ -89,6 +89,19 @@ static inline int is_shown(const page_pick_params* p, const __global uchar* mask
     return p->mask_type == TYPE_BOOL ? mask[column] != 0 : load_any(mask, p->mask_type, column) != -INFINITY;
 }
 
+static inline int16 are_shown(const page_pick_params* p, const __global uchar* mask, int16 tokens, int16 asked) {
+    const int first = tokens.s0;
+    if (p->mask_type != TYPE_BOOL && !p->mask_key_broadcast && first >= 0 && (uint)first + 16 <= p->mask_columns &&
+        !any_lane(asked & (tokens != first + LANE_INDEX)))
+        return asked & (load16_any(mask, p->mask_type, (uint)first) != (float16)(-INFINITY));
+    int shown[16], token[16];
+    vstore16(asked, 0, shown);
+    vstore16(tokens, 0, token);
+    for (uint lane = 0; lane < 16; ++lane)
+        if (shown[lane]) shown[lane] = -is_shown(p, mask, token[lane]);
+    return vload16(0, shown);
+}
+
 /* Bits of the slots, 16 from `first` on, that are live and visible; *anchored: of those with an anchor. */
 static inline uint visible_slots(const page_pick_params* p, const __global int* tokens, const __global uchar* mask,
                                  uint first, uint* anchored) {
@@ -96,32 +109,33 @@ static inline uint visible_slots(const page_pick_params* p, const __global int* 
     const int16 entries = load_ints(tokens + first, p->cold.slots - first, FREE_SLOT);
     const int16 ids = entries & ~ANCHOR_FLAG;
     int16 seen = (entries >= 0) & (ids >= p->visible_from) & (ids < p->visible_end);
-    if (p->mask_type != TYPE_NONE && any_lane(seen)) {
-        int shown[16], id[16];
-        vstore16(seen, 0, shown);
-        vstore16(ids, 0, id);
-        for (uint lane = 0; lane < 16; ++lane)
-            if (shown[lane]) shown[lane] = -is_shown(p, mask, id[lane]);
-        seen = vload16(0, shown);
-    }
+    if (p->mask_type != TYPE_NONE && any_lane(seen)) seen = are_shown(p, mask, ids, seen);
     *anchored = bits_of_lanes(seen & ((entries & ANCHOR_FLAG) != 0));
     return bits_of_lanes(seen);
+}
+
+/* Bits of the pages that have a slot whose bit is set. */
+static inline uint pages_of_slots(uint slots, uint page_slots) {
+    for (; page_slots > 1; page_slots /= 2) {
+        uint pairs = (slots | slots >> 1) & 0x5555;
+        pairs = (pairs | pairs >> 1) & 0x3333;
+        pairs = (pairs | pairs >> 2) & 0x0f0f;
+        slots = (pairs | pairs >> 4) & 0x00ff;
+    }
+    return slots;
 }
 
 /* The same of the 16 pages of a block: whether a bit of a page's slots is set. */
 static inline uint visible_pages(const page_pick_params* p, const __global int* tokens, const __global uchar* mask,
                                  uint block, uint* anchored) {
+    const uint slots = p->index.page_slots;
     uint pages = 0;
-    const uint slots = p->index.page_slots, of_page = (1u << slots) - 1;
     *anchored = 0;
     for (uint part = 0; part < slots; ++part) {
         uint anchors;
         const uint seen = visible_slots(p, tokens, mask, (block * slots + part) * 16, &anchors);
-        if (seen == 0) continue;
-        for (uint i = 0; i < 16 / slots; ++i) {
-            pages |= (seen >> i * slots & of_page ? 1u : 0u) << (part * 16 / slots + i);
-            *anchored |= (anchors >> i * slots & of_page ? 1u : 0u) << (part * 16 / slots + i);
-        }
+        pages |= pages_of_slots(seen, slots) << part * 16 / slots;
+        *anchored |= pages_of_slots(anchors, slots) << part * 16 / slots;
     }
     return pages;
 }
@@ -151,26 +165,32 @@ static uint make_keys(const page_pick_params* p, __global uchar* signatures, con
 
 /* ---- The largest keys ---- */
 
-#define DIGIT_BITS 11
-#define DIGITS (1 << DIGIT_BITS)
+/* How many keys are at least `least`; `count` is a multiple of 16. */
+static inline uint count_from(const __global uint* keys, uint count, uint least) {
+    int16 found = (int16)(0);
+    for (uint i = 0; i < count; i += 16) found -= vload16(0, keys + i) >= (uint16)(least);
+    const int8 x8 = found.lo + found.hi;
+    const int4 x4 = x8.lo + x8.hi;
+    return (uint)(x4.x + x4.y + x4.z + x4.w);
+}
 
-/* The k-th largest key, k from 1 on, digit by digit from the highest; *equal: how many of those that have it are among
- * the k. */
-static uint largest_key(const __global uint* keys, uint count, uint k, uint* equal) {
-    uint key = 0, known = 0; /* of the key, and the bits of it that are known */
-    for (int shift = 32 - DIGIT_BITS; known != 0xffffffffu; shift = max(shift - DIGIT_BITS, 0)) {
-        uint counts[DIGITS];
-        for (uint i = 0; i < DIGITS; ++i) counts[i] = 0;
-        const uint digit_mask = (DIGITS - 1) & ~(known >> shift);
-        for (uint i = 0; i < count; ++i)
-            if ((keys[i] & known) == key) ++counts[keys[i] >> shift & digit_mask];
-        uint digit = digit_mask;
-        while (counts[digit] < k) k -= counts[digit--];
-        key |= digit << shift;
-        known |= digit_mask << shift;
+/* A bound, and *equal: the `k` largest keys, k from 1 on, are those above the bound and *equal of those that equal it.
+ * Bit by bit from the highest, until a bound divides the keys. */
+static uint bound_of_largest(const __global uint* keys, uint count, uint k, uint* equal) {
+    uint bound = 0, above = 0; /* at least k keys reach the bound; so many are larger than what is left to try */
+    for (uint bit = 0x80000000u; bit != 0; bit >>= 1) {
+        const uint reached = count_from(keys, count, bound | bit);
+        if (reached == k) {
+            *equal = 0;
+            return (bound | bit) - 1;
+        }
+        if (reached > k)
+            bound |= bit;
+        else
+            above = reached;
     }
-    *equal = k;
-    return key;
+    *equal = k - above;
+    return bound;
 }
 
 /* PICKED or NOT_PICKED in the place of each key. */
@@ -254,7 +274,7 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
     }
     const uint picked = min(p->count, eligible);
     uint equal = 0;
-    const uint least = picked > 0 ? largest_key(keys, pages, picked, &equal) : PINNED;
+    const uint least = picked > 0 ? bound_of_largest(keys, pages, picked, &equal) : PINNED;
     mark_picked(keys, pages, least, equal);
     drop_frames(p, at, keys, pages);
     counts[0] += picked;
