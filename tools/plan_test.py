@@ -125,6 +125,22 @@ class Bytes(Files):
         self.assertIn("multiple of 32", rows["cpu:k=q8_0,v=q8_0"]["refused"])
         self.assertNotIn("refused", rows["cpu:k=f16,v=f16"])
 
+    def test_recall_takes_its_cold_rows_beside_the_budget(self):
+        model = gguf_files.header(gguf_files.model())
+        name = "winnow:budget=1/8,recall=host"
+        for context in (2048, 65536):
+            _, rows = self.plan(model, "--context", context, "--kv", "winnow:budget=1/16,recall=host")
+            row, packed = rows[name], rows["winnow"]
+            self.assertLessEqual(row["bytes"], rows["cpu:k=f16,v=f16"]["bytes"] / 8)
+            self.assertGreater(row["bytes"], rows["winnow:budget=1/16,recall=host"]["bytes"])
+            self.assertEqual(row["total_bytes"], row["bytes"] + row["added_bytes"])
+            self.assertGreater(row["added_bytes"], row["cold_bytes"] + row["scratch_bytes"])
+            # All tokens are kept: packed rows of 27 and 34 bytes a head, and 4 of a slot map.
+            self.assertAlmostEqual(row["cold_bytes"] / (30 * 3 * context * (34 + 27 + 4)), 1, delta=0.15)
+            self.assertGreater(row["total_bytes"], packed["total_bytes"])
+            for other in ("winnow", "winnow:budget=1/8", "cpu:k=f16,v=f16"):
+                self.assertEqual(rows[other].get("cold_bytes"), 0, other)
+
     def test_break_even_is_where_the_totals_cross(self):
         model = gguf_files.header(gguf_files.model())
         _, rows = self.plan(model, "--context", 512, "--kv", "none:k=q8_0,v=q8_0")
@@ -192,6 +208,31 @@ class Losses(Files):
         (line,) = [line for line in text.splitlines() if line.startswith("winnow:budget=1/3  ")]
         self.assertEqual(line.split()[-3:], ["-", "-", "-"])
 
+    def test_recall_loses_what_was_measured_with_recall(self):
+        data = gguf_files.header(gguf_files.model())
+        asked = [argument for kv in ("winnow:budget=1/8,recall=host", "winnow:budget=1/3,recall=host",
+                                     "winnow:budget=16M,recall=host") for argument in ("--kv", kv)]
+        _, rows = self.plan(data, "--context", 8192, *asked)
+        loss = rows["winnow:budget=1/8,recall=host"]["loss"]
+        self.assertEqual(loss["configuration"], "winnow:budget=1/8,recall=host")
+        self.assertGreater(loss["kld"], rows["winnow"]["loss"]["kld"])
+        # Neither what attends to every token nor what evicts loses alike.
+        for name in ("winnow:budget=1/3,recall=host", "winnow:budget=16M,recall=host"):
+            self.assertIsNone(rows[name]["loss"], name)
+        self.assertNotIn("recall", rows["winnow"]["loss"]["configuration"])
+        self.assertNotIn("recall", rows["winnow:budget=1/8"]["loss"]["configuration"])
+
+    def test_what_evicts_is_recommended_with_what_keeps(self):
+        data = gguf_files.header(gguf_files.model())
+        plan, rows = self.plan(data, "--context", 65536, "--max-kld", 0.2)
+        self.assertTrue(plan["recommended"].startswith("winnow:budget="), plan["recommended"])
+        keeper = f"{rows['winnow:budget=1/8,recall=host']['total_bytes'] / MIB:.1f}"
+        (said,) = [sentence for sentence in plan["advice"] if "forgets" in sentence]
+        self.assertIn("winnow:budget=1/8,recall=host keeps every token", said)
+        self.assertIn(f"{keeper} MiB", said)
+        plan, _ = self.plan(data, "--context", 131072, "--max-kld", 0.01)
+        self.assertFalse([sentence for sentence in plan["advice"] if "forgets" in sentence])
+
     def test_a_budget_that_holds_the_whole_context_loses_what_the_formats_do(self):
         _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 512, "--budget", 512)
         self.assertEqual(rows["winnow:budget=512"]["loss"]["configuration"], "winnow")
@@ -256,7 +297,7 @@ class Output(Files):
         svg = xml.etree.ElementTree.parse(picture).getroot()
         names = [node.text for node in svg.iter("{http://www.w3.org/2000/svg}text")]
         self.assertIn("winnow:budget=64", names)
-        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}polyline"))), 12)
+        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}polyline"))), 13)
         status, _, err = self.run_plan(gguf_files.header(gguf_files.model()), "--plot", self.folder / "plan.png")
         self.assertEqual(status, 1)
         self.assertIn(".svg", err)

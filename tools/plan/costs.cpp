@@ -95,7 +95,8 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         if (status != WINNOW_OK) throw std::runtime_error(*message ? message : api.status_name(status));
         cost.bytes += stats.bytes;
         cost.scratch += stats.scratch_bytes;
-        cost.added += stats.scratch_bytes;
+        cost.cold += stats.cold_bytes;
+        cost.added += stats.scratch_bytes + stats.cold_bytes;
     }
     return cost;
 }

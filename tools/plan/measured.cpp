@@ -27,12 +27,33 @@ std::string name_as_measured(const Configuration& config, const ModelShape& shap
     return where + ":k=" + config.k + ",v=" + config.v + (is_off ? ",rotate=off" : "");
 }
 
-// Whether two configurations lose alike: both hold every token in the same formats, or the same share of a context.
-bool is_alike(const ggml::CacheMeaning& one, int64_t context, const ggml::CacheMeaning& other, int64_t other_context) {
-    if (one.evicts != other.evicts) return false;
-    if (!one.evicts) return one.storage_config == other.storage_config;
-    const int64_t difference = one.budget_tokens * other_context - other.budget_tokens * context;
-    return one.config == other.config && std::abs(difference) <= std::max(context, other_context); // shares are rounded
+// What a configuration of Winnow's means at a context.
+struct Meant {
+    Meant(const Costs& costs, const Configuration& config, int64_t of)
+        : cache(costs.meaning(config.kv, of)), context(of), recalls(costs.at(config, of).cold > 0) {}
+
+    ggml::CacheMeaning cache;
+    int64_t context;
+    bool recalls; // tokens are attended to as far as queries pick them
+};
+
+// Whether a canonical string has a budget that is a share of the context, and not bytes.
+bool has_share(const std::string& config) {
+    const size_t begin = config.find("budget=");
+    return begin != std::string::npos &&
+           config.substr(begin, config.find(',', begin) - begin).find('/') != std::string::npos;
+}
+
+// Whether two configurations lose alike: both attend to every token in the same formats, hold the same share of a
+// context, or pick within the same budget.
+bool is_alike(const Meant& one, const Meant& other) {
+    if (one.cache.evicts != other.cache.evicts || one.recalls != other.recalls) return false;
+    if (one.recalls)
+        return one.cache.config == other.cache.config && (has_share(one.cache.config) || one.context == other.context);
+    if (!one.cache.evicts) return one.cache.storage_config == other.cache.storage_config;
+    const int64_t difference = one.cache.budget_tokens * other.context - other.cache.budget_tokens * one.context;
+    return one.cache.config == other.cache.config &&
+           std::abs(difference) <= std::max(one.context, other.context); // shares are rounded
 }
 
 } // namespace
@@ -57,12 +78,14 @@ std::optional<Loss> Measured::find(const Configuration& config, int64_t context,
                                    const std::function<bool(const std::string&)>& is_model) const {
     const bool is_winnow = config.where == Configuration::Where::winnow;
     const std::string name = is_winnow ? "" : name_as_measured(config, shape);
-    const ggml::CacheMeaning meaning = is_winnow ? costs.meaning(config.kv, context) : ggml::CacheMeaning{};
+    std::optional<Meant> meant;
+    if (is_winnow) meant.emplace(costs, config, context);
     const auto is_its = [&](const Loss& loss) {
         if (!is_winnow) return loss.name == name;
-        if (parse_configuration(loss.name).where != Configuration::Where::winnow) return false;
+        const Configuration its = parse_configuration(loss.name);
+        if (its.where != Configuration::Where::winnow) return false;
         try {
-            return is_alike(meaning, context, costs.meaning(loss.name, loss.context), loss.context);
+            return is_alike(*meant, Meant(costs, its, loss.context));
         } catch (const std::runtime_error&) { // nothing that this model could have
             return false;
         }

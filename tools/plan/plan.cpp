@@ -28,7 +28,8 @@ const char* const always[] = {f16,
                               "winnow",
                               "winnow:budget=1/2",
                               "winnow:budget=1/4",
-                              "winnow:budget=1/8"};
+                              "winnow:budget=1/8",
+                              "winnow:budget=1/8,recall=host"};
 
 std::vector<Configuration> configurations(const PlanOptions& options) {
     std::vector<Configuration> all;
@@ -66,7 +67,9 @@ PlanRow make_row(const Configuration& config, const Plan& plan, const Costs& cos
     try {
         row.cost = costs.at(config, plan.context);
         const bool is_winnow = config.where == Configuration::Where::winnow;
-        row.canonical = is_winnow ? costs.meaning(config.kv, plan.context).config : config.name;
+        const ggml::CacheMeaning meaning = is_winnow ? costs.meaning(config.kv, plan.context) : ggml::CacheMeaning{};
+        row.canonical = is_winnow ? meaning.config : config.name;
+        row.evicts = meaning.evicts;
         row.from_f16 = costs.pays_from(config, parse_configuration(f16));
         row.from_q8_0 = costs.pays_from(config, parse_configuration(q8_0));
         const auto is_model = [&](const std::string& model) { return is_same_model(model, plan); };

@@ -28,6 +28,7 @@ struct PlanRow {
     Configuration config;
     std::string refused; // why this model cannot have it; then there is nothing else
     std::string canonical;
+    bool evicts = false; // what is far above may be forgotten
     Cost cost;
     std::optional<int64_t> from_f16, from_q8_0; // the context from which on it takes less than llama.cpp's own
     std::optional<Loss> loss;

@@ -76,6 +76,17 @@ void recommend(Plan& plan, const Costs& costs) {
                                   ".");
         }
     }
+    const PlanRow* keeper = least(plan, [](const PlanRow& row) { return row.cost.cold > 0; });
+    if (best && best->evicts && keeper) {
+        plan.advice.push_back(best->config.name + " forgets what it evicts. " + keeper->config.name +
+                              " keeps every token and attends to those that a query picks: its cold rows are memory of "
+                              "the host's, with which it takes " +
+                              mebibytes(keeper->cost.total()) + " MiB" +
+                              (keeper->loss
+                                   ? ", and it lost " + plus_minus(keeper->loss->kld, keeper->loss->kld_se, false)
+                                   : std::string()) +
+                              ".");
+    }
     const PlanRow* unknown = least(plan, [](const PlanRow& row) { return !row.loss; });
     if (unknown && (!best || unknown->cost.total() < best->cost.total())) {
         plan.advice.push_back(unknown->config.name + " takes less, " + mebibytes(unknown->cost.total()) +
