@@ -83,8 +83,14 @@ BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, ""),
 WITH = re.compile(rf"with ([\w ]+) ({'|'.join(BESIDE)}) (\d+)( decode)?")
 
 
+def usual_contexts(rows):
+    """How many contexts a column has, which are those of Winnow's rows; other tools' may have been measured on less."""
+    return max(row["contexts"] for row in rows if row["role"] != "other")
+
+
 def beside_table(named, quantity, setting):
-    """A column for each of the results, {name: results}: what their rows lost."""
+    """A column for each of the results, {name: results}: what their rows lost. Where a row has another number of
+    contexts than its column, it stands behind the figure."""
     title, key, error, fewest, most, sign = BESIDE[quantity]
     found = {name: {row["name"]: row for row in report.rows_of(results, setting)} for name, results in named.items()}
     rows = {}
@@ -94,11 +100,18 @@ def beside_table(named, quantity, setting):
         for row in of_results.values():
             rows.setdefault(row["name"], row)  # the bytes of packed rows differ by a few per mille between texts
     full = next((row["kv_bytes_per_token"] for row in rows.values() if row["role"] == "control"), None)
+    counts = {name: usual_contexts(its.values()) for name, its in found.items()}
+
+    def cell(name, row):
+        if row is None:
+            return "-"
+        less = "" if row["contexts"] == counts[name] else f" ({row['contexts']})"
+        return report.measured(row[key], row[error], fewest, most, sign) + less
+
     lines = [[report.titled(row), report.number(row["kv_bytes_per_token"], 0),
               report.number(None if full is None else row["kv_bytes_per_token"] / full, 3),
-              *(report.measured(its[row["name"]][key], its[row["name"]][error], fewest, most, sign)
-                if row["name"] in its else "-" for its in found.values())] for row in rows.values()]
-    heads = [f"{name}, {report.counted_contexts(its.values())} contexts" for name, its in found.items()]
+              *(cell(name, its.get(row["name"])) for name, its in found.items())] for row in rows.values()]
+    heads = [f"{name}, {count} contexts" for name, count in counts.items()]
     return report.table(["configuration", "bytes/token", "share", *(f"{title}: {head}" for head in heads)], lines)
 
 

@@ -24,7 +24,8 @@ import made_host  # noqa: E402
 import openvino_answers  # noqa: E402
 import openvino_tasks  # noqa: E402
 import rows  # noqa: E402
-from winnow_eval import Failure, others, store, tasks  # noqa: E402
+from made_results import made_results  # noqa: E402
+from winnow_eval import Failure, others, report, store, tasks  # noqa: E402
 
 CONTEXT, COUNT, SCORED = 128, 2, 63
 TOKEN_BYTES = 40
@@ -364,6 +365,70 @@ class Openvino(Folder):
     def test_what_openvino_says_is_a_line(self):
         error = RuntimeError("Exception from src/a.cpp:84:\nCheck 'data != nullptr' failed at /b/c.cpp:8:\nIt cannot\n")
         self.assertEqual(openvino_answers._reason(error), "OpenVINO: It cannot")
+
+
+class Recorded(Folder):
+    """What kvpress and OpenVINO GenAI really gave for SmolLM2-135M (the command is in each file), in small: the figures
+    of the file follow from it, and winnow eval takes the file."""
+
+    def recorded(self, name):
+        return json.loads((Path(__file__).parent / "data" / f"{name}.json").read_text(encoding="utf-8"))
+
+    def added(self, found):
+        """Results of winnow eval with this file beside them."""
+        path = self.folder / "file.json"
+        path.write_text(json.dumps(found))
+        kept = made_results(contexts=(256,), count=2)
+        kept["model"] |= {"sha256": found["model"]["sha256"]}
+        if found["text"]:
+            kept["text"] |= found["text"]
+        return others.add(kept, [path])
+
+    def test_kvpress(self):
+        recorded = self.recorded("kvpress")
+        wanted = recorded["file"]
+        presses = [kvpress_rows.parse_press(press) for press in kvpress_rows.PRESSES]
+        planned = kvpress_rows.planned(presses, "1/2", 16, ["batch", "decode"], 256)
+        plan = kvpress_rows.Plan(self.store, {256: (planned, [[1], [2]])}, {})
+        for row in planned:
+            plan.parts[256, row] = [one["part"] for one in recorded["parts"]
+                                    if (one["row"], one["mode"]) == (row.name, row.mode)]
+            refused = next(one.get("refused") for one in wanted["rows"]
+                           if (one["name"], one["mode"]) == (row.name, row.mode))
+            self.assertEqual(refused is None, len(plan.parts[256, row]) == 2, row.name)
+            self.assertEqual((256, row) in plan.refused, row.mode == "batch" and bool(row.press))
+            if refused:
+                plan.refused.setdefault((256, row), refused)  # what kvpress itself said
+        self.assertEqual(json.loads(json.dumps(plan.finished())), wanted["rows"])
+        kld = {row.name: plan.finished()[number].get("kld") for number, row in enumerate(planned)}
+        self.assertLess(kld.pop("kvpress:none"), kvpress_rows.SAME)
+        self.assertEqual(len([name for name, value in kld.items() if value and 0.05 < value < 0.3]), 4)
+        made = self.added(wanted)
+        self.assertEqual(sum(row["role"] == "other" for row in made["rows"]), 6)
+        (why,) = [row["refused"] for row in made["refused"] if row["what"].endswith("decode")]
+        self.assertIn("Query length 16 should be greater than the window size 64", why)
+        text = report.quality_table(made, (256, "decode"))
+        self.assertIn("| `kvpress:keydiff,keep=128,interval=16` | 11,520 |", text)
+
+    def test_openvino(self):
+        recorded = self.recorded("openvino")
+        asking = openvino_tasks.Asking(self.store, MadeVocabulary(), MadeAnswers, {}, Path("m.gguf"), {})
+        configs = {text: openvino_tasks.parse(text) for text in ("f16", "u8", "u4", "f16,evict=1/2")}
+        for one in recorded["answers"]:
+            asking.answers[configs[one["config"].removeprefix("openvino:")], one["trial"]] = one["result"]
+        for config in configs.values():
+            wanted = next(task for task in recorded["file"]["tasks"] if task["name"] == config.name)
+            for name in wanted["answers"]:
+                asking._expect(config, config.evicted(384), asking.answers[config, name])
+            trials = [SimpleNamespace(id=name) for name in wanted["answers"]]
+            self.assertEqual(len(trials), 5)
+            self.assertEqual(openvino_tasks._result(asking, config, trials), wanted)
+        made = self.added(recorded["file"])
+        (needle,) = [task for task in made["tasks"] if task["task"] == "needle"]
+        self.assertEqual({one["name"]: (one["retrieved"], one["trials"]) for one in needle["others"]},
+                         {"openvino:f16": (5, 5), "openvino:u8": (5, 5), "openvino:u4": (5, 5),
+                          "openvino:f16,evict=1/2": (4, 5)})
+        self.assertIn("not the logits", made["refused"][0]["refused"])
 
 
 class Programs(Folder):

@@ -110,6 +110,10 @@ class Render(unittest.TestCase):
         self.assertEqual(len(rows), len(self.made["rows"]))
         self.assertEqual([row[-1] for row in rows].count("- |"), 1)
         self.assertRegex(rows[1][3], r"^0\.\d+ ± 0\.\d+$")
+        other["rows"][-1] |= {"role": "other", "contexts": 2}
+        lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}).splitlines()
+        self.assertIn("mean KLD: other, 4 contexts |", lines[2])
+        self.assertEqual([" (2) |" in line for line in lines[4:-2]], [False] * (len(rows) - 1) + [True])
         self.page.write_text("<!-- begin made with other kld 1024 decode -->\n<!-- end -->\n")
         self.assertIn("made.json has no context 1024, decoded", self.render("--check", status=1))
         self.page.write_text("<!-- begin made with another increase 512 -->\n<!-- end -->\n")
