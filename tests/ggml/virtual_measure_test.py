@@ -29,6 +29,8 @@ TOLERANCE = 0.00005  # relative, of a perplexity
 DENSE = configs.parse("none:k=f16,v=f16")
 EVICTING = [configs.parse(text) for text in ("h2o:budget=1/4,k=f32,v=f32", "winnow:budget=1/4,k=f32,v=f32",
                                              "h2o:budget=1/4", "winnow:budget=1/4")]
+RECALLING = [configs.parse(text) for text in ("winnow:budget=1/4,recall=host,k=f32,v=f32",
+                                              "winnow:budget=1/4,recall=host")]
 # Nats, of each token, since ggml multiplies matrices of one column in another order. Where rows are rounded when they
 # are stored, what differs in its last bit may be rounded otherwise: so the full f16 cache differs from itself by 3e-4.
 ALONE = {"f32": 1e-5, "": 5e-4}
@@ -83,7 +85,10 @@ def measured(options, config, batch, decode_from=None, first_alone=None, threads
             process.run(configs.BASE, index, base=True)
             one = process.run(config, index, decode_from=decode_from)
             for cache in llama_cpp.virtual_caches(one.run.report):
-                expect(cache["evictions"] > 0, f"{config}: no eviction, {cache}")
+                if config in RECALLING:
+                    expect(cache["picks"] > 0 and cache["evictions"] == 0, f"{config}: {cache}")
+                else:
+                    expect(cache["evictions"] > 0, f"{config}: no eviction, {cache}")
                 decoded = 0 if decode_from is None else context - decode_from
                 expect(cache["decoded"] == decoded, f"{config}: {cache['decoded']} decoded, expected {decoded}")
             found[0].extend(one.nll)
@@ -94,7 +99,7 @@ def measured(options, config, batch, decode_from=None, first_alone=None, threads
 def decode(options):
     """Against tokens that llama.cpp hands over one by one, all of them and from the middle on."""
     half = CONTEXTS[options.family] // 2
-    for config in EVICTING:
+    for config in [*EVICTING, RECALLING[0]]:  # of rounded rows a last bit may decide which page is picked
         tolerance = ALONE["f32" if "f32" in config.kv else ""]
         at_once, _ = measured(options, config, BATCH)
         for where, (alone, _), (decoded, _) in (
@@ -111,7 +116,7 @@ def decode(options):
 
 def repeat(options):
     """With threads, which share the work differently each time."""
-    for config in EVICTING:
+    for config in EVICTING + RECALLING:
         first, second = (measured(options, config, BATCH, decode_from=CONTEXTS[options.family] // 2, threads=2)
                          for _ in range(2))
         expect(first == second, f"{config}: two runs differ")
