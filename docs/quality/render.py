@@ -8,13 +8,16 @@ A marker is a pair of lines, and what stands between them is this script's:
 
     <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
                                      and "decode" for what was decoded; or task, its name and one of OF_TASKS; or
-                                     "with", more names, and one of BESIDE: a column for each of these results
+                                     "with", more names, and one of BESIDE or "lead", over a window: a column for each
+                                     of these results
     <!-- end -->
 """
 
 import argparse
 import json
+import math
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -80,7 +83,8 @@ def task_piece(name, results, task, words=""):
 # What may be compared of several results: what it is called, the keys of a row, decimals at least and most, a sign.
 BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, ""),
           "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+")}
-WITH = re.compile(rf"with ([\w ]+) ({'|'.join(BESIDE)}) (\d+)( decode)?")
+WINDOW = "window:budget=1/4"  # the policy to be better than, in f16
+WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead'])}) (\d+)( decode)?")
 
 
 def usual_contexts(rows):
@@ -113,6 +117,29 @@ def beside_table(named, quantity, setting):
               *(cell(name, its.get(row["name"])) for name, its in found.items())] for row in rows.values()]
     heads = [f"{name}, {count} contexts" for name, count in counts.items()]
     return report.table(["configuration", "bytes/token", "share", *(f"{title}: {head}" for head in heads)], lines)
+
+
+def lead(row, window):
+    """By how much less a row lost than the window, context by context, and in how many contexts it did."""
+    if row is None:
+        return "-"
+    differences = [its - mine for mine, its in zip(row["per_context"]["kld"], window["per_context"]["kld"])]
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    wins = sum(difference > 0 for difference in differences)
+    return f"{report.measured(statistics.fmean(differences), error, 4, 6, '+')} ({wins}/{len(differences)})"
+
+
+def lead_table(named, setting):
+    """A column for each of the results, {name: results}: by how much the rows of the window's bytes lost less."""
+    found = {name: {row["name"]: row for row in report.rows_of(results, setting)} for name, results in named.items()}
+    for name, its in found.items():
+        if WINDOW not in its:
+            raise Failure(f"{name}.json has no {WINDOW} in {report.named_setting(setting)}")
+    size = min(its[WINDOW]["kv_bytes_per_token"] for its in found.values())
+    names = dict.fromkeys(row["name"] for its in found.values() for row in its.values() if row["name"] != WINDOW
+                          and abs(row["kv_bytes_per_token"] / size - 1) <= report.SAME_BYTES)
+    lines = [[f"`{name}`", *(lead(its.get(name), its[WINDOW]) for its in found.values())] for name in names]
+    return report.table([f"configuration, {report.number(size, 0)} bytes/token", *found], lines)
 
 
 def piece(name, results, words):
@@ -151,7 +178,8 @@ def filled(page, kept):
         used.update(names)
         if beside:
             setting = int(beside[3]), "decode" if beside[4] else "batch"
-            made = beside_table({one: kept[one] for one in names}, beside[2], setting)
+            named = {one: kept[one] for one in names}
+            made = lead_table(named, setting) if beside[2] == "lead" else beside_table(named, beside[2], setting)
         else:
             made = piece(name, kept[name], words)
         return f"<!-- begin {name} {words} -->\n\n{made}\n<!-- end -->\n"

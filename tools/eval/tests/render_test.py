@@ -119,6 +119,30 @@ class Render(unittest.TestCase):
         self.page.write_text("<!-- begin made with another increase 512 -->\n<!-- end -->\n")
         self.assertIn("quality/another.json is not there", self.render("--check", status=1))
 
+    def test_leads_over_the_window_are_paired(self):
+        other = made_results(contexts=(512,), count=4)
+        for results, loss in ((self.made, 0.3), (other, 0.2)):
+            window, best, same, small = results["rows"][1:5]
+            for row in (window, best, same, small):
+                row["kv_bytes_per_token"] = 5760
+            window |= {"name": "window:budget=1/4"}
+            window["per_context"]["kld"] = [loss] * len(window["per_context"]["kld"])
+            best["per_context"]["kld"] = [0.1] * len(best["per_context"]["kld"])
+            same["per_context"]["kld"] = [0.1, 0.4]  # of fewer contexts
+            small["kv_bytes_per_token"] = 5000
+        sys.path.insert(0, str(SCRIPT.parent))
+        import render
+        page = "<!-- begin made with other lead 512 -->\n<!-- end -->\n"
+        lines = render.filled(page, {"made": self.made, "other": other}).splitlines()[2:-2]
+        self.assertEqual(lines[0], "| configuration, 5,760 bytes/token | made | other |")
+        best, same = (row["name"] for row in self.made["rows"][2:4])
+        self.assertEqual(lines[2], f"| `{best}` | +0.200000 ± 0.000000 (16/16) | +0.100000 ± 0.000000 (4/4) |")
+        self.assertEqual(lines[3], f"| `{same}` | +0.0500 ± 0.1500 (1/2) | -0.0500 ± 0.1500 (1/2) |")
+        self.assertEqual([line.split("`")[1] for line in lines[4:]], ["stream:budget=1/4"])  # of as many bytes
+        del other["rows"][1]
+        with self.assertRaisesRegex(render.Failure, "other.json has no window:budget=1/4 in context 512"):
+            render.filled(page, {"made": self.made, "other": other})
+
     def test_a_changed_number_is_noticed_on_either_side(self):
         self.fill()
         text = self.page.read_text()
