@@ -186,6 +186,21 @@ class Pictures(unittest.TestCase):
             self.assertEqual(sum(text.startswith("squeeze") for text in bytes_texts), 4)  # two rows in two panels
             self.assertEqual([text for text in task_texts if text in ("30/44", "2/3")], ["30/44", "2/3"])
 
+    def test_many_rows_of_the_same_bytes_are_listed_beside_the_axes(self):
+        results = few(made_results(contexts=(512,), needle=False))
+        made = next(row for row in results["rows"] if row["role"] == "row")
+        for number in range(plots.CROWD + 1):
+            results["rows"].append(made | {
+                "name": f"press:{number},keep=128", "role": "other", "tool": "press 1", "kv_bytes_per_token": 5760,
+                "kld": 0.1 + 0.001 * number, "ppl_increase_percent": 10 + 0.1 * number})
+        results["rows"].append(results["rows"][-1] | {"name": "press:none", "kld": 1e-12})
+        with plots.matplotlib.rc_context(plots.STYLE):
+            figure = plots.over_bytes(results, (512, "batch"))
+            listed = [text.get_text() for axes in figure.axes for text in axes.texts
+                      if text.get_text().startswith("press") and text.get_position()[0] > 1]
+            self.expect_clear("bytes", figure)
+        self.assertEqual(sorted(listed), sorted(2 * [f"press:{number},keep=128" for number in range(plots.CROWD + 1)]))
+
     def test_few_and_odd_results(self):
         only_control = made_results(contexts=(512,), needle=False)
         only_control["rows"] = [row for row in only_control["rows"] if row["role"] == "control"]

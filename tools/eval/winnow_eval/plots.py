@@ -18,6 +18,7 @@ from winnow_eval import labels, report, resident  # noqa: E402
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
 KLD_FLOOR = 1e-6  # below it there is only the order in which llama.cpp adds
 FLOOR_WORDS = "1e-6 or less"
+CROWD = 5  # labels at the same bytes; more of them stand in a list beside the axes
 CONTROL_TEXT = "#666666"
 STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
@@ -160,10 +161,23 @@ def _bytes_panel(axes, rows, quantity, palette):
         level = shown(quantity, control[key])
         axes.axhline(level, color="#888888", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
         lines.append([(limit, level) for limit in axes.get_xlim()])
-    named = [(labels.wrapped(name, 26), *point) for name, point in best.items()]
+    names = [(name, *point) for name, point in best.items()]
+    crowd = _crowded(names)
+    named = [(labels.wrapped(name, 26), *point) for name, *point in names if name not in crowd]
     if control is not None and at_floor(quantity, control[key]):
         named.append((f"control run ({FLOOR_WORDS})", control["kv_bytes_per_token"], level, CONTROL_TEXT))
     labels.place(axes, named, points, lines)
+    if crowd:
+        _end_labels(axes, [one for one in names if one[0] in crowd])
+
+
+def _crowded(names):
+    """Which of the labels (name, bytes, ...) are too many to stand around points of the same bytes."""
+    found = set()
+    for _, size, *_ in names:
+        there = {name for name, other, *_ in names if abs(other / size - 1) <= report.SAME_BYTES}
+        found |= there if len(there) > CROWD else set()
+    return found
 
 
 def _legend(figure, rows, front):
@@ -195,11 +209,18 @@ def title(results, setting=None, mode=None):
 
 
 def over_bytes(results, setting):
-    rows = report.rows_of(results, setting)
-    figure, panels = pyplot.subplots(1, 2, figsize=(10, 5.2))
+    # What another tool's full cache differs from itself by says nothing beside the control run.
+    rows = [row for row in report.rows_of(results, setting) if row["role"] != "other" or row["kld"] > KLD_FLOOR]
+    sizes = [(name, row["kv_bytes_per_token"]) for name, row in
+             {family(row): row for row in rows if row["role"] != "control"}.items()]
+    listed = bool(_crowded(sizes))
+    figure, panels = pyplot.subplots(2, 1, figsize=(10, 10.4)) if listed else pyplot.subplots(1, 2, figsize=(10, 5.2))
     figure.suptitle(f"{title(results, setting)} ({report.counted_contexts(rows)} contexts, bars: one standard error)",
                     fontsize=9)
-    figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.22, wspace=0.18)
+    if listed:
+        figure.subplots_adjust(left=0.07, right=0.66, top=0.96, bottom=0.12, hspace=0.2)
+    else:
+        figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.22, wspace=0.18)
     palette = colours([row for row in results["rows"] if row["role"] != "control"], family)
     for axes, quantity in zip(panels, (INCREASE, KLD)):
         _bytes_panel(axes, rows, quantity, palette)
