@@ -219,7 +219,7 @@ def setting(results):
     if device:
         lines.append(f"- Winnow on {device['device']} ({device['platform']}, driver {device['driver_version']})")
     lines.append(f"- base: `{results['base']}`; ± is one standard error over contexts, paired with the base")
-    lines += [f"- {remark}" for remark in results.get("remarks", [])]
+    lines += [textwrap.fill(f"- {remark}", 120, subsequent_indent="  ") for remark in results.get("remarks", [])]
     return "\n".join(lines) + "\n"
 
 
