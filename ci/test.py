@@ -6,6 +6,7 @@ fuzzing, threads, an installed package and quickstart.
 """
 
 import argparse
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -33,36 +34,48 @@ def arguments():
     return parser.parse_args()
 
 
-def build(options):
-    """Configures and builds everything."""
-    icd, libraries = parts.intel_runtime()
-    llama_cpp = parts.llama_cpp_build(*LLAMA_CPP_PROGRAMS)
+def settings(options):
+    """CMake's of a build with everything. What else is downloaded comes while llama.cpp is built."""
     releases = OTHER_RELEASES if options.full else OTHER_RELEASES[-1:]
-    builds = [f"{parts.llama_cpp_source(release)}={parts.llama_cpp_build('llama-simple', release=release)}"
-              for release in releases]
-    settings = {
+    source = parts.llama_cpp_source()
+    with concurrent.futures.ThreadPoolExecutor(1) as downloads:
+        sources = [downloads.submit(parts.llama_cpp_source, release) for release in releases]
+        ggml = downloads.submit(parts.ggml_releases, options.full)
+        python, model, mlx, intel, oclgrind = map(downloads.submit, (
+            parts.llama_cpp_python, parts.model, parts.mlx_python, parts.intel_runtime, parts.oclgrind))
+        llama_cpp = parts.llama_cpp_build(*LLAMA_CPP_PROGRAMS)
+        builds = [f"{other.result()}={parts.llama_cpp_build('llama-simple', release=release)}"
+                  for release, other in zip(releases, sources)]
+    icd, libraries = intel.result()
+    return {
         "CMAKE_BUILD_TYPE": "Release",
         "WINNOW_BUILD_TESTS": "ON",
         "WINNOW_BUILD_BENCH": "ON",
         "WINNOW_PRECOMPILE": "ON",
+        "WINNOW_TEST_OPTIONS": "-O1",
         "WINNOW_SYSTEM_TESTS": "ON",
         "WINNOW_FULL_SWEEPS": "ON" if options.full else "OFF",
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
-        "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
+        "WINNOW_LLAMA_CPP_DIR": source,
         "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,
-        "WINNOW_FURTHER_LLAMA_CPP_DIRS": ";".join(map(str, parts.ggml_releases(options.full)[1:])),
+        "WINNOW_FURTHER_LLAMA_CPP_DIRS": ";".join(map(str, ggml.result()[1:])),
         "WINNOW_FURTHER_LLAMA_CPP_BUILD_DIRS": ";".join(builds),
-        "WINNOW_LLAMA_CPP_PYTHON": parts.llama_cpp_python(),
-        "WINNOW_MODEL": parts.model(),
-        "WINNOW_MLX_PYTHON": parts.mlx_python(),
+        "WINNOW_LLAMA_CPP_PYTHON": python.result(),
+        "WINNOW_MODEL": model.result(),
+        "WINNOW_MLX_PYTHON": mlx.result(),
         "WINNOW_INTEL_ICD_DIR": icd,
         "WINNOW_INTEL_LIB_DIR": libraries,
-        "WINNOW_OCLGRIND_ICD": parts.oclgrind(),
+        "WINNOW_OCLGRIND_ICD": oclgrind.result(),
     }
+
+
+def build(options):
+    """Configures and builds everything."""
+    defined = settings(options)
     say("building Winnow")
     logs = parts.CACHE / "logs"
     parts.run(["cmake", "-S", parts.SOURCE, "-B", BUILD, "-G", "Ninja",
-               *(f"-D{name}={value}" for name, value in settings.items())], log=logs / "test-configure.log")
+               *(f"-D{name}={value}" for name, value in defined.items())], log=logs / "test-configure.log")
     parts.run(["cmake", "--build", BUILD], log=logs / "test-build.log")
 
 

