@@ -16,9 +16,10 @@ namespace winnow::opencl {
 namespace {
 
 // What every program is compiled with. Without -w, PoCL's compiler counts its warnings on the host's stderr.
-std::string common_options(cl_device_id device) {
+std::string common_options(cl_device_id device, bool optimizes) {
     const int version = device_version(device);
-    return version >= 300 ? "-w -cl-std=CL3.0" : version >= 200 ? "-w -cl-std=CL2.0" : "-w -cl-std=CL1.2";
+    const std::string language = version >= 300 ? "-cl-std=CL3.0" : version >= 200 ? "-cl-std=CL2.0" : "-cl-std=CL1.2";
+    return "-w " + language + (optimizes ? "" : " -cl-opt-disable");
 }
 
 std::string build_log(const cl::Program& program, cl_device_id device) {
@@ -80,9 +81,9 @@ size_t Programs::Hash::operator()(const Name& name) const {
     return XXH3_64bits_withSeed(name.options.data(), name.options.size(), function);
 }
 
-Programs::Programs(WorkerQueues& workers, const Log& log)
+Programs::Programs(WorkerQueues& workers, const Log& log, bool optimizes)
     : workers_(workers), log_(log), cache_(ProgramCache::default_directory()),
-      common_options_(common_options(workers.front().device)) {}
+      common_options_(common_options(workers.front().device, optimizes)) {}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;

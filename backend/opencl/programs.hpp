@@ -39,7 +39,7 @@ public:
 
 class Programs {
 public:
-    Programs(WorkerQueues& workers, const Log& log);
+    Programs(WorkerQueues& workers, const Log& log, bool optimizes);
 
     Kernel& kernel(std::string_view file, std::string_view name, std::string_view options);
     // Builds a source that is not among the embedded files; `file` names it here, its text on disk.

@@ -8,9 +8,9 @@
 
 namespace winnow::opencl {
 
-RuntimeState::RuntimeState(const DeviceRequest& request, bool copies)
+RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optimizes)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      workers(open_worker_queues(request)), programs(workers, log),
+      workers(open_worker_queues(request)), programs(workers, log, optimizes),
       capabilities(probe_capabilities(workers, programs, copies)), imports(workers) {
     const winnow_device_info& info = workers.entry.info;
     log(WINNOW_LOG_INFO,
@@ -39,7 +39,8 @@ void RuntimeState::retire_scratch() {
         if (one.memory != nullptr) retired.push_back(std::exchange(one, Scratch{}));
 }
 
-Runtime::Runtime(const DeviceRequest& request, bool copies) : state_(std::make_unique<RuntimeState>(request, copies)) {}
+Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes)
+    : state_(std::make_unique<RuntimeState>(request, copies, optimizes)) {}
 Runtime::~Runtime() = default;
 
 const Capabilities& Runtime::capabilities() const { return state_->capabilities; }

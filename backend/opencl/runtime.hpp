@@ -100,8 +100,9 @@ private:
 class Runtime {
 public:
     // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
-    // copied, whatever the probe would find. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
-    explicit Runtime(const DeviceRequest& request, bool copies = false);
+    // copied, whatever the probe would find; without `optimizes` the driver's compiler does not. Throws NOT_FOUND,
+    // INVALID_ARGUMENT, DEVICE.
+    explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true);
     ~Runtime();
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;

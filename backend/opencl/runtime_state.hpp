@@ -12,7 +12,7 @@
 namespace winnow::opencl {
 
 struct RuntimeState {
-    explicit RuntimeState(const DeviceRequest& request, bool copies = false);
+    explicit RuntimeState(const DeviceRequest& request, bool copies = false, bool optimizes = true);
     ~RuntimeState();
 
     // Waits for all that was enqueued. The worker queues after the first are idle between operations.

@@ -52,7 +52,7 @@ std::string choices() {
         if (text.back() != '=') text += '|';
         text += row.forced_as;
     }
-    return text + ", launches=1|2, splits=N (1 to 1024), host_memory=copy";
+    return text + ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off";
 }
 
 [[noreturn]] void refuse(std::string_view item) {
@@ -114,6 +114,8 @@ VariantOptions parse_variants(std::string_view text) {
             options.splits = number(item, value, 1024);
         } else if (key == "host_memory" && value == "copy") {
             options.copies = true;
+        } else if (key == "optimize" && value == "off") {
+            options.optimizes = false;
         } else {
             refuse(item);
         }

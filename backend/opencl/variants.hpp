@@ -45,6 +45,7 @@ struct VariantOptions {
     uint32_t launches = 0; // 1: the last group combines the splits, 2: a second launch does; 0: by capability
     uint32_t splits = 0;   // parts into which the keys are cut; 0: by the amount of work
     bool copies = false;   // host memory is copied, even where the device reaches it
+    bool optimizes = true; // the driver's compiler; without, programs are there sooner and are slow
 };
 
 // Reads "key=value,key=value". Throws INVALID_ARGUMENT with the choices, also where a value is "help".

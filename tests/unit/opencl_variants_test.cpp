@@ -19,6 +19,8 @@ const struct {
     {"splits=help", "splits=help"},
     {"host_memory=help", "host_memory=help"},
     {"host_memory=", "host_memory="},
+    {"optimize=help", "optimize=help"},
+    {"optimize=on", "optimize=on"},
     {"help", "help"},
     {"colour=red", "colour=red"},
     {"kernel=fast", "kernel=fast"},
@@ -46,7 +48,7 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
         const std::string message = error.what();
         for (const std::string& part :
              {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("launches=1|2"),
-              std::string("splits=N (1 to 1024)"), std::string("host_memory=copy")})
+              std::string("splits=N (1 to 1024)"), std::string("host_memory=copy"), std::string("optimize=off")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -57,6 +59,7 @@ TEST(opencl_variants, nothing_is_forced_without_a_word) {
     EXPECT_EQ(options.launches, 0u);
     EXPECT_EQ(options.splits, 0u);
     EXPECT_FALSE(options.copies);
+    EXPECT_TRUE(options.optimizes);
 }
 
 TEST(opencl_variants, what_is_forced_is_read) {
@@ -68,6 +71,7 @@ TEST(opencl_variants, what_is_forced_is_read) {
     EXPECT_EQ(parse_variants("launches=1").launches, 1u);
     EXPECT_EQ(parse_variants("splits=1").splits, 1u);
     EXPECT_TRUE(parse_variants("host_memory=copy").copies);
+    EXPECT_FALSE(parse_variants("optimize=off").optimizes);
 }
 
 TEST(opencl_variants, what_nobody_understands_is_refused_with_the_choices) {
