@@ -1,5 +1,6 @@
 # Headers of the standard library and of other projects that each source of a target reads are compiled once for it.
-# Only where WINNOW_PRECOMPILE is on, as in ci/test: a build without it is what finds an include that is missing.
+# Only where WINNOW_PRECOMPILE is on, as in ci/test: a build without it is what finds an include that is missing, and
+# `ci/test --full` makes one. clang-tidy reads what was changed without precompiled headers, too.
 option(WINNOW_PRECOMPILE "Precompile headers of the standard library and of other projects" OFF)
 
 # winnow_precompile(<target> [<header> ...]), beside those of the standard library that nearly every file has.
