@@ -1,9 +1,9 @@
 """Runs clang-format or clang-tidy over the tree's C and C++.
 
     clang_test.py format ROOT
-    clang_test.py analyse ROOT BUILD all|third    BUILD has compile_commands.json; what passed is remembered there
+    clang_test.py analyse ROOT BUILD all|sixth    BUILD has compile_commands.json; what passed is remembered there
 
-A third of the sources is the next one with each commit; what the last commit or work since then has changed is read in
+A sixth of the sources is the next one with each commit; what the last commit or work since then has changed is read in
 any case. Where git does not tell, as without a commit before, it is all of them.
 
 OpenCL C is left out: its layout is part of what a kernel explains, and clang-tidy cannot parse it as C++.
@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 ENDINGS = (".c", ".h", ".cpp", ".hpp")
-THIRDS = 3
+PARTS = 6
 ANALYSED = ("backend/", "plugin_api/", "hosts/", "tools/")
 
 
@@ -64,7 +64,7 @@ def sample(root, units):
         return units
     _, commits = run("git", "-C", root, "rev-list", "--count", "HEAD")
     changed = {root / line for line in changed.splitlines()}
-    return [unit for number, unit in enumerate(units) if number % THIRDS == int(commits) % THIRDS or unit in changed]
+    return [unit for number, unit in enumerate(units) if number % PARTS == int(commits) % PARTS or unit in changed]
 
 
 def analysed(root, build, extent):
@@ -82,7 +82,7 @@ def analysed(root, build, extent):
                    and str(unit.relative_to(root)).startswith(ANALYSED))
     assert units, "compile_commands.json names none of the sources"
     count = len(units)
-    if extent == "third":
+    if extent == "sixth":
         units = sample(root, units)
 
     def analyse(unit):
