@@ -281,14 +281,18 @@ def choose_device(environment):
 
 
 def winnow_build(*targets):
-    """The build tree of Winnow for llama.cpp, without tests, with the plugin, its backends and these targets."""
+    """The build tree of Winnow for llama.cpp, without tests, with the plugin, its backends and these targets. The
+    environment may name another one in WINNOW_BUILD, which is taken as it is configured."""
     targets = ("winnow_ggml", "winnow_opencl", "winnow_reference", *targets)
-    folder = SOURCE / "build" / "quickstart"
+    configured = os.environ.get("WINNOW_BUILD")
+    folder = Path(configured) if configured else SOURCE / "build" / "quickstart"
     say("building Winnow")
     logs = CACHE / "logs"
-    run(["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DWINNOW_BUILD_TESTS=OFF",
-         "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_PRECOMPILE=ON", f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp_source()}"],
-        log=logs / "winnow-configure.log")
+    if not configured:
+        run(["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+             "-DWINNOW_BUILD_TESTS=OFF", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_PRECOMPILE=ON",
+             f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp_source()}"],
+            log=logs / "winnow-configure.log")
     run(["cmake", "--build", folder, "--target", *targets], log=logs / "winnow-build.log")
     return folder
 

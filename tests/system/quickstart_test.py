@@ -3,6 +3,7 @@
     quickstart_test.py SOURCE
 """
 
+import os
 import re
 import sys
 
@@ -60,7 +61,8 @@ def main():
     memory, cache = ([row[column] for row in rows.values()] for column in (0, 1))
     assert all(90 < each < 2000 for each in memory), memory  # the model alone is 92 MiB
     assert cache[0] == cache[2] > cache[1] > cache[3] > 0, cache
-    assert "less than" in run(f"{sys.argv[1]}/build/quickstart/bin/winnow", "plan", "--model", model()).stdout
+    build = os.environ.get("WINNOW_BUILD", f"{sys.argv[1]}/build/quickstart")
+    assert "less than" in run(f"{build}/bin/winnow", "plan", "--model", model()).stdout
     first, later = map(float, re.search(r"took ([\d.]+) s, the next ([\d.]+) s", done.stdout).groups())
     assert first > later > 0, (first, later)
 
