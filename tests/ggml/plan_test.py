@@ -18,7 +18,7 @@ EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHORT, LONG = 1024, 2048
 KV = ("winnow", "winnow:budget=512")
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
-CHARACTERS = 4  # of a token, about; what is missing of a context is generated
+CHARACTERS = 4.25  # of a token, about; what is missing of a context is generated, a token at a time
 MIB = 1 << 20
 # How far the growth of a process may be from the growth that the plan says, as a share of the f16 cache's: what a
 # context costs elsewhere (graphs, allocators) is about as much in each process, and the rest is this.
