@@ -19,12 +19,17 @@ from llama_cpp import expect
 TOLERANCE = 0.003  # relative; rounding in another order gives less than a tenth of it
 CONTEXT = 512
 PACKED_CACHES = ("q8_0", "q4_0")
-PACKED_CHUNKS = 8
+PACKED_CHUNKS = 4  # of a full run twice as many
 # How many standard errors the two mean divergences may be apart by chance. Theirs, over tokens, are added as squares;
 # since both means are over the same tokens, that is more than the error of the difference.
 CHANCE = 3
 RESOLUTION = 0.25  # there have to be so many tokens that chance is less than this of the divergence
-FEWEST_SCORED = 4000  # tokens; over fewer, the text would say little about the model
+# Tokens of the text once, and of a full run; over fewer, it would say little about the model.
+FEWEST_SCORED, FEWEST_OF_ALL = 2000, 4000
+
+
+def packed_chunks(options):
+    return PACKED_CHUNKS * (2 if options.all else 1)
 
 
 def run(host, options, *arguments, batch, chunks, winnow, cache="f16"):
@@ -54,7 +59,7 @@ def perplexity(host, options, batch, chunks, winnow):
 def divergence(host, options, base, winnow, cache):
     """(mean over tokens, its standard error, chunks, layers, report)"""
     text, chunks, layers, report = run(host, options, "--kl-divergence", "--kl-divergence-base", base, batch=CONTEXT,
-                                       chunks=PACKED_CHUNKS, winnow=winnow, cache=cache)
+                                       chunks=packed_chunks(options), winnow=winnow, cache=cache)
     number = re.search(r"Mean +KLD: +(\S+) ± +(\S+)", text)
     expect(number, f"llama-perplexity gave no divergence:\n{text[-2000:]}")
     return float(number[1]), float(number[2]), chunks, layers, report
@@ -103,7 +108,8 @@ def compare_packed(host, options, base, cache):
 def compare_all_packed(host, options):
     base = options.work / "perplexity-base.bin"
     try:
-        run(host, options, "--kl-divergence-base", base, batch=CONTEXT, chunks=PACKED_CHUNKS, winnow=False)
+        run(host, options, "--kl-divergence-base", base, batch=CONTEXT, chunks=packed_chunks(options),
+            winnow=False)
         for cache in PACKED_CACHES:
             compare_packed(host, options, base, cache)
     finally:
@@ -115,16 +121,19 @@ def test():
     parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--packed", action="store_true", help="quantized caches, over fewer tokens")
+    parser.add_argument("--all", action="store_true", help="twice as many tokens")
     options = parser.parse_args()
-    # Twice: half of a chunk is scored, and the second time chunks begin elsewhere in the text.
-    prose = options.text.read_text(encoding="utf-8")
-    options.text = options.work / "perplexity.txt"
-    options.text.write_text(f"{prose}\n\n{prose}", encoding="utf-8")
+    if options.all:
+        # The text twice: half of a chunk is scored, and the second time chunks begin elsewhere in it.
+        prose = options.text.read_text(encoding="utf-8")
+        options.text = options.work / "perplexity.txt"
+        options.text.write_text(f"{prose}\n\n{prose}", encoding="utf-8")
     host = llama_cpp.Host(options)
     if options.packed:
         compare_all_packed(host, options)
         return
-    compare(host, options, batch=256, chunks=None, fewest_scored=FEWEST_SCORED)
+    compare(host, options, batch=256, chunks=None,
+            fewest_scored=FEWEST_OF_ALL if options.all else FEWEST_SCORED)
     compare(host, options, batch=4, chunks=1, fewest_scored=1)
 
 
