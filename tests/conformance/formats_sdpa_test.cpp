@@ -5,6 +5,8 @@
 
 #include <iterator>
 #include <random>
+#include <set>
+#include <utility>
 
 #include "formats_registration.hpp"
 #include "registered_cases.hpp"
@@ -35,16 +37,37 @@ int64_t draw_size(const Format& format, std::mt19937_64& engine) {
         if (const int64_t size = sizes[engine() % std::size(sizes)]; fits(format, size)) return size;
 }
 
+size_t apart(size_t k, size_t v) { return (v + formats().size() - k) % formats().size(); }
+
+// Each pair is a program to compile, and the code of a format of K knows nothing of V's. So unless all are asked for,
+// each format is twice K and twice V, in a prompt with itself and in a step with another; or once each.
+bool is_tried(size_t k, size_t v) {
+    switch (options().pairs) {
+    case Pairs::few: return apart(k, v) == 7;
+    case Pairs::sample: return apart(k, v) == 0 || apart(k, v) == 7;
+    default: return true;
+    }
+}
+
+bool is_prompt(size_t k, size_t v, std::mt19937_64& engine) {
+    if (options().pairs == Pairs::few) return k % 2 == 1;
+    return apart(k, v) == 0 || (apart(k, v) != 7 && engine() % 4 == 0);
+}
+
 // The formats, head sizes and rows of a pair: what its program depends on. The same whatever the seed.
 SdpaCase shape_of_pair(size_t k, size_t v) {
     std::mt19937_64 engine(k * formats().size() + v + 1);
-    const struct { int64_t group, q_len; } rows[] = {{1, 1}, {2, 1}, {1, 1}, {1, 2}, {9, 1}, {4, 1}, {1, 20}, {2, 33}};
+    struct Rows {
+        int64_t group, q_len;
+    };
+    const Rows steps[] = {{1, 1}, {2, 1}, {1, 1}, {1, 2}, {9, 1}, {4, 1}}, prompts[] = {{1, 20}, {2, 33}};
     SdpaCase c;
     c.k_type = formats()[k].type;
     c.v_type = formats()[v].type;
     c.head_size = draw_size(formats()[k], engine);
     c.v_head_size = fits(formats()[v], c.head_size) && engine() % 2 ? c.head_size : draw_size(formats()[v], engine);
-    const auto [group, q_len] = rows[engine() % std::size(rows)];
+    const auto [group, q_len] =
+        is_prompt(k, v, engine) ? prompts[engine() % std::size(prompts)] : steps[engine() % std::size(steps)];
     c.kv_heads = q_len > 1 ? 1 : 2;
     c.q_heads = c.kv_heads * group;
     c.q_len = q_len;
@@ -90,21 +113,30 @@ SdpaCase hostile(SdpaCase c, Content content, std::mt19937_64& engine) {
     return c;
 }
 
-// Each pair is a program to compile, and the code of a format of K knows nothing of V's. So unless all are asked for,
-// each format is twice K and twice V, one time of both; or once each.
-bool is_tried(size_t k, size_t v) {
-    const size_t apart = (v + formats().size() - k) % formats().size();
-    switch (options().pairs) {
-    case Pairs::few: return apart == 7;
-    case Pairs::sample: return apart == 0 || apart == 7;
-    default: return true;
-    }
-}
-
-void register_pairs() {
+// What is_tried and is_prompt promise.
+void expect_every_format() {
+    std::set<std::pair<bool, uint32_t>> k_types, v_types;
     for (size_t k = 0; k < formats().size(); ++k)
         for (size_t v = 0; v < formats().size(); ++v) {
             if (!is_tried(k, v)) continue;
+            const SdpaCase pair = shape_of_pair(k, v);
+            const bool is_prefill = options().pairs != Pairs::few && pair.q_len > 8;
+            k_types.emplace(is_prefill, pair.k_type);
+            v_types.emplace(is_prefill, pair.v_type);
+        }
+    const size_t wanted = formats().size() * (options().pairs == Pairs::few ? 1 : 2);
+    EXPECT_EQ(k_types.size(), wanted);
+    EXPECT_EQ(v_types.size(), wanted);
+}
+
+void register_pairs() {
+    register_format_test("pairs", "every_format", __FILE__, __LINE__, expect_every_format);
+    for (size_t k = 0; k < formats().size(); ++k)
+        for (size_t v = 0; v < formats().size(); ++v) {
+            if (!is_tried(k, v)) {
+                ++left_out()["pairs of formats"];
+                continue;
+            }
             const std::string name = std::string("k_") + formats()[k].name + "_v_" + formats()[v].name;
             register_format_test("pairs", name, __FILE__, __LINE__, [=] {
                 const uint64_t seed = options().seed * 1000 + k * formats().size() + v;
@@ -197,7 +229,8 @@ void register_options() {
 // ---- Head sizes ----------------------------------------------------------------------------------------------------
 
 void register_sizes() {
-    // Each packed format meets its sizes as K, and as V those of the format after the next.
+    // Each packed format meets its sizes as K, and as V those of the format after the next: two each, or unless all are
+    // asked for one, whose turns go through them.
     std::vector<const Format*> packed;
     for (const Format& format : formats())
         if (format.family != Family::dense) packed.push_back(&format);
@@ -210,6 +243,10 @@ void register_sizes() {
     };
     for (size_t at = 0; at < packed.size(); ++at)
         for (size_t which = at % 2; which < 4; which += 2) {
+            if (options().pairs != Pairs::all && which / 2 != at / 2 % 2) {
+                ++left_out()["head sizes of packed formats"];
+                continue;
+            }
             SdpaCase c;
             const Format& k = *packed[at];
             const Format& v = *packed[(at + 2) % packed.size()];

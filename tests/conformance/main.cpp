@@ -30,6 +30,7 @@ constexpr const char* usage =
     "  --cases N         random cases per operation (default 200)\n"
     "  --pairs STRING    Formats: all for every format of K with every format of V, sample (40 pairs) or few (20)\n"
     "                    Cache: all for every policy in every shape, and ten times as many random schedules\n"
+    "                    sdpa: all for any number of rows with all formats and sizes of the random cases\n"
     "  --small           also the suites Formats/small and Cache/small: every format in the smallest shapes, for\n"
     "                    devices that are very slow\n"
     "  --log PATH        write what the backend under test logs: on every level, a line each\n"
@@ -183,6 +184,9 @@ bool summarize() {
     is_well = formats_were_really_called() && is_well;
     is_well = cache_was_really_called() && is_well;
     list("UNSUPPORTED", the_subject.unsupported());
+    if (ran("Formats"))
+        for (const auto& [what, count] : left_out())
+            std::printf("  left out: %d %s, which --pairs all has\n", count, what.c_str());
     if (!the_subject.not_offered().empty()) list("NOT OFFERED", the_subject.not_offered());
     is_well = is_well && all.Passed();
     std::printf("  %d passed, %d skipped, %d failed: %s\n", all.successful_test_count(), all.skipped_test_count(),
@@ -193,6 +197,10 @@ bool summarize() {
 } // namespace
 
 const Options& options() { return the_options; }
+std::map<std::string, int>& left_out() {
+    static std::map<std::string, int> instance;
+    return instance;
+}
 Session& subject() { return the_subject; }
 Session& reference() { return the_reference; }
 

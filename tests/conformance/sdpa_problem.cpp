@@ -386,25 +386,33 @@ void draw_options(SdpaCase& c, std::mt19937_64& engine) {
     if (c.mask_shape != MaskShape::none && one_in(3)) c.mask_shape = MaskShape::shorter;
 }
 
-SdpaCase random_sdpa_case(uint64_t seed, int index) {
+SdpaCase random_sdpa_case(uint64_t seed, int index, bool has_all_rows) {
     std::mt19937_64 engine(seed * 1000003 + static_cast<uint64_t>(index));
-    // Few combinations of formats and sizes, since each is a program to compile, and many of everything else.
+    // Few combinations of formats, sizes and rows, since each is a program to compile, and many of everything else: the
+    // first has any number of rows, the others a step of `group` rows a head and `q_len` queries, or a prompt.
     const struct {
         uint32_t k_type, v_type;
-        int64_t head_size, v_head_size;
-    } kinds[] = {{WINNOW_TYPE_F16, WINNOW_TYPE_F16, 64, 64},   {WINNOW_TYPE_F16, WINNOW_TYPE_F16, 128, 128},
-                 {WINNOW_TYPE_F16, WINNOW_TYPE_F16, 576, 512}, {WINNOW_TYPE_F32, WINNOW_TYPE_F32, 80, 80},
-                 {WINNOW_TYPE_BF16, WINNOW_TYPE_BF16, 96, 96}, {WINNOW_TYPE_F16, WINNOW_TYPE_BF16, 128, 64},
-                 {WINNOW_TYPE_F32, WINNOW_TYPE_F16, 3, 20}};
+        int64_t head_size, v_head_size, group, q_len;
+    } kinds[] = {
+        {WINNOW_TYPE_F16, WINNOW_TYPE_F16, 64, 64, 0, 0},    {WINNOW_TYPE_F16, WINNOW_TYPE_F16, 128, 128, 4, 1},
+        {WINNOW_TYPE_F16, WINNOW_TYPE_F16, 576, 512, 16, 1}, {WINNOW_TYPE_F32, WINNOW_TYPE_F32, 80, 80, 1, 5},
+        {WINNOW_TYPE_BF16, WINNOW_TYPE_BF16, 96, 96, 3, 1},  {WINNOW_TYPE_F16, WINNOW_TYPE_BF16, 128, 64, 1, 2},
+        {WINNOW_TYPE_F32, WINNOW_TYPE_F16, 3, 20, 1, 1}};
     const auto kind = kinds[engine() % std::size(kinds)];
 
     SdpaCase c;
     c.name = "random_" + std::to_string(seed) + "_" + std::to_string(index);
     c.kv_heads = pick(engine, 1, 2, 3);
-    c.q_heads = c.kv_heads * pick(engine, 1, 2, 3, 4, 7, 8, 16);
     c.kv_batch = pick(engine, 1, 1, 2);
     c.batch = c.kv_batch * pick(engine, 1, 1, 3);
+    int64_t group = pick(engine, 1, 2, 3, 4, 7, 8, 16);
     c.q_len = pick(engine, 1, 1, 2, 4, 5, 7, 8, 9, 33, 64);
+    if (kind.group != 0 && !has_all_rows) {
+        const bool is_prompt = engine() % 3 == 0;
+        group = is_prompt ? 2 : kind.group;
+        c.q_len = is_prompt ? 33 : kind.q_len;
+    }
+    c.q_heads = c.kv_heads * group;
     c.kv_len = pick(engine, 1, 2, 15, 16, 17, 31, 64, 65, 257, 1000);
     c.head_size = kind.head_size;
     c.v_head_size = kind.v_head_size;

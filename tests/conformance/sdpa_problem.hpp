@@ -40,8 +40,8 @@ private:
 
 // Draws everything that needs no other program: layouts, memory, contents, masks, positions, logits, outputs.
 void draw_options(SdpaCase& c, std::mt19937_64& engine);
-// A case drawn at random: the same for the same pair, on every machine.
-SdpaCase random_sdpa_case(uint64_t seed, int index);
+// A case drawn at random: the same for the same numbers, on every machine.
+SdpaCase random_sdpa_case(uint64_t seed, int index, bool has_all_rows);
 
 std::string describe(const SdpaCase& c);
 

@@ -26,7 +26,7 @@ inline void register_sdpa_cases(const std::string& suite, const char* file, int 
             register_function(suite + "_table", shape.name, file, line, [=] { run_sdpa_case(shape, seed); });
     }
     for (int index = 0; index < options().cases; ++index) {
-        const SdpaCase shape = random_sdpa_case(options().seed, index);
+        const SdpaCase shape = random_sdpa_case(options().seed, index, options().pairs == Pairs::all);
         const uint64_t seed = options().seed * 7919 + static_cast<uint64_t>(index);
         if (is_ours(shape))
             register_function(suite + "_random", shape.name, file, line, [=] { run_sdpa_case(shape, seed); });

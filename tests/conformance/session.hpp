@@ -100,6 +100,8 @@ private:
 
 // Set up by main before any test runs.
 const Options& options();
+// What a sample leaves out, and how many of it; the summary says so.
+std::map<std::string, int>& left_out();
 Session& subject();   // the backend under test
 Session& reference(); // what it is held against
 
