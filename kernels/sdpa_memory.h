@@ -1,8 +1,8 @@
 /* The memory of an attention kernel: its arguments, and the struct in which functions find them. Each may be NULL where
- * the parameters say that there is none. Needs before it: SEGMENTS, SLOTS and STEP. */
+ * the parameters say that there is none. Needs before it: SEGMENTS, SLOTS, STEP and APPEND. */
 
 /* A step writes its token into a segment. */
-#if STEP
+#if STEP || APPEND
 #define SEGMENT_BYTES __global uchar
 #else
 #define SEGMENT_BYTES const __global uchar
@@ -20,8 +20,10 @@ typedef struct sdpa_memory {
     const __global uchar *q, *mask, *slopes, *alibi, *sinks;
     __global uchar *out, *scores, *stats, *skipped, *scratch;
     sdpa_segment_memory segment[SEGMENTS];
-#if STEP
+#if STEP || APPEND
     const __global uchar *new_k, *new_v;
+#endif
+#if STEP
     __global uchar *token_positions, *output_sum, *step_weights;
     __global uchar* importance[SEGMENTS];
 #endif
@@ -37,6 +39,8 @@ typedef struct sdpa_memory {
     .q = q_memory, .mask = mask_memory, .slopes = slopes_memory, .alibi = alibi_memory, .sinks = sinks_memory,         \
     .out = out_memory, .scores = scores_memory, .stats = stats_memory, .skipped = skipped_memory,                      \
     .scratch = scratch_memory
+#define APPEND_ARGUMENTS const __global uchar *new_k_memory, const __global uchar *new_v_memory
+#define APPEND_MEMORY .new_k = new_k_memory, .new_v = new_v_memory
 #define STEP_ARGUMENTS                                                                                                 \
     const __global uchar *new_k_memory, const __global uchar *new_v_memory, __global uchar *token_positions_memory,    \
         __global uchar *output_sum_memory, __global uchar *step_weights_memory

@@ -12,7 +12,7 @@
  * Layouts: sdpa_params.h. Needs -D:
  *     SEGMENTS, SLOTS          1 to 4 segments; 1: their rows lie in slots with positions and may lack a mean; 0: one
  *                              segment, and key j lies in row j
- *     STEP                     0: a step of decoding is sdpa_vector's
+ *     STEP, APPEND             0: tokens that are stored and attended over in one launch are sdpa_vector's
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     a multiple of 16
@@ -21,8 +21,8 @@
 #include "one_work_item.h"
 #include "sdpa_params.h"
 
-#if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||         \
-    !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
+#if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(APPEND) || !defined(K_FORMAT_0) ||             \
+    !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
 #error "sdpa_prefill.cl needs all of the -D that are listed above"
 #endif
 

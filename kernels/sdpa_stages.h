@@ -24,8 +24,10 @@
 #include "sdpa_classify.h"
 #include "sdpa_transform.h"
 #include "sdpa_softmax.h"
-#if STEP
+#if STEP || APPEND
 #include "kv_rows.h"
+#endif
+#if STEP
 #include "slot_statistic.h"
 #include "slot_outputs.h"
 #endif

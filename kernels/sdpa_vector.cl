@@ -13,6 +13,7 @@
  *     SEGMENTS, SLOTS          1 to 4 segments; 1: their rows lie in slots with positions and may lack a mean; 0: one
  *                              segment, and key j lies in row j
  *     STEP                     1: a step of decoding, which also appends a token and accumulates importance; SLOTS: 1
+ *     APPEND                   1: a token is stored before the attention; SEGMENTS: 1, SLOTS and STEP: 0
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
@@ -21,8 +22,8 @@
 #include "one_work_item.h"
 #include "sdpa_params.h"
 
-#if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(K_FORMAT_0) || !defined(V_FORMAT_0) ||         \
-    !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
+#if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(APPEND) || !defined(K_FORMAT_0) ||             \
+    !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
 #error "sdpa_vector.cl needs all of the -D that are listed above"
 #endif
 
@@ -92,6 +93,9 @@ static inline key_set find_read(const sdpa_params* p, key_set used, const float1
 #include "sdpa_attend.h"
 
 ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, SDPA_ARGUMENTS, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
+#if APPEND
+                                        APPEND_ARGUMENTS,
+#endif
 #if STEP
                                         STEP_ARGUMENTS, EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
 #endif
@@ -100,6 +104,9 @@ ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, SDPA_ARGUMENTS, EVE
     const sdpa_memory memory = {
         SDPA_MEMORY,
         .segment = {EVERY_SEGMENT(SEGMENT_MEMORY)},
+#if APPEND
+        APPEND_MEMORY,
+#endif
 #if STEP
         STEP_MEMORY,
         .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}

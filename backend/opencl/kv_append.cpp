@@ -3,6 +3,7 @@
 
 #include "kv_append_params.h"
 #include "opencl/kv_rows.hpp"
+#include "opencl/runtime_state.hpp"
 #include "opencl/variants.hpp"
 #include "opencl/view.hpp"
 
@@ -85,6 +86,14 @@ std::string validate(const Runtime& runtime, const KvAppend& args) {
 }
 
 std::unique_ptr<Event> launch(Runtime& runtime, const KvAppend& args, bool want_event) {
+    check(runtime, args);
+    RuntimeState& state = runtime.state();
+    state.settle();
+    if (!want_event && state.held.hold(state, args)) return nullptr;
+    return launch_at_once(runtime, args, want_event);
+}
+
+std::unique_ptr<Event> launch_at_once(Runtime& runtime, const KvAppend& args, bool want_event) {
     const Variant& variant = check(runtime, args);
     const std::string options = kv_options(cache_of(args.k, args.v), cache_of(args.v, args.k));
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, options);

@@ -82,7 +82,10 @@ struct Operation::Staged {
 };
 
 Operation::Operation(Runtime& runtime) : Operation(runtime.state()) {}
-Operation::Operation(RuntimeState& state) : state_(state) { state_.imports.sweep(); }
+Operation::Operation(RuntimeState& state) : state_(state) {
+    state_.settle();
+    state_.imports.sweep();
+}
 
 Operation::~Operation() {
     // After a failure between a launch and complete(): nothing may use the operation's memory any more.

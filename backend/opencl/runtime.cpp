@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "opencl/compiler_pages.hpp"
+#include "opencl/launchers.hpp"
 #include "opencl/runtime_state.hpp"
 
 namespace winnow::opencl {
@@ -25,8 +26,20 @@ RuntimeState::~RuntimeState() {
     for (const WorkerQueue& worker : workers.all) clFinish(worker.queue());
 }
 
+void RuntimeState::settle() {
+    if (!held.is_held()) return;
+    held.take(*this);
+    try {
+        launch_at_once(*owner, held.args(), false);
+    } catch (...) {
+        held.give_back(*this);
+        throw;
+    }
+}
+
 void RuntimeState::finish() {
     if (!is_pending) return;
+    settle();
     const cl_int code = clFinish(workers.front().queue());
     if (code != CL_SUCCESS) retire_scratch();
     check(code, "clFinish");
@@ -40,7 +53,9 @@ void RuntimeState::retire_scratch() {
 }
 
 Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes)
-    : state_(std::make_unique<RuntimeState>(request, copies, optimizes)) {}
+    : state_(std::make_unique<RuntimeState>(request, copies, optimizes)) {
+    state_->owner = this;
+}
 Runtime::~Runtime() = default;
 
 const Capabilities& Runtime::capabilities() const { return state_->capabilities; }
@@ -105,7 +120,10 @@ std::unique_ptr<Buffer> Runtime::import_cl_mem(void* memory, uint64_t offset, ui
     return ClBuffer::import_cl_mem(*state_, static_cast<cl_mem>(memory), offset, size);
 }
 
-void Runtime::flush() { check(clFlush(state_->workers.front().queue()), "clFlush"); }
+void Runtime::flush() {
+    state_->settle();
+    check(clFlush(state_->workers.front().queue()), "clFlush");
+}
 
 void Runtime::finish() {
     state_->finish();
@@ -121,6 +139,7 @@ void Runtime::wait_cl_event(void* event) {
                       "cl_event is no valid event");
     if (context != worker.context())
         throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "cl_event belongs to another cl_context than this context's");
+    state_->settle();
     check(clEnqueueBarrierWithWaitList(worker.queue(), 1, &handle, nullptr), "clEnqueueBarrierWithWaitList");
     state_->is_pending = true;
 }

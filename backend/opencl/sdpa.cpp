@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "opencl/launchers.hpp"
+#include "opencl/runtime_state.hpp"
 #include "opencl/sdpa_step.hpp"
 
 namespace winnow::opencl {
@@ -89,7 +90,19 @@ std::string SdpaLauncher::validate(const Sdpa& args) const {
 std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
     const Segment segment = segment_of(args);
     const std::array segments{&segment};
-    return launch_sdpa(runtime_, programs_, choose(args, segments), args, segments, options_, want_event);
+    SdpaKernel kernel = choose(args, segments);
+    RuntimeState& state = runtime_.state();
+    if (!state.held.can_ride(args, kernel))
+        return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event);
+    kernel.append = true;
+    state.held.take(state);
+    try {
+        return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event,
+                           {.held = &state.held, .appends_token = true});
+    } catch (...) {
+        state.held.give_back(state);
+        throw;
+    }
 }
 
 std::string SdpaLauncher::validate(const SlotAttention& args) const {

@@ -56,6 +56,7 @@ std::string SdpaKernel::name() const {
 std::string SdpaKernel::options() const {
     std::string options = "-DSEGMENTS=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
     options += step ? " -DSTEP=1" : " -DSTEP=0";
+    options += append ? " -DAPPEND=1" : " -DAPPEND=0";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
         options += " -DK_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].k);
@@ -114,7 +115,8 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
 
 size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
-    bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57 | uint64_t{kernel.step} << 58;
+    bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57 | uint64_t{kernel.step} << 58 |
+            uint64_t{kernel.append} << 59;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | uint64_t{static_cast<uint32_t>(one.k)} << 8 | static_cast<uint32_t>(one.v);

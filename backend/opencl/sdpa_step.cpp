@@ -42,7 +42,28 @@ void append_token(Operation& operation, const SlotAppend& append, sdpa_params& p
     memory.insert(memory.end(), {k.memory, v.memory, positions.memory});
 }
 
+// One row of all heads, or a row for each: the view has a stride between heads.
+tensor_view view_of_rows(const Tensor& rows, const Bound& bound, uint32_t heads) {
+    tensor_view result = view(rows, bound);
+    if (rows.shape[1] == 1) result.stride[1] = static_cast<int64_t>(row_bytes(rows.type, rows.shape[3] / heads));
+    return result;
+}
+
 } // namespace
+
+void bind_held(Operation& operation, const HeldAppend& held, sdpa_params& params, std::vector<const Memory*>& memory) {
+    const Tensor &k_rows = held.args().k.src, &v_rows = held.args().v.src;
+    const Bound k = operation.bind(k_rows, Access::read);
+    const Bound v = operation.bind(v_rows, Access::read);
+    sdpa_step& step = params.step;
+    step.appends_token = 1;
+    step.k = view_of_rows(k_rows, k, params.kv_heads);
+    step.v = view_of_rows(v_rows, v, params.kv_heads);
+    step.k_type = static_cast<uint32_t>(k_rows.type);
+    step.v_type = static_cast<uint32_t>(v_rows.type);
+    step.slot = held.slot();
+    memory.insert(memory.end(), {k.memory, v.memory});
+}
 
 bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args) {
     return kernel.variant->entry_point == "sdpa_vector" && args.q_len() == 1 && args.group() <= kernel.rows;

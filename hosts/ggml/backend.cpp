@@ -87,13 +87,22 @@ bool Instance::append_host_converted(const ggml_tensor* node) {
 
 bool Instance::append(const ggml_tensor* first, const ggml_tensor* second, bool& merged) {
     AppendNode rows;
-    merged = second && rows.translate(first, second) &&
-             context.api().supports_kv_append(context.get(), &rows.desc(), nullptr, 0) == WINNOW_OK;
-    if (!merged && !rows.translate(first, nullptr)) {
-        log_line(GGML_LOG_LEVEL_ERROR, "%s: a row copy that supports_op does not claim", first->name);
-        return false;
+    const auto run = [&] { return context.api().kv_append(context.get(), &rows.desc(), nullptr); };
+    merged = false;
+    if (second && rows.translate(first, second)) {
+        const int32_t status = run();
+        merged = status == WINNOW_OK;
+        // What is refused has done nothing, and comes in two.
+        if (!merged && status != WINNOW_ERROR_UNSUPPORTED && status != WINNOW_ERROR_INVALID_ARGUMENT)
+            return fail(first);
     }
-    if (context.api().kv_append(context.get(), &rows.desc(), nullptr) != WINNOW_OK) return fail(first);
+    if (!merged) {
+        if (!rows.translate(first, nullptr)) {
+            log_line(GGML_LOG_LEVEL_ERROR, "%s: a row copy that supports_op does not claim", first->name);
+            return false;
+        }
+        if (run() != WINNOW_OK) return fail(first);
+    }
     counters.count_append(first, merged ? second : nullptr);
     return true;
 }

@@ -1,0 +1,43 @@
+// An append of one token that waits for the attention over its rows: both are one launch then, as a step of a cache is.
+// Where the context divides launches among the host's threads, a launch costs as much as some hundred keys, and a
+// host that keeps its own rows has two for each layer.
+//
+// What is held has been checked, and its rows are copied, so that their memory may be used for anything afterwards.
+// Whatever else is asked of the device comes after it: Operation and RuntimeState::finish() settle it first.
+#pragma once
+
+#include <memory>
+
+#include "device/device.hpp"
+#include "opencl/memory.hpp"
+#include "opencl/sdpa_kernel.hpp"
+
+namespace winnow::opencl {
+
+struct RuntimeState;
+
+class HeldAppend {
+public:
+    // Holds a checked append; false where it has to be launched at once.
+    bool hold(RuntimeState& state, const KvAppend& args);
+    bool is_held() const { return held_; }
+
+    // Whether the attention can store the rows: they are of the one token that it has, dense, and in its keys and
+    // values.
+    bool can_ride(const Sdpa& args, const SdpaKernel& kernel) const;
+
+    const KvAppend& args() const { return args_; } // over copies of the rows
+    uint32_t slot() const { return static_cast<uint32_t>(slot_); }
+
+    // Who takes it launches it, and gives it back where that failed.
+    void take(RuntimeState& state);
+    void give_back(RuntimeState& state);
+
+private:
+    std::unique_ptr<HostPages> copies_;
+    KvAppend args_;
+    int64_t slot_ = 0;
+    bool held_ = false;
+};
+
+} // namespace winnow::opencl
