@@ -55,9 +55,10 @@ OUT_OF_LINE static void sign_page(const page_sign_params* p, __global uchar* sig
     for (uint c = 0; c < K_SIZE / 16; ++c) x[c] = (float16)(0.0f);
     uint count = 0;
     const uint first = page * p->index.page_slots;
-    for (uint slot = first; slot < min(first + p->index.page_slots, p->cold_slots); ++slot) {
-        if (tokens[slot] < 0) continue;
-        add_row(x, k + row_offset(&p->k, 0, head, slot));
+    for (uint slot = first; slot < min(first + p->index.page_slots, p->cold_first + p->cold_slots); ++slot) {
+        const uint row = slot - p->cold_first;
+        if (tokens[row] < 0) continue;
+        add_row(x, k + row_offset(&p->k, 0, head, row));
         ++count;
     }
     __global uchar* block = signature_block(signatures, &p->index, head, page / BLOCK_PAGES);
@@ -73,8 +74,8 @@ OUT_OF_LINE static void sign_page(const page_sign_params* p, __global uchar* sig
 }
 
 ONE_WORK_ITEM __kernel void page_sign(const page_sign_params p, __global uchar* signatures, __global uchar* frames,
-                                      const __global uchar* k, __global uchar* cold_tokens,
-                                      __global uchar* hot_tokens, uint group_base) {
+                                      const __global uchar* k, __global uchar* cold_tokens, __global uchar* hot_tokens,
+                                      uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     __global int* pages = (__global int*)of_head(frames, &p.index.frames, head);

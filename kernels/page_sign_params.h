@@ -11,7 +11,7 @@ typedef struct page_sign_params {
     head_view hot_tokens;  /* [kv_heads][frames * page_slots] int */
     winnow_u32 cold_slots;
     winnow_u32 first, end; /* pages */
-    winnow_u32 reserved;
+    winnow_u32 cold_first; /* the slot that row 0 of k and entry 0 of cold_tokens are of */
 } page_sign_params;
 
 #define PAGE_SIGN_PARAMS_SIZE 128

@@ -32,6 +32,7 @@ struct PageSign {
     Segment cold; // its K, and the slot map
     Segment hot;  // its slot map
     int64_t first = 0, end = 0;
+    int64_t first_slot = 0; // `cold` is the part of the cold segment from this slot on, where a page begins
 };
 
 // One query picks pages for each KV head, and they come into the hot slots. Those are frames of page_slots.
@@ -42,10 +43,11 @@ struct PageSign {
 //     so do those from pinned_from on. NaN is the least score.
 //  3. The `count` pages of the largest scores are picked; of equal ones the lower page.
 //  4. Frames whose page was not picked become free. Pages that were picked and have no frame take free frames, both in
-//     ascending order, with the rows and the slot map's entries of their slots.
+//     ascending order, with the rows and the slot map's entries of their slots. Without rows of the cold segment, the
+//     caller brings them: they are of the frames whose page is another one than before.
 struct PagePick {
     PageIndex index;
-    Segment cold; // with k_mean, or without
+    Segment cold; // with k_mean, or without; its K and V may be absent, of whose tensors only the shapes are used then
     Segment hot;  // of the same formats; page_slots for each frame
     Tensor q;     // [1, q_heads, 1, head_size]: F32, F16 or BF16
     float scale = 0;

@@ -52,8 +52,8 @@ void launch(Runtime& runtime, const PagePick& args) {
     params.q_type = static_cast<uint32_t>(args.q.type);
     set_mask(args.mask, mask, params);
     params.counts = view_of_heads(args.counts, counts);
-    params.k_bytes = row_bytes(args.hot.k.type, args.hot.k.shape[3]);
-    params.v_bytes = row_bytes(args.hot.v.type, args.hot.v.shape[3]);
+    params.k_bytes = args.cold.k ? row_bytes(args.hot.k.type, args.hot.k.shape[3]) : 0; // the caller's to bring
+    params.v_bytes = args.cold.v ? row_bytes(args.hot.v.type, args.hot.v.shape[3]) : 0;
     params.visible_from = bounded(args.visible_from);
     params.visible_end = bounded(args.visible_end);
     params.count = static_cast<uint32_t>(args.count);

@@ -29,6 +29,7 @@ void launch(Runtime& runtime, const PageSign& args) {
     params.cold_slots = static_cast<uint32_t>(args.cold.slots());
     params.first = static_cast<uint32_t>(args.first);
     params.end = static_cast<uint32_t>(args.end);
+    params.cold_first = static_cast<uint32_t>(args.first_slot);
     const auto heads = static_cast<size_t>(k.shape[1]);
     const auto elements = static_cast<uint64_t>((args.end - args.first) * args.index.page_slots * k.shape[3]);
     operation.launch(kernel, params,

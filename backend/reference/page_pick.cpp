@@ -115,7 +115,7 @@ private:
             const int64_t from = page * index_.page_slots + i, to = frame * index_.page_slots + i;
             const int32_t token = from < args_.cold.slots() ? entry(args_.cold.tokens, head_, from) : free_slot;
             set_entry(args_.hot.tokens, head_, to, token);
-            if (!is_live(token)) continue;
+            if (!is_live(token) || !args_.cold.k) continue;
             for (const auto& rows : {&Segment::k, &Segment::v})
                 std::memcpy(row_address(args_.hot.*rows, 0, head_, to), row_address(args_.cold.*rows, 0, head_, from),
                             row_bytes((args_.hot.*rows).type, (args_.hot.*rows).shape[3]));

@@ -42,9 +42,9 @@ void page_sign(const PageSign& args) {
         }
         for (int64_t page = args.first; page < args.end; ++page) {
             std::vector<int64_t> live;
-            const int64_t end = std::min((page + 1) * index.page_slots, args.cold.slots());
-            for (int64_t slot = page * index.page_slots; slot < end; ++slot)
-                if (is_live(entry(args.cold.tokens, head, slot))) live.push_back(slot);
+            const int64_t first = page * index.page_slots - args.first_slot;
+            for (int64_t row = first; row < std::min(first + index.page_slots, args.cold.slots()); ++row)
+                if (is_live(entry(args.cold.tokens, head, row))) live.push_back(row);
             set_signature(index, head, page, signature_from(args.cold.k, head, live));
         }
     }
