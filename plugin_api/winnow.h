@@ -385,7 +385,8 @@ typedef struct winnow_cache_desc {
  * the budget; a token of the prompt sees those before it that are not yet evicted.
  * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, sinks and scale as in
  * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
- * incomplete, and should be removed. */
+ * incomplete, and should be removed. With recall=FOLDER the call waits for what was enqueued before and for reads of
+ * the file; where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -460,7 +461,11 @@ typedef struct winnow_cache_stats {
     uint64_t signature_bytes; /* signatures of all pages, and which pages are hot; in bytes */
     uint64_t cold_bytes;      /* all packed rows with their slot maps; not in bytes */
     uint64_t picks;           /* pages that queries picked, over layers and KV heads */
-    uint64_t misses;          /* of them those that were not hot, so that their rows were copied */
+    uint64_t misses;          /* of them those that were not hot, so that their rows were copied or read */
+    /* With recall=FOLDER cold_bytes lie in a file, and only there. */
+    uint64_t disk_bytes; /* that are reserved in it */
+    uint64_t bytes_read; /* from it so far; of sequences that are still there */
+    uint64_t wait_ns;    /* for these reads, in nanoseconds */
 } winnow_cache_stats;
 
 /* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy

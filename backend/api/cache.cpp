@@ -82,7 +82,8 @@ int32_t cache_create(winnow_context* context, const winnow_cache_desc* desc, win
         auto handle = std::make_unique<winnow_cache>();
         handle->context = context;
         handle->request = to_cache_request(desc);
-        of_config([&] { handle->cache = std::make_unique<cache::Cache>(*context->device, handle->request); });
+        of_config(
+            [&] { handle->cache = std::make_unique<cache::Cache>(*context->device, handle->request, context->log); });
         winnow_cache* const key = handle.get();
         context->caches.emplace(key, std::move(handle));
         out = key;

@@ -2,6 +2,7 @@
 #include "cache/cache.hpp"
 
 #include "cache/cache_state.hpp"
+#include "cache/cold_rows.hpp"
 #include "cache/configure.hpp"
 #include "cache/edit_sequence.hpp"
 #include "cache/exact_rows.hpp"
@@ -12,8 +13,11 @@
 #include "cache/step.hpp"
 
 namespace winnow::cache {
-Cache::Cache(Device& device, const CacheRequest& request)
-    : state_(std::make_unique<CacheState>(device, std::make_unique<Geometry>(request, parse(request.config)))) {}
+Cache::Cache(Device& device, const CacheRequest& request, const Log& log)
+    : state_(std::make_unique<CacheState>(device, std::make_unique<Geometry>(request, parse(request.config)))) {
+    state_->log = log;
+    state_->cold_file = open_cold_file(*state_->geometry, log);
+}
 
 Cache::~Cache() = default;
 
@@ -39,7 +43,12 @@ void Cache::shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
     changing(state_->device, [&] { cache::shift(*state_, sequence, begin, end, delta); });
 }
 
-void Cache::reset() { state_ = std::make_unique<CacheState>(state_->device, std::move(state_->geometry)); }
+void Cache::reset() {
+    auto made = std::make_unique<CacheState>(state_->device, std::move(state_->geometry));
+    made->log = state_->log;
+    made->cold_file = state_->cold_file;
+    state_ = std::move(made);
+}
 
 void Cache::save(const std::string& path) { cache::save(*state_, path); }
 

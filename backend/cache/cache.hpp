@@ -20,7 +20,8 @@ struct CacheState;
 // cells, and pressure is no more than 1. What they mean: the functions of the same names in winnow.h.
 class Cache {
 public:
-    Cache(Device& device, const CacheRequest& request);
+    Cache(
+        Device& device, const CacheRequest& request, const Log& log = [](int32_t, const std::string&) {});
     ~Cache();
     Cache(const Cache&) = delete;
     Cache& operator=(const Cache&) = delete;

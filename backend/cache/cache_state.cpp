@@ -2,7 +2,9 @@
 #include "cache/cache_state.hpp"
 
 #include <algorithm>
+#include <optional>
 
+#include "cache/cold_rows.hpp"
 #include "cache/pressure.hpp"
 #include "cache/recall.hpp"
 
@@ -41,6 +43,10 @@ uint64_t Sequence::bytes() const {
 
 double CacheState::pressure_now() const { return pressure < 0 ? memory_pressure().value_or(0) : pressure; }
 
+Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t slots) {
+    return cache.cold_file ? rows_elsewhere(slots) : make_rows(cache.device, geometry, Part::packed, slots);
+}
+
 Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
             int64_t scratch) {
     const Geometry& geometry = *cache.geometry;
@@ -56,7 +62,11 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
     const int64_t packed = geometry.packed_slots(layer_number, resident, layer.index.sinks_lost());
     if (packed > layer.packed.slots) {
-        growth.packed = make_rows(cache.device, geometry, Part::packed, packed);
+        growth.packed = make_packed_rows(cache, geometry, packed);
+        if (cache.cold_file) {
+            growth.region = layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file);
+            growth.region->reserve(cold_file_bytes(geometry, packed));
+        }
         growth.bytes += counted_bytes_of(geometry, Part::packed, packed);
     }
     const int64_t slots =
@@ -84,7 +94,7 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     clear.end = 1; // a zeroed slot map is full of token 0
     if (growth.dense.slots > 0)
         clear.segments.push_back(view_of(geometry, Part::dense, growth.dense, growth.dense.slots));
-    if (growth.packed.slots > 0) {
+    if (growth.packed.k) {
         const Segment to = view_of(geometry, Part::packed, growth.packed, growth.packed.slots);
         if (layer.packed.slots > 0)
             cache.device.launch(
@@ -102,6 +112,7 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
         layer.index_memory = std::move(growth.index_memory);
     }
     if (growth.packed.slots > 0) layer.packed = std::move(growth.packed);
+    if (growth.region) layer.cold.region = std::move(growth.region);
     cache.layer_bytes += layer.bytes();
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
 }
@@ -111,6 +122,13 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const TokenIndex& index = layer.index;
+    if (layer.cold.has_gaps) gather(cache, layer);
+    // Of a cold segment in a file, whose rows lie all in front, only its end changes.
+    std::optional<Fetched> fetched;
+    if (cache.cold_file && layer.is_signed)
+        fetched.emplace(Fetched::EndOf{}, cache, layer, leaving);
+    else
+        fetched.emplace(cache, layer);
     SlotEvict args;
     args.description = geometry.describe(layer_number, cache.pressure_now());
     if (geometry.has_cells()) { // appending has no end there, but no more tokens than cells are resident
@@ -168,6 +186,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     }
     layer.index.leave(moved);
     layer.free_listed = free_listed;
+    fetched->store();
 }
 
 int64_t gather(CacheState& cache, Layer& layer) {
@@ -178,18 +197,36 @@ int64_t gather(CacheState& cache, Layer& layer) {
     }
     layer.is_signed = false;
     if (layer.packed.slots == 0) return 0;
+    if (const int64_t live = layer.cold.map.in_front(); cache.cold_file && !layer.packed.k && live >= 0) {
+        std::vector<HeadState> heads = layer.read_head_state(geometry);
+        for (HeadState& head : heads) head.live = static_cast<int32_t>(live);
+        layer.state->write(geometry.state().head_state.offset, heads.data(), geometry.state().head_state.size);
+        layer.cold.has_gaps = false;
+        return layer.most_in_packed = live;
+    }
+    Fetched fetched(cache, layer);
     cache.device.launch(
         SlotCompact{.segment = layer.packed_segment(geometry), .head_state = layer.head_state(geometry)});
-    layer.most_in_packed = 0;
-    for (const HeadState& head : layer.read_head_state(geometry))
-        layer.most_in_packed = std::max<int64_t>(layer.most_in_packed, head.live);
-    return layer.most_in_packed;
+    int64_t most = 0;
+    for (const HeadState& head : layer.read_head_state(geometry)) most = std::max<int64_t>(most, head.live);
+    fetched.store();
+    layer.cold.has_gaps = false;
+    return layer.most_in_packed = most;
 }
 
 void compact(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const Geometry& geometry = *cache.geometry;
     Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
-    const int64_t live = gather(cache, layer);
+    int64_t live = 0;
+    try {
+        live = gather(cache, layer);
+    } catch (const Error& error) {
+        // The rows stay where they are until a query picks pages of them.
+        if (error.status() != WINNOW_ERROR_IO) throw;
+        layer.cold.has_gaps = true;
+        cache.log(WINNOW_LOG_WARNING, std::string("the cold tier is not compacted: ") + error.what());
+        return;
+    }
     const int64_t reserved = std::max<int64_t>(sequence.reserved - geometry.sink(), 0);
     const int64_t resident = std::max({layer.most_resident(), live + geometry.keep(), reserved});
     int64_t slots = 0;
@@ -199,12 +236,12 @@ void compact(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     if (slots >= layer.packed.slots) return;
     Rows smaller;
     try {
-        smaller = make_rows(cache.device, geometry, Part::packed, slots);
+        smaller = make_packed_rows(cache, geometry, slots);
     } catch (const Error& error) {
         if (error.status() != WINNOW_ERROR_OUT_OF_MEMORY) throw;
         return;
     }
-    if (slots > 0)
+    if (slots > 0 && smaller.k)
         cache.device.launch(SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, slots),
                                      .to = view_of(geometry, Part::packed, smaller, slots)});
     cache.note_peak(counted_bytes_of(geometry, Part::packed, slots));
@@ -238,17 +275,18 @@ void fail(Device& device, bool has_changed, const Error& error) {
     throw after_a_change(error);
 }
 
-void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta) {
+void edit(CacheState& cache, Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta) {
     SlotEdit args;
     args.action = action;
     args.segments = layer.segments_with_copies(*cache.geometry);
+    if (cache.cold_file) layer.cold.map.edit(action, token_ids.begin, token_ids.end, delta);
     args.begin = token_ids.begin;
     args.end = std::min<int64_t>(token_ids.end, anchor_flag);
     args.delta = delta;
     if (!args.segments.empty() && args.begin < args.end) cache.device.launch(args);
 }
 
-void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range token_ids) {
+void mark_anchors(CacheState& cache, Layer& layer, const std::set<int64_t>& anchors, Range token_ids) {
     for (auto it = anchors.lower_bound(token_ids.begin); it != anchors.end() && *it < token_ids.end;) {
         Range together{*it, *it};
         for (; it != anchors.end() && *it == together.end && *it < token_ids.end; ++it) ++together.end;

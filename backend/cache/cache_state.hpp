@@ -34,7 +34,10 @@ struct CacheState {
 
     Device& device;
     std::unique_ptr<Geometry> geometry;
-    double pressure = 0; // negative: the machine's counts
+    Log log = [](int32_t, const std::string&) {};
+    std::shared_ptr<ColdFile> cold_file; // of recall; none: the cold tier lies in memory, as packed segments
+    std::unique_ptr<Buffer> cold_map;    // scratch: the slot map of a layer whose rows lie there
+    double pressure = 0;                 // negative: the machine's counts
     std::vector<Sequence> sequences;
     Scratch scratch;
     uint64_t layer_bytes = 0; // of all layers of all sequences, kept by whatever changes them
@@ -45,8 +48,10 @@ struct CacheState {
 
     Sequence& sequence(int64_t number) { return sequences[static_cast<size_t>(number)]; }
     Sequence new_sequence() const;
-    void replace_sequences(std::vector<Sequence>& others);                                  // swaps
-    uint64_t bytes() const { return layer_bytes + geometry->scratch_bytes(scratch.slots); } // with scratch
+    void replace_sequences(std::vector<Sequence>& others); // swaps
+    uint64_t bytes() const {                               // with scratch
+        return layer_bytes + geometry->scratch_bytes(scratch.slots) + (cold_map ? cold_map->size() : 0);
+    }
     void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }
     double pressure_now() const;
 };
@@ -54,14 +59,18 @@ struct CacheState {
 // Memory that a layer is going to have, taken before anything changes.
 struct Growth {
     bool is_new = false;
-    Rows dense, packed; // without slots: as they are
-    Rows hot;           // of recall, as the index
+    Rows dense, packed;                 // without slots: as they are
+    Rows hot;                           // of recall, as the index
+    std::shared_ptr<ColdRegion> region; // of the packed segment, where its rows lie in a file
     std::unique_ptr<Buffer> state, index_memory;
     Scratch scratch; // without slots: as it is
     uint64_t bytes = 0;
 
     bool is_empty() const { return !is_new && packed.slots == 0 && scratch.slots == 0; }
 };
+
+// Memory of a packed segment; without buffers where its rows lie in a file.
+Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t slots);
 
 // Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
 // for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
@@ -124,9 +133,9 @@ void changing(Device& device, Action&& action, bool has_begun = false) {
 }
 
 // Changes the entries of slot maps whose token ids are in a range, and nothing else.
-void edit(CacheState& cache, const Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta = 0);
+void edit(CacheState& cache, Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta = 0);
 
 // Marks the tokens of a layer whose token ids are among the anchors and in a range.
-void mark_anchors(CacheState& cache, const Layer& layer, const std::set<int64_t>& anchors, Range token_ids);
+void mark_anchors(CacheState& cache, Layer& layer, const std::set<int64_t>& anchors, Range token_ids);
 
 } // namespace winnow::cache

@@ -124,6 +124,10 @@ Norm Config::k_norm() const { return norm_of(word("k_norm")); }
 
 Norm Config::v_norm() const { return norm_of(word("v_norm")); }
 
+std::optional<std::string> Config::recall_folder() const {
+    return recalls() && word("recall") != "host" ? std::optional(word("recall")) : std::nullopt;
+}
+
 std::optional<int64_t> Config::residual() const {
     return has("residual") ? std::optional(count("residual")) : std::nullopt;
 }
@@ -190,6 +194,11 @@ Config with_policy(const Config& config, std::string_view policy) {
     for (const char* name : common)
         if (config.has(name)) other.given_.insert_or_assign(name, config.at(name));
     return other;
+}
+
+std::string without_folder(Config config) {
+    if (config.recall_folder()) config.given_.insert_or_assign("recall", std::string("host"));
+    return to_string(config);
 }
 
 // A cadence alone fits the residual window that the budget led to, and not always the larger one of a whole context.

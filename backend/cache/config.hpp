@@ -29,6 +29,7 @@ public:
     Norm v_norm() const;
     bool center() const { return recalls() || word("center") == "on"; } // signatures are of centred keys
     bool recalls() const { return has("recall") && word("recall") != "off"; }
+    std::optional<std::string> recall_folder() const; // none: what is not hot lies in memory
     int64_t sink() const { return count("sink"); }
     std::optional<int64_t> residual() const;                  // none: as large as the budget allows
     std::optional<int64_t> cadence() const;                   // none: as the residual window allows
@@ -42,6 +43,7 @@ private:
     friend std::string to_string(const Config& config);
     friend Config with_policy(const Config& config, std::string_view policy);
     friend Config storage_of(const Config& config);
+    friend std::string without_folder(Config config);
     explicit Config(const PolicyKind& policy);
 
     const PolicyKind* policy_;
@@ -53,6 +55,8 @@ private:
 Config parse(std::string_view text);
 // The canonical string, which parse takes back: what differs from the defaults, in the order of keys_of.
 std::string to_string(const Config& config);
+// The same as files and states have it: where rows that are not hot lie is not theirs to say.
+std::string without_folder(Config config);
 // Another policy with its own defaults and this configuration's values of the common keys.
 Config with_policy(const Config& config, std::string_view policy);
 

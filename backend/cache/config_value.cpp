@@ -107,6 +107,9 @@ Value parse_value(const Key& key, std::string_view text) {
         return or_refuse(number, key, text);
     }
     case Kind::text: return or_refuse(text.empty() ? std::nullopt : std::optional(std::string(text)), key, text);
+    case Kind::folder:
+        if (text.find('/') != std::string_view::npos) return Value(std::string(text));
+        break;
     case Kind::word:
     case Kind::format: break;
     }
@@ -139,6 +142,8 @@ std::string expected(const Key& key) {
                std::to_string(static_cast<int64_t>(key.most));
     case Kind::number: return "a number from " + shortest(key.least) + " to " + shortest(key.most);
     case Kind::text: return "a name";
+    case Kind::folder:
+        return "one of " + join(choices_of(key)) + ", or a folder's path with a / in it, such as /var/tmp";
     case Kind::word:
     case Kind::format: break;
     }

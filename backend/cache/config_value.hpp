@@ -32,6 +32,7 @@ enum class Kind {
     word,   // one of the key's choices
     format, // a storage format's name
     text,   // anything that holds no comma
+    folder, // one of the key's choices, or a path without a comma and with a / in it
 };
 
 // Words and formats are strings.

@@ -103,7 +103,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 slots = std::max(slots, to.packed_slots(layer_change.layer_number, resident, layer.index.sinks_lost()));
             }
             if (slots != layer.packed.slots) {
-                layer_change.packed = make_rows(cache.device, to, Part::packed, slots);
+                layer_change.packed = make_packed_rows(cache, to, slots);
                 change.bytes += counted_bytes_of(to, Part::packed, slots);
             }
             if (!same_state(*cache.geometry, to)) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
 
 namespace winnow::cache {
@@ -34,7 +35,8 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     to.index = from.index;
     if (!from.state) return to;
     to.dense = make_rows(cache.device, geometry, Part::dense, from.dense.slots);
-    to.packed = make_rows(cache.device, geometry, Part::packed, from.packed.slots);
+    to.packed = make_packed_rows(cache, geometry, from.packed.slots);
+    copy_cold_rows(cache, from, to);
     to.state = cache.device.allocate(geometry.state().size);
     take_recall_memory(cache.device, geometry, to);
     to.most_in_packed = from.most_in_packed;
@@ -52,7 +54,7 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     for (const Part part : {Part::dense, Part::packed}) {
         const Rows &source = part == Part::dense ? from.dense : from.packed,
                    &target = part == Part::dense ? to.dense : to.packed;
-        if (source.slots == 0) continue;
+        if (!source.k) continue;
         cache.device.launch(SlotCopy{.from = view_of(geometry, part, source, source.slots),
                                      .to = view_of(geometry, part, target, target.slots)});
     }
@@ -164,7 +166,7 @@ void anchor(CacheState& cache, int64_t sequence_number, std::span<const int64_t>
         geometry.check_anchors(sequence_number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
                                sequence.layers[i].index.displaced(geometry.keep()));
     const std::set<int64_t> added(token_ids.begin(), token_ids.end());
-    for (const Layer& layer : sequence.layers) mark_anchors(cache, layer, added, {0, no_end});
+    for (Layer& layer : sequence.layers) mark_anchors(cache, layer, added, {0, no_end});
     sequence.anchors = std::move(anchors);
 }
 

@@ -89,7 +89,7 @@ void SlotBytes::read(int64_t head, std::span<const int32_t> slots) {
 
 uint64_t digest_of(const Geometry& geometry, int64_t layer) {
     const Shape& shape = geometry.shape();
-    std::string text = to_string(geometry.config());
+    std::string text = without_folder(geometry.config());
     for (const int64_t number :
          {shape.layers, shape.kv_heads, shape.head_size, shape.v_head_size, shape.context, geometry.request().q_heads,
           geometry.request().cells, geometry.plan().layer_tokens[static_cast<size_t>(layer)], layer})

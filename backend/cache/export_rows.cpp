@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "cache/cold_rows.hpp"
 #include "cache/exact_rows.hpp"
 #include "cache/ledger.hpp"
 #include "cache/row_record.hpp"
@@ -28,6 +29,7 @@ public:
     }
 
     void run() {
+        const Fetched fetched(cache_, layer_);
         read(cache_, args_);
         if (!layer_.state) return; // the layer holds nothing
         if (!args_.k) {
@@ -295,7 +297,7 @@ private:
     const Geometry& geometry_;
     const Shape& shape_;
     const CacheRows& args_;
-    const Layer& layer_;
+    Layer& layer_;
     const TokenIndex::Saved index_;
     const std::vector<int32_t> token_ids_;
     const std::vector<std::vector<int32_t>> slots_;

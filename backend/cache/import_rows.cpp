@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "cache/cold_rows.hpp"
 #include "cache/exact_rows.hpp"
 #include "cache/incoming_rows.hpp"
 #include "cache/rebuilt_layer.hpp"
@@ -30,7 +31,7 @@ public:
                 return;
             }
         }
-        changing(cache_.device, [&] { append(); });
+        changing(cache_.device, [&] { keeping_layer(cache_, layer(), [&] { append(); }); });
     }
 
 private:
@@ -54,7 +55,10 @@ private:
             token_ids.resize(static_cast<size_t>(rows_.count()));
             std::iota(token_ids.begin(), token_ids.end(), static_cast<int32_t>(first));
         }
+        Fetched fetched(cache_, layer());
+        fetched.changed_rows();
         put_back(cache_, layer(), rows_, find_slots(cache_, layer(), token_ids), !geometry_.config().center());
+        fetched.store();
     }
 
     CacheState& cache_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
 
 namespace winnow::cache {
@@ -15,6 +16,7 @@ void add_layer(const Geometry& geometry, int64_t dense, int64_t packed, winnow_c
     const Shape& shape = geometry.shape();
     if (const RecallSizes& recall = geometry.recall()) {
         out.cold_bytes += bytes_of(geometry, Part::packed, packed);
+        if (geometry.config().recall_folder()) out.cold_bytes -= geometry.row_bytes_of(Type::i32, 1, packed);
         out.signature_bytes += recall.index_bytes;
         packed = recall.hot_slots();
     }
@@ -59,6 +61,9 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
         const PickCounts picks = pick_counts(geometry, layer);
         out.picks += picks.picked;
         out.misses += picks.missed;
+        if (layer.cold.region) out.disk_bytes += layer.cold.region->reserved();
+        out.bytes_read += layer.cold.bytes_read;
+        out.wait_ns += layer.cold.wait_ns;
         for (const Rows* rows : {&layer.dense, geometry.recall() ? &layer.hot : &layer.packed}) {
             std::vector<int32_t> map(static_cast<size_t>(rows->slots * geometry.shape().kv_heads));
             if (!map.empty()) rows->tokens->read(0, map.data(), 4 * map.size());
@@ -139,14 +144,12 @@ std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t la
     std::vector<Token> found;
     for (const Rows* rows : {&layer.dense, &layer.packed}) {
         if (rows->slots == 0) continue;
-        const auto slots = static_cast<size_t>(rows->slots);
-        const uint64_t offset = 4 * unsigned_of(head) * slots;
-        std::vector<int32_t> map(slots);
+        const auto slots = static_cast<size_t>(rows->slots), first = static_cast<size_t>(head) * slots;
+        const std::vector<int32_t> map = layer.map_of(*cache.geometry, *rows);
         std::vector<float> importance(slots);
-        rows->tokens->read(offset, map.data(), 4 * slots);
-        if (rows->importance) rows->importance->read(offset, importance.data(), 4 * slots);
+        if (rows->importance) rows->importance->read(4 * first, importance.data(), 4 * slots);
         for (size_t slot = 0; slot < slots; ++slot)
-            if (map[slot] >= 0) found.push_back({map[slot] & ~anchor_flag, importance[slot]});
+            if (map[first + slot] >= 0) found.push_back({map[first + slot] & ~anchor_flag, importance[slot]});
     }
     std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
     return found;
@@ -199,6 +202,7 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
     const Growing growing(geometry, tokens);
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
         add_layer(geometry, geometry.dense_slots(), growing.packed(layer), out);
+        if (geometry.config().recall_folder()) out.disk_bytes += cold_file_bytes(geometry, growing.packed(layer));
         out.original_bytes += original_bytes(geometry, tokens);
     }
     add_up(out);

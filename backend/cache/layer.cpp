@@ -54,6 +54,12 @@ Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slot
     return rows;
 }
 
+Rows rows_elsewhere(int64_t slots) {
+    Rows rows;
+    rows.slots = slots;
+    return rows;
+}
+
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots) {
     const Shape& shape = geometry.shape();
     return geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots) +
@@ -123,7 +129,9 @@ Segment Layer::hot_segment(const Geometry& geometry) const {
 }
 
 std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const {
-    std::vector<Segment> all = segments(geometry);
+    std::vector<Segment> all;
+    if (dense.slots > 0) all.push_back(dense_segment(geometry));
+    if (packed.tokens) all.push_back(packed_segment(geometry));
     if (hot.slots > 0) all.push_back(hot_segment(geometry));
     return all;
 }
@@ -143,7 +151,13 @@ uint64_t Layer::bytes() const {
     return sum;
 }
 
-uint64_t Layer::cold_bytes() const { return index_memory ? bytes_in(packed) : 0; }
+std::vector<int32_t> Layer::map_of(const Geometry& geometry, const Rows& segment) const {
+    const int64_t heads = geometry.shape().kv_heads;
+    if (segment.slots > 0 && !segment.tokens) return cold.map.entries(heads, segment.slots);
+    std::vector<int32_t> map(static_cast<size_t>(heads * segment.slots));
+    if (!map.empty()) segment.tokens->read(0, map.data(), 4 * map.size());
+    return map;
+}
 
 std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
     std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "cache/cold_file.hpp"
+#include "cache/cold_map.hpp"
 #include "cache/geometry.hpp"
 #include "cache/token_index.hpp"
 #include "device/slots.hpp"
@@ -20,8 +22,19 @@ struct Rows {
     std::unique_ptr<Buffer> k, v, tokens, importance;
 };
 
+// Of a layer whose packed rows lie in a file: where, and which slots they are in. The buffers of the packed segment are
+// there only while a call needs all of it in memory (cold_rows.hpp).
+struct ColdRows {
+    std::shared_ptr<ColdRegion> region;
+    ColdMap map;
+    bool is_moved = false; // slots of rows that a step freed may not be written to before it has succeeded
+    bool has_gaps = false; // they were to be closed, and the file failed
+    uint64_t bytes_read = 0, wait_ns = 0;
+};
+
 // Zeroed, so that every slot map says token id 0; throws where there is no memory.
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
+Rows rows_elsewhere(int64_t slots); // without buffers
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The same of what counts for the budget: nothing of the packed segment where that is the cold one of recall.
 uint64_t counted_bytes_of(const Geometry& geometry, Part part, int64_t slots);
@@ -51,6 +64,8 @@ struct Layer {
     std::unique_ptr<Buffer> index_memory;
     bool is_signed = false;
     int64_t in_front = 0;
+    ColdRows cold;
+    int64_t packed_first = 0; // the slot that the first row of `packed` is of: not 0 only within an eviction pass
 
     // The most tokens that are resident in a head outside the sinks' slots.
     int64_t most_resident() const { return most_in_packed + index.newest(); }
@@ -60,15 +75,16 @@ struct Layer {
     Segment dense_segment(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
     Segment packed_segment(const Geometry& geometry) const;
     Segment hot_segment(const Geometry& geometry) const;
-    // Those that hold rows again: the packed segment's, and, of recall, what came into hot slots.
+    // All that lie in memory; among them, of recall, the hot slots, which hold rows of the packed segment again.
     std::vector<Segment> segments_with_copies(const Geometry& geometry) const;
     // What a query of decoding attends to under recall.
     std::vector<Segment> picked_segments(const Geometry& geometry) const;
     Tensor head_state(const Geometry& geometry) const;
     int64_t slots() const { return dense.slots + packed.slots; }
 
-    uint64_t bytes() const;      // of all its memory but the cold one
-    uint64_t cold_bytes() const; // of recall: the packed segment
+    uint64_t bytes() const; // of all its memory but the cold one
+    // The slot map of the dense or the packed segment, [head][slot], wherever it is.
+    std::vector<int32_t> map_of(const Geometry& geometry, const Rows& segment) const;
 
     std::vector<HeadState> read_head_state(const Geometry& geometry) const;
 

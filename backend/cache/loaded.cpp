@@ -10,12 +10,6 @@ namespace {
 
 using Maps = std::vector<int32_t>; // [heads, slots]
 
-Maps maps_of(const Rows& rows, int64_t heads) {
-    Maps maps(static_cast<size_t>(heads * rows.slots));
-    if (!maps.empty()) rows.tokens->read(0, maps.data(), 4 * maps.size());
-    return maps;
-}
-
 std::vector<int32_t> part_of(const Layer& layer, const StateLayout::Part& part) {
     std::vector<int32_t> values(part.size / 4);
     if (!values.empty()) layer.state->read(part.offset, values.data(), 4 * values.size());
@@ -33,7 +27,7 @@ public:
         if (const char* what = wrong_index()) return what;
         if (!layer_.state) return nullptr;
         if (layer_.slots() == 0) return "its memory has no slots";
-        const Maps dense = maps_of(layer_.dense, heads_), packed = maps_of(layer_.packed, heads_);
+        const Maps dense = layer_.map_of(geometry_, layer_.dense), packed = layer_.map_of(geometry_, layer_.packed);
         const std::vector<int32_t> free_listed = part_of(layer_, geometry_.state().free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
             const auto of_head = [&](const Maps& maps, int64_t slots) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
 #include "cache/rows.hpp"
 
@@ -290,6 +291,7 @@ void RebuiltLayer::run() {
     Layer layer(geometry_);
     try {
         finishing(cache_.device, [&] { fill(layer); });
+        move_to_file(cache_, layer);
     } catch (...) {
         cache_.layer_bytes -= layer.bytes();
         throw;

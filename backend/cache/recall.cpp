@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cache/cold_rows.hpp"
+
 namespace winnow::cache {
 namespace {
 
@@ -15,9 +17,29 @@ Tensor index_tensor(const StateLayout::Part& part, Buffer* index, int64_t heads,
 
 // Brings the live rows together, so that it is known which slots have them, and signs all of their pages.
 void sign_all(CacheState& cache, Layer& layer) {
-    layer.in_front = gather(cache, layer);
+    Fetched fetched(cache, layer);
+    const int64_t in_front = gather(cache, layer);
+    sign_slots(cache, layer, 0, std::max<int64_t>(in_front, 1));
+    fetched.store();
+    layer.in_front = in_front;
     layer.is_signed = true;
-    sign_slots(cache, layer, 0, std::max<int64_t>(layer.in_front, 1));
+}
+
+// The cold segment without its rows, which lie in a file: its slot map, in scratch memory of the cache's.
+Segment mapped_segment(CacheState& cache, const Layer& layer) {
+    const Geometry& geometry = *cache.geometry;
+    const std::vector<int32_t> entries = layer.cold.map.entries(layer.packed.slots);
+    const uint64_t size = 4 * entries.size();
+    if (!cache.cold_map || cache.cold_map->size() < size) {
+        cache.cold_map = cache.device.allocate(size);
+        cache.note_peak(0);
+    }
+    cache.cold_map->write(0, entries.data(), size);
+    Segment segment = layer.packed_segment(geometry);
+    segment.k.type = segment.v.type = Type::none;
+    segment.tokens.buffer = cache.cold_map.get();
+    if (layer.cold.map.maps() == 1) segment.tokens.stride[1] = 0;
+    return segment;
 }
 
 } // namespace
@@ -58,7 +80,8 @@ void sign_slots(CacheState& cache, Layer& layer, int64_t first, int64_t end) {
     const int64_t page_slots = geometry.recall().page_slots;
     if (layer.packed.slots == 0 || first >= end) return;
     cache.device.launch(PageSign{page_index(geometry, layer), layer.packed_segment(geometry),
-                                 layer.hot_segment(geometry), first / page_slots, (end + page_slots - 1) / page_slots});
+                                 layer.hot_segment(geometry), first / page_slots, (end + page_slots - 1) / page_slots,
+                                 layer.packed_first});
 }
 
 void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
@@ -68,7 +91,8 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     const RecallSizes& sizes = geometry.recall();
     PagePick args;
     args.index = page_index(geometry, layer);
-    args.cold = layer.packed_segment(geometry);
+    const bool is_in_file = !layer.packed.k;
+    args.cold = is_in_file ? mapped_segment(cache, layer) : layer.packed_segment(geometry);
     args.hot = layer.hot_segment(geometry);
     args.q = request.q;
     args.scale = request.scale;
@@ -81,7 +105,18 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     args.visible_end = anchor_flag; // token ids are below it
     args.mask = request.mask;
     args.counts = index_tensor(sizes.counts, layer.index_memory.get(), geometry.shape().kv_heads, 1, 4);
+    if (!is_in_file) {
+        cache.device.launch(args);
+        return;
+    }
+    const std::vector<int32_t> before = frame_pages(geometry, layer);
     cache.device.launch(args);
+    try {
+        bring_pages(cache, layer, before);
+    } catch (...) {
+        free_frames(geometry, layer);
+        throw;
+    }
 }
 
 PickCounts pick_counts(const Geometry& geometry, const Layer& layer) {

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 
+#include "cache/cold_rows.hpp"
 #include "cache/step.hpp"
 #include "cache/token_ids.hpp"
 
@@ -44,8 +46,15 @@ public:
 
     void write() {
         find();
-        for (const Side& side : sides_)
-            for (first_ = 0; first_ < count_; first_ += most_at_once) write(side);
+        if (!fetched_) {
+            write_sides();
+            return;
+        }
+        keeping_layer(cache_, layer_, [&] {
+            fetched_->changed_rows();
+            write_sides();
+            fetched_->store();
+        });
     }
 
     Resident resident() {
@@ -62,14 +71,24 @@ public:
     }
 
 private:
+    void write_sides() {
+        for (const Side& side : sides_)
+            for (first_ = 0; first_ < count_; first_ += most_at_once) write(side);
+    }
+
     int64_t now() const { return std::min(most_at_once, count_ - first_); }
     size_t at(int64_t head, int64_t row) const { return static_cast<size_t>(head * now() + row); }
 
     void find() {
         const Geometry& geometry = *cache_.geometry;
         const int64_t limit = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
-        segments_ = layer_.segments(geometry);
         slots_ = find_slots(cache_, layer_, read_token_ids(args_.tokens, "tokens", limit));
+        if (layer_.packed.slots > 0 && !is_none(slots_.back())) fetched_.emplace(cache_, layer_);
+        segments_ = layer_.segments(geometry);
+    }
+
+    static bool is_none(const std::vector<int32_t>& slots) {
+        return std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; });
     }
 
     // The slots of the tokens in turn, [head][token].
@@ -121,7 +140,7 @@ private:
         for (size_t each = 0; each < segments_.size(); ++each) {
             const Segment& segment = segments_[each];
             std::vector<int32_t> slots = slots_now(each);
-            if (std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; })) continue;
+            if (is_none(slots)) continue;
             std::vector<float> stored = rows_in_turn(side);
             KvDequantize args;
             args.src = segment.*side.stored;
@@ -145,7 +164,7 @@ private:
             std::vector<int32_t> slots = slots_now(each);
             for (size_t row = 0; row < slots.size(); ++row)
                 if (std::isnan(values[row * static_cast<size_t>(side.size)])) slots[row] = -1;
-            if (std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; })) continue;
+            if (is_none(slots)) continue;
             const std::vector<float> means = means_of(side, segment);
             std::vector<float> less = values;
             each_element(side, slots, [&](size_t mean, size_t at) { less[at] -= means[mean]; });
@@ -177,7 +196,8 @@ private:
 
     CacheState& cache_;
     const CacheRows& args_;
-    const Layer& layer_;
+    Layer& layer_;
+    std::optional<Fetched> fetched_;
     int64_t heads_, count_;
     int64_t first_ = 0; // of the tokens in turn
     std::vector<Side> sides_;
@@ -192,14 +212,14 @@ std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Laye
     const int64_t heads = cache.geometry->shape().kv_heads;
     const size_t count = token_ids.size();
     std::vector<std::vector<int32_t>> found;
-    for (const Segment& segment : layer.segments(*cache.geometry)) {
-        std::vector<int32_t> map(static_cast<size_t>(heads * segment.slots()));
-        segment.tokens.buffer->read(segment.tokens.offset, map.data(), 4 * map.size());
+    for (const Rows* segment : {&layer.dense, &layer.packed}) {
+        if (segment->slots == 0) continue;
+        const std::vector<int32_t> map = layer.map_of(*cache.geometry, *segment);
         std::vector<int32_t>& slots = found.emplace_back(static_cast<size_t>(heads) * count, -1);
         for (int64_t head = 0; head < heads; ++head) {
             std::unordered_map<int32_t, int32_t> slot_of;
-            for (int64_t slot = 0; slot < segment.slots(); ++slot) {
-                const int32_t entry = map[static_cast<size_t>(head * segment.slots() + slot)];
+            for (int64_t slot = 0; slot < segment->slots; ++slot) {
+                const int32_t entry = map[static_cast<size_t>(head * segment->slots + slot)];
                 if (entry >= 0) slot_of[entry & ~anchor_flag] = static_cast<int32_t>(slot);
             }
             for (size_t i = 0; i < count; ++i) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cache/checked_file.hpp"
+#include "cache/cold_rows.hpp"
 #include "cache/loaded.hpp"
 #include "cache/recall.hpp"
 
@@ -32,7 +33,7 @@ std::vector<int64_t> shape_of(const Geometry& geometry) {
 }
 
 std::vector<char> config_of(const Geometry& geometry) {
-    const std::string text = to_string(geometry.config());
+    const std::string text = without_folder(geometry.config());
     return {text.begin(), text.end()};
 }
 
@@ -55,7 +56,8 @@ std::vector<Buffer*> buffers_of(const Layer& layer) {
     return buffers;
 }
 
-void save_layer(const Layer& layer, CheckedWriter& file) {
+void save_layer(CacheState& cache, Layer& layer, CheckedWriter& file) {
+    const Fetched fetched(cache, layer);
     const TokenIndex::Saved index = layer.index.save();
     file.value(index.next);
     file.value(index.moved);
@@ -109,6 +111,7 @@ Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
         file.bytes(bytes.data(), bytes.size());
         buffer->write(0, bytes.data(), bytes.size());
     }
+    move_to_file(cache, layer);
     return layer;
 }
 
@@ -122,7 +125,7 @@ void check_header(const Geometry& geometry, CheckedReader& file) {
     const std::vector<char> config = file.values<char>();
     if (config != config_of(geometry))
         file.refuse_file("was saved with " + quote({config.data(), config.size()}) + ", expected " +
-                         quote(to_string(geometry.config())));
+                         quote(without_folder(geometry.config())));
     if (file.values<int64_t>() != shape_of(geometry))
         file.refuse_file("is of a cache with other layers, heads, sizes, context, sequences, cells or budgets");
 }
@@ -146,10 +149,10 @@ void save(CacheState& cache, const std::string& path) {
     file.values(config_of(*cache.geometry));
     file.values(shape_of(*cache.geometry));
     for (const uint64_t count : {cache.evictions, cache.eviction_passes, cache.steps}) file.value(count);
-    for (const Sequence& sequence : cache.sequences) {
+    for (Sequence& sequence : cache.sequences) {
         file.value(sequence.reserved);
         file.values(std::vector<int64_t>(sequence.anchors.begin(), sequence.anchors.end()));
-        for (const Layer& layer : sequence.layers) save_layer(layer, file);
+        for (Layer& layer : sequence.layers) save_layer(cache, layer, file);
     }
     file.finish();
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
 #include "cache/token_ids.hpp"
 
@@ -27,7 +28,25 @@ public:
                              static_cast<bool>(args_.scores_out));
         validate(growth);
         commit(cache_, layer_, std::move(growth));
+        if (may_change_before_failing())
+            keeping_layer(cache_, layer_, [&] { carry_out(); });
+        else
+            carry_out();
+    }
+
+private:
+    // Whether something of the layer changes before the last read or write of a file that holds its cold tier.
+    bool may_change_before_failing() const {
+        if (!cache_.cold_file || appended_ == 0) return false;
+        const bool frees =
+            std::any_of(cells_.begin(), cells_.end(), [&](int32_t it) { return layer_.index.holds(it); });
+        return appended_ > 1 || frees || !picks() || rows_to_leave(outside_sinks(0, 1)).has_value();
+    }
+
+    void carry_out() {
         free_cells();
+        std::optional<Fetched> fetched; // for all chunks of the step
+        if (!picks() && (asked_ > 0 || appended_ > geometry_.chunk())) fetched.emplace(cache_, layer_);
         const int64_t tokens = std::max(appended_, asked_);
         if (picks() && appended_ > 1) make_room(outside_sinks(0, appended_)); // once, as for a chunk of them all
         for (int64_t first = 0; first < tokens; first += chunk()) {
@@ -43,9 +62,10 @@ public:
             }
         }
         if (geometry_.recall() && asked_ > 0 && !picks()) pick_for(asked_ - 1); // what the first token to come needs
+        if (fetched) fetched->store();
+        layer_.cold.is_moved = false;
     }
 
-private:
     // Whether each query picks the pages of a cold segment that it attends to; else all of them attend to all of it.
     bool picks() const {
         return geometry_.recall() && asked_ > 0 && asked_ <= std::min(most_picking, geometry_.chunk());
@@ -107,7 +127,10 @@ private:
             if (end > i) {
                 const Range range{cells_[i], cells_[i] + static_cast<int64_t>(end - i)};
                 edit(cache_, layer_, SlotEdit::Action::free, range);
-                if (layer_.index.remove(range)) layer_.is_signed = false;
+                if (layer_.index.remove(range)) {
+                    layer_.is_signed = false;
+                    layer_.cold.is_moved = true;
+                }
             }
             i = std::max(end, i + 1);
         }
@@ -122,16 +145,23 @@ private:
                 evict(cache_, layer_, args_.layer, 0, geometry_.cadence());
             return;
         }
+        if (const std::optional<int64_t> leaving = rows_to_leave(others))
+            evict(cache_, layer_, args_.layer, *leaving, geometry_.cadence());
+    }
+
+    // How many rows leave the residual window before `others` tokens come; none where no eviction pass is due.
+    std::optional<int64_t> rows_to_leave(int64_t others) const {
+        const TokenIndex& index = layer_.index;
         const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
         const bool turn = appended_ == 1 && index.next() % cadence == args_.layer * cadence / layers;
         const bool is_full = index.newest() + others > geometry_.residual();
-        if (!is_full && !(turn && index.newest() > geometry_.keep())) return;
+        if (!is_full && !(turn && index.newest() > geometry_.keep())) return std::nullopt;
         int64_t leaving = std::max(index.newest() - geometry_.keep(), index.newest() + others - geometry_.residual());
         if (geometry_.covers_all(args_.layer)) { // the last rows of a context stay where they are
             const int64_t room = std::max<int64_t>(geometry_.usual_packed(args_.layer) - layer_.most_in_packed, 0);
             leaving = std::min(leaving, std::max(room, index.newest() + others - geometry_.residual()));
         }
-        evict(cache_, layer_, args_.layer, leaving, cadence);
+        return leaving;
     }
 
     // As make_room, for rows of a state: evicts no token that is there unless a slot is missing.

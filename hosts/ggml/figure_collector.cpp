@@ -75,6 +75,9 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.cold_bytes = now.cold_bytes;
     figures.picks = now.picks;
     figures.misses = now.misses;
+    figures.disk_bytes = now.disk_bytes;
+    figures.bytes_read = now.bytes_read;
+    figures.wait_ns = now.wait_ns;
     figures.resident_of_layers.assign(static_cast<size_t>(figures.layers), 0);
     for (int64_t layer = 0; layer < figures.layers; ++layer) {
         for (int64_t stream = 0; stream < figures.streams; ++stream) {

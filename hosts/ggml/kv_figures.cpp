@@ -38,6 +38,12 @@ std::string to_text(const CacheFigures& figures) {
                       100 * figures.reused_resident / static_cast<double>(figures.reused));
         line += text;
     }
+    if (figures.disk_bytes > 0) {
+        std::snprintf(text, sizeof text, "; %.2f MiB on the disk, of which %.2f MiB were read in %.2f s",
+                      static_cast<double>(figures.disk_bytes) / (1 << 20),
+                      static_cast<double>(figures.bytes_read) / (1 << 20), static_cast<double>(figures.wait_ns) / 1e9);
+        line += text;
+    }
     return line;
 }
 

@@ -9,6 +9,7 @@
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -174,6 +175,13 @@ void register_cache_cells() {
         const MaskKind mask = mask_kinds[at];
         register_cache_test("cells", std::string("recall_") + budget + "_2_streams_" + mask.name, __FILE__, __LINE__,
                             [=] { run(setup, options().seed + static_cast<uint64_t>(at), 2, mask); });
+        register_cache_test("cells", std::string("recall_in_file_") + budget + "_2_streams_" + mask.name, __FILE__,
+                            __LINE__, [=] {
+                                const TemporaryFolder folder;
+                                CacheSetup in_file = setup;
+                                in_file.cold_tier = folder.path();
+                                run(in_file, options().seed + static_cast<uint64_t>(at), 2, mask);
+                            });
     }
     for (NamedSetup each : policy_setups()) {
         ++at;

@@ -1,7 +1,8 @@
 // Recall: random schedules, judged by the oracle. Where the hot slots have room for all pages, a query of decoding
 // attends to every token, and the cache has to be as one that keeps all tokens: a page that was not signed, or a hot
 // row that is not as the packed one, shows. Where they have not, scores_out tells what was picked, and the oracle
-// attends to just that. What they exercise beside what all caches do:
+// attends to just that. Each schedule runs with the cold tier in memory and in a file. What they exercise beside what
+// all caches do:
 //
 //  - page_sign: eviction passes that pack rows, and all pages after whatever moves or changes them
 //  - page_pick: every query of a step of up to 8
@@ -13,13 +14,21 @@
 #include "cache_schedule.hpp"
 #include "registered_cases.hpp"
 #include "session.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
 
-void run(const Schedule& schedule) {
+// With the cold tier in memory and in a file, where every output has the same bits.
+void run(Schedule schedule) {
     const ScheduleResult result = run_schedule(schedule);
     if (!result.wrong.empty()) FAIL() << result.wrong;
+    const TemporaryFolder folder;
+    schedule.setup.cold_tier = folder.path();
+    const ScheduleResult in_file = run_schedule(schedule);
+    if (!in_file.wrong.empty()) FAIL() << in_file.wrong;
+    EXPECT_EQ(result.digest, in_file.digest);
+    EXPECT_TRUE(folder.names().empty()) << folder.names().front();
 }
 
 void register_schedules() {

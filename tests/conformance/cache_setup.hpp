@@ -25,9 +25,10 @@ struct CacheSetup {
     Policy policy = Policy::window;
     int64_t layers = 2, kv_heads = 2, group = 2, head_size = 64, v_head_size = 64;
     int64_t context = 1024, sequences = 1, cells = 0;
-    int64_t budget = 128;    // tokens of each KV head; 0: the whole context
-    std::string budget_text; // in its place: a budget in bytes, for which nothing here knows the tokens
-    bool recalls = false;    // winnow:recall=host, with budget_text; to what is resident it is as policy none
+    int64_t budget = 128;           // tokens of each KV head; 0: the whole context
+    std::string budget_text;        // in its place: a budget in bytes, for which nothing here knows the tokens
+    bool recalls = false;           // winnow:recall=, with budget_text; to what is resident it is as policy none
+    std::string cold_tier = "host"; // of recall: that, or a folder
     int64_t sink = 4, residual = 48;
     std::optional<int64_t> cadence; // none: what docs/policies.md makes of residual window and budget
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;

@@ -224,6 +224,7 @@ int main(int argc, char** argv) {
     register_cache_steps();
     register_cache_cells();
     register_cache_recall();
+    register_cache_cold_file();
     register_cache_files();
     register_cache_contract();
     register_cache_rows();

@@ -186,6 +186,7 @@ std::string random_value(Random& random, const Key& key) {
         return std::to_string(static_cast<int64_t>(key.least) + below(random, std::min<int64_t>(100, key.most)));
     case Kind::number: return spell(std::uniform_real_distribution<>(key.least, std::min(key.most, 10.0))(random));
     case Kind::text: return "file" + std::to_string(below(random, 100));
+    case Kind::folder: return below(random, 2) != 0 ? "host" : "/folder" + std::to_string(below(random, 100));
     case Kind::word:
     case Kind::format: break;
     }
@@ -243,7 +244,7 @@ TEST(cache_config, names_the_part_that_is_wrong) {
         if (below(random, 2) != 0) {
             junk.erase(std::remove(junk.begin(), junk.end(), '='), junk.end());
             key = junk;
-        } else if (key != "profile_file") { // which takes any text
+        } else if (key != "profile_file" && key != "recall") { // which take any text, or any with a / in it
             value = junk;
         } else {
             continue;
@@ -283,7 +284,9 @@ TEST(cache_config, takes_or_refuses_any_bytes) {
 
 std::string row_of(const Key& key) {
     constexpr const char* kinds[] = {"budget", "amount", "share", "count", "number", "", "format", "text"};
-    const std::string kind = key.kind == Kind::word ? join(choices_of(key)) : kinds[static_cast<size_t>(key.kind)];
+    const std::string kind = key.kind == Kind::word     ? join(choices_of(key))
+                             : key.kind == Kind::folder ? join(choices_of(key)) + ", folder"
+                                                        : kinds[static_cast<size_t>(key.kind)];
     const std::string fallback = *key.fallback == 0 ? "" : " `" + std::string(key.fallback) + "`";
     return std::string("| `") + key.name + "` | " + kind + " |" + fallback + " | " + key.help + " |";
 }

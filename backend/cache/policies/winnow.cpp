@@ -21,7 +21,7 @@ constexpr std::array keys = {
     Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
     group_key,
     grace_key,
-    Key{"recall", Kind::word, "off", "every token stays: decoding attends to the pages that its queries pick",
+    Key{"recall", Kind::folder, "off", "every token stays: decoding attends to the pages that its queries pick",
         "off|host"},
     Key{"page", Kind::count, "2", "with recall, tokens of a page: 1, 2 or 4", "", 1, 4},
     Key{"bonus", Kind::number, "1", "with recall, added to the score of a page that was picked before", "", 0, 1 << 10},

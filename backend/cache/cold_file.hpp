@@ -1,0 +1,68 @@
+// The cold tier of recall in a file: one for a cache, without a name, so that nothing is left of it when the process
+// ends, however it ends. Each layer of each sequence has a region of it, of which only what was reserved takes space.
+//
+//     | region 0: layer 0 of sequence 0 | region 1: layer 1 | (free: its space is given back) | ...
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+
+namespace winnow::cache {
+
+class ColdFile {
+public:
+    // Throws Error that names the folder where it is not there, is no folder, or takes no file.
+    ColdFile(const std::string& folder, uint64_t region_bytes, const Log& log);
+    ~ColdFile();
+    ColdFile(const ColdFile&) = delete;
+    ColdFile& operator=(const ColdFile&) = delete;
+
+private:
+    friend class ColdRegion;
+    Error failure(const char* what, int code) const;
+    void give_back(uint64_t begin, uint64_t bytes) const;
+
+    std::string folder_;
+    uint64_t region_bytes_;
+    int file_ = -1;
+    uint64_t regions_ = 0;       // there have been
+    std::vector<uint64_t> free_; // of them
+};
+
+// A read of `to.size()` bytes at an offset of a region.
+struct ColdRead {
+    uint64_t offset = 0;
+    std::span<std::byte> to;
+};
+
+// A part of the file; its space is given back with it. Every function throws Error with WINNOW_ERROR_IO.
+class ColdRegion {
+public:
+    explicit ColdRegion(std::shared_ptr<ColdFile> file);
+    ~ColdRegion();
+    ColdRegion(const ColdRegion&) = delete;
+    ColdRegion& operator=(const ColdRegion&) = delete;
+
+    // Takes space on the disk for its first so many bytes, so that writes of them do not run out of it.
+    void reserve(uint64_t bytes);
+    uint64_t reserved() const { return reserved_; }
+    // Leaves the page cache, too, when the next write comes.
+    void write(uint64_t offset, std::span<const std::byte> bytes);
+    // Those that are not in the page cache are asked for together, and then waited for.
+    void read(std::span<const ColdRead> reads) const;
+
+private:
+    void read(const ColdRead& read) const;
+
+    std::shared_ptr<ColdFile> file_;
+    uint64_t number_ = 0, begin_ = 0, reserved_ = 0;
+    uint64_t written_begin_ = 0, written_end_ = 0; // by the last write
+};
+
+} // namespace winnow::cache

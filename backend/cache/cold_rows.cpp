@@ -1,0 +1,314 @@
+// Rows between a region of the file, where pages lie one after another, and buffers, where heads do.
+#include "cache/cold_rows.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace winnow::cache {
+namespace {
+
+constexpr uint64_t most_at_once = 1 << 20; // bytes of one read or write
+constexpr uint64_t nearby = 512;           // bytes between two reads that are then one
+
+// The places of rows in a region.
+struct Places {
+    explicit Places(const Geometry& geometry)
+        : heads(static_cast<uint64_t>(geometry.shape().kv_heads)),
+          page_slots(static_cast<uint64_t>(geometry.recall().page_slots)),
+          k_row(row_bytes(geometry.k(), geometry.shape().head_size)),
+          v_row(row_bytes(geometry.v(), geometry.shape().v_head_size)) {}
+
+    uint64_t heads, page_slots, k_row, v_row;
+    uint64_t of_head() const { return page_slots * (k_row + v_row); } // bytes of a page
+    uint64_t of_page() const { return heads * of_head(); }
+    uint64_t pages(int64_t slots) const { return (static_cast<uint64_t>(slots) + page_slots - 1) / page_slots; }
+    uint64_t pages_at_once() const { return std::max<uint64_t>(most_at_once / of_page(), 1); }
+};
+
+enum class Direction { to_buffers, from_buffers };
+
+// Copies the rows of pages [first, first + count), of which `bytes` has the file's, to or from the buffers of the
+// packed segment.
+void move_rows(const Places& at, const Layer& layer, uint64_t first, uint64_t count, std::span<std::byte> bytes,
+               Direction direction) {
+    const auto slots = static_cast<uint64_t>(layer.packed.slots);
+    const uint64_t begin = first * at.page_slots - static_cast<uint64_t>(layer.packed_first);
+    const uint64_t rows = std::min(count * at.page_slots, slots - begin);
+    std::vector<std::byte> together;
+    for (const bool are_keys : {true, false}) {
+        const uint64_t row = are_keys ? at.k_row : at.v_row, page = at.page_slots * row;
+        Buffer& buffer = are_keys ? *layer.packed.k : *layer.packed.v;
+        together.resize(static_cast<size_t>(count * page));
+        for (uint64_t head = 0; head < at.heads; ++head) {
+            const uint64_t place = (head * slots + begin) * row;
+            if (direction == Direction::from_buffers) buffer.read(place, together.data(), rows * row);
+            for (uint64_t i = 0; i < count; ++i) {
+                std::byte* const in_file =
+                    &bytes[i * at.of_page() + head * at.of_head() + (are_keys ? 0 : at.page_slots * at.k_row)];
+                if (direction == Direction::to_buffers)
+                    std::memcpy(&together[i * page], in_file, page);
+                else
+                    std::memcpy(in_file, &together[i * page], page);
+            }
+            if (direction == Direction::to_buffers) buffer.write(place, together.data(), rows * row);
+        }
+    }
+}
+
+// Reads, and counts what it took.
+void read(Layer& layer, std::span<const ColdRead> reads) {
+    const auto begin = std::chrono::steady_clock::now();
+    layer.cold.region->read(reads);
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    layer.cold.wait_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
+    for (const ColdRead& each : reads) layer.cold.bytes_read += each.to.size();
+}
+
+// Pages [first, end).
+void read_pages(const Geometry& geometry, Layer& layer, uint64_t first, uint64_t end) {
+    const Places at(geometry);
+    std::vector<std::byte> bytes;
+    for (uint64_t count = 0; first < end; first += count) {
+        count = std::min(at.pages_at_once(), end - first);
+        bytes.resize(count * at.of_page());
+        const ColdRead all{first * at.of_page(), bytes};
+        read(layer, {&all, 1});
+        move_rows(at, layer, first, count, bytes, Direction::to_buffers);
+    }
+}
+
+void write_pages(const Geometry& geometry, const Layer& layer, ColdRegion& region, uint64_t first, uint64_t end) {
+    const Places at(geometry);
+    std::vector<std::byte> bytes;
+    for (uint64_t count = 0; first < end; first += count) {
+        count = std::min(at.pages_at_once(), end - first);
+        bytes.assign(count * at.of_page(), std::byte{0});
+        move_rows(at, layer, first, count, bytes, Direction::from_buffers);
+        region.write(first * at.of_page(), bytes);
+    }
+}
+
+std::vector<int32_t> entries_of(const Rows& rows) {
+    std::vector<int32_t> entries(static_cast<size_t>(rows.tokens->size() / 4));
+    rows.tokens->read(0, entries.data(), 4 * entries.size());
+    return entries;
+}
+
+int64_t page_slots_of(const CacheState& cache) { return cache.geometry->recall().page_slots; }
+
+// One past the last slot that some head has a row in.
+int64_t end_of_rows(std::span<const int32_t> entries, int64_t slots) {
+    int64_t end = 0;
+    for (size_t i = 0; i < entries.size(); ++i)
+        if (entries[i] >= 0) end = std::max(end, static_cast<int64_t>(i) % slots + 1);
+    return end;
+}
+
+} // namespace
+
+uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots) {
+    const Places at(geometry);
+    return at.pages(slots) * at.of_page();
+}
+
+std::shared_ptr<ColdFile> open_cold_file(const Geometry& geometry, const Log& log) {
+    const std::optional<std::string> folder = geometry.config().recall_folder();
+    if (!folder) return nullptr;
+    return std::make_shared<ColdFile>(*folder, cold_file_bytes(geometry, geometry.most_packed(0)), log);
+}
+
+Fetched::Fetched(CacheState& cache, Layer& layer) : Fetched(cache, layer, 0, layer.packed.slots) {}
+
+Fetched::Fetched(EndOf, CacheState& cache, Layer& layer, int64_t rows)
+    : Fetched(cache, layer, layer.in_front / page_slots_of(cache) * page_slots_of(cache),
+              layer.in_front % page_slots_of(cache) + std::max<int64_t>(rows, 1)) {}
+
+Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots)
+    : cache_(cache), layer_(layer), slots_(layer.packed.slots) {
+    if (!cache.cold_file || layer.packed.k || layer.packed.slots == 0) return;
+    const Geometry& geometry = *cache.geometry;
+    const Places at(geometry);
+    const int64_t heads = geometry.shape().kv_heads, all = first + slots;
+    const std::vector<int32_t> whole = layer.cold.map.entries(heads, all);
+    for (int64_t head = 0; head < heads; ++head)
+        before_.insert(before_.end(), whole.begin() + head * all + first, whole.begin() + (head + 1) * all);
+    layer.packed = make_rows(cache.device, geometry, Part::packed, slots);
+    layer.packed_first = first;
+    is_owner_ = true;
+    cache.note_peak(bytes_of(geometry, Part::packed, slots));
+    try {
+        layer.packed.tokens->write(0, before_.data(), 4 * before_.size());
+        const int64_t end = std::max(layer.cold.map.end(), first);
+        read_pages(geometry, layer, static_cast<uint64_t>(first) / at.page_slots, at.pages(end));
+    } catch (...) {
+        layer.packed = rows_elsewhere(slots_);
+        layer.packed_first = 0;
+        throw;
+    }
+}
+
+Fetched::~Fetched() {
+    if (!is_owner_) return;
+    layer_.packed = rows_elsewhere(slots_);
+    layer_.packed_first = 0;
+}
+
+void Fetched::store() {
+    if (!is_owner_) return;
+    const Geometry& geometry = *cache_.geometry;
+    const Places at(geometry);
+    const int64_t slots = layer_.packed.slots;
+    std::vector<int32_t> now = entries_of(layer_.packed);
+    bool has_moved = has_changed_rows_ || layer_.cold.is_moved;
+    int64_t first = slots, end = 0; // slots that have rows now and had none
+    for (size_t i = 0; i < now.size(); ++i) {
+        if (now[i] < 0) continue;
+        const int64_t slot = static_cast<int64_t>(i) % slots;
+        if (before_[i] >= 0) {
+            has_moved |= (before_[i] & ~anchor_flag) != (now[i] & ~anchor_flag);
+            continue;
+        }
+        first = std::min(first, slot);
+        end = std::max(end, slot + 1);
+    }
+    if (has_moved) {
+        auto region = std::make_shared<ColdRegion>(cache_.cold_file);
+        region->reserve(layer_.cold.region->reserved());
+        write_pages(geometry, layer_, *region, 0, at.pages(end_of_rows(now, slots)));
+        layer_.cold.region = std::move(region);
+    } else if (first < end) {
+        const int64_t from = layer_.packed_first;
+        write_pages(geometry, layer_, *layer_.cold.region, static_cast<uint64_t>(from + first) / at.page_slots,
+                    at.pages(from + end));
+    }
+    layer_.cold.map.set(now, geometry.shape().kv_heads, layer_.packed_first);
+    before_ = std::move(now);
+    has_changed_rows_ = false;
+}
+
+void move_to_file(CacheState& cache, Layer& layer) {
+    if (!cache.cold_file || !layer.packed.k) return;
+    const Geometry& geometry = *cache.geometry;
+    const int64_t slots = layer.packed.slots;
+    const std::vector<int32_t> entries = entries_of(layer.packed);
+    layer.cold.region = std::make_shared<ColdRegion>(cache.cold_file);
+    layer.cold.region->reserve(cold_file_bytes(geometry, slots));
+    write_pages(geometry, layer, *layer.cold.region, 0, Places(geometry).pages(end_of_rows(entries, slots)));
+    layer.cold.map.set(entries, geometry.shape().kv_heads);
+    layer.packed = rows_elsewhere(slots);
+}
+
+void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to) {
+    if (!from.cold.region) return;
+    const Geometry& geometry = *cache.geometry;
+    to.cold.map = from.cold.map;
+    to.cold.region = std::make_shared<ColdRegion>(cache.cold_file);
+    to.cold.region->reserve(from.cold.region->reserved());
+    std::vector<std::byte> bytes;
+    const uint64_t end = cold_file_bytes(geometry, from.cold.map.end());
+    for (uint64_t offset = 0; offset < end; offset += bytes.size()) {
+        bytes.resize(std::min(most_at_once, end - offset));
+        const ColdRead all{offset, bytes};
+        from.cold.region->read({&all, 1});
+        to.cold.region->write(offset, bytes);
+    }
+}
+
+std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer) {
+    const StateLayout::Part& part = geometry.recall().frame_pages;
+    std::vector<int32_t> pages(static_cast<size_t>(part.size / 4));
+    layer.index_memory->read(part.offset, pages.data(), part.size);
+    return pages;
+}
+
+void free_frames(const Geometry& geometry, Layer& layer) {
+    const StateLayout::Part& part = geometry.recall().frame_pages;
+    const std::vector<int32_t> none(static_cast<size_t>(std::max(part.size, layer.hot.tokens->size()) / 4), free_slot);
+    layer.index_memory->write(part.offset, none.data(), part.size);
+    layer.hot.tokens->write(0, none.data(), layer.hot.tokens->size());
+}
+
+void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& before) {
+    const Geometry& geometry = *cache.geometry;
+    const Places at(geometry);
+    const std::vector<int32_t> now = frame_pages(geometry, layer);
+    const auto frames = static_cast<uint64_t>(geometry.recall().frames);
+    struct Miss {
+        uint64_t offset, head, frame;
+    };
+    std::vector<Miss> misses;
+    for (size_t i = 0; i < now.size(); ++i)
+        if (now[i] >= 0 && now[i] != before[i])
+            misses.push_back(
+                {static_cast<uint64_t>(now[i]) * at.of_page() + i / frames * at.of_head(), i / frames, i % frames});
+    std::sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) { return a.offset < b.offset; });
+    // Reads of what lies near each other are one.
+    std::vector<std::pair<uint64_t, uint64_t>> ranges; // of the region
+    uint64_t size = 0;
+    for (const Miss& miss : misses) {
+        const uint64_t end = miss.offset + at.of_head();
+        if (!ranges.empty() && miss.offset <= ranges.back().second + nearby) {
+            size += end - ranges.back().second;
+            ranges.back().second = end;
+        } else {
+            size += at.of_head();
+            ranges.emplace_back(miss.offset, end);
+        }
+    }
+    std::vector<std::byte> bytes(size);
+    std::vector<ColdRead> reads;
+    for (uint64_t done = 0; const auto& [begin, end] : ranges) {
+        reads.push_back({begin, std::span(bytes).subspan(done, end - begin)});
+        done += end - begin;
+    }
+    if (!reads.empty()) read(layer, reads);
+    auto in = reads.begin();
+    const uint64_t slots = frames * at.page_slots, k_page = at.page_slots * at.k_row, v_page = at.page_slots * at.v_row;
+    for (const Miss& miss : misses) {
+        while (miss.offset >= in->offset + in->to.size()) ++in;
+        const std::byte* const rows = &in->to[miss.offset - in->offset];
+        const uint64_t slot = miss.head * slots + miss.frame * at.page_slots;
+        layer.hot.k->write(slot * at.k_row, rows, k_page);
+        layer.hot.v->write(slot * at.v_row, rows + k_page, v_page);
+    }
+}
+
+LayerBackup::LayerBackup(CacheState& cache, Layer& layer)
+    : cache_(cache), layer_(layer), index_(layer.index), map_(layer.cold.map), region_(layer.cold.region),
+      most_in_packed_(layer.most_in_packed), outputs_(layer.outputs), has_means_(layer.has_means),
+      has_memory_(layer.state != nullptr), has_gaps_(layer.cold.has_gaps), eviction_passes_(cache.eviction_passes) {
+    if (!has_memory_) return;
+    for (Buffer* buffer : {layer.dense.k.get(), layer.dense.v.get(), layer.dense.tokens.get(), layer.state.get()}) {
+        std::vector<std::byte>& bytes = buffers_.emplace_back(buffer->size());
+        buffer->read(0, bytes.data(), bytes.size());
+    }
+}
+
+void LayerBackup::restore() {
+    cache_.eviction_passes = eviction_passes_;
+    if (!layer_.state) return;
+    if (!has_memory_) {
+        cache_.layer_bytes -= layer_.bytes();
+        layer_ = Layer(*cache_.geometry);
+        return;
+    }
+    size_t at = 0;
+    for (Buffer* buffer : {layer_.dense.k.get(), layer_.dense.v.get(), layer_.dense.tokens.get(), layer_.state.get()}) {
+        buffer->write(0, buffers_[at].data(), buffers_[at].size());
+        ++at;
+    }
+    layer_.index = index_;
+    layer_.cold.map = map_;
+    layer_.cold.region = region_;
+    layer_.cold.is_moved = false;
+    layer_.cold.has_gaps = has_gaps_;
+    layer_.most_in_packed = most_in_packed_;
+    layer_.outputs = outputs_;
+    layer_.has_means = has_means_;
+    layer_.is_signed = false;
+    free_frames(*cache_.geometry, layer_);
+}
+
+} // namespace winnow::cache

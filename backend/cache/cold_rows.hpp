@@ -1,0 +1,100 @@
+// The packed rows of a layer whose cold tier is a file: brought into memory for calls that need all of them, appended,
+// and read page by page where a query picks them.
+//
+// A page's rows lie together, one KV head after another, so that what an eviction pass packs is written at once and
+// what a head misses is one read:
+//
+//     | page 0: head 0: K K V V | head 1: K K V V | ... | page 1: head 0: K K V V | ...          (pages of two slots)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cache/cache_state.hpp"
+
+namespace winnow::cache {
+
+// Of the pages that so many slots of a layer are in.
+uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots);
+// The file of a cache whose configuration names a folder; none for others.
+std::shared_ptr<ColdFile> open_cold_file(const Geometry& geometry, const Log& log);
+
+// While it lives, the packed segment of a layer lies in memory. It does nothing where it does so anyway: without a
+// file, or within another one.
+class Fetched {
+public:
+    Fetched(CacheState& cache, Layer& layer); // all of it
+    // What an eviction pass appends to: from the page of the first slot behind all rows on, room for so many.
+    struct EndOf {};
+    Fetched(EndOf, CacheState& cache, Layer& layer, int64_t rows);
+    ~Fetched();
+    Fetched(const Fetched&) = delete;
+    Fetched& operator=(const Fetched&) = delete;
+
+    // Rows were written in slots whose tokens stayed.
+    void changed_rows() { has_changed_rows_ = true; }
+    // Writes what changed. Where it fails, file and map are as they were. Rows that took the place of others go to a
+    // new region, with all others.
+    void store();
+
+private:
+    Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots);
+
+    CacheState& cache_;
+    Layer& layer_;
+    bool is_owner_ = false, has_changed_rows_ = false;
+    int64_t slots_ = 0; // of the whole segment
+    std::vector<int32_t> before_;
+};
+
+// The packed rows of a new layer, which lie in memory, go to a region of their own, and their buffers go.
+void move_to_file(CacheState& cache, Layer& layer);
+// The rows of another layer's region in a region of its own, with the map.
+void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to);
+
+// Copies rows of the pages that came into frames since these had the pages `before`, [head][frame].
+void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& before);
+std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer);
+// No page is hot any more.
+void free_frames(const Geometry& geometry, Layer& layer);
+
+// What a layer is before a call whose reads and writes of the file may fail.
+class LayerBackup {
+public:
+    LayerBackup(CacheState& cache, Layer& layer);
+    void restore();
+
+private:
+    CacheState& cache_;
+    Layer& layer_;
+    TokenIndex index_;
+    ColdMap map_;
+    std::shared_ptr<ColdRegion> region_;
+    std::vector<std::vector<std::byte>> buffers_; // of the dense segment, and the state
+    int64_t most_in_packed_, outputs_;
+    bool has_means_, has_memory_, has_gaps_;
+    uint64_t eviction_passes_;
+};
+
+// Runs what changes a layer. Where the file fails it, or there is no memory for rows of it, the layer is as before.
+template <class Action>
+void keeping_layer(CacheState& cache, Layer& layer, Action&& action) {
+    if (!cache.cold_file) {
+        action();
+        return;
+    }
+    LayerBackup backup(cache, layer);
+    try {
+        action();
+    } catch (const Error& error) {
+        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) {
+            cache.device.finish();
+            backup.restore();
+        }
+        throw;
+    }
+}
+
+} // namespace winnow::cache

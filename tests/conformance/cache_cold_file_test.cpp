@@ -1,0 +1,243 @@
+// The cold tier in a file against the one in memory: two caches that get the same calls, and of which every output,
+// every row and every count has to be the same, bit for bit. What the schedules of cache_recall_test.cpp leave out:
+// steps of many chunks, drafts, states, files of the other cache, and how the folder is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "cache_cases.hpp"
+#include "cache_host.hpp"
+#include "cache_registration.hpp"
+#include "cache_token_rows.hpp"
+#include "registered_cases.hpp"
+#include "session.hpp"
+#include "temporary_folder.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+std::vector<std::byte> bytes_of(const TestTensor& tensor) {
+    std::vector<std::byte> bytes;
+    tensor.each_row([&](const Index& at) {
+        const std::byte* const row = tensor.element(at);
+        bytes.insert(bytes.end(), row, row + tensor.row_size());
+    });
+    return bytes;
+}
+
+CacheSetup in_folder(CacheSetup setup, const std::string& folder) {
+    setup.cold_tier = folder;
+    return setup;
+}
+
+class Twins {
+public:
+    Twins(const CacheSetup& setup, uint64_t seed)
+        : setup_(setup), engine_(seed), memory_(subject(), setup), file_(subject(), in_folder(setup, folder_.path())) {}
+
+    void run(int operations) {
+        for (int at = 0; at < operations; ++at) {
+            ASSERT_NO_FATAL_FAILURE(one()) << "operation " << at << ", " << file_.setup().config();
+            ASSERT_EQ(memory_.portrait(), file_.portrait()) << "after operation " << at;
+            ASSERT_TRUE(folder_.names().empty()) << "the file has a name";
+        }
+        const winnow_cache_stats memory = memory_.stats(), file = file_.stats();
+        EXPECT_EQ(memory.picks, file.picks);
+        EXPECT_EQ(memory.misses, file.misses);
+        EXPECT_EQ(memory.bytes, file.bytes);
+        EXPECT_EQ(memory.disk_bytes, 0u);
+        EXPECT_EQ(memory.bytes_read, 0u);
+        EXPECT_GT(file.bytes_read, 0u);
+    }
+
+private:
+    int64_t draw(int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
+    }
+
+    void one() {
+        const int64_t sequence = draw(0, setup_.sequences - 1), kind = draw(1, 100);
+        int64_t& length = lengths_[static_cast<size_t>(sequence)];
+        if (kind <= 40) return steps(sequence, 1, draw(1, 10));
+        if (kind <= 55) return steps(sequence, draw(2, 8), 1); // a draft
+        if (kind <= 70) return steps(sequence, draw(9, 120), 1);
+        if (kind <= 73) return attend(sequence, draw(1, 40));
+        if (kind <= 80) {
+            length = std::max<int64_t>(length - draw(0, kind <= 78 ? 7 : 60), 0);
+            return both([&](CacheHost& cache) { return cache.api().cache_truncate(cache.get(), sequence, length); });
+        }
+        if (kind <= 84 && length > 30) return shift(sequence, length);
+        if (kind <= 88) {
+            lengths_[static_cast<size_t>(1 - sequence)] = length;
+            return both([&](CacheHost& cache) { return cache.api().cache_copy(cache.get(), sequence, 1 - sequence); });
+        }
+        if (kind <= 90) return exchange(sequence);
+        if (kind <= 94) return restore(sequence);
+        if (kind <= 97) return move_state(sequence);
+        return save_and_load();
+    }
+
+    template <class Call>
+    void both(Call&& call) {
+        ASSERT_EQ(call(memory_), WINNOW_OK) << memory_.message();
+        ASSERT_EQ(call(file_), WINNOW_OK) << file_.message();
+    }
+
+    void run_step(int64_t layer, int64_t sequence, int64_t tokens, int64_t queries) {
+        const uint64_t seed = engine_();
+        std::vector<std::vector<std::byte>> outputs;
+        for (CacheHost* cache : {&memory_, &file_}) {
+            std::mt19937_64 same(seed);
+            Step step = draw_step(setup_, same, layer, sequence, tokens, queries);
+            ASSERT_EQ(cache->run(step), WINNOW_OK) << cache->message();
+            outputs.push_back(queries > 0 ? bytes_of(step.out) : std::vector<std::byte>());
+        }
+        ASSERT_TRUE(outputs[0] == outputs[1]) << tokens << " tokens, " << queries << " queries, layer " << layer;
+    }
+
+    void steps(int64_t sequence, int64_t tokens, int64_t count) {
+        int64_t& length = lengths_[static_cast<size_t>(sequence)];
+        const bool attends = draw(1, 10) > 1;
+        for (int64_t at = 0; at < count; ++at) {
+            const int64_t now = std::min(tokens, setup_.context - length);
+            if (now == 0) return;
+            for (int64_t layer = 0; layer < setup_.layers; ++layer)
+                ASSERT_NO_FATAL_FAILURE(run_step(layer, sequence, now, attends ? now : 0));
+            length += now;
+        }
+    }
+
+    void attend(int64_t sequence, int64_t queries) {
+        queries = std::min(queries, lengths_[static_cast<size_t>(sequence)]);
+        for (int64_t layer = 0; layer < setup_.layers && queries > 0; ++layer)
+            ASSERT_NO_FATAL_FAILURE(run_step(layer, sequence, 0, queries));
+    }
+
+    // A part in the middle goes, and what follows moves down.
+    void shift(int64_t sequence, int64_t& length) {
+        const int64_t begin = draw(5, length - 20), count = draw(1, 10);
+        both([&](CacheHost& cache) { return cache.api().cache_remove(cache.get(), sequence, begin, begin + count); });
+        both([&](CacheHost& cache) {
+            return cache.api().cache_shift(cache.get(), sequence, begin + count, -1, -count);
+        });
+        length -= count;
+    }
+
+    TokenRows rows(CacheHost& cache, TokenRowsFunction function, int64_t layer, int64_t sequence) {
+        TokenRows rows = make_token_rows(setup_, layer, sequence, token_ids_to(lengths_[static_cast<size_t>(sequence)]),
+                                         WINNOW_TYPE_F16);
+        EXPECT_EQ(conformance::run(cache, function, rows), WINNOW_OK) << cache.message();
+        return rows;
+    }
+
+    // The rows that both give.
+    TokenRows rows_of_both(TokenRowsFunction function, int64_t layer, int64_t sequence) {
+        TokenRows memory = rows(memory_, function, layer, sequence), file = rows(file_, function, layer, sequence);
+        EXPECT_TRUE(bytes_of(memory.k) == bytes_of(file.k) && bytes_of(memory.v) == bytes_of(file.v))
+            << "rows of layer " << layer << " of sequence " << sequence;
+        return memory;
+    }
+
+    static void give(CacheHost& cache, TokenRowsFunction function, const TokenRows& rows) {
+        TokenRows given{rows.layer, rows.sequence, rows.tokens, rows.k.packed_copy(), rows.v.packed_copy()};
+        if (rows.tokens) given.tokens = rows.tokens.packed_copy();
+        ASSERT_EQ(conformance::run(cache, function, given), WINNOW_OK) << cache.message();
+    }
+
+    void exchange(int64_t sequence) {
+        if (lengths_[static_cast<size_t>(sequence)] == 0) return;
+        for (int64_t layer = 0; layer < setup_.layers; ++layer) {
+            const TokenRows read = rows_of_both(memory_.api().cache_read, layer, sequence);
+            for (CacheHost* cache : {&memory_, &file_})
+                ASSERT_NO_FATAL_FAILURE(give(*cache, cache->api().cache_write, read));
+        }
+    }
+
+    void restore(int64_t sequence) {
+        const int64_t other = 1 - sequence;
+        if (lengths_[static_cast<size_t>(sequence)] == 0) return;
+        std::vector<TokenRows> read;
+        for (int64_t layer = 0; layer < setup_.layers; ++layer) {
+            read.push_back(rows_of_both(memory_.api().cache_read, layer, sequence));
+            read.back().sequence = other;
+            read.back().tokens = TestTensor();
+        }
+        put(other, read, memory_.api().cache_restore);
+    }
+
+    void move_state(int64_t sequence) {
+        const int64_t other = 1 - sequence;
+        if (lengths_[static_cast<size_t>(sequence)] == 0) return;
+        std::vector<TokenRows> read;
+        for (int64_t layer = 0; layer < setup_.layers; ++layer) {
+            read.push_back(rows_of_both(memory_.api().cache_export_rows, layer, sequence));
+            read.back().sequence = other;
+            read.back().tokens = TestTensor();
+        }
+        put(other, read, memory_.api().cache_import_rows);
+    }
+
+    void put(int64_t sequence, const std::vector<TokenRows>& all, TokenRowsFunction function) {
+        both([&](CacheHost& cache) { return cache.api().cache_remove(cache.get(), sequence, 0, -1); });
+        for (const TokenRows& rows : all)
+            for (CacheHost* cache : {&memory_, &file_}) ASSERT_NO_FATAL_FAILURE(give(*cache, function, rows));
+        lengths_[static_cast<size_t>(sequence)] = lengths_[static_cast<size_t>(1 - sequence)];
+    }
+
+    // Each loads what the other saved: the folder is no part of it.
+    void save_and_load() {
+        const TemporaryFolder folder;
+        const std::string of_memory = folder.file("memory"), of_file = folder.file("file");
+        ASSERT_EQ(memory_.api().cache_save(memory_.get(), of_memory.c_str()), WINNOW_OK) << memory_.message();
+        ASSERT_EQ(file_.api().cache_save(file_.get(), of_file.c_str()), WINNOW_OK) << file_.message();
+        ASSERT_EQ(memory_.api().cache_load(memory_.get(), of_file.c_str()), WINNOW_OK) << memory_.message();
+        ASSERT_EQ(file_.api().cache_load(file_.get(), of_memory.c_str()), WINNOW_OK) << file_.message();
+    }
+
+    CacheSetup setup_;
+    std::mt19937_64 engine_;
+    TemporaryFolder folder_;
+    CacheHost memory_, file_;
+    int64_t lengths_[2] = {0, 0};
+};
+
+// Of the refusal of a cache with this folder.
+std::string refusal(const std::string& folder, int32_t expected) {
+    const CacheSetup setup = in_folder(recall_setup(1, "1G"), folder);
+    const std::string config = setup.config();
+    const winnow_cache_desc desc = desc_of(setup, config);
+    winnow_cache* cache = nullptr;
+    EXPECT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), expected) << folder;
+    return subject().message();
+}
+
+void expect_folders_refused() {
+    const TemporaryFolder folder;
+    const std::string missing = folder.file("missing"), file = folder.file("file");
+    std::ofstream(file) << "a file";
+    EXPECT_NE(refusal(missing, WINNOW_ERROR_NOT_FOUND).find(missing), std::string::npos) << subject().message();
+    EXPECT_NE(refusal(file, WINNOW_ERROR_INVALID_ARGUMENT).find("is not a folder"), std::string::npos)
+        << subject().message();
+    EXPECT_NE(refusal("hsot", WINNOW_ERROR_INVALID_ARGUMENT).find("expected one of off, host, or a folder"),
+              std::string::npos)
+        << subject().message();
+    EXPECT_NE(refusal("/proc", WINNOW_ERROR_IO).find("/proc"), std::string::npos) << subject().message();
+}
+
+} // namespace
+
+void register_cache_cold_file() {
+    for (int shape = 0; shape < cache_shapes; ++shape)
+        for (const char* budget : {"1G", "90000B"}) {
+            CacheSetup setup = recall_setup(shape, budget);
+            setup.sequences = 2;
+            if (std::string(budget) != "1G") setup.head_size = setup.v_head_size = 64;
+            if (shape == 3 && std::string(budget) != "1G") continue;
+            register_cache_test("cold_file", std::string("as_in_memory_") + budget + "_" + shape_name(shape), __FILE__,
+                                __LINE__, [=] { Twins(setup, options().seed + static_cast<uint64_t>(shape)).run(60); });
+        }
+    register_cache_test("cold_file", "folders_that_are_none", __FILE__, __LINE__, expect_folders_refused);
+}
+
+} // namespace winnow::conformance
