@@ -1,4 +1,5 @@
-// Definitions of open, read, write, fsync, rename, flock, fstat and mkdir that ask first whether to fail.
+// Definitions of open, read, write, pread, pwrite, preadv2, posix_fallocate, fsync, rename, flock, fstat and mkdir that
+// ask first whether to fail.
 #include "system_faults.hpp"
 
 #include <dlfcn.h>
@@ -7,6 +8,7 @@
 #include <stdarg.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +22,7 @@ std::mutex mutex; // of what follows
 std::string watched, function;
 uint64_t first = 0, times = 0, calls = 0, failures = 0;
 int error = 0;
+bool is_page_cache_hidden = false;
 
 int next_error(const char* name, const std::string& path) {
     const std::lock_guard guard(mutex);
@@ -64,6 +67,11 @@ void arm_system(const std::string& folder, const std::string& name, uint64_t at,
     calls = failures = 0;
 }
 
+void hide_page_cache(bool is_hidden) {
+    const std::lock_guard guard(mutex);
+    is_page_cache_hidden = is_hidden;
+}
+
 uint64_t system_failures() {
     const std::lock_guard guard(mutex);
     return failures;
@@ -94,6 +102,32 @@ ssize_t write(int file, const void* data, size_t size) {
     if (const int result = winnow::faults::interfere("write", winnow::faults::path_of(file), &size); result != 1)
         return result;
     return winnow::faults::next<ssize_t (*)(int, const void*, size_t)>("write")(file, data, size);
+}
+
+ssize_t pread(int file, void* data, size_t size, off_t offset) {
+    if (const int result = winnow::faults::interfere("pread", winnow::faults::path_of(file), &size); result != 1)
+        return result;
+    return winnow::faults::next<ssize_t (*)(int, void*, size_t, off_t)>("pread")(file, data, size, offset);
+}
+
+ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
+    if (const int result = winnow::faults::interfere("pwrite", winnow::faults::path_of(file), &size); result != 1)
+        return result;
+    return winnow::faults::next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite")(file, data, size, offset);
+}
+
+ssize_t preadv2(int file, const struct iovec* to, int count, off_t offset, int flags) {
+    if (winnow::faults::is_page_cache_hidden) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return winnow::faults::next<ssize_t (*)(int, const struct iovec*, int, off_t, int)>("preadv2")(file, to, count,
+                                                                                                   offset, flags);
+}
+
+int posix_fallocate(int file, off_t offset, off_t size) {
+    if (winnow::faults::interfere("posix_fallocate", winnow::faults::path_of(file)) == -1) return errno;
+    return winnow::faults::next<int (*)(int, off_t, off_t)>("posix_fallocate")(file, offset, size);
 }
 
 int fsync(int file) {

@@ -1,0 +1,302 @@
+// The cold tier of recall in a file where the system's calls fail: each call of the cache then says so with a message,
+// the sequence is as before, and tried again gives what an untouched twin, whose cold tier lies in memory, gives.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <map>
+#include <system_error>
+
+#include "session.hpp"
+#include "system_faults.hpp"
+#include "temporary_folder.hpp"
+
+namespace winnow::faults {
+namespace {
+
+constexpr int64_t layers = 2, kv_heads = 2, group = 2, size = 32, context_tokens = 256;
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+// On the reference backend, which has no threads: a child process can have one, too. Without a bonus for hot pages,
+// which are none any more after a failure, the same pages are picked again.
+class RecallCache {
+public:
+    explicit RecallCache(const std::string& tier) : session_(WINNOW_REFERENCE_BACKEND) {
+        EXPECT_EQ(session_.create(), WINNOW_OK) << session_.message();
+        const std::string config = "winnow:budget=24000B,k=q8_0,v=q4_0,bonus=0,recall=" + tier;
+        winnow_cache_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.config = config.c_str();
+        desc.layers = layers;
+        desc.q_num_heads = kv_heads * group;
+        desc.kv_num_heads = kv_heads;
+        desc.head_size = size;
+        desc.context = context_tokens;
+        desc.max_sequences = 2;
+        EXPECT_EQ(api().cache_create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
+    }
+
+    // What is left of the output of a step where it succeeds.
+    int32_t step(int64_t layer, int64_t tokens, uint64_t seed, std::string& output) {
+        HostTensor k(WINNOW_TYPE_F32, kv_heads, tokens, size), v(WINNOW_TYPE_F32, kv_heads, tokens, size),
+            q(WINNOW_TYPE_F32, kv_heads * group, tokens, size), out(WINNOW_TYPE_F32, kv_heads * group, tokens, size);
+        k.fill(seed);
+        v.fill(seed + 1);
+        q.fill(seed + 2);
+        winnow_cache_step_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.layer = layer;
+        desc.k = k.get();
+        desc.v = v.get();
+        desc.q = q.get();
+        desc.out = out.get();
+        const int32_t status = api().cache_step(cache_, &desc, nullptr);
+        output = out.digest();
+        return status;
+    }
+
+    // All rows and positions.
+    std::string portrait() {
+        std::string text;
+        HostTensor tokens(WINNOW_TYPE_I32, 1, 1, context_tokens);
+        tokens.count_from(0);
+        for (int64_t sequence = 0; sequence < 2; ++sequence)
+            for (int64_t layer = 0; layer < layers; ++layer) {
+                HostTensor k(WINNOW_TYPE_F32, kv_heads, context_tokens, size),
+                    v(WINNOW_TYPE_F32, kv_heads, context_tokens, size);
+                winnow_cache_rows_desc desc{};
+                desc.struct_size = sizeof desc;
+                desc.layer = layer;
+                desc.sequence = sequence;
+                desc.tokens = tokens.get();
+                desc.k = k.get();
+                desc.v = v.get();
+                EXPECT_EQ(api().cache_read(cache_, &desc), WINNOW_OK) << message();
+                text += k.digest() + " " + v.digest() + " ";
+            }
+        return text;
+    }
+
+    int32_t exchange(int64_t layer, const std::string& what) {
+        HostTensor tokens(WINNOW_TYPE_I32, 1, 1, 60), k(WINNOW_TYPE_F32, kv_heads, 60, size),
+            v(WINNOW_TYPE_F32, kv_heads, 60, size);
+        tokens.count_from(0);
+        k.fill(77);
+        v.fill(78);
+        winnow_cache_rows_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.layer = layer;
+        desc.k = k.get();
+        desc.v = v.get();
+        if (what == "write") {
+            desc.tokens = tokens.get();
+            return api().cache_write(cache_, &desc);
+        }
+        desc.sequence = 1;
+        return api().cache_restore(cache_, &desc);
+    }
+
+    winnow_cache_stats stats() {
+        winnow_cache_stats stats{};
+        stats.struct_size = sizeof stats;
+        EXPECT_EQ(api().cache_stats(cache_, &stats), WINNOW_OK) << message();
+        return stats;
+    }
+
+    const winnow_api& api() const { return session_.api(); }
+    winnow_cache* get() { return cache_; }
+    std::string message() const { return session_.message(); }
+
+private:
+    Session session_;
+    winnow_cache* cache_ = nullptr;
+};
+
+struct Call {
+    std::string name;
+    std::function<int32_t(RecallCache&, std::string& output)> run;
+    bool may_cope = false; // compaction waits until the next query
+};
+
+std::vector<Call> calls(const TemporaryFolder& folder) {
+    std::vector<Call> all;
+    uint64_t seed = 100;
+    const auto steps = [&](int64_t tokens, int count) {
+        for (int i = 0; i < count; ++i)
+            for (int64_t layer = 0; layer < layers; ++layer, seed += 10)
+                all.push_back(
+                    {"step of " + std::to_string(tokens) + ", layer " + std::to_string(layer),
+                     [=](RecallCache& cache, std::string& output) { return cache.step(layer, tokens, seed, output); }});
+    };
+    const auto edit = [&](const char* name, std::function<int32_t(RecallCache&)> run, bool may_cope = false) {
+        all.push_back({name, [run](RecallCache& cache, std::string&) { return run(cache); }, may_cope});
+    };
+    steps(100, 1);
+    steps(1, 10);
+    steps(5, 2);
+    edit(
+        "truncate within a page", [](RecallCache& c) { return c.api().cache_truncate(c.get(), 0, 93); }, true);
+    steps(1, 2);
+    edit(
+        "remove", [](RecallCache& c) { return c.api().cache_remove(c.get(), 0, 20, 41); }, true);
+    steps(1, 1);
+    steps(60, 1);
+    steps(1, 9);
+    edit("copy", [](RecallCache& c) { return c.api().cache_copy(c.get(), 0, 1); });
+    for (int64_t layer = 0; layer < layers; ++layer)
+        edit("write", [layer](RecallCache& c) { return c.exchange(layer, "write"); });
+    steps(1, 2);
+    edit("remove of all", [](RecallCache& c) { return c.api().cache_remove(c.get(), 1, 0, -1); });
+    for (int64_t layer = 0; layer < layers; ++layer)
+        edit("restore", [layer](RecallCache& c) { return c.exchange(layer, "restore"); });
+    const std::string path = folder.file("saved");
+    edit("save", [path](RecallCache& c) { return c.api().cache_save(c.get(), path.c_str()); });
+    edit("load", [path](RecallCache& c) { return c.api().cache_load(c.get(), path.c_str()); });
+    steps(1, 1);
+    return all;
+}
+
+class cold_file : public testing::Test {
+protected:
+    void SetUp() override { hide_page_cache(true); }
+    void TearDown() override {
+        arm_system("", "", 0, 0);
+        hide_page_cache(false);
+    }
+    TemporaryFolder folder_, saved_, saved_of_twin_;
+};
+
+TEST_F(cold_file, every_call_of_the_system_fails_once) {
+    RecallCache cache(folder_.path()), twin("host");
+    std::map<std::string, uint64_t> failures;
+    const std::vector<Call> all = calls(saved_), of_twin = calls(saved_of_twin_);
+    for (size_t i = 0; i < all.size(); ++i) {
+        const Call& call = all[i];
+        const std::string before = cache.portrait();
+        std::string output, expected;
+        bool is_done = false;
+        for (const char* function : {"posix_fallocate", "pwrite", "pread"})
+            for (uint64_t at = 1; !is_done; ++at) {
+                const int error = at % 2 == 0 ? EIO : ENOSPC;
+                const std::string what =
+                    call.name + ", " + function + " " + std::to_string(at) + " fails: " + text_of(error);
+                arm_system(folder_.path(), function, at, error);
+                const int32_t status = call.run(cache, output);
+                const bool failed = system_failures() > 0;
+                arm_system("", "", 0, 0);
+                failures[function] += failed;
+                if (status == WINNOW_OK) {
+                    ASSERT_TRUE(!failed || call.may_cope) << what << ": it was swallowed";
+                    is_done = true;
+                    break;
+                }
+                ASSERT_TRUE(failed) << what << ": " << cache.message();
+                ASSERT_EQ(status, WINNOW_ERROR_IO) << what << ": " << cache.message();
+                ASSERT_NE(cache.message().find(text_of(error)), std::string::npos) << what << ": " << cache.message();
+                ASSERT_NE(cache.message().find(folder_.path()), std::string::npos) << what << ": " << cache.message();
+                ASSERT_EQ(cache.portrait(), before) << what << ": something changed";
+                if (at > 400) break; // of one function; the next one
+            }
+        ASSERT_EQ(of_twin[i].run(twin, expected), WINNOW_OK) << twin.message();
+        ASSERT_EQ(output, expected) << call.name << " of the call " << i;
+        ASSERT_EQ(cache.portrait(), twin.portrait()) << call.name << " of the call " << i;
+    }
+    for (const auto& [function, count] : failures) EXPECT_GE(count, 10u) << function << " is hardly reached";
+}
+
+TEST_F(cold_file, interrupted_and_short_calls_go_on) {
+    RecallCache twin("host");
+    for (const auto& [function, error] : {std::pair("pread", EINTR),
+                                          {"pread", short_count},
+                                          {"pwrite", EINTR},
+                                          {"pwrite", short_count},
+                                          {"posix_fallocate", EINTR}}) {
+        RecallCache cache(folder_.path()), other("host");
+        const std::vector<Call> all = calls(saved_), of_twin = calls(saved_of_twin_);
+        for (size_t i = 0; i < 30; ++i) {
+            std::string output, expected;
+            arm_system(folder_.path(), function, 1, error, 3);
+            ASSERT_EQ(all[i].run(cache, output), WINNOW_OK) << function << " " << error << ": " << cache.message();
+            arm_system("", "", 0, 0);
+            ASSERT_EQ(of_twin[i].run(other, expected), WINNOW_OK) << other.message();
+            ASSERT_EQ(output, expected) << function << " " << error << ", " << all[i].name;
+        }
+    }
+}
+
+TEST_F(cold_file, what_reads_or_writes_nothing_is_no_reason_to_hang) {
+    RecallCache cache(folder_.path());
+    std::string output;
+    ::alarm(60);
+    arm_system(folder_.path(), "pwrite", 1, no_count, 1000);
+    EXPECT_EQ(cache.step(0, 100, 1, output), WINNOW_ERROR_IO) << cache.message();
+    arm_system("", "", 0, 0);
+    EXPECT_EQ(cache.step(0, 100, 1, output), WINNOW_OK) << cache.message();
+    arm_system(folder_.path(), "pread", 1, no_count, 1000);
+    EXPECT_EQ(cache.step(0, 60, 2, output), WINNOW_ERROR_IO) << cache.message();
+    ::alarm(0);
+}
+
+TEST_F(cold_file, a_killed_process_leaves_nothing) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        RecallCache cache(folder_.path());
+        std::string output;
+        if (cache.step(0, 100, 1, output) != WINNOW_OK || cache.stats().disk_bytes == 0) ::_exit(1);
+        ::raise(SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    EXPECT_TRUE(folder_.names().empty()) << folder_.names().front();
+}
+
+// No injection: a file system of 32 KiB.
+TEST_F(cold_file, a_full_file_system) {
+    if (::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=32k") != 0)
+        GTEST_SKIP() << "SKIPPED: no file system can be mounted here: " << text_of(errno);
+    const auto free_blocks = [&] {
+        struct statvfs status {};
+        EXPECT_EQ(::statvfs(folder_.path().c_str(), &status), 0);
+        return status.f_bfree;
+    };
+    const auto before = free_blocks();
+    {
+        RecallCache cache(folder_.path()), twin("host");
+        std::string output, expected;
+        int64_t tokens = 0;
+        for (uint64_t seed = 1; tokens < context_tokens; seed += 3) {
+            for (int64_t layer = 0; layer < layers; ++layer) {
+                const std::string now = cache.portrait();
+                const int32_t status = cache.step(layer, 8, seed, output);
+                if (status != WINNOW_OK) {
+                    EXPECT_EQ(status, WINNOW_ERROR_IO) << cache.message();
+                    EXPECT_NE(cache.message().find(text_of(ENOSPC)), std::string::npos) << cache.message();
+                    EXPECT_EQ(cache.portrait(), now);
+                    tokens = context_tokens;
+                    break;
+                }
+                ASSERT_EQ(twin.step(layer, 8, seed, expected), WINNOW_OK) << twin.message();
+                ASSERT_EQ(output, expected) << "seed " << seed;
+            }
+            if (tokens == context_tokens) break;
+            tokens += 8;
+            ASSERT_LT(tokens, context_tokens) << "the file system was never full";
+        }
+        EXPECT_LT(free_blocks(), before);
+        EXPECT_EQ(cache.api().cache_remove(cache.get(), 0, 0, -1), WINNOW_OK) << cache.message();
+        EXPECT_EQ(free_blocks(), before) << "space of removed tokens is not given back";
+        EXPECT_EQ(cache.step(0, 8, 1, output), WINNOW_OK) << cache.message();
+    }
+    EXPECT_EQ(free_blocks(), before);
+    ::umount(folder_.path().c_str());
+}
+
+} // namespace
+} // namespace winnow::faults
