@@ -163,6 +163,7 @@ const std::map<std::string, Defect>& defects() {
         std::map<std::string, Defect> list = dense_defects();
         list.merge(format_defects());
         list.merge(slot_defects());
+        list.merge(page_defects());
         return list;
     }();
     return all;

@@ -37,5 +37,7 @@ struct Defect {
 std::map<std::string, Defect> format_defects();
 // Defects of the operations on slots, as the cache shows them.
 std::map<std::string, Defect> slot_defects();
+// Defects of the operations on pages, as recall shows them.
+std::map<std::string, Defect> page_defects();
 
 } // namespace winnow

@@ -1,0 +1,18 @@
+// Mistakes that are easily made with pages: what is signed again, what is picked, and which rows come into hot slots.
+#include "defects.hpp"
+
+namespace winnow {
+
+std::map<std::string, Defect> page_defects() {
+    return {
+        // Hot rows of a page that has grown since stay as they were.
+        {"pages_are_signed_once", {.before_page_sign = [](PageSign& a) { a.first = a.end; }}},
+        {"late_tokens_are_not_picked", {.before_page_pick = [](PagePick& a) { a.visible_end = 40; }}},
+        {"hot_keys_of_the_first_head", {.before_page_pick = [](PagePick& a) { a.cold.k.stride[1] = 0; }}},
+        {"hot_values_of_one_slot", {.before_page_pick = [](PagePick& a) { a.cold.v.stride[2] = 0; }}},
+        // As if the rows that an eviction pass appends to were the segment from its beginning on.
+        {"appended_pages_look_empty", {.before_page_sign = [](PageSign& a) { a.first_slot = 0; }}},
+    };
+}
+
+} // namespace winnow
