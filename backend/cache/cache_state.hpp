@@ -37,6 +37,7 @@ struct CacheState {
     Log log = [](int32_t, const std::string&) {};
     std::shared_ptr<ColdFile> cold_file; // of recall; none: the cold tier lies in memory, as packed segments
     std::unique_ptr<Buffer> cold_map;    // scratch: the slot map of a layer whose rows lie there
+    std::vector<std::byte> cold_bytes;   // scratch: what was read of them in a query
     double pressure = 0;                 // negative: the machine's counts
     std::vector<Sequence> sequences;
     Scratch scratch;
@@ -50,7 +51,8 @@ struct CacheState {
     Sequence new_sequence() const;
     void replace_sequences(std::vector<Sequence>& others); // swaps
     uint64_t bytes() const {                               // with scratch
-        return layer_bytes + geometry->scratch_bytes(scratch.slots) + (cold_map ? cold_map->size() : 0);
+        return layer_bytes + geometry->scratch_bytes(scratch.slots) + (cold_map ? cold_map->size() : 0) +
+               cold_bytes.size();
     }
     void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }
     double pressure_now() const;

@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint64_t region_multiple = 1 << 20; // bytes
 constexpr uint64_t largest_block = 1 << 16;   // of a file system
+constexpr uint64_t aging_bytes = 1 << 18;
 constexpr mode_t owner_only = 0600;
 
 // Where the file system has no files without a name, one is made and its name removed.
@@ -119,13 +120,23 @@ void ColdRegion::write(uint64_t offset, std::span<const std::byte> bytes) {
         if (count <= 0) throw file_->failure("cannot write the cold tier in", count == 0 ? EIO : errno);
         done += static_cast<size_t>(count);
     }
-    // Only what is on the disk leaves the page cache.
-    ::sync_file_range(file_->file_, static_cast<off_t>(begin), static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
-    if (written_end_ > written_begin_)
-        ::posix_fadvise(file_->file_, static_cast<off_t>(written_begin_),
-                        static_cast<off_t>(written_end_ - written_begin_), POSIX_FADV_DONTNEED);
-    written_begin_ = begin;
-    written_end_ = begin + bytes.size();
+    age(begin, begin + bytes.size());
+}
+
+// Only what is on the disk leaves the page cache: what was written is on its way there when some more has been.
+void ColdRegion::age(uint64_t begin, uint64_t end) {
+    if (begin < new_begin_ || begin > new_end_) new_begin_ = begin; // what was before is left to the kernel
+    new_end_ = end;
+    if (new_end_ - new_begin_ < aging_bytes) return;
+    const auto length = [](uint64_t first, uint64_t last) { return static_cast<off_t>(last - first); };
+    ::sync_file_range(file_->file_, static_cast<off_t>(new_begin_), length(new_begin_, new_end_),
+                      SYNC_FILE_RANGE_WRITE);
+    if (old_begin_ < old_end_)
+        ::posix_fadvise(file_->file_, static_cast<off_t>(old_begin_), length(old_begin_, old_end_),
+                        POSIX_FADV_DONTNEED);
+    old_begin_ = new_begin_;
+    old_end_ = new_end_;
+    new_begin_ = new_end_;
 }
 
 void ColdRegion::read(const ColdRead& read) const {

@@ -52,17 +52,19 @@ public:
     // Takes space on the disk for its first so many bytes, so that writes of them do not run out of it.
     void reserve(uint64_t bytes);
     uint64_t reserved() const { return reserved_; }
-    // Leaves the page cache, too, when the next write comes.
+    // What is written leaves the page cache when it has aged.
     void write(uint64_t offset, std::span<const std::byte> bytes);
     // Those that are not in the page cache are asked for together, and then waited for.
     void read(std::span<const ColdRead> reads) const;
 
 private:
     void read(const ColdRead& read) const;
+    void age(uint64_t begin, uint64_t end);
 
     std::shared_ptr<ColdFile> file_;
     uint64_t number_ = 0, begin_ = 0, reserved_ = 0;
-    uint64_t written_begin_ = 0, written_end_ = 0; // by the last write
+    // Written and not yet sent to the disk, and sent there before; in the file.
+    uint64_t new_begin_ = 0, new_end_ = 0, old_begin_ = 0, old_end_ = 0;
 };
 
 } // namespace winnow::cache

@@ -10,7 +10,7 @@ namespace winnow::cache {
 namespace {
 
 constexpr uint64_t most_at_once = 1 << 20; // bytes of one read or write
-constexpr uint64_t nearby = 512;           // bytes between two reads that are then one
+constexpr uint64_t nearby = 2048;          // bytes between two reads that are then one
 
 // The places of rows in a region.
 struct Places {
@@ -257,7 +257,8 @@ void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& be
             ranges.emplace_back(miss.offset, end);
         }
     }
-    std::vector<std::byte> bytes(size);
+    std::vector<std::byte>& bytes = cache.cold_bytes;
+    if (bytes.size() < size) bytes.resize(size);
     std::vector<ColdRead> reads;
     for (uint64_t done = 0; const auto& [begin, end] : ranges) {
         reads.push_back({begin, std::span(bytes).subspan(done, end - begin)});
