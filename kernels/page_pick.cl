@@ -105,6 +105,7 @@ static inline int16 are_shown(const page_pick_params* p, const __global uchar* m
 /* Bits of the slots, 16 from `first` on, that are live and visible; *anchored: of those with an anchor. */
 static inline uint visible_slots(const page_pick_params* p, const __global int* tokens, const __global uchar* mask,
                                  uint first, uint* anchored) {
+    *anchored = 0;
     if (first >= p->cold.slots) return 0;
     const int16 entries = load_ints(tokens + first, p->cold.slots - first, FREE_SLOT);
     const int16 ids = entries & ~ANCHOR_FLAG;
