@@ -138,8 +138,19 @@ class Bytes(Files):
             # All tokens are kept: packed rows of 27 and 34 bytes a head, and 4 of a slot map.
             self.assertAlmostEqual(row["cold_bytes"] / (30 * 3 * context * (34 + 27 + 4)), 1, delta=0.15)
             self.assertGreater(row["total_bytes"], packed["total_bytes"])
+            self.assertEqual(row["disk_bytes"], 0)
             for other in ("winnow", "winnow:budget=1/8", "cpu:k=f16,v=f16"):
                 self.assertEqual(rows[other].get("cold_bytes"), 0, other)
+
+    def test_recall_in_a_file_takes_a_disk_in_place_of_memory(self):
+        model = gguf_files.header(gguf_files.model())
+        host, folder = "winnow:budget=1/8,recall=host", "winnow:budget=1/8,recall=/var/tmp"
+        _, rows = self.plan(model, "--context", 65536, "--kv", folder)
+        row, packed = rows[folder], rows["winnow"]
+        self.assertEqual(row["cold_bytes"], 0)
+        self.assertAlmostEqual(row["disk_bytes"] / (30 * 3 * 65536 * (34 + 27)), 1, delta=0.15)
+        self.assertLess(row["total_bytes"], packed["total_bytes"])
+        self.assertEqual(row["loss"], rows[host]["loss"])
 
     def test_break_even_is_where_the_totals_cross(self):
         model = gguf_files.header(gguf_files.model())

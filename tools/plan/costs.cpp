@@ -95,8 +95,10 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         if (status != WINNOW_OK) throw std::runtime_error(*message ? message : api.status_name(status));
         cost.bytes += stats.bytes;
         cost.scratch += stats.scratch_bytes;
-        cost.cold += stats.cold_bytes;
-        cost.added += stats.scratch_bytes + stats.cold_bytes;
+        const uint64_t cold = stats.disk_bytes == 0 ? stats.cold_bytes : 0;
+        cost.cold += cold;
+        cost.disk += stats.disk_bytes;
+        cost.added += stats.scratch_bytes + cold;
     }
     return cost;
 }

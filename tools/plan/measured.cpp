@@ -30,7 +30,7 @@ std::string name_as_measured(const Configuration& config, const ModelShape& shap
 // What a configuration of Winnow's means at a context.
 struct Meant {
     Meant(const Costs& costs, const Configuration& config, int64_t of)
-        : cache(costs.meaning(config.kv, of)), context(of), recalls(costs.at(config, of).cold > 0) {}
+        : cache(costs.meaning(config.kv, of)), context(of), recalls(costs.at(config, of).recalls()) {}
 
     ggml::CacheMeaning cache;
     int64_t context;
@@ -44,12 +44,22 @@ bool has_share(const std::string& config) {
            config.substr(begin, config.find(',', begin) - begin).find('/') != std::string::npos;
 }
 
+// A canonical string with its cold rows in memory: where they lie makes no difference to what is picked.
+std::string with_rows_in_memory(std::string config) {
+    const std::string key = "recall=";
+    const size_t begin = config.find(key);
+    if (begin == std::string::npos) return config;
+    const size_t value = begin + key.size();
+    return config.replace(value, std::min(config.find(',', value), config.size()) - value, "host");
+}
+
 // Whether two configurations lose alike: both attend to every token in the same formats, hold the same share of a
 // context, or pick within the same budget.
 bool is_alike(const Meant& one, const Meant& other) {
     if (one.cache.evicts != other.cache.evicts || one.recalls != other.recalls) return false;
     if (one.recalls)
-        return one.cache.config == other.cache.config && (has_share(one.cache.config) || one.context == other.context);
+        return with_rows_in_memory(one.cache.config) == with_rows_in_memory(other.cache.config) &&
+               (has_share(one.cache.config) || one.context == other.context);
     if (!one.cache.evicts) return one.cache.storage_config == other.cache.storage_config;
     const int64_t difference = one.cache.budget_tokens * other.context - other.cache.budget_tokens * one.context;
     return one.cache.config == other.cache.config &&

@@ -76,11 +76,13 @@ void recommend(Plan& plan, const Costs& costs) {
                                   ".");
         }
     }
-    const PlanRow* keeper = least(plan, [](const PlanRow& row) { return row.cost.cold > 0; });
+    const PlanRow* keeper = least(plan, [](const PlanRow& row) { return row.cost.recalls(); });
     if (best && best->evicts && keeper) {
         plan.advice.push_back(best->config.name + " forgets what it evicts. " + keeper->config.name +
-                              " keeps every token and attends to those that a query picks: its cold rows are memory of "
-                              "the host's, with which it takes " +
+                              " keeps every token and attends to those that a query picks: its cold rows " +
+                              (keeper->cost.disk > 0
+                                   ? "lie in a file of " + mebibytes(keeper->cost.disk) + " MiB, without which it takes "
+                                   : "are memory of the host's, with which it takes ") +
                               mebibytes(keeper->cost.total()) + " MiB" +
                               (keeper->loss
                                    ? ", and it lost " + plus_minus(keeper->loss->kld, keeper->loss->kld_se, false)

@@ -166,6 +166,7 @@ ordered_json json_of(const PlanRow& row) {
                    {"bytes", row.cost.bytes},
                    {"scratch_bytes", row.cost.scratch},
                    {"cold_bytes", row.cost.cold},
+                   {"disk_bytes", row.cost.disk},
                    {"added_bytes", row.cost.added},
                    {"total_bytes", row.cost.total()},
                    {"less_than_f16_from", or_null(row.from_f16)},
