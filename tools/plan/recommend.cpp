@@ -78,16 +78,14 @@ void recommend(Plan& plan, const Costs& costs) {
     }
     const PlanRow* keeper = least(plan, [](const PlanRow& row) { return row.cost.recalls(); });
     if (best && best->evicts && keeper) {
+        const std::string where =
+            keeper->cost.disk > 0 ? "lie in a file of " + mebibytes(keeper->cost.disk) + " MiB, without which it takes "
+                                  : "are memory of the host's, with which it takes ";
+        const std::string lost =
+            keeper->loss ? ", and it lost " + plus_minus(keeper->loss->kld, keeper->loss->kld_se, false) : "";
         plan.advice.push_back(best->config.name + " forgets what it evicts. " + keeper->config.name +
-                              " keeps every token and attends to those that a query picks: its cold rows " +
-                              (keeper->cost.disk > 0
-                                   ? "lie in a file of " + mebibytes(keeper->cost.disk) + " MiB, without which it takes "
-                                   : "are memory of the host's, with which it takes ") +
-                              mebibytes(keeper->cost.total()) + " MiB" +
-                              (keeper->loss
-                                   ? ", and it lost " + plus_minus(keeper->loss->kld, keeper->loss->kld_se, false)
-                                   : std::string()) +
-                              ".");
+                              " keeps every token and attends to those that a query picks: its cold rows " + where +
+                              mebibytes(keeper->cost.total()) + " MiB" + lost + ".");
     }
     const PlanRow* unknown = least(plan, [](const PlanRow& row) { return !row.loss; });
     if (unknown && (!best || unknown->cost.total() < best->cost.total())) {
