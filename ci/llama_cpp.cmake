@@ -10,8 +10,8 @@ function(winnow_optimise level)
 endfunction()
 
 function(winnow_build_sooner)
-    winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl llama-common)
-    winnow_optimise(-O1 test-backend-ops test-llama-archs)
+    winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl)
+    winnow_optimise(-O1 llama-common test-backend-ops test-llama-archs)
     if(WINNOW_TEXT_ALONE) # no run is long
         winnow_optimise(-O0 llama)
     endif()
