@@ -22,8 +22,8 @@ KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_
 OWNERS = (
     ("OpenCL compiler", re.compile(r"lib(LLVM|clang)")),
     ("OpenCL driver", re.compile(r"lib(pocl|OpenCL|hwloc|intelocl|nvidia)|/libpocl")),
+    ("Winnow", re.compile(r"libwinnow[^/]*$")),  # before kernels: the project's folder may be called winnow
     ("kernels", re.compile(r"/(pocl|kcache|winnow)/|\.so\.winnow|parallel\.bc|program\.bc")),
-    ("Winnow", re.compile(r"libwinnow")),
     ("llama.cpp", re.compile(r"lib(llama|ggml|mtmd)|/llama-[a-z]+$")),
 )
 
