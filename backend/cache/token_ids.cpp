@@ -20,14 +20,7 @@ std::vector<int32_t> read_token_ids(const Tensor& tensor, const char* name, int6
         std::memcpy(bytes.data(), tensor.data + tensor.offset, bytes.size());
     std::vector<int32_t> token_ids(count);
     for (size_t i = 0; i < count; ++i) {
-        int64_t token_id = 0;
-        if (tensor.type == Type::i64) {
-            std::memcpy(&token_id, bytes.data() + i * size, size);
-        } else {
-            int32_t narrow = 0;
-            std::memcpy(&narrow, bytes.data() + i * size, size);
-            token_id = narrow;
-        }
+        const int64_t token_id = load_index(tensor.type, bytes.data() + i * size);
         if (token_id < 0 || token_id >= limit)
             refuse(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(token_id) +
                    ", expected 0 to " + std::to_string(limit - 1));

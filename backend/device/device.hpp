@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -71,6 +72,18 @@ struct Tensor {
         return last + row_bytes(type, shape[3]);
     }
 };
+
+// An element of indices or token ids, I32 or I64.
+inline int64_t load_index(Type type, const std::byte* at) {
+    if (type == Type::i32) {
+        int32_t index = 0;
+        std::memcpy(&index, at, sizeof index);
+        return index;
+    }
+    int64_t index = 0;
+    std::memcpy(&index, at, sizeof index);
+    return index;
+}
 
 enum class Scores : uint32_t { none, raw, softcapped, biased, probs };
 

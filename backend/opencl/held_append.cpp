@@ -24,15 +24,7 @@ bool is_host_memory(const AppendRows& side) {
 uint64_t row_size(const AppendRows& side) { return row_bytes(side.src.type, side.src.shape[3]); }
 
 int64_t index_of(const AppendRows& side) {
-    const std::byte* data = side.row_indices.data + side.row_indices.offset;
-    if (side.row_indices.type == Type::i32) {
-        int32_t index = 0;
-        std::memcpy(&index, data, sizeof index);
-        return index;
-    }
-    int64_t index = 0;
-    std::memcpy(&index, data, sizeof index);
-    return index;
+    return load_index(side.row_indices.type, side.row_indices.data + side.row_indices.offset);
 }
 
 // The side over a dense copy of its token at `to`.

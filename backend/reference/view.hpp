@@ -38,15 +38,7 @@ inline std::byte* row_address(const Tensor& tensor, int64_t a, int64_t b, int64_
 // indices[batch % its batch, head % its heads, 0, i]; without indices, i.
 inline int64_t row_index(const Tensor& indices, int64_t batch, int64_t head, int64_t i) {
     if (!indices) return i;
-    const std::byte* at = address(indices, batch % indices.shape[0], head % indices.shape[1], 0, i);
-    if (indices.type == Type::i32) {
-        int32_t index = 0;
-        std::memcpy(&index, at, sizeof index);
-        return index;
-    }
-    int64_t index = 0;
-    std::memcpy(&index, at, sizeof index);
-    return index;
+    return load_index(indices.type, address(indices, batch % indices.shape[0], head % indices.shape[1], 0, i));
 }
 
 } // namespace winnow::reference
