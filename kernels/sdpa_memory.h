@@ -42,11 +42,11 @@ typedef struct sdpa_memory {
 #define APPEND_ARGUMENTS const __global uchar *new_k_memory, const __global uchar *new_v_memory
 #define APPEND_MEMORY .new_k = new_k_memory, .new_v = new_v_memory
 #define STEP_ARGUMENTS                                                                                                 \
-    const __global uchar *new_k_memory, const __global uchar *new_v_memory, __global uchar *token_positions_memory,    \
-        __global uchar *output_sum_memory, __global uchar *step_weights_memory
+    APPEND_ARGUMENTS, __global uchar *token_positions_memory, __global uchar *output_sum_memory,                       \
+        __global uchar *step_weights_memory
 #define STEP_MEMORY                                                                                                    \
-    .new_k = new_k_memory, .new_v = new_v_memory, .token_positions = token_positions_memory,                           \
-    .output_sum = output_sum_memory, .step_weights = step_weights_memory
+    APPEND_MEMORY, .token_positions = token_positions_memory, .output_sum = output_sum_memory,                         \
+                   .step_weights = step_weights_memory
 
 /* The arguments that come once for each segment, and the struct of one of them. */
 #if SLOTS

@@ -29,11 +29,22 @@ public:
     const KvAppend& args() const { return args_; } // over copies of the rows
     uint32_t slot() const { return static_cast<uint32_t>(slot_); }
 
-    // Who takes it launches it, and gives it back where that failed.
+    // Runs what launches it; where that throws, it stays held.
+    template <class Launch>
+    auto launched(RuntimeState& state, Launch&& launch) {
+        take(state);
+        try {
+            return launch();
+        } catch (...) {
+            give_back(state);
+            throw;
+        }
+    }
+
+private:
     void take(RuntimeState& state);
     void give_back(RuntimeState& state);
 
-private:
     std::unique_ptr<HostPages> copies_;
     KvAppend args_;
     int64_t slot_ = 0;

@@ -68,33 +68,17 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
     return result;
 }
 
-const Variant& check(const Runtime& runtime, const KvAppend& args) {
-    check_side(runtime, args.k, append_k_names);
-    check_side(runtime, args.v, v_names);
+const Variant& variant_for(const Runtime& runtime) {
     return choose_variant("kv_append", runtime.capabilities(), {}, 0, 0);
 }
 
-} // namespace
-
-std::string validate(const Runtime& runtime, const KvAppend& args) {
-    const Variant& variant = check(runtime, args);
-    const Tensor& k = cache_of(args.k, args.v);
-    const Tensor& v = cache_of(args.v, args.k);
-    std::string name(variant.entry_point);
-    name.append("_").append(variant.shape).append("_").append(format_name(k.type));
-    return name.append("_").append(format_name(v.type)).append(sizes_of(k, v));
+const Variant& check(const Runtime& runtime, const KvAppend& args) {
+    check_side(runtime, args.k, append_k_names);
+    check_side(runtime, args.v, v_names);
+    return variant_for(runtime);
 }
 
-std::unique_ptr<Event> launch(Runtime& runtime, const KvAppend& args, bool want_event) {
-    check(runtime, args);
-    RuntimeState& state = runtime.state();
-    state.settle();
-    if (!want_event && state.held.hold(state, args)) return nullptr;
-    return launch_at_once(runtime, args, want_event);
-}
-
-std::unique_ptr<Event> launch_at_once(Runtime& runtime, const KvAppend& args, bool want_event) {
-    const Variant& variant = check(runtime, args);
+std::unique_ptr<Event> enqueue(Runtime& runtime, const KvAppend& args, const Variant& variant, bool want_event) {
     const std::string options = kv_options(cache_of(args.k, args.v), cache_of(args.v, args.k));
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, options);
 
@@ -115,5 +99,26 @@ std::unique_ptr<Event> launch_at_once(Runtime& runtime, const KvAppend& args, bo
              .work = work_of(args.k, params.k) + work_of(args.v, params.v)});
     return operation.complete(want_event);
 }
+
+} // namespace
+
+std::string validate(const Runtime& runtime, const KvAppend& args) {
+    const Variant& variant = check(runtime, args);
+    const Tensor& k = cache_of(args.k, args.v);
+    const Tensor& v = cache_of(args.v, args.k);
+    std::string name(variant.entry_point);
+    name.append("_").append(variant.shape).append("_").append(format_name(k.type));
+    return name.append("_").append(format_name(v.type)).append(sizes_of(k, v));
+}
+
+std::unique_ptr<Event> launch(Runtime& runtime, const KvAppend& args, bool want_event) {
+    const Variant& variant = check(runtime, args);
+    RuntimeState& state = runtime.state();
+    state.settle();
+    if (!want_event && state.held.hold(state, args)) return nullptr;
+    return enqueue(runtime, args, variant, want_event);
+}
+
+void launch_held(Runtime& runtime, const KvAppend& args) { enqueue(runtime, args, variant_for(runtime), false); }
 
 } // namespace winnow::opencl

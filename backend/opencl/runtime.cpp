@@ -28,13 +28,7 @@ RuntimeState::~RuntimeState() {
 
 void RuntimeState::settle() {
     if (!held.is_held()) return;
-    held.take(*this);
-    try {
-        launch_at_once(*owner, held.args(), false);
-    } catch (...) {
-        held.give_back(*this);
-        throw;
-    }
+    held.launched(*this, [&] { launch_held(*owner, held.args()); });
 }
 
 void RuntimeState::finish() {

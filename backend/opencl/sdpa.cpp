@@ -95,14 +95,10 @@ std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
     if (!state.held.can_ride(args, kernel))
         return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event);
     kernel.append = true;
-    state.held.take(state);
-    try {
+    return state.held.launched(state, [&] {
         return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event,
                            {.held = &state.held, .appends_token = true});
-    } catch (...) {
-        state.held.give_back(state);
-        throw;
-    }
+    });
 }
 
 std::string SdpaLauncher::validate(const SlotAttention& args) const {
