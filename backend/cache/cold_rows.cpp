@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/recall.hpp"
+
 namespace winnow::cache {
 namespace {
 
@@ -90,12 +92,6 @@ void write_pages(const Geometry& geometry, const Layer& layer, ColdRegion& regio
     }
 }
 
-std::vector<int32_t> entries_of(const Rows& rows) {
-    std::vector<int32_t> entries(static_cast<size_t>(rows.tokens->size() / 4));
-    rows.tokens->read(0, entries.data(), 4 * entries.size());
-    return entries;
-}
-
 int64_t page_slots_of(const CacheState& cache) { return cache.geometry->recall().page_slots; }
 
 // One past the last slot that some head has a row in.
@@ -143,14 +139,16 @@ Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots)
         const int64_t end = std::max(layer.cold.map.end(), first);
         read_pages(geometry, layer, static_cast<uint64_t>(first) / at.page_slots, at.pages(end));
     } catch (...) {
-        layer.packed = rows_elsewhere(slots_);
-        layer.packed_first = 0;
+        give_back();
         throw;
     }
 }
 
 Fetched::~Fetched() {
-    if (!is_owner_) return;
+    if (is_owner_) give_back();
+}
+
+void Fetched::give_back() {
     layer_.packed = rows_elsewhere(slots_);
     layer_.packed_first = 0;
 }
@@ -160,7 +158,7 @@ void Fetched::store() {
     const Geometry& geometry = *cache_.geometry;
     const Places at(geometry);
     const int64_t slots = layer_.packed.slots;
-    std::vector<int32_t> now = entries_of(layer_.packed);
+    std::vector<int32_t> now = layer_.map_of(geometry, layer_.packed);
     bool has_moved = has_changed_rows_ || layer_.cold.is_moved;
     int64_t first = slots, end = 0; // slots that have rows now and had none
     for (size_t i = 0; i < now.size(); ++i) {
@@ -192,7 +190,7 @@ void move_to_file(CacheState& cache, Layer& layer) {
     if (!cache.cold_file || !layer.packed.k) return;
     const Geometry& geometry = *cache.geometry;
     const int64_t slots = layer.packed.slots;
-    const std::vector<int32_t> entries = entries_of(layer.packed);
+    const std::vector<int32_t> entries = layer.map_of(geometry, layer.packed);
     layer.cold.region = std::make_shared<ColdRegion>(cache.cold_file);
     layer.cold.region->reserve(cold_file_bytes(geometry, slots));
     write_pages(geometry, layer, *layer.cold.region, 0, Places(geometry).pages(end_of_rows(entries, slots)));
@@ -221,13 +219,6 @@ std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer) {
     std::vector<int32_t> pages(static_cast<size_t>(part.size / 4));
     layer.index_memory->read(part.offset, pages.data(), part.size);
     return pages;
-}
-
-void free_frames(const Geometry& geometry, Layer& layer) {
-    const StateLayout::Part& part = geometry.recall().frame_pages;
-    const std::vector<int32_t> none(static_cast<size_t>(std::max(part.size, layer.hot.tokens->size()) / 4), free_slot);
-    layer.index_memory->write(part.offset, none.data(), part.size);
-    layer.hot.tokens->write(0, none.data(), layer.hot.tokens->size());
 }
 
 void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& before) {
@@ -309,7 +300,7 @@ void LayerBackup::restore() {
     layer_.outputs = outputs_;
     layer_.has_means = has_means_;
     layer_.is_signed = false;
-    free_frames(*cache_.geometry, layer_);
+    free_frames(*cache_.geometry, *layer_.index_memory, layer_.hot);
 }
 
 } // namespace winnow::cache

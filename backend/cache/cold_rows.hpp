@@ -41,6 +41,7 @@ public:
 
 private:
     Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots);
+    void give_back();
 
     CacheState& cache_;
     Layer& layer_;
@@ -57,8 +58,6 @@ void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to);
 // Copies rows of the pages that came into frames since these had the pages `before`, [head][frame].
 void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& before);
 std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer);
-// No page is hot any more.
-void free_frames(const Geometry& geometry, Layer& layer);
 
 // What a layer is before a call whose reads and writes of the file may fail.
 class LayerBackup {

@@ -65,8 +65,7 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
         out.bytes_read += layer.cold.bytes_read;
         out.wait_ns += layer.cold.wait_ns;
         for (const Rows* rows : {&layer.dense, geometry.recall() ? &layer.hot : &layer.packed}) {
-            std::vector<int32_t> map(static_cast<size_t>(rows->slots * geometry.shape().kv_heads));
-            if (!map.empty()) rows->tokens->read(0, map.data(), 4 * map.size());
+            const std::vector<int32_t> map = layer.map_of(geometry, *rows);
             out.resident_slots +=
                 unsigned_of(std::count_if(map.begin(), map.end(), [](int32_t entry) { return entry >= 0; }));
         }

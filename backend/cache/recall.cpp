@@ -44,21 +44,12 @@ Segment mapped_segment(CacheState& cache, const Layer& layer) {
 
 } // namespace
 
-Rows make_hot_rows(Device& device, const Geometry& geometry) {
-    Rows hot = make_rows(device, geometry, Part::packed, geometry.recall().hot_slots());
-    if (hot.slots == 0) return hot;
-    const std::vector<int32_t> free(static_cast<size_t>(hot.tokens->size() / 4), free_slot);
-    hot.tokens->write(0, free.data(), hot.tokens->size());
-    return hot;
-}
-
-std::unique_ptr<Buffer> make_page_index(Device& device, const Geometry& geometry) {
-    const RecallSizes& sizes = geometry.recall();
-    if (!sizes) return nullptr;
-    std::unique_ptr<Buffer> index = device.allocate(sizes.index_bytes);
-    const std::vector<int32_t> none(static_cast<size_t>(sizes.frame_pages.size / 4), -1);
-    index->write(sizes.frame_pages.offset, none.data(), sizes.frame_pages.size);
-    return index;
+void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot) {
+    const StateLayout::Part& part = geometry.recall().frame_pages;
+    if (hot.slots == 0) return;
+    const std::vector<int32_t> none(static_cast<size_t>(std::max(part.size, hot.tokens->size()) / 4), free_slot);
+    index.write(part.offset, none.data(), part.size);
+    hot.tokens->write(0, none.data(), hot.tokens->size());
 }
 
 uint64_t recall_bytes(const Geometry& geometry) {
@@ -114,7 +105,7 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     try {
         bring_pages(cache, layer, before);
     } catch (...) {
-        free_frames(geometry, layer);
+        free_frames(geometry, *layer.index_memory, layer.hot);
         throw;
     }
 }

@@ -9,15 +9,18 @@ namespace winnow::cache {
 // The most query tokens of a step that pick one by one; more of them attend to everything.
 inline constexpr int64_t most_picking = 8;
 
+// No page is hot any more.
+void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot);
+
 // Memory of a layer's hot slots and its page index, without pages and signatures, so that picks begin anew; none where
 // nothing is recalled.
-Rows make_hot_rows(Device& device, const Geometry& geometry);
-std::unique_ptr<Buffer> make_page_index(Device& device, const Geometry& geometry);
-// Takes it for a layer, or for what a layer is going to have.
+// For a layer, or for what a layer is going to have.
 template <class Memory>
 void take_recall_memory(Device& device, const Geometry& geometry, Memory& memory) {
-    memory.hot = make_hot_rows(device, geometry);
-    memory.index_memory = make_page_index(device, geometry);
+    if (!geometry.recall()) return;
+    memory.hot = make_rows(device, geometry, Part::packed, geometry.recall().hot_slots());
+    memory.index_memory = device.allocate(geometry.recall().index_bytes);
+    free_frames(geometry, *memory.index_memory, memory.hot);
 }
 uint64_t recall_bytes(const Geometry& geometry); // of a layer
 
