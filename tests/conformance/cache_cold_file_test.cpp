@@ -73,8 +73,8 @@ private:
             return both([&](CacheHost& cache) { return cache.api().cache_copy(cache.get(), sequence, 1 - sequence); });
         }
         if (kind <= 90) return exchange(sequence);
-        if (kind <= 94) return restore(sequence);
-        if (kind <= 97) return move_state(sequence);
+        if (kind <= 94) return move(sequence, memory_.api().cache_read, memory_.api().cache_restore);
+        if (kind <= 97) return move(sequence, memory_.api().cache_export_rows, memory_.api().cache_import_rows);
         return save_and_load();
     }
 
@@ -154,28 +154,17 @@ private:
         }
     }
 
-    void restore(int64_t sequence) {
+    // What one function reads of a sequence takes the place of the other sequence by another function.
+    void move(int64_t sequence, TokenRowsFunction from, TokenRowsFunction to) {
         const int64_t other = 1 - sequence;
         if (lengths_[static_cast<size_t>(sequence)] == 0) return;
         std::vector<TokenRows> read;
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
-            read.push_back(rows_of_both(memory_.api().cache_read, layer, sequence));
+            read.push_back(rows_of_both(from, layer, sequence));
             read.back().sequence = other;
             read.back().tokens = TestTensor();
         }
-        put(other, read, memory_.api().cache_restore);
-    }
-
-    void move_state(int64_t sequence) {
-        const int64_t other = 1 - sequence;
-        if (lengths_[static_cast<size_t>(sequence)] == 0) return;
-        std::vector<TokenRows> read;
-        for (int64_t layer = 0; layer < setup_.layers; ++layer) {
-            read.push_back(rows_of_both(memory_.api().cache_export_rows, layer, sequence));
-            read.back().sequence = other;
-            read.back().tokens = TestTensor();
-        }
-        put(other, read, memory_.api().cache_import_rows);
+        put(other, read, to);
     }
 
     void put(int64_t sequence, const std::vector<TokenRows>& all, TokenRowsFunction function) {
