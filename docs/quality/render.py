@@ -15,9 +15,7 @@ A marker is a pair of lines, and what stands between them is this script's:
 
 import argparse
 import json
-import math
 import re
-import statistics
 import sys
 from pathlib import Path
 
@@ -123,10 +121,8 @@ def lead(row, window):
     """By how much less a row lost than the window, context by context, and in how many contexts it did."""
     if row is None:
         return "-"
-    differences = [its - mine for mine, its in zip(row["per_context"]["kld"], window["per_context"]["kld"])]
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
-    wins = sum(difference > 0 for difference in differences)
-    return f"{report.measured(statistics.fmean(differences), error, 4, 6, '+')} ({wins}/{len(differences)})"
+    mean, error, wins, count = report.paired(window, row)
+    return f"{report.measured(mean, error, 4, 6, '+')} ({wins}/{count})"
 
 
 def lead_table(named, setting):

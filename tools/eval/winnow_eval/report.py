@@ -104,17 +104,23 @@ def of_same_bytes(results, setting):
     return [sorted(group, key=lambda row: row["kld"]) for group in groups if len(group) > 1]
 
 
+def paired(row, other):
+    """By how much more a row lost than another: (mean over the contexts that both have, its standard error, in how many
+    of them it did, how many there are)."""
+    pairs = zip(row["per_context"]["kld"], other["per_context"]["kld"])
+    differences = [mine - its for mine, its in pairs]
+    error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
+    return statistics.fmean(differences), error, sum(difference > 0 for difference in differences), len(differences)
+
+
 def paired_table(results, setting):
     """Rows of about the same bytes against the best of them, context by context."""
     lines = []
     for best, *others in of_same_bytes(results, setting):
         for row in others:
-            pairs = zip(row["per_context"]["kld"], best["per_context"]["kld"])  # those that both have
-            differences = [worse - better for worse, better in pairs]
-            error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
-            wins = sum(difference > 0 for difference in differences)
+            mean, error, worse, count = paired(row, best)
             lines.append([f"{titled(row)} against {titled(best)}", number(row["kv_bytes_per_token"], 0),
-                          measured(statistics.fmean(differences), error, 4, 6, "+"), f"{wins}/{len(differences)}"])
+                          measured(mean, error, 4, 6, "+"), f"{worse}/{count}"])
     return table(["configurations", "bytes/token", "mean KLD, difference", "contexts in which it is worse"], lines)
 
 
