@@ -29,35 +29,43 @@ std::string name_as_measured(const Configuration& config, const ModelShape& shap
 
 // What a configuration of Winnow's means at a context.
 struct Meant {
-    Meant(const Costs& costs, const Configuration& config, int64_t of)
-        : cache(costs.meaning(config.kv, of)), context(of), recalls(costs.at(config, of).recalls()) {}
-
     ggml::CacheMeaning cache;
     int64_t context;
-    bool recalls; // tokens are attended to as far as queries pick them
 };
 
-// Whether a canonical string has a budget that is a share of the context, and not bytes.
-bool has_share(const std::string& config) {
-    const size_t begin = config.find("budget=");
-    return begin != std::string::npos &&
-           config.substr(begin, config.find(',', begin) - begin).find('/') != std::string::npos;
+struct Value {
+    size_t begin, size;
+};
+
+// Where a canonical string, which has what differs from the defaults, has the value of a key.
+std::optional<Value> find_value(const std::string& config, const std::string& key) {
+    const size_t found = config.find(key + "=");
+    if (found == std::string::npos) return std::nullopt;
+    const size_t begin = found + key.size() + 1;
+    return Value{begin, std::min(config.find(',', begin), config.size()) - begin};
 }
 
-// A canonical string with its cold rows in memory: where they lie makes no difference to what is picked.
+// Whether tokens are attended to as far as queries pick them.
+bool recalls(const std::string& config) { return find_value(config, "recall").has_value(); }
+
+// Whether the budget is a share of the context, and not bytes.
+bool has_share(const std::string& config) {
+    const std::optional<Value> budget = find_value(config, "budget");
+    return budget && config.substr(budget->begin, budget->size).find('/') != std::string::npos;
+}
+
+// With the cold rows in memory: where they lie makes no difference to what is picked.
 std::string with_rows_in_memory(std::string config) {
-    const std::string key = "recall=";
-    const size_t begin = config.find(key);
-    if (begin == std::string::npos) return config;
-    const size_t value = begin + key.size();
-    return config.replace(value, std::min(config.find(',', value), config.size()) - value, "host");
+    const std::optional<Value> folder = find_value(config, "recall");
+    return folder ? config.replace(folder->begin, folder->size, "host") : config;
 }
 
 // Whether two configurations lose alike: both attend to every token in the same formats, hold the same share of a
 // context, or pick within the same budget.
 bool is_alike(const Meant& one, const Meant& other) {
-    if (one.cache.evicts != other.cache.evicts || one.recalls != other.recalls) return false;
-    if (one.recalls)
+    if (one.cache.evicts != other.cache.evicts || recalls(one.cache.config) != recalls(other.cache.config))
+        return false;
+    if (recalls(one.cache.config))
         return with_rows_in_memory(one.cache.config) == with_rows_in_memory(other.cache.config) &&
                (has_share(one.cache.config) || one.context == other.context);
     if (!one.cache.evicts) return one.cache.storage_config == other.cache.storage_config;
@@ -89,13 +97,12 @@ std::optional<Loss> Measured::find(const Configuration& config, int64_t context,
     const bool is_winnow = config.where == Configuration::Where::winnow;
     const std::string name = is_winnow ? "" : name_as_measured(config, shape);
     std::optional<Meant> meant;
-    if (is_winnow) meant.emplace(costs, config, context);
+    if (is_winnow) meant = Meant{costs.meaning(config.kv, context), context};
     const auto is_its = [&](const Loss& loss) {
         if (!is_winnow) return loss.name == name;
-        const Configuration its = parse_configuration(loss.name);
-        if (its.where != Configuration::Where::winnow) return false;
+        if (parse_configuration(loss.name).where != Configuration::Where::winnow) return false;
         try {
-            return is_alike(*meant, Meant(costs, its, loss.context));
+            return is_alike(*meant, {costs.meaning(loss.name, loss.context), loss.context});
         } catch (const std::runtime_error&) { // nothing that this model could have
             return false;
         }
