@@ -290,7 +290,7 @@ def winnow_build(*targets):
     logs = CACHE / "logs"
     if not configured:
         run(["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-             "-DWINNOW_BUILD_TESTS=OFF", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_PRECOMPILE=ON",
+             "-DWINNOW_BUILD_TESTS=OFF", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_QUICK_BUILD=ON",
              f"-DWINNOW_LLAMA_CPP_DIR={llama_cpp_source()}"],
             log=logs / "winnow-configure.log")
     run(["cmake", "--build", folder, "--target", *targets], log=logs / "winnow-build.log")

@@ -51,7 +51,7 @@ def settings(options):
         "CMAKE_BUILD_TYPE": "Release",
         "WINNOW_BUILD_TESTS": "ON",
         "WINNOW_BUILD_BENCH": "ON",
-        "WINNOW_PRECOMPILE": "ON",
+        "WINNOW_QUICK_BUILD": "ON",
         "WINNOW_TEST_OPTIONS": "-O1",
         "WINNOW_SYSTEM_TESTS": "ON",
         "WINNOW_FULL_SWEEPS": "ON" if options.full else "OFF",

@@ -1,8 +1,8 @@
 """Builds the reference backend, its judges and the fuzz targets with clang, ASan and UBSan, and runs them.
 
 clang, because g++ 12 warns of the standard library's own regular expressions under ASan. With `all` everything is
-built, so that both compilers see every file, and without precompiled headers, so that an include that is missing is
-found. Without the checks of UBSan whose runtime only C++ programs have.
+built, so that both compilers see every file, each by itself, so that an include that is missing is found. Without the
+checks of UBSan whose runtime only C++ programs have.
 
     sanitizers_test.py SOURCE BUILD sample|all
 """
@@ -47,7 +47,7 @@ def main():
     run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
         "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={flags}", f"-DCMAKE_CXX_FLAGS_DEBUG={flags}",
         "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_FUZZ=ON",
-        f"-DWINNOW_PRECOMPILE={'ON' if is_sample else 'OFF'}", f"-DWINNOW_FUZZ_SECONDS={20 if is_sample else 3600}")
+        f"-DWINNOW_QUICK_BUILD={'ON' if is_sample else 'OFF'}", f"-DWINNOW_FUZZ_SECONDS={20 if is_sample else 3600}")
     run("cmake", "--build", build, *(("--target", *TARGETS) if is_sample else ()))
     # Not abi.opencl: it unloads the driver with its threads, which LeakSanitizer does not survive.
     leave_out = ["-E", LONG] if is_sample else []

@@ -46,9 +46,20 @@ def formatted(root):
     return status == 0
 
 
+def one_by_one(entries):
+    """The same for each source of those that are compiled some at a time."""
+    for entry in entries:
+        path = Path(entry["file"])
+        if path.parent.name != "Unity":
+            yield entry
+            continue
+        for source in re.findall(r'^#include "(.+)"$', path.read_text(), re.M):
+            yield entry | {"file": source, "command": entry["command"].replace(str(path), source)}
+
+
 def each_once(entries):
     """One command for each file: what is compiled for several releases of ggml is analysed for the first of them."""
-    return list({entry["file"]: entry for entry in reversed(entries)}.values())
+    return list({entry["file"]: entry for entry in reversed(list(entries))}.values())
 
 
 def without_precompiled_headers(entries):
@@ -75,7 +86,7 @@ def analysed(root, build, extent):
     stamps = build / "clang_tidy"
     stamps.mkdir(exist_ok=True)
     entries = json.loads((build / "compile_commands.json").read_text())
-    entries = without_precompiled_headers(each_once(entries))
+    entries = without_precompiled_headers(each_once(one_by_one(entries)))
     (stamps / "compile_commands.json").write_text(json.dumps(entries))
     units = {Path(entry["file"]) for entry in entries}
     units = sorted(unit for unit in units if unit.is_relative_to(root)
