@@ -17,7 +17,7 @@ function(winnow_at_once target alone)
     get_target_property(sources ${target} SOURCES)
     get_target_property(folder ${target} SOURCE_DIR)
     list(FILTER sources INCLUDE REGEX "${alone}")
-    list(TRANSFORM sources PREPEND "${folder}/")
+    list(TRANSFORM sources PREPEND "${folder}/" REGEX "^[^/]") # of absolute names none
     set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
@@ -37,7 +37,7 @@ function(winnow_build_sooner)
     endforeach()
     # Models have a source each; what is beside them is not to be seen with the libraries' inside.
     winnow_at_once(mtmd "^[^/]+$")
-    winnow_at_once(llama "^[^/]+$")
+    winnow_at_once(llama "^[^/]+$|models/gemma") # of which two have the same function in some releases
     winnow_at_once(llama-common "(^|/)json\\.cpp$")
 endfunction()
 cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL winnow_build_sooner)
