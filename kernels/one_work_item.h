@@ -5,3 +5,5 @@
 /* PoCL makes three functions of a kernel, each with all that is inlined into it. So what is large stands in a function
  * with this, and is compiled once. */
 #define OUT_OF_LINE __attribute__((noinline))
+
+#include "own_builtins.h"

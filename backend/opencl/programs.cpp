@@ -22,6 +22,11 @@ std::string common_options(cl_device_id device, bool optimizes) {
     return "-w " + language + (optimizes ? "" : " -cl-opt-disable");
 }
 
+// kernels/own_builtins.h instead of the header that this guard is of. What a program does is the same, so that its key
+// does not have them.
+constexpr const char* own_builtins = " -D_OPENCL_H_ -DOWN_BUILTINS";
+constexpr std::string_view own_builtins_mark = "ifdef OWN_BUILTINS";
+
 std::string build_log(const cl::Program& program, cl_device_id device) {
     size_t size = 0;
     if (clGetProgramBuildInfo(program(), device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size) != CL_SUCCESS) return {};
@@ -59,6 +64,17 @@ std::vector<std::byte> binary_of(const cl::Program& program, cl_device_id device
     return {};
 }
 
+// code: of clBuildProgram.
+cl::Program compile(const WorkerQueue& worker, std::string_view source, const std::string& options, cl_int& code) {
+    const char* text = source.data();
+    const size_t size = source.size();
+    cl::Program program(clCreateProgramWithSource(worker.context(), 1, &text, &size, &code));
+    check(code, "clCreateProgramWithSource");
+    const cl_device_id device = worker.device;
+    code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
+    return program;
+}
+
 // One mutex serves the whole process, so that no two contexts build the same program at a time: the second one finds it
 // in the disk cache. That saves the time, and keeps PoCL from finishing a kernel a second time while it runs elsewhere
 // (warm_up.hpp).
@@ -83,7 +99,7 @@ size_t Programs::Hash::operator()(const Name& name) const {
 
 Programs::Programs(WorkerQueues& workers, const Log& log, bool optimizes)
     : workers_(workers), log_(log), cache_(ProgramCache::default_directory()),
-      common_options_(common_options(workers.front().device, optimizes)) {}
+      common_options_(common_options(workers.front().device, optimizes)), declares_builtins_(workers.is_pocl) {}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
@@ -184,6 +200,10 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
         cl::Program copy = load(worker, *binary, options, refusal);
         program.push_back(copy() != nullptr ? std::move(copy) : build(worker, file, source, options));
     }
+    if (!builtins_refusal_.empty())
+        messages.emplace_back(WINNOW_LOG_WARNING, "the driver refuses Winnow's declarations of built-in functions, and "
+                                                  "compiles with its own, which takes longer: " +
+                                                      std::exchange(builtins_refusal_, {}));
     const auto spent = std::chrono::steady_clock::now() - start;
     only_maker.reset();
     lock.unlock();
@@ -209,12 +229,23 @@ void Programs::make_lean(cl::Program& program, std::vector<std::byte>& binary, c
 cl::Program Programs::build(const WorkerQueue& worker, std::string_view file, std::string_view source,
                             const std::string& options) {
     cl_int code = CL_SUCCESS;
-    const char* text = source.data();
-    const size_t size = source.size();
-    cl::Program program(clCreateProgramWithSource(worker.context(), 1, &text, &size, &code));
-    check(code, "clCreateProgramWithSource");
+    cl::Program program;
     const cl_device_id device = worker.device;
-    code = clBuildProgram(program(), 1, &device, options.c_str(), nullptr, nullptr);
+    if (declares_builtins_ && source.find(own_builtins_mark) != std::string_view::npos) {
+        program = compile(worker, source, options + own_builtins, code);
+        if (code == CL_SUCCESS) return program;
+        if (code == CL_BUILD_PROGRAM_FAILURE) { // perhaps another compiler than these declarations are written for
+            const std::string complaint = build_log(program, device);
+            program = compile(worker, source, options, code);
+            if (code == CL_SUCCESS) {
+                declares_builtins_ = false;
+                builtins_refusal_ = std::string(file) + " with \"" + options + "\"\n" + complaint;
+                return program;
+            }
+        }
+    } else {
+        program = compile(worker, source, options, code);
+    }
     if (code != CL_SUCCESS)
         throw_cl_error(code, "clBuildProgram",
                        std::string(file) + " with \"" + options + "\"\n" + build_log(program, device));

@@ -123,7 +123,7 @@ cl::CommandQueue make_queue(const WorkerQueue& worker) {
 
 WorkerQueues open_worker_queues(const DeviceRequest& request) {
     WorkerQueues workers = choose_worker_queues(request);
-    workers.needs_warm_up = platform_text(workers.entry.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
+    workers.is_pocl = platform_text(workers.entry.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
     return workers;
 }
 

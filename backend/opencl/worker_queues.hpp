@@ -24,7 +24,7 @@ struct WorkerQueues {
     // Rises whenever a cl_mem is released: a kernel that remembers its arguments must not trust an address that may
     // have been given to another object.
     uint64_t memory_epoch = 1;
-    bool needs_warm_up = false; // warm_up.hpp
+    bool is_pocl = false; // what is done for that driver alone: warm_up.hpp, programs.cpp
 
     const WorkerQueue& front() const { return all.front(); }
     bool is_divided() const { return all.size() > 1; }

@@ -129,6 +129,32 @@ TEST_F(opencl_program_reuse, another_text_of_the_same_name_and_length_is_another
     EXPECT_EQ(built(two), 0u);
 }
 
+// own_builtins.h takes the place of the driver's header in sources that have it; where it cannot, that is said.
+TEST_F(opencl_program_reuse, what_own_declarations_lack_is_compiled_with_the_drivers) {
+    std::vector<std::string> warnings;
+    DeviceRequest request = cpu_request();
+    request.log = [&](int32_t level, const std::string& text) {
+        if (level == WINNOW_LOG_WARNING) warnings.push_back(text);
+    };
+    RuntimeState state(request);
+    if (std::string_view(state.workers.entry.info.platform) != "Portable Computing Language")
+        WINNOW_SKIP_WITHOUT_POCL("the device is not PoCL's");
+    constexpr std::string_view declared = "#ifdef OWN_BUILTINS\n"
+                                          "__attribute__((overloadable, const)) float sqrt(float);\n"
+                                          "#endif\n"
+                                          "kernel void f(global float* x) { x[0] = sqrt(x[0]); }";
+    constexpr std::string_view undeclared = "#ifdef OWN_BUILTINS\n#endif\n"
+                                            "kernel void f(global float* x) { x[0] = sqrt(x[0]); }";
+    constexpr std::string_view wrong = "#ifdef OWN_BUILTINS\n#endif\nkernel void f(global float* x) { x[0] = y; }";
+    state.programs.kernel_of_source("declared", declared, "f", {});
+    EXPECT_THROW(state.programs.kernel_of_source("wrong", wrong, "f", {}), Error);
+    EXPECT_TRUE(warnings.empty()) << warnings.front();
+    state.programs.kernel_of_source("undeclared", undeclared, "f", {});
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("undeclared with"), std::string::npos) << warnings[0];
+    EXPECT_NE(warnings[0].find("sqrt"), std::string::npos) << warnings[0];
+}
+
 TEST_F(opencl_program_reuse, no_entry_has_intermediate_code_of_pocl) {
     RuntimeState state(cpu_request());
     if (std::string_view(state.workers.entry.info.platform) != "Portable Computing Language")
