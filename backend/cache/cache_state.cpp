@@ -90,19 +90,9 @@ std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer
 void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (growth.is_empty()) return;
     const Geometry& geometry = *cache.geometry;
-    SlotEdit clear;
-    clear.end = 1; // a zeroed slot map is full of token 0
-    if (growth.dense.slots > 0)
-        clear.segments.push_back(view_of(geometry, Part::dense, growth.dense, growth.dense.slots));
-    if (growth.packed.k) {
-        const Segment to = view_of(geometry, Part::packed, growth.packed, growth.packed.slots);
-        if (layer.packed.slots > 0)
-            cache.device.launch(
-                SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, layer.packed.slots), .to = to});
-        else
-            clear.segments.push_back(to);
-    }
-    if (!clear.segments.empty()) cache.device.launch(clear);
+    if (growth.packed.k && layer.packed.slots > 0)
+        cache.device.launch(SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, layer.packed.slots),
+                                     .to = view_of(geometry, Part::packed, growth.packed, growth.packed.slots)});
     cache.note_peak(growth.bytes);
     cache.layer_bytes -= layer.bytes();
     if (growth.is_new) {

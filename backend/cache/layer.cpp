@@ -49,7 +49,7 @@ Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slot
     rows.slots = slots;
     rows.k = device.allocate(geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots));
     rows.v = device.allocate(geometry.row_bytes_of(v_type(geometry, part), shape.v_head_size, slots));
-    rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots));
+    rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots), free_slot_byte);
     if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
     return rows;
 }

@@ -186,7 +186,9 @@ public:
     virtual void info(winnow_device_info& out) const = 0; // all fields but struct_size
     virtual void stats(winnow_stats& out) const = 0;      // the fields it counts: launches, programs, copies
 
-    virtual std::unique_ptr<Buffer> allocate(uint64_t size) = 0;
+    // Each byte of the memory is `filling`.
+    virtual std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) = 0;
+    std::unique_ptr<Buffer> allocate(uint64_t size) { return allocate(size, 0); }
     virtual std::unique_ptr<Buffer> import_host(void* data, uint64_t size) = 0;
     virtual std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) = 0;
 

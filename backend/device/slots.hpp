@@ -15,6 +15,7 @@ namespace winnow {
 // An entry of a slot map is negative where the slot is free; else the token id, and a flag for an anchor.
 // A token id is the token's position, or the host's cell where the host has cells.
 inline constexpr int32_t free_slot = -1;
+inline constexpr uint8_t free_slot_byte = 0xff; // every byte of it
 inline constexpr int32_t anchor_flag = 1 << 30; // token ids are below it
 
 // Rows of K and V in one format each, for every KV head of one layer of one sequence.

@@ -28,23 +28,23 @@ void copy_from_device(RuntimeState& state, const Memory& memory, uint64_t offset
                "clEnqueueReadBuffer");
 }
 
-void enqueue_zeros(RuntimeState& state, const Memory& memory, uint64_t size) {
-    const cl_uchar zero = 0;
-    check(clEnqueueFillBuffer(state.workers.front().queue(), memory.on(0), &zero, sizeof zero, 0, size, 0, nullptr,
-                              nullptr),
+void enqueue_fill(RuntimeState& state, const Memory& memory, uint64_t size, uint8_t filling) {
+    check(clEnqueueFillBuffer(state.workers.front().queue(), memory.on(0), &filling, sizeof filling, 0, size, 0,
+                              nullptr, nullptr),
           "clEnqueueFillBuffer");
     state.is_pending = true;
 }
 
-std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size) {
+std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size, uint8_t filling) {
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
     if (state.is_host_memory()) {
         buffer->pages_ = std::make_unique<HostPages>(size);
+        if (filling != 0) std::memset(buffer->pages_->data(), filling, size);
         buffer->memory_ = std::make_unique<Memory>(state.workers, buffer->pages_->data(), size);
         buffer->host_ = buffer->pages_->data();
     } else {
         buffer->memory_ = std::make_unique<Memory>(state.workers, size);
-        enqueue_zeros(state, *buffer->memory_, size);
+        enqueue_fill(state, *buffer->memory_, size, filling);
     }
     return buffer;
 }

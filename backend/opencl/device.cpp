@@ -28,7 +28,9 @@ public:
     }
     void stats(winnow_stats& out) const override { runtime_.stats(out); }
 
-    std::unique_ptr<Buffer> allocate(uint64_t size) override { return runtime_.allocate(size); }
+    std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override {
+        return runtime_.allocate(size, filling);
+    }
     std::unique_ptr<Buffer> import_host(void* data, uint64_t size) override { return runtime_.import_host(data, size); }
     std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) override {
         return runtime_.import_cl_mem(cl_mem, offset, size);

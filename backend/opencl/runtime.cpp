@@ -98,7 +98,7 @@ const Memory* Runtime::scratch(uint64_t bytes, int slot) {
         larger.memory = std::make_unique<Memory>(state_->workers, larger.pages->data(), larger.size);
     } else {
         larger.memory = std::make_unique<Memory>(state_->workers, larger.size);
-        enqueue_zeros(*state_, *larger.memory, larger.size);
+        enqueue_fill(*state_, *larger.memory, larger.size, 0);
     }
     // What runs may be using the old one. Waiting for it could be forever: the host's queue may depend on this call.
     if (scratch.memory != nullptr) state_->retired.push_back(std::move(scratch));
@@ -106,7 +106,9 @@ const Memory* Runtime::scratch(uint64_t bytes, int slot) {
     return scratch.memory.get();
 }
 
-std::unique_ptr<Buffer> Runtime::allocate(uint64_t size) { return ClBuffer::allocate(*state_, size); }
+std::unique_ptr<Buffer> Runtime::allocate(uint64_t size, uint8_t filling) {
+    return ClBuffer::allocate(*state_, size, filling);
+}
 std::unique_ptr<Buffer> Runtime::import_host(void* data, uint64_t size) {
     return ClBuffer::import_host(*state_, data, size);
 }

@@ -56,7 +56,7 @@ Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool 
 // A buffer of the interface. bind() of an Operation reads where it lies.
 class ClBuffer final : public Buffer {
 public:
-    static std::unique_ptr<ClBuffer> allocate(RuntimeState& state, uint64_t size);
+    static std::unique_ptr<ClBuffer> allocate(RuntimeState& state, uint64_t size, uint8_t filling = 0);
     static std::unique_ptr<ClBuffer> import_host(RuntimeState& state, void* data, uint64_t size);
     static std::unique_ptr<ClBuffer> import_cl_mem(RuntimeState& state, cl_mem memory, uint64_t offset, uint64_t size);
     ~ClBuffer() override;
@@ -83,7 +83,7 @@ private:
 // Copies between host and the first worker queue's memory, waiting for what was enqueued before and for the copy.
 void copy_to_device(RuntimeState& state, const Memory& memory, uint64_t offset, const void* data, uint64_t size);
 void copy_from_device(RuntimeState& state, const Memory& memory, uint64_t offset, void* data, uint64_t size);
-// Zeroes, in order on the first worker queue.
-void enqueue_zeros(RuntimeState& state, const Memory& memory, uint64_t size);
+// Fills with a byte, in order on the first worker queue.
+void enqueue_fill(RuntimeState& state, const Memory& memory, uint64_t size, uint8_t filling);
 
 } // namespace winnow::opencl

@@ -108,7 +108,11 @@ void ReferenceDevice::info(winnow_device_info& out) const {
 
 void ReferenceDevice::stats(winnow_stats& out) const { out.kernel_launches = launches_; }
 
-std::unique_ptr<Buffer> ReferenceDevice::allocate(uint64_t size) { return std::make_unique<HostBuffer>(size); }
+std::unique_ptr<Buffer> ReferenceDevice::allocate(uint64_t size, uint8_t filling) {
+    auto buffer = std::make_unique<HostBuffer>(size);
+    if (filling != 0) std::memset(buffer->data(), filling, size);
+    return buffer;
+}
 
 std::unique_ptr<Buffer> ReferenceDevice::import_host(void* data, uint64_t size) {
     return std::make_unique<HostBuffer>(data, size);

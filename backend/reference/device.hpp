@@ -14,7 +14,8 @@ public:
     void info(winnow_device_info& out) const override;
     void stats(winnow_stats& out) const override;
 
-    std::unique_ptr<Buffer> allocate(uint64_t size) override;
+    using Device::allocate;
+    std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override;
     std::unique_ptr<Buffer> import_host(void* data, uint64_t size) override;
     std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) override;
 

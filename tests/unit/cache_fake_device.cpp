@@ -2,6 +2,7 @@
 #include "cache_fake_device.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "reference/slot_rows.hpp"
@@ -53,11 +54,13 @@ void FakeDevice::clear() {
     log.clear();
 }
 
-std::unique_ptr<Buffer> FakeDevice::allocate(uint64_t size) {
+std::unique_ptr<Buffer> FakeDevice::allocate(uint64_t size, uint8_t filling) {
     if (size == 0) throw std::invalid_argument("a buffer of no bytes");
     if (allocations_until_failure == 0) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no more memory");
     if (allocations_until_failure > 0) --allocations_until_failure;
-    return std::make_unique<CountedBuffer>(size, *this);
+    auto buffer = std::make_unique<CountedBuffer>(size, *this);
+    std::memset(buffer->data(), filling, size);
+    return buffer;
 }
 
 std::string FakeDevice::validate(const SlotAttention& args) const {

@@ -32,9 +32,10 @@ public:
 
     void clear();
 
+    using Device::allocate;
     using ReferenceDevice::launch;
     using ReferenceDevice::validate;
-    std::unique_ptr<Buffer> allocate(uint64_t size) override;
+    std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override;
     std::string validate(const SlotAttention& args) const override;
     void launch(const SlotAttention& args) override;
     void launch(const SlotAppend& args) override;
