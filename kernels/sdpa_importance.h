@@ -1,16 +1,18 @@
 /* What a step of decoding does with what its attention showed: each group leaves the weights of its keys, as it has
  * them, and the last group of the work tile accumulates them into the importance of the KV head's slots, once the rows'
  * maxima and sums are known. Elsewhere the hooks of the attention loop do nothing. Needs before it: sdpa_memory.h,
- * sdpa_work_tile.h, sdpa_tile.h, vector_parts.h, STEP and with it slot_statistic.h and slot_outputs.h.
+ * sdpa_work_tile.h, sdpa_tile.h, vector_parts.h, STEP and with it STATISTIC, IS_MAXIMUM, slot_statistic.h and
+ * slot_outputs.h.
  *
  *     step weights: [work tiles][tiles of all segments, an even number]
  *     weight tile = float maximum[8]    of the rows (ROWS is 8 at most) when the weights were made
  *                   uint seen[8]        the keys that each row sees, a bit each
  *                   float weight[ROWS][TILE], or with SCORE_MAGNITUDE the scores; of unseen keys anything finite
  *
- * A row's probability of a key is weight x exp(maximum - last maximum) / sum: one exponential for a row and weight
- * tile, where from a score it would take one for a row and key. */
-#if STEP
+ * Both are compiled for one statistic; without one they are the hooks that do nothing. A row's probability of a key is
+ * weight x exp(maximum - last maximum) / sum: one exponential for a row and weight tile, where from a score it would
+ * take one for a row and key. */
+#if STEP && STATISTIC
 #define WEIGHT_TILE_VECTORS (1 + ROWS * TILE_VECTORS)
 #define WEIGHT_TILES(p) (((p)->key_end + 2 * TILE - 1) / (2 * TILE) * 2) /* in pairs */
 #define ROWS_OF_TILE(work) (ROWS == 8 ? (work)->rows : ROWS)               /* a block of 8 may have 7 */
@@ -42,7 +44,7 @@ static inline __global float16* sdpa_weight_tile(const sdpa_params* p, const sdp
 /* Leaves what the rows see of a tile. maximum: [16]. */
 static inline void sdpa_leave_seen(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                    uint segment, uint key, const float* maximum, const sdpa_seen* seen) {
-    if (p->step.statistic == 0) return;
+    if (!p->step.counts_query) return;
     __global float16* weight_tile = sdpa_weight_tile(p, memory, work, segment, key);
     float16 first = vload16(0, maximum);
     first.hi = as_float8((uint8)(seen->by_any));
@@ -59,28 +61,29 @@ static inline void sdpa_leave_seen(const sdpa_params* p, const sdpa_memory* memo
 /* Leaves the scores of a tile, or the weights that they become: which of them the statistic is of. s: [ROWS][TILE]. */
 static inline void sdpa_leave(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint segment,
                               uint key, const float16* s, int are_scores) {
-    if (p->step.statistic == 0 || (p->step.statistic == SCORE_MAGNITUDE) != are_scores) return;
+    if (!p->step.counts_query || (STATISTIC == SCORE_MAGNITUDE) != are_scores) return;
     __global float16* weight_tile = sdpa_weight_tile(p, memory, work, segment, key) + 1;
 #pragma unroll
     for (uint i = 0; i < ROWS * TILE_VECTORS; ++i) weight_tile[i] = s[i];
 }
 
 /* One row's weights, or scores, joined with what the rows before it gave; NaN stays. */
-__attribute__((always_inline)) static inline float16 join_row(const uint statistic, const uint is_maximum, float16 x,
-                                                              float16 weight, float factor, float limit) {
-    if (statistic == SCORE_MAGNITUDE)
-        return is_maximum ? select(x, fabs(weight), (fabs(weight) > x) | isnan(weight)) : x + weight;
-    if (!is_maximum && statistic == PROBABILITY) return fma(weight, (float16)(factor), x);
+static inline float16 join_row(float16 x, float16 weight, float factor, float limit) {
+#if STATISTIC == SCORE_MAGNITUDE
+    return IS_MAXIMUM ? select(x, fabs(weight), (fabs(weight) > x) | isnan(weight)) : x + weight;
+#else
+    if (!IS_MAXIMUM && STATISTIC == PROBABILITY) return fma(weight, (float16)(factor), x);
     const float16 p = weight * factor;
-    if (!is_maximum && statistic == PROBABILITY_SQUARED) return fma(p, p, x);
-    const float16 y = statistic == PROBABILITY           ? p
-                      : statistic == PROBABILITY_SQUARED ? p * p
+    if (!IS_MAXIMUM && STATISTIC == PROBABILITY_SQUARED) return fma(p, p, x);
+    const float16 y = STATISTIC == PROBABILITY           ? p
+                      : STATISTIC == PROBABILITY_SQUARED ? p * p
                                                          : select((float16)(0.0f), (float16)(1.0f), p >= limit);
-    return is_maximum ? select(x, y, (y > x) | isnan(y)) : x + y;
+    return IS_MAXIMUM ? select(x, y, (y > x) | isnan(y)) : x + y;
+#endif
 }
 
-static inline float16 accumulate16(const uint statistic, float16 importance, float16 x, float keep, float gain) {
-    return fma(importance, (float16)(keep), (statistic == SCORE_MAGNITUDE ? fabs(x) : x) * gain);
+static inline float16 accumulate16(float16 importance, float16 x, float keep, float gain) {
+    return fma(importance, (float16)(keep), (STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x) * gain);
 }
 
 /* Stores past 16 bytes at a time, as which some implementations take vstore16. */
@@ -88,19 +91,17 @@ typedef float16 __attribute__((aligned(4))) float16_anywhere;
 
 /* Accumulates vectors of a weight tile that every row sees all of into the importance of their slots. factors, limits:
  * [rows]. */
-__attribute__((always_inline)) static inline void accumulate_seen(const uint statistic, const uint is_maximum,
-                                                                  const sdpa_step* step, const uint rows,
-                                                                  __global float16_anywhere* importance,
-                                                                  const uint vectors, const __global float16* weights,
-                                                                  const __global float* factors, const float* limits) {
+static inline void accumulate_seen(const sdpa_step* step, const uint rows, __global float16_anywhere* importance,
+                                   const uint vectors, const __global float16* weights, const __global float* factors,
+                                   const float* limits) {
 #pragma unroll
     for (uint i = 0; i < TILE_VECTORS; ++i) {
         if (i >= vectors) break;
         float16 x = (float16)(0.0f);
 #pragma unroll
         for (uint r = 0; r < ROWS; ++r)
-            if (r < rows) x = join_row(statistic, is_maximum, x, weights[r * TILE_VECTORS + i], factors[r], limits[r]);
-        importance[i] = accumulate16(statistic, importance[i], x, step->keep, step->gain);
+            if (r < rows) x = join_row(x, weights[r * TILE_VECTORS + i], factors[r], limits[r]);
+        importance[i] = accumulate16(importance[i], x, step->keep, step->gain);
     }
 }
 
@@ -115,12 +116,12 @@ static inline void accumulate_part(const sdpa_step* step, const uint rows, __glo
         for (uint r = 0; r < rows; ++r) {
             const int16 by_row = ((int16)((int)(seen[r] >> i * 16)) & LANE_BITS) != 0;
             const float16 weight = weights[r * TILE_VECTORS + i];
-            x = select(x, join_row(step->statistic, step->is_maximum, x, weight, factors[r], limits[r]), by_row);
+            x = select(x, join_row(x, weight, factors[r], limits[r]), by_row);
             is_seen |= by_row;
         }
         const uint part = min(count - i * 16, 16u);
         const float16 before = load_floats(importance + i * 16, part, 0.0f);
-        const float16 after = accumulate16(step->statistic, before, x, step->keep, step->gain);
+        const float16 after = accumulate16(before, x, step->keep, step->gain);
         store_floats(importance + i * 16, part, select(before, after, is_seen));
     }
 }
@@ -151,21 +152,15 @@ static inline void sdpa_make_factors(const sdpa_params* p, const sdpa_memory* me
     }
 }
 
-#define ACCUMULATE(statistic, is_maximum)                                                                              \
-    case statistic * 2 + is_maximum:                                                                                   \
-        accumulate_seen(statistic, is_maximum, step, rows, (__global float16_anywhere*)(importance + slot), whole,     \
-                        weight_tile + 1, factors, limits);                                                             \
-        break;
-
 /* What the last group of a work tile does when its rows are done. */
 OUT_OF_LINE static void sdpa_importance(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                         const sdpa_rows_end* end) {
     const sdpa_step* step = &p->step;
     const uint rows = ROWS_OF_TILE(work);
-    if (step->statistic == 0) return;
+    if (!step->counts_query) return;
     float limits[ROWS];
     for (uint r = 0; r < rows; ++r) limits[r] = 0.0f;
-    if (step->statistic == ABOVE_MEAN) sdpa_count_seen(p, memory, work, rows, limits);
+    if (STATISTIC == ABOVE_MEAN) sdpa_count_seen(p, memory, work, rows, limits);
     sdpa_make_factors(p, memory, work, end);
     for (uint i = 0; i < SEGMENTS; ++i) {
         const sdpa_segment* segment = &p->segment[i];
@@ -182,16 +177,8 @@ OUT_OF_LINE static void sdpa_importance(const sdpa_params* p, const sdpa_memory*
             const uint whole = by_all == BITS_OF_TILE(count) ? count / 16 : 0; /* vectors */
             if (whole * 16 < count)
                 accumulate_part(step, rows, importance + slot, whole, count, weight_tile + 1, seen, factors, limits);
-            switch (step->statistic * 2 + step->is_maximum) {
-                ACCUMULATE(SCORE_MAGNITUDE, 0)
-                ACCUMULATE(SCORE_MAGNITUDE, 1)
-                ACCUMULATE(PROBABILITY, 0)
-                ACCUMULATE(PROBABILITY, 1)
-                ACCUMULATE(PROBABILITY_SQUARED, 0)
-                ACCUMULATE(PROBABILITY_SQUARED, 1)
-                ACCUMULATE(ABOVE_MEAN, 0)
-                ACCUMULATE(ABOVE_MEAN, 1)
-            }
+            accumulate_seen(step, rows, (__global float16_anywhere*)(importance + slot), whole, weight_tile + 1, factors,
+                            limits);
         }
     }
     /* Last, because these rows have just been stored. */

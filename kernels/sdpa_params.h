@@ -60,9 +60,9 @@ typedef struct sdpa_step {
     winnow_u32 slot; /* of segment 0, for the token */
     winnow_i32 token_id, position;
     winnow_u32 k_type, v_type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
-    winnow_u32 statistic;      /* slot_statistic.h; 0: no query counts */
-    winnow_u32 is_maximum;     /* over the query group: 1 the maximum, 0 the sum */
-    winnow_f32 keep, gain;     /* I <- keep I + gain x, where a row sees the slot */
+    winnow_u32 counts_query;   /* 0: importance stays as it is */
+    winnow_u32 reserved;
+    winnow_f32 keep, gain; /* I <- keep I + gain x, where a row sees the slot */
 } sdpa_step;
 
 typedef struct sdpa_params {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "opencl/kv_rows.hpp"
+#include "opencl/slot_accumulate.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -56,6 +57,7 @@ std::string SdpaKernel::name() const {
 std::string SdpaKernel::options() const {
     std::string options = "-DSEGMENTS=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
     options += step ? " -DSTEP=1" : " -DSTEP=0";
+    if (step) options.append(" ").append(statistic_options(statistic, is_maximum));
     options += append ? " -DAPPEND=1" : " -DAPPEND=0";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
@@ -116,7 +118,8 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
 size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
     bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57 | uint64_t{kernel.step} << 58 |
-            uint64_t{kernel.append} << 59;
+            uint64_t{kernel.append} << 59 | uint64_t{kernel.is_maximum} << 60 |
+            static_cast<uint64_t>(kernel.statistic) << 61;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | uint64_t{static_cast<uint32_t>(one.k)} << 8 | static_cast<uint32_t>(one.v);

@@ -30,7 +30,9 @@ struct SdpaKernel {
     const Variant* variant = nullptr; // a row of the list
     bool single_launch = false;
     bool slots = false;
-    bool step = false;   // a step of decoding in one launch
+    bool step = false;                     // a step of decoding in one launch
+    Statistic statistic = Statistic::none; // of a step, and how its query group is joined
+    bool is_maximum = false;
     bool append = false; // attention that stores a token before, over rows without slots
     uint32_t segments = 0;
     std::array<Formats, SDPA_MOST_SEGMENTS> formats;

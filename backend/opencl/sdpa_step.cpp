@@ -89,8 +89,7 @@ std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& ker
     const Memory* step_weights = nullptr;
     if (args.counted_queries > 0) {
         const Accumulate accumulate = accumulate_of(args.importance, params.group);
-        params.step.statistic = static_cast<uint32_t>(args.importance.statistic);
-        params.step.is_maximum = args.importance.group == Group::maximum;
+        params.step.counts_query = 1;
         params.step.keep = accumulate.keep;
         params.step.gain = accumulate.gain;
         step_weights = bind_step_weights(operation, kernel, division, args.step_weights);

@@ -24,10 +24,15 @@ const char* statistic_name(Statistic statistic) {
     case Statistic::above_mean: return "ABOVE_MEAN";
     case Statistic::none: break;
     }
-    throw Error(WINNOW_ERROR_INTERNAL, "slot_accumulate: there is no statistic to keep");
+    return "0";
 }
 
 } // namespace
+
+std::string statistic_options(Statistic statistic, bool is_maximum) {
+    return std::string("-DSTATISTIC=") + statistic_name(statistic) +
+           (is_maximum ? " -DIS_MAXIMUM=1" : " -DIS_MAXIMUM=0");
+}
 
 Accumulate accumulate_of(const Importance& importance, int64_t group) {
     const double gain = importance.accumulation == Accumulation::ema ? 1 - importance.decay : 1;
@@ -40,9 +45,10 @@ Kernel& SlotAccumulateLauncher::kernel_of(const Importance& importance) {
     Kernel*& kernel = kernels_.at(static_cast<size_t>(importance.statistic) * 2 + (is_maximum ? 1 : 0));
     if (kernel == nullptr) {
         const Variant& variant = choose_variant("slot_accumulate", runtime_.capabilities(), {}, 0, 0);
-        std::string options = std::string("-DSTATISTIC=") + statistic_name(importance.statistic);
-        options += is_maximum ? " -DIS_MAXIMUM=1" : " -DIS_MAXIMUM=0";
-        kernel = &runtime_.kernel(variant.file, variant.entry_point, options);
+        if (importance.statistic == Statistic::none)
+            throw Error(WINNOW_ERROR_INTERNAL, "slot_accumulate: there is no statistic to keep");
+        kernel =
+            &runtime_.kernel(variant.file, variant.entry_point, statistic_options(importance.statistic, is_maximum));
     }
     return *kernel;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "device/slots.hpp"
 #include "opencl/runtime.hpp"
@@ -13,6 +14,10 @@ struct Accumulate {
     float keep, gain;
 };
 Accumulate accumulate_of(const Importance& importance, int64_t group);
+
+// The compiler's options for a kernel that keeps the statistic, or none; over the query group it is the maximum or the
+// mean.
+std::string statistic_options(Statistic statistic, bool is_maximum);
 
 class SlotAccumulateLauncher {
 public:
