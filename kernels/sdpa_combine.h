@@ -9,7 +9,7 @@ OUT_OF_LINE static void combine(const sdpa_params* p, const sdpa_memory* memory,
 ONE_WORK_ITEM __kernel void sdpa_combine(const sdpa_params p, const __global uchar* sinks_memory,
                                          __global uchar* out_memory, __global uchar* scores_memory,
                                          __global uchar* stats_memory, __global uchar* skipped_memory,
-                                         __global uchar* scratch_memory,
+                                         __global uchar* carried_memory, __global uchar* scratch_memory,
 #if STEP
                                          __global uchar* output_sum_memory, __global uchar* step_weights_memory,
                                          EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
@@ -22,6 +22,7 @@ ONE_WORK_ITEM __kernel void sdpa_combine(const sdpa_params p, const __global uch
         .scores = scores_memory,
         .stats = stats_memory,
         .skipped = skipped_memory,
+        .carried = carried_memory,
         .scratch = scratch_memory,
 #if STEP
         .output_sum = output_sum_memory,

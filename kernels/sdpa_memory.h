@@ -18,7 +18,7 @@ typedef struct sdpa_segment_memory {
 
 typedef struct sdpa_memory {
     const __global uchar *q, *mask, *slopes, *alibi, *sinks;
-    __global uchar *out, *scores, *stats, *skipped, *scratch;
+    __global uchar *out, *scores, *stats, *skipped, *carried, *scratch;
     sdpa_segment_memory segment[SEGMENTS];
 #if STEP || APPEND
     const __global uchar *new_k, *new_v;
@@ -34,11 +34,11 @@ typedef struct sdpa_memory {
     const __global uchar *q_memory, __global uchar *out_memory, const __global uchar *mask_memory,                     \
         const __global uchar *slopes_memory, const __global uchar *alibi_memory, const __global uchar *sinks_memory,   \
         __global uchar *scores_memory, __global uchar *stats_memory, __global uchar *skipped_memory,                   \
-        __global uchar *scratch_memory
+        __global uchar *carried_memory, __global uchar *scratch_memory
 #define SDPA_MEMORY                                                                                                    \
     .q = q_memory, .mask = mask_memory, .slopes = slopes_memory, .alibi = alibi_memory, .sinks = sinks_memory,         \
     .out = out_memory, .scores = scores_memory, .stats = stats_memory, .skipped = skipped_memory,                      \
-    .scratch = scratch_memory
+    .carried = carried_memory, .scratch = scratch_memory
 #define APPEND_ARGUMENTS const __global uchar *new_k_memory, const __global uchar *new_v_memory
 #define APPEND_MEMORY .new_k = new_k_memory, .new_v = new_v_memory
 #define STEP_ARGUMENTS                                                                                                 \

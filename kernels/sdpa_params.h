@@ -71,6 +71,7 @@ typedef struct sdpa_params {
     tensor_view scores;                                   /* scores_out */
     tensor_view stats;                                    /* row_stats */
     tensor_view skipped;                                  /* v_rows_skipped */
+    tensor_view carried;                                  /* sdpa_carried.h */
     winnow_u64 slopes_offset, alibi_offset, sinks_offset; /* float[q_heads] each */
     winnow_i64 q_offset;
     winnow_i64 window_left, window_right; /* 0: no limit */
@@ -89,11 +90,12 @@ typedef struct sdpa_params {
     winnow_u32 has_slopes, has_alibi, has_sinks, has_stats, has_skipped;
     winnow_u32 is_causal;
     winnow_u32 scores_mode;
+    winnow_u32 joins_carried, leaves_carried;
     sdpa_step step;
     sdpa_segment segment[SDPA_SEGMENTS]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE (488 + SDPA_SEGMENTS * 200)
+#define SDPA_PARAMS_SIZE (528 + SDPA_SEGMENTS * 200)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

@@ -1,5 +1,6 @@
 /* What a group has when it has seen its keys, and how a row's output, statistics and probabilities come of it. Needs
- * before it: float16_math.h, sdpa_chunks.h, sdpa_scores.h, sdpa_transform.h and sdpa_importance.h. */
+ * before it: float16_math.h, sdpa_chunks.h, sdpa_scores.h, sdpa_transform.h,
+ * sdpa_importance.h and sdpa_carried.h. */
 
 /* Rows past work.rows are there, and mean nothing. */
 typedef struct sdpa_result {
@@ -64,16 +65,26 @@ static inline void sdpa_store_out(const sdpa_params* p, __global uchar* row, flo
 #endif
 }
 
+/* A row has its maximum, its sum and its accumulator over the keys of this launch. accumulator: [V_CHUNKS], used up. */
+static inline void sdpa_end_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint r,
+                                float maximum, float sum, uint skipped, float16* accumulator, sdpa_rows_end* end) {
+    if (p->joins_carried) sdpa_join_carried(p, memory, work, r, &maximum, &sum, accumulator);
+    if (p->leaves_carried) {
+        sdpa_leave_carried(p, memory, work, r, maximum, sum, accumulator);
+        return;
+    }
+    const float factor = sdpa_finish_row(p, memory, work, r, maximum, sum, skipped);
+    sdpa_store_out(p, out_row(p, memory, work, r), accumulator, factor);
+    sdpa_note_end(end, r, maximum, factor);
+}
+
 /* The result of a work tile that was not split. */
 static inline void sdpa_store_result(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                      const sdpa_result* result) {
     sdpa_rows_end end;
     sdpa_begin_end(&end);
-    for (uint r = 0; r < work->rows; ++r) {
-        const float factor =
-            sdpa_finish_row(p, memory, work, r, result->maximum[r], result->sum[r], result->skipped[r]);
-        sdpa_store_out(p, out_row(p, memory, work, r), result->accumulator + r * V_CHUNKS, factor);
-        sdpa_note_end(&end, r, result->maximum[r], factor);
-    }
+    for (uint r = 0; r < work->rows; ++r)
+        sdpa_end_row(p, memory, work, r, result->maximum[r], result->sum[r], result->skipped[r],
+                     result->accumulator + r * V_CHUNKS, &end);
     sdpa_importance(p, memory, work, &end);
 }

@@ -40,9 +40,7 @@ static inline void sdpa_combine_tile(const sdpa_params* p, const sdpa_memory* me
             for (uint chunk = 0; chunk < V_CHUNKS; ++chunk)
                 accumulator[chunk] = fma(vload16(r * V_CHUNKS + chunk, partial), (float16)(factor), accumulator[chunk]);
         }
-        const float factor = sdpa_finish_row(p, memory, work, r, maximum, sum, skipped);
-        sdpa_store_out(p, out_row(p, memory, work, r), accumulator, factor);
-        sdpa_note_end(&end, r, maximum, factor);
+        sdpa_end_row(p, memory, work, r, maximum, sum, skipped, accumulator, &end);
     }
     sdpa_importance(p, memory, work, &end);
 }

@@ -33,5 +33,6 @@
 #endif
 #include "sdpa_append.h"
 #include "sdpa_importance.h"
+#include "sdpa_carried.h"
 #include "sdpa_result.h"
 #include "sdpa_splits.h"

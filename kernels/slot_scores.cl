@@ -22,7 +22,7 @@ ONE_WORK_ITEM __kernel void slot_scores(const slot_scores_params p, const __glob
         const uint query = row % p.queries;
         const __global float* from = (const __global float*)(scores + row_offset(&p.scores, 0, q_head, query));
         __global float* to = (__global float*)(out + row_offset(&p.out, 0, q_head, query));
-        for (uint column = 0; column < p.columns; column += 16)
+        for (uint column = 0; column < p.columns && !p.keeps_others; column += 16)
             store_floats(to + column, p.columns - column, (float16)(-INFINITY));
         for (uint i = 0; i < p.segment_count; ++i) {
             const slot_columns* segment = &p.segments[i];

@@ -15,9 +15,11 @@ typedef struct slot_scores_params {
     winnow_u32 rows;
     winnow_u32 columns;
     winnow_u32 rows_per_group;
+    winnow_u32 keeps_others; /* out is not filled with -INFINITY first */
+    winnow_u32 reserved;
 } slot_scores_params;
 
-#define SLOT_SCORES_PARAMS_SIZE 184
+#define SLOT_SCORES_PARAMS_SIZE 192
 #ifdef __OPENCL_VERSION__
 typedef char slot_scores_size_differs_from_the_host[sizeof(slot_scores_params) == SLOT_SCORES_PARAMS_SIZE ? 1 : -1];
 #else

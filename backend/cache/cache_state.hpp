@@ -29,6 +29,17 @@ struct Scratch {
 
 Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots); // throws where there is no memory
 
+// The same of layers whose packed rows lie in a file.
+struct ColdScratch {
+    std::unique_ptr<Buffer> map; // the slot map of a layer
+    std::vector<std::byte> read; // what was read of pages
+    Rows end;                    // what an eviction pass appends to
+
+    uint64_t bytes(const Geometry& geometry) const {
+        return map ? map->size() + read.size() + bytes_of(geometry, Part::packed, end.slots) : 0;
+    }
+};
+
 struct CacheState {
     CacheState(Device& on, std::unique_ptr<Geometry> sizes);
 
@@ -36,12 +47,12 @@ struct CacheState {
     std::unique_ptr<Geometry> geometry;
     Log log = [](int32_t, const std::string&) {};
     std::shared_ptr<ColdFile> cold_file; // of recall; none: the cold tier lies in memory, as packed segments
-    std::unique_ptr<Buffer> cold_map;    // scratch: the slot map of a layer whose rows lie there
-    std::vector<std::byte> cold_bytes;   // scratch: what was read of them in a query
-    double pressure = 0;                 // negative: the machine's counts
+    ColdScratch cold_scratch;
+    double pressure = 0; // negative: the machine's counts
     std::vector<Sequence> sequences;
     Scratch scratch;
-    uint64_t layer_bytes = 0; // of all layers of all sequences, kept by whatever changes them
+    uint64_t passing_bytes = 0; // taken by the call at hand, and given back with it
+    uint64_t layer_bytes = 0;   // of all layers of all sequences, kept by whatever changes them
     uint64_t peak_bytes = 0;
     uint64_t evictions = 0; // of layers whose memory is gone
     uint64_t eviction_passes = 0;
@@ -51,11 +62,26 @@ struct CacheState {
     Sequence new_sequence() const;
     void replace_sequences(std::vector<Sequence>& others); // swaps
     uint64_t bytes() const {                               // with scratch
-        return layer_bytes + geometry->scratch_bytes(scratch.slots) + (cold_map ? cold_map->size() : 0) +
-               cold_bytes.size();
+        return layer_bytes + passing_bytes + geometry->scratch_bytes(scratch.slots) + cold_scratch.bytes(*geometry);
     }
     void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }
     double pressure_now() const;
+};
+
+// So many bytes are taken while it lives.
+class Passing {
+public:
+    Passing(CacheState& cache, uint64_t bytes) : cache_(cache), bytes_(bytes) {
+        cache_.passing_bytes += bytes;
+        cache_.note_peak(0);
+    }
+    ~Passing() { cache_.passing_bytes -= bytes_; }
+    Passing(const Passing&) = delete;
+    Passing& operator=(const Passing&) = delete;
+
+private:
+    CacheState& cache_;
+    uint64_t bytes_;
 };
 
 // Memory that a layer is going to have, taken before anything changes.

@@ -14,11 +14,13 @@ void ColdMap::add(Runs& runs, const Run& run) {
         runs.push_back(run);
 }
 
-void ColdMap::fill(const Runs& runs, std::span<int32_t> entries) {
+void ColdMap::fill(const Runs& runs, int64_t first, std::span<int32_t> entries) {
     std::fill(entries.begin(), entries.end(), free_slot);
+    const int64_t end = first + static_cast<int64_t>(entries.size());
     for (const Run& run : runs)
-        for (int32_t i = 0; i < run.count && run.slot + i < static_cast<int64_t>(entries.size()); ++i)
-            entries[static_cast<size_t>(run.slot + i)] = run.entry + i;
+        for (int64_t slot = std::max<int64_t>(run.slot, first); slot < std::min<int64_t>(run.slot + run.count, end);
+             ++slot)
+            entries[static_cast<size_t>(slot - first)] = run.entry + static_cast<int32_t>(slot - run.slot);
 }
 
 void ColdMap::join_heads() {
@@ -42,10 +44,10 @@ void ColdMap::set(std::span<const int32_t> entries, int64_t heads, int64_t first
 
 std::vector<int32_t> ColdMap::entries(int64_t slots) const { return entries(maps(), slots); }
 
-std::vector<int32_t> ColdMap::entries(int64_t heads, int64_t slots) const {
+std::vector<int32_t> ColdMap::entries(int64_t heads, int64_t slots, int64_t first) const {
     std::vector<int32_t> all(static_cast<size_t>(heads * slots));
     for (size_t head = 0; head < static_cast<size_t>(heads); ++head)
-        fill(heads_[heads_.size() == 1 ? 0 : head],
+        fill(heads_[heads_.size() == 1 ? 0 : head], first,
              std::span(all).subspan(head * static_cast<size_t>(slots), static_cast<size_t>(slots)));
     return all;
 }

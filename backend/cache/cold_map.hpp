@@ -16,7 +16,7 @@ public:
     void set(std::span<const int32_t> entries, int64_t heads, int64_t first = 0);
     // The first maps() of `heads` maps, each of so many slots: one where all heads have the same.
     std::vector<int32_t> entries(int64_t slots) const;
-    std::vector<int32_t> entries(int64_t heads, int64_t slots) const; // of each head
+    std::vector<int32_t> entries(int64_t heads, int64_t slots, int64_t first = 0) const; // of each head, from a slot on
     int64_t maps() const { return static_cast<int64_t>(heads_.size()); }
     int64_t end() const; // one past the last slot with a row
     // Where each head's rows lie in its first slots and as many as in all others: how many those are; else -1.
@@ -31,7 +31,7 @@ private:
     };
     using Runs = std::vector<Run>;
     static void add(Runs& runs, const Run& run);
-    static void fill(const Runs& runs, std::span<int32_t> entries);
+    static void fill(const Runs& runs, int64_t first, std::span<int32_t> entries);
     void join_heads();
 
     std::vector<Runs> heads_ = std::vector<Runs>(1); // one where all heads have the same

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t most_at_once = 1 << 20; // bytes of one read or write
 constexpr uint64_t nearby = 2048;          // bytes between two reads that are then one
+constexpr uint64_t page_reads = 64 << 10;  // bytes of the pages that are asked for together
 
 // The places of rows in a region.
 struct Places {
@@ -31,17 +32,17 @@ struct Places {
 
 enum class Direction { to_buffers, from_buffers };
 
-// Copies the rows of pages [first, first + count), of which `bytes` has the file's, to or from the buffers of the
-// packed segment.
-void move_rows(const Places& at, const Layer& layer, uint64_t first, uint64_t count, std::span<std::byte> bytes,
-               Direction direction) {
-    const auto slots = static_cast<uint64_t>(layer.packed.slots);
-    const uint64_t begin = first * at.page_slots - static_cast<uint64_t>(layer.packed_first);
+// Copies the rows of pages [first, first + count), of which `bytes` has the file's, to or from buffers of the packed
+// segment's slots from `first_slot` on.
+void move_rows(const Places& at, const Rows& buffers, int64_t first_slot, uint64_t first, uint64_t count,
+               std::span<std::byte> bytes, Direction direction) {
+    const auto slots = static_cast<uint64_t>(buffers.slots);
+    const uint64_t begin = first * at.page_slots - static_cast<uint64_t>(first_slot);
     const uint64_t rows = std::min(count * at.page_slots, slots - begin);
     std::vector<std::byte> together;
     for (const bool are_keys : {true, false}) {
         const uint64_t row = are_keys ? at.k_row : at.v_row, page = at.page_slots * row;
-        Buffer& buffer = are_keys ? *layer.packed.k : *layer.packed.v;
+        Buffer& buffer = are_keys ? *buffers.k : *buffers.v;
         together.resize(static_cast<size_t>(count * page));
         for (uint64_t head = 0; head < at.heads; ++head) {
             const uint64_t place = (head * slots + begin) * row;
@@ -77,7 +78,7 @@ void read_pages(const Geometry& geometry, Layer& layer, uint64_t first, uint64_t
         bytes.resize(count * at.of_page());
         const ColdRead all{first * at.of_page(), bytes};
         read(layer, {&all, 1});
-        move_rows(at, layer, first, count, bytes, Direction::to_buffers);
+        move_rows(at, layer.packed, layer.packed_first, first, count, bytes, Direction::to_buffers);
     }
 }
 
@@ -87,7 +88,7 @@ void write_pages(const Geometry& geometry, const Layer& layer, ColdRegion& regio
     for (uint64_t count = 0; first < end; first += count) {
         count = std::min(at.pages_at_once(), end - first);
         bytes.assign(count * at.of_page(), std::byte{0});
-        move_rows(at, layer, first, count, bytes, Direction::from_buffers);
+        move_rows(at, layer.packed, layer.packed_first, first, count, bytes, Direction::from_buffers);
         region.write(first * at.of_page(), bytes);
     }
 }
@@ -102,7 +103,31 @@ int64_t end_of_rows(std::span<const int32_t> entries, int64_t slots) {
     return end;
 }
 
+// What rows leave at once, behind those that are in their page.
+int64_t end_slots(const Geometry& geometry) { return geometry.recall().page_slots - 1 + geometry.residual(); }
+
+uint64_t page_scratch_bytes(const Geometry& geometry) { return std::max(page_reads, Places(geometry).of_head()); }
+
 } // namespace
+
+uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots) {
+    if (slots == 0 || !geometry.config().recall_folder()) return 0;
+    return 4 * static_cast<uint64_t>(slots) + page_scratch_bytes(geometry) +
+           bytes_of(geometry, Part::packed, end_slots(geometry));
+}
+
+void take_cold_scratch(CacheState& cache, int64_t slots) {
+    if (!cache.cold_file || slots == 0) return;
+    const Geometry& geometry = *cache.geometry;
+    ColdScratch& scratch = cache.cold_scratch;
+    if (scratch.end.slots == 0) scratch.end = make_rows(cache.device, geometry, Part::packed, end_slots(geometry));
+    scratch.read.resize(page_scratch_bytes(geometry));
+    const uint64_t size = 4 * static_cast<uint64_t>(slots);
+    if (scratch.map && scratch.map->size() >= size) return;
+    scratch.map.reset();
+    scratch.map = cache.device.allocate(size);
+    cache.note_peak(0);
+}
 
 uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots) {
     const Places at(geometry);
@@ -119,21 +144,23 @@ Fetched::Fetched(CacheState& cache, Layer& layer) : Fetched(cache, layer, 0, lay
 
 Fetched::Fetched(EndOf, CacheState& cache, Layer& layer, int64_t rows)
     : Fetched(cache, layer, layer.in_front / page_slots_of(cache) * page_slots_of(cache),
-              layer.in_front % page_slots_of(cache) + std::max<int64_t>(rows, 1)) {}
+              layer.in_front % page_slots_of(cache) + std::max<int64_t>(rows, 1), &cache.cold_scratch.end) {}
 
-Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots)
+Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots, Rows* scratch)
     : cache_(cache), layer_(layer), slots_(layer.packed.slots) {
     if (!cache.cold_file || layer.packed.k || layer.packed.slots == 0) return;
     const Geometry& geometry = *cache.geometry;
     const Places at(geometry);
-    const int64_t heads = geometry.shape().kv_heads, all = first + slots;
-    const std::vector<int32_t> whole = layer.cold.map.entries(heads, all);
-    for (int64_t head = 0; head < heads; ++head)
-        before_.insert(before_.end(), whole.begin() + head * all + first, whole.begin() + (head + 1) * all);
-    layer.packed = make_rows(cache.device, geometry, Part::packed, slots);
+    if (scratch != nullptr && slots <= scratch->slots) {
+        layer.packed = std::move(*scratch);
+        scratch_ = scratch;
+    } else {
+        layer.packed = make_rows(cache.device, geometry, Part::packed, slots);
+        memory_.emplace(cache, bytes_of(geometry, Part::packed, slots));
+    }
     layer.packed_first = first;
     is_owner_ = true;
-    cache.note_peak(bytes_of(geometry, Part::packed, slots));
+    before_ = layer.cold.map.entries(geometry.shape().kv_heads, layer.packed.slots, first);
     try {
         layer.packed.tokens->write(0, before_.data(), 4 * before_.size());
         const int64_t end = std::max(layer.cold.map.end(), first);
@@ -149,6 +176,7 @@ Fetched::~Fetched() {
 }
 
 void Fetched::give_back() {
+    if (scratch_ != nullptr) *scratch_ = std::move(layer_.packed);
     layer_.packed = rows_elsewhere(slots_);
     layer_.packed_first = 0;
 }
@@ -176,6 +204,7 @@ void Fetched::store() {
         region->reserve(layer_.cold.region->reserved());
         write_pages(geometry, layer_, *region, 0, at.pages(end_of_rows(now, slots)));
         layer_.cold.region = std::move(region);
+        layer_.cold.is_moved = false;
     } else if (first < end) {
         const int64_t from = layer_.packed_first;
         write_pages(geometry, layer_, *layer_.cold.region, static_cast<uint64_t>(from + first) / at.page_slots,
@@ -184,6 +213,52 @@ void Fetched::store() {
     layer_.cold.map.set(now, geometry.shape().kv_heads, layer_.packed_first);
     before_ = std::move(now);
     has_changed_rows_ = false;
+}
+
+Stretches::Stretches(CacheState& cache, Layer& layer, int64_t end) : cache_(cache), layer_(layer), end_(end) {
+    if (!cache.cold_file || layer.packed.k || end == 0) return;
+    const Geometry& geometry = *cache.geometry;
+    const int64_t most = slots_from(0);
+    rows_ = make_rows(cache.device, geometry, Part::packed, most);
+    bytes_.reserve(cold_file_bytes(geometry, most));
+    memory_.emplace(cache, bytes_of(geometry, Part::packed, most) + bytes_.capacity());
+}
+
+int64_t Stretches::slots_from(int64_t first) const {
+    return std::min(cache_.geometry->recall().stretch_slots, end_ - first);
+}
+
+bool Stretches::next() {
+    first_ += slots_;
+    if (first_ == end_) return false;
+    slots_ = slots_from(first_);
+    const Geometry& geometry = *cache_.geometry;
+    if (!memory_) {
+        segment_ = slots_of(layer_.packed_segment(geometry), first_, slots_);
+        return true;
+    }
+    if (read_ != first_) read(first_);
+    const Places at(geometry);
+    const std::vector<int32_t> map = layer_.cold.map.entries(geometry.shape().kv_heads, rows_.slots, first_);
+    rows_.tokens->write(0, map.data(), 4 * map.size());
+    move_rows(at, rows_, first_, static_cast<uint64_t>(first_) / at.page_slots, at.pages(slots_), bytes_,
+              Direction::to_buffers);
+    segment_ = layer_.packed_segment(geometry, rows_, slots_);
+    return true;
+}
+
+void Stretches::read_ahead() {
+    if (!memory_ || first_ + slots_ == end_) return;
+    cache_.device.flush();
+    read(first_ + slots_);
+}
+
+void Stretches::read(int64_t first) {
+    const Geometry& geometry = *cache_.geometry;
+    bytes_.resize(cold_file_bytes(geometry, slots_from(first)));
+    const ColdRead all{cold_file_bytes(geometry, first), bytes_};
+    cache::read(layer_, {&all, 1});
+    read_ = first;
 }
 
 void move_to_file(CacheState& cache, Layer& layer) {
@@ -235,35 +310,35 @@ void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& be
             misses.push_back(
                 {static_cast<uint64_t>(now[i]) * at.of_page() + i / frames * at.of_head(), i / frames, i % frames});
     std::sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) { return a.offset < b.offset; });
-    // Reads of what lies near each other are one.
-    std::vector<std::pair<uint64_t, uint64_t>> ranges; // of the region
-    uint64_t size = 0;
-    for (const Miss& miss : misses) {
-        const uint64_t end = miss.offset + at.of_head();
-        if (!ranges.empty() && miss.offset <= ranges.back().second + nearby) {
-            size += end - ranges.back().second;
-            ranges.back().second = end;
-        } else {
-            size += at.of_head();
-            ranges.emplace_back(miss.offset, end);
-        }
-    }
-    std::vector<std::byte>& bytes = cache.cold_bytes;
-    if (bytes.size() < size) bytes.resize(size);
-    std::vector<ColdRead> reads;
-    for (uint64_t done = 0; const auto& [begin, end] : ranges) {
-        reads.push_back({begin, std::span(bytes).subspan(done, end - begin)});
-        done += end - begin;
-    }
-    if (!reads.empty()) read(layer, reads);
-    auto in = reads.begin();
     const uint64_t slots = frames * at.page_slots, k_page = at.page_slots * at.k_row, v_page = at.page_slots * at.v_row;
-    for (const Miss& miss : misses) {
-        while (miss.offset >= in->offset + in->to.size()) ++in;
-        const std::byte* const rows = &in->to[miss.offset - in->offset];
-        const uint64_t slot = miss.head * slots + miss.frame * at.page_slots;
-        layer.hot.k->write(slot * at.k_row, rows, k_page);
-        layer.hot.v->write(slot * at.v_row, rows + k_page, v_page);
+    std::vector<std::byte>& bytes = cache.cold_scratch.read;
+    std::vector<ColdRead> reads;
+    for (size_t first = 0, end = 0; first < misses.size(); first = end) {
+        // Reads of what lies near each other are one; as many as there is room for.
+        reads.clear();
+        uint64_t size = 0, last = 0; // last: where the last read ends
+        for (; end < misses.size(); ++end) {
+            const Miss& miss = misses[end];
+            const bool joins = !reads.empty() && miss.offset <= last + nearby;
+            const uint64_t more = joins ? miss.offset + at.of_head() - last : at.of_head();
+            if (size + more > bytes.size()) break;
+            if (joins)
+                reads.back().to = std::span(reads.back().to.data(), reads.back().to.size() + more);
+            else
+                reads.push_back({miss.offset, std::span(bytes).subspan(size, more)});
+            size += more;
+            last = miss.offset + at.of_head();
+        }
+        read(layer, reads);
+        auto in = reads.begin();
+        for (size_t i = first; i < end; ++i) {
+            const Miss& miss = misses[i];
+            while (miss.offset >= in->offset + in->to.size()) ++in;
+            const std::byte* const rows = &in->to[miss.offset - in->offset];
+            const uint64_t slot = miss.head * slots + miss.frame * at.page_slots;
+            layer.hot.k->write(slot * at.k_row, rows, k_page);
+            layer.hot.v->write(slot * at.v_row, rows + k_page, v_page);
+        }
     }
 }
 

@@ -18,6 +18,10 @@ namespace winnow::cache {
 
 // Of the pages that so many slots of a layer are in.
 uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots);
+// Of ColdScratch, for layers of up to so many slots.
+uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots);
+// Takes it, or more of it; nothing where the rows lie in memory.
+void take_cold_scratch(CacheState& cache, int64_t slots);
 // The file of a cache whose configuration names a folder; none for others.
 std::shared_ptr<ColdFile> open_cold_file(const Geometry& geometry, const Log& log);
 
@@ -40,14 +44,42 @@ public:
     void store();
 
 private:
-    Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots);
+    Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots, Rows* scratch = nullptr);
     void give_back();
 
     CacheState& cache_;
     Layer& layer_;
     bool is_owner_ = false, has_changed_rows_ = false;
-    int64_t slots_ = 0; // of the whole segment
+    std::optional<Passing> memory_;
+    Rows* scratch_ = nullptr; // that is used in the place of memory
+    int64_t slots_ = 0;       // of the whole segment
     std::vector<int32_t> before_;
+};
+
+// A layer's packed segment up to a slot, one stretch after another: a part of it where it lies in memory, else rows
+// that are read from the file while the device is busy with the stretch before.
+//
+//     | stretch | stretch | stretch |   -> memory for one, and for what was read of the next
+class Stretches {
+public:
+    Stretches(CacheState& cache, Layer& layer, int64_t end);
+    bool next(); // turns to the next one; the first time to the first
+    int64_t first() const { return first_; }
+    const Segment& segment() const { return segment_; }
+    void read_ahead(); // once this one was launched
+
+private:
+    int64_t slots_from(int64_t first) const;
+    void read(int64_t first);
+
+    CacheState& cache_;
+    Layer& layer_;
+    int64_t end_, first_ = 0, slots_ = 0;
+    Segment segment_;
+    Rows rows_;
+    std::vector<std::byte> bytes_; // of the pages from slot `read_` on
+    int64_t read_ = -1;
+    std::optional<Passing> memory_;
 };
 
 // The packed rows of a new layer, which lie in memory, go to a region of their own, and their buffers go.

@@ -77,6 +77,7 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
         scratch = std::max(scratch, growths.back().scratch.slots);
         bytes += growths.back().bytes;
     }
+    for (const Growth& growth : growths) take_cold_scratch(cache, growth.packed.slots);
     cache.note_peak(bytes);
     for (size_t i = 0; i < sequence.layers.size(); ++i) commit(cache, sequence.layers[i], std::move(growths[i]));
     sequence.reserved = std::max(sequence.reserved, tokens);

@@ -82,7 +82,7 @@ public:
             for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) grow(layer, length);
     }
     int64_t packed(int64_t layer) const { return packed_[static_cast<size_t>(layer)]; }
-    uint64_t scratch_bytes() const { return geometry_.scratch_bytes(scratch_); }
+    uint64_t scratch_bytes() const { return geometry_.scratch_bytes(scratch_) + cold_scratch_bytes(geometry_, cold_); }
     uint64_t peak_bytes() const { return peak_; }
 
 private:
@@ -118,6 +118,10 @@ private:
             slots = packed;
         }
         bytes_ += taken - given;
+        if (packed > cold_) {
+            taken += cold_scratch_bytes(geometry_, packed) - cold_scratch_bytes(geometry_, cold_);
+            cold_ = packed;
+        }
         const int64_t scored = geometry_.dense_slots() + packed;
         if (geometry_.importance(layer).statistic != Statistic::none && scored > scratch_) {
             scratch_ = scored;
@@ -127,8 +131,8 @@ private:
     }
 
     const Geometry& geometry_;
-    std::vector<int64_t> packed_; // slots
-    int64_t scratch_ = 0;         // slots
+    std::vector<int64_t> packed_;    // slots
+    int64_t scratch_ = 0, cold_ = 0; // slots
     uint64_t bytes_ = 0, peak_ = 0;
 };
 

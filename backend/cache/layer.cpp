@@ -98,6 +98,17 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
     return tensor;
 }
 
+Segment slots_of(Segment segment, int64_t first, int64_t count) {
+    segment.k = rows_of(segment.k, first, count);
+    segment.v = rows_of(segment.v, first, count);
+    for (Tensor* columns : {&segment.tokens, &segment.importance})
+        if (*columns) {
+            columns->offset += static_cast<uint64_t>(first * columns->stride[3]);
+            columns->shape[3] = count;
+        }
+    return segment;
+}
+
 Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns) {
     if (part.size == 0) return {};
     Tensor tensor = columns_tensor(type, state, heads, columns, columns);
@@ -120,8 +131,10 @@ Segment Layer::with_means(const Geometry& geometry, Segment segment) const {
     return segment;
 }
 
-Segment Layer::packed_segment(const Geometry& geometry) const {
-    return with_means(geometry, view_of(geometry, Part::packed, packed, packed.slots));
+Segment Layer::packed_segment(const Geometry& geometry) const { return packed_segment(geometry, packed, packed.slots); }
+
+Segment Layer::packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const {
+    return with_means(geometry, view_of(geometry, Part::packed, rows, slots));
 }
 
 Segment Layer::hot_segment(const Geometry& geometry) const {

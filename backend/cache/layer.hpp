@@ -45,6 +45,8 @@ Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t s
 Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns);
 // Rows [first, first + count) of a tensor.
 Tensor rows_of(Tensor tensor, int64_t first, int64_t count);
+// Slots [first, first + count) of a segment.
+Segment slots_of(Segment segment, int64_t first, int64_t count);
 // A tensor over a part of a layer's state.
 Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns);
 
@@ -74,6 +76,8 @@ struct Layer {
     std::vector<Segment> segments(const Geometry& geometry) const;
     Segment dense_segment(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
     Segment packed_segment(const Geometry& geometry) const;
+    // Slots of it, of which the memory lies in `rows` from the first one on.
+    Segment packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const;
     Segment hot_segment(const Geometry& geometry) const;
     // All that lie in memory; among them, of recall, the hot slots, which hold rows of the packed segment again.
     std::vector<Segment> segments_with_copies(const Geometry& geometry) const;

@@ -15,14 +15,13 @@ Tensor index_tensor(const StateLayout::Part& part, Buffer* index, int64_t heads,
     return tensor;
 }
 
-// Brings the live rows together, so that it is known which slots have them, and signs all of their pages.
-void sign_all(CacheState& cache, Layer& layer) {
-    Fetched fetched(cache, layer);
-    const int64_t in_front = gather(cache, layer);
-    sign_slots(cache, layer, 0, std::max<int64_t>(in_front, 1));
-    fetched.store();
-    layer.in_front = in_front;
-    layer.is_signed = true;
+// Signs slots [first, end); `cold` is the segment from first_slot on.
+void sign(CacheState& cache, Layer& layer, const Segment& cold, int64_t first_slot, int64_t first, int64_t end) {
+    const Geometry& geometry = *cache.geometry;
+    const int64_t page_slots = geometry.recall().page_slots;
+    if (first >= end) return;
+    cache.device.launch(PageSign{page_index(geometry, layer), cold, layer.hot_segment(geometry), first / page_slots,
+                                 (end + page_slots - 1) / page_slots, first_slot});
 }
 
 // The cold segment without its rows, which lie in a file: its slot map, in scratch memory of the cache's.
@@ -30,14 +29,15 @@ Segment mapped_segment(CacheState& cache, const Layer& layer) {
     const Geometry& geometry = *cache.geometry;
     const std::vector<int32_t> entries = layer.cold.map.entries(layer.packed.slots);
     const uint64_t size = 4 * entries.size();
-    if (!cache.cold_map || cache.cold_map->size() < size) {
-        cache.cold_map = cache.device.allocate(size);
+    std::unique_ptr<Buffer>& map = cache.cold_scratch.map;
+    if (map->size() < size) { // heads disagree
+        map = cache.device.allocate(size);
         cache.note_peak(0);
     }
-    cache.cold_map->write(0, entries.data(), size);
+    map->write(0, entries.data(), size);
     Segment segment = layer.packed_segment(geometry);
     segment.k.type = segment.v.type = Type::none;
-    segment.tokens.buffer = cache.cold_map.get();
+    segment.tokens.buffer = map.get();
     if (layer.cold.map.maps() == 1) segment.tokens.stride[1] = 0;
     return segment;
 }
@@ -67,12 +67,30 @@ PageIndex page_index(const Geometry& geometry, const Layer& layer) {
 }
 
 void sign_slots(CacheState& cache, Layer& layer, int64_t first, int64_t end) {
-    const Geometry& geometry = *cache.geometry;
-    const int64_t page_slots = geometry.recall().page_slots;
-    if (layer.packed.slots == 0 || first >= end) return;
-    cache.device.launch(PageSign{page_index(geometry, layer), layer.packed_segment(geometry),
-                                 layer.hot_segment(geometry), first / page_slots, (end + page_slots - 1) / page_slots,
-                                 layer.packed_first});
+    if (layer.packed.slots == 0) return;
+    sign(cache, layer, layer.packed_segment(*cache.geometry), layer.packed_first, first, end);
+}
+
+void sign_all(CacheState& cache, Layer& layer) {
+    const bool lies_in_front =
+        cache.cold_file && !layer.packed.k && !layer.cold.is_moved && layer.cold.map.in_front() >= 0;
+    if (lies_in_front) {
+        const int64_t in_front = gather(cache, layer);
+        Stretches stretches(cache, layer, in_front);
+        while (stretches.next()) {
+            sign(cache, layer, stretches.segment(), stretches.first(), stretches.first(),
+                 stretches.first() + stretches.segment().slots());
+            stretches.read_ahead();
+        }
+        layer.in_front = in_front;
+    } else {
+        Fetched fetched(cache, layer);
+        const int64_t in_front = gather(cache, layer);
+        sign_slots(cache, layer, 0, std::max<int64_t>(in_front, 1));
+        fetched.store();
+        layer.in_front = in_front;
+    }
+    layer.is_signed = true;
 }
 
 void pick(CacheState& cache, Layer& layer, const PickRequest& request) {

@@ -29,6 +29,9 @@ PageIndex page_index(const Geometry& geometry, const Layer& layer);
 // The rows that an eviction pass put into the packed segment's slots [first, end) get signatures.
 void sign_slots(CacheState& cache, Layer& layer, int64_t first, int64_t end);
 
+// Brings the live rows together, so that it is known which slots have them, and signs all of their pages.
+void sign_all(CacheState& cache, Layer& layer);
+
 // The query's pages come into the hot slots. q: [1, q_heads, 1, head_size]; the mask may be absent.
 struct PickRequest {
     Tensor q, mask;

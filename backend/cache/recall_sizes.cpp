@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t count_words = 4; // of a KV head, in PagePick::counts
 constexpr int64_t least_pages_of_share = 8;
+constexpr int64_t stretch_bytes = 512 << 10, stretch_multiple = 64; // slots
 
 int64_t pages_of(int64_t slots, int64_t page_slots) { return (slots + page_slots - 1) / page_slots; }
 
@@ -42,6 +43,8 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full
     sizes.page_slots = config.count("page");
     sizes.bonus = static_cast<float>(config.number("bonus"));
     sizes.newest = config.count("newest");
+    const int64_t in_bytes = stretch_bytes / static_cast<int64_t>(hot_slot_bytes);
+    sizes.stretch_slots = std::max(in_bytes / stretch_multiple, int64_t{1}) * stretch_multiple;
     const int64_t pages = pages_of(cold_slots, sizes.page_slots);
     sizes.blocks = std::max<int64_t>(pages_of(pages, block_pages), 1);
     const Amount& budget = config.recall_budget();

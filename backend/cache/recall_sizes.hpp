@@ -13,6 +13,7 @@ struct RecallSizes {
     float bonus = 0;                                   // on the score of a page that is there
     int64_t newest = 0;                                // packed rows that every query picks
     int64_t blocks = 0;                                // of signatures, for a whole context
+    int64_t stretch_slots = 0;                         // of the cold segment, to which a prompt attends at once
     StateLayout::Part signatures, frame_pages, counts; // of one layer, in one buffer
     uint64_t index_bytes = 0;                          // that buffer's
     uint64_t budget_bytes = 0;                         // of one layer

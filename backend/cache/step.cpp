@@ -1,5 +1,7 @@
 // A step: memory first, then for each chunk of tokens room, append, attention and what it showed. Where the scores of a
-// chunk's queries are more than there is scratch for, their attention is taken in parts.
+// chunk's queries are more than there is scratch for, their attention is taken in parts. Under recall a prompt comes in
+// pieces of many chunks, each of which attends first to what the cold segment has had before, stretch by stretch, and
+// carries what it has of that into its chunks.
 #include "cache/step.hpp"
 
 #include <algorithm>
@@ -14,6 +16,8 @@
 namespace winnow::cache {
 namespace {
 
+constexpr int64_t most_carried = 4 << 20; // bytes
+
 class Step {
 public:
     Step(CacheState& cache, const CacheStep& args, const Resident* resident = nullptr)
@@ -27,6 +31,8 @@ public:
         Growth growth = grow(cache_, layer_, args_.layer, layer_.most_resident() + outside_sinks(0, appended_),
                              static_cast<bool>(args_.scores_out));
         validate(growth);
+        take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots));
+        if (growth.is_new) layer_.is_signed = geometry_.recall() && resident_ == nullptr; // no row lacks a signature
         commit(cache_, layer_, std::move(growth));
         if (may_change_before_failing())
             keeping_layer(cache_, layer_, [&] { carry_out(); });
@@ -45,12 +51,23 @@ private:
 
     void carry_out() {
         free_cells();
-        std::optional<Fetched> fetched; // for all chunks of the step
-        if (!picks() && (asked_ > 0 || appended_ > geometry_.chunk())) fetched.emplace(cache_, layer_);
         const int64_t tokens = std::max(appended_, asked_);
-        if (picks() && appended_ > 1) make_room(outside_sinks(0, appended_)); // once, as for a chunk of them all
-        for (int64_t first = 0; first < tokens; first += chunk()) {
-            const int64_t count = std::min(chunk(), tokens - first);
+        if (streams()) {
+            for (int64_t first = 0; first < tokens; first += piece()) stream(first, std::min(piece(), tokens - first));
+            if (asked_ > 0) pick_for(asked_ - 1); // what the first token to come needs
+        } else {
+            std::optional<Fetched> fetched; // for all chunks of the step
+            if (appended_ > chunk()) fetched.emplace(cache_, layer_);
+            if (picks() && appended_ > 1) make_room(outside_sinks(0, appended_)); // once, as for a chunk of them all
+            run_chunks(0, tokens);
+            if (fetched) fetched->store();
+        }
+        layer_.cold.is_moved = false;
+    }
+
+    void run_chunks(int64_t begin, int64_t end) {
+        for (int64_t first = begin; first < end; first += chunk()) {
+            const int64_t count = std::min(chunk(), end - first);
             std::optional<SlotAppend> last;
             if (appended_ > 0) last = append(first, count);
             if (asked_ == 0) continue;
@@ -61,9 +78,78 @@ private:
                 if (left_) note(*std::exchange(left_, std::nullopt));
             }
         }
-        if (geometry_.recall() && asked_ > 0 && !picks()) pick_for(asked_ - 1); // what the first token to come needs
+    }
+
+    // Whether the step's queries, or its many tokens, meet a cold segment of which they do not pick.
+    bool streams() const {
+        return geometry_.recall() && !picks() && resident_ == nullptr && (asked_ > 0 || appended_ > geometry_.chunk());
+    }
+
+    // How many tokens of a prompt come between two ways through the cold segment: what is carried has to find room.
+    int64_t piece() const {
+        const int64_t row =
+            4 * geometry_.request().q_heads * cache_.device.carried_floats(geometry_.shape().v_head_size);
+        return std::max<int64_t>(most_carried / row / chunk(), 1) * chunk();
+    }
+
+    // A piece of a prompt. Slots before its tail do not change while it runs.
+    void stream(int64_t first, int64_t count) {
+        if (!layer_.is_signed) sign_all(cache_, layer_);
+        tail_ = layer_.in_front / geometry_.recall().page_slots * geometry_.recall().page_slots;
+        const int64_t in_page = layer_.in_front - tail_,
+                      coming = appended_ > 0 ? layer_.index.newest() + count : 0; // at most
+        tail_slots_ = std::min(in_page + coming, layer_.packed.slots - tail_);
+        std::optional<Passing> memory;
+        if (asked_ > 0 && tail_ > 0) attend_to_stretches(first, count, memory);
+        std::optional<Fetched> fetched;
+        if (tail_slots_ > 0) fetched.emplace(Fetched::EndOf{}, cache_, layer_, tail_slots_ - in_page);
+        run_chunks(first, first + count);
         if (fetched) fetched->store();
-        layer_.cold.is_moved = false;
+        carry_.reset();
+    }
+
+    void attend_to_stretches(int64_t first, int64_t count, std::optional<Passing>& memory) {
+        const int64_t floats = cache_.device.carried_floats(geometry_.shape().v_head_size);
+        carried_ = tensor_of(Type::f32, geometry_.request().q_heads, count, floats);
+        carry_ = cache_.device.allocate(carried_.extent());
+        carried_.buffer = carry_.get();
+        carried_first_ = first;
+        memory.emplace(cache_, carry_->size());
+        Stretches stretches(cache_, layer_, tail_);
+        while (stretches.next()) {
+            SlotAttention attention;
+            attention.segments = {stretches.segment()};
+            const int64_t slots = stretches.segment().slots(),
+                          at_a_time =
+                              args_.scores_out ? std::min(queries_at_a_time(first, chunk(), slots), count) : count;
+            for (int64_t part = first; part < first + count; part += at_a_time) {
+                const int64_t queries = std::min(at_a_time, first + count - part);
+                attention.sdpa = attention_of(part, queries, slots).sdpa;
+                attention.sdpa.carry = {carried_of(part, queries), stretches.first() > 0, true};
+                cache_.device.launch(attention);
+                if (args_.scores_out) keep_scores(attention, part, queries, stretches.first() > 0);
+            }
+            stretches.read_ahead();
+        }
+    }
+
+    Tensor carried_of(int64_t first, int64_t count) const { return rows_of(carried_, first - carried_first_, count); }
+
+    void keep_scores(const SlotAttention& attention, int64_t first, int64_t count, bool keeps_others) {
+        cache_.device.launch(SlotScores{.segments = attention.segments,
+                                        .scores = attention.sdpa.scores_out,
+                                        .out = rows_of(args_.scores_out, first, count),
+                                        .keeps_others = keeps_others});
+    }
+
+    // What the queries of a chunk attend to at last.
+    std::vector<Segment> segments() const {
+        if (picks()) return layer_.picked_segments(geometry_);
+        if (!streams()) return layer_.segments(geometry_);
+        std::vector<Segment> all{layer_.dense_segment(geometry_)};
+        if (tail_slots_ > 0)
+            all.push_back(slots_of(layer_.packed_segment(geometry_), tail_ - layer_.packed_first, tail_slots_));
+        return all;
     }
 
     // Whether each query picks the pages of a cold segment that it attends to; else all of them attend to all of it.
@@ -101,6 +187,11 @@ private:
         const std::vector<Segment> segments = segments_after(geometry_, layer_, growth, picks());
         int64_t slots = 0;
         for (const Segment& segment : segments) slots += segment.slots();
+        if (streams() && segments.size() > 1) { // of stretches; and of chunks as if all were one
+            SlotAttention attention = attention_of(0, std::min(piece(), asked_), slots);
+            attention.segments = {segments[1]};
+            cache_.device.validate(attention);
+        }
         std::vector<std::pair<int64_t, bool>> kinds; // queries, and whether their scores are kept
         for (int64_t first = 0; first < asked_; first += chunk()) {
             const int64_t end = std::min(first + chunk(), asked_);
@@ -312,10 +403,11 @@ private:
     void attend(int64_t first, int64_t count, const std::optional<SlotAppend>& append) {
         SlotStep step;
         step.append = append;
-        step.attention.segments = picks() ? layer_.picked_segments(geometry_) : layer_.segments(geometry_);
+        step.attention.segments = segments();
         int64_t slots = 0;
         for (const Segment& segment : step.attention.segments) slots += segment.slots();
         step.attention.sdpa = attention_of(first, count, slots).sdpa;
+        if (carry_) step.attention.sdpa.carry = {carried_of(first, count), true, false};
         step.counted_queries = counted_queries(first, count);
         step.importance = geometry_.importance(args_.layer);
         if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
@@ -325,18 +417,17 @@ private:
         }
         if (step.counted_queries > 0 && count == 1) step.step_weights = step_weights();
         if (args_.scores_out)
-            step_with_scores(step, rows_of(args_.scores_out, first, count));
+            step_with_scores(step, first, count);
         else
             cache_.device.step(step);
         if (step.output_sum)
             layer_.outputs += step.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
     }
 
-    void step_with_scores(const SlotStep& step, const Tensor& out) {
+    void step_with_scores(const SlotStep& step, int64_t first, int64_t count) {
         if (step.append) cache_.device.launch(*step.append);
         cache_.device.launch(step.attention);
-        cache_.device.launch(
-            SlotScores{.segments = step.attention.segments, .scores = step.attention.sdpa.scores_out, .out = out});
+        keep_scores(step.attention, first, count, carry_ != nullptr);
         if (step.counted_queries > 0) cache_.device.launch(accumulate_of(step));
     }
 
@@ -360,7 +451,12 @@ private:
     Sequence& sequence_;
     Layer& layer_;
     int64_t appended_, asked_, seen_; // tokens; seen_: before the step
-    std::optional<Run> left_;         // what the chunk's step appends
+    // Of a piece of a prompt: the slots of the cold segment that it appends to, and what it has of those before them.
+    int64_t tail_ = 0, tail_slots_ = 0;
+    std::unique_ptr<Buffer> carry_;
+    Tensor carried_;
+    int64_t carried_first_ = 0; // the query of its first row
+    std::optional<Run> left_;   // what the chunk's step appends
     std::vector<int32_t> cells_;
     const Resident* resident_;              // of a state's rows; else NULL
     std::vector<int64_t> used_free_listed_; // [head]: how many free-listed slots have a row of the state

@@ -87,6 +87,15 @@ inline int64_t load_index(Type type, const std::byte* at) {
 
 enum class Scores : uint32_t { none, raw, softcapped, biased, probs };
 
+// Attention in parts, of SlotAttention: one softmax over the keys of several launches. What the rows have so far lies
+// in memory that is the device's own affair.
+struct Carry {
+    Tensor rows;         // F32 [1, q_heads, q_len, carried_floats], or absent: one launch has all keys
+    bool joins = false;  // earlier launches left something there: it is joined
+    bool leaves = false; // later ones follow: the rows are left there, and out, head_sink and row_stats wait for them
+    explicit operator bool() const noexcept { return static_cast<bool>(rows); }
+};
+
 // winnow_sdpa_desc, checked: see there for shapes and formulas.
 struct Sdpa {
     Tensor q, k, v, out;
@@ -102,6 +111,7 @@ struct Sdpa {
     float v_threshold = 0;
     Tensor v_rows_skipped;
     Tensor slot_positions;
+    Carry carry;
 
     int64_t batch() const { return q.shape[0]; }
     int64_t q_heads() const { return q.shape[1]; }
@@ -210,6 +220,7 @@ public:
     // The operations on slots (slots.hpp) and on pages (pages.hpp).
     virtual std::string validate(const SlotAttention& args) const = 0;
     virtual void launch(const SlotAttention& args) = 0;
+    virtual int64_t carried_floats(int64_t v_head_size) const = 0; // of a row of Carry
     virtual void launch(const SlotAppend& args) = 0;
     virtual void launch(const SlotAccumulate& args) = 0;
     virtual void launch(const SlotScores& args) = 0;

@@ -34,7 +34,8 @@ struct Segment {
 // Attention over the tokens of several segments, one softmax across them: Sdpa with batch 1, a key's token id from the
 // slot map in the place of its index (causality, window, ALiBi, the mask's column), free slots unseen. k, v and
 // slot_positions of `sdpa` are absent; scores_out, F32 [1, q_heads, q_len, slots], has the segments' slots one after
-// another and is -infinity where a slot is free or not seen (scores_mode is none or biased).
+// another and is -infinity where a slot is free or not seen (scores_mode is none or biased). sdpa.carry: the segments
+// have some of the keys alone.
 struct SlotAttention {
     Sdpa sdpa;
     std::vector<Segment> segments; // 1 to 4
@@ -92,8 +93,9 @@ SlotAccumulate accumulate_of(const SlotStep& step);
 // no slot of the KV head has it. Token ids beyond out's columns are left out.
 struct SlotScores {
     std::vector<Segment> segments;
-    Tensor scores; // F32 [1, q_heads, q_len, slots of all segments]
-    Tensor out;    // F32 [1, q_heads, q_len, columns], any strides; every element is written
+    Tensor scores;             // F32 [1, q_heads, q_len, slots of all segments]
+    Tensor out;                // F32 [1, q_heads, q_len, columns], any strides; every element is written
+    bool keeps_others = false; // out has the scores of other segments: where no slot here has a token id, it stays
 };
 
 // What a KV head tells about itself; counts of tokens.

@@ -57,6 +57,7 @@ public:
 
     std::string validate(const SlotAttention& args) const override { return sdpa_.validate(args); }
     void launch(const SlotAttention& args) override { sdpa_.launch(args); }
+    int64_t carried_floats(int64_t v_head_size) const override { return carried_floats_of(v_head_size); }
     void launch(const SlotAppend& args) override { opencl::launch(runtime_, slot_append_, args); }
     void launch(const SlotAccumulate& args) override { slot_accumulate_.launch(args); }
     void launch(const SlotScores& args) override { opencl::launch(runtime_, args); }

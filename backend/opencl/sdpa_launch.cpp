@@ -144,6 +144,8 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     Bound scores, stats, skipped;
     if (args.scores_mode != Scores::none) scores = operation.bind(args.scores_out, access_for_output(args.scores_out));
     if (args.row_stats) stats = operation.bind(args.row_stats, access_for_output(args.row_stats));
+    Bound carried;
+    if (args.carry) carried = operation.bind(args.carry.rows, Access::read_write);
     if (args.v_rows_skipped) skipped = operation.bind(args.v_rows_skipped, access_for_output(args.v_rows_skipped));
 
     params.q = view(args.q, q);
@@ -164,14 +166,19 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     if (args.row_stats) params.stats = view(args.row_stats, stats);
     if (args.v_rows_skipped) params.skipped = view(args.v_rows_skipped, skipped);
 
+    if (args.carry) params.carried = view(args.carry.rows, carried);
+    params.joins_carried = args.carry.joins;
+    params.leaves_carried = args.carry.leaves;
+
     const Memory* scratch = nullptr;
     if (division.splits > 1) {
         scratch = runtime.scratch(SDPA_COUNTER_BYTES +
                                   division.work_tiles * division.splits * params.partial_floats * sizeof(float));
     }
     Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1}, .work = division.work};
-    std::vector<const Memory*> memory{q.memory,     out.memory,    mask.memory,  slopes.memory,  alibi.memory,
-                                      sinks.memory, scores.memory, stats.memory, skipped.memory, scratch};
+    std::vector<const Memory*> memory{q.memory,       out.memory,     mask.memory,   slopes.memory,
+                                      alibi.memory,   sinks.memory,   scores.memory, stats.memory,
+                                      skipped.memory, carried.memory, scratch};
     bind_segments(operation, segments, kernel, step, params, memory);
     std::vector<const Memory*> accumulated; // what the accumulate alone needs
     if (kernel.append) bind_held(operation, *step.held, params, memory);
@@ -180,8 +187,8 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
         grid = {.groups = {static_cast<size_t>(division.work_tiles), 1, 1}};
-        std::vector<const Memory*> combined{sinks.memory, out.memory,     scores.memory,
-                                            stats.memory, skipped.memory, scratch};
+        std::vector<const Memory*> combined{sinks.memory,   out.memory,     scores.memory, stats.memory,
+                                            skipped.memory, carried.memory, scratch};
         combined.insert(combined.end(), accumulated.begin(), accumulated.end());
         operation.launch(*pair.combine, &params, params_size, combined, grid);
     }

@@ -22,10 +22,11 @@ void launch(Runtime& runtime, const SlotScores& args) {
 
     Operation operation(runtime);
     const Bound scores = operation.bind(args.scores, Access::read);
-    const Bound out = operation.bind(args.out, Access::write);
+    const Bound out = operation.bind(args.out, args.keeps_others ? Access::read_write : Access::write);
     slot_scores_params params{};
     params.scores = view(args.scores, scores);
     params.out = view(args.out, out);
+    params.keeps_others = args.keeps_others;
     params.group = 1;
     uint64_t slots = 0;
     std::array<const Memory*, SLOT_MOST_SEGMENTS> tokens{};

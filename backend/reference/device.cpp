@@ -167,6 +167,8 @@ void ReferenceDevice::launch(const SlotAttention& args) {
     ++launches_;
 }
 
+int64_t ReferenceDevice::carried_floats(int64_t v_head_size) const { return carried_floats_of(v_head_size); }
+
 void ReferenceDevice::launch(const SlotAppend& args) {
     slot_append(args);
     ++launches_;

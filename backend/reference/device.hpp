@@ -32,6 +32,7 @@ public:
 
     std::string validate(const SlotAttention& args) const override;
     void launch(const SlotAttention& args) override;
+    int64_t carried_floats(int64_t v_head_size) const override;
     void launch(const SlotAppend& args) override;
     void launch(const SlotAccumulate& args) override;
     void launch(const SlotScores& args) override;

@@ -78,13 +78,38 @@ double biased(const Sdpa& args, const Row& row, int64_t position, double score) 
 // A maximum that does not lose NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
+// What a row has of the keys of earlier launches, as if these had been all: its maximum, its sum and its output.
+struct Carried {
+    double maximum = -infinity, sum = 0;
+    std::vector<double> out;
+};
+
+Carried load_carried(const Sdpa& args, const Row& row) {
+    Carried carried;
+    carried.out.resize(static_cast<size_t>(args.out.shape[3]));
+    if (!args.carry.joins) return carried;
+    const std::byte* const from = row_address(args.carry.rows, row.batch, row.head, row.token);
+    std::memcpy(&carried.maximum, from, sizeof(double));
+    std::memcpy(&carried.sum, from + sizeof(double), sizeof(double));
+    std::memcpy(carried.out.data(), from + 2 * sizeof(double), carried.out.size() * sizeof(double));
+    return carried;
+}
+
+void store_carried(const Sdpa& args, const Row& row, const Carried& carried) {
+    std::byte* const to = row_address(args.carry.rows, row.batch, row.head, row.token);
+    std::memcpy(to, &carried.maximum, sizeof(double));
+    std::memcpy(to + sizeof(double), &carried.sum, sizeof(double));
+    std::memcpy(to + 2 * sizeof(double), carried.out.data(), carried.out.size() * sizeof(double));
+}
+
 void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
     std::vector<double> query(static_cast<size_t>(args.head_size()));
     decode_row(args.q.type, row_address(args.q, row.batch, row.head, row.token), args.head_size(), query.data());
     const size_t keys = stored.keys.size();
     std::vector<double> logits(keys);
-    bool sees_any = false;
-    double maximum = -infinity;
+    const Carried carried = load_carried(args, row);
+    bool sees_any = carried.sum != 0;
+    double maximum = carried.maximum;
     for (size_t key = 0; key < keys; ++key) {
         const double raw = raw_score(args, query, stored.keys[key]);
         const double capped = softcapped(args, raw);
@@ -103,8 +128,9 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
 
     double sum = 0;
     if (sees_any) {
-        const double sink = per_head(args.head_sink, row.head, -infinity);
+        const double sink = args.carry.leaves ? -infinity : per_head(args.head_sink, row.head, -infinity);
         maximum = larger(maximum, sink);
+        if (carried.sum != 0) sum = carried.sum * std::exp(carried.maximum - maximum);
         for (double logit : logits) sum += logit == -infinity ? 0 : std::exp(logit - maximum);
         if (sink != -infinity) sum += std::exp(sink - maximum);
     }
@@ -113,6 +139,9 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
         if (logits[key] != -infinity) probabilities[key] = std::exp(logits[key] - maximum) / sum;
 
     std::vector<double> out(static_cast<size_t>(args.out.shape[3]), 0);
+    if (carried.sum != 0)
+        for (size_t d = 0; d < out.size(); ++d)
+            out[d] = carried.sum * std::exp(carried.maximum - maximum) / sum * carried.out[d];
     int32_t skipped = 0;
     for (size_t key = 0; key < keys; ++key) {
         if (logits[key] == -infinity) continue;
@@ -121,6 +150,10 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
             continue;
         }
         for (size_t d = 0; d < out.size(); ++d) out[d] += probabilities[key] * stored.values[key][d];
+    }
+    if (args.carry.leaves) {
+        store_carried(args, row, {maximum, sum, out});
+        return;
     }
     encode_row(args.out.type, row_address(args.out, row.batch, row.head, row.token), args.out.shape[3], out.data(),
                Norm::plain);

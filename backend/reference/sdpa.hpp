@@ -19,6 +19,9 @@ struct Stored {
 // slot_positions of args are not looked at.
 void attend(const Sdpa& args, int64_t batch, int64_t first_head, int64_t heads, const Stored& stored);
 
+// Of a row of Carry: maximum, sum, and the sum of weights times values, in double.
+constexpr int64_t carried_floats_of(int64_t v_head_size) { return 2 * (v_head_size + 2); }
+
 std::string validate_sdpa(const Sdpa& args); // the variant's name, or throws Error(UNSUPPORTED)
 void sdpa(const Sdpa& args);
 

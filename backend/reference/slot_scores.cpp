@@ -26,7 +26,7 @@ void scatter(const SlotScores& args, const Segment& from, int64_t first_column, 
 void slot_scores(const SlotScores& args) {
     for (int64_t q_head = 0; q_head < args.out.shape[1]; ++q_head)
         for (int64_t query = 0; query < args.out.shape[2]; ++query) {
-            for (int64_t column = 0; column < args.out.shape[3]; ++column)
+            for (int64_t column = 0; !args.keeps_others && column < args.out.shape[3]; ++column)
                 store(args.out.type, address(args.out, 0, q_head, query, column),
                       -std::numeric_limits<double>::infinity());
             int64_t first_column = 0;

@@ -92,6 +92,15 @@ CacheSetup recall_setup(int shape, const char* budget) {
     return with_shape(setup, shape);
 }
 
+CacheSetup recall_setup_of_large_rows() {
+    CacheSetup setup = recall_setup(0, "1G");
+    setup.layers = 1;
+    setup.kv_heads = 8;
+    setup.group = 4;
+    setup.head_size = setup.v_head_size = 256;
+    return setup;
+}
+
 std::vector<NamedSetup> policy_setups() {
     std::vector<NamedSetup> all;
     add(all, "none", Policy::none, [](CacheSetup& s) { s.context = 300; });

@@ -22,6 +22,8 @@ std::string shape_name(int shape);
 
 // Recall inside so many bytes.
 CacheSetup recall_setup(int shape, const char* budget);
+// Of rows so large that a prompt attends to its cold segment in several stretches, and comes in several pieces.
+CacheSetup recall_setup_of_large_rows();
 
 // Every policy, with options that lead everywhere in its description.
 std::vector<NamedSetup> policy_setups();

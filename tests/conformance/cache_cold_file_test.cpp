@@ -226,6 +226,10 @@ void register_cache_cold_file() {
             register_cache_test("cold_file", std::string("as_in_memory_") + budget + "_" + shape_name(shape), __FILE__,
                                 __LINE__, [=] { Twins(setup, options().seed + static_cast<uint64_t>(shape)).run(60); });
         }
+    CacheSetup large = recall_setup_of_large_rows();
+    large.sequences = 2;
+    register_cache_test("cold_file", "as_in_memory_large_rows", __FILE__, __LINE__,
+                        [=] { Twins(large, options().seed + 100).run(25); });
     register_cache_test("cold_file", "folders_that_are_none", __FILE__, __LINE__, expect_folders_refused);
 }
 

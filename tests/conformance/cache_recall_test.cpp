@@ -49,6 +49,9 @@ void register_schedules() {
                  .tells_picks = true});
         });
     }
+    register_cache_test("recall", "large_rows", __FILE__, __LINE__, [=] {
+        run({.setup = recall_setup_of_large_rows(), .seed = options().seed + 7100, .operations = 25, .changes = false});
+    });
     CacheSetup small = recall_setup(1, "1G"); // for a simulator
     small.layers = small.kv_heads = 1;
     small.context = 90;

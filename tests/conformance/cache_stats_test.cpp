@@ -6,6 +6,7 @@
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -64,6 +65,25 @@ void run_estimate(const CacheSetup& setup) {
         if (testing::Test::HasFailure()) return;
     }
     EXPECT_EQ(estimate_of(setup, 0).bytes, 0u) << "a cache without tokens takes no memory for them";
+}
+
+// With the cold tier in memory and in a file: sizes at each length, and the most that steps of one token took.
+void run_estimate_of_recall(const CacheSetup& in_memory) {
+    const TemporaryFolder folder;
+    for (const std::string& tier : {std::string("host"), folder.path()}) {
+        CacheSetup setup = in_memory;
+        setup.cold_tier = tier;
+        ASSERT_NO_FATAL_FAILURE(run_estimate(setup)) << tier;
+        std::mt19937_64 engine(options().seed);
+        CacheHost cache(subject(), setup);
+        for (int64_t length = 1; length <= 100; ++length) {
+            feed(cache, engine, 1, true);
+            const winnow_cache_stats estimate = estimate_of(setup, length), taken = cache.stats();
+            ASSERT_EQ(taken.peak_bytes, estimate.peak_bytes) << length << " tokens, " << tier;
+            ASSERT_EQ(taken.disk_bytes, estimate.disk_bytes) << length << " tokens, " << tier;
+            ASSERT_EQ(taken.cold_bytes, estimate.cold_bytes) << length << " tokens, " << tier;
+        }
+    }
 }
 
 // A budget in bytes is what the whole cache may use.
@@ -240,6 +260,12 @@ void register_cache_stats() {
         const CacheSetup setup = with_shape(each.setup, at++ % cache_shapes);
         register_cache_test("estimate", each.name, __FILE__, __LINE__, [=] { run_estimate(setup); });
     }
+    for (const int shape : {1, 4})
+        for (const char* budget : {"1G", "90000B"}) {
+            CacheSetup setup = recall_setup(shape, budget);
+            register_cache_test("estimate", std::string("recall_") + budget + "_" + shape_name(shape), __FILE__,
+                                __LINE__, [=] { run_estimate_of_recall(setup); });
+        }
     const struct {
         Policy policy;
         int shape;

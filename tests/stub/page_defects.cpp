@@ -10,6 +10,11 @@ std::map<std::string, Defect> page_defects() {
         {"late_tokens_are_not_picked", {.before_page_pick = [](PagePick& a) { a.visible_end = 40; }}},
         {"hot_keys_of_the_first_head", {.before_page_pick = [](PagePick& a) { a.cold.k.stride[1] = 0; }}},
         {"hot_values_of_one_slot", {.before_page_pick = [](PagePick& a) { a.cold.v.stride[2] = 0; }}},
+        {"stretches_before_are_forgotten",
+         {.before_slot_attention = [](SlotAttention& a) { a.sdpa.carry.joins = false; }}},
+        {"carried_rows_of_the_first_query",
+         {.before_slot_attention = [](SlotAttention& a) { a.sdpa.carry.rows.stride[2] = 0; }}},
+        {"scores_of_the_last_stretch", {.before_slot_scores = [](SlotScores& a) { a.keeps_others = false; }}},
         // As if the rows that an eviction pass appends to were the segment from its beginning on.
         {"appended_pages_look_empty", {.before_page_sign = [](PageSign& a) { a.first_slot = 0; }}},
     };

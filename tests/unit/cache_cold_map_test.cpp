@@ -56,6 +56,12 @@ TEST(cache_cold_map, is_as_a_plain_slot_map) {
             edit(plain, action, begin, end, 1000);
             map.edit(action, begin, end, 1000);
             ASSERT_EQ(map.entries(heads, slots), plain) << "round " << round << ", change " << change;
+            const int64_t first = below(random, slots), count = 1 + below(random, slots - first);
+            Map part;
+            for (int64_t head = 0; head < heads; ++head)
+                part.insert(part.end(), plain.begin() + head * slots + first,
+                            plain.begin() + head * slots + first + count);
+            ASSERT_EQ(map.entries(heads, count, first), part) << "slots " << first << " to " << first + count;
         }
         // What an eviction pass appends replaces the end.
         const int64_t first = below(random, slots);

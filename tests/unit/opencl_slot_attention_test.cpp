@@ -1,4 +1,5 @@
 // Attention over the slots of several segments as the reference does it.
+#include "cache/layer.hpp"
 #include "opencl_slots.hpp"
 
 namespace winnow::opencl {
@@ -18,6 +19,7 @@ struct SlotCase {
     const char* variants = "";
     bool host_threads = false;
     bool is_causal = true;
+    bool in_parts = false; // a launch for each segment
     int64_t window_left = 0;
     float softcap = 0, v_threshold = 0;
     Type mask = Type::none;
@@ -27,11 +29,28 @@ struct SlotCase {
 
 void PrintTo(const SlotCase& one, std::ostream* out) { *out << one.name; }
 
+// One launch for each segment, what there is so far carried from one to the next.
+void attend_in_parts(Device& device, const SlotAttention& whole) {
+    const Sdpa& sdpa = whole.sdpa;
+    Tensor carried =
+        cache::tensor_of(Type::f32, sdpa.q_heads(), sdpa.q_len(), device.carried_floats(whole.segments[0].v.shape[3]));
+    const std::unique_ptr<Buffer> memory = device.allocate(carried.extent());
+    carried.buffer = memory.get();
+    for (size_t i = 0; i < whole.segments.size(); ++i) {
+        SlotAttention part = whole;
+        part.segments = {whole.segments[i]};
+        part.sdpa.carry = {carried, i > 0, i + 1 < whole.segments.size()};
+        device.launch(part);
+    }
+    device.finish();
+}
+
 struct Problem {
     SharedMemory memory;
     SlotAttention args;
+    bool in_parts = false;
 
-    explicit Problem(const SlotCase& one) {
+    explicit Problem(const SlotCase& one) : in_parts(one.in_parts) {
         Random random(7);
         int64_t slots = 0;
         for (const SegmentSizes& segment : one.segments) slots += segment.slots;
@@ -89,7 +108,12 @@ struct Problem {
     }
 
     void expect_same(Device& device) {
-        memory.expect_same(device, [&](Device& any) { any.launch(args); });
+        memory.expect_same(device, [&](Device& any) {
+            if (in_parts)
+                attend_in_parts(any, args);
+            else
+                any.launch(args);
+        });
     }
 
 private:
@@ -223,6 +247,36 @@ std::vector<SlotCase> make_cases() {
         one.mask = T::boolean;
         one.variants = "splits=3,launches=2";
         one.with = "stats";
+    }
+    add("decoded_in_parts", {residual, turbo, plain_turbo}).in_parts = true;
+    {
+        SlotCase& one = add("prompt_in_parts", {turbo, {T::turbo4, T::turbo3, 90, true, true}, residual});
+        one.q_len = 40;
+        one.in_parts = true;
+        one.variants = "splits=2";
+        one.with = "sinks stats";
+    }
+    {
+        SlotCase& one = add("parts_in_two_launches", {residual, turbo});
+        one.q_len = 9;
+        one.in_parts = true;
+        one.variants = "splits=3,launches=2";
+        one.with = "sinks stats";
+    }
+    {
+        SlotCase& one = add("parts_that_see_nothing", {{T::f16, T::f16, 8}, {T::f16, T::f16, 8}, {T::f16, T::f16, 8}});
+        shape(one, 2, 2, 5, 72, 24);
+        one.in_parts = true;
+        one.window_left = 3;
+        one.mask = T::boolean;
+        one.with = "stats";
+    }
+    {
+        SlotCase& one = add("parts_on_host_threads", {residual, turbo});
+        one.kv_heads = 4;
+        one.q_len = 20;
+        one.in_parts = true;
+        one.host_threads = true;
     }
     {
         SlotCase& one = add("one_query_by_blocks", {residual, {T::turbo3, T::turbo2, 150, true, true}});

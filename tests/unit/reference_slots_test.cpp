@@ -196,6 +196,31 @@ TEST_F(reference_slot_attention, is_one_softmax_over_the_stores) {
     }
 }
 
+TEST_F(reference_slot_attention, in_parts_is_that_in_one) {
+    Attending whole, parts;
+    Floats sinks({1, 1, 4}, 0);
+    sinks.set_row(0, 0, {0.5f, -1, 2, 0});
+    Floats carried({4, 2, device_.carried_floats(2)}, 77);
+    for (Attending* a : {&whole, &parts}) {
+        a->args.sdpa.head_sink = sinks;
+        a->args.sdpa.scores_mode = Scores::none;
+        a->args.sdpa.scores_out = {};
+    }
+    whole.args.segments = {whole.dense, whole.packed};
+    device_.launch(whole.args);
+    parts.args.segments = {parts.dense};
+    parts.args.sdpa.carry = {carried, false, true};
+    device_.launch(parts.args);
+    for (const float out : parts.out.values) EXPECT_EQ(out, 77) << "before the last part";
+    parts.args.segments = {parts.packed};
+    parts.args.sdpa.carry = {carried, true, false};
+    device_.launch(parts.args);
+    for (size_t i = 0; i < whole.out.values.size(); ++i)
+        EXPECT_NEAR(parts.out.values[i], whole.out.values[i], 1e-7) << i;
+    for (size_t i = 0; i < whole.stats.values.size(); ++i)
+        EXPECT_NEAR(parts.stats.values[i], whole.stats.values[i], 1e-6) << i;
+}
+
 TEST_F(reference_slot_attention, counts_numbers_in_windows_and_alibi) {
     Attending a;
     Floats slopes({1, 1, 4}, 0);
@@ -382,6 +407,11 @@ TEST_F(reference_slot_scores, lie_in_the_column_of_the_number) {
     EXPECT_EQ(out.row(1, 1), (std::vector<float>{15, -infinity, 18, -infinity, -infinity, 16, 77}));
     EXPECT_EQ(out.row(2, 0), (std::vector<float>{20, 24, -infinity, 22, 21, -infinity, 77}));
     EXPECT_EQ(out.row(3, 1), (std::vector<float>{35, 39, -infinity, 37, 36, -infinity, 77}));
+    TestSegment more({{1}, {2}});
+    Floats of_more({4, 2, 1}, -1);
+    device_.launch(SlotScores{.segments = {more}, .scores = of_more, .out = six_columns, .keeps_others = true});
+    EXPECT_EQ(out.row(0, 0), (std::vector<float>{0, -1, 3, -infinity, -infinity, 1, 77}));
+    EXPECT_EQ(out.row(3, 1), (std::vector<float>{35, 39, -1, 37, 36, -infinity, 77}));
 }
 
 } // namespace
