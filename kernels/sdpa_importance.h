@@ -71,14 +71,18 @@ static inline void sdpa_leave(const sdpa_params* p, const sdpa_memory* memory, c
 static inline float16 join_row(float16 x, float16 weight, float factor, float limit) {
 #if STATISTIC == SCORE_MAGNITUDE
     return IS_MAXIMUM ? select(x, fabs(weight), (fabs(weight) > x) | isnan(weight)) : x + weight;
+#elif STATISTIC == PROBABILITY && !IS_MAXIMUM
+    return fma(weight, (float16)(factor), x);
 #else
-    if (!IS_MAXIMUM && STATISTIC == PROBABILITY) return fma(weight, (float16)(factor), x);
     const float16 p = weight * factor;
-    if (!IS_MAXIMUM && STATISTIC == PROBABILITY_SQUARED) return fma(p, p, x);
+#if STATISTIC == PROBABILITY_SQUARED && !IS_MAXIMUM
+    return fma(p, p, x);
+#else
     const float16 y = STATISTIC == PROBABILITY           ? p
                       : STATISTIC == PROBABILITY_SQUARED ? p * p
                                                          : select((float16)(0.0f), (float16)(1.0f), p >= limit);
     return IS_MAXIMUM ? select(x, y, (y > x) | isnan(y)) : x + y;
+#endif
 #endif
 }
 
