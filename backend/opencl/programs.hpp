@@ -86,7 +86,7 @@ private:
     const Log& log_;
     ProgramCache cache_;
     std::string common_options_;
-    bool declares_builtins_; // those that kernels call, which saves reading all of the compiler's
+    bool declares_builtins_;       // those that kernels call, which saves reading all of the compiler's
     std::string builtins_refusal_; // why not any more, until it is logged
     bool store_failure_is_known_ = false;
     bool has_made_kernels_ = false;
