@@ -8,8 +8,9 @@
 #define PURE_BUILTIN __attribute__((overloadable, pure))
 
 /* f(type, vector's width, function) for each type and width. */
-#define EACH_WIDTH(f, type, name) f(type, , name) f(type, 2, name) f(type, 3, name) f(type, 4, name) f(type, 8, name) f(type, 16, name)
-#define EACH_VECTOR(f, type, name) f(type, 2, name) f(type, 3, name) f(type, 4, name) f(type, 8, name) f(type, 16, name)
+#define EACH_VECTOR(f, type, name)                                                                                     \
+    f(type, 2, name) f(type, 3, name) f(type, 4, name) f(type, 8, name) f(type, 16, name)
+#define EACH_WIDTH(f, type, name) f(type, , name) EACH_VECTOR(f, type, name)
 #define EACH_INTEGER(each, f, name)                                                                                    \
     each(f, char, name) each(f, uchar, name) each(f, short, name) each(f, ushort, name) each(f, int, name)             \
         each(f, uint, name) each(f, long, name) each(f, ulong, name)

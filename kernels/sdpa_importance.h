@@ -181,8 +181,8 @@ OUT_OF_LINE static void sdpa_importance(const sdpa_params* p, const sdpa_memory*
             const uint whole = by_all == BITS_OF_TILE(count) ? count / 16 : 0; /* vectors */
             if (whole * 16 < count)
                 accumulate_part(step, rows, importance + slot, whole, count, weight_tile + 1, seen, factors, limits);
-            accumulate_seen(step, rows, (__global float16_anywhere*)(importance + slot), whole, weight_tile + 1, factors,
-                            limits);
+            accumulate_seen(step, rows, (__global float16_anywhere*)(importance + slot), whole, weight_tile + 1,
+                            factors, limits);
         }
     }
     /* Last, because these rows have just been stored. */

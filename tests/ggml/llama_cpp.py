@@ -87,7 +87,8 @@ class Host:
         expect(status is None or result.returncode == status,
                f"{' '.join(command)}\nended with status {result.returncode}:\n"
                f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
-        expect("declarations of built-in functions" not in result.stderr, f"kernels lack some:\n{result.stderr[-4000:]}")
+        expect("declarations of built-in functions" not in result.stderr,
+               f"kernels lack some:\n{result.stderr[-4000:]}")
         return result.stdout, result.stderr, self.take_report()
 
 

@@ -54,7 +54,7 @@ std::string places(const FakeDevice& device) {
 TEST(cache_schedule, a_prompt_is_taken_in_chunks) {
     Fixture f("h2o:k=f32,v=f32,budget=200"); // residual window 48, cadence 25
     f.step(0, 60);
-    EXPECT_EQ(joined(f.device.log), "edit append append attention accumulate append attention accumulate evict append "
+    EXPECT_EQ(joined(f.device.log), "append append attention accumulate append attention accumulate evict append "
                                     "attention accumulate");
     EXPECT_EQ(places(f.device), "0+4@0/4 4+21@4/48 25+25@25/48 50+10@50/48");
     ASSERT_EQ(f.device.attentions.size(), 3u);
@@ -153,7 +153,7 @@ TEST(cache_schedule, without_a_residual_tokens_go_into_listed_slots) {
     Fixture f("h2o:k=f32,v=f32,budget=100,residual=0,cadence=8");
     f.step(0, 20);
     // 8 tokens, 4 of them sinks; 8, for which the 4 slots left do not suffice; 4, for which none is left.
-    EXPECT_EQ(joined(f.device.log), "edit evict append append attention accumulate evict append attention accumulate "
+    EXPECT_EQ(joined(f.device.log), "evict append append attention accumulate evict append attention accumulate "
                                     "evict append attention accumulate");
     EXPECT_EQ(f.device.eviction_passes[0].incoming, 8);
     EXPECT_EQ(f.device.eviction_passes[0].leaving_count, 0);
