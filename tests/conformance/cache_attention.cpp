@@ -16,9 +16,16 @@ Weight weigh(const std::vector<double>& q, double q_norm, int64_t position, cons
              const QueryOptions& options) {
     const StoredRow& row = *seen.row;
     double dot = 0, slack = 0;
-    for (size_t d = 0; d < q.size(); ++d) dot += q[d] * static_cast<double>(row.k[d]);
-    if (!row.k_slack.empty())
-        for (size_t d = 0; d < q.size(); ++d) slack += std::fabs(q[d]) * static_cast<double>(row.k_slack[d]);
+    const size_t size = q.size();
+    const double* query = q.data();
+    const float* key = row.k.data();
+#pragma omp simd reduction(+ : dot)
+    for (size_t d = 0; d < size; ++d) dot += query[d] * static_cast<double>(key[d]);
+    if (!row.k_slack.empty()) {
+        const float* of_key = row.k_slack.data();
+#pragma omp simd reduction(+ : slack)
+        for (size_t d = 0; d < size; ++d) slack += std::fabs(query[d]) * static_cast<double>(of_key[d]);
+    }
     double score = options.scale * dot;
     if (options.softcap != 0) score = options.softcap * std::tanh(score / options.softcap);
     const double alibi = options.alibi_slope * static_cast<double>(seen.position - position);
@@ -30,6 +37,15 @@ Weight weigh(const std::vector<double>& q, double q_norm, int64_t position, cons
         std::fabs(options.scale) * slack +
         unit * (16 * std::fabs(options.softcap) + 4 * (std::fabs(seen.bias) + std::fabs(alibi) + std::fabs(score)));
     return weight;
+}
+
+// to += by * each of row.
+void add(std::vector<double>& to, double by, const std::vector<float>& row) {
+    double* sum = to.data();
+    const float* from = row.data();
+    const size_t size = to.size();
+#pragma omp simd
+    for (size_t d = 0; d < size; ++d) sum[d] += by * static_cast<double>(from[d]);
 }
 
 } // namespace
@@ -64,13 +80,11 @@ QueryResult attend(const std::vector<double>& q, int64_t position, const std::ve
         Weight& weight = result.weights[j];
         weight.p_high = (weight.p + dp[j]) * (1 + sum_error);
         weight.p_low = std::max(weight.p * std::exp(-weight.delta) * (1 - sum_error), 0.0);
-        for (size_t d = 0; d < v_size; ++d) {
-            result.out[d] += weight.p * static_cast<double>(row.v[d]);
-            weighted[d] += weight.p * static_cast<double>(row.v_size[d]);
-            result.bound[d] += dp[j] * static_cast<double>(row.v_size[d]);
-            if (!row.v_slack.empty()) result.bound[d] += weight.p_high * static_cast<double>(row.v_slack[d]);
-            if (!row.v_group.empty()) result.bound[d] += 8 * unit * weight.p * static_cast<double>(row.v_group[d]);
-        }
+        add(result.out, weight.p, row.v);
+        add(weighted, weight.p, row.v_size);
+        add(result.bound, dp[j], row.v_size);
+        if (!row.v_slack.empty()) add(result.bound, weight.p_high, row.v_slack);
+        if (!row.v_group.empty()) add(result.bound, 8 * unit * weight.p, row.v_group);
     }
     for (size_t d = 0; d < v_size; ++d) result.bound[d] += sum_error * weighted[d];
     return result;

@@ -24,8 +24,8 @@ PACKED_CHUNKS = 4  # of a full run twice as many
 # since both means are over the same tokens, that is more than the error of the difference.
 CHANCE = 3
 RESOLUTION = 0.25  # there have to be so many tokens that chance is less than this of the divergence
-# Tokens of the text once, and of a full run; over fewer, it would say little about the model.
-FEWEST_SCORED, FEWEST_OF_ALL = 2000, 4000
+# Tokens of half of the text, and of a full run, which takes it twice; over fewer, it would say little about the model.
+FEWEST_SCORED, FEWEST_OF_ALL = 1000, 4000
 
 
 def packed_chunks(options):
@@ -132,7 +132,7 @@ def test():
     if options.packed:
         compare_all_packed(host, options)
         return
-    compare(host, options, batch=256, chunks=None,
+    compare(host, options, batch=256, chunks=None if options.all else 4,
             fewest_scored=FEWEST_OF_ALL if options.all else FEWEST_SCORED)
     compare(host, options, batch=4, chunks=1, fewest_scored=1)
 

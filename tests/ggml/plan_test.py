@@ -15,7 +15,7 @@ from llama_cpp import expect
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
-SHORT, LONG = 1024, 2048
+SHORT, LONG = 768, 1792
 KV = ("winnow", "winnow:budget=512")
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
 CHARACTERS = 4.25  # of a token, about; what is missing of a context is generated, a token at a time
@@ -147,7 +147,7 @@ def measure(host, options):
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--winnow", required=True, help="the program")
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/plan.md")
     parser.add_argument("--measure", action="store_true", help="only print what Winnow adds to a process")

@@ -12,7 +12,7 @@ import measured
 from measured import expect
 
 CONTEXTS = {128: 2, 256: 4}  # and their micro-batches
-COUNT = 4
+COUNT = 2
 ROW = 30 * 3 * 64  # elements of a token's K of SmolLM2-135M: layers, heads, head size
 BYTES = {"cpu:k=f16,v=f16": 4 * ROW, "cpu:k=q4_0,v=q4_0": 2 * ROW * 18 // 32,
          "inplace:k=q8_0,v=q8_0": 2 * ROW * 34 // 32}
