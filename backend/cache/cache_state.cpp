@@ -80,6 +80,7 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
 }
 
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks) {
+    if (growth.is_empty()) return picks ? layer.picked_segments(geometry) : layer.segments(geometry);
     Layer shape(geometry);
     shape.dense.slots = growth.is_new ? growth.dense.slots : layer.dense.slots;
     shape.packed.slots = growth.packed.slots > 0 ? growth.packed.slots : layer.packed.slots;

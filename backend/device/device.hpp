@@ -218,7 +218,7 @@ public:
     virtual std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) = 0;
 
     // The operations on slots (slots.hpp) and on pages (pages.hpp).
-    virtual std::string validate(const SlotAttention& args) const = 0;
+    virtual void validate(const SlotAttention& args) const = 0; // as above, without a name: each step asks
     virtual void launch(const SlotAttention& args) = 0;
     virtual int64_t carried_floats(int64_t v_head_size) const = 0; // of a row of Carry
     virtual void launch(const SlotAppend& args) = 0;

@@ -55,7 +55,7 @@ public:
         return opencl::launch(runtime_, args, want_event);
     }
 
-    std::string validate(const SlotAttention& args) const override { return sdpa_.validate(args); }
+    void validate(const SlotAttention& args) const override { sdpa_.validate(args); }
     void launch(const SlotAttention& args) override { sdpa_.launch(args); }
     int64_t carried_floats(int64_t v_head_size) const override { return carried_floats_of(v_head_size); }
     void launch(const SlotAppend& args) override { opencl::launch(runtime_, slot_append_, args); }

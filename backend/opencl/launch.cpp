@@ -12,8 +12,8 @@
 namespace winnow::opencl {
 namespace {
 
-// About 10 microseconds of one core; below that, handing work to another thread costs more than it gives.
-constexpr uint64_t divided_work = 200'000;
+// About 15 microseconds of one core; below that, handing work to another thread costs more than it gives.
+constexpr uint64_t divided_work = 300'000;
 // A worker queue takes part after part until none is left, so that a thread which comes late does not hold up the
 // others.
 constexpr size_t parts_per_queue = 4;

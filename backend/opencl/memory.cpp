@@ -1,6 +1,8 @@
 // cl_mem objects, host pages and the cache of imports.
 #include "opencl/memory.hpp"
 
+#include <cstdlib>
+#include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,6 +17,14 @@ cl::Memory create_buffer(const WorkerQueues& workers, size_t worker, cl_mem_flag
                        std::to_string(size) + " bytes; the device's limit for one buffer is " +
                            std::to_string(workers.entry.info.max_allocation_size));
     return cl::Memory(memory, false);
+}
+
+// Smaller memory comes from the heap: taking a mapping away stops the host's other threads, 15 microseconds each time,
+// and a sequence that begins anew gives back some buffers of each layer.
+constexpr uint64_t mapped_from = 32 << 10;
+
+[[noreturn]] void throw_no_pages(uint64_t size) {
+    throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "cannot reserve " + std::to_string(size) + " bytes of host memory");
 }
 
 } // namespace
@@ -46,9 +56,15 @@ cl_mem Memory::import_on(size_t worker) const {
 }
 
 HostPages::HostPages(uint64_t size) : size_(size) {
+    if (size < mapped_from) { // whole pages of it, so that nothing else is imported with them
+        const uint64_t whole = (size + page_size() - 1) / page_size() * page_size();
+        data_ = static_cast<std::byte*>(std::aligned_alloc(page_size(), whole));
+        if (data_ == nullptr) throw_no_pages(size);
+        std::memset(data_, 0, whole);
+        return;
+    }
     void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED)
-        throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "cannot reserve " + std::to_string(size) + " bytes of host memory");
+    if (data == MAP_FAILED) throw_no_pages(size);
     data_ = static_cast<std::byte*>(data);
 #ifdef MADV_HUGEPAGE
     // A hint, and a third less time over a long cache: the hardware's prefetchers stop at the end of a page.
@@ -56,7 +72,12 @@ HostPages::HostPages(uint64_t size) : size_(size) {
 #endif
 }
 
-HostPages::~HostPages() { ::munmap(data_, size_); }
+HostPages::~HostPages() {
+    if (size_ < mapped_from)
+        std::free(data_);
+    else
+        ::munmap(data_, size_);
+}
 
 PageRange::PageRange(const void* data, uint64_t size) {
     const auto first = reinterpret_cast<uintptr_t>(data);

@@ -101,9 +101,9 @@ std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
     });
 }
 
-std::string SdpaLauncher::validate(const SlotAttention& args) const {
+void SdpaLauncher::validate(const SlotAttention& args) const {
     const SlotCall call = read(args);
-    return choose(call.args, call.segments()).name();
+    choose(call.args, call.segments());
 }
 
 void SdpaLauncher::launch(const SlotAttention& args) {

@@ -18,7 +18,7 @@ public:
     std::string validate(const Sdpa& args) const;
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event);
 
-    std::string validate(const SlotAttention& args) const;
+    void validate(const SlotAttention& args) const;
     void launch(const SlotAttention& args);
 
     // All in one launch, or in two where the token comes into packed rows. Does nothing and returns false where the

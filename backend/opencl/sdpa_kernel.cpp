@@ -2,6 +2,8 @@
 #include "opencl/sdpa_kernel.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -35,6 +37,19 @@ uint32_t choose_splits(uint64_t work_tiles, uint64_t tile_work, uint32_t most, u
     while (work_tiles * best < 8ull * compute_units && best * 2 <= most && tile_work / best > 64 * group_overhead)
         best *= 2;
     return best;
+}
+
+bool is_hidden(const Tensor& mask, int64_t column) {
+    const std::byte* at = mask.data + mask.offset + column * mask.stride[3];
+    if (mask.type == Type::boolean) return *at == std::byte{0};
+    if (mask.type == Type::f32) {
+        float value = 0;
+        std::memcpy(&value, at, sizeof value);
+        return value == -std::numeric_limits<float>::infinity();
+    }
+    uint16_t bits = 0;
+    std::memcpy(&bits, at, sizeof bits);
+    return bits == (mask.type == Type::f16 ? 0xfc00 : 0xff80);
 }
 
 } // namespace
@@ -77,8 +92,17 @@ int64_t next_first_key(int64_t first_key, const Segment& segment) {
     return first_key + ceil_divide(static_cast<uint64_t>(segment.slots()), key_granularity) * key_granularity;
 }
 
+int64_t end_of_seen(const Tensor& mask, int64_t keys) {
+    constexpr int64_t most_read = 512;
+    if (mask.shape != std::array<int64_t, 4>{1, 1, 1, keys}) return keys;
+    const int64_t least = std::max<int64_t>(keys - most_read, 1);
+    int64_t end = keys;
+    while (end > least && is_hidden(mask, end - 1)) --end;
+    return end;
+}
+
 SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits) {
+                    uint32_t forced_splits, int64_t seen_end) {
     SdpaDivision division;
     int64_t kv_len = 0;
     for (const Segment* segment : segments.first(segments.size() - 1)) kv_len = next_first_key(kv_len, *segment);
@@ -88,6 +112,7 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
     if (args.scores_mode == Scores::none && !kernel.slots) {
         const int64_t last = args.q_offset + args.q_len() - 1;
         if (args.window_left != 0) begin = args.q_offset - args.window_left + 1;
+        end = std::min(end, seen_end);
         if (args.is_causal) end = std::min(end, last + 1);
         if (args.window_right != 0) end = std::min(end, last + args.window_right + 1);
         begin = std::clamp<int64_t>(begin, 0, kv_len);

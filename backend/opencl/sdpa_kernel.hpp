@@ -54,9 +54,14 @@ struct SdpaDivision {
     uint64_t work = 0; // multiply-adds of all groups
 };
 
-// `args` has the k and v of the first segment.
+// `args` has the k and v of the first segment. No row sees a key from seen_end on.
 SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits);
+                    uint32_t forced_splits, int64_t seen_end);
+
+// Where the keys end that a mask of a single row in the host's memory shows; `keys` where it has more rows than one.
+// Hosts pad the keys of a decode step to a multiple (llama.cpp: 256), and what the padding seems to cost would divide a
+// launch among threads that is not worth it. A mask that hides more than 512 columns at its end is not read further.
+int64_t end_of_seen(const Tensor& mask, int64_t keys);
 
 // Where the keys of the segment after `segment` begin, whose own begin at first_key: of several segments each begins at
 // a multiple, so that its tiles are whole.

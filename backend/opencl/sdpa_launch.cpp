@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "opencl/runtime_state.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
@@ -19,6 +20,12 @@ Access access_for_output(const Tensor& tensor) {
     uint64_t bytes = type_size(tensor.type);
     for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
     return bytes == tensor.extent() ? Access::write : Access::read_write;
+}
+
+// Whether the mask's values are in the host's memory and final, and hide what they say: no slope of 0 makes NaN of
+// them.
+bool may_read_mask(const RuntimeState& state, const Sdpa& args) {
+    return args.mask && args.mask.buffer == nullptr && !args.mask_slopes && state.is_host_memory() && !state.is_pending;
 }
 
 int64_t slots_of(SdpaSegments segments) {
@@ -130,7 +137,10 @@ void check_sdpa(const Sdpa& args, SdpaSegments segments) {
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
                                    SdpaSegments segments, const VariantOptions& options, bool want_event,
                                    const SdpaStep& step) {
-    const SdpaDivision division = divide(args, segments, kernel, runtime.capabilities().compute_units, options.splits);
+    const int64_t seen_end =
+        may_read_mask(runtime.state(), args) ? end_of_seen(args.mask, args.kv_len()) : args.kv_len();
+    const SdpaDivision division =
+        divide(args, segments, kernel, runtime.capabilities().compute_units, options.splits, seen_end);
     const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
     sdpa_params params = make_params(args, segments, kernel, division);
 
@@ -176,9 +186,10 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
                                   division.work_tiles * division.splits * params.partial_floats * sizeof(float));
     }
     Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1}, .work = division.work};
-    std::vector<const Memory*> memory{q.memory,       out.memory,     mask.memory,   slopes.memory,
-                                      alibi.memory,   sinks.memory,   scores.memory, stats.memory,
-                                      skipped.memory, carried.memory, scratch};
+    std::vector<const Memory*> memory;
+    memory.reserve(32);
+    memory.assign({q.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory, scores.memory,
+                   stats.memory, skipped.memory, carried.memory, scratch});
     bind_segments(operation, segments, kernel, step, params, memory);
     std::vector<const Memory*> accumulated; // what the accumulate alone needs
     if (kernel.append) bind_held(operation, *step.held, params, memory);

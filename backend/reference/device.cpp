@@ -160,7 +160,7 @@ std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool want_e
     return completed(want_event);
 }
 
-std::string ReferenceDevice::validate(const SlotAttention& args) const { return validate_slot_attention(args); }
+void ReferenceDevice::validate(const SlotAttention& args) const { validate_slot_attention(args); }
 
 void ReferenceDevice::launch(const SlotAttention& args) {
     slot_attention(args);

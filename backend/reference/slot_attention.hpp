@@ -5,7 +5,7 @@
 
 namespace winnow::reference {
 
-std::string validate_slot_attention(const SlotAttention& args); // the variant's name, or throws Error(UNSUPPORTED)
+void validate_slot_attention(const SlotAttention& args); // throws Error(UNSUPPORTED)
 void slot_attention(const SlotAttention& args);
 
 } // namespace winnow::reference

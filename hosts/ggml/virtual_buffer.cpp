@@ -60,6 +60,7 @@ VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig con
     base_ = static_cast<char*>(memory);
     const std::lock_guard lock(living().mutex);
     number_ = living().made++;
+    ++count_;
     living().buffers.insert(this);
 }
 
@@ -93,6 +94,7 @@ VirtualBuffer::~VirtualBuffer() {
     {
         const std::lock_guard lock(living().mutex);
         living().buffers.erase(this);
+        --count_;
     }
     try {
         report_.set_living(number_, {});

@@ -5,6 +5,7 @@
 // than a Winnow cache can carry out becomes ordinary memory then, all of it, says so, and stays that.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,6 +28,9 @@ public:
     ~VirtualBuffer();
     VirtualBuffer(const VirtualBuffer&) = delete;
     VirtualBuffer& operator=(const VirtualBuffer&) = delete;
+
+    // Whether there is one in the process.
+    static bool are_any() { return count_.load(std::memory_order_relaxed) != 0; }
 
     void* base() const { return base_; }
 
@@ -86,6 +90,8 @@ private:
     static std::optional<Source> source_of(const void* data);
     bool copies_stream(const ggml_tensor* root, const void* data, size_t at, size_t size);
     void copy_stream(const ggml_tensor* root, int64_t from, int64_t to);
+
+    inline static std::atomic<int64_t> count_{0};
 
     const winnow_api& api_;
     Report& report_;

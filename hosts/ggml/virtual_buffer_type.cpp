@@ -74,6 +74,7 @@ VirtualBuffer* virtual_buffer_of(const ggml_tensor* tensor) {
 }
 
 VirtualBuffer* virtual_buffer_touched(const ggml_tensor* node) {
+    if (!VirtualBuffer::are_any()) return nullptr;
     if (VirtualBuffer* buffer = virtual_buffer_of(node)) return buffer;
     for (const ggml_tensor* source : node->src) {
         if (!source) continue;

@@ -36,7 +36,7 @@ public:
     using ReferenceDevice::launch;
     using ReferenceDevice::validate;
     std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override;
-    std::string validate(const SlotAttention& args) const override;
+    void validate(const SlotAttention& args) const override;
     void launch(const SlotAttention& args) override;
     void launch(const SlotAppend& args) override;
     void launch(const SlotAccumulate& args) override;

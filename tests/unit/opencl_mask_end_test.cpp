@@ -1,0 +1,92 @@
+// Where the keys end that a mask shows, by which a decode step is divided.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "opencl/sdpa_kernel.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+// Rows of a mask, in the type's own bits.
+class MaskRows {
+public:
+    MaskRows(Type type, int64_t rows, int64_t keys) : bytes_(static_cast<size_t>(rows * keys) * type_size(type)) {
+        mask.type = type;
+        mask.shape = {1, 1, rows, keys};
+        const auto element = static_cast<int64_t>(type_size(type));
+        mask.stride = {rows * keys * element, rows * keys * element, keys * element, element};
+        mask.data = bytes_.data();
+        for (int64_t column = 0; column < rows * keys; ++column) set(column, 0);
+    }
+
+    // Adds `value` to a key's logit; of a boolean mask, anything but -infinity shows the key.
+    void set(int64_t column, float value) {
+        std::byte* at = bytes_.data() + column * mask.stride[3];
+        if (mask.type == Type::boolean) {
+            *at = std::byte{value != -infinity};
+        } else if (mask.type == Type::f32) {
+            std::memcpy(at, &value, sizeof value);
+        } else {
+            uint32_t bits = 0;
+            std::memcpy(&bits, &value, sizeof bits);
+            auto half = static_cast<uint16_t>(bits >> 16); // of BF16; 0, -infinity and the lowest have their own of F16
+            if (mask.type == Type::f16) half = value == 0 ? 0 : value == -infinity ? 0xfc00 : 0xfbff;
+            std::memcpy(at, &half, sizeof half);
+        }
+    }
+
+    void hide_from(int64_t first) {
+        for (int64_t column = first; column < mask.shape[3]; ++column) set(column, -infinity);
+    }
+
+    Tensor mask;
+
+private:
+    std::vector<std::byte> bytes_;
+};
+
+class opencl_mask_end : public testing::TestWithParam<Type> {};
+
+TEST_P(opencl_mask_end, is_where_the_last_visible_key_ends) {
+    constexpr int64_t keys = 768;
+    for (const int64_t seen : {768, 767, 700, 512, 257}) {
+        MaskRows rows(GetParam(), 1, keys);
+        rows.hide_from(seen);
+        rows.set(3, -infinity);
+        EXPECT_EQ(end_of_seen(rows.mask, keys), seen);
+    }
+}
+
+TEST_P(opencl_mask_end, reads_512_columns_at_most_and_leaves_a_key) {
+    MaskRows rows(GetParam(), 1, 768);
+    rows.hide_from(0);
+    EXPECT_EQ(end_of_seen(rows.mask, 768), 256);
+    MaskRows few(GetParam(), 1, 5);
+    few.hide_from(0);
+    EXPECT_EQ(end_of_seen(few.mask, 5), 1);
+}
+
+TEST_P(opencl_mask_end, is_the_last_key_of_a_mask_with_more_rows) {
+    MaskRows rows(GetParam(), 2, 64);
+    for (int64_t column = 0; column < 2 * 64; ++column) rows.set(column, -infinity);
+    EXPECT_EQ(end_of_seen(rows.mask, 64), 64);
+}
+
+TEST_P(opencl_mask_end, takes_the_lowest_finite_value_for_visible) {
+    MaskRows rows(GetParam(), 1, 64);
+    rows.hide_from(32);
+    rows.set(40, std::numeric_limits<float>::lowest());
+    EXPECT_EQ(end_of_seen(rows.mask, 64), 41);
+}
+
+INSTANTIATE_TEST_SUITE_P(types, opencl_mask_end, testing::Values(Type::boolean, Type::f16, Type::bf16, Type::f32),
+                         [](const auto& test) { return std::string(type_name(test.param)); });
+
+} // namespace
+} // namespace winnow::opencl
