@@ -148,7 +148,7 @@ def measure(host, options):
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--winnow", required=True, help="the program")
-    parser.add_argument("--model", required=True, help="GGUF file")
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/plan.md")
     parser.add_argument("--measure", action="store_true", help="only print what Winnow adds to a process")
