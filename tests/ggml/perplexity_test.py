@@ -19,7 +19,7 @@ from llama_cpp import expect
 TOLERANCE = 0.003  # relative; rounding in another order gives less than a tenth of it
 CONTEXT = 512
 PACKED_CACHES = ("q8_0", "q4_0")
-PACKED_CHUNKS = 4  # of a full run twice as many
+PACKED_CHUNKS = 3  # of a full run twice as many
 # How many standard errors the two mean divergences may be apart by chance. Theirs, over tokens, are added as squares;
 # since both means are over the same tokens, that is more than the error of the difference.
 CHANCE = 3

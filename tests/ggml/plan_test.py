@@ -16,6 +16,7 @@ from llama_cpp import expect
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
 SHORT, LONG = 768, 1792
+MEASURED = 1024  # of --measure
 KV = ("winnow", "winnow:budget=512")
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
 CHARACTERS = 4.25  # of a token, about; what is missing of a context is generated, a token at a time
@@ -135,19 +136,19 @@ def check_memory(host, options):
 
 def measure(host, options):
     """What is left of a process's memory beyond plain llama.cpp's without caches and what grows with them."""
-    said = plan(options, SHORT)
-    found = peaks(host, options, (SHORT,))
+    said = plan(options, MEASURED)
+    found = peaks(host, options, (MEASURED,))
     for name in (IN_PLACE, *KV):
         row = said[name]
         grows = row["bytes"] + row["scratch_bytes"]
-        fixed = found[name, SHORT] - grows - (found[PLAIN, SHORT] - said[PLAIN]["bytes"])
+        fixed = found[name, MEASURED] - grows - (found[PLAIN, MEASURED] - said[PLAIN]["bytes"])
         print(f"{name}: {fixed} bytes ({fixed / MIB:.1f} MiB)")
 
 
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--winnow", required=True, help="the program")
-    parser.add_argument("--model", required=True, help="GGUF file")
+    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/plan.md")
     parser.add_argument("--measure", action="store_true", help="only print what Winnow adds to a process")
