@@ -211,6 +211,38 @@ static void mark_picked(__global uint* keys, uint count, uint least, uint equal)
     }
 }
 
+/* ---- Hysteresis ---- */
+
+/* The keys of the pages in frames, NO_KEY for a frame without one that may be picked; returns how many others there
+ * are. */
+static uint make_frame_keys(const page_pick_params* p, const __global int* frames, const __global uint* keys,
+                            uint pages, __global uint* frame_keys) {
+    uint held = 0;
+    for (uint frame = 0; frame < (p->index.frame_count + 15) / 16 * 16; ++frame) {
+        const int page = frame < p->index.frame_count ? frames[frame] : -1;
+        const uint key = page >= 0 && (uint)page < pages ? keys[page] : NO_KEY;
+        frame_keys[frame] = key;
+        held += key != NO_KEY;
+    }
+    return held;
+}
+
+/* Marks the `more` pages of the largest keys among those in frames that are not picked yet. */
+static void mark_in_frames(const page_pick_params* p, const __global int* frames, __global uint* marks,
+                           __global uint* frame_keys, uint more) {
+    const uint count = (p->index.frame_count + 15) / 16 * 16;
+    for (uint frame = 0; frame < p->index.frame_count; ++frame)
+        if (frame_keys[frame] != NO_KEY && marks[frames[frame]] == PICKED) frame_keys[frame] = NO_KEY;
+    uint equal = 0;
+    const uint least = bound_of_largest(frame_keys, count, more, &equal);
+    for (uint frame = 0; frame < p->index.frame_count; ++frame) {
+        const uint key = frame_keys[frame];
+        if (key == NO_KEY || key < least || (key == least && equal == 0)) continue;
+        if (key == least) --equal;
+        marks[frames[frame]] = PICKED;
+    }
+}
+
 /* ---- Frames ---- */
 
 typedef struct pick_head {
@@ -274,9 +306,14 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
         keys[page] = ordered_bits((float16)(from_ordered_bits(keys[page]) + p->bonus)).s0;
     }
     const uint picked = min(p->count, eligible);
+    __global uint* const frame_keys = keys + pages;
+    uint sure = picked;
+    if (p->sure < picked && make_frame_keys(p, at->frames, keys, pages, frame_keys) >= picked)
+        sure = min(max(p->sure, count_from(keys, pages, PINNED)), picked);
     uint equal = 0;
-    const uint least = picked > 0 ? bound_of_largest(keys, pages, picked, &equal) : PINNED;
+    const uint least = sure > 0 ? bound_of_largest(keys, pages, sure, &equal) : PINNED;
     mark_picked(keys, pages, least, equal);
+    if (sure < picked) mark_in_frames(p, at->frames, keys, frame_keys, picked - sure);
     drop_frames(p, at, keys, pages);
     counts[0] += picked;
     counts[1] += fill_frames(p, at, keys, pages);

@@ -1,7 +1,8 @@
 /* The parameters of one page_pick launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/pages.hpp (PagePick). A work-group for each KV head.
  *
- * Scratch memory, scratch_bytes for each head: the key of each page, an uint, in whole blocks of 16 pages. */
+ * Scratch memory, scratch_bytes for each head: the key of each page, an uint, in whole blocks of 16 pages; then those
+ * of the pages in frames, in runs of 16, too. */
 #pragma once
 
 #include "page_index_params.h"
@@ -14,15 +15,16 @@ typedef struct page_pick_params {
     winnow_u64 k_bytes, v_bytes; /* of a row */
     winnow_u64 scratch_bytes;
     winnow_i32 visible_from, visible_end;
-    winnow_u32 count;
+    winnow_u32 count, sure;
     winnow_u32 q_type, mask_type; /* mask_type: TYPE_NONE without */
     winnow_u32 mask_columns;
     winnow_u32 mask_key_broadcast;
     winnow_f32 scale, bonus;
     winnow_u32 pinned_from; /* page */
+    winnow_u32 reserved;
 } page_pick_params;
 
-#define PAGE_PICK_PARAMS_SIZE 480
+#define PAGE_PICK_PARAMS_SIZE 488
 #ifdef __OPENCL_VERSION__
 typedef char page_pick_params_size_differs_from_the_host[sizeof(page_pick_params) == PAGE_PICK_PARAMS_SIZE ? 1 : -1];
 #else

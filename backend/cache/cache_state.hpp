@@ -32,6 +32,8 @@ Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots); /
 // The same of layers whose packed rows lie in a file.
 struct ColdScratch {
     std::unique_ptr<Buffer> map; // the slot map of a layer
+    ColdMap written;             // which one that is
+    int64_t slots = 0;           // and of so many slots; 0: nothing was written
     std::vector<std::byte> read; // what was read of pages
     Rows end;                    // what an eviction pass appends to
 

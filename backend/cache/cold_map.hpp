@@ -22,6 +22,8 @@ public:
     // Where each head's rows lie in its first slots and as many as in all others: how many those are; else -1.
     int64_t in_front() const;
 
+    friend bool operator==(const ColdMap&, const ColdMap&) = default;
+
     void edit(SlotEdit::Action action, int64_t begin, int64_t end, int64_t delta);
 
 private:

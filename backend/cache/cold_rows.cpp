@@ -125,6 +125,7 @@ void take_cold_scratch(CacheState& cache, int64_t slots) {
     const uint64_t size = 4 * static_cast<uint64_t>(slots);
     if (scratch.map && scratch.map->size() >= size) return;
     scratch.map.reset();
+    scratch.slots = 0;
     scratch.map = cache.device.allocate(size);
     cache.note_peak(0);
 }
@@ -305,11 +306,17 @@ void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& be
         uint64_t offset, head, frame;
     };
     std::vector<Miss> misses;
-    for (size_t i = 0; i < now.size(); ++i)
-        if (now[i] >= 0 && now[i] != before[i])
-            misses.push_back(
-                {static_cast<uint64_t>(now[i]) * at.of_page() + i / frames * at.of_head(), i / frames, i % frames});
-    std::sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) { return a.offset < b.offset; });
+    for (uint64_t head = 0; head < at.heads; ++head) {
+        const auto of_others = static_cast<std::ptrdiff_t>(misses.size());
+        for (uint64_t frame = 0; frame < frames; ++frame) {
+            const int32_t page = now[head * frames + frame];
+            if (page >= 0 && page != before[head * frames + frame])
+                misses.push_back({static_cast<uint64_t>(page) * at.of_page() + head * at.of_head(), head, frame});
+        }
+        // Pages of a head come in their order into frames in their order.
+        std::inplace_merge(misses.begin(), misses.begin() + of_others, misses.end(),
+                           [](const Miss& a, const Miss& b) { return a.offset < b.offset; });
+    }
     const uint64_t slots = frames * at.page_slots, k_page = at.page_slots * at.k_row, v_page = at.page_slots * at.v_row;
     std::vector<std::byte>& bytes = cache.cold_scratch.read;
     std::vector<ColdRead> reads;

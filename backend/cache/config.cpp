@@ -36,7 +36,7 @@ constexpr std::string_view eviction_keys[] = {"recent", "decay", "statistic", "v
 // Recall evicts nothing, and its signatures need means.
 void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {
     if (!config.recalls()) {
-        for (const std::string_view key : {"page", "bonus", "newest", "picked"})
+        for (const std::string_view key : {"page", "bonus", "hysteresis", "newest", "picked"})
             if (given.contains(key))
                 refuse(std::string(config.policy().name) + ": " + std::string(key) +
                        " is a key of recall, and recall=off");

@@ -27,17 +27,22 @@ void sign(CacheState& cache, Layer& layer, const Segment& cold, int64_t first_sl
 // The cold segment without its rows, which lie in a file: its slot map, in scratch memory of the cache's.
 Segment mapped_segment(CacheState& cache, const Layer& layer) {
     const Geometry& geometry = *cache.geometry;
-    const std::vector<int32_t> entries = layer.cold.map.entries(layer.packed.slots);
-    const uint64_t size = 4 * entries.size();
-    std::unique_ptr<Buffer>& map = cache.cold_scratch.map;
-    if (map->size() < size) { // heads disagree
-        map = cache.device.allocate(size);
+    ColdScratch& scratch = cache.cold_scratch;
+    const auto size = 4 * static_cast<uint64_t>(layer.cold.map.maps() * layer.packed.slots);
+    if (scratch.map->size() < size) { // heads disagree
+        scratch.map = cache.device.allocate(size);
+        scratch.slots = 0;
         cache.note_peak(0);
     }
-    map->write(0, entries.data(), size);
+    if (scratch.slots != layer.packed.slots || scratch.written != layer.cold.map) { // layers mostly have the same
+        scratch.slots = 0;
+        scratch.map->write(0, layer.cold.map.entries(layer.packed.slots).data(), size);
+        scratch.written = layer.cold.map;
+        scratch.slots = layer.packed.slots;
+    }
     Segment segment = layer.packed_segment(geometry);
     segment.k.type = segment.v.type = Type::none;
-    segment.tokens.buffer = map.get();
+    segment.tokens.buffer = scratch.map.get();
     if (layer.cold.map.maps() == 1) segment.tokens.stride[1] = 0;
     return segment;
 }
@@ -107,6 +112,7 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     args.scale = request.scale;
     args.bonus = sizes.bonus;
     args.count = sizes.frames;
+    args.sure = sizes.sure;
     // The rows that came last into the packed segment lie behind all others.
     args.pinned_from = std::max<int64_t>(layer.in_front - sizes.newest, 0) / sizes.page_slots;
     if (sizes.newest == 0) args.pinned_from = sizes.blocks * block_pages;

@@ -57,12 +57,14 @@ void launch(Runtime& runtime, const PagePick& args) {
     params.visible_from = bounded(args.visible_from);
     params.visible_end = bounded(args.visible_end);
     params.count = static_cast<uint32_t>(args.count);
+    params.sure = static_cast<uint32_t>(args.sure);
     params.scale = args.scale;
     params.bonus = args.bonus;
     params.pinned_from = static_cast<uint32_t>(args.pinned_from);
     const int64_t block_slots = block_pages * args.index.page_slots;
     const auto pages = static_cast<uint64_t>((args.cold.slots() + block_slots - 1) / block_slots * block_pages);
-    params.scratch_bytes = (4 * pages + 63) & ~uint64_t{63};
+    const auto frames = static_cast<uint64_t>(args.index.frames.shape[3] + 15) & ~uint64_t{15};
+    params.scratch_bytes = (4 * (pages + frames) + 63) & ~uint64_t{63};
     const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
     const auto work_of_page = static_cast<uint64_t>(group * args.q.shape[3] / 8 + 16);
     operation.launch(kernel, params,

@@ -86,6 +86,7 @@ CacheSetup recall_setup(int shape, const char* budget) {
     setup.policy = Policy::none;
     setup.recalls = setup.center = true;
     setup.budget_text = budget;
+    if (shape % 2 == 1) setup.hysteresis = "1/4";
     setup.context = 300;
     setup.residual = 16;
     setup.cadence = 8;

@@ -161,6 +161,7 @@ int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position) {
 std::string CacheSetup::config() const {
     Text text(recalls ? Policy::winnow : policy);
     if (recalls) text.add("recall", cold_tier);
+    if (recalls) text.add("hysteresis", hysteresis);
     if (policy != Policy::none || recalls) {
         if (!budget_text.empty())
             text.add("budget", budget_text);

@@ -29,6 +29,7 @@ struct CacheSetup {
     std::string budget_text;        // in its place: a budget in bytes, for which nothing here knows the tokens
     bool recalls = false;           // winnow:recall=, with budget_text; to what is resident it is as policy none
     std::string cold_tier = "host"; // of recall: that, or a folder
+    std::string hysteresis = "0/1"; // of recall
     int64_t sink = 4, residual = 48;
     std::optional<int64_t> cadence; // none: what docs/policies.md makes of residual window and budget
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;

@@ -84,7 +84,7 @@ TEST_F(reference_slots, a_pick_brings_the_pages_of_the_largest_scores_and_keeps_
     args.index = test.index();
     args.q = q;
     args.scale = 1;
-    args.count = 2;
+    args.count = args.sure = 2;
     args.pinned_from = 16;
     args.visible_end = 1000;
     args.cold = test.cold;
@@ -110,6 +110,45 @@ TEST_F(reference_slots, a_pick_brings_the_pages_of_the_largest_scores_and_keeps_
     test.cold.tokens.at(0, 0, 1) |= anchor_flag; // page 0 comes before all others; 1 has more than 2
     device_.launch(args);
     EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{102, 103, 100, 101 | anchor_flag}));
+}
+
+TEST_F(reference_slots, a_pick_leaves_to_what_it_has_all_but_the_sure_pages) {
+    const std::vector<std::pair<int64_t, std::vector<int32_t>>> frames_of_sure = {
+        {2, {0, 2}}, // the largest two, of which none was there
+        {1, {1, 0}}, // the largest, and the larger one of what was there
+        {0, {1, 3}}, // what was there
+    };
+    for (const auto& [sure, frames] : frames_of_sure) {
+        TestPages test;
+        const double along[] = {1, 4, 2, 8, 3}; // pages 0 to 4, along one pattern
+        for (int64_t slot = 0; slot < 10; ++slot) test.set(slot, pattern(0x5a5a, along[slot / 2]));
+        device_.launch(test.sign(0, 5));
+        Floats q({1, 1, size}, 0);
+        set_rotated_back(q, 0, pattern(0x5a5a, 1));
+        Ints counts({1, 1, 4}, 0);
+        PagePick args;
+        args.index = test.index();
+        args.q = q;
+        args.scale = 1;
+        args.count = 2;
+        args.sure = sure;
+        args.pinned_from = 16;
+        args.visible_end = 1000;
+        args.cold = test.cold;
+        args.hot = test.hot;
+        args.counts = counts;
+        device_.launch(args); // nothing is there yet: the largest two
+        EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{1, 3}));
+        set_rotated_back(q, 0, pattern(0x5a5a, -1)); // now the order is 0, 2, 4, 1, 3
+        device_.launch(args);
+        EXPECT_EQ(test.frames.row(0), frames) << sure << " sure pages";
+
+        test.cold.tokens.at(0, 0, 8) |= anchor_flag; // page 4 is pinned, and so are as many sure
+        test.frames.at(0, 0, 0) = 1;
+        test.frames.at(0, 0, 1) = 3;
+        device_.launch(args);
+        EXPECT_EQ(test.frames.row(0), sure == 2 ? (std::vector<int32_t>{0, 4}) : (std::vector<int32_t>{1, 4}));
+    }
 }
 
 } // namespace

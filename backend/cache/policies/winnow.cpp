@@ -25,6 +25,7 @@ constexpr std::array keys = {
         "off|host"},
     Key{"page", Kind::count, "2", "with recall, tokens of a page: 1, 2 or 4", "", 1, 4},
     Key{"bonus", Kind::number, "1", "with recall, added to the score of a page that was picked before", "", 0, 1 << 10},
+    Key{"hysteresis", Kind::share, "0/1", "with recall, share of the picks that only pages picked before get"},
     Key{"newest", Kind::count, "16", "with recall, packed tokens that every query picks", "", 0, 1 << 16},
     Key{"picked", Kind::count, "", "with recall, tokens that a query picks; as many as the budget has room for", "", 1,
         1 << 24},
