@@ -45,6 +45,19 @@ struct TestPages {
         cold.tokens.at(0, 0, slot) = static_cast<int32_t>(100 + slot);
     }
     PageSign sign(int64_t first, int64_t end) { return {index(), cold, hot, first, end}; }
+    PagePick pick(Floats& q, Ints& counts) { // of a page for each frame
+        PagePick args;
+        args.index = index();
+        args.cold = cold;
+        args.hot = hot;
+        args.q = q;
+        args.scale = 1;
+        args.count = args.sure = 2;
+        args.pinned_from = 16;
+        args.visible_end = 1000;
+        args.counts = counts;
+        return args;
+    }
     Signature signature(int64_t page) { return signature_of(index(), 0, page, size); }
 };
 
@@ -80,16 +93,7 @@ TEST_F(reference_slots, a_pick_brings_the_pages_of_the_largest_scores_and_keeps_
     Floats q({1, 1, size}, 0);
     set_rotated_back(q, 0, pattern(0x5a5a, 1));
     Ints counts({1, 1, 4}, 0);
-    PagePick args;
-    args.index = test.index();
-    args.q = q;
-    args.scale = 1;
-    args.count = args.sure = 2;
-    args.pinned_from = 16;
-    args.visible_end = 1000;
-    args.cold = test.cold;
-    args.hot = test.hot;
-    args.counts = counts;
+    PagePick args = test.pick(q, counts);
     device_.launch(args);
     EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{1, 3}));
     EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{102, 103, 106, free_slot}));
@@ -126,17 +130,8 @@ TEST_F(reference_slots, a_pick_leaves_to_what_it_has_all_but_the_sure_pages) {
         Floats q({1, 1, size}, 0);
         set_rotated_back(q, 0, pattern(0x5a5a, 1));
         Ints counts({1, 1, 4}, 0);
-        PagePick args;
-        args.index = test.index();
-        args.q = q;
-        args.scale = 1;
-        args.count = 2;
+        PagePick args = test.pick(q, counts);
         args.sure = sure;
-        args.pinned_from = 16;
-        args.visible_end = 1000;
-        args.cold = test.cold;
-        args.hot = test.hot;
-        args.counts = counts;
         device_.launch(args); // nothing is there yet: the largest two
         EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{1, 3}));
         set_rotated_back(q, 0, pattern(0x5a5a, -1)); // now the order is 0, 2, 4, 1, 3
