@@ -14,6 +14,7 @@
 #include "cache_bad_input.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -186,8 +187,8 @@ void expect_too_much_memory_refused() {
 
 // What is no file of a cache, and where there is none. That damaged ones are refused is another test's business.
 void expect_bad_paths_refused() {
-    const std::filesystem::path folder = std::filesystem::path(testing::TempDir());
-    const std::string nowhere = folder / "winnow_no_such_folder" / "cache", text = folder / "winnow_no_cache.txt";
+    const TemporaryFolder folder;
+    const std::string nowhere = folder.file("none/cache"), text = folder.file("text");
     std::ofstream(text) << "This is not a cache.\n";
     const auto expect = [&](const char* function, auto call, const std::string& path) {
         expect_refused(CacheFault{"", path.empty() ? "path" : "cache", false, [&](winnow_cache* cache) {
@@ -204,7 +205,6 @@ void expect_bad_paths_refused() {
     expect("cache_load", subject().api().cache_load, nowhere);
     expect("cache_load", subject().api().cache_load, text);
     EXPECT_FALSE(std::filesystem::exists(nowhere));
-    std::filesystem::remove(text);
 }
 
 } // namespace

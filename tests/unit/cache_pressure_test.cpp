@@ -9,13 +9,14 @@
 
 #include "cache/cache.hpp"
 #include "cache_fake_device.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::cache {
 namespace {
 
 TEST(cache_pressure, is_the_larger_of_stalls_and_memory_taken) {
-    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "winnow_pressure";
-    std::filesystem::remove_all(folder);
+    const TemporaryFolder temporary;
+    const std::filesystem::path folder = temporary.path();
     std::filesystem::create_directories(folder / "pressure");
     EXPECT_FALSE(memory_pressure(folder.string()));
     std::ofstream(folder / "meminfo") << "MemTotal:       16000 kB\nMemFree:  10 kB\nMemAvailable:    4000 kB\n"
@@ -28,7 +29,6 @@ TEST(cache_pressure, is_the_larger_of_stalls_and_memory_taken) {
     EXPECT_DOUBLE_EQ(memory_pressure(folder.string()).value(), .125);
     std::ofstream(folder / "pressure" / "memory") << "nothing of this kind";
     EXPECT_FALSE(memory_pressure(folder.string()));
-    std::filesystem::remove_all(folder);
     const std::optional<double> here = memory_pressure();
     ASSERT_TRUE(here);
     EXPECT_GE(*here, 0);
@@ -37,19 +37,16 @@ TEST(cache_pressure, is_the_larger_of_stalls_and_memory_taken) {
 
 class cache_pressure_groups : public testing::Test {
 protected:
-    void SetUp() override {
-        std::filesystem::remove_all(folder_);
-        write("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 900 kB\n");
-    }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
+    void SetUp() override { write("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 900 kB\n"); }
     void write(const std::string& name, const std::string& text) {
-        std::filesystem::create_directories((folder_ / name).parent_path());
-        std::ofstream(folder_ / name) << text;
+        const std::filesystem::path path = folder_.file(name);
+        std::filesystem::create_directories(path.parent_path());
+        std::ofstream(path) << text;
     }
-    double pressure() { return memory_pressure((folder_ / "proc").string(), (folder_ / "cgroup").string()).value(); }
+    double pressure() { return memory_pressure(folder_.file("proc"), folder_.file("cgroup")).value(); }
 
 private:
-    std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "winnow_pressure_groups";
+    const TemporaryFolder folder_;
 };
 
 TEST_F(cache_pressure_groups, a_limit_of_version_2_counts_without_files_that_can_be_dropped) {

@@ -12,6 +12,7 @@
 
 #include "cache/cache.hpp"
 #include "cache_fake_device.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -22,8 +23,6 @@ constexpr const char* config = "winnow:k=f32,v=f32,budget=40,residual=12,center=
 class cache_snapshot : public testing::Test {
 protected:
     cache_snapshot() { cache_.reset(new Cache(device_, request())); }
-    ~cache_snapshot() override { std::filesystem::remove_all(folder_); }
-    void SetUp() override { std::filesystem::create_directories(folder_); }
 
     static CacheRequest request() { return {config, shape, 2, 2, 0, {}}; }
 
@@ -44,7 +43,7 @@ protected:
         }
     }
 
-    std::string path() const { return (folder_ / "cache").string(); }
+    std::string path() const { return folder_.file("cache"); }
 
     std::string bytes() const {
         std::ifstream file(path(), std::ios::binary);
@@ -62,9 +61,7 @@ protected:
         }
     }
 
-    std::filesystem::path folder_ =
-        std::filesystem::path(testing::TempDir()) /
-        ("winnow_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    const TemporaryFolder folder_;
     FakeDevice device_;
     std::unique_ptr<Cache> cache_;
     int64_t count_ = 0;
@@ -99,7 +96,7 @@ TEST_F(cache_snapshot, goes_on_as_if_nothing_had_been) {
     other.stats(b);
     b.peak_bytes = a.peak_bytes;
     EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0);
-    const auto files = std::filesystem::directory_iterator(folder_);
+    const auto files = std::filesystem::directory_iterator(folder_.path());
     EXPECT_EQ(std::distance(begin(files), end(files)), 1); // nothing is left beside it
 }
 
@@ -126,7 +123,7 @@ TEST_F(cache_snapshot, any_damaged_byte_is_noticed_and_nothing_is_replaced) {
     write("not a cache at all, but long enough to be taken for one");
     EXPECT_NE(refusal(*cache_, path()).find("is not a saved cache"), std::string::npos);
     EXPECT_NE(refusal(*cache_, path() + ".none", WINNOW_ERROR_NOT_FOUND).find("cannot open"), std::string::npos);
-    EXPECT_NE(refusal(*cache_, folder_.string()), "");
+    EXPECT_NE(refusal(*cache_, folder_.path()), "");
     cache_->stats(after);
     EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
     EXPECT_EQ(device_.in_use, in_use);
@@ -188,7 +185,7 @@ TEST_F(cache_snapshot, another_cache_refuses_it) {
 
 TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
     append(*cache_, 0, 30);
-    EXPECT_THROW(cache_->save((folder_ / "none" / "cache").string()), Error);
+    EXPECT_THROW(cache_->save(folder_.file("none/cache")), Error);
     cache_->save(path());
     append(*cache_, 0, 5);
     for (int64_t count = 0;; ++count) {
@@ -198,9 +195,9 @@ TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
     }
     device_.allocations_until_failure = -1;
     EXPECT_EQ(cache_->positions(0, 1, 0).back(), 29);
-    std::filesystem::create_directory(folder_ / "taken");
-    EXPECT_THROW(cache_->save((folder_ / "taken").string()), Error);
-    const auto files = std::filesystem::directory_iterator(folder_);
+    std::filesystem::create_directory(folder_.file("taken"));
+    EXPECT_THROW(cache_->save(folder_.file("taken")), Error);
+    const auto files = std::filesystem::directory_iterator(folder_.path());
     EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
@@ -210,7 +207,7 @@ TEST_F(cache_snapshot, leaves_no_file_open_that_it_refuses) {
         return std::distance(begin, std::filesystem::directory_iterator());
     };
     const auto before = open_files();
-    EXPECT_NE(refusal(*cache_, folder_.string()).find("is not a file"), std::string::npos);
+    EXPECT_NE(refusal(*cache_, folder_.path()).find("is not a file"), std::string::npos);
     write("short");
     EXPECT_NE(refusal(*cache_, path()).find("is cut short"), std::string::npos);
     EXPECT_EQ(open_files(), before);
