@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "reference/element.hpp"
 #include "reference/slot_rows.hpp"
@@ -18,12 +19,29 @@ double score(const SlotAccumulate& args, int64_t q_head, int64_t query, int64_t 
     return load(args.scores.type, address(args.scores, 0, q_head, query, column));
 }
 
-double tokens_seen(const SlotAccumulate& args, int64_t q_head, int64_t query) {
-    double seen = 0;
-    for (int64_t column = 0; column < args.scores.shape[3]; ++column)
-        if (score(args, q_head, query, column) != -infinity) ++seen;
-    return seen;
-}
+// How many tokens each row of queries sees, by query head and query; counted once, since slots ask for it one by one.
+class TokensSeen {
+public:
+    explicit TokensSeen(const SlotAccumulate& args) : queries_(args.counted_queries) {
+        if (args.importance.statistic != Statistic::above_mean) return;
+        for (int64_t q_head = 0; q_head < args.scores.shape[1]; ++q_head)
+            for (int64_t query = 0; query < queries_; ++query) seen_.push_back(count(args, q_head, query));
+    }
+    double operator()(int64_t q_head, int64_t query) const {
+        return seen_[static_cast<size_t>(q_head * queries_ + query)];
+    }
+
+private:
+    static double count(const SlotAccumulate& args, int64_t q_head, int64_t query) {
+        double seen = 0;
+        for (int64_t column = 0; column < args.scores.shape[3]; ++column)
+            if (score(args, q_head, query, column) != -infinity) ++seen;
+        return seen;
+    }
+
+    int64_t queries_;
+    std::vector<double> seen_;
+};
 
 double probability(const SlotAccumulate& args, int64_t q_head, int64_t query, double s) {
     const double maximum = load(args.row_stats.type, address(args.row_stats, 0, q_head, query, 0));
@@ -32,14 +50,13 @@ double probability(const SlotAccumulate& args, int64_t q_head, int64_t query, do
 }
 
 // The statistic of one query head that sees the slot. A mean of scores is made before its absolute value is taken.
-double statistic_of(const SlotAccumulate& args, int64_t q_head, int64_t query, double s) {
+double statistic_of(const SlotAccumulate& args, const TokensSeen& seen, int64_t q_head, int64_t query, double s) {
     switch (args.importance.statistic) {
     case Statistic::none: return 0;
     case Statistic::score_magnitude: return args.importance.group == Group::mean ? s : std::fabs(s);
     case Statistic::probability: return probability(args, q_head, query, s);
     case Statistic::probability_squared: return std::pow(probability(args, q_head, query, s), 2);
-    case Statistic::above_mean:
-        return probability(args, q_head, query, s) >= 1 / tokens_seen(args, q_head, query) ? 1 : 0;
+    case Statistic::above_mean: return probability(args, q_head, query, s) >= 1 / seen(q_head, query) ? 1 : 0;
     }
     return 0;
 }
@@ -48,14 +65,14 @@ double statistic_of(const SlotAccumulate& args, int64_t q_head, int64_t query, d
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 // What one query token adds, none where no head of the query group sees the slot. A head that does not see it counts 0.
-std::optional<double> statistic_of_group(const SlotAccumulate& args, int64_t head, int64_t group, int64_t query,
-                                         int64_t column) {
+std::optional<double> statistic_of_group(const SlotAccumulate& args, const TokensSeen& seen, int64_t head,
+                                         int64_t group, int64_t query, int64_t column) {
     double sum = 0, maximum = 0;
     bool is_seen = false;
     for (int64_t q_head = head * group; q_head < (head + 1) * group; ++q_head) {
         const double s = score(args, q_head, query, column);
         if (s == -infinity) continue;
-        const double x = statistic_of(args, q_head, query, s);
+        const double x = statistic_of(args, seen, q_head, query, s);
         is_seen = true;
         sum += x;
         maximum = larger(maximum, x);
@@ -66,12 +83,13 @@ std::optional<double> statistic_of_group(const SlotAccumulate& args, int64_t hea
     return args.importance.statistic == Statistic::score_magnitude ? std::fabs(mean) : mean;
 }
 
-void accumulate(const SlotAccumulate& args, const Segment& segment, int64_t head, int64_t slot, int64_t column) {
+void accumulate(const SlotAccumulate& args, const TokensSeen& seen, const Segment& segment, int64_t head, int64_t slot,
+                int64_t column) {
     const Importance& kept = args.importance;
     const int64_t group = args.scores.shape[1] / segment.kv_heads();
     double importance = importance_of(segment, head, slot);
     for (int64_t query = 0; query < args.counted_queries; ++query)
-        if (const std::optional<double> x = statistic_of_group(args, head, group, query, column))
+        if (const std::optional<double> x = statistic_of_group(args, seen, head, group, query, column))
             importance = kept.decay * importance + (kept.accumulation == Accumulation::ema ? 1 - kept.decay : 1) * *x;
     set_importance(segment, head, slot, importance);
 }
@@ -92,12 +110,13 @@ void add_outputs(const SlotAccumulate& args) {
 } // namespace
 
 void slot_accumulate(const SlotAccumulate& args) {
+    const TokensSeen seen(args);
     int64_t first_column = 0;
     for (const Segment& segment : args.segments) {
         for (int64_t head = 0; segment.importance && head < segment.kv_heads(); ++head)
             for (int64_t slot = 0; slot < segment.slots(); ++slot)
                 if (is_live(entry(segment.tokens, head, slot)))
-                    accumulate(args, segment, head, slot, first_column + slot);
+                    accumulate(args, seen, segment, head, slot, first_column + slot);
         first_column += segment.slots();
     }
     if (args.output_sum) add_outputs(args);
