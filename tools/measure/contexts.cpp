@@ -121,6 +121,8 @@ Contexts::Contexts(const LlamaApi& api, const std::string& model, const std::str
     : api_(api), path_(model), sizes_(sizes), plugin_(load_plugin(api, plugin)), winnow_(nullptr, FreeModel{&api}),
       plain_(nullptr, FreeModel{&api}) {
     vocab_ = api.model_get_vocab(model_for(true));
+    if (api.vocab_type(vocab_) == LLAMA_VOCAB_TYPE_NONE)
+        throw std::runtime_error(path_ + " has no tokenizer: not a language model");
     vocabulary_ = static_cast<size_t>(api.vocab_n_tokens(vocab_));
 }
 

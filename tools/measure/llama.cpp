@@ -55,7 +55,9 @@ const LlamaApi& load_llama(const fs::path& folder) {
     LOOK_UP(llama_, model_free);
     LOOK_UP(llama_, init_from_model);
     LOOK_UP(llama_, free);
+    LOOK_UP(llama_, model_n_ctx_train);
     LOOK_UP(llama_, model_get_vocab);
+    LOOK_UP(llama_, vocab_type);
     LOOK_UP(llama_, vocab_n_tokens);
     LOOK_UP(llama_, vocab_get_add_bos);
     LOOK_UP(llama_, vocab_bos);

@@ -22,7 +22,9 @@ struct LlamaApi {
     decltype(&::llama_model_free) model_free;
     decltype(&::llama_init_from_model) init_from_model;
     decltype(&::llama_free) free;
+    decltype(&::llama_model_n_ctx_train) model_n_ctx_train;
     decltype(&::llama_model_get_vocab) model_get_vocab;
+    decltype(&::llama_vocab_type) vocab_type;
     decltype(&::llama_vocab_n_tokens) vocab_n_tokens;
     decltype(&::llama_vocab_get_add_bos) vocab_get_add_bos;
     decltype(&::llama_vocab_bos) vocab_bos;

@@ -25,8 +25,8 @@ using namespace winnow::measure;
 constexpr const char* description = R"(Runs configurations of the KV cache over contexts of a text and tells, token by
 token, how far their probabilities are from the base's; or asks them questions and tells their answers.
 
-Standard output begins with a line {"tokens", "contexts", "vocabulary"}. Each line of standard input is answered by a
-line, which is {"error": text} where that fails:
+Standard output begins with a line {"tokens", "contexts", "vocabulary", "trained_context": tokens}. Each line of standard
+input is answered by a line, which is {"error": text} where that fails:
 
 {"configuration", "context": number, "base": true or false}
     {"nll", "kld", "same_top": numbers of each scored token, "seconds", "micro_batches", "report", "log"}
@@ -92,7 +92,8 @@ json carry_out(const json& request, Contexts& contexts, std::optional<Runs>& run
 void serve(Contexts& contexts, std::optional<Runs>& runs) {
     say({{"tokens", runs ? runs->tokens() : 0},
          {"contexts", runs ? runs->contexts() : 0},
-         {"vocabulary", contexts.vocabulary()}});
+         {"vocabulary", contexts.vocabulary()},
+         {"trained_context", contexts.api().model_n_ctx_train(contexts.model())}});
     for (std::string line; std::getline(std::cin, line);) {
         try {
             say(carry_out(json::parse(line), contexts, runs));

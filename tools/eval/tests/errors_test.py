@@ -42,7 +42,7 @@ def refusals(work, folder):
     damaged = folder / "damaged.gguf"
     with open(options.model, "rb") as model:
         damaged.write_bytes(model.read(6_000_000))
-    work.refused(["damaged"], *SIZES, model=damaged)
+    work.refused(["cannot load", "damaged.gguf"], *SIZES, model=damaged)
     strange = folder / "strange.gguf"
     strange_model(strange)
     work.refused(["cannot load", "nonesuch"], *SIZES, model=strange)

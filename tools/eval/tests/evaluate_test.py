@@ -22,17 +22,15 @@ from rich.console import Console
 FOLDER = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(FOLDER))
 
-from made_host import COUNT, LN_RATIO, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
+from made_host import COUNT, LN_RATIO, TRAINED, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
 from made_results import made_others, made_results  # noqa: E402
 from winnow_eval import Failure, divergence, evaluate, measure, progress, tasks  # noqa: E402
 
-TRAINED = 300
 ROW = "cpu:k=q8_0,v=f16"
 
 
 def write_model(path):
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(TRAINED)
     writer.add_token_list([str(number) for number in range(VOCABULARY)])
     writer.add_tensor("token_embd.weight", numpy.zeros((VOCABULARY, 32), numpy.float16))
     writer.write_header_to_file()

@@ -16,6 +16,7 @@ NLL, LN_RATIO = [3.9, 4.0, 3.7], [0.01, 0.03, 0.02]  # of the base's contexts; o
 KLD, SAME_TOP = [0.004, 0.005, 0.006], [90.0, 91.0, 92.0]
 TOKENS = 10**6  # of the text
 VOCABULARY = 99
+TRAINED = 300  # tokens of a context
 STORED = {"k_bytes": 4 * CELLS, "v_bytes": 3 * CELLS, "dense_bytes": CELLS, "signature_bytes": 0,
           "bytes": 10 * CELLS}  # of a policy's cache
 BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
@@ -70,7 +71,7 @@ class MadeHost(Host):
 class MadeMeasure:
     """winnow-measure with a made-up host."""
 
-    tokens, vocabulary = TOKENS, VOCABULARY
+    tokens, vocabulary, trained_context = TOKENS, VOCABULARY, TRAINED
 
     def __init__(self, host, model, text=None, context=None, first_scored=None):
         self.host, self.model, self.context, self.first_scored = host, Path(model), context, first_scored

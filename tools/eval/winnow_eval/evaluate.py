@@ -56,19 +56,6 @@ class Options:
         return made + ([] if self.generation else ["--no-generation"]) + self.strings
 
 
-def _field(reader, name):
-    field = reader.get_field(name)
-    return None if field is None else field.contents()
-
-
-def _trained_context(path):
-    """The context that the model was trained on, or None."""
-    reader = weights.read(path)
-    if reader.get_field("tokenizer.ggml.tokens") is None:
-        raise Failure(f"--model: {path} has no tokenizer: not a language model")
-    return _field(reader, f"{_field(reader, 'general.architecture')}.context_length")
-
-
 def _make_host(options):
     programs = find_programs(options.programs)
     if options.generation and not (programs / "llama-bench").is_file():
@@ -78,9 +65,11 @@ def _make_host(options):
                 options.ubatch, options.threads, options.device)
 
 
-def _plan(made, kept, part, identity, options, rows):
+def _plan(made, kept, part, identity, options, rows, progress):
     """What there is to do; fails where the text is too short, or llama.cpp or the plugin cannot."""
     with divergence.probing(made, part) as process:
+        for remark in _remarks(options, process.trained_context):
+            progress.say(remark)
         divergence.check_length(process.tokens, options.contexts, options.count)
         report = divergence.probe(made, process, configs.BASE)
         made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
@@ -92,22 +81,22 @@ def _plan(made, kept, part, identity, options, rows):
 
 
 def _use_weights(made, options, kept, progress):
-    """Lets the host run the model with the wanted weights; gives the bytes that a copy with them will take.
+    """Lets the host run the model with the wanted weights.
 
-    The copy is made at the first run that needs it, and lies in the store until all is done.
+    Their copy is made at the first run that needs it, if there is room, and lies in the store until all is done.
     """
     if options.weights == "as-is":
-        return 0
+        return
     copy = kept.base / f"{made.model_sha256[:20]}-f32.gguf"
 
     def make():
         if not copy.exists():
+            _check_room(kept.folder, weights.f32_bytes(options.model))
             progress.say(f"writing {options.model.name} with its weights in F32")
             weights.write_f32(options.model, copy)
         return copy
 
     made.use_copy(make)
-    return 0 if copy.exists() else weights.f32_bytes(options.model)
 
 
 def _check_room(folder, needed):
@@ -123,7 +112,7 @@ def _remarks(options, trained):
     for option, contexts in (("--contexts", options.contexts),
                              ("--task-contexts", options.task_contexts if options.tasks else [])):
         for context in contexts:
-            if trained and context > trained:
+            if 0 < trained < context:
                 yield f"note: {option}: the model was trained on contexts of {trained} tokens, {context} is beyond"
 
 
@@ -134,7 +123,7 @@ def evaluate(options, console):
     tasks.check(options.tasks, options.task_contexts, options.task_trials)
     for path in options.others:
         others.read(path)  # before hours of measuring
-    trained = _trained_context(options.model)
+    weights.check_kind(options.model)
     made = _make_host(options)
     made.weights = options.weights
     kept = store.Store(options.out)
@@ -144,18 +133,14 @@ def evaluate(options, console):
         kept.base.mkdir(exist_ok=True)
         for leftover in kept.base.glob("*.part"):
             leftover.unlink()
-        for remark in _remarks(options, trained):
-            progress.say(remark)
         part, identity = text.prepare(options.text, options.part, kept.base)
-        plan = _plan(made, kept, part, identity, options, rows)
+        plan = _plan(made, kept, part, identity, options, rows, progress)
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
         asking = tasks.Asking(made, kept, [configs.NULL, *rows], options.tasks, options.task_contexts,
                               options.task_trials)
-        work = plan.units() + tasks.units(asking)
-        progress.expect(work)
-        copy_bytes = _use_weights(made, options, kept, progress)
-        _check_room(kept.folder, copy_bytes if work else 0)
+        progress.expect(plan.units() + tasks.units(asking))
+        _use_weights(made, options, kept, progress)
         plan.run(progress)
         found = tasks.run(asking, progress)
         results = {"format": FORMAT, "command": options.command(),

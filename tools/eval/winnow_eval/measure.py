@@ -54,7 +54,8 @@ def identity():
 
 
 class Measure:
-    """The process; use as a context manager. `tokens`, `contexts` and `vocabulary` say what the text has.
+    """The process; use as a context manager. `tokens`, `contexts` and `vocabulary` say what the text has,
+    `trained_context` how many tokens the model was trained on.
 
     Without a text it answers questions only. first_alone: the position from which on llama.cpp gets each token of the
     text in a batch of its own, as it does when it generates; None: batches are whole.
@@ -84,7 +85,8 @@ class Measure:
         except BaseException:
             self.__exit__()
             raise
-        self.tokens, self.contexts, self.vocabulary = (found[key] for key in ("tokens", "contexts", "vocabulary"))
+        self.tokens, self.contexts, self.vocabulary, self.trained_context = (
+            found[key] for key in ("tokens", "contexts", "vocabulary", "trained_context"))
         return self
 
     def __exit__(self, *_):

@@ -16,8 +16,8 @@ F32_FILE_TYPE = 0  # general.file_type of llama.cpp: ALL_F32
 NO_WEIGHTS = ("I8", "I16", "I32", "I64", "F64")  # tensors that hold numbers of another kind
 
 
-def read(path):
-    """The opened GGUF file; a Failure says what is wrong with it."""
+def check_kind(path):
+    """Fails where a file is none of GGUF's."""
     try:
         with open(path, "rb") as file:
             magic = file.read(4)
@@ -25,6 +25,11 @@ def read(path):
         raise Failure(f"--model: cannot read {path}: {error.strerror}") from error
     if magic != b"GGUF":
         raise Failure(f"--model: {path} is not a GGUF file; it begins with {magic!r}")
+
+
+def read(path):
+    """The opened GGUF file; a Failure says what is wrong with it."""
+    check_kind(path)
     try:
         return gguf.GGUFReader(path)
     except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
