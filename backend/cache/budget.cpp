@@ -70,7 +70,8 @@ int64_t budget_tokens(const Amount& budget, const Layout& layout, const Shape& s
 }
 
 std::string what_holds(const Config& config, int64_t tokens) {
-    const std::string budget = config.has("budget") ? "budget=" + spell(config.at("budget")) : "the context";
+    const char* const key = config.recalls() ? "cold" : "budget";
+    const std::string budget = config.has(key) ? std::string(key) + "=" + spell(config.at(key)) : "the context";
     return config.policy().name + (": " + budget) + " is " + std::to_string(tokens) + " tokens of a KV head";
 }
 
@@ -92,7 +93,7 @@ int64_t residual_of(const Config& config, const Shape& shape, bool importance) {
                    " and residual=" + std::to_string(*config.residual()));
         return *config.residual();
     }
-    if (config.recalls() && shape.context > config.sink() + recall_residual) return recall_residual;
+    if (config.recalls() && tokens_with(recall_residual) > config.sink() + recall_residual) return recall_residual;
     for (const int64_t residual : usual_residuals)
         if (leaves_half(layout_of(config, shape, residual, importance), tokens_with(residual))) return residual;
     return 0;
@@ -216,8 +217,9 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
     check_cadence(config, made);
     const Layout layout = layout_of(config, shape, made.residual, importance);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
-        check_room(config, policy->describe(context_of(made, shape, layer)), layer);
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
+        const bool holds_all = config.recalls() && tokens >= std::max(shape.context, shape.cells);
+        if (!holds_all) check_room(config, policy->describe(context_of(made, shape, layer)), layer);
         add(made.bytes, bytes_of(layout, tokens) * static_cast<uint64_t>(shape.kv_heads));
     }
     const uint64_t row = 2 * static_cast<uint64_t>(shape.head_size + shape.v_head_size);

@@ -108,18 +108,14 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
 }
 
-void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less,
-           Demanded demanded) {
+namespace {
+
+// The eviction pass of a layer, yet without the rows that leave the residual window.
+SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_number, int64_t incoming, int64_t less,
+                  Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const TokenIndex& index = layer.index;
-    if (layer.cold.has_gaps) gather(cache, layer);
-    // Of a cold segment in a file, whose rows lie all in front, only its end changes.
-    std::optional<Fetched> fetched;
-    if (cache.cold_file && layer.is_signed)
-        fetched.emplace(Fetched::EndOf{}, cache, layer, leaving);
-    else
-        fetched.emplace(cache, layer);
     SlotEvict args;
     args.description = geometry.describe(layer_number, cache.pressure_now());
     if (geometry.has_cells()) { // appending has no end there, but no more tokens than cells are resident
@@ -131,10 +127,8 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     }
     // Without a residual window, free-listed slots are a promise that only a head itself can keep: which sinks' slots
     // are empty there, so that its budget would allow it more than the packed segment holds, nobody else knows.
-    int64_t free_listed = 0;
     if (geometry.residual() == 0 && demanded == Demanded::by_budget)
-        free_listed = geometry.has_cells() ? incoming : std::min(incoming, shape.context - index.next());
-    args.wanted_free = free_listed;
+        args.wanted_free = geometry.has_cells() ? incoming : std::min(incoming, shape.context - index.next());
     args.description.budget -= less;
     if (demanded == Demanded::by_room) {
         args.description.budget = anchor_flag; // no layer holds more
@@ -147,6 +141,70 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     args.k_norm = geometry.k_norm();
     args.v_norm = geometry.v_norm();
     args.residual_first = geometry.sink();
+    const StateLayout& layout = geometry.state();
+    args.positions = state_tensor(Type::i32, layout.positions, layer.state.get(), 1, geometry.request().cells);
+    args.free_slots = state_tensor(Type::i32, layout.free_slots, layer.state.get(), shape.kv_heads,
+                                   most_free_listed(geometry.config()));
+    args.head_state = layer.head_state(geometry);
+    return args;
+}
+
+// Whether a head may hold more than an eviction pass of these rows leaves, or lack slots for them.
+bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t leaving,
+                Demanded demanded) {
+    if (!geometry.has_cold_budget() || geometry.covers_all(layer_number)) return false;
+    if (layer.most_in_packed + leaving > geometry.most_packed(layer_number)) return true;
+    const int64_t resident = geometry.sink() - layer.index.sinks_lost() + layer.most_resident();
+    return demanded == Demanded::by_budget &&
+           resident + geometry.coming() > geometry.plan().layer_tokens[static_cast<size_t>(layer_number)];
+}
+
+} // namespace
+
+int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk) {
+    const int64_t sinks = geometry.sink() - layer.index.sinks_lost();
+    const int64_t tokens = geometry.plan().layer_tokens[static_cast<size_t>(layer_number)];
+    const int64_t before_last = tokens - sinks - geometry.coming(); // that may be resident
+    const int64_t room = std::min(before_last + chunk, geometry.most_packed(layer_number)) - layer.most_resident();
+    return std::max<int64_t>(room / chunk, 1) * chunk;
+}
+
+void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, Demanded demanded) {
+    const Geometry& geometry = *cache.geometry;
+    if (!lacks_room(geometry, layer, layer_number, leaving, demanded)) return;
+    Fetched fetched(cache, layer);
+    SlotEvict args = pass_of(cache, layer, layer_number, geometry.coming(), 0, demanded);
+    args.wanted_free = leaving - layer.index.removed(leaving);
+    // The device keeps no positions of cells for so rare a pass.
+    std::unique_ptr<Buffer> positions;
+    std::optional<Passing> memory;
+    if (geometry.has_cells()) {
+        const std::span<const int32_t> of_cells = layer.index.positions();
+        positions = cache.device.allocate(of_cells.size_bytes());
+        positions->write(0, of_cells.data(), of_cells.size_bytes());
+        memory.emplace(cache, of_cells.size_bytes());
+        args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells);
+        args.positions.buffer = positions.get();
+    }
+    cache.device.launch(args);
+    sign_all(cache, layer); // which reads how many rows there are, and so waits
+    fetched.store();
+}
+
+void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less,
+           Demanded demanded) {
+    const Geometry& geometry = *cache.geometry;
+    const Shape& shape = geometry.shape();
+    const TokenIndex& index = layer.index;
+    if (layer.cold.has_gaps) gather(cache, layer);
+    // Of a cold segment in a file, whose rows lie all in front, only its end changes.
+    std::optional<Fetched> fetched;
+    if (cache.cold_file && layer.is_signed)
+        fetched.emplace(Fetched::EndOf{}, cache, layer, leaving);
+    else
+        fetched.emplace(cache, layer);
+    SlotEvict args = pass_of(cache, layer, layer_number, incoming, less, demanded);
+    const int64_t free_listed = args.wanted_free;
     if (geometry.residual() > 0) {
         args.residual_count = geometry.residual();
         args.leaving_offset = index.first_newest() % geometry.residual();
@@ -159,10 +217,6 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
             state_tensor(Type::f32, layout.output_sum, layer.state.get(), shape.kv_heads, shape.v_head_size);
         args.outputs = layer.outputs;
     }
-    args.positions = state_tensor(Type::i32, layout.positions, layer.state.get(), 1, geometry.request().cells);
-    args.free_slots = state_tensor(Type::i32, layout.free_slots, layer.state.get(), shape.kv_heads,
-                                   most_free_listed(geometry.config()));
-    args.head_state = layer.head_state(geometry);
     cache.device.launch(args);
 
     ++cache.eviction_passes;
@@ -171,7 +225,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
     layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer_number));
     if (geometry.recall() && layer.is_signed) { // nobody was evicted: the rows lie behind those that there are
-        layer.is_signed = !layer.index.has_removed(moved);
+        layer.is_signed = layer.index.removed(moved) == 0;
         if (layer.is_signed) sign_slots(cache, layer, layer.in_front, layer.in_front + moved);
         layer.in_front += moved;
     }

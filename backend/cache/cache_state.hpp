@@ -118,6 +118,14 @@ enum class Demanded { by_budget, by_room };
 void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less = 0,
            Demanded demanded = Demanded::by_budget);
 
+// Under recall with a budget of tokens: where an eviction pass that moves so many rows would find no room, the oldest
+// tokens go, more of them than this pass needs, and the others' rows are moved together and signed.
+void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving,
+                  Demanded demanded = Demanded::by_budget);
+
+// How many tokens may then come before evict_oldest is due again: whole chunks, at least one.
+int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk);
+
 // Compacts a packed segment and tells how many tokens its fullest head has. No slot is free-listed afterwards.
 int64_t gather(CacheState& cache, Layer& layer);
 

@@ -33,10 +33,10 @@ Norm norm_of(std::string_view word) {
 // Keys that say which tokens are evicted.
 constexpr std::string_view eviction_keys[] = {"recent", "decay", "statistic", "value", "window_from", "group", "grace"};
 
-// Recall evicts nothing, and its signatures need means.
+// Recall evicts by age alone, and its signatures need means.
 void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {
     if (!config.recalls()) {
-        for (const std::string_view key : {"page", "bonus", "hysteresis", "newest", "picked"})
+        for (const std::string_view key : {"cold", "page", "bonus", "hysteresis", "newest", "picked"})
             if (given.contains(key))
                 refuse(std::string(config.policy().name) + ": " + std::string(key) +
                        " is a key of recall, and recall=off");
@@ -45,14 +45,15 @@ void check_recall(const Config& config, const std::map<std::string, Value, std::
     const std::string where = std::string(config.policy().name) + ": with recall=" + config.word("recall") + " ";
     for (const std::string_view key : eviction_keys)
         if (given.contains(key))
-            refuse(where + "no token is evicted, and " + std::string(key) + " would say which are");
+            refuse(where + "no token is evicted but the oldest by cold=, and " + std::string(key) +
+                   " would say which are");
     if (given.contains("center") && std::get<std::string>(given.find("center")->second) == "off")
         refuse(where + "signatures are made of centred keys, and center=off says that there are no means");
     if (config.recall_budget().unit == Amount::Unit::tokens)
         refuse(where +
-               "all tokens stay, and the budget is of bytes: expected bytes or a share of what keys and values "
-               "would be in F16, got budget=" +
-               spell(config.recall_budget()));
+               "tokens stay in the cold tier, and the budget is of bytes: expected bytes or a share of what keys and "
+               "values would be in F16, got budget=" +
+               spell(config.recall_budget()) + "; cold= says how many tokens stay");
     if (config.count("page") == 3) refuse(where + "page=3: expected 1, 2 or 4 tokens");
 }
 
@@ -72,7 +73,8 @@ void read_pair(std::string_view policy, const std::vector<Key>& keys, std::strin
     const std::string_view name = pair.substr(0, equals);
     const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key& each) { return each.name == name; });
     if (key == keys.end() && name == "recall")
-        refuse(where + "recall keeps every token, and this policy says which are evicted: expected winnow:recall=");
+        refuse(where + "recall keeps every token, or by cold= the newest ones, and this policy says which are "
+                       "evicted: expected winnow:recall=");
     if (key == keys.end()) refuse(where + "no key " + quote(name) + "; there are " + names_of(keys));
     const char* const canonical = key->stands_for != nullptr ? key->stands_for : key->name;
     Value value;
@@ -137,8 +139,11 @@ std::optional<int64_t> Config::cadence() const {
 }
 
 Amount Config::budget() const {
-    return has("budget") && !recalls() ? amount("budget") : Amount{Amount::Unit::share, 0, {1, 1}};
+    if (recalls()) return amount("cold");
+    return has("budget") ? amount("budget") : Amount{Amount::Unit::share, 0, {1, 1}};
 }
+
+bool Config::has_cold_budget() const { return recalls() && amount("cold") != Amount{Amount::Unit::share, 0, {1, 1}}; }
 
 Config parse(std::string_view text) {
     const size_t colon = text.find(':');
@@ -164,8 +169,9 @@ Config parse(std::string_view text) {
     const Amount budget = config.budget();
     const std::optional<int64_t> residual = config.residual(), cadence = config.cadence();
     if (budget.unit == Amount::Unit::tokens && config.sink() + residual.value_or(0) >= budget.count)
-        refuse(std::string(name) + ": sink=" + std::to_string(config.sink()) + " and residual=" +
-               std::to_string(residual.value_or(0)) + " leave nothing of budget=" + std::to_string(budget.count));
+        refuse(std::string(name) + ": sink=" + std::to_string(config.sink()) +
+               " and residual=" + std::to_string(residual.value_or(0)) + " leave nothing of " +
+               (config.recalls() ? "cold=" : "budget=") + std::to_string(budget.count));
     if (residual && *residual > 0 && cadence && *cadence > *residual)
         refuse(std::string(name) + ": cadence=" + std::to_string(*cadence) +
                " is more than residual=" + std::to_string(*residual) + " holds");

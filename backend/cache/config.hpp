@@ -31,9 +31,10 @@ public:
     bool recalls() const { return has("recall") && word("recall") != "off"; }
     std::optional<std::string> recall_folder() const; // none: what is not hot lies in memory
     int64_t sink() const { return count("sink"); }
-    std::optional<int64_t> residual() const;                  // none: as large as the budget allows
-    std::optional<int64_t> cadence() const;                   // none: as the residual window allows
-    Amount budget() const;                                    // where nothing is evicted: the whole context
+    std::optional<int64_t> residual() const; // none: as large as the budget allows
+    std::optional<int64_t> cadence() const;  // none: as the residual window allows
+    Amount budget() const;                   // tokens that stay; where nothing is evicted: the whole context
+    bool has_cold_budget() const;            // under recall: whether the cold tier has a budget
     Amount recall_budget() const { return amount("budget"); } // bytes, or a share of what K and V would be in F16
 
     friend bool operator==(const Config& a, const Config& b) { return a.policy_ == b.policy_ && a.given_ == b.given_; }

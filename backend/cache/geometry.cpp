@@ -31,6 +31,8 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
       plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
       k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
     if (config_.center() && residual() == 0) refuse_center();
+    has_cold_budget_ = config_.has_cold_budget();
+    coming_ = describe(0, 0).cadence;
     state_ = state_layout(config_, shape(), residual(), keeps_importance());
     const uint64_t dense_slot = row_bytes_of(dense_format(k_), shape().head_size, 1) +
                                 row_bytes_of(dense_format(v_), shape().v_head_size, 1) + row_bytes_of(Type::i32, 1, 1),
@@ -63,7 +65,7 @@ Description Geometry::describe(int64_t layer, double pressure) const {
 }
 
 bool Geometry::covers_all(int64_t layer) const {
-    if (!config_.policy().evicts || config_.recalls()) return true;
+    if (!config_.policy().evicts || (config_.recalls() && !has_cold_budget_)) return true;
     const int64_t tokens = plan_.layer_tokens[static_cast<size_t>(layer)];
     if (!has_cells()) return tokens >= shape().context;
     // Cells that are used again leave gaps among sinks and residual window, and bytes for those there have to be.
@@ -72,7 +74,7 @@ bool Geometry::covers_all(int64_t layer) const {
 }
 
 bool Geometry::may_evict(int64_t layer) const {
-    if (!config_.policy().evicts || config_.recalls()) return false;
+    if (!config_.policy().evicts || (config_.recalls() && !has_cold_budget_)) return false;
     const Share trigger = describe(layer, 0).trigger;
     return trigger.part < trigger.whole || !covers_all(layer);
 }
@@ -92,6 +94,10 @@ int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t lost) co
     int64_t needed = residual() > 0 ? resident - keep() : resident > 0 ? resident + cadence() - 1 : 0;
     if (needed <= 0) return 0;
     const int64_t usual = std::min(usual_packed(layer) + lost, most_packed(layer));
+    // The oldest go before all slots are taken.
+    if (has_cold_budget_ && !covers_all(layer) &&
+        sink() + resident + coming_ > plan_.layer_tokens[static_cast<size_t>(layer)])
+        return usual;
     if (resident <= usual + residual()) needed = std::min(needed, usual);
     return std::min(chunks_for(needed), needed <= usual ? usual : most_packed(layer));
 }

@@ -32,6 +32,10 @@ public:
     int64_t sink() const { return plan_.sink; }
     int64_t residual() const { return plan_.residual; }
     int64_t cadence() const { return plan_.cadence; }
+    // Tokens for which an eviction pass leaves room: those until the next one.
+    int64_t coming() const { return coming_; }
+    // Whether recall keeps only so many of the newest tokens.
+    bool has_cold_budget() const { return has_cold_budget_; }
     int64_t dense_slots() const { return plan_.sink + plan_.residual; }
     // Rows that an eviction pass leaves in the residual window.
     int64_t keep() const { return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0; }
@@ -82,6 +86,8 @@ private:
     Norm k_norm_, v_norm_;
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;
+    int64_t coming_ = 0;
+    bool has_cold_budget_ = false;
 };
 
 } // namespace winnow::cache

@@ -80,6 +80,7 @@ public:
         : geometry_(geometry), packed_(static_cast<size_t>(geometry.shape().layers), 0) {
         for (int64_t length = 1; length <= tokens; length = next_change(length, tokens))
             for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) grow(layer, length);
+        evict_oldest(tokens);
     }
     int64_t packed(int64_t layer) const { return packed_[static_cast<size_t>(layer)]; }
     uint64_t scratch_bytes() const { return geometry_.scratch_bytes(scratch_) + cold_scratch_bytes(geometry_, cold_); }
@@ -128,6 +129,21 @@ private:
             taken += scratch_bytes();
         }
         if (taken > 0) peak_ = std::max(peak_, before + taken);
+    }
+
+    // What it takes to bring rows together once the oldest tokens have gone, when all other memory is there.
+    void evict_oldest(int64_t tokens) {
+        if (!geometry_.has_cold_budget()) return;
+        const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
+        for (int64_t layer = 0; layer < layers; ++layer) {
+            if (geometry_.covers_all(layer)) continue;
+            int64_t before = geometry_.plan().layer_tokens[static_cast<size_t>(layer)] - geometry_.coming() + 1;
+            while (before % cadence != layer * cadence / layers) ++before;
+            if (before >= tokens) continue;
+            uint64_t taken = 4 * unsigned_of(geometry_.request().cells);
+            if (geometry_.config().recall_folder()) taken += bytes_of(geometry_, Part::packed, packed(layer));
+            peak_ = std::max(peak_, bytes_ + scratch_bytes() + taken);
+        }
     }
 
     const Geometry& geometry_;

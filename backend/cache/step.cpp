@@ -53,7 +53,10 @@ private:
         free_cells();
         const int64_t tokens = std::max(appended_, asked_);
         if (streams()) {
-            for (int64_t first = 0; first < tokens; first += piece()) stream(first, std::min(piece(), tokens - first));
+            for (int64_t first = 0, count = 0; first < tokens; first += count) {
+                count = next_piece(first, tokens - first);
+                stream(first, count);
+            }
             if (asked_ > 0) pick_for(asked_ - 1); // what the first token to come needs
         } else {
             std::optional<Fetched> fetched; // for all chunks of the step
@@ -90,6 +93,20 @@ private:
         const int64_t row =
             4 * geometry_.request().q_heads * cache_.device.carried_floats(geometry_.shape().v_head_size);
         return std::max<int64_t>(most_carried / row / chunk(), 1) * chunk();
+    }
+
+    // How many of the `left` tokens from `first` on come next. While they come no token is evicted, since rows of the
+    // cold segment would move.
+    int64_t next_piece(int64_t first, int64_t left) {
+        const int64_t most = std::min(piece(), left);
+        if (!geometry_.has_cold_budget() || appended_ == 0 || geometry_.covers_all(args_.layer)) return most;
+        evict_oldest_before(outside_sinks(first, std::min(chunk(), left)));
+        return std::min(most, room_of_newest(geometry_, layer_, args_.layer, chunk()));
+    }
+
+    void evict_oldest_before(int64_t others) {
+        if (const std::optional<int64_t> leaving = rows_to_leave(others))
+            evict_oldest(cache_, layer_, args_.layer, *leaving);
     }
 
     // A piece of a prompt. Slots before its tail do not change while it runs.
@@ -232,12 +249,12 @@ private:
     void make_room(int64_t others) {
         const TokenIndex& index = layer_.index;
         if (geometry_.residual() == 0) {
-            if (others > layer_.free_listed - index.newest())
-                evict(cache_, layer_, args_.layer, 0, geometry_.cadence());
+            if (others > layer_.free_listed - index.newest()) evict(cache_, layer_, args_.layer, 0, geometry_.coming());
             return;
         }
+        if (!streams()) evict_oldest_before(others);
         if (const std::optional<int64_t> leaving = rows_to_leave(others))
-            evict(cache_, layer_, args_.layer, *leaving, geometry_.cadence());
+            evict(cache_, layer_, args_.layer, *leaving, geometry_.coming());
     }
 
     // How many rows leave the residual window before `others` tokens come; none where no eviction pass is due.
@@ -262,7 +279,9 @@ private:
         if (others == 0) return;
         if (geometry_.residual() > 0) {
             const int64_t leaving = index.newest() + others - geometry_.residual();
-            if (leaving > 0) evict(cache_, layer_, args_.layer, leaving, 0, 0, Demanded::by_room);
+            if (leaving <= 0) return;
+            evict_oldest(cache_, layer_, args_.layer, leaving, Demanded::by_room);
+            evict(cache_, layer_, args_.layer, leaving, 0, 0, Demanded::by_room);
             return;
         }
         const bool fits = most_lacking(first, count) <= 0;

@@ -108,8 +108,8 @@ void TokenIndex::append(const Run& run) {
     normalize(ranges_);
 }
 
-bool TokenIndex::has_removed(int64_t rows) const {
-    return std::any_of(newest_.begin(), newest_.begin() + rows, [](int64_t number) { return number < 0; });
+int64_t TokenIndex::removed(int64_t rows) const {
+    return std::count_if(newest_.begin(), newest_.begin() + rows, [](int64_t number) { return number < 0; });
 }
 
 bool TokenIndex::holds(int64_t token_id) const {

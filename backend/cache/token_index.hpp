@@ -48,7 +48,8 @@ public:
         newest_.erase(newest_.begin(), newest_.begin() + rows);
         moved_ += rows;
     }
-    bool has_removed(int64_t rows) const; // whether a removed token is among the oldest of the newest
+    int64_t removed(int64_t rows) const; // how many removed tokens are among the oldest of the newest
+    std::span<const int32_t> positions() const { return cells_; } // of the token in each cell, or -1
 
     bool holds(int64_t token_id) const;
     // The most tokens that an eviction pass from now on finds where sinks and the newest `keep` are, though they are in

@@ -93,6 +93,13 @@ CacheSetup recall_setup(int shape, const char* budget) {
     return with_shape(setup, shape);
 }
 
+CacheSetup recall_setup_of_newest(int shape, const char* budget) {
+    CacheSetup setup = recall_setup(shape, budget);
+    setup.policy = Policy::window;
+    setup.budget = 120;
+    return setup;
+}
+
 CacheSetup recall_setup_of_large_rows() {
     CacheSetup setup = recall_setup(0, "1G");
     setup.layers = 1;

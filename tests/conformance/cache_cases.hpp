@@ -22,6 +22,7 @@ std::string shape_name(int shape);
 
 // Recall inside so many bytes.
 CacheSetup recall_setup(int shape, const char* budget);
+CacheSetup recall_setup_of_newest(int shape, const char* budget); // that keeps 120 tokens
 // Of rows so large that a prompt attends to its cold segment in several stretches, and comes in several pieces.
 CacheSetup recall_setup_of_large_rows();
 

@@ -183,6 +183,22 @@ void register_cache_cells() {
                                 run(in_file, options().seed + static_cast<uint64_t>(at), 2, mask);
                             });
     }
+    for (const char* budget : {"1G", "100K"}) {
+        CacheSetup setup = recall_setup_of_newest(++at, budget);
+        setup.cells = 200;
+        setup.context = 4096;
+        const MaskKind mask = mask_kinds[at - 2];
+        for (const bool in_file : {false, true})
+            register_cache_test(
+                "cells", std::string(in_file ? "newest_in_file_" : "newest_") + budget + "_2_streams_" + mask.name,
+                __FILE__, __LINE__, [=] {
+                    const TemporaryFolder folder;
+                    CacheSetup own = setup;
+                    if (in_file) own.cold_tier = folder.path();
+                    run(own, options().seed + static_cast<uint64_t>(at), 2, mask);
+                });
+    }
+    at = 2;
     for (NamedSetup each : policy_setups()) {
         ++at;
         if (each.setup.policy == Policy::adaptive_budget) continue;

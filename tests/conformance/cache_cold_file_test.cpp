@@ -48,7 +48,7 @@ public:
         EXPECT_EQ(memory.bytes, file.bytes);
         EXPECT_EQ(memory.disk_bytes, 0u);
         EXPECT_EQ(memory.bytes_read, 0u);
-        EXPECT_GT(file.bytes_read, 0u);
+        EXPECT_TRUE(file.bytes_read > 0 || file.misses == 0) << file.misses; // which a load takes back
     }
 
 private:
@@ -225,6 +225,12 @@ void register_cache_cold_file() {
             if (shape == 3 && std::string(budget) != "1G") continue;
             register_cache_test("cold_file", std::string("as_in_memory_") + budget + "_" + shape_name(shape), __FILE__,
                                 __LINE__, [=] { Twins(setup, options().seed + static_cast<uint64_t>(shape)).run(60); });
+            if (std::string(budget) == "1G") continue;
+            setup.policy = Policy::window; // keeps the newest alone
+            setup.budget = 220;
+            register_cache_test("cold_file", std::string("newest_as_in_memory_") + budget + "_" + shape_name(shape),
+                                __FILE__, __LINE__,
+                                [=] { Twins(setup, options().seed + static_cast<uint64_t>(shape)).run(60); });
         }
     CacheSetup large = recall_setup_of_large_rows();
     large.sequences = 2;

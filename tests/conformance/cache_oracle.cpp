@@ -169,7 +169,7 @@ std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_
         needed_slots += candidate.frees_slot;
         candidates.push_back(candidate);
     }
-    EvictionPass pass{head, layer.next, setup_.cadence_tokens(), rules.context, 0};
+    EvictionPass pass{head, layer.next, setup_.coming(), rules.context, 0};
     if (setup_.cells > 0) // appending has no end, but no more tokens than cells are resident
         pass.context = setup_.covers_all(step.layer)
                            ? layer.next + setup_.cells - static_cast<int64_t>(layer.original.size())

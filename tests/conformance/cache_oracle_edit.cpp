@@ -65,7 +65,7 @@ CacheOracle::Refusal CacheOracle::refusal_of(const OracleSequence& sequence, con
         const OracleLayer& layer = sequence.layers[static_cast<size_t>(layer_number)];
         const Rules rules = rules_of(setup, layer_number, 0);
         int64_t least = rules.sink + std::max(rules.recent, rules.grace) +
-                        static_cast<int64_t>(sequence.anchors.size()) + setup.cadence_tokens();
+                        static_cast<int64_t>(sequence.anchors.size()) + setup.coming();
         if (setup.cells == 0) {
             least += std::distance(layer.original.begin(), layer.original.lower_bound(setup.sink));
             least -= std::count_if(layer.sinks.begin(), layer.sinks.end(),

@@ -1,8 +1,8 @@
 // Recall: random schedules, judged by the oracle. Where the hot slots have room for all pages, a query of decoding
 // attends to every token, and the cache has to be as one that keeps all tokens: a page that was not signed, or a hot
 // row that is not as the packed one, shows. Where they have not, scores_out tells what was picked, and the oracle
-// attends to just that. Each schedule runs with the cold tier in memory and in a file. What they exercise beside what
-// all caches do:
+// attends to just that. With cold= the oldest tokens go, as the oracle knows from windows. Each schedule runs with the
+// cold tier in memory and in a file. What they exercise beside what all caches do:
 //
 //  - page_sign: eviction passes that pack rows, and all pages after whatever moves or changes them
 //  - page_pick: every query of a step of up to 8
@@ -38,10 +38,25 @@ void register_schedules() {
         register_cache_test("recall", "everything_" + shape_name(shape), __FILE__, __LINE__, [=] {
             run({.setup = everything, .seed = options().seed + seed, .operations = 60, .changes = false});
         });
+        const CacheSetup newest = recall_setup_of_newest(shape, "1G");
+        if (shape % 2 == 1)
+            register_cache_test("recall", "newest_" + shape_name(shape), __FILE__, __LINE__, [=] {
+                run({.setup = newest, .seed = options().seed + seed, .operations = 60, .changes = false});
+            });
         CacheSetup some = recall_setup(shape, "90000B");
         some.head_size = some.v_head_size = 64; // for which that is some pages
         if (shape == 3) continue;
         register_cache_test("recall", "some_" + shape_name(shape), __FILE__, __LINE__, [=] {
+            run({.setup = some,
+                 .seed = options().seed + seed,
+                 .operations = 60,
+                 .changes = false,
+                 .tells_picks = true});
+        });
+        if (shape % 2 == 1) continue;
+        some.policy = Policy::window; // keeps the newest alone
+        some.budget = 150;
+        register_cache_test("recall", "some_of_the_newest_" + shape_name(shape), __FILE__, __LINE__, [=] {
             run({.setup = some,
                  .seed = options().seed + seed,
                  .operations = 60,

@@ -162,6 +162,7 @@ std::string CacheSetup::config() const {
     Text text(recalls ? Policy::winnow : policy);
     if (recalls) text.add("recall", cold_tier);
     if (recalls) text.add("hysteresis", hysteresis);
+    if (has_cold_budget()) text.add("cold", budget);
     if (policy != Policy::none || recalls) {
         if (!budget_text.empty())
             text.add("budget", budget_text);
@@ -182,6 +183,10 @@ int64_t CacheSetup::cadence_tokens() const {
     if (cadence) return *cadence;
     return std::max<int64_t>(std::min({static_cast<int64_t>(32), residual > 0 ? 2 * residual / 3 : 32, tokens() / 8}),
                              1);
+}
+
+int64_t CacheSetup::coming() const {
+    return has_cold_budget() ? std::max(cadence_tokens(), 2 * residual) : cadence_tokens();
 }
 
 int64_t CacheSetup::chunk() const { return std::min<int64_t>(32, recalls ? residual : cadence_tokens()); }
@@ -233,6 +238,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     r.sink = s.sink;
     r.context = s.context;
     r.budget = r.target = s.layer_tokens()[static_cast<size_t>(layer)];
+    if (s.has_cold_budget()) r.target -= std::max(r.budget / 8, s.coming());
     r.recent = std::max<int64_t>(s.keep(), 0);                 // what stays in the residual window
     const bool is_judge = s.policy == Policy::adaptive_budget; // with its own defaults
     const auto recent_or = [&](int64_t otherwise) { return is_judge ? otherwise : s.recent.value_or(otherwise); };

@@ -27,7 +27,8 @@ struct CacheSetup {
     int64_t context = 1024, sequences = 1, cells = 0;
     int64_t budget = 128;           // tokens of each KV head; 0: the whole context
     std::string budget_text;        // in its place: a budget in bytes, for which nothing here knows the tokens
-    bool recalls = false;           // winnow:recall=, with budget_text; to what is resident it is as policy none
+    bool recalls = false;           // winnow:recall=, with budget_text; to what is resident it is as policy none, or,
+                                    // with budget as cold=, as a window that evicts many tokens at once
     std::string cold_tier = "host"; // of recall: that, or a folder
     std::string hysteresis = "0/1"; // of recall
     int64_t sink = 4, residual = 48;
@@ -63,6 +64,8 @@ struct CacheSetup {
         return policy == Policy::none || budget == 0 ? context : budget;
     } // on average over layers
     int64_t cadence_tokens() const;
+    bool has_cold_budget() const { return recalls && policy == Policy::window; }
+    int64_t coming() const;                                      // tokens for which an eviction pass leaves room
     int64_t keep() const { return residual - cadence_tokens(); } // residual rows that stay at an eviction pass
     int64_t chunk() const;                                       // most tokens of a chunk
     std::vector<int64_t> layer_tokens() const;                   // of each KV head of each layer

@@ -265,6 +265,11 @@ void register_cache_stats() {
             CacheSetup setup = recall_setup(shape, budget);
             register_cache_test("estimate", std::string("recall_") + budget + "_" + shape_name(shape), __FILE__,
                                 __LINE__, [=] { run_estimate_of_recall(setup); });
+            if ((shape == 1) == (std::string(budget) == "1G")) continue;
+            setup.policy = Policy::window; // keeps the newest alone
+            setup.budget = 90;
+            register_cache_test("estimate", std::string("newest_of_recall_") + budget + "_" + shape_name(shape),
+                                __FILE__, __LINE__, [=] { run_estimate_of_recall(setup); });
         }
     const struct {
         Policy policy;

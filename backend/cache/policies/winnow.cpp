@@ -1,6 +1,7 @@
 // The default: how much of the output a token carries. Decayed sum of squared probabilities times the distance of the
 // token's value from the mean output; a quarter of the budget is recent. Where half of the context or more fits, a
 // window lost less when it was measured.
+#include <algorithm>
 #include <array>
 
 #include "cache/policies/policies.hpp"
@@ -23,6 +24,7 @@ constexpr std::array keys = {
     grace_key,
     Key{"recall", Kind::folder, "off", "every token stays: decoding attends to the pages that its queries pick",
         "off|host"},
+    Key{"cold", Kind::amount, "1/1", "with recall, tokens that stay at all: tokens or a share of the context"},
     Key{"page", Kind::count, "2", "with recall, tokens of a page: 1, 2 or 4", "", 1, 4},
     Key{"bonus", Kind::number, "1", "with recall, added to the score of a page that was picked before", "", 0, 1 << 10},
     Key{"hysteresis", Kind::share, "0/1", "with recall, share of the picks that only pages picked before get"},
@@ -37,6 +39,10 @@ public:
 
     Description describe(const LayerContext& context) const override {
         Description description = basic(config_, context);
+        if (config_.has_cold_budget()) { // many at once, as the packed rows are moved together then
+            description.cadence = std::max(description.cadence, 2 * context.residual);
+            description.target = context.budget - std::max(context.budget / 8, description.cadence);
+        }
         if (is_window(context)) return description;
         description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
                                   group_of(config_.word("group")), config_.number("decay")};
