@@ -30,9 +30,11 @@ def free_port():
 class Server:
     """llama-server while a `with` lasts; its report is there after that."""
 
-    def __init__(self, host, kv, *arguments, environment=None):
+    def __init__(self, host, kv, *arguments, environment=None, group=None):
+        """group: the control group that it is to be in."""
         self.host = host
         self.kv = kv
+        self.group = group
         self.environment = llama_cpp.kv_environment(kv) | (environment or {})
         self.port = free_port()
         self.command = [host.programs / "llama-server", "--port", self.port, "--no-webui", "-fa", "on", "-t", 1,
@@ -45,7 +47,8 @@ class Server:
         self.host.report_path.unlink(missing_ok=True)
         settings = self.host.settings(winnow=True, environment=self.environment)
         self.process = subprocess.Popen([str(part) for part in self.command], env=settings, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+                                        preexec_fn=self.group.join if self.group else None)
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
         self.reader.start()
         try:

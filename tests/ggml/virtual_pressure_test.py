@@ -3,11 +3,11 @@ with "auto" when the control group that the process is in has little memory left
 """
 
 import contextlib
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+import control_group
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -15,22 +15,19 @@ from llama_cpp import expect
 CONTEXT = 1024
 CHARACTERS = 400  # of the prompt, far below the budget, which is the whole context
 KV = f"hierarchical:budget={CONTEXT}"
-SKIPPED = 77
 MIB = 1 << 20
 LIMIT = 2000 * MIB
 BALLAST = 1600 * MIB  # of which another process in the group has so much: pressure is .8 and more
-GROUPS = Path("/sys/fs/cgroup")
 
 
 def complete(host, options, pressure, group=None):
-    """The cache's figures. group: the file by which a process joins a control group."""
-    join = (lambda: group.write_text(str(os.getpid()))) if group else None
+    """The cache's figures. group: the control group that the process is to be in."""
     environment = host.settings(winnow=True, environment={"WINNOW_KV": KV} |
                                 ({"WINNOW_PRESSURE": pressure} if pressure else {}))
     command = [host.programs / "llama-completion",
                *llama_cpp.completion(options.model, 8, CONTEXT, "-f", options.prompt, "-ub", 64)]
     result = subprocess.run([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
-                            capture_output=True, text=True, errors="replace", preexec_fn=join)
+                            capture_output=True, text=True, errors="replace", preexec_fn=group.join if group else None)
     expect(result.returncode == 0, f"status {result.returncode}:\n{result.stderr[-3000:]}")
     cache = llama_cpp.virtual_cache(host.take_report())
     print(f"WINNOW_PRESSURE={pressure or ''}{' in the group' if group else ''}: {cache['tokens_seen']} tokens seen, "
@@ -40,34 +37,11 @@ def complete(host, options, pressure, group=None):
 
 
 @contextlib.contextmanager
-def limited_group():
-    """The file by which a process joins a control group with LIMIT bytes, or None where none can be made."""
-    for root, limit in ((GROUPS / "memory", "memory.limit_in_bytes"), (GROUPS, "memory.max")):
-        folder = root / f"winnow-test-{os.getpid()}"
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        try:
-            (folder / limit).write_text(str(LIMIT))
-            made = folder / "cgroup.procs"
-        except OSError:
-            made = None
-        try:
-            if made:
-                yield made
-                return
-        finally:
-            folder.rmdir()
-    yield None
-
-
-@contextlib.contextmanager
 def ballast(group):
     """A process that has BALLAST bytes in the group."""
     holds = f"import sys\nhas = bytearray(b'x') * {BALLAST}\nprint('held', flush=True)\nsys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          preexec_fn=lambda: group.write_text(str(os.getpid()))) as process:
+                          preexec_fn=group.join) as process:
         expect(process.stdout.readline().strip() == "held", "no memory for the test")
         yield
         process.stdin.close()
@@ -91,10 +65,10 @@ def test():
 
 
 def test_group(host, options):
-    with limited_group() as group:
+    with control_group.limited(LIMIT) as group:
         if group is None:
             print("SKIPPED: WINNOW_PRESSURE=auto, because no control group can be made here")
-            sys.exit(SKIPPED)
+            sys.exit(control_group.SKIPPED)
         expect(complete(host, options, None, group)["evictions"] == 0, "a group alone is no pressure")
         with ballast(group):
             expect(complete(host, options, "auto", group)["evictions"] > 0, "a full group is no pressure")

@@ -47,7 +47,7 @@ def main():
     run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
         "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={flags}", f"-DCMAKE_CXX_FLAGS_DEBUG={flags}",
         "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_FUZZ=ON",
-        f"-DWINNOW_QUICK_BUILD={'ON' if is_sample else 'OFF'}", f"-DWINNOW_FUZZ_SECONDS={20 if is_sample else 3600}")
+        f"-DWINNOW_QUICK_BUILD={'ON' if is_sample else 'OFF'}", f"-DWINNOW_FUZZ_SECONDS={10 if is_sample else 3600}")
     run("cmake", "--build", build, *(("--target", *TARGETS) if is_sample else ()))
     # Not abi.opencl: it unloads the driver with its threads, which LeakSanitizer does not survive.
     leave_out = ["-E", LONG] if is_sample else []
