@@ -164,7 +164,7 @@ void AttentionScript::add_rows() {
     add({.name = "buffer_write", .run = fill, .result = bytes});
     add({.name = "kv_requantize in place",
          .run =
-             [this] {
+             [this, fill] {
                  if (rows_ == nullptr) return not_run;
                  const winnow_tensor src = buffer_tensor(api(), rows_, WINNOW_TYPE_F32, kv_heads, slots, size);
                  winnow_tensor dst = buffer_tensor(api(), rows_, WINNOW_TYPE_Q8_0, kv_heads, slots, size);
@@ -180,6 +180,8 @@ void AttentionScript::add_rows() {
                  const int32_t waited = api().event_wait(event);
                  if (waited == WINNOW_OK) return waited;
                  event_ = nullptr;
+                 if (waited != WINNOW_ERROR_DEVICE && api().finish(context()) == WINNOW_OK)
+                     fill(); // the rows were changed all the same, though the wait failed
                  return waited;
              },
          .effect = Effect::changes,
