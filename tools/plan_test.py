@@ -308,7 +308,7 @@ class Output(Files):
         svg = xml.etree.ElementTree.parse(picture).getroot()
         names = [node.text for node in svg.iter("{http://www.w3.org/2000/svg}text")]
         self.assertIn("winnow:budget=64", names)
-        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}polyline"))), 13)
+        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}polyline"))), 14)
         status, _, err = self.run_plan(gguf_files.header(gguf_files.model()), "--plot", self.folder / "plan.png")
         self.assertEqual(status, 1)
         self.assertIn(".svg", err)
