@@ -32,6 +32,14 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
       k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
     if (config_.center() && residual() == 0) refuse_center();
     has_cold_budget_ = config_.has_cold_budget();
+    evicts_ = config_.policy().evicts && (!config_.recalls() || has_cold_budget_);
+    int64_t all = shape().context;
+    if (has_cells()) {
+        // Cells that are used again leave gaps among sinks and residual window, and bytes for those there have to be.
+        const bool is_strict = config_.budget().unit == Amount::Unit::bytes;
+        all = request_.cells + (is_strict ? dense_slots() + (residual() == 0 ? cadence() : 0) : 0);
+    }
+    for (const int64_t tokens : plan_.layer_tokens) covers_all_.push_back(!evicts_ || tokens >= all);
     coming_ = describe(0, 0).cadence;
     state_ = state_layout(config_, shape(), residual(), keeps_importance());
     const uint64_t dense_slot = row_bytes_of(dense_format(k_), shape().head_size, 1) +
@@ -64,17 +72,8 @@ Description Geometry::describe(int64_t layer, double pressure) const {
     return policy_->describe(context_of(plan_, shape(), layer, pressure));
 }
 
-bool Geometry::covers_all(int64_t layer) const {
-    if (!config_.policy().evicts || (config_.recalls() && !has_cold_budget_)) return true;
-    const int64_t tokens = plan_.layer_tokens[static_cast<size_t>(layer)];
-    if (!has_cells()) return tokens >= shape().context;
-    // Cells that are used again leave gaps among sinks and residual window, and bytes for those there have to be.
-    const bool is_strict = config_.budget().unit == Amount::Unit::bytes;
-    return tokens >= request_.cells + (is_strict ? dense_slots() + (residual() == 0 ? cadence() : 0) : 0);
-}
-
 bool Geometry::may_evict(int64_t layer) const {
-    if (!config_.policy().evicts || (config_.recalls() && !has_cold_budget_)) return false;
+    if (!evicts_) return false;
     const Share trigger = describe(layer, 0).trigger;
     return trigger.part < trigger.whole || !covers_all(layer);
 }

@@ -47,7 +47,7 @@ public:
     bool ranks_distance(int64_t layer) const { return ranks_distance_[static_cast<size_t>(layer)]; }
 
     // Whether the layer's budget is no less than the most tokens that can be resident at a time.
-    bool covers_all(int64_t layer) const;
+    bool covers_all(int64_t layer) const { return covers_all_[static_cast<size_t>(layer)]; }
     // Whether the layer ever evicts. A policy that begins before the budget is full does so even if it covers all.
     bool may_evict(int64_t layer) const;
     // The most slots that the packed segment of a layer ever has.
@@ -87,7 +87,8 @@ private:
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;
     int64_t coming_ = 0;
-    bool has_cold_budget_ = false;
+    bool has_cold_budget_ = false, evicts_ = false;
+    std::vector<bool> covers_all_;
 };
 
 } // namespace winnow::cache
