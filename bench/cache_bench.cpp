@@ -9,9 +9,8 @@
 //     attend       a step that appends nothing, against the same
 //     import. %    what such a step takes longer than the same whose query is draft and does not count
 //     evict %      of all steps from pass to pass, what those that evict take longer than the others
-//     stores %     what an attention over residual window and packed segment takes longer than over a cache that is one
-//     segment of as many
-//                  bytes of K and V
+//     segments %   what an attention over residual window and packed segment takes longer than over a cache that is
+//                  one segment of as many bytes of K and V
 //     plain %      the same against attention over such rows without a cache, its slot map and its calls
 //     worst step   one that evicts, against the usual one
 // Where memory lies changes speed by more than some of this: caches are made anew several times for each row.

@@ -58,7 +58,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
                        {"v_type", type_name(sizes.v_type)}};
     if (read_turn) {
         row["read_seconds"] = seconds[*read_turn];
-        row["fraction_of_read"] = times(read_turn);
+        row["fraction_of_bandwidth"] = times(read_turn);
     }
     if (ggml_turn) row["times_ggml"] = times(ggml_turn);
     if (f16_turn) row["times_f16"] = times(f16_turn);

@@ -82,9 +82,9 @@ calls per layer   {span([each['attention_calls'] for each in attended])} of atte
 
 def show_caches(report):
     for cache in report["caches"]:  # a model with sliding windows has two
-        held = cache["resident_slots"] / (cache["layers"] * cache["kv_heads"])
+        resident = cache["resident_slots"] / (cache["layers"] * cache["kv_heads"])
         print(f"""cache             {cache['config']}, {cache['layers']} layers of {cache['cells']} cells
-tokens            {cache['tokens']} in the context, of which a head holds {held:.1f}""")
+tokens            {cache['tokens']} in the context, of which {resident:.1f} are resident in a head""")
 
 
 def show_texts(prompt, results):

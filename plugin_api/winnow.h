@@ -228,7 +228,7 @@ typedef struct winnow_tensor {
 #define WINNOW_SCORES_RAW 1        /* scale * (q . k), masked keys too */
 #define WINNOW_SCORES_SOFTCAPPED 2 /* after softcap, masked keys too */
 #define WINNOW_SCORES_BIASED 3     /* after mask, ALiBi, causality and window; what no query sees is -INFINITY */
-#define WINNOW_SCORES_PROBS 4      /* after the softmax, sinks in the denominator */
+#define WINNOW_SCORES_PROBS 4      /* after the softmax, head sink in the denominator */
 
 /* Attention of one layer. With b a batch entry, h a query head, i a query token, j a key token, g = h / (q_num_heads /
  * kv_num_heads), and p = q_offset + i the query's position (key j has position j):
@@ -238,10 +238,10 @@ typedef struct winnow_tensor {
  *   s[j] = s[j] + slope[h] * mask[b,h,i,j] + alibi[h] * (j - p)    slope is 1 without mask_slopes
  *   s[j] = -inf      where a boolean mask is false, j > p under is_causal, j <= p - window_left (window_left != 0),
  *                    or j > p + window_right (window_right != 0)
- *   out[b,h,i,:] = sum_j exp(s[j] - m) * v[b',g,j,:] / (sum_j exp(s[j] - m) + exp(sinks[h] - m))
+ *   out[b,h,i,:] = sum_j exp(s[j] - m) * v[b',g,j,:] / (sum_j exp(s[j] - m) + exp(head_sink[h] - m))
  *
- * A row in which every key is masked gives zeros (with sinks too, NaN among them). NaN in q, k, v, mask or a row's sink
- * comes out as NaN in the rows that see it; a key that a mask of -inf hides is not seen, whatever it holds, and
+ * A row in which every key is masked gives zeros (with a head sink too, NaN among them). NaN in q, k, v, mask or a head
+ * sink comes out as NaN in the rows that see it; a key that a mask of -inf hides is not seen, whatever it holds, and
  * scores_out has -inf for it in WINNOW_SCORES_BIASED. b' = b / (batch of q / batch of k): the batch of q is a multiple
  * of k's and v's.
  */
@@ -383,7 +383,7 @@ typedef struct winnow_cache_desc {
  * Only k and v: the tokens are appended. Only q and out: the last q_len tokens that were appended attend. All four:
  * every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more memory than
  * the budget; a token of the prompt sees those before it that are not yet evicted.
- * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, sinks and scale as in
+ * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, head sink and scale as in
  * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
  * incomplete, and should be removed. With recall=FOLDER the call waits for what was enqueued before and for reads of
  * the file; where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO. */

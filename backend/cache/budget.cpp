@@ -150,7 +150,7 @@ Type dense_format(Type format) { return is_packed(format) ? Type::f16 : format; 
 
 int64_t most_free_listed(const Config& config) { return config.cadence().value_or(usual_cadence); }
 
-void place_part(StateLayout::Part& part, uint64_t bytes, uint64_t& end) {
+void place_part(StateLayout::Range& part, uint64_t bytes, uint64_t& end) {
     part = {end, bytes};
     end += (bytes + state_alignment - 1) / state_alignment * state_alignment;
 }
@@ -158,7 +158,7 @@ void place_part(StateLayout::Part& part, uint64_t bytes, uint64_t& end) {
 StateLayout state_layout(const Config& config, const Shape& shape, int64_t residual, bool importance) {
     StateLayout layout;
     const auto heads = static_cast<uint64_t>(shape.kv_heads);
-    const auto place = [&](StateLayout::Part& part, uint64_t numbers) { place_part(part, 4 * numbers, layout.size); };
+    const auto place = [&](StateLayout::Range& part, uint64_t numbers) { place_part(part, 4 * numbers, layout.size); };
     place(layout.head_state, heads * head_numbers);
     if (importance) place(layout.output_sum, heads * static_cast<uint64_t>(shape.v_head_size));
     if (config.center()) {

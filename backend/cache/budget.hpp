@@ -22,19 +22,19 @@ struct Shape {
 
 // Where the small tensors of a layer lie in its one buffer; bytes. Absent ones have no size.
 struct StateLayout {
-    struct Part {
+    struct Range {
         uint64_t offset = 0, size = 0;
     };
-    Part head_state;     // I32 [kv_heads, 4]
-    Part output_sum;     // F32 [kv_heads, v_head_size]
-    Part k_mean, v_mean; // F32 [kv_heads, size]
-    Part free_slots;     // I32 [kv_heads, most_free_listed]
-    Part positions;      // I32 [cells]
+    Range head_state;     // I32 [kv_heads, 4]
+    Range output_sum;     // F32 [kv_heads, v_head_size]
+    Range k_mean, v_mean; // F32 [kv_heads, size]
+    Range free_slots;     // I32 [kv_heads, most_free_listed]
+    Range positions;      // I32 [cells]
     uint64_t size = 0;
 };
 
 // Puts a part of so many bytes at `end`, and `end` behind it, at a multiple of 64 bytes.
-void place_part(StateLayout::Part& part, uint64_t bytes, uint64_t& end);
+void place_part(StateLayout::Range& part, uint64_t bytes, uint64_t& end);
 
 // The most slots that an eviction pass lists, without a residual window.
 int64_t most_free_listed(const Config& config);

@@ -3,14 +3,14 @@
 
 #include "cache/cache_state.hpp"
 #include "cache/cold_rows.hpp"
-#include "cache/configure.hpp"
 #include "cache/edit_sequence.hpp"
 #include "cache/exact_rows.hpp"
 #include "cache/inspect.hpp"
 #include "cache/pressure.hpp"
-#include "cache/rows.hpp"
+#include "cache/set_config.hpp"
 #include "cache/snapshot.hpp"
 #include "cache/step.hpp"
+#include "cache/token_rows.hpp"
 
 namespace winnow::cache {
 Cache::Cache(Device& device, const CacheRequest& request, const Log& log)

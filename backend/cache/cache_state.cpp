@@ -196,7 +196,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const TokenIndex& index = layer.index;
-    if (layer.cold.has_gaps) gather(cache, layer);
+    if (layer.cold.has_gaps) compact(cache, layer);
     // Of a cold segment in a file, whose rows lie all in front, only its end changes.
     std::optional<Fetched> fetched;
     if (cache.cold_file && layer.is_signed)
@@ -234,7 +234,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     fetched->store();
 }
 
-int64_t gather(CacheState& cache, Layer& layer) {
+int64_t compact(CacheState& cache, Layer& layer) {
     const Geometry& geometry = *cache.geometry;
     if (geometry.residual() == 0) {
         layer.index.leave(layer.index.newest());
@@ -259,12 +259,12 @@ int64_t gather(CacheState& cache, Layer& layer) {
     return layer.most_in_packed = most;
 }
 
-void compact(CacheState& cache, Sequence& sequence, int64_t layer_number) {
+void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const Geometry& geometry = *cache.geometry;
     Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
     int64_t live = 0;
     try {
-        live = gather(cache, layer);
+        live = compact(cache, layer);
     } catch (const Error& error) {
         // The rows stay where they are until a query picks pages of them.
         if (error.status() != WINNOW_ERROR_IO) throw;

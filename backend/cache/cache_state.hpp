@@ -127,11 +127,11 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
 int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk);
 
 // Compacts a packed segment and tells how many tokens its fullest head has. No slot is free-listed afterwards.
-int64_t gather(CacheState& cache, Layer& layer);
+int64_t compact(CacheState& cache, Layer& layer);
 
 // Compacts a packed segment and gives back the memory that became free. Without memory for the smaller packed segment
 // the larger one stays.
-void compact(CacheState& cache, Sequence& sequence, int64_t layer_number);
+void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number);
 // Forgets what the layers hold, with their memory.
 void drop(CacheState& cache, Sequence& sequence);
 

@@ -291,7 +291,7 @@ void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to) {
 }
 
 std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer) {
-    const StateLayout::Part& part = geometry.recall().frame_pages;
+    const StateLayout::Range& part = geometry.recall().frame_pages;
     std::vector<int32_t> pages(static_cast<size_t>(part.size / 4));
     layer.index_memory->read(part.offset, pages.data(), part.size);
     return pages;

@@ -90,7 +90,7 @@ void truncate(CacheState& cache, int64_t sequence_number, int64_t length) {
         Layer& layer = sequence.layers[i];
         if (length >= layer.index.next()) continue;
         edit(cache, layer, SlotEdit::Action::free, {length, no_end});
-        if (layer.index.truncate(length)) compact(cache, sequence, static_cast<int64_t>(i));
+        if (layer.index.truncate(length)) shrink(cache, sequence, static_cast<int64_t>(i));
     }
     if (length == 0 && sequence.reserved == 0) drop(cache, sequence);
 }
@@ -103,7 +103,7 @@ void remove(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t e
         Layer& layer = sequence.layers[i];
         edit(cache, layer, SlotEdit::Action::free, range);
         const bool elsewhere = layer.index.remove(range);
-        if (elsewhere || cache.geometry->residual() == 0) compact(cache, sequence, static_cast<int64_t>(i));
+        if (elsewhere || cache.geometry->residual() == 0) shrink(cache, sequence, static_cast<int64_t>(i));
     }
     std::erase_if(sequence.anchors, [&](int64_t anchor) { return range.contains(anchor); });
     if (!is_empty(sequence) || (!had_tokens && begin > 0)) return;

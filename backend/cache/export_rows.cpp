@@ -10,8 +10,8 @@
 #include "cache/exact_rows.hpp"
 #include "cache/ledger.hpp"
 #include "cache/row_record.hpp"
-#include "cache/rows.hpp"
 #include "cache/token_ids.hpp"
+#include "cache/token_rows.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -77,7 +77,7 @@ private:
         for (int64_t token = 0; token < count(); ++token)
             for (int64_t head = 0; head < shape_.kv_heads; ++head)
                 if (dense_slot(head, token) < 0 && packed_slot(head, token) < 0 && is_known(token))
-                    room(head, token) = write_gone(rows.row(head, token));
+                    room(head, token) = write_evicted(rows.row(head, token));
         const bool is_told = is_told_by_rows(rows);
         if (is_told) weigh(rows);
         const bool has_ledger = !is_told && carry_ledger(rows);
@@ -167,7 +167,7 @@ private:
         if (geometry_.residual() == 0 && !index_.newest.empty()) return false;
         int64_t known = 0;
         for (int64_t token = 0; token < count(); ++token) known += is_known(token);
-        return known < layer_.index.tokens() || (is_as_appended() && all_can_be_weighed(rows));
+        return known < layer_.index.tokens() || (is_as_appended() && all_can_have_importance(rows));
     }
 
     bool is_as_appended() const {
@@ -181,7 +181,7 @@ private:
         return true;
     }
 
-    bool all_can_be_weighed(ExactRows& rows) const {
+    bool all_can_have_importance(ExactRows& rows) const {
         if (!geometry_.keeps_importance()) return true;
         for (int64_t head = 0; head < shape_.kv_heads; ++head)
             for (int64_t token = 0; token < count(); ++token)
@@ -198,7 +198,7 @@ private:
                 if (dense_slot(head, token) < 0 && packed_slot(head, token) < 0) continue;
                 const float its = importance[resident++];
                 if (!rows.is_nan(head, token))
-                    room(head, token) = write_weighed(rows.row(head, token), rows.type(), its);
+                    room(head, token) = write_with_importance(rows.row(head, token), rows.type(), its);
             }
         }
     }
@@ -287,7 +287,7 @@ private:
         return values;
     }
 
-    std::vector<float> state_values(const StateLayout::Part& part) const {
+    std::vector<float> state_values(const StateLayout::Range& part) const {
         std::vector<float> values(part.size / 4);
         if (!values.empty()) layer_.state->read(part.offset, values.data(), part.size);
         return values;

@@ -9,9 +9,9 @@
 #include "cache/exact_rows.hpp"
 #include "cache/incoming_rows.hpp"
 #include "cache/rebuilt_layer.hpp"
-#include "cache/rows.hpp"
 #include "cache/step.hpp"
 #include "cache/token_ids.hpp"
+#include "cache/token_rows.hpp"
 
 namespace winnow::cache {
 namespace {

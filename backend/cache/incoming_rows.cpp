@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cache/row_record.hpp"
-#include "cache/rows.hpp"
+#include "cache/token_rows.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -20,7 +20,7 @@ std::string name_of(const char* side, int64_t head, int64_t token) {
 IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
     : cache_(cache), heads_(cache.geometry->shape().kv_heads), count_(args.k.shape[2]), has_v_in_k_(args.has_v_in_k) {
     const Shape& shape = cache.geometry->shape();
-    weights_.assign(static_cast<size_t>(heads_ * count_), 0);
+    importance_.assign(static_cast<size_t>(heads_ * count_), 0);
     k_.name = "k", k_.size = shape.head_size;
     v_.name = "v", v_.size = shape.v_head_size;
     ExactRows keys(args.k, "k");
@@ -46,14 +46,14 @@ void IncomingRows::parse(Side& side, ExactRows& rows) {
             const std::span<std::byte> bytes = rows.row(head, token);
             try {
                 RowRecord record = read_record(bytes, side.size, are_keys && has_v_in_k_ ? v_.size : 0);
-                side.is_resident[row] = record.kind != RowRecord::Kind::gone &&
+                side.is_resident[row] = record.kind != RowRecord::Kind::evicted &&
                                         (record.kind != RowRecord::Kind::plain || !rows.is_nan(head, token));
                 std::vector<std::byte> plain;
                 if (is_squeezed(record.kind)) {
                     plain.resize(bytes.size());
                     record.room = unsqueeze(record, rows.type(), plain);
                 }
-                if (!are_keys && record.kind == RowRecord::Kind::gone && k_.is_resident[row])
+                if (!are_keys && record.kind == RowRecord::Kind::evicted && k_.is_resident[row])
                     refuse("a record of no row, expected a value beside the key");
                 if (record.kind == RowRecord::Kind::packed) {
                     if (are_keys && has_v_in_k_ && record.v_type == Type::none)
@@ -63,7 +63,7 @@ void IncomingRows::parse(Side& side, ExactRows& rows) {
                         add_packed(v_, row, record.v_type, record.has_mean, record.v_payload);
                 }
                 if (are_keys) {
-                    if (record.importance) weights_[row] = *record.importance;
+                    if (record.importance) importance_[row] = *record.importance;
                     collect(token, record.room);
                 }
                 std::copy(plain.begin(), plain.end(), bytes.begin());
@@ -128,13 +128,13 @@ void IncomingRows::weigh(const Ledger& ledger) {
         size_t entry = 0;
         for (size_t token = 0; token < slots.size(); ++token)
             if (slots[token] >= 0)
-                weights_[at(static_cast<int64_t>(head), static_cast<int64_t>(token))] =
+                importance_[at(static_cast<int64_t>(head), static_cast<int64_t>(token))] =
                     ledger.importance[head][entry++];
     }
 }
 
 bool IncomingRows::has_importance() const {
-    return std::any_of(weights_.begin(), weights_.end(), [](float weight) { return weight != 0; });
+    return std::any_of(importance_.begin(), importance_.end(), [](float weight) { return weight != 0; });
 }
 
 void IncomingRows::check_means() const {

@@ -21,7 +21,7 @@ public:
     std::span<const std::byte> packed_key(int64_t head, int64_t token, Type type, bool has_mean) const;
     std::span<const std::byte> packed_value(int64_t head, int64_t token, Type type, bool has_mean) const;
     // The importance that the token had when the row was exported; 0 where none was kept.
-    float importance(int64_t head, int64_t token) const { return weights_[at(head, token)]; }
+    float importance(int64_t head, int64_t token) const { return importance_[at(head, token)]; }
     bool has_importance() const; // some row has one
     // The values of the rows, F32 [1, kv_heads, count, size]; the row of a token that is not resident is NaN.
     const Tensor& keys() const { return k_.values; }
@@ -60,7 +60,7 @@ private:
     CacheState& cache_;
     int64_t heads_, count_;
     Side k_, v_;
-    std::vector<float> weights_;
+    std::vector<float> importance_;
     bool has_v_in_k_ = false;
     std::vector<std::pair<int64_t, std::vector<std::byte>>> rooms_; // of the keys' records, with their tokens
     std::optional<Ledger> ledger_;

@@ -109,7 +109,7 @@ Segment slots_of(Segment segment, int64_t first, int64_t count) {
     return segment;
 }
 
-Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns) {
+Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* state, int64_t heads, int64_t columns) {
     if (part.size == 0) return {};
     Tensor tensor = columns_tensor(type, state, heads, columns, columns);
     tensor.offset = part.offset;
@@ -174,7 +174,7 @@ std::vector<int32_t> Layer::map_of(const Geometry& geometry, const Rows& segment
 
 std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
     std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
-    const StateLayout::Part& part = geometry.state().head_state;
+    const StateLayout::Range& part = geometry.state().head_state;
     if (state) state->read(part.offset, heads.data(), part.size);
     return heads;
 }

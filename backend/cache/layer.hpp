@@ -48,7 +48,7 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t count);
 // Slots [first, first + count) of a segment.
 Segment slots_of(Segment segment, int64_t first, int64_t count);
 // A tensor over a part of a layer's state.
-Tensor state_tensor(Type type, const StateLayout::Part& part, Buffer* state, int64_t heads, int64_t columns);
+Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* state, int64_t heads, int64_t columns);
 
 struct Layer {
     explicit Layer(const Geometry& geometry) : index(geometry.sink(), geometry.request().cells) {}

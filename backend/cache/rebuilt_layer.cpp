@@ -6,7 +6,7 @@
 
 #include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
-#include "cache/rows.hpp"
+#include "cache/token_rows.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -245,7 +245,7 @@ Growth RebuiltLayer::memory(int64_t& packed_slots) {
 std::vector<std::byte> RebuiltLayer::state_bytes() {
     const StateLayout& layout = geometry_.state();
     std::vector<std::byte> bytes(layout.size, std::byte{0});
-    const auto put = [&](const StateLayout::Part& part, const auto& values, size_t at = 0) {
+    const auto put = [&](const StateLayout::Range& part, const auto& values, size_t at = 0) {
         if (part.size > 0 && !values.empty())
             std::memcpy(&bytes[part.offset + 4 * at], values.data(), sizeof values[0] * values.size());
     };

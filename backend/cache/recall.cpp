@@ -8,7 +8,7 @@
 namespace winnow::cache {
 namespace {
 
-Tensor index_tensor(const StateLayout::Part& part, Buffer* index, int64_t heads, int64_t rows, int64_t columns) {
+Tensor index_tensor(const StateLayout::Range& part, Buffer* index, int64_t heads, int64_t rows, int64_t columns) {
     Tensor tensor = tensor_of(Type::i32, heads, rows, columns);
     tensor.buffer = index;
     tensor.offset = part.offset;
@@ -50,7 +50,7 @@ Segment mapped_segment(CacheState& cache, const Layer& layer) {
 } // namespace
 
 void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot) {
-    const StateLayout::Part& part = geometry.recall().frame_pages;
+    const StateLayout::Range& part = geometry.recall().frame_pages;
     if (hot.slots == 0) return;
     const std::vector<int32_t> none(static_cast<size_t>(std::max(part.size, hot.tokens->size()) / 4), free_slot);
     index.write(part.offset, none.data(), part.size);
@@ -80,7 +80,7 @@ void sign_all(CacheState& cache, Layer& layer) {
     const bool lies_in_front =
         cache.cold_file && !layer.packed.k && !layer.cold.is_moved && layer.cold.map.in_front() >= 0;
     if (lies_in_front) {
-        const int64_t in_front = gather(cache, layer);
+        const int64_t in_front = compact(cache, layer);
         Stretches stretches(cache, layer, in_front);
         while (stretches.next()) {
             sign(cache, layer, stretches.segment(), stretches.first(), stretches.first(),
@@ -90,7 +90,7 @@ void sign_all(CacheState& cache, Layer& layer) {
         layer.in_front = in_front;
     } else {
         Fetched fetched(cache, layer);
-        const int64_t in_front = gather(cache, layer);
+        const int64_t in_front = compact(cache, layer);
         sign_slots(cache, layer, 0, std::max<int64_t>(in_front, 1));
         fetched.store();
         layer.in_front = in_front;
@@ -136,7 +136,7 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
 
 PickCounts pick_counts(const Geometry& geometry, const Layer& layer) {
     PickCounts sum;
-    const StateLayout::Part& part = geometry.recall().counts;
+    const StateLayout::Range& part = geometry.recall().counts;
     std::vector<uint64_t> counts(static_cast<size_t>(part.size / 8));
     if (layer.index_memory) layer.index_memory->read(part.offset, counts.data(), part.size);
     for (size_t i = 0; i < counts.size(); i += 2) {

@@ -8,16 +8,16 @@
 namespace winnow::cache {
 
 struct RecallSizes {
-    int64_t page_slots = 0;                            // 0: the configuration recalls nothing
-    int64_t frames = 0;                                // pages in the hot slots of a KV head
-    int64_t sure = 0;                                  // pages that a query picks whether they are there or not
-    float bonus = 0;                                   // on the score of a page that is there
-    int64_t newest = 0;                                // packed rows that every query picks
-    int64_t blocks = 0;                                // of signatures, for a whole context
-    int64_t stretch_slots = 0;                         // of the cold segment, to which a prompt attends at once
-    StateLayout::Part signatures, frame_pages, counts; // of one layer, in one buffer
-    uint64_t index_bytes = 0;                          // that buffer's
-    uint64_t budget_bytes = 0;                         // of one layer
+    int64_t page_slots = 0;                             // 0: the configuration recalls nothing
+    int64_t frames = 0;                                 // pages in the hot slots of a KV head
+    int64_t sure = 0;                                   // pages that a query picks whether they are there or not
+    float bonus = 0;                                    // on the score of a page that is there
+    int64_t newest = 0;                                 // packed rows that every query picks
+    int64_t blocks = 0;                                 // of signatures, for a whole context
+    int64_t stretch_slots = 0;                          // of the cold segment, to which a prompt attends at once
+    StateLayout::Range signatures, frame_pages, counts; // of one layer, in one buffer
+    uint64_t index_bytes = 0;                           // that buffer's
+    uint64_t budget_bytes = 0;                          // of one layer
 
     explicit operator bool() const { return page_slots > 0; }
     int64_t hot_slots() const { return frames * page_slots; }

@@ -179,9 +179,9 @@ std::span<const std::byte> packed_bytes(std::span<const std::byte> rest, uint16_
 
 } // namespace
 
-std::span<std::byte> write_gone(std::span<std::byte> row) {
+std::span<std::byte> write_evicted(std::span<std::byte> row) {
     if (row.size() < sizeof(Head)) return {};
-    return begin(row, RowRecord::Kind::gone);
+    return begin(row, RowRecord::Kind::evicted);
 }
 
 std::span<std::byte> write_packed(std::span<std::byte> row, const PackedRow& packed) {
@@ -212,13 +212,13 @@ std::span<std::byte> write_squeezed(std::span<std::byte> row, Type type) {
     return rest.subspan(code.bytes);
 }
 
-std::span<std::byte> write_weighed(std::span<std::byte> row, Type type, float importance) {
+std::span<std::byte> write_with_importance(std::span<std::byte> row, Type type, float importance) {
     const Layout layout = layout_of(type);
     const Code code = best_code(row, layout);
     if (row.size() < sizeof(Head) + sizeof importance + code.bytes) return {};
     const std::vector<std::byte> plain(row.begin(), row.end());
     const std::span<std::byte> rest =
-        begin(row, code.low_bits == 1 ? RowRecord::Kind::weighed : RowRecord::Kind::weighed_wide);
+        begin(row, code.low_bits == 1 ? RowRecord::Kind::with_importance : RowRecord::Kind::with_importance_wide);
     std::memcpy(rest.data(), &importance, sizeof importance);
     write_elements(rest.subspan(sizeof importance), plain, layout, code);
     return row.last(0);
@@ -248,11 +248,11 @@ RowRecord read_record(std::span<const std::byte> row, int64_t elements, int64_t 
     record.kind = head.kind;
     std::span<const std::byte> rest = row.subspan(sizeof head);
     switch (head.kind) {
-    case RowRecord::Kind::gone: record.room = rest; return record;
+    case RowRecord::Kind::evicted: record.room = rest; return record;
     case RowRecord::Kind::squeezed:
     case RowRecord::Kind::squeezed_wide: record.payload = rest; return record;
-    case RowRecord::Kind::weighed:
-    case RowRecord::Kind::weighed_wide: {
+    case RowRecord::Kind::with_importance:
+    case RowRecord::Kind::with_importance_wide: {
         float importance = 0;
         if (rest.size() < sizeof importance) refuse("a row's record is damaged: it is too short for an importance");
         std::memcpy(&importance, rest.data(), sizeof importance);
@@ -284,7 +284,8 @@ std::span<const std::byte> unsqueeze(const RowRecord& record, Type type, std::sp
     const Layout layout = layout_of(type);
     if (record.payload.empty()) refuse("a row's record is damaged: it has no elements");
     const auto usual = std::to_integer<unsigned>(record.payload[0]);
-    const bool is_wide = record.kind == RowRecord::Kind::squeezed_wide || record.kind == RowRecord::Kind::weighed_wide;
+    const bool is_wide =
+        record.kind == RowRecord::Kind::squeezed_wide || record.kind == RowRecord::Kind::with_importance_wide;
     BitReader bits(record.payload.subspan(1));
     for (size_t i = 0; i < row.size() / 2; ++i) {
         const auto element = static_cast<uint16_t>(take_element(bits, layout, usual, is_wide ? 2 : 1));
@@ -295,7 +296,7 @@ std::span<const std::byte> unsqueeze(const RowRecord& record, Type type, std::sp
 
 bool is_squeezed(RowRecord::Kind kind) {
     return kind == RowRecord::Kind::squeezed || kind == RowRecord::Kind::squeezed_wide ||
-           kind == RowRecord::Kind::weighed || kind == RowRecord::Kind::weighed_wide;
+           kind == RowRecord::Kind::with_importance || kind == RowRecord::Kind::with_importance_wide;
 }
 
 } // namespace winnow::cache

@@ -22,17 +22,17 @@ inline constexpr uint8_t row_version = 1;
 struct RowRecord {
     enum class Kind : uint8_t {
         plain = 0,    // no record
-        gone = 1,     // the head does not hold the token
+        evicted = 1,  // the token is not resident in the head
         packed = 2,   // u16 format, u16 format of the values or 0, u16 flags; a packed row, and one of values
         squeezed = 3, // u8 exponent, and bits: the elements of a plain row
         squeezed_wide = 4,
-        weighed = 5, // f32 importance, and what a squeezed row has
-        weighed_wide = 6,
+        with_importance = 5, // f32 importance, and what a squeezed row has
+        with_importance_wide = 6,
     };
     Kind kind = Kind::plain;
     Type type = Type::none, v_type = Type::none;
     bool has_mean = false;           // the packed rows are less the head's means
-    std::optional<float> importance; // of a weighed row
+    std::optional<float> importance; // of a row with importance
     std::span<const std::byte> payload, v_payload, room;
 };
 
@@ -45,12 +45,12 @@ struct PackedRow {
 
 // Each makes a record of a row and returns its room, zeroed; `seal` completes it once the room is filled. Without a
 // place for the payload the row stays, and the room has no data.
-std::span<std::byte> write_gone(std::span<std::byte> row);
+std::span<std::byte> write_evicted(std::span<std::byte> row);
 std::span<std::byte> write_packed(std::span<std::byte> row, const PackedRow& packed);
-// type: F16 or BF16. `room_of_squeezed`: how many bytes that would leave, 0 where nothing is saved; a weighed row needs
-// four of them, and has no room.
+// type: F16 or BF16. `room_of_squeezed`: how many bytes that would leave, 0 where nothing is saved; an importance takes
+// four of them, and leaves no room.
 std::span<std::byte> write_squeezed(std::span<std::byte> row, Type type);
-std::span<std::byte> write_weighed(std::span<std::byte> row, Type type, float importance);
+std::span<std::byte> write_with_importance(std::span<std::byte> row, Type type, float importance);
 size_t room_of_squeezed(std::span<const std::byte> row, Type type);
 void seal(std::span<std::byte> row);
 // A plain row that happens to begin as records do gets another NaN.
@@ -59,8 +59,8 @@ void keep_plain(std::span<std::byte> row);
 // Throws Error, in words, where a record is damaged or none of this version. Packed rows have `elements` elements,
 // those of values in their place v_elements.
 RowRecord read_record(std::span<const std::byte> row, int64_t elements, int64_t v_elements);
-bool is_squeezed(RowRecord::Kind kind); // weighed, too
-// Makes the plain row of a squeezed one; its room, which a weighed one does not have.
+bool is_squeezed(RowRecord::Kind kind); // with importance, too
+// Makes the plain row of a squeezed one; its room, which one with importance does not have.
 std::span<const std::byte> unsqueeze(const RowRecord& record, Type type, std::span<std::byte> row);
 
 } // namespace winnow::cache

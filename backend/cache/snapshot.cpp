@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 
+#include "cache/check_loaded.hpp"
 #include "cache/checked_file.hpp"
 #include "cache/cold_rows.hpp"
-#include "cache/loaded.hpp"
 #include "cache/recall.hpp"
 
 namespace winnow::cache {

@@ -35,9 +35,9 @@ public:
         if (growth.is_new) layer_.is_signed = geometry_.recall() && resident_ == nullptr; // no row lacks a signature
         commit(cache_, layer_, std::move(growth));
         if (may_change_before_failing())
-            keeping_layer(cache_, layer_, [&] { carry_out(); });
+            keeping_layer(cache_, layer_, [&] { apply(); });
         else
-            carry_out();
+            apply();
     }
 
 private:
@@ -49,7 +49,7 @@ private:
         return appended_ > 1 || frees || !picks() || rows_to_leave(outside_sinks(0, 1)).has_value();
     }
 
-    void carry_out() {
+    void apply() {
         free_cells();
         const int64_t tokens = std::max(appended_, asked_);
         if (streams()) {
@@ -493,7 +493,7 @@ void append_resident(CacheState& cache, const CacheStep& args, const Resident& r
     Step step(cache, args, &resident); // launches read its memory
     finishing(cache.device, [&] {
         step.run();
-        compact(cache, cache.sequence(args.sequence), args.layer); // memory was taken as for all tokens in each head
+        shrink(cache, cache.sequence(args.sequence), args.layer); // memory was taken as for all tokens in each head
     });
 }
 

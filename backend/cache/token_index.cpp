@@ -109,7 +109,7 @@ void TokenIndex::append(const Run& run) {
 }
 
 int64_t TokenIndex::removed(int64_t rows) const {
-    return std::count_if(newest_.begin(), newest_.begin() + rows, [](int64_t number) { return number < 0; });
+    return std::count_if(newest_.begin(), newest_.begin() + rows, [](int64_t token_id) { return token_id < 0; });
 }
 
 bool TokenIndex::holds(int64_t token_id) const {

@@ -114,11 +114,13 @@ std::string validate(const Runtime& runtime, const KvAppend& args) {
 std::unique_ptr<Event> launch(Runtime& runtime, const KvAppend& args, bool want_event) {
     const Variant& variant = check(runtime, args);
     RuntimeState& state = runtime.state();
-    state.settle();
-    if (!want_event && state.held.hold(state, args)) return nullptr;
+    state.launch_deferred();
+    if (!want_event && state.deferred.defer(state, args)) return nullptr;
     return enqueue(runtime, args, variant, want_event);
 }
 
-void launch_held(Runtime& runtime, const KvAppend& args) { enqueue(runtime, args, variant_for(runtime), false); }
+void launch_deferred_append(Runtime& runtime, const KvAppend& args) {
+    enqueue(runtime, args, variant_for(runtime), false);
+}
 
 } // namespace winnow::opencl

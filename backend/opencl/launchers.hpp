@@ -21,8 +21,9 @@ std::string validate(const Runtime& runtime, const Hadamard& args);
 
 // launch: enqueues, and gives the event if one is wanted; throws what validate throws.
 std::unique_ptr<Event> launch(Runtime& runtime, const KvAppend& args, bool want_event);
-// An append may be held for the attention after it (held_append.hpp). This launches what was held, and so checked.
-void launch_held(Runtime& runtime, const KvAppend& args);
+// An append may be deferred for the attention after it (deferred_append.hpp). This launches what was deferred, and so
+// checked.
+void launch_deferred_append(Runtime& runtime, const KvAppend& args);
 std::unique_ptr<Event> launch(Runtime& runtime, const KvRequantize& args, bool want_event);
 std::unique_ptr<Event> launch(Runtime& runtime, const KvDequantize& args, bool want_event);
 std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_event);

@@ -83,7 +83,7 @@ struct Operation::Staged {
 
 Operation::Operation(Runtime& runtime) : Operation(runtime.state()) {}
 Operation::Operation(RuntimeState& state) : state_(state) {
-    state_.settle();
+    state_.launch_deferred();
     state_.imports.sweep();
 }
 

@@ -26,14 +26,14 @@ RuntimeState::~RuntimeState() {
     for (const WorkerQueue& worker : workers.all) clFinish(worker.queue());
 }
 
-void RuntimeState::settle() {
-    if (!held.is_held()) return;
-    held.launched(*this, [&] { launch_held(*owner, held.args()); });
+void RuntimeState::launch_deferred() {
+    if (!deferred.is_deferred()) return;
+    deferred.launched(*this, [&] { launch_deferred_append(*owner, deferred.args()); });
 }
 
 void RuntimeState::finish() {
     if (!is_pending) return;
-    settle();
+    launch_deferred();
     const cl_int code = clFinish(workers.front().queue());
     if (code != CL_SUCCESS) retire_scratch();
     check(code, "clFinish");
@@ -117,7 +117,7 @@ std::unique_ptr<Buffer> Runtime::import_cl_mem(void* memory, uint64_t offset, ui
 }
 
 void Runtime::flush() {
-    state_->settle();
+    state_->launch_deferred();
     check(clFlush(state_->workers.front().queue()), "clFlush");
 }
 
@@ -135,7 +135,7 @@ void Runtime::wait_cl_event(void* event) {
                       "cl_event is no valid event");
     if (context != worker.context())
         throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "cl_event belongs to another cl_context than this context's");
-    state_->settle();
+    state_->launch_deferred();
     check(clEnqueueBarrierWithWaitList(worker.queue(), 1, &handle, nullptr), "clEnqueueBarrierWithWaitList");
     state_->is_pending = true;
 }

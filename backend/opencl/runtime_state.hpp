@@ -4,7 +4,7 @@
 #include <array>
 #include <memory>
 
-#include "opencl/held_append.hpp"
+#include "opencl/deferred_append.hpp"
 #include "opencl/memory.hpp"
 #include "opencl/programs.hpp"
 #include "opencl/runtime.hpp"
@@ -16,14 +16,14 @@ struct RuntimeState {
     explicit RuntimeState(const DeviceRequest& request, bool copies = false, bool optimizes = true);
     ~RuntimeState();
 
-    // Launches what is held.
-    void settle();
+    // Launches what is deferred.
+    void launch_deferred();
     // Waits for all that was enqueued. The worker queues after the first are idle between operations.
     void finish();
     // CPU devices use host memory as their own: nothing is copied, and imports may be kept.
     bool is_host_memory() const { return capabilities.zero_copy && capabilities.type == WINNOW_DEVICE_CPU; }
 
-    Runtime* owner = nullptr; // who launches what is held; without one nothing is
+    Runtime* owner = nullptr; // who launches what is deferred; without one nothing is
     Log log;
     winnow_parallel_for parallel_for;
     void* parallel_user_data;
@@ -43,8 +43,8 @@ struct RuntimeState {
     // After a launch that failed halfway: counters in scratch memory may be left above zero.
     void retire_scratch();
 
-    HeldAppend held;
-    bool is_pending = false; // something is held, or was enqueued on the first worker queue and not waited for
+    DeferredAppend deferred;
+    bool is_pending = false; // something is deferred, or was enqueued on the first worker queue and not waited for
     uint64_t launches = 0;
     uint64_t host_copies = 0;
 };

@@ -92,12 +92,12 @@ std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
     const std::array segments{&segment};
     SdpaKernel kernel = choose(args, segments);
     RuntimeState& state = runtime_.state();
-    if (!state.held.can_ride(args, kernel))
+    if (!state.deferred.can_ride(args, kernel))
         return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event);
     kernel.append = true;
-    return state.held.launched(state, [&] {
+    return state.deferred.launched(state, [&] {
         return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event,
-                           {.held = &state.held, .appends_token = true});
+                           {.deferred = &state.deferred, .appends_token = true});
     });
 }
 

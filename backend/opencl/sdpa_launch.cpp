@@ -192,7 +192,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
                    stats.memory, skipped.memory, carried.memory, scratch});
     bind_segments(operation, segments, kernel, step, params, memory);
     std::vector<const Memory*> accumulated; // what the accumulate alone needs
-    if (kernel.append) bind_held(operation, *step.held, params, memory);
+    if (kernel.append) bind_deferred(operation, *step.deferred, params, memory);
     if (kernel.step) accumulated = bind_step(operation, kernel, step, segments, division, params, memory);
     const size_t params_size = offsetof(sdpa_params, segment) + segments.size() * sizeof(sdpa_segment);
     operation.launch(*pair.attend, &params, params_size, memory, grid);

@@ -51,8 +51,9 @@ tensor_view view_of_rows(const Tensor& rows, const Bound& bound, uint32_t heads)
 
 } // namespace
 
-void bind_held(Operation& operation, const HeldAppend& held, sdpa_params& params, std::vector<const Memory*>& memory) {
-    const Tensor &k_rows = held.args().k.src, &v_rows = held.args().v.src;
+void bind_deferred(Operation& operation, const DeferredAppend& deferred, sdpa_params& params,
+                   std::vector<const Memory*>& memory) {
+    const Tensor &k_rows = deferred.args().k.src, &v_rows = deferred.args().v.src;
     const Bound k = operation.bind(k_rows, Access::read);
     const Bound v = operation.bind(v_rows, Access::read);
     sdpa_step& step = params.step;
@@ -61,7 +62,7 @@ void bind_held(Operation& operation, const HeldAppend& held, sdpa_params& params
     step.v = view_of_rows(v_rows, v, params.kv_heads);
     step.k_type = static_cast<uint32_t>(k_rows.type);
     step.v_type = static_cast<uint32_t>(v_rows.type);
-    step.slot = held.slot();
+    step.slot = deferred.slot();
     memory.insert(memory.end(), {k.memory, v.memory});
 }
 

@@ -4,16 +4,16 @@
 
 #include <vector>
 
-#include "opencl/held_append.hpp"
+#include "opencl/deferred_append.hpp"
 #include "opencl/sdpa_kernel.hpp"
 
 namespace winnow::opencl {
 
-// What a step has beside its attention; args and held are NULL where the attention is all.
+// What a step has beside its attention; args and deferred are NULL where the attention is all.
 struct SdpaStep {
     const SlotStep* args = nullptr;
-    const HeldAppend* held = nullptr; // rows of a host that keeps its own
-    bool appends_token = false;       // args->append or `held` is part of the launch
+    const DeferredAppend* deferred = nullptr; // rows of a host that keeps its own
+    bool appends_token = false;               // args->append or `deferred` is part of the launch
 };
 
 // Whether one launch of the kernel can be a step: all query heads of a KV head are one block of rows.
@@ -22,8 +22,9 @@ bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args);
 // Whether the attention itself can store the token: its row is dense, and in the first of the segments attended over.
 bool can_append_token(const SlotAppend& append, const Segment& first);
 
-// The same for the token of a held append: fills params.step, and adds its memory to the launch's.
-void bind_held(Operation& operation, const HeldAppend& held, sdpa_params& params, std::vector<const Memory*>& memory);
+// The same for the token of a deferred append: fills params.step, and adds its memory to the launch's.
+void bind_deferred(Operation& operation, const DeferredAppend& deferred, sdpa_params& params,
+                   std::vector<const Memory*>& memory);
 
 // Fills params.step and what the segments have of it, and adds the memory of it to the launch's. Returns the part of
 // that memory which combining the splits needs.

@@ -36,7 +36,7 @@ public:
         }
         find_places();
         const Selection selection = select_victims();
-        for (const size_t victim : selection.victims) give_up(*places_[victim].segment, places_[victim].slot);
+        for (const size_t victim : selection.victims) evict(*places_[victim].segment, places_[victim].slot);
         const int64_t without_room = move_leaving();
         state_.shortfall = static_cast<int32_t>(
             std::max(selection.shortfall, without_room + std::max<int64_t>(args_.wanted_free - free_in_packed(), 0)));
@@ -50,7 +50,7 @@ public:
 private:
     bool is_free(const Segment& segment, int64_t slot) const { return !is_live(entry(segment.tokens, head_, slot)); }
 
-    void give_up(const Segment& segment, int64_t slot) {
+    void evict(const Segment& segment, int64_t slot) {
         set_entry(segment.tokens, head_, slot, free_slot);
         ++state_.evicted;
     }
@@ -138,7 +138,7 @@ private:
             if (is_free(args_.dense, from)) continue;
             while (to < args_.packed.slots() && !is_free(args_.packed, to)) ++to;
             if (to == args_.packed.slots()) {
-                give_up(args_.dense, from);
+                evict(args_.dense, from);
                 ++without_room;
                 continue;
             }

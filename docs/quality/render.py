@@ -65,13 +65,14 @@ DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pa
 
 
 def task_piece(name, results, task, words=""):
-    """The text of a marker about a task: one of OF_TASKS, or a picture of what was found or held."""
+    """The text of a marker about a task: one of OF_TASKS, or a picture of what was found or resident."""
     if report.task_of(results, task) is None:
         raise Failure(f"{name}.json has no task {task}")
     if words in OF_TASKS:
         return OF_TASKS[words](results, task)
     pictures = {"picture": (f"Task {task}: what was retrieved, by depth and context", task),
-                "picture resident": (f"Task {task}: what each layer and head held of the facts", f"resident_{task}")}
+                "picture resident": (f"Task {task}: what of the facts was resident in each layer and head",
+                                     f"resident_{task}")}
     if words not in pictures:
         raise Failure(f"quality.md: unknown piece {words!r} of a task; there are {', '.join([*OF_TASKS, *pictures])}")
     description, picture = pictures[words]

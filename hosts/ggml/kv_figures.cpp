@@ -21,19 +21,20 @@ std::string to_text(const CacheFigures& figures) {
         return static_cast<double>(slots) / static_cast<double>(std::max<int64_t>(figures.kv_heads, 1));
     };
     char text[512];
-    std::snprintf(text, sizeof text,
-                  "%s and %lld layers in all (%s): %llu tokens seen; at its fullest %llu tokens, of which a head held "
-                  "%.1f (%.1f to %.1f by layer), in %.2f MiB of %.2f MiB reserved; %.1f evictions a head",
-                  figures.name.c_str(), static_cast<long long>(figures.layers), figures.config.c_str(),
-                  static_cast<unsigned long long>(figures.tokens_seen), static_cast<unsigned long long>(figures.tokens),
-                  static_cast<double>(figures.resident_slots) / static_cast<double>(std::max<uint64_t>(heads, 1)),
-                  resident.empty() ? 0.0 : per_head(*std::min_element(resident.begin(), resident.end())),
-                  resident.empty() ? 0.0 : per_head(*std::max_element(resident.begin(), resident.end())),
-                  static_cast<double>(figures.bytes) / (1 << 20), static_cast<double>(figures.full_bytes) / (1 << 20),
-                  static_cast<double>(figures.evictions) / static_cast<double>(std::max<uint64_t>(heads, 1)));
+    std::snprintf(
+        text, sizeof text,
+        "%s and %lld layers in all (%s): %llu tokens seen; at its fullest %llu tokens, of which "
+        "%.1f were resident in a head (%.1f to %.1f by layer), in %.2f MiB of %.2f MiB reserved; %.1f evictions a head",
+        figures.name.c_str(), static_cast<long long>(figures.layers), figures.config.c_str(),
+        static_cast<unsigned long long>(figures.tokens_seen), static_cast<unsigned long long>(figures.tokens),
+        static_cast<double>(figures.resident_slots) / static_cast<double>(std::max<uint64_t>(heads, 1)),
+        resident.empty() ? 0.0 : per_head(*std::min_element(resident.begin(), resident.end())),
+        resident.empty() ? 0.0 : per_head(*std::max_element(resident.begin(), resident.end())),
+        static_cast<double>(figures.bytes) / (1 << 20), static_cast<double>(figures.full_bytes) / (1 << 20),
+        static_cast<double>(figures.evictions) / static_cast<double>(std::max<uint64_t>(heads, 1)));
     std::string line = text;
     if (figures.reused > 0) {
-        std::snprintf(text, sizeof text, "; of %llu tokens of reused prefixes it still held %.1f %%",
+        std::snprintf(text, sizeof text, "; of %llu tokens of reused prefixes %.1f %% were still resident",
                       static_cast<unsigned long long>(figures.reused),
                       100 * figures.reused_resident / static_cast<double>(figures.reused));
         line += text;

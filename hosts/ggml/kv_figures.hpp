@@ -9,7 +9,7 @@
 
 namespace winnow::ggml {
 
-// By stream, layer and head the cells whose tokens are held, ascending.
+// By stream, layer and head the cells whose tokens are resident, ascending.
 using ResidentCells = std::vector<std::vector<std::vector<std::vector<int32_t>>>>;
 
 // What one stream has when it is asked: of llama-server that is a slot, unless its slots share their cells.
@@ -28,7 +28,7 @@ struct CacheFigures {
     uint64_t decoded = 0;       // of those, the tokens that WINNOW_DECODE_FROM made steps of their own
     uint64_t restored = 0;      // tokens of states that came back
     uint64_t reused = 0;        // tokens of prefixes that prompts went on from after another end was cut off
-    double reused_resident = 0; // how many of those a head still held, on average
+    double reused_resident = 0; // how many of those were still resident in a head, on average
     uint64_t evictions = 0, shortfall = 0, eviction_passes = 0, steps = 0;
     uint64_t peak_bytes = 0, scratch_bytes = 0; // the most of each
     // When it held most.

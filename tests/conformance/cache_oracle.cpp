@@ -40,7 +40,7 @@ OracleSequence CacheOracle::empty_sequence() const {
 // Whether an eviction pass falls before a chunk of which so many tokens are no sinks.
 bool CacheOracle::has_pass(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const {
     const int64_t occupancy = static_cast<int64_t>(layer.newest.size()), cadence = setup_.cadence_tokens();
-    if (setup_.residual == 0) return entering > 0 && occupancy + entering > layer.listed;
+    if (setup_.residual == 0) return entering > 0 && occupancy + entering > layer.free_listed;
     if (occupancy + entering > setup_.residual) return true;
     return is_decode && layer.next % cadence == layer_number * cadence / setup_.layers && occupancy > setup_.keep();
 }
@@ -115,8 +115,8 @@ std::string CacheOracle::step(Step& step) {
             if (gone[head].contains(token.position)) token.heads[head].is_resident = false;
     if (is_due) {
         leave_residual(layer, step.layer, leave);
-        layer.listed = setup_.cadence_tokens();
-        if (setup_.cells == 0) layer.listed = std::min(layer.listed, setup_.context - layer.next);
+        layer.free_listed = setup_.cadence_tokens();
+        if (setup_.cells == 0) layer.free_listed = std::min(layer.free_listed, setup_.context - layer.next);
         layer.output_sum.clear();
         layer.outputs = 0;
     }

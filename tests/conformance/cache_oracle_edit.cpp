@@ -86,7 +86,7 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
 }
 
 // The packed segment's resident rows are moved together: how many there are is known then, and without a residual
-// window the slots that were listed for coming tokens are no longer the free ones.
+// window the slots that were free-listed for coming tokens are no longer the free ones.
 void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
     layer.most_in_packed = 0;
     for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head)
@@ -96,7 +96,7 @@ void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
                                   return token.is_in_packed && token.heads[head].is_resident;
                               }));
     if (setup_.residual == 0) {
-        layer.listed = 0;
+        layer.free_listed = 0;
         layer.newest.clear();
     }
     const bool is_only_store = setup_.sink + setup_.residual == 0; // one there always is

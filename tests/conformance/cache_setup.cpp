@@ -239,43 +239,44 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     r.context = s.context;
     r.budget = r.target = s.layer_tokens()[static_cast<size_t>(layer)];
     if (s.has_cold_budget()) r.target -= std::max(r.budget / 8, s.coming());
-    r.recent = std::max<int64_t>(s.keep(), 0);                 // what stays in the residual window
-    const bool is_judge = s.policy == Policy::adaptive_budget; // with its own defaults
-    const auto recent_or = [&](int64_t otherwise) { return is_judge ? otherwise : s.recent.value_or(otherwise); };
-    switch (is_judge ? s.selector : s.policy) {
+    r.recent = std::max<int64_t>(s.keep(), 0);                    // what stays in the residual window
+    const bool is_selector = s.policy == Policy::adaptive_budget; // with its own defaults
+    const auto recent_or = [&](int64_t otherwise) { return is_selector ? otherwise : s.recent.value_or(otherwise); };
+    switch (is_selector ? s.selector : s.policy) {
     case Policy::none:
     case Policy::window:
     case Policy::adaptive_budget: return r;
     case Policy::random:
         r.ranking = Ranking::random;
-        r.seed = static_cast<uint64_t>(is_judge ? 0 : s.seed) << 20 | static_cast<uint64_t>(layer);
+        r.seed = static_cast<uint64_t>(is_selector ? 0 : s.seed) << 20 | static_cast<uint64_t>(layer);
         r.recent = std::max(r.recent, recent_or(r.budget / 2) - cadence);
         return r;
     case Policy::scissorhands:
         r.statistic = Statistic::above_mean;
         r.is_sum = true;
-        r.decay = 1 - 1 / static_cast<double>(is_judge ? 400 : s.history);
+        r.decay = 1 - 1 / static_cast<double>(is_selector ? 400 : s.history);
         r.ranking = Ranking::importance;
-        r.grace = is_judge ? 8 : s.grace;
-        r.target = r.budget - (is_judge ? Part{1, 2} : s.drop).floor_of(r.budget);
+        r.grace = is_selector ? 8 : s.grace;
+        r.target = r.budget - (is_selector ? Part{1, 2} : s.drop).floor_of(r.budget);
         r.recent = std::max(r.recent, recent_or(10));
         return r;
     case Policy::h2o:
-        r.statistic = is_judge ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);
-        r.is_sum = !is_judge && s.sum;
-        r.decay = is_judge ? .95 : s.decay.value_or(.95);
-        r.ranking = !is_judge && s.per_query ? Ranking::per_query : Ranking::importance;
-        r.grace = is_judge ? 8 : s.grace;
-        rule_h2o(r, s, cadence, !is_judge);
+        r.statistic = is_selector ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);
+        r.is_sum = !is_selector && s.sum;
+        r.decay = is_selector ? .95 : s.decay.value_or(.95);
+        r.ranking = !is_selector && s.per_query ? Ranking::per_query : Ranking::importance;
+        r.grace = is_selector ? 8 : s.grace;
+        rule_h2o(r, s, cadence, !is_selector);
         return r;
     case Policy::hierarchical: rule_hierarchical(r, s, layer, pressure); return r;
     case Policy::winnow:
         if (r.budget >= Part{1, 2}.ceil_of(s.context)) return r; // a plain window
-        r.statistic = is_judge ? Statistic::probability_squared : s.statistic.value_or(Statistic::probability_squared);
+        r.statistic =
+            is_selector ? Statistic::probability_squared : s.statistic.value_or(Statistic::probability_squared);
         r.is_sum = true;
-        r.decay = is_judge ? .99 : s.decay.value_or(.99);
-        r.ranking = is_judge ? Ranking::value_distance : s.value;
-        r.grace = is_judge ? 8 : s.grace;
+        r.decay = is_selector ? .99 : s.decay.value_or(.99);
+        r.ranking = is_selector ? Ranking::value_distance : s.value;
+        r.grace = is_selector ? 8 : s.grace;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
     }
     return r;

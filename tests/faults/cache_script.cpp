@@ -69,7 +69,7 @@ int32_t CacheScript::create() {
     return api().cache_create(context(), &desc, &cache_);
 }
 
-// What can be seen of the cache: of every head who is held and what he counts, and its bytes.
+// What can be seen of the cache: of every head which tokens are resident and their importance, and its bytes.
 std::string CacheScript::portrait() const {
     std::ostringstream text;
     std::vector<int32_t> positions(context_tokens);

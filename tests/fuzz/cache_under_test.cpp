@@ -318,7 +318,7 @@ void CacheUnderTest::rows(Input& input) {
         if (which == 0) return api().cache_read(cache_, &desc);
         return which == 1 ? api().cache_write(cache_, &desc) : api().cache_restore(cache_, &desc);
     });
-    require(which == 2 || before == last_.positions, "read and write leave who is held");
+    require(which == 2 || before == last_.positions, "read and write leave which tokens are resident");
     if (status == WINNOW_OK && which == 2) lengths_[static_cast<size_t>(sequence)] += count;
 }
 

@@ -52,8 +52,8 @@ def main():
     # The prompt and up to 39 more tokens, each a graph of its own, and whatever llama.cpp runs to warm up.
     assert layers == 30 and attention >= 16 and appends >= 16, (layers, attention, appends)
     assert re.search(r"^\[llama.cpp, f16 cache", done.stdout, re.M), "no text"
-    held = re.search(r"^tokens +(\d+) in the context, of which a head holds ([\d.]+)$", done.stdout, re.M)
-    assert held and int(held[1]) >= 16 and 0 < float(held[2]) <= 32, "the budget was not kept"
+    resident = re.search(r"^tokens +(\d+) in the context, of which ([\d.]+) are resident in a head$", done.stdout, re.M)
+    assert resident and int(resident[1]) >= 16 and 0 < float(resident[2]) <= 32, "the budget was not kept"
     rows = {name: [float(number) for number in rest.split()] for name, rest in
             re.findall(r"^(llama\.cpp, \S+ cache|Winnow.*?)((?: +[\d.]+){4})$", done.stdout, re.M)}
     names = ["llama.cpp, f16 cache", "llama.cpp, q8_0 cache", "Winnow in place, f16 cache", f"Winnow, {kv}"]

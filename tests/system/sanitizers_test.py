@@ -15,7 +15,7 @@ from pathlib import Path
 # What a sample leaves out: the long tables of attention cases and of rows, and the many schedules of caches; and
 # operations on slots in OpenCL, where nearly all of the time is the driver's compiler.
 LONG = (r"conformance\.reference\.(sdpa|Formats/(attention|rows)|Cache/(policies|edits|schedules|memory|exact_rows))|"
-        r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_held_append.*/.*_)")
+        r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_deferred_append.*/.*_)")
 
 SUPPRESSIONS = Path(__file__).resolve().parent / "lsan.supp"
 # Of a sample. It is not optimized, but for what the fuzzer drives (tests/fuzz): half of the time to build it.

@@ -83,17 +83,17 @@ TEST(cache_row_record, usual_rows_have_room_for_an_importance) {
     }
 }
 
-TEST(cache_row_record, weighed_rows_come_back) {
+TEST(cache_row_record, rows_with_importance_come_back) {
     std::mt19937_64 engine(4);
-    int weighed = 0;
+    int written = 0;
     for (int tried = 0; tried < 3000; ++tried) {
         const Type type = tried % 2 == 0 ? Type::f16 : Type::bf16;
         const Bytes plain = draw_row(engine, type, 1 + engine() % 200);
         if (room_of_squeezed(plain, type) < sizeof(float)) continue;
-        ++weighed;
+        ++written;
         Bytes row = plain, back(plain.size());
         const float importance = std::normal_distribution<float>()(engine);
-        write_weighed(row, type, importance);
+        write_with_importance(row, type, importance);
         seal(row);
         const RowRecord record = read_record(row, 1, 0);
         ASSERT_TRUE(is_squeezed(record.kind));
@@ -101,7 +101,7 @@ TEST(cache_row_record, weighed_rows_come_back) {
         ASSERT_TRUE(unsqueeze(record, type, back).empty());
         ASSERT_EQ(back, plain);
     }
-    EXPECT_GT(weighed, 500);
+    EXPECT_GT(written, 500);
 }
 
 TEST(cache_row_record, forged_records_are_refused_or_read) {

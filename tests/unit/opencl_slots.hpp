@@ -108,7 +108,7 @@ private:
             for (int64_t head = 0; head < tensor.shape[1]; ++head)
                 for (int64_t row = 0; row < tensor.shape[2]; ++row) {
                     const auto begin = static_cast<size_t>(around + head * tensor.stride[1] + row * tensor.stride[2]);
-                    settle(got.data() + begin, expected.data() + begin);
+                    take_what_is_near(got.data() + begin, expected.data() + begin);
                 }
             const auto differs = std::mismatch(got.begin(), got.end(), expected.begin()).first;
             if (differs == got.end()) return;
@@ -134,7 +134,7 @@ private:
             return ": " + text(bytes.data() + begin) + ", the reference " + text(expected.data() + begin);
         }
 
-        void settle(std::byte* got, const std::byte* expected) const {
+        void take_what_is_near(std::byte* got, const std::byte* expected) const {
             const auto size = static_cast<size_t>(row_bytes(tensor.type, tensor.shape[3]));
             if (near.is_scratch || (is_rotated(tensor.type) && is_same_rotated_row(got, expected, size))) {
                 std::memcpy(got, expected, size);

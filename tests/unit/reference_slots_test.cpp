@@ -182,7 +182,7 @@ bool all(int64_t, int32_t) { return true; }
 
 using reference_slot_attention = reference_slots;
 
-TEST_F(reference_slot_attention, is_one_softmax_over_the_stores) {
+TEST_F(reference_slot_attention, is_one_softmax_over_the_segments) {
     Attending a;
     a.args.segments = {a.dense, a.packed};
     device_.launch(a.args);
@@ -355,7 +355,7 @@ TEST_F(reference_slot_accumulate, not_a_number_stays_one) {
     }
 }
 
-TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_stores) {
+TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_segments) {
     // Head 0 sees all four, .4 .3 | .22 .08, head 1 the first three, each with a third (a little more, as f32 rounds).
     TestSegment first({{2, 7}}), second({{none, 3, 4}});
     Floats scores({2, 1, 5}, -infinity), stats({2, 1, 2}, 0);

@@ -180,7 +180,7 @@ class Plan:
             self.refused[context, row] = str(refused)
             return
         scores = outcome.scores | {"nll_base": base.nll}
-        part = rows.part(context, scores, outcome.held_at_most, outcome.seconds)
+        part = rows.part(context, scores, outcome.resident_at_most, outcome.seconds)
         if not row.press and not abs(part["kld"]) < SAME:
             raise Failure(f"{row.name}, {row.mode}: the full cache differs from the base by {part['kld']:.3g}, "
                           f"expected less than {SAME:g}; no result of this model and tool is to be trusted")

@@ -44,7 +44,7 @@ class Outcome:
     seconds: float  # of the model and the press
     scored_seconds: float  # those of the second half
     held_after_prompt: int  # bytes in f16
-    held_at_most: int
+    resident_at_most: int
 
 
 def versions():

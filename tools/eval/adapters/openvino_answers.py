@@ -91,12 +91,12 @@ def _generate(pipeline, tensor, config, blocks, number):
                 made += output.generated_ids
                 times += [time.monotonic()] * len(output.generated_ids)
     return {"tokens": made, "prompt_seconds": times[0] - before, "generation_seconds": times[-1] - times[0],
-            "held_at_most": max(held), "held_at_last": held[-1], "peak_bytes": _peak_bytes()}
+            "resident_at_most": max(held), "resident_at_last": held[-1], "peak_bytes": _peak_bytes()}
 
 
 def _serve(settings):
-    """Answers {"tokens", "generate"} with {"tokens", "prompt_seconds", "generation_seconds", "held_at_most" and
-    "held_at_last" in tokens of the cache, "cache_bytes_per_token", "peak_bytes"}, or with {"refused"}."""
+    """Answers {"tokens", "generate"} with {"tokens", "prompt_seconds", "generation_seconds", "resident_at_most" and
+    "resident_at_last" in tokens of the cache, "cache_bytes_per_token", "peak_bytes"}, or with {"refused"}."""
     import numpy
     import openvino
     import openvino_genai

@@ -149,8 +149,8 @@ class Asking:
 
     def _expect(self, config, evicted, found):
         """Refuses a configuration that did something else."""
-        if evicted and found["held_at_last"] > evicted + BLOCK:
-            raise Refused(f"its cache still held {found['held_at_last']} tokens after the last one of an answer, "
+        if evicted and found["resident_at_last"] > evicted + BLOCK:
+            raise Refused(f"its cache still had {found['resident_at_last']} tokens after the last one of an answer, "
                           f"expected at most {evicted + BLOCK}: nothing was evicted")
         full = next((answer for (other, _), answer in self.answers.items() if other == BASE), found)
         share = found["cache_bytes_per_token"] / full["cache_bytes_per_token"]
@@ -223,7 +223,7 @@ def _result(asking, config, trials):
     generated = sum(len(answer["tokens"]) - 1 for answer in answers)  # the first comes with the prompt
     return head | {"retrieved": sum(all(answer["found"]) for answer in answers), "trials": len(trials),
                    "peak_bytes": max(answer["peak_bytes"] for answer in answers),
-                   "cache_bytes_at_most": max(answer["held_at_most"] * answer["cache_bytes_per_token"]
+                   "cache_bytes_at_most": max(answer["resident_at_most"] * answer["cache_bytes_per_token"]
                                               for answer in answers),
                    "prompt_tokens_per_second": total["prompt_tokens"] / total["prompt_seconds"],
                    "generation_tokens_per_second": generated / total["generation_seconds"],

@@ -143,7 +143,7 @@ class MadeModel:
         kld = 0.2 if row.press else self.control
         held = (row.kept(64) + (0 if row.mode == "decode" else 64)) * TOKEN_BYTES
         scores = {"nll": [2.0 + kld] * SCORED, "kld": [kld] * SCORED, "same_top": [1] * SCORED}
-        return SimpleNamespace(scores=scores, seconds=2.0, scored_seconds=0.5, held_at_most=held,
+        return SimpleNamespace(scores=scores, seconds=2.0, scored_seconds=0.5, resident_at_most=held,
                                held_after_prompt=row.kept(64) * TOKEN_BYTES)
 
 
@@ -296,7 +296,8 @@ class MadeAnswers:
         held = self.evict if self.evict and not self.without_eviction else len(tokens)
         size = {"f16": 100, "u8": 60, "u4": 80}[self.kind]
         return {"tokens": [ord(letter) for letter in said], "prompt_seconds": 0.5, "generation_seconds": 2.0,
-                "held_at_most": len(tokens), "held_at_last": held, "cache_bytes_per_token": size, "peak_bytes": 1000}
+                "resident_at_most": len(tokens), "resident_at_last": held, "cache_bytes_per_token": size,
+                "peak_bytes": 1000}
 
 
 class Openvino(Folder):

@@ -132,7 +132,7 @@ class Gathering(unittest.TestCase):
     def test_nothing_asked_for_is_the_baselines_without_the_control_run(self):
         names = [config.name for config in configs.gather([], [])]
         self.assertEqual(len(names), 13)
-        self.assertNotIn(configs.NULL.name, names)
+        self.assertNotIn(configs.CONTROL.name, names)
 
     def test_the_control_run_is_not_measured_twice(self):
         self.assertEqual([config.name for config in configs.gather(["cpu", "cpu:k=q8_0"], [])], ["cpu:k=q8_0,v=f16"])

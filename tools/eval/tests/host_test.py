@@ -33,7 +33,7 @@ class Tries(unittest.TestCase):
         program.chmod(0o755)
         with mock.patch.object(host, "QUICK", quick):
             try:
-                made = host.Host(self.folder, "plugin", "model").run_program("llama-perplexity", [], configs.NULL)
+                made = host.Host(self.folder, "plugin", "model").run_program("llama-perplexity", [], configs.CONTROL)
             except Failure as failure:
                 made = failure
         return made, int((self.folder / "runs").read_text())

@@ -54,7 +54,7 @@ class Calls(unittest.TestCase):
 
     def test_good(self):
         self.assertEqual(self.calls(self.report()), 4)
-        self.assertEqual(calls_per_layer(Run("", "", None, 1.0, 1), configs.NULL, 2), 0)
+        self.assertEqual(calls_per_layer(Run("", "", None, 1.0, 1), configs.CONTROL, 2), 0)
 
     def test_what_was_not_winnow_alone_is_refused(self):
         for report in (None, self.report(attention=(4, 3)), self.report(attention=(4,)), self.report(total=9),

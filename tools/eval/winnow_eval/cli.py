@@ -136,7 +136,7 @@ def measure(
 ):
     console = console_for_output()
     if list_configs:
-        names = [f"  {config}" for config in (configs.NULL, *configs.load(configs.DEFAULTS_FILE)[1:])]
+        names = [f"  {config}" for config in (configs.CONTROL, *configs.load(configs.DEFAULTS_FILE)[1:])]
         print("\n".join([configs.GRAMMAR, "The baselines:", "", *names]))
         return
     if list_tasks:

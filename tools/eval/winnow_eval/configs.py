@@ -171,7 +171,7 @@ def load(path):
 
 
 BASE = parse("inplace:k=f16,v=f16")  # what all others are compared with
-NULL = parse("cpu:k=f16,v=f16")  # as exact as the base, on another way: how far apart two exact caches are
+CONTROL = parse("cpu:k=f16,v=f16")  # as exact as the base, computed otherwise: how far apart two exact caches are
 
 
 def gather(strings, files):
@@ -179,8 +179,8 @@ def gather(strings, files):
     found = [config for path in files for config in load(path)] + [parse(text) for text in strings]
     if not found:
         found = load(DEFAULTS_FILE)
-    found = [config for config in found if config.settings() != NULL.settings()]
-    seen = {("name", NULL.name): NULL.name}
+    found = [config for config in found if config.settings() != CONTROL.settings()]
+    seen = {("name", CONTROL.name): CONTROL.name}
     for config in found:
         for what, key in (("settings", repr(config.settings())), ("name", config.name)):
             if (what, key) in seen:

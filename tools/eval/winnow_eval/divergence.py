@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 
 from winnow_eval import Failure, logs, measure
-from winnow_eval.configs import BASE, NULL
+from winnow_eval.configs import BASE, CONTROL
 from winnow_eval.host import Host, calls_per_layer, expect_virtual, virtual_bytes
 from winnow_eval.measure import Measure
 from winnow_eval.store import Store
@@ -227,7 +227,7 @@ class Plan:
         self.task, self.sigmas = task, sigmas
         self.contexts = contexts
         self.settings = [Setting(context, mode) for context in contexts for mode in modes]
-        self.rows = [NULL, *rows]
+        self.rows = [CONTROL, *rows]
         self.with_generation = with_generation
         self.parts = {}  # (setting, name of the configuration): finished contexts, from the first on
         self.speeds = {}
@@ -334,7 +334,7 @@ class Plan:
     def finished(self):
         """The rows of results.json."""
         speeds = {key: speed["generation_tokens_per_second"] for key, speed in self.speeds.items()}
-        return [{"name": config.name, "role": "control" if config is NULL else "row", "config": config.settings(),
+        return [{"name": config.name, "role": "control" if config is CONTROL else "row", "config": config.settings(),
                  "mode": setting.mode, **summary(self.parts[setting, config.name]),
                  "generation_tokens_per_second": speeds.get((setting.context, config.name))}
                 for setting in self.settings for config in self.rows]

@@ -137,7 +137,7 @@ def evaluate(options, console):
         plan = _plan(made, kept, part, identity, options, rows, progress)
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
-        asking = tasks.Asking(made, kept, [configs.NULL, *rows], options.tasks, options.task_contexts,
+        asking = tasks.Asking(made, kept, [configs.CONTROL, *rows], options.tasks, options.task_contexts,
                               options.task_trials)
         progress.expect(plan.units() + tasks.units(asking))
         _use_weights(made, options, kept, progress)

@@ -330,7 +330,7 @@ def holdings(results, task):
     above = 0.35 + 0.12 * max(title.count("\n") + 2 for title in titled.values())  # inches over each map
     width, height = 0.6 + columns * max(1.5, 0.2 * heads), 0.4 + lines * (above + 0.11 * layers)
     figure, panels = pyplot.subplots(lines, columns, figsize=(width + 0.7, height), squeeze=False)
-    figure.suptitle(f"{results['model']['file']}: {task['task']}, share of the facts' tokens that each head held "
+    figure.suptitle(f"{results['model']['file']}: {task['task']}, share of the facts' tokens resident in each head "
                     "at the end", fontsize=9)
     figure.subplots_adjust(left=0.5 / width, right=0.9, top=1 - above / height, bottom=0.4 / height, wspace=0.3,
                            hspace=above / (0.11 * layers))

@@ -28,12 +28,12 @@ def total(seen):
 
 
 def shares(counts):
-    """For each layer the share of the facts' tokens that each head held; None where nobody looked."""
-    return counts and [[held / counts["tokens"] for held in layer] for layer in counts["layers"]]
+    """For each layer the share of the facts' tokens that is resident in each head; None where nobody looked."""
+    return counts and [[resident / counts["tokens"] for resident in layer] for layer in counts["layers"]]
 
 
 def of_answer(counts):
-    """What is kept of each answer: the tokens, and the share that is held over all layers and heads."""
+    """What is kept of each answer: the tokens, and the share that is resident over all layers and heads."""
     heads = [share for layer in shares(counts) for share in layer]
     return {"tokens": counts["tokens"], "share": sum(heads) / len(heads)}
 

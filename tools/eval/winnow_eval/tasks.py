@@ -328,10 +328,10 @@ def _run(asking, task, process, progress):
     known = [(trial, answer) for trial, answer in asked if _knows(answer)]
     results = []
     for config in asking.configs:
-        answers, held = _answers(asking, task, process, config, known, progress)
+        answers, resident = _answers(asking, task, process, config, known, progress)
         found = [one for answer in answers.values() for one in _flat(answer["found"])]
         results.append({"name": config.name, "config": config.settings(), "trials": len(found),
-                        "retrieved": sum(found), "answers": answers} | ({"resident": held} if held else {}))
+                        "retrieved": sum(found), "answers": answers} | ({"resident": resident} if resident else {}))
     return {"task": task.name, "meaning": task.meaning, "contexts": list(asking.contexts),
             "depths": plan(task, asking.contexts, asking.trials)[0], "results": results,
             "trials": [{"id": trial.id, "context": trial.context, "depth": trial.depth,

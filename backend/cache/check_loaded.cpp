@@ -1,5 +1,5 @@
 // Slot maps against the token index, head by head.
-#include "cache/loaded.hpp"
+#include "cache/check_loaded.hpp"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Maps = std::vector<int32_t>; // [heads, slots]
 
-std::vector<int32_t> part_of(const Layer& layer, const StateLayout::Part& part) {
+std::vector<int32_t> part_of(const Layer& layer, const StateLayout::Range& part) {
     std::vector<int32_t> values(part.size / 4);
     if (!values.empty()) layer.state->read(part.offset, values.data(), 4 * values.size());
     return values;

@@ -1,5 +1,5 @@
 // Which appends wait, and for which attention.
-#include "opencl/held_append.hpp"
+#include "opencl/deferred_append.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -62,7 +62,7 @@ bool is_cache_of(const AppendRows& side, const Tensor& attended) {
 
 } // namespace
 
-bool HeldAppend::hold(RuntimeState& state, const KvAppend& args) {
+bool DeferredAppend::defer(RuntimeState& state, const KvAppend& args) {
     if (state.owner == nullptr || !state.workers.is_divided() || !state.is_host_memory() || state.is_pending)
         return false;
     for (const AppendRows* side : {&args.k, &args.v})
@@ -89,8 +89,8 @@ bool HeldAppend::hold(RuntimeState& state, const KvAppend& args) {
     return true;
 }
 
-bool HeldAppend::can_ride(const Sdpa& args, const SdpaKernel& kernel) const {
-    if (!held_ || kernel.slots || kernel.variant->entry_point != "sdpa_vector") return false;
+bool DeferredAppend::can_ride(const Sdpa& args, const SdpaKernel& kernel) const {
+    if (!is_deferred_ || kernel.slots || kernel.variant->entry_point != "sdpa_vector") return false;
     if (args.batch() != 1 || args.k.shape[0] != 1 || args.q_len() != 1 || args.group() > kernel.rows) return false;
     if (slot_ >= args.kv_len() || !is_cache_of(args_.k, args.k) || !is_cache_of(args_.v, args.v)) return false;
     for (const Tensor* read : {&args.q, &args.mask, &args.mask_slopes, &args.alibi_slopes, &args.head_sink})
@@ -98,13 +98,13 @@ bool HeldAppend::can_ride(const Sdpa& args, const SdpaKernel& kernel) const {
     return !overlap(args.k, args.v);
 }
 
-void HeldAppend::take(RuntimeState& state) {
-    held_ = false;
-    state.is_pending = false; // what is held waits for nothing
+void DeferredAppend::take(RuntimeState& state) {
+    is_deferred_ = false;
+    state.is_pending = false; // what is deferred waits for nothing
 }
 
-void HeldAppend::give_back(RuntimeState& state) {
-    held_ = true;
+void DeferredAppend::give_back(RuntimeState& state) {
+    is_deferred_ = true;
     state.is_pending = true;
 }
 

@@ -1,5 +1,5 @@
 // Rows pass through single precision in the host's memory, some tokens at a time; the device converts on both sides.
-#include "cache/rows.hpp"
+#include "cache/token_rows.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,8 @@
 namespace winnow::cache {
 
 // Throws Error where a later call would trust a number that is not so: slot maps that hold other tokens than the
-// record, one twice or in another's slot, more than the budget, lists of slots that are taken, anchors without room.
+// token index, one twice or in another's slot, more than the budget, lists of slots that are taken, anchors without
+// room.
 void check_loaded(const CacheState& cache, int64_t sequence_number, const Sequence& sequence);
 
 } // namespace winnow::cache

@@ -1,6 +1,6 @@
 // A change of configuration: what must stay is compared, memory is taken, then every layer has an eviction pass under
 // the new one.
-#include "cache/configure.hpp"
+#include "cache/set_config.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -46,7 +46,7 @@ void check(const CacheState& cache, const Geometry& to) {
 
 // Copies the small state of the heads. Lists of free slots stay behind: an eviction pass makes them anew.
 void move_state(const StateLayout& from, Buffer& source, const StateLayout& to, Buffer& target) {
-    const auto move = [&](const StateLayout::Part& a, const StateLayout::Part& b) {
+    const auto move = [&](const StateLayout::Range& a, const StateLayout::Range& b) {
         std::vector<std::byte> bytes(a.size);
         if (bytes.empty()) return;
         source.read(a.offset, bytes.data(), a.size);
@@ -64,7 +64,7 @@ bool fit(CacheState& cache, Layer& layer, int64_t layer_number, int64_t slots) {
     const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(layer_number)];
     for (int64_t less = 0; less < budget;) {
         evict(cache, layer, layer_number, 0, 0, less);
-        const int64_t live = gather(cache, layer);
+        const int64_t live = compact(cache, layer);
         if (live <= slots) return true;
         less += live - slots;
     }
@@ -128,12 +128,12 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     };
     const bool is_less = tokens(to) < tokens(from) ||
                          (from.covers_all(layer_change.layer_number) && !to.covers_all(layer_change.layer_number));
-    const int64_t gathered = to.residual() == 0 ? gather(cache, layer) : 0;
+    const int64_t compacted = to.residual() == 0 ? compact(cache, layer) : 0;
     const int64_t slots = layer_change.packed.slots;
     const bool is_smaller = slots > 0 && slots < layer.packed.slots;
     if ((is_less || is_smaller) && layer.packed.slots > 0) { // smaller without being less: fewer slots are free-listed
         const int64_t most = is_smaller ? slots : layer.packed.slots;
-        const int64_t live = is_less ? most + 1 : to.residual() == 0 ? gathered : gather(cache, layer);
+        const int64_t live = is_less ? most + 1 : to.residual() == 0 ? compacted : compact(cache, layer);
         const bool fits = live <= most || fit(cache, layer, layer_change.layer_number, most);
         if (is_smaller && fits) {
             cache.device.launch(SlotCopy{.from = view_of(to, Part::packed, layer.packed, slots),

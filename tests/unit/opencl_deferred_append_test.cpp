@@ -4,7 +4,7 @@
 namespace winnow::opencl {
 namespace {
 
-struct HeldCase {
+struct DeferredCase {
     const char* name = "";
     uint64_t launches = 1; // of both
     Type type = Type::f16, src_type = Type::f32;
@@ -16,7 +16,7 @@ struct HeldCase {
     const char* variants = "";
 };
 
-void PrintTo(const HeldCase& one, std::ostream* out) { *out << one.name; }
+void PrintTo(const DeferredCase& one, std::ostream* out) { *out << one.name; }
 
 // So many that the attention is divided.
 constexpr int64_t kv_heads = 3, group = 3, head_size = 64, slots = 340, kv_len = 288;
@@ -27,7 +27,7 @@ struct Problem {
     Sdpa sdpa;
     bool overwrite;
 
-    explicit Problem(const HeldCase& one) : overwrite(one.overwrite) {
+    explicit Problem(const DeferredCase& one) : overwrite(one.overwrite) {
         Random random(7);
         append.k = add_side(random, one, "k");
         append.v = add_side(random, one, "v");
@@ -50,7 +50,7 @@ struct Problem {
     }
 
 private:
-    AppendRows add_side(Random& random, const HeldCase& one, const char* name) {
+    AppendRows add_side(Random& random, const DeferredCase& one, const char* name) {
         const int64_t heads = one.heads_in_a_row ? 1 : kv_heads, size = kv_heads * head_size / heads;
         AppendRows side;
         side.src = memory.add(name, one.src_type, {1, heads, one.tokens, size});
@@ -64,7 +64,7 @@ private:
     }
 
     // kv_len of the cache's rows, head by head.
-    static Tensor attended(const Tensor& cache, const HeldCase& one) {
+    static Tensor attended(const Tensor& cache, const DeferredCase& one) {
         Tensor rows = cache;
         if (one.heads_in_a_row) rows.stride[1] = static_cast<int64_t>(row_bytes(cache.type, head_size));
         rows.shape = {1, kv_heads, kv_len, head_size};
@@ -87,10 +87,10 @@ bool divides(Device& device, const std::atomic<int>& divisions) {
     return divisions > 0;
 }
 
-class opencl_held_append : public opencl_test, public testing::WithParamInterface<HeldCase> {};
+class opencl_deferred_append : public opencl_test, public testing::WithParamInterface<DeferredCase> {};
 
-TEST_P(opencl_held_append, is_what_the_reference_does) {
-    const HeldCase& one = GetParam();
+TEST_P(opencl_deferred_append, is_what_the_reference_does) {
+    const DeferredCase& one = GetParam();
     std::atomic<int> divisions{0};
     const std::unique_ptr<Device> device = backend::create(cpu_request(one.variants, &divisions));
     if (!divides(*device, divisions)) WINNOW_SKIP_WITHOUT_POCL(undivided);
@@ -102,7 +102,7 @@ TEST_P(opencl_held_append, is_what_the_reference_does) {
     }
 }
 
-std::vector<HeldCase> make_cases() {
+std::vector<DeferredCase> make_cases() {
     return {
         {.name = "all_heads_in_a_row"},
         {.name = "head_by_head", .heads_in_a_row = false},
@@ -123,10 +123,10 @@ std::vector<HeldCase> make_cases() {
     };
 }
 
-INSTANTIATE_TEST_SUITE_P(all, opencl_held_append, testing::ValuesIn(make_cases()),
+INSTANTIATE_TEST_SUITE_P(all, opencl_deferred_append, testing::ValuesIn(make_cases()),
                          [](const auto& each) { return std::string(each.param.name); });
 
-struct opencl_held_append_alone : opencl_test {
+struct opencl_deferred_append_alone : opencl_test {
     std::atomic<int> divisions{0};
     std::unique_ptr<Device> device;
     void SetUp() override {
@@ -136,12 +136,12 @@ struct opencl_held_append_alone : opencl_test {
     }
 };
 
-TEST_F(opencl_held_append_alone, is_done_when_it_is_waited_for) {
+TEST_F(opencl_deferred_append_alone, is_done_when_it_is_waited_for) {
     Problem problem({});
     problem.memory.expect_same(*device, [&](Device& any) { any.launch(problem.append, false); });
 }
 
-TEST_F(opencl_held_append_alone, comes_before_another_one) {
+TEST_F(opencl_deferred_append_alone, comes_before_another_one) {
     Problem first({}), second({.index = 40});
     const auto both = [&](Device& any) {
         any.launch(first.append, false);
@@ -157,7 +157,7 @@ TEST_F(opencl_held_append_alone, comes_before_another_one) {
     second.memory.expect_same(*device, [&](Device& any) { both(any); });
 }
 
-TEST_F(opencl_held_append_alone, is_seen_through_a_buffer_over_the_same_memory) {
+TEST_F(opencl_deferred_append_alone, is_seen_through_a_buffer_over_the_same_memory) {
     Problem problem({});
     const Tensor& cache = problem.append.k.cache;
     const std::unique_ptr<Buffer> buffer = device->import_host(cache.data, cache.extent());

@@ -2,8 +2,8 @@
 // Where the context divides launches among the host's threads, a launch costs as much as some hundred keys, and a
 // host that keeps its own rows has two for each layer.
 //
-// What is held has been checked, and its rows are copied, so that their memory may be used for anything afterwards.
-// Whatever else is asked of the device comes after it: Operation and RuntimeState::finish() settle it first.
+// What is deferred has been checked, and its rows are copied, so that their memory may be used for anything afterwards.
+// Whatever else is asked of the device comes after it: Operation and RuntimeState::finish() launch it first.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace winnow::opencl {
 
 struct RuntimeState;
 
-class HeldAppend {
+class DeferredAppend {
 public:
-    // Holds a checked append; false where it has to be launched at once.
-    bool hold(RuntimeState& state, const KvAppend& args);
-    bool is_held() const { return held_; }
+    // Defers a checked append; false where it has to be launched at once.
+    bool defer(RuntimeState& state, const KvAppend& args);
+    bool is_deferred() const { return is_deferred_; }
 
     // Whether the attention can store the rows: they are of the one token that it has, dense, and in its keys and
     // values.
@@ -29,7 +29,7 @@ public:
     const KvAppend& args() const { return args_; } // over copies of the rows
     uint32_t slot() const { return static_cast<uint32_t>(slot_); }
 
-    // Runs what launches it; where that throws, it stays held.
+    // Runs what launches it; where that throws, it stays deferred.
     template <class Launch>
     auto launched(RuntimeState& state, Launch&& launch) {
         take(state);
@@ -48,7 +48,7 @@ private:
     std::unique_ptr<HostPages> copies_;
     KvAppend args_;
     int64_t slot_ = 0;
-    bool held_ = false;
+    bool is_deferred_ = false;
 };
 
 } // namespace winnow::opencl
