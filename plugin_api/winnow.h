@@ -380,9 +380,9 @@ typedef struct winnow_cache_desc {
 
 /* Appending to one layer of one sequence, attending, or both in this order of the tokens.
  *
- * Only k and v: the tokens are appended. Only q and out: the last q_len tokens that were appended attend. All four:
- * every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more memory than
- * the budget; a token of the prompt sees those before it that are not yet evicted.
+ * Only k and v: the tokens are appended. Only q and out: the last tokens that were appended attend, as many as q has.
+ * All four: every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more
+ * memory than the budget; a token of the prompt sees those before it that are not yet evicted.
  * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, head sink and scale as in
  * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
  * incomplete, and should be removed. With recall=FOLDER the call waits for what was enqueued before and for reads of
@@ -463,9 +463,9 @@ typedef struct winnow_cache_stats {
     uint64_t picks;           /* pages that queries picked, over layers and KV heads */
     uint64_t misses;          /* of them those that were not hot, so that their rows were copied or read */
     /* With recall=FOLDER cold_bytes lie in a file, and only there. */
-    uint64_t disk_bytes; /* that are reserved in it */
-    uint64_t bytes_read; /* from it so far; of sequences that are still there */
-    uint64_t wait_ns;    /* for these reads, in nanoseconds */
+    uint64_t disk_bytes; /* space reserved in that file */
+    uint64_t bytes_read; /* read from it so far, by sequences that still exist */
+    uint64_t wait_ns;    /* time spent waiting for those reads, in nanoseconds */
 } winnow_cache_stats;
 
 /* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy
@@ -650,7 +650,8 @@ typedef struct winnow_api {
      * importance. restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins
      * with NaN does not get the token, as if it had evicted it. No token is evicted for that as long as every head has
      * free slots. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the
-     * next positions. When it fails, the sequence is as it was before, with the exception of cache_step. */
+     * next positions. When one of them fails, the sequence is as it was before, with the same exception as for
+     * cache_step. */
     int32_t (*cache_read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);

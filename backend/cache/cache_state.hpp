@@ -29,7 +29,7 @@ struct Scratch {
 
 Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots); // throws where there is no memory
 
-// The same of layers whose packed rows lie in a file.
+// Scratch memory of the layers whose packed rows lie in a file.
 struct ColdScratch {
     std::unique_ptr<Buffer> map; // the slot map of a layer
     ColdMap written;             // which one that is

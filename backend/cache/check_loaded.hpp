@@ -5,7 +5,7 @@
 
 namespace winnow::cache {
 
-// Throws Error where a later call would trust a number that is not so: slot maps that hold other tokens than the
+// Throws Error where a value of the file would mislead a later call: slot maps that hold other tokens than the
 // token index, one twice or in another's slot, more than the budget, lists of slots that are taken, anchors without
 // room.
 void check_loaded(const CacheState& cache, int64_t sequence_number, const Sequence& sequence);

@@ -8,7 +8,7 @@ namespace winnow::cache {
 void ColdMap::add(Runs& runs, const Run& run) {
     if (run.count == 0) return;
     if (!runs.empty() && runs.back().slot + runs.back().count == run.slot &&
-        int64_t{runs.back().entry} + runs.back().count == run.entry)
+        static_cast<int64_t>(runs.back().entry) + runs.back().count == run.entry)
         runs.back().count += run.count;
     else
         runs.push_back(run);
@@ -34,7 +34,8 @@ void ColdMap::set(std::span<const int32_t> entries, int64_t heads, int64_t first
     for (size_t head = 0; head < heads_.size(); ++head) {
         Runs& runs = heads_[head];
         std::erase_if(runs, [&](const Run& run) { return run.slot >= first; });
-        if (!runs.empty()) runs.back().count = std::min<int32_t>(runs.back().count, int32_t(first) - runs.back().slot);
+        if (!runs.empty())
+            runs.back().count = std::min<int32_t>(runs.back().count, static_cast<int32_t>(first) - runs.back().slot);
         for (size_t i = 0; i < slots; ++i)
             if (const int32_t entry = entries[head * slots + i]; entry >= 0)
                 add(runs, {static_cast<int32_t>(first) + static_cast<int32_t>(i), 1, entry});

@@ -19,7 +19,7 @@ public:
     std::vector<int32_t> entries(int64_t heads, int64_t slots, int64_t first = 0) const; // of each head, from a slot on
     int64_t maps() const { return static_cast<int64_t>(heads_.size()); }
     int64_t end() const; // one past the last slot with a row
-    // Where each head's rows lie in its first slots and as many as in all others: how many those are; else -1.
+    // If in every head the rows fill the same first slots without a gap: how many; else -1.
     int64_t in_front() const;
 
     friend bool operator==(const ColdMap&, const ColdMap&) = default;

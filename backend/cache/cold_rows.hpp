@@ -16,11 +16,11 @@
 
 namespace winnow::cache {
 
-// Of the pages that so many slots of a layer are in.
+// How many bytes of the file the pages take that have so many slots of a layer.
 uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots);
-// Of ColdScratch, for layers of up to so many slots.
+// How many bytes ColdScratch takes, for layers of up to so many slots.
 uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots);
-// Takes it, or more of it; nothing where the rows lie in memory.
+// Allocates or enlarges the scratch memory; nothing where the rows lie in memory.
 void take_cold_scratch(CacheState& cache, int64_t slots);
 // The file of a cache whose configuration names a folder; none for others.
 std::shared_ptr<ColdFile> open_cold_file(const Geometry& geometry, const Log& log);

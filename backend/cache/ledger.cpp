@@ -156,7 +156,7 @@ std::vector<std::byte> to_bytes(const Ledger& ledger) {
     for (const std::vector<int32_t>& free_listed : ledger.free_listed)
         for (const int32_t slot : free_listed) out.number(static_cast<int64_t>(slot) + 1);
     const bool has_importance = !ledger.importance.empty();
-    out.number(uint64_t{has_importance});
+    out.number(static_cast<uint64_t>(has_importance));
     if (has_importance)
         for (const std::vector<float>& values : ledger.importance) out.values(values);
     for (const std::vector<float>* values : {&ledger.output_sum, &ledger.k_mean, &ledger.v_mean}) {

@@ -48,7 +48,7 @@ std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_
     params.src_type = static_cast<uint32_t>(args.src.type);
     params.dst_type = static_cast<uint32_t>(args.dst.type);
     params.inverse = args.inverse;
-    const uint64_t rows = uint64_t{params.batch} * params.heads * params.rows;
+    const uint64_t rows = static_cast<uint64_t>(params.batch) * params.heads * params.rows;
     params.rows_per_group = rows_per_group(rows, shape[3], runtime.capabilities().compute_units);
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     operation.launch(kernel, params, {src.memory, dst.memory},

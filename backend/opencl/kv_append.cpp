@@ -89,7 +89,7 @@ std::unique_ptr<Event> enqueue(Runtime& runtime, const KvAppend& args, const Var
     params.k = make_side(args.k, k, runtime.capabilities().compute_units);
     params.v = make_side(args.v, v, runtime.capabilities().compute_units);
     const auto work_of = [](const AppendRows& side, const kv_append_side& rows) {
-        const uint64_t elements = uint64_t{rows.batch} * rows.heads * rows.tokens * rows.size;
+        const uint64_t elements = static_cast<uint64_t>(rows.batch) * rows.heads * rows.tokens * rows.size;
         return elements * work_of_element(side.src.type, side.cache.type);
     };
     operation.launch(

@@ -41,7 +41,7 @@ kv_rows_params make_params(const RowsMoved& args, uint32_t compute_units) {
     }
     params.index_type = static_cast<uint32_t>(args.row_indices.type);
     params.norm = static_cast<uint32_t>(args.norm);
-    const uint64_t rows = uint64_t{params.batch} * params.heads * params.rows;
+    const uint64_t rows = static_cast<uint64_t>(params.batch) * params.heads * params.rows;
     params.rows_per_group = rows_per_group(rows, params.size, compute_units);
     return params;
 }
@@ -124,7 +124,7 @@ std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool
     params.src = view(args.src, src);
     params.dst = view(args.dst, dst);
     if (args.row_indices) params.row_indices = view(args.row_indices, row_indices);
-    const uint64_t rows = uint64_t{params.batch} * params.heads * params.rows;
+    const uint64_t rows = static_cast<uint64_t>(params.batch) * params.heads * params.rows;
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     bound.launch(kernel, params, {src.memory, dst.memory, row_indices.memory},
                  Grid{.groups = {static_cast<size_t>(groups), 1, 1},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "opencl/kv_rows.hpp"
+#include "opencl/runtime.hpp"
 #include "opencl/slot_accumulate.hpp"
 
 namespace winnow::opencl {
@@ -141,10 +142,11 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
 }
 
 size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
-    uint64_t bits = kernel.head_size | uint64_t{kernel.v_head_size} << 12 | uint64_t{kernel.rows} << 24;
-    bits |= uint64_t{kernel.single_launch} << 56 | uint64_t{kernel.slots} << 57 | uint64_t{kernel.step} << 58 |
-            uint64_t{kernel.append} << 59 | uint64_t{kernel.is_maximum} << 60 |
-            static_cast<uint64_t>(kernel.statistic) << 61;
+    uint64_t bits =
+        kernel.head_size | static_cast<uint64_t>(kernel.v_head_size) << 12 | static_cast<uint64_t>(kernel.rows) << 24;
+    bits |= static_cast<uint64_t>(kernel.single_launch) << 56 | static_cast<uint64_t>(kernel.slots) << 57 |
+            static_cast<uint64_t>(kernel.step) << 58 | static_cast<uint64_t>(kernel.append) << 59 |
+            static_cast<uint64_t>(kernel.is_maximum) << 60 | static_cast<uint64_t>(kernel.statistic) << 61;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | uint64_t{static_cast<uint32_t>(one.k)} << 8 | static_cast<uint32_t>(one.v);

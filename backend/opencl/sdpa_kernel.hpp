@@ -10,11 +10,13 @@
 
 #include "device/device.hpp"
 #include "device/slots.hpp"
-#include "opencl/runtime.hpp"
 #include "opencl/variants.hpp"
 #include "sdpa_params.h"
 
 namespace winnow::opencl {
+
+class Kernel;
+class Runtime;
 
 // What is attended over: one segment or more, of Sdpa as of SlotAttention. Where none has `tokens`, there is one, and
 // key j is row j.

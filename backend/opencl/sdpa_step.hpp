@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "opencl/deferred_append.hpp"
+#include "opencl/runtime.hpp"
 #include "opencl/sdpa_kernel.hpp"
 
 namespace winnow::opencl {

@@ -93,8 +93,10 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
     const Accumulate accumulate = accumulate_of(args.importance, params.group);
     params.keep = accumulate.keep;
     params.gain = accumulate.gain;
-    const uint64_t most = std::max<uint64_t>(params.columns * uint64_t{params.queries} / slots_of_a_range, 1);
-    const uint64_t wanted = 4 * uint64_t{runtime_.capabilities().compute_units} / static_cast<uint64_t>(heads) + 1;
+    const uint64_t most =
+        std::max<uint64_t>(params.columns * static_cast<uint64_t>(params.queries) / slots_of_a_range, 1);
+    const uint64_t wanted =
+        4 * static_cast<uint64_t>(runtime_.capabilities().compute_units) / static_cast<uint64_t>(heads) + 1;
     params.ranges = static_cast<uint32_t>(std::min(most, wanted));
     const size_t groups = static_cast<size_t>(heads) * params.ranges;
     // What each query head knows of its row, two floats of it, for each group by itself.

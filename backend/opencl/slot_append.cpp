@@ -47,7 +47,7 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args) {
     params.token_id = static_cast<int32_t>(args.token_id);
     params.heads = static_cast<uint32_t>(args.k.shape[1]);
     params.tokens = static_cast<uint32_t>(args.k.shape[2]);
-    const uint64_t rows = uint64_t{params.heads} * params.tokens;
+    const uint64_t rows = static_cast<uint64_t>(params.heads) * params.tokens;
     operation.launch(kernel, params,
                      {k.memory, v.memory, segment.k, segment.v, segment.tokens, segment.importance, segment.k_mean,
                       segment.v_mean, slots.memory, token_ids.memory, positions.memory},

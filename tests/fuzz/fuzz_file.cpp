@@ -113,8 +113,8 @@ std::string changed(Input& input, const SavedFile& file) {
         case 2:
         case 3: put(content, place(input, file.numbers), input.hostile()); break;
         case 4: put(content, place(input, file.words), static_cast<int32_t>(input.hostile())); break;
-        case 5: put(content, place(input, file.words), int32_t{input.byte()}); break;
-        case 6: content.insert(at, 8 * size_t{input.byte()}, static_cast<char>(input.byte())); break;
+        case 5: put(content, place(input, file.words), static_cast<int32_t>(input.byte())); break;
+        case 6: content.insert(at, 8 * static_cast<size_t>(input.byte()), static_cast<char>(input.byte())); break;
         default: content.erase(at, input.chance(128) ? 8 : content.size()); break;
         }
         if (content.empty()) content = "W";

@@ -46,7 +46,7 @@ Desc sized() {
 }
 
 constexpr int64_t q_heads = 4, kv_heads = 2, slots = 11, kv_len = 7, head_size = 24;
-constexpr size_t cache_bytes = size_t{kv_heads} * slots * head_size * 2; // of K, and of V, in f16
+constexpr size_t cache_bytes = static_cast<size_t>(kv_heads) * slots * head_size * 2; // of K, and of V, in f16
 // Neither is aligned to more than an element.
 constexpr size_t k_offset = 34, v_offset = k_offset + cache_bytes + 6, memory_bytes = v_offset + cache_bytes + 50;
 
@@ -109,8 +109,8 @@ struct Step {
     }
 
     uint32_t seed = 7;
-    std::vector<float> q = std::vector<float>(size_t{q_heads} * head_size);
-    std::vector<float> k = std::vector<float>(size_t{kv_heads} * (kv_len + 1) * head_size);
+    std::vector<float> q = std::vector<float>(static_cast<size_t>(q_heads) * head_size);
+    std::vector<float> k = std::vector<float>(static_cast<size_t>(kv_heads) * (kv_len + 1) * head_size);
     std::vector<float> v = k;
     std::vector<int32_t> row_indices{3, 0, 6, -1, 1, 5, 2, 4};
 };
@@ -215,7 +215,7 @@ protected:
         auto desc = sized<winnow_context_desc>();
         winnow_context* context = nullptr;
         EXPECT_EQ(reference.context_create(&desc, &context, message_, sizeof message_), WINNOW_OK) << message_;
-        std::vector<float> out(size_t{q_heads} * head_size, -77);
+        std::vector<float> out(static_cast<size_t>(q_heads) * head_size, -77);
         const auto k = Step::cache(memory.data() + k_offset, nullptr, 0);
         const auto v = Step::cache(memory.data() + v_offset, nullptr, 0);
         EXPECT_EQ(step_.append(reference, context, k, v), WINNOW_OK) << reference.context_message(context);
@@ -262,7 +262,7 @@ TEST_F(opencl_interop, caches_in_the_hosts_memory_are_used_where_they_lie_and_ev
 
     const auto k = Step::cache(nullptr, k_buffer, 0);
     const auto v = Step::cache(nullptr, v_buffer, part);
-    std::vector<float> out(size_t{q_heads} * head_size, -77);
+    std::vector<float> out(static_cast<size_t>(q_heads) * head_size, -77);
     ASSERT_EQ(step_.append(api(), context, k, v), WINNOW_OK) << api().context_message(context);
     ASSERT_EQ(Step::attend(api(), context, Step::rows(step_.q.data()), k, v, Step::rows(out.data()), nullptr),
               WINNOW_OK)

@@ -144,7 +144,7 @@ private:
             const std::vector<float> is = numbers(got, size), wanted = numbers(expected, size);
             const size_t element = type_size(tensor.type);
             for (size_t i = 0; i < is.size(); ++i)
-                if (near.holds(double{is[i]}, double{wanted[i]}))
+                if (near.holds(static_cast<double>(is[i]), static_cast<double>(wanted[i])))
                     std::memcpy(got + i * element, expected + i * element, element);
         }
 
@@ -157,8 +157,8 @@ private:
             for (size_t i = 0; i + 2 < size; ++i) codes += got[i] != expected[i] ? 2 : 0;
             const std::vector<float> is = numbers(got, size), wanted = numbers(expected, size);
             for (size_t i = 0; i < is.size(); ++i) {
-                square += std::pow(double{wanted[i]}, 2);
-                difference += std::pow(double{is[i]} - double{wanted[i]}, 2);
+                square += std::pow(static_cast<double>(wanted[i]), 2);
+                difference += std::pow(static_cast<double>(is[i]) - static_cast<double>(wanted[i]), 2);
             }
             const double step = 1.1 * std::sqrt(codes / static_cast<double>(is.size()));
             return codes <= static_cast<double>(is.size() / 8) &&

@@ -15,12 +15,12 @@ void make_row(Random& random, float* scores, float* stats, int64_t slots, double
     for (int64_t j = 0; j < slots; ++j) {
         if (scores[j] != -infinity)
             scores[j] = !chance(random, share_seen) ? -infinity : has_ties ? 1.5f : 4 * normal(random);
-        maximum = std::max(maximum, double{scores[j]});
+        maximum = std::max(maximum, static_cast<double>(scores[j]));
     }
     const bool has_sink = maximum > -infinity && !has_ties && chance(random, .3);
     if (has_sink) maximum = std::max(maximum, 1.0);
     if (maximum > -infinity)
-        for (int64_t j = 0; j < slots; ++j) sum += std::exp(double{scores[j]} - maximum);
+        for (int64_t j = 0; j < slots; ++j) sum += std::exp(static_cast<double>(scores[j]) - maximum);
     if (has_sink) sum += std::exp(1.0 - maximum);
     stats[0] = static_cast<float>(maximum);
     stats[1] = static_cast<float>(sum);

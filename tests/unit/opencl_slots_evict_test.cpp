@@ -231,7 +231,7 @@ TEST_F(opencl_slots, evict_compares_with_the_threshold_as_doubles_do) {
     for (const double threshold : {.1, .15, .3, .35, .7})
         for (int round = 0; round < 10; ++round) {
             const float largest = std::abs(normal(random)) + .01f;
-            const auto near = static_cast<float>(threshold * double{largest});
+            const auto near = static_cast<float>(threshold * static_cast<double>(largest));
             expect_below_threshold(
                 random,
                 {largest, near, std::nextafter(near, 0.0f), std::nextafter(near, 9.0f), near * .5f, near * 1.1f},

@@ -53,7 +53,7 @@ struct Sums {
 
     // False if a sum is wrong.
     bool operator()(Runtime& runtime, uint32_t groups, uint32_t length, uint32_t seed, uint64_t work) {
-        std::vector<uint32_t> input(size_t{groups} * length);
+        std::vector<uint32_t> input(static_cast<size_t>(groups) * length);
         std::iota(input.begin(), input.end(), seed);
         std::vector<uint32_t> output(groups + 1, 0);
         Operation operation(runtime);
@@ -67,7 +67,7 @@ struct Sums {
         runtime.finish();
         uint32_t all = 0;
         for (uint32_t group = 0; group < groups; ++group) {
-            const auto first = input.begin() + size_t{group} * length;
+            const auto first = input.begin() + static_cast<size_t>(group) * length;
             const uint32_t expected = std::accumulate(first, first + length, 0u);
             if (output[group] != expected) return false;
             all += expected;

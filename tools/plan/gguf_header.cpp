@@ -88,7 +88,7 @@ public:
         unsigned char raw[sizeof(Number)];
         bytes(raw, sizeof raw, what);
         uint64_t bits = 0;
-        for (size_t i = 0; i < sizeof raw; ++i) bits |= uint64_t{raw[i]} << (8 * i); // little-endian
+        for (size_t i = 0; i < sizeof raw; ++i) bits |= static_cast<uint64_t>(raw[i]) << (8 * i); // little-endian
         return static_cast<Number>(bits);
     }
 
