@@ -47,7 +47,7 @@ def run_all(options, environment, device):
     with measure.Measure(host, options.model, options.text, context, half) as process:
         for index in range(COUNT):
             nll += process.run(configs.BASE, index, base=True).nll
-            kld["cpu"] += process.run(configs.NULL, index).kld
+            kld["cpu"] += process.run(configs.CONTROL, index).kld
             for mode, decode_from in (("batch", None), ("decode", half)):
                 measured = process.run(DENSE, index, decode_from=decode_from)
                 caches = llama_cpp.virtual_caches(measured.run.report)
@@ -148,7 +148,7 @@ def converse(options):
         winnow=True)
     with measure.Measure(host, options.model) as process:
         asked = dialogue((text, question), find=[fact])
-        for config in (configs.BASE, configs.NULL, DENSE):
+        for config in (configs.BASE, configs.CONTROL, DENSE):
             answered = process.answer(config, asked)
             llama_cpp.expect_same_text(answered.texts[0].strip(), out.strip(), f"{config}")
             expect(process.count_tokens(text + question) == answered.prompt_tokens, "other tokens")
