@@ -48,7 +48,9 @@ public:
         EXPECT_EQ(memory.bytes, file.bytes);
         EXPECT_EQ(memory.disk_bytes, 0u);
         EXPECT_EQ(memory.bytes_read, 0u);
-        EXPECT_TRUE(file.bytes_read > 0 || file.misses == 0) << file.misses; // which a load takes back
+        // With few tokens a load may be the last that was done, and takes the counts back.
+        const bool may_have_read_nothing = setup_.has_cold_budget() && file.misses == 0;
+        EXPECT_TRUE(file.bytes_read > 0 || may_have_read_nothing);
     }
 
 private:

@@ -42,7 +42,7 @@ def made(host, options, kv, group):
                   "--ctx-checkpoints", 0, "--no-kv-unified", group=group)
 
 
-def serve(host, options, kv, group):
+def serve(host, options, kv, group, is_again=False):
     """(answers, anonymous bytes, the cache's figures) of one server."""
     with made(host, options, kv, group) as server:
         answers, most = talk(server, options)
@@ -50,8 +50,8 @@ def serve(host, options, kv, group):
     print(f"{kv}: {cache['tokens_seen']} tokens, {cache['cold_bytes'] / MIB:.1f} MiB of cold rows, "
           f"{cache['bytes_read'] / MIB:.1f} MiB read; {most / MIB:.1f} MiB anonymous, "
           f"the group had at most {group.peak() / MIB:.1f} MiB")
-    if server.report["programs_built"] > 0:  # the compiler takes memory, too
-        return serve(host, options, kv, group)
+    if server.report["programs_built"] > 0 and not is_again:  # the compiler takes memory, too
+        return serve(host, options, kv, group, is_again=True)
     return answers, most, cache
 
 
