@@ -1,4 +1,4 @@
-// The caches that tests of the level "Cache" make. Kernels are specialised by shape and format, which these few share.
+// The caches that tests of the level "cache" make. Kernels are specialised by shape and format, which these few share.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Registers the tests of the level "Cache". Of a backend that leaves the cache out each says that it is not offered.
+// Registers the tests of the level "cache". Of a backend that leaves the cache out each says that it is not offered.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace winnow::conformance {
 
 inline void register_cache_test(const std::string& suite, const std::string& name, const char* file, int line,
                                 const std::function<void()>& action) {
-    register_function("Cache/" + suite, name, file, line, [action] {
+    register_function("cache/" + suite, name, file, line, [action] {
         if (!subject().offers_cache()) {
             subject().note_not_offered("the cache");
             GTEST_SKIP() << "NOT OFFERED: the backend has no cache";

@@ -1,5 +1,5 @@
 // Rows as a cache stores them: what comes back of them from the backend's own kv_append and kv_dequantize, which the
-// level Formats judges.
+// level formats judges.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Registers the tests of the level "Formats": packed formats and operations on rows. Of a backend that leaves them out
+// Registers the tests of the level "formats": packed formats and operations on rows. Of a backend that leaves them out
 // each says that they are not offered.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace winnow::conformance {
 
 inline void register_format_test(const std::string& suite, const std::string& name, const char* file, int line,
                                  const std::function<void()>& action) {
-    register_function("Formats/" + suite, name, file, line, [action] {
+    register_function("formats/" + suite, name, file, line, [action] {
         if (!subject().offers_formats()) {
             subject().note_not_offered("packed formats and operations on rows");
             GTEST_SKIP() << "NOT OFFERED: the backend has no packed formats";

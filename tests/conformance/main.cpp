@@ -25,13 +25,13 @@ constexpr const char* usage =
     "  --device STRING   as winnow_context_desc.device: gpu, cpu, a number, a part of a name\n"
     "  --variants STRING as winnow_context_desc.variants: forces kernel variants\n"
     "  --filter STRING   run the tests whose name contains it; a pattern of GoogleTest's where it has * ? : or -\n"
-    "                    levels: abi buffers sdpa kv_append sync Formats Cache\n"
+    "                    levels: abi buffers sdpa kv_append sync formats cache\n"
     "  --seed N          seed of the random cases (default 1)\n"
     "  --cases N         random cases per operation (default 200)\n"
-    "  --pairs STRING    Formats: all for every format of K with every format of V, sample (40 pairs) or few (20)\n"
-    "                    Cache: all for every policy in every shape, and ten times as many random schedules\n"
+    "  --pairs STRING    formats: all for every format of K with every format of V, sample (40 pairs) or few (20)\n"
+    "                    cache: all for every policy in every shape, and ten times as many random schedules\n"
     "                    sdpa: all for any number of rows with all formats and sizes of the random cases\n"
-    "  --small           also the suites Formats/small and Cache/small: every format in the smallest shapes, for\n"
+    "  --small           also the suites formats/small and cache/small: every format in the smallest shapes, for\n"
     "                    devices that are very slow\n"
     "  --log PATH        write what the backend under test logs: on every level, a line each\n"
     "  --list            print the names of the tests and end\n"
@@ -140,24 +140,24 @@ bool was_really_called(const char* operation, uint64_t counted, uint64_t called,
     return true;
 }
 
-// The level Formats asks every operation, and has no count of calls for the later ones: that one was carried out is
+// The level formats asks every operation, and has no count of calls for the later ones: that one was carried out is
 // known here, what it did by its results.
 bool formats_were_really_called() {
-    const int tests = ran("Formats/") - ran("Formats/bad_input") - ran("Formats/row_bytes"); // which carry out nothing
+    const int tests = ran("formats/") - ran("formats/bad_input") - ran("formats/row_bytes"); // which carry out nothing
     if (tests == 0) return true;
     const uint64_t calls = the_subject.sdpa_calls() + the_subject.kv_append_calls() + the_subject.row_calls();
-    std::printf("  %-10s %llu calls of every operation, %llu of them on rows, %d tests\n", "Formats",
+    std::printf("  %-10s %llu calls of every operation, %llu of them on rows, %d tests\n", "formats",
                 static_cast<unsigned long long>(calls), static_cast<unsigned long long>(the_subject.row_calls()),
                 tests);
     if (calls > 0 || !the_subject.offers_formats()) return true;
-    std::printf("FAILED: tests of Formats were selected, but the backend never carried one out\n");
+    std::printf("FAILED: tests of formats were selected, but the backend never carried one out\n");
     return false;
 }
 
 bool cache_was_really_called() {
-    const int tests = ran("Cache/") - ran("Cache/bad_input"); // which carries out nothing
+    const int tests = ran("cache/") - ran("cache/bad_input"); // which carries out nothing
     if (tests == 0) return true;
-    std::printf("  %-10s %llu steps, %d tests\n", "Cache", static_cast<unsigned long long>(the_subject.cache_steps()),
+    std::printf("  %-10s %llu steps, %d tests\n", "cache", static_cast<unsigned long long>(the_subject.cache_steps()),
                 tests);
     if (the_subject.cache_steps() > 0 || !the_subject.offers_cache()) return true;
     std::printf("FAILED: tests of Cache were selected, but the backend never carried out a step\n");
@@ -184,7 +184,7 @@ bool summarize() {
     is_well = formats_were_really_called() && is_well;
     is_well = cache_was_really_called() && is_well;
     list("UNSUPPORTED", the_subject.unsupported());
-    if (ran("Formats"))
+    if (ran("formats"))
         for (const auto& [what, count] : left_out())
             std::printf("  left out: %d %s, which --pairs all has\n", count, what.c_str());
     if (!the_subject.not_offered().empty()) list("NOT OFFERED", the_subject.not_offered());

@@ -1,5 +1,5 @@
 /* A backend that leaves out a part of the table: the object that WINNOW_PARTIAL_OF names, of which the slots of caches,
- * and with WINNOW_PARTIAL_LACKS "Formats" those of packed formats and rows too, return WINNOW_ERROR_UNIMPLEMENTED.
+ * and with WINNOW_PARTIAL_LACKS "formats" those of packed formats and rows too, return WINNOW_ERROR_UNIMPLEMENTED.
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, cha
     status = get_api(host, api, message, message_size);
     if (status != WINNOW_OK) return status;
     partial = **api;
-    at = lacks != NULL && strcmp(lacks, "Formats") == 0 ? offsetof(winnow_api, row_bytes)
+    at = lacks != NULL && strcmp(lacks, "formats") == 0 ? offsetof(winnow_api, row_bytes)
                                                         : offsetof(winnow_api, cache_create);
     for (; at < sizeof partial; at += sizeof slot) memcpy((char*)&partial + at, &slot, sizeof slot);
     *api = &partial;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 # What a sample leaves out: the long tables of attention cases and of rows, and the many schedules of caches; and
 # operations on slots in OpenCL, where nearly all of the time is the driver's compiler.
-LONG = (r"conformance\.reference\.(sdpa|Formats/(attention|rows)|Cache/(policies|edits|schedules|memory|exact_rows))|"
+LONG = (r"conformance\.reference\.(sdpa|formats/(attention|rows)|cache/(policies|edits|schedules|memory|exact_rows))|"
         r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_deferred_append.*/.*_)")
 
 SUPPRESSIONS = Path(__file__).resolve().parent / "lsan.supp"
