@@ -15,9 +15,9 @@ START = 60  # seconds until it has to answer
 ANSWER = 120
 
 
-def with_draft(draft, guesses):
-    """Arguments by which a draft model makes so many guesses at a time, with its attention in Winnow."""
-    return ["-md", draft, "-devd", "Winnow", "--spec-type", "draft-simple", "--spec-draft-n-max", guesses,
+def with_draft(draft, tokens):
+    """Arguments by which a draft model drafts so many tokens at a time, with its attention in Winnow."""
+    return ["-md", draft, "-devd", "Winnow", "--spec-type", "draft-simple", "--spec-draft-n-max", tokens,
             "--spec-draft-p-min", 0]
 
 

@@ -1,5 +1,5 @@
-"""A draft and a target model in one llama-server with WINNOW_KV: guesses are appended and, where they were wrong, taken
-back. Without a budget the text is the cache's in place, with guesses and without; within one both caches keep it.
+"""A draft and a target model in one llama-server with WINNOW_KV: drafts are appended and, where they are rejected,
+taken back. Without a budget the text is the cache's in place, with drafts and without; within one both caches keep it.
 """
 
 from pathlib import Path
@@ -12,22 +12,22 @@ from llama_server import Server, with_draft
 CONTEXT = 512
 PROMPT = 200  # characters
 TOKENS = 64
-GUESSES = 6
+DRAFT = 6
 BUDGET = 64
 
 
-def complete(host, options, kv, is_guessed):
-    """(text, guesses that were right, report)"""
+def complete(host, options, kv, is_drafted):
+    """(text, report)"""
     arguments = ["-m", options.model, "-c", CONTEXT, "-np", 1, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0]
-    if is_guessed:
-        arguments += with_draft(options.draft, GUESSES)
+    if is_drafted:
+        arguments += with_draft(options.draft, DRAFT)
     with Server(host, kv, *arguments) as server:
         answer = server.complete(0, options.prompt, TOKENS)
     timings = answer["timings"]
     print(f"{kv or 'in place'}: {answer['content']}")
-    if is_guessed:
-        print(f"    {timings['draft_n']} guesses, {timings['draft_n_accepted']} of them right")
-        expect(0 < timings["draft_n_accepted"] < timings["draft_n"], f"no guess was right, or none wrong: {timings}")
+    if is_drafted:
+        print(f"    {timings['draft_n']} tokens drafted, {timings['draft_n_accepted']} accepted")
+        expect(0 < timings["draft_n_accepted"] < timings["draft_n"], f"none was accepted, or none rejected: {timings}")
     return answer["content"], server.report
 
 
