@@ -63,7 +63,7 @@ std::vector<std::byte> without_intermediate_code(const std::vector<std::byte>& b
     std::byte& letter = lean[name_at + name_length - 1];
     letter = static_cast<std::byte>(all[name_at + name_length - 1] == last_letter ? first_letter
                                                                                   : all[name_at + name_length - 1] + 1);
-    append(lean, uint64_t{4 + nothing.size() + 4});
+    append(lean, static_cast<uint64_t>(4 + nothing.size() + 4));
     append(lean, static_cast<uint32_t>(nothing.size()));
     append(lean, nothing);
     append(lean, uint32_t{0});

@@ -149,7 +149,7 @@ size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
             static_cast<uint64_t>(kernel.is_maximum) << 60 | static_cast<uint64_t>(kernel.statistic) << 61;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
-        formats = formats << 16 | uint64_t{static_cast<uint32_t>(one.k)} << 8 | static_cast<uint32_t>(one.v);
+        formats = formats << 16 | static_cast<uint64_t>(one.k) << 8 | static_cast<uint64_t>(one.v);
     }
     return std::hash<uint64_t>()(bits) ^ std::hash<uint64_t>()(formats) * 31 ^
            std::hash<const Variant*>()(kernel.variant);

@@ -200,6 +200,18 @@ def test_names(tree):
                 yield path, f"{name} is not snake_case"
 
 
+def casts(tree):
+    """A conversion between numbers is a static_cast; braces make constants."""
+    type_name = r"(?:u?int(?:8|16|32|64)_t|size_t|float|double|int|unsigned|char)"
+    cast = re.compile(rf"(?<![\w<,]){type_name}\{{[^}}]*\b[a-z][^}}]*\}}|[=(,+*/&|?:-] *{type_name}\([a-z]\w*\)")
+    for path, text in tree.items():
+        if not path.endswith((".cpp", ".hpp")):
+            continue
+        for number, line in lines(without_comments(text)):
+            for found in cast.findall(line):
+                yield path, f"line {number}: {found} is a cast, expected static_cast"
+
+
 # For each rule, trees that it has to complain about (each of them), and one that it has to accept.
 COMPLETE = {"kernels/f.cl": "", "backend/opencl/f.cpp": "",
             "tests/conformance/f_test.cpp": "", "bench/f_bench.cpp": ""}
@@ -249,5 +261,9 @@ SAMPLES = {
                   {"a.cpp": "INSTANTIATE_TEST_SUITE_P(Sizes, cache,"}, {"a.cpp": "TEST_P(\n    cache,\n    goesOn) {"}],
                  {"a.cpp": "TEST_F(cache, goes_on_2) {\nINSTANTIATE_TEST_SUITE_P(, cache, testing::Values(Case{}));",
                   "a.md": "TEST(A, B)"}),
+    casts: ([{"a.cpp": "a = uint64_t{b} << 8;"}, {"a.hpp": "f(int64_t{b.size()})"}, {"a.cpp": "a = float(b);"},
+             {"a.cpp": "a = int(b);"}],
+            {"a.cpp": "uint32_t{WINNOW_TYPE_F16}, int64_t{1}, ~size_t{0} // int(a)\nstatic_cast<float>(b)\nint f(int);",
+             "a.h": "(float)b", "b.cpp": "int a{b.size()};"}),
     include_once: ([{"a.hpp": "// a\n"}], {"a.hpp": "// a\n#pragma once\n", "a.h": "/* a */"}),
 }
