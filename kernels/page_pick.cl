@@ -307,13 +307,13 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
     }
     const uint picked = min(p->count, eligible);
     __global uint* const frame_keys = keys + pages;
-    uint sure = picked;
-    if (p->sure < picked && make_frame_keys(p, at->frames, keys, pages, frame_keys) >= picked)
-        sure = min(max(p->sure, count_from(keys, pages, PINNED)), picked);
+    uint by_score = picked;
+    if (p->by_score < picked && make_frame_keys(p, at->frames, keys, pages, frame_keys) >= picked)
+        by_score = min(max(p->by_score, count_from(keys, pages, PINNED)), picked);
     uint equal = 0;
-    const uint least = sure > 0 ? bound_of_largest(keys, pages, sure, &equal) : PINNED;
+    const uint least = by_score > 0 ? bound_of_largest(keys, pages, by_score, &equal) : PINNED;
     mark_picked(keys, pages, least, equal);
-    if (sure < picked) mark_in_frames(p, at->frames, keys, frame_keys, picked - sure);
+    if (by_score < picked) mark_in_frames(p, at->frames, keys, frame_keys, picked - by_score);
     drop_frames(p, at, keys, pages);
     counts[0] += picked;
     counts[1] += fill_frames(p, at, keys, pages);

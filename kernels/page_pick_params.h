@@ -15,7 +15,7 @@ typedef struct page_pick_params {
     winnow_u64 k_bytes, v_bytes; /* of a row */
     winnow_u64 scratch_bytes;
     winnow_i32 visible_from, visible_end;
-    winnow_u32 count, sure;
+    winnow_u32 count, by_score;
     winnow_u32 q_type, mask_type; /* mask_type: TYPE_NONE without */
     winnow_u32 mask_columns;
     winnow_u32 mask_key_broadcast;

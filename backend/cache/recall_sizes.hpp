@@ -10,8 +10,8 @@ namespace winnow::cache {
 struct RecallSizes {
     int64_t page_slots = 0;                             // 0: the configuration recalls nothing
     int64_t frames = 0;                                 // pages in the hot slots of a KV head
-    int64_t sure = 0;                                   // pages that a query picks whether they are there or not
-    float bonus = 0;                                    // on the score of a page that is there
+    int64_t by_score = 0;                               // pages picked by score, whether they are in frames or not
+    float bonus = 0;                                    // on the score of a page in a frame
     int64_t newest = 0;                                 // packed rows that every query picks
     int64_t blocks = 0;                                 // of signatures, for a whole context
     int64_t stretch_slots = 0;                          // of the cold segment, to which a prompt attends at once

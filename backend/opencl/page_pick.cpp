@@ -57,7 +57,7 @@ void launch(Runtime& runtime, const PagePick& args) {
     params.visible_from = bounded(args.visible_from);
     params.visible_end = bounded(args.visible_end);
     params.count = static_cast<uint32_t>(args.count);
-    params.sure = static_cast<uint32_t>(args.sure);
+    params.by_score = static_cast<uint32_t>(args.by_score);
     params.scale = args.scale;
     params.bonus = args.bonus;
     params.pinned_from = static_cast<uint32_t>(args.pinned_from);

@@ -111,11 +111,11 @@ private:
                 if (candidate.page == entry(index_.frames, head_, frame)) in_frames.push_back(candidate);
         sort(found);
         sort(in_frames);
-        int64_t sure = args_.count;
+        int64_t by_score = args_.count;
         if (static_cast<int64_t>(in_frames.size()) >= args_.count) {
             const auto pinned =
                 std::count_if(found.begin(), found.end(), [](const auto& page) { return page.is_pinned; });
-            sure = std::clamp<int64_t>(pinned, args_.sure, args_.count);
+            by_score = std::clamp<int64_t>(pinned, args_.by_score, args_.count);
         }
         std::vector<int64_t> picked;
         const auto take = [&](const std::vector<Candidate>& from, int64_t count) {
@@ -124,7 +124,7 @@ private:
                     std::find(picked.begin(), picked.end(), candidate.page) == picked.end())
                     picked.push_back(candidate.page);
         };
-        take(found, sure);
+        take(found, by_score);
         take(in_frames, args_.count);
         std::sort(picked.begin(), picked.end());
         return picked;

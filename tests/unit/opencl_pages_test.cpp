@@ -109,7 +109,7 @@ PagePick pick_of(PagesMemory& setup, Random& random, const PagesShape& shape) {
     args.scale = .125f;
     args.bonus = chance(random, .5) ? 1.5f : 0.0f;
     args.count = draw(random, 1, shape.frames);
-    args.sure = chance(random, .5) ? args.count : draw(random, 0, args.count);
+    args.by_score = chance(random, .5) ? args.count : draw(random, 0, args.count);
     args.pinned_from = chance(random, .3) ? setup.pages - 2 : setup.pages;
     args.visible_end = shape.slots;
     args.counts = setup.memory.add("counts", Type::i32, {1, shape.heads, 1, 4});

@@ -52,7 +52,7 @@ struct TestPages {
         args.hot = hot;
         args.q = q;
         args.scale = 1;
-        args.count = args.sure = 2;
+        args.count = args.by_score = 2;
         args.pinned_from = 16;
         args.visible_end = 1000;
         args.counts = counts;
@@ -116,13 +116,13 @@ TEST_F(reference_slots, a_pick_brings_the_pages_of_the_largest_scores_and_keeps_
     EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{102, 103, 100, 101 | anchor_flag}));
 }
 
-TEST_F(reference_slots, a_pick_leaves_to_what_it_has_all_but_the_sure_pages) {
-    const std::vector<std::pair<int64_t, std::vector<int32_t>>> frames_of_sure = {
+TEST_F(reference_slots, a_pick_leaves_to_what_it_has_all_but_the_pages_by_score) {
+    const std::vector<std::pair<int64_t, std::vector<int32_t>>> frames_of_count = {
         {2, {0, 2}}, // the largest two, of which none was there
         {1, {1, 0}}, // the largest, and the larger one of what was there
         {0, {1, 3}}, // what was there
     };
-    for (const auto& [sure, frames] : frames_of_sure) {
+    for (const auto& [by_score, frames] : frames_of_count) {
         TestPages test;
         const double along[] = {1, 4, 2, 8, 3}; // pages 0 to 4, along one pattern
         for (int64_t slot = 0; slot < 10; ++slot) test.set(slot, pattern(0x5a5a, along[slot / 2]));
@@ -131,18 +131,18 @@ TEST_F(reference_slots, a_pick_leaves_to_what_it_has_all_but_the_sure_pages) {
         set_rotated_back(q, 0, pattern(0x5a5a, 1));
         Ints counts({1, 1, 4}, 0);
         PagePick args = test.pick(q, counts);
-        args.sure = sure;
+        args.by_score = by_score;
         device_.launch(args); // nothing is there yet: the largest two
         EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{1, 3}));
         set_rotated_back(q, 0, pattern(0x5a5a, -1)); // now the order is 0, 2, 4, 1, 3
         device_.launch(args);
-        EXPECT_EQ(test.frames.row(0), frames) << sure << " sure pages";
+        EXPECT_EQ(test.frames.row(0), frames) << by_score << " by score";
 
-        test.cold.tokens.at(0, 0, 8) |= anchor_flag; // page 4 is pinned, and so are as many sure
+        test.cold.tokens.at(0, 0, 8) |= anchor_flag; // page 4 is pinned, and so are as many by score
         test.frames.at(0, 0, 0) = 1;
         test.frames.at(0, 0, 1) = 3;
         device_.launch(args);
-        EXPECT_EQ(test.frames.row(0), sure == 2 ? (std::vector<int32_t>{0, 4}) : (std::vector<int32_t>{1, 4}));
+        EXPECT_EQ(test.frames.row(0), by_score == 2 ? (std::vector<int32_t>{0, 4}) : (std::vector<int32_t>{1, 4}));
     }
 }
 
