@@ -31,7 +31,7 @@ const std::vector<BadConfig>& bad_configs() {
     static const std::vector<BadConfig> all = {
         {"unknown_policy",
          "snapkv:budget=64",
-         {"\"snapkv\"", "none", "window", "random", "scissorhands", "h2o", "hierarchical", "adaptive_budget",
+         {"\"snapkv\"", "none", "window", "random", "scissorhands", "tova", "h2o", "hierarchical", "adaptive_budget",
           "winnow"}},
         {"capital_letters", "H2O", {"\"H2O\"", "h2o"}},
         {"unknown_key", "h2o:budget=64,colour=1", {"\"colour\"", "budget", "heavy", "recent", "alpha", "residual"}},

@@ -139,6 +139,13 @@ std::vector<NamedSetup> policy_setups() {
         s.residual = 32;
         s.budget = 90;
     });
+    add(all, "tova", Policy::tova, [](CacheSetup&) {});
+    add(all, "tova_maximum_without_residual", Policy::tova, [](CacheSetup& s) {
+        s.group_maximum = true;
+        s.residual = s.grace = 0;
+        s.budget = 75;
+        s.recent = 20;
+    });
     add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
     add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
         s.statistic = Statistic::probability;
@@ -244,9 +251,9 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
     for (int tried = 0; tried < 20; ++tried) {
         CacheSetup other = setup;
         const bool has_importance = setup.keeps_importance();
-        const std::vector<Policy> policies = has_importance
-                                                 ? std::vector{Policy::h2o, Policy::scissorhands, Policy::winnow}
-                                                 : std::vector{Policy::window, Policy::random};
+        const std::vector<Policy> policies =
+            has_importance ? std::vector{Policy::h2o, Policy::scissorhands, Policy::tova, Policy::winnow}
+                           : std::vector{Policy::window, Policy::random};
         if (draw(0, 1)) other.policy = policies[engine() % policies.size()];
         if (other.policy == Policy::none) continue;
         other.budget = draw(1, 5) == 1 ? 0 : draw(60, 200);
@@ -263,8 +270,9 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
     };
     for (;;) {
         CacheSetup setup = with_shape({}, static_cast<int>(draw(0, 2)));
-        const Policy policies[] = {Policy::window, Policy::random, Policy::h2o, Policy::winnow, Policy::scissorhands};
-        setup.policy = policies[draw(0, 4)];
+        const Policy policies[] = {Policy::window, Policy::random,       Policy::h2o,
+                                   Policy::winnow, Policy::scissorhands, Policy::tova};
+        setup.policy = policies[draw(0, 5)];
         setup.layers = draw(1, 3);
         setup.sequences = draw(1, 2);
         setup.context = draw(60, 160);
@@ -293,8 +301,9 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
     CacheSetup other = setup;
     const bool has_importance = setup.keeps_importance();
     if (draw(0, 1)) {
-        const Policy policies[] = {Policy::h2o, Policy::scissorhands, Policy::winnow, Policy::window, Policy::random};
-        other.policy = policies[draw(0, 4)];
+        const Policy policies[] = {Policy::h2o,    Policy::scissorhands, Policy::winnow,
+                                   Policy::window, Policy::tova,         Policy::random};
+        other.policy = policies[draw(0, 5)];
         other.recent = draw(0, 5);
         if (other.policy == Policy::h2o) other.recent.reset();
     }

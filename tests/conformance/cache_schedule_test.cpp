@@ -77,7 +77,8 @@ void register_edits() {
 
 // Caches of a few tokens in every format, under one policy after the other.
 void register_small() {
-    const Policy policies[] = {Policy::window, Policy::h2o, Policy::winnow, Policy::scissorhands, Policy::random};
+    const Policy policies[] = {Policy::window,       Policy::h2o,  Policy::winnow,
+                               Policy::scissorhands, Policy::tova, Policy::random};
     for (size_t at = 0; at < formats().size(); ++at) {
         const Format &k = formats()[at], &v = formats()[(at + 7) % formats().size()];
         CacheSetup setup;

@@ -62,6 +62,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("recent", s.recent);
     if (s.policy == Policy::scissorhands)
         text.add("history", s.history).add("drop", spell(s.drop)).add("recent", s.recent);
+    if (s.policy == Policy::tova) text.add("recent", s.recent);
     if (s.policy == Policy::random) text.add("seed", s.seed).add("recent", s.recent);
     if (s.policy == Policy::adaptive_budget) {
         text.add("policy", policy_name(s.selector));
@@ -76,7 +77,8 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
     if (!has_importance(s.policy)) return;
-    if (s.statistic && s.policy != Policy::scissorhands) text.add("statistic", statistic_name(*s.statistic));
+    if (s.statistic && s.policy != Policy::scissorhands && s.policy != Policy::tova)
+        text.add("statistic", statistic_name(*s.statistic));
     text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
 }
 
@@ -137,6 +139,7 @@ const char* policy_name(Policy policy) {
     case Policy::window: return "window";
     case Policy::random: return "random";
     case Policy::scissorhands: return "scissorhands";
+    case Policy::tova: return "tova";
     case Policy::h2o: return "h2o";
     case Policy::hierarchical: return "hierarchical";
     case Policy::adaptive_budget: return "adaptive_budget";
@@ -259,6 +262,14 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.grace = is_selector ? 8 : s.grace;
         r.target = r.budget - (is_selector ? Part{1, 2} : s.drop).floor_of(r.budget);
         r.recent = std::max(r.recent, recent_or(10));
+        return r;
+    case Policy::tova:
+        r.statistic = Statistic::probability;
+        r.is_sum = true;
+        r.decay = 0;
+        r.ranking = Ranking::importance;
+        r.grace = is_selector ? 8 : s.grace;
+        r.recent = std::max(r.recent, recent_or(0) - cadence);
         return r;
     case Policy::h2o:
         r.statistic = is_selector ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);

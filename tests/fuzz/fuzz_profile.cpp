@@ -33,7 +33,7 @@ std::string weight(Input& input) {
 Case draw(Input& input) {
     static constexpr const char* budgets[] = {"1/4", "1/1", "1/100", "64", "200", "999", "3000B", "64K", "1M"};
     static constexpr const char* leasts[] = {"1/2", "0/1", "1/1", "1/1000", "9/10"};
-    static constexpr const char* policies[] = {"h2o", "winnow", "window", "scissorhands", "random"};
+    static constexpr const char* policies[] = {"h2o", "winnow", "window", "scissorhands", "random", "tova"};
     Case drawn;
     drawn.is_binary = (input.byte() & 1) != 0;
     drawn.shape = {.layers = 1,

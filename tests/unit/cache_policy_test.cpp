@@ -58,6 +58,17 @@ TEST(cache_policy, scissorhands_drops_half) {
     EXPECT_EQ(describe("scissorhands:recent=99,drop=1/3", 512).target, 512 - 170);
 }
 
+TEST(cache_policy, tova_goes_by_the_last_query) {
+    const Description d = describe("tova", 512);
+    EXPECT_EQ(d.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, Group::mean, 0}));
+    EXPECT_EQ(d.ranking, Ranking::importance);
+    EXPECT_EQ(d.target, 512);
+    EXPECT_EQ(d.recent, 16); // the residual window's
+    EXPECT_EQ(d.grace, 8);
+    EXPECT_EQ(describe("tova:recent=1/4", 512).recent, 128 - 32);
+    EXPECT_EQ(describe("tova:group=maximum", 512).importance.group, Group::maximum);
+}
+
 TEST(cache_policy, h2o_is_as_published_unless_told) {
     const Description d = describe("h2o", 256);
     EXPECT_EQ(d.importance, (Importance{Statistic::score_magnitude, Accumulation::ema, Group::mean, .95}));

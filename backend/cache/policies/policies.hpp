@@ -14,6 +14,7 @@ extern const PolicyKind window_policy;
 extern const PolicyKind random_policy;
 extern const PolicyKind scissorhands_policy;
 extern const PolicyKind h2o_policy;
+extern const PolicyKind tova_policy;
 extern const PolicyKind hierarchical_policy;
 extern const PolicyKind adaptive_budget_policy;
 extern const PolicyKind winnow_policy;

@@ -1,0 +1,40 @@
+// TOVA (Oren et al., 2024): what the last query attended to least is evicted, however much was attended to it before.
+// The paper takes the mean over all heads of a layer; here each KV head goes by its own query group.
+#include <array>
+
+#include "cache/policies/policies.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array keys = {
+    Key{"recent", Kind::amount, "0/1", "newest tokens retained: tokens or a share of the budget"},
+    group_key,
+    grace_key,
+};
+
+class Tova : public Policy {
+public:
+    explicit Tova(Config config) : config_(std::move(config)) {}
+
+    Description describe(const LayerContext& context) const override {
+        Description description = basic(config_, context);
+        description.importance = {Statistic::probability, Accumulation::decayed_sum, group_of(config_.word("group")),
+                                  0};
+        description.ranking = Ranking::importance;
+        description.grace = config_.count("grace");
+        protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
+        return description;
+    }
+
+    bool keeps_importance(const LayerContext&) const override { return true; }
+
+private:
+    Config config_;
+};
+
+} // namespace
+
+constinit const PolicyKind tova_policy = {"tova", true, keys, make<Tova>};
+
+} // namespace winnow::cache
