@@ -166,7 +166,8 @@ StateLayout state_layout(const Config& config, const Shape& shape, int64_t resid
         place(layout.v_mean, heads * static_cast<uint64_t>(shape.v_head_size));
     }
     if (residual == 0) place(layout.free_slots, heads * static_cast<uint64_t>(most_free_listed(config)));
-    if (!config.recalls()) place(layout.positions, static_cast<uint64_t>(shape.cells)); // evicting nothing asks no age
+    // Recall asks for ages so seldom that whoever evicts the oldest tokens brings them.
+    if (!config.recalls()) place(layout.positions, static_cast<uint64_t>(shape.cells));
     return layout;
 }
 

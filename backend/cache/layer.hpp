@@ -32,7 +32,7 @@ struct ColdRows {
     uint64_t bytes_read = 0, wait_ns = 0;
 };
 
-// Zeroed, so that every slot map says token id 0; throws where there is no memory.
+// Rows of zeros, in slots that are all free; throws where there is no memory.
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
 Rows rows_elsewhere(int64_t slots); // without buffers
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);

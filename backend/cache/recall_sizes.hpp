@@ -13,7 +13,7 @@ struct RecallSizes {
     int64_t by_score = 0;                               // pages picked by score, whether they are in frames or not
     float bonus = 0;                                    // on the score of a page in a frame
     int64_t newest = 0;                                 // packed rows that every query picks
-    int64_t blocks = 0;                                 // of signatures, for a whole context
+    int64_t blocks = 0;                                 // of signatures, for all tokens that may stay
     int64_t stretch_slots = 0;                          // of the cold segment, to which a prompt attends at once
     StateLayout::Range signatures, frame_pages, counts; // of one layer, in one buffer
     uint64_t index_bytes = 0;                           // that buffer's

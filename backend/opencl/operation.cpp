@@ -18,9 +18,9 @@ public:
         check(code, "clWaitForEvents");
     }
     bool is_complete() override {
-        if (!is_evicted_) {
+        if (!is_flushed_) {
             check(clFlush(state_.workers.front().queue()), "clFlush"); // or it might never begin
-            is_evicted_ = true;
+            is_flushed_ = true;
         }
         return status() == CL_COMPLETE;
     }
@@ -43,7 +43,7 @@ private:
 
     RuntimeState& state_;
     cl::Event event_;
-    bool is_evicted_ = false;
+    bool is_flushed_ = false;
 };
 
 // Runs what follows the first change of an operation.
