@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 
 #include "cache_cases.hpp"
 #include "cache_host.hpp"
@@ -51,6 +52,27 @@ public:
         // With few tokens a load may be the last that was done, and takes the counts back.
         const bool may_have_read_nothing = setup_.has_cold_budget() && file.misses == 0;
         EXPECT_TRUE(file.bytes_read > 0 || may_have_read_nothing);
+    }
+
+    // So many anchors that the packed rows alone are too few to evict as many as an eviction pass would: the residual
+    // window's stay all the same.
+    void run_full_of_anchors(int64_t anchors) {
+        std::vector<int64_t> positions(static_cast<size_t>(anchors));
+        std::iota(positions.begin(), positions.end(), setup_.sink);
+        both([&](CacheHost& cache) {
+            return cache.api().cache_anchor(cache.get(), 0, positions.data(), positions.size());
+        });
+        ASSERT_NO_FATAL_FAILURE(steps(0, anchors, 1));
+        for (int round = 0; round < 12; ++round) {
+            ASSERT_NO_FATAL_FAILURE(steps(0, round % 2 == 0 ? 25 : 1, round % 2 == 0 ? 1 : 9)) << "round " << round;
+            ASSERT_EQ(memory_.portrait(), file_.portrait()) << "after round " << round;
+            std::vector<int32_t> newest(static_cast<size_t>(setup_.residual));
+            std::iota(newest.begin(), newest.end(), static_cast<int32_t>(lengths_[0] - setup_.residual));
+            const std::vector<int32_t> kept = memory_.positions(0, 0, 0);
+            ASSERT_TRUE(std::includes(kept.begin(), kept.end(), newest.begin(), newest.end()))
+                << "one of the newest is gone after round " << round;
+        }
+        EXPECT_GT(memory_.stats().evictions, 0u);
     }
 
 private:
@@ -238,6 +260,13 @@ void register_cache_cold_file() {
     large.sequences = 2;
     register_cache_test("cold_file", "as_in_memory_large_rows", __FILE__, __LINE__,
                         [=] { Twins(large, options().seed + 100).run(25); });
+    CacheSetup anchored = recall_setup(1, "150000B");
+    anchored.policy = Policy::window;
+    anchored.budget = 512;
+    anchored.context = 1024;
+    anchored.sequences = 2;
+    register_cache_test("cold_file", "full_of_anchors", __FILE__, __LINE__,
+                        [=] { Twins(anchored, options().seed).run_full_of_anchors(455); });
     register_cache_test("cold_file", "folders_that_are_none", __FILE__, __LINE__, expect_folders_refused);
 }
 

@@ -62,7 +62,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("recent", s.recent);
     if (s.policy == Policy::scissorhands)
         text.add("history", s.history).add("drop", spell(s.drop)).add("recent", s.recent);
-    if (s.policy == Policy::tova) text.add("recent", s.recent);
+    if (s.policy == Policy::tova || s.policy == Policy::external) text.add("recent", s.recent);
     if (s.policy == Policy::random) text.add("seed", s.seed).add("recent", s.recent);
     if (s.policy == Policy::adaptive_budget) {
         text.add("policy", policy_name(s.selector));
@@ -76,7 +76,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("recent_deep", s.recent_deep);
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
-    if (!has_importance(s.policy)) return;
+    if (!has_importance(s.policy) || s.policy == Policy::external) return;
     if (s.statistic && s.policy != Policy::scissorhands && s.policy != Policy::tova)
         text.add("statistic", statistic_name(*s.statistic));
     text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
@@ -140,6 +140,7 @@ const char* policy_name(Policy policy) {
     case Policy::random: return "random";
     case Policy::scissorhands: return "scissorhands";
     case Policy::tova: return "tova";
+    case Policy::external: return "external";
     case Policy::h2o: return "h2o";
     case Policy::hierarchical: return "hierarchical";
     case Policy::adaptive_budget: return "adaptive_budget";
@@ -230,6 +231,7 @@ bool CacheSetup::covers_all(int64_t layer) const {
 }
 
 bool CacheSetup::keeps_importance() const {
+    if (policy == Policy::external) return true;
     for (int64_t layer = 0; layer < layers; ++layer)
         if (rules_of(*this, layer, 0).statistic != Statistic::none) return true;
     return false;
@@ -243,6 +245,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     r.budget = r.target = s.layer_tokens()[static_cast<size_t>(layer)];
     if (s.has_cold_budget()) r.target -= std::max(r.budget / 8, s.coming());
     r.recent = std::max<int64_t>(s.keep(), 0);                    // what stays in the residual window
+    if (s.has_cold_budget()) r.recent = s.residual;               // all of it
     const bool is_selector = s.policy == Policy::adaptive_budget; // with its own defaults
     const auto recent_or = [&](int64_t otherwise) { return is_selector ? otherwise : s.recent.value_or(otherwise); };
     switch (is_selector ? s.selector : s.policy) {
@@ -270,6 +273,10 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.ranking = Ranking::importance;
         r.grace = is_selector ? 8 : s.grace;
         r.recent = std::max(r.recent, recent_or(0) - cadence);
+        return r;
+    case Policy::external:
+        r.ranking = Ranking::importance;
+        r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
         return r;
     case Policy::h2o:
         r.statistic = is_selector ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);

@@ -42,6 +42,7 @@ public:
         if (config_.has_cold_budget()) { // many at once, as the packed rows are moved together then
             description.cadence = std::max(description.cadence, 2 * context.residual);
             description.target = context.budget - std::max(context.budget / 8, description.cadence);
+            description.recent = context.residual; // the packed rows alone are moved together
         }
         if (is_window(context)) return description;
         description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
