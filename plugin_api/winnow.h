@@ -471,7 +471,7 @@ typedef struct winnow_cache_stats {
 /* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy
  * begins before the budget is full. */
 #define WINNOW_CACHE_EVICTS 0x1u           /* some layer may evict tokens */
-#define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* cache_importance has something to tell */
+#define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* for cache_importance and cache_set_importance */
 #define WINNOW_CACHE_NEEDS_PROFILE 0x4u    /* the budget is divided by winnow_cache_desc.profile: create wants one */
 
 /* What a configuration means for a cache of one shape: cache_describe fills it in.
@@ -682,6 +682,14 @@ typedef struct winnow_api {
      * the sequence was empty; a copy begins at 0. What belongs to the whole cache (scratch_bytes, peak_bytes,
      * eviction_passes and steps) is 0. */
     int32_t (*cache_sequence_stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
+
+    /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;
+     * under `external` it is theirs until the next call, under the others attention goes on from it. `count` positions
+     * (or cells), each with its importance; a larger one is evicted later, NaN first of all. A token that the head does
+     * not hold is passed over; of one that is named twice the later importance holds. Refused where the policy keeps no
+     * importance. */
+    int32_t (*cache_set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
+                                    const int32_t *positions, const float *importance, uint64_t count);
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */

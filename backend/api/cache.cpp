@@ -233,6 +233,24 @@ int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, i
                         &cache::Cache::importance);
 }
 
+int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                             const int32_t* positions, const float* importance, uint64_t count) {
+    return on_cache(cache, "cache_set_importance", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_layer(*cache, layer);
+        expect_head(*cache, head);
+        std::span<const int32_t> all;
+        std::span<const float> values;
+        if (count > 0) {
+            all = {&checked(positions, "positions"), count};
+            values = {&checked(importance, "importance"), count};
+        }
+        for (size_t at = 0; at < all.size(); ++at)
+            expect_token_id(*cache, ("positions[" + std::to_string(at) + "]").c_str(), all[at]);
+        inside.set_importance(sequence, layer, head, all, values);
+    });
+}
+
 int32_t cache_set_config(winnow_cache* cache, const char* config) {
     return on_cache(cache, "cache_set_config", [&](cache::Cache& inside) {
         const std::string text = &checked(config, "config");

@@ -24,6 +24,8 @@ int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, in
                         uint64_t capacity, uint64_t* count);
 int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, float* importance,
                          uint64_t capacity, uint64_t* count);
+int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                             const int32_t* positions, const float* importance, uint64_t count);
 int32_t cache_set_config(winnow_cache* cache, const char* config);
 int32_t cache_get_config(winnow_cache* cache, char* config, size_t* size);
 int32_t cache_set_pressure(winnow_cache* cache, double pressure);

@@ -8,6 +8,7 @@
 #include "cache/inspect.hpp"
 #include "cache/pressure.hpp"
 #include "cache/set_config.hpp"
+#include "cache/set_importance.hpp"
 #include "cache/snapshot.hpp"
 #include "cache/step.hpp"
 #include "cache/token_rows.hpp"
@@ -64,6 +65,11 @@ std::vector<int32_t> Cache::positions(int64_t sequence, int64_t layer, int64_t h
 
 std::vector<float> Cache::importance(int64_t sequence, int64_t layer, int64_t head) {
     return cache::importance(*state_, sequence, layer, head);
+}
+
+void Cache::set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
+                           std::span<const float> importance) {
+    cache::set_importance(*state_, sequence, layer, head, positions, importance);
 }
 
 void Cache::set_config(const std::string& config) {

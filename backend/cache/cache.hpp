@@ -42,6 +42,8 @@ public:
     void sequence_stats(int64_t sequence, winnow_cache_stats& out);
     std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head);
     std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head);
+    void set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
+                        std::span<const float> importance); // one for each position
 
     void set_config(const std::string& config);
     std::string config() const;

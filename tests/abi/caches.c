@@ -275,6 +275,9 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(api->cache_importance(NULL, 0, 0, 0, &importance, 1, &count), invalid);
     EXPECT_STATUS(api->cache_importance(cache, 0, 0, 0, NULL, 1, &count), invalid);
     EXPECT_STATUS(api->cache_importance(cache, 0, 0, 0, &importance, 1, NULL), invalid);
+    EXPECT_STATUS(api->cache_set_importance(NULL, 0, 0, 0, &position, &importance, 1), invalid);
+    EXPECT_STATUS(api->cache_set_importance(cache, 0, 0, 0, NULL, &importance, 1), invalid);
+    EXPECT_STATUS(api->cache_set_importance(cache, 0, 0, 0, &position, NULL, 1), invalid);
     EXPECT(position == -77 && importance == -77 && count == 77);
     EXPECT_STATUS(api->cache_set_config(NULL, "winnow"), invalid);
     EXPECT_STATUS(api->cache_set_config(cache, NULL), invalid);

@@ -31,8 +31,8 @@ const std::vector<BadConfig>& bad_configs() {
     static const std::vector<BadConfig> all = {
         {"unknown_policy",
          "snapkv:budget=64",
-         {"\"snapkv\"", "none", "window", "random", "scissorhands", "tova", "h2o", "hierarchical", "adaptive_budget",
-          "winnow"}},
+         {"\"snapkv\"", "none", "window", "random", "scissorhands", "tova", "external", "h2o", "hierarchical",
+          "adaptive_budget", "winnow"}},
         {"capital_letters", "H2O", {"\"H2O\"", "h2o"}},
         {"unknown_key", "h2o:budget=64,colour=1", {"\"colour\"", "budget", "heavy", "recent", "alpha", "residual"}},
         {"key_of_another_policy", "window:heavy=1/2", {"\"heavy\"", "budget", "sink"}},

@@ -341,6 +341,18 @@ void add_edits(std::vector<CacheFault>& all) {
             return status;
         },
         true);
+    const auto set_importance = [](winnow_cache* c, int64_t layer, int64_t head, int32_t position) {
+        const float value = 1;
+        return api().cache_set_importance(c, 0, layer, head, &position, &value, 1);
+    };
+    add("set_importance_of_layer", "layer", [=](winnow_cache* c) { return set_importance(c, layers, 0, 0); });
+    add("set_importance_of_head", "head", [=](winnow_cache* c) { return set_importance(c, 0, kv_heads, 0); });
+    add("set_importance_of_minus_1", "positions", [=](winnow_cache* c) { return set_importance(c, 0, 0, -1); });
+    add("set_importance_beyond_the_context", "positions",
+        [=](winnow_cache* c) { return set_importance(c, 0, 0, static_cast<int32_t>(context)); });
+    add(
+        "set_importance_that_is_not_kept", "importance", [=](winnow_cache* c) { return set_importance(c, 0, 0, 0); },
+        true);
     add("pressure_nan", "pressure",
         [](winnow_cache* c) { return api().cache_set_pressure(c, std::numeric_limits<double>::quiet_NaN()); });
     add("pressure_above_1", "pressure", [](winnow_cache* c) { return api().cache_set_pressure(c, 1.5); });

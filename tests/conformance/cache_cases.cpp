@@ -146,6 +146,12 @@ std::vector<NamedSetup> policy_setups() {
         s.budget = 75;
         s.recent = 20;
     });
+    add(all, "external", Policy::external, [](CacheSetup&) {});
+    add(all, "external_without_residual", Policy::external, [](CacheSetup& s) {
+        s.residual = 0;
+        s.budget = 77;
+        s.recent = 30;
+    });
     add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
     add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
         s.statistic = Statistic::probability;
@@ -236,6 +242,7 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         if (setup.budget != 0 && draw(1, 2) == 1) setup.budget = draw(60, 200);
         if (draw(1, 3) == 1) setup.cadence = draw(1, 32);
         if (setup.residual > 0 && draw(1, 4) == 1) setup.center = true;
+        if (setup.residual == 0) setup.center = false; // which takes its means from there
         setup.type = draw(0, 3) ? setup.type : static_cast<uint32_t>(WINNOW_TYPE_F16);
         if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
         if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
@@ -252,8 +259,9 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
         CacheSetup other = setup;
         const bool has_importance = setup.keeps_importance();
         const std::vector<Policy> policies =
-            has_importance ? std::vector{Policy::h2o, Policy::scissorhands, Policy::tova, Policy::winnow}
-                           : std::vector{Policy::window, Policy::random};
+            has_importance
+                ? std::vector{Policy::h2o, Policy::scissorhands, Policy::tova, Policy::external, Policy::winnow}
+                : std::vector{Policy::window, Policy::random};
         if (draw(0, 1)) other.policy = policies[engine() % policies.size()];
         if (other.policy == Policy::none) continue;
         other.budget = draw(1, 5) == 1 ? 0 : draw(60, 200);
@@ -270,9 +278,9 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
     };
     for (;;) {
         CacheSetup setup = with_shape({}, static_cast<int>(draw(0, 2)));
-        const Policy policies[] = {Policy::window, Policy::random,       Policy::h2o,
-                                   Policy::winnow, Policy::scissorhands, Policy::tova};
-        setup.policy = policies[draw(0, 5)];
+        const Policy policies[] = {Policy::window,       Policy::random, Policy::h2o,     Policy::winnow,
+                                   Policy::scissorhands, Policy::tova,   Policy::external};
+        setup.policy = policies[draw(0, 6)];
         setup.layers = draw(1, 3);
         setup.sequences = draw(1, 2);
         setup.context = draw(60, 160);
@@ -301,9 +309,9 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
     CacheSetup other = setup;
     const bool has_importance = setup.keeps_importance();
     if (draw(0, 1)) {
-        const Policy policies[] = {Policy::h2o,    Policy::scissorhands, Policy::winnow,
-                                   Policy::window, Policy::tova,         Policy::random};
-        other.policy = policies[draw(0, 5)];
+        const Policy policies[] = {Policy::h2o,  Policy::scissorhands, Policy::winnow, Policy::window,
+                                   Policy::tova, Policy::external,     Policy::random};
+        other.policy = policies[draw(0, 6)];
         other.recent = draw(0, 5);
         if (other.policy == Policy::h2o) other.recent.reset();
     }

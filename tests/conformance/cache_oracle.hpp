@@ -90,6 +90,8 @@ public:
     // All rows of a layer, in a type of the host's; and some of them replaced.
     std::string read(int64_t sequence, int64_t layer_number, uint32_t type);
     std::string write(int64_t sequence, int64_t layer_number, std::mt19937_64& engine);
+    // Some tokens of each head get an importance.
+    std::string set_importance(int64_t sequence, int64_t layer_number, std::mt19937_64& engine);
     // Rows of a type of the host's are appended, each to the heads in which it is no NaN; tokens: cells, or absent.
     std::string restore(TokenRows& rows);
     // What stats, positions and importance of all sequences have to say now.

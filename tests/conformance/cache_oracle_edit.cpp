@@ -112,6 +112,30 @@ void CacheOracle::note_packed(OracleLayer& layer, int64_t reserved) const {
     if (resident > (setup_.residual > 0 ? setup_.keep() : 0)) layer.has_packed = true;
 }
 
+std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
+    OracleLayer& layer = at(sequence, layer_number);
+    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
+        std::vector<int32_t> positions;
+        std::vector<float> importance;
+        for (OracleToken& token : layer.tokens) {
+            if (engine() % 3 == 0) continue;
+            for (uint64_t twice = engine() % 8 == 0 ? 2 : 1; twice > 0; --twice) { // the later value holds
+                positions.push_back(static_cast<int32_t>(token.token_id));
+                importance.push_back(static_cast<float>(engine() % 64) / 8); // ties among them
+            }
+            HeadToken& own = token.heads[head];
+            if (!own.is_resident) continue; // and the call passes it over
+            own.told = static_cast<double>(importance.back());
+            own.importance = {own.told, own.told};
+        }
+        if (host_.api().cache_set_importance(host_.get(), sequence, layer_number, static_cast<int64_t>(head),
+                                             positions.data(), importance.data(), positions.size()) != WINNOW_OK)
+            return failed(host_, "cache_set_importance");
+    }
+    const std::string wrong = check_importance(sequence, layer_number);
+    return wrong.empty() ? look() : wrong;
+}
+
 std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
     if (host_.api().cache_truncate(host_.get(), sequence, length) != WINNOW_OK) return failed(host_, "cache_truncate");
     for (OracleLayer& layer : sequences_[static_cast<size_t>(sequence)].layers) {

@@ -61,6 +61,8 @@ private:
 
     std::string one() {
         const int64_t sequence = draw(0, setup_.sequences - 1), kind = draw(1, 100);
+        if (setup_.policy == Policy::external)
+            if (const std::string wrong = set_importance(sequence, 30); !wrong.empty()) return wrong;
         if (schedule_.is_decode) return tokens(sequence, 1, true);
         if (schedule_.is_tight) return one_of_tight(sequence, kind);
         if (kind <= 30) return decode(sequence, draw(1, 12));
@@ -324,8 +326,19 @@ private:
     std::string exchange(int64_t sequence) {
         const int64_t layer = draw(0, setup_.layers - 1);
         note("read and write rows of layer " + std::to_string(layer) + " of sequence " + std::to_string(sequence));
-        const std::string wrong = oracle_.read(sequence, layer, WINNOW_TYPE_F16);
-        return wrong.empty() ? oracle_.write(sequence, layer, engine_) : wrong;
+        std::string wrong = oracle_.read(sequence, layer, WINNOW_TYPE_F16);
+        if (wrong.empty()) wrong = oracle_.write(sequence, layer, engine_);
+        return wrong.empty() ? set_importance(sequence, 50) : wrong;
+    }
+
+    // Of all layers, where the policy keeps one, in so many of a hundred cases.
+    std::string set_importance(int64_t sequence, int64_t percent) {
+        if (!setup_.keeps_importance() || !chance(percent)) return "";
+        note("set importances of sequence " + std::to_string(sequence));
+        for (int64_t layer = 0; layer < setup_.layers; ++layer)
+            if (const std::string wrong = oracle_.set_importance(sequence, layer, engine_); !wrong.empty())
+                return "layer " + std::to_string(layer) + ": " + wrong;
+        return "";
     }
 
     std::string save_and_load() {

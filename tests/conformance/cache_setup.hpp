@@ -11,7 +11,7 @@
 
 namespace winnow::conformance {
 
-enum class Policy { none, window, random, scissorhands, tova, h2o, hierarchical, adaptive_budget, winnow };
+enum class Policy { none, window, random, scissorhands, tova, external, h2o, hierarchical, adaptive_budget, winnow };
 enum class Statistic { none, score_magnitude, probability, probability_squared, above_mean };
 enum class Ranking { age, importance, per_query, value_distance, value_norm, random };
 
@@ -42,9 +42,9 @@ struct CacheSetup {
     std::optional<Statistic> statistic;
     bool group_maximum = false;
     int64_t grace = 8;
-    std::optional<double> decay;             // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
-    bool sum = false, per_query = false;     // h2o
-    std::optional<int64_t> heavy, recent;    // h2o, tokens; recent of winnow, random, scissorhands and tova, too
+    std::optional<double> decay;          // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
+    bool sum = false, per_query = false;  // h2o
+    std::optional<int64_t> heavy, recent; // h2o, tokens; recent of winnow, random, scissorhands, tova and external, too
     Ranking value = Ranking::value_distance; // winnow
     int64_t history = 400;                   // scissorhands
     Part drop = {1, 2};

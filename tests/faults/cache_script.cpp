@@ -2,6 +2,7 @@
 #include "script.hpp"
 
 #include <filesystem>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -186,6 +187,12 @@ void CacheScript::add_looks() {
                             : api().cache_importance(cache_, 0, 0, 0, values.data(), context_tokens, &count);
              },
          .observe = [this] { return portrait(); }});
+    add(changing("cache_set_importance", [this] {
+        std::vector<int32_t> positions(context_tokens); // a head passes over those that it does not hold
+        std::iota(positions.begin(), positions.end(), 0);
+        const std::vector<float> values(context_tokens, 3.5F);
+        return api().cache_set_importance(cache_, 0, 0, 0, positions.data(), values.data(), context_tokens);
+    }));
     add({.name = "cache_stats",
          .run =
              [this] {

@@ -281,6 +281,23 @@ void CacheUnderTest::anchor(Input& input) {
     run([&] { return api().cache_anchor(cache_, sequence, positions.data(), positions.size()); });
 }
 
+void CacheUnderTest::set_importance(Input& input) {
+    const int64_t sequence = some_sequence(input);
+    std::vector<int32_t> positions;
+    for (int64_t count = input.within(0, 9); count > 0; --count)
+        positions.push_back(static_cast<int32_t>(some_position(input, sequence)));
+    const std::vector<float> importance = numbers(input, static_cast<int64_t>(positions.size()) + 1);
+    const int64_t layer = input.within(0, setup_.layers - 1), head = input.within(0, setup_.kv_heads - 1);
+    const auto before = last_.positions;
+    const int32_t status = run([&] {
+        return api().cache_set_importance(cache_, sequence, layer, head, positions.data(), importance.data(),
+                                          positions.size());
+    });
+    require(before == last_.positions, "importances leave which tokens are resident");
+    require(status != WINNOW_OK || last_.stats.importance_bytes > 0 || last_.stats.bytes == 0,
+            "a cache without importance takes none");
+}
+
 void CacheUnderTest::reserve(Input& input) {
     const int64_t sequence = some_sequence(input);
     const int64_t tokens = input.chance(8) ? input.hostile() : input.within(0, setup_.context);

@@ -44,6 +44,7 @@ public:
     void shift(Input& input);
     void copy(Input& input);
     void anchor(Input& input);
+    void set_importance(Input& input);
     void reserve(Input& input);
     void set_config(Input& input);
     void rows(Input& input); // read, write or restore

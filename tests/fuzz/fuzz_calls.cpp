@@ -44,8 +44,13 @@ private:
         const uint8_t kind = input_.byte();
         switch (kind % 16) {
         case 0:
-        case 1:
-        case 2: some().step(input_, input_.within(1, 4), events()); return;
+        case 1: some().step(input_, input_.within(1, 4), events()); return;
+        case 2:
+            if (kind >= 128)
+                some().set_importance(input_);
+            else
+                some().step(input_, input_.within(1, 4), events());
+            return;
         case 3: some().step(input_, input_.within(1, 90), events()); return;
         case 4: some().truncate(input_); return;
         case 5: some().remove(input_); return;

@@ -81,6 +81,18 @@ static int32_t importance_of_the_first_head(winnow_cache* cache, int64_t sequenc
     return good.cache_importance(cache, sequence, layer, 0, importance, capacity, count);
 }
 
+static int32_t set_importance_ignored(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                      const int32_t* positions, const float* importance, uint64_t count) {
+    (void)cache, (void)sequence, (void)layer, (void)head, (void)positions, (void)importance, (void)count;
+    return WINNOW_OK;
+}
+
+static int32_t set_importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                                const int32_t* positions, const float* importance, uint64_t count) {
+    (void)head;
+    return good.cache_set_importance(cache, sequence, layer, 0, positions, importance, count);
+}
+
 /* ---- What changes a sequence ---- */
 
 static int32_t truncate_ignored(winnow_cache* cache, int64_t sequence, int64_t length) {
@@ -265,6 +277,8 @@ static int choose(const char* defect) {
     DEFECT(cache_describe, describe_cuts_the_string)
     DEFECT(cache_positions, positions_of_the_first_head)
     DEFECT(cache_importance, importance_of_the_first_head)
+    DEFECT(cache_set_importance, set_importance_ignored)
+    DEFECT(cache_set_importance, set_importance_of_the_first_head)
     DEFECT(cache_truncate, truncate_ignored)
     DEFECT(cache_remove, remove_leaves_the_memory)
     DEFECT(cache_copy, copy_ignored)

@@ -84,7 +84,9 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         const char* text;
         std::vector<const char*> parts;
     } rows[] = {
-        {"", {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, random, none"}},
+        {"",
+         {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, random, external, "
+                            "none"}},
         {"H2O", {"no policy \"H2O\"", "h2o"}},
         {"h2o ", {"no policy \"h2o \""}},
         {"h2o:", {"h2o: \"\" is not key=value"}},

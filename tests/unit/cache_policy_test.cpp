@@ -69,6 +69,16 @@ TEST(cache_policy, tova_goes_by_the_last_query) {
     EXPECT_EQ(describe("tova:group=maximum", 512).importance.group, Group::maximum);
 }
 
+TEST(cache_policy, external_adds_nothing_of_its_own) {
+    const Description d = describe("external", 512);
+    EXPECT_EQ(d.importance, Importance{});
+    EXPECT_EQ(d.ranking, Ranking::importance);
+    EXPECT_EQ(d.target, 512);
+    EXPECT_EQ(d.recent, 128 - 32);
+    EXPECT_EQ(d.grace, 0);
+    EXPECT_EQ(describe("external:recent=50", 512).recent, 50 - 32);
+}
+
 TEST(cache_policy, h2o_is_as_published_unless_told) {
     const Description d = describe("h2o", 256);
     EXPECT_EQ(d.importance, (Importance{Statistic::score_magnitude, Accumulation::ema, Group::mean, .95}));
@@ -212,8 +222,9 @@ TEST(cache_policy, importance_is_announced_where_it_is_described) {
             for (const int64_t budget : {255, 256, 1023, 1024, 2048}) {
                 const LayerContext context{layer, 32, 2048, budget, 48, 32, 0};
                 const auto policy = make_policy(parse(config));
+                const bool is_of_the_host = config == "external"; // nothing is added to it
                 EXPECT_EQ(policy->keeps_importance(context),
-                          policy->describe(context).importance.statistic != Statistic::none)
+                          is_of_the_host || policy->describe(context).importance.statistic != Statistic::none)
                     << config << " " << layer << " " << budget;
             }
 }

@@ -17,6 +17,7 @@ extern const PolicyKind h2o_policy;
 extern const PolicyKind tova_policy;
 extern const PolicyKind hierarchical_policy;
 extern const PolicyKind adaptive_budget_policy;
+extern const PolicyKind external_policy;
 extern const PolicyKind winnow_policy;
 
 // Keys that several policies have, with one meaning.

@@ -1,0 +1,50 @@
+// Values come into the slots of their tokens, wherever those lie.
+#include "cache/set_importance.hpp"
+
+#include <unordered_map>
+
+namespace winnow::cache {
+namespace {
+
+// A head's importances in a segment as they are going to be; empty where none changes.
+std::vector<float> changed(const Geometry& geometry, const Layer& layer, const Rows& rows, int64_t head,
+                           const std::unordered_map<int32_t, float>& given) {
+    if (rows.slots == 0) return {};
+    const auto slots = static_cast<size_t>(rows.slots), first = static_cast<size_t>(head) * slots;
+    const std::vector<int32_t> map = layer.map_of(geometry, rows);
+    std::vector<float> importance(slots);
+    rows.importance->read(4 * first, importance.data(), 4 * slots);
+    bool is_changed = false;
+    for (size_t slot = 0; slot < slots; ++slot) {
+        if (map[first + slot] < 0) continue;
+        const auto its = given.find(map[first + slot] & ~anchor_flag);
+        if (its == given.end()) continue;
+        importance[slot] = its->second;
+        is_changed = true;
+    }
+    return is_changed ? importance : std::vector<float>();
+}
+
+} // namespace
+
+void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, int64_t head,
+                    std::span<const int32_t> token_ids, std::span<const float> importance) {
+    const Geometry& geometry = *cache.geometry;
+    if (!geometry.keeps_importance()) refuse(to_string(geometry.config()) + " keeps no importance");
+    std::unordered_map<int32_t, float> given;
+    for (size_t at = 0; at < token_ids.size(); ++at) given[token_ids[at]] = importance[at];
+    const Layer& layer = cache.sequence(sequence).layers[static_cast<size_t>(layer_number)];
+    const Rows* const segments[] = {&layer.dense, &layer.packed};
+    std::vector<float> values[2];
+    for (size_t at = 0; at < 2; ++at) values[at] = changed(geometry, layer, *segments[at], head, given);
+    try {
+        for (size_t at = 0; at < 2; ++at)
+            if (!values[at].empty())
+                segments[at]->importance->write(4 * static_cast<uint64_t>(head * segments[at]->slots),
+                                                values[at].data(), 4 * values[at].size());
+    } catch (const Error& error) {
+        fail(cache.device, true, error);
+    }
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,72 @@
+"""Runs the Python example on a backend, and holds its structs against the layout of winnow.h.
+
+    winnow_cache_test.py PATH_OF_A_BACKEND PATH_OF_LAYOUT_H
+"""
+
+import ctypes
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import external_policy
+import winnow_cache
+
+STRUCTS = {"winnow_host_info": winnow_cache.HostInfo, "winnow_context_desc": winnow_cache.ContextDesc,
+           "winnow_tensor": winnow_cache.Tensor, "winnow_cache_desc": winnow_cache.CacheDesc,
+           "winnow_cache_step_desc": winnow_cache.CacheStepDesc, "winnow_api": winnow_cache.Api}
+
+
+def check_layout(text):
+    """Every field is there, and lies where C has it."""
+    for name, struct in STRUCTS.items():
+        expected = dict(re.findall(rf"LAYOUT_AT\({name}, (\w+), (\d+)\)", text))
+        has = {field[0]: str(getattr(struct, field[0]).offset) for field in struct._fields_}
+        assert has == expected, f"{name}: {sorted(set(has.items()) ^ set(expected.items()))}"
+        size = re.search(rf"LAYOUT_SIZE\({name}, (\d+)\)", text)[1]
+        assert ctypes.sizeof(struct) == int(size), f"{name} has {ctypes.sizeof(struct)} bytes, expected {size}"
+
+
+def expect_error(words, call):
+    try:
+        call()
+    except winnow_cache.Error as error:
+        assert words in str(error), f"{error}: says nothing of {words}"
+        return
+    raise AssertionError(f"{words}: no error")
+
+
+def check_cache(backend):
+    """Importances are as they were set, also by a policy that has no sense; and what is wrong is refused."""
+    shape = {"layers": 1, "q_num_heads": 4, "kv_num_heads": 2, "head_size": 16, "context": 64}
+    with winnow_cache.Context(backend) as context:
+        cache = context.cache("external:budget=32,sink=0,residual=0,cadence=1,recent=1", **shape)
+        rows = (ctypes.c_float * 64)(*range(64))
+        half = (ctypes.c_float * 32)(*range(32))
+        for position in range(40):
+            cache.step(0, half, half, rows)
+            cache.set_importance(0, 1, {position: 5.0 if position % 2 else float("nan"), 63: 1.0})
+        kept = cache.positions(0, 1)
+        assert len(kept) == 32 and [p for p in range(40) if p not in kept] == list(range(0, 16, 2)), kept
+        assert cache.positions(0, 0) == list(range(8, 40)), "the head without importances is no window"
+        assert [value == 5 for value in cache.importance(0, 1)] == [position % 2 == 1 for position in kept]
+        expect_error("positions[0]", lambda: cache.set_importance(0, 0, {64: 1.0}))
+        expect_error("head", lambda: cache.set_importance(0, 2, {0: 1.0}))
+        expect_error("no importance",
+                     lambda: context.cache("window:budget=32", **shape).set_importance(0, 0, {0: 1.0}))
+        expect_error("no policy", lambda: context.cache("nonsense", **shape))
+        expect_error("expected", lambda: cache.step(0, rows, half, rows))
+
+
+def main():
+    backend, layout = sys.argv[1:]
+    check_layout(Path(layout).read_text(encoding="utf-8"))
+    check_cache(backend)
+    result = subprocess.run([sys.executable, "-B", external_policy.__file__, backend], capture_output=True, text=True)
+    print(result.stdout + result.stderr)
+    assert result.returncode == 0 and "keeps the same" in result.stdout
+    kept = result.stdout.splitlines()[1].split()
+    assert 32 <= len(kept) <= external_policy.BUDGET and kept[:4] == ["0", "1", "2", "3"], f"kept: {kept}"
+
+
+main()
