@@ -7,17 +7,19 @@ import os
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
-VERSIONS = ((GROUPS / "memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
-            (GROUPS, "memory.max", "memory.peak"))
+# Where it lies, the files of its limit, of its peak and of its limit on swap, and whether that one counts memory, too.
+# Where it lies; files of its limit, of its peak and of its limit on swap; and whether that one counts memory, too.
+            (GROUPS, "memory.max", "memory.peak", "memory.swap.max", False))
 SKIPPED = 77  # a test's exit status where no group can be made
 
 
 class Group:
     """A group that there is."""
 
-    def __init__(self, folder, limit, peak):
+    def __init__(self, folder, limit, peak, swap, swap_has_memory):
         self.folder = folder
-        self._limit, self._peak = folder / limit, folder / peak
+        self._limit, self._peak, self._swap = folder / limit, folder / peak, folder / swap
+        self._swap_has_memory = swap_has_memory
 
     def join(self):
         """For `preexec_fn` of a process that is to be in it."""
@@ -25,6 +27,8 @@ class Group:
 
     def set_limit(self, limit):
         self._limit.write_text(str(limit))
+        if self._swap.exists():  # so that nothing is swapped
+            self._swap.write_text(str(limit if self._swap_has_memory else 0))
 
     def peak(self):
         """The most bytes that it had, of processes and of the page cache."""
@@ -34,13 +38,13 @@ class Group:
 @contextlib.contextmanager
 def limited(limit):
     """A group with so many bytes while a `with` lasts, or None where none can be made. Its processes end before."""
-    for root, limit_name, peak_name in VERSIONS:
+    for root, *files in VERSIONS:
         folder = root / f"winnow-test-{os.getpid()}"
         try:
             folder.mkdir()
         except OSError:
             continue
-        group = Group(folder, limit_name, peak_name)
+        group = Group(folder, *files)
         try:
             group.set_limit(limit)
             group.peak()
