@@ -76,7 +76,7 @@ void recommend(Plan& plan, const Costs& costs) {
                                   ".");
         }
     }
-    const PlanRow* keeper = least(plan, [](const PlanRow& row) { return row.cost.recalls(); });
+    const PlanRow* keeper = least(plan, [](const PlanRow& row) { return row.cost.recalls() && !row.evicts; });
     if (best && best->evicts && keeper) {
         const std::string where =
             keeper->cost.disk > 0 ? "lie in a file of " + mebibytes(keeper->cost.disk) + " MiB, without which it takes "
