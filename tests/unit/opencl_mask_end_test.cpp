@@ -1,12 +1,14 @@
 // Where the keys end that a mask shows, by which a decode step is divided.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "opencl/sdpa_kernel.hpp"
+#include "opencl_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -83,6 +85,44 @@ TEST_P(opencl_mask_end, takes_the_lowest_finite_value_for_visible) {
     rows.hide_from(32);
     rows.set(40, std::numeric_limits<float>::lowest());
     EXPECT_EQ(end_of_seen(rows.mask, 64), 41);
+}
+
+// Rows of a tensor in the host's memory.
+struct Floats {
+    Floats(int64_t rows, int64_t columns) : values(static_cast<size_t>(rows * columns), 0.0F) {
+        tensor.type = Type::f32;
+        tensor.shape = {1, 1, rows, columns};
+        tensor.stride = {4 * rows * columns, 4 * rows * columns, 4 * columns, 4};
+        tensor.data = reinterpret_cast<std::byte*>(values.data());
+    }
+    std::vector<float> values;
+    Tensor tensor;
+};
+
+using opencl_mask_of_a_call = opencl_test;
+
+// Keys of zeros: the output is the mean of the values that are seen, and value j is j.
+TEST_F(opencl_mask_of_a_call, is_read_once_what_was_enqueued_has_written_it) {
+    constexpr int64_t keys = 512, size = 32;
+    for (Device* device : {&cpu_device(), &divided_device()}) {
+        Floats q(1, size), k(keys, size), v(keys, size), out(1, size), mask(1, keys), nothing_hidden(1, keys);
+        for (int64_t at = 0; at < keys * size; ++at) v.values[static_cast<size_t>(at)] = static_cast<float>(at / size);
+        std::fill(mask.values.begin() + 100, mask.values.end(), -infinity);
+        Sdpa args;
+        args.q = q.tensor;
+        args.k = k.tensor;
+        args.v = v.tensor;
+        args.out = out.tensor;
+        args.mask = mask.tensor;
+        args.scale = 1;
+        device->launch(args, false);
+        device->finish();
+        EXPECT_NEAR(out.values[0], 49.5F, 1e-3F);
+        device->launch(KvDequantize{nothing_hidden.tensor, mask.tensor, {}}, false);
+        device->launch(args, false);
+        device->finish();
+        EXPECT_NEAR(out.values[0], 255.5F, 1e-3F);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(types, opencl_mask_end, testing::Values(Type::boolean, Type::f16, Type::bf16, Type::f32),
