@@ -140,8 +140,8 @@ void check_room(const Config& config, const Description& description, int64_t la
     if (kept + description.cadence <= description.budget) return;
     refuse(what_holds(config, description.budget) + " in layer " + std::to_string(layer) + ", expected at least " +
            std::to_string(kept + description.cadence) + ": " + std::to_string(description.sink) + " sinks, " +
-           std::to_string(kept - description.sink) +
-           " newest that stay, and cadence=" + std::to_string(description.cadence));
+           std::to_string(kept - description.sink) + " newest that stay, and " + std::to_string(description.cadence) +
+           " that come before the next eviction pass");
 }
 
 } // namespace
@@ -196,6 +196,7 @@ int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
 }
 
 std::optional<LeastResidual> least_residual(const Config& config, const Shape& shape, bool importance) {
+    if (config.recalls()) return LeastResidual{config.sink() + recall_residual + 1, recall_residual};
     const int64_t rows = std::end(usual_residuals)[-1];
     const Layout layout = layout_of(config, shape, rows, importance);
     int64_t too_few = layout.dense_rows, enough = longest_context; // bytes_of grows with the tokens

@@ -32,7 +32,8 @@ public:
     int64_t sink() const { return plan_.sink; }
     int64_t residual() const { return plan_.residual; }
     int64_t cadence() const { return plan_.cadence; }
-    // Tokens for which an eviction pass leaves room: those until the next one.
+    // Tokens for which an eviction pass leaves room: those until the next one that evicts, which is no other but where
+    // recall keeps only so many.
     int64_t coming() const { return coming_; }
     // Whether recall keeps only so many of the newest tokens.
     bool has_cold_budget() const { return has_cold_budget_; }

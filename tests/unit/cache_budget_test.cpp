@@ -248,8 +248,8 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"hierarchical:budget=256,recent_deep=250",
          {30, 3, 64, 64, 2048},
          "is 256 tokens of a KV head in layer 20, expected at least 286: 4 sinks, 250 newest that stay, and "
-         "cadence=32"},
-        {"h2o:budget=64,grace=60", smollm, "expected at least 72: 4 sinks, 60 newest that stay, and cadence=8"},
+         "32 that come before the next eviction pass"},
+        {"h2o:budget=64,grace=60", smollm, "expected at least 72: 4 sinks, 60 newest that stay, and 8 that come"},
         {"window:budget=1/4,cadence=49", smollm, "cadence=49 is more than the residual window of 48"},
         {"adaptive_budget", smollm, "the profile has 0 layers, expected 30"},
     };
