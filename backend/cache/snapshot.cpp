@@ -88,9 +88,12 @@ Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
     const int64_t limit = geometry.has_cells() ? most_seen : geometry.shape().context;
     const int64_t most_newest = geometry.residual() > 0 ? geometry.residual() : geometry.cadence();
     const auto numbers = file.value<LayerNumbers>();
+    // A change of configuration may have left more; but not under recall, whose regions of a file have room for the
+    // most.
+    const int64_t most_slots = (geometry.recall() ? 1 : 2) * geometry.most_packed(layer_number);
     const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
     if (!layer.index.restore(index, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
-        !is_within(numbers.packed_slots, numbers.has_memory * 2 * geometry.most_packed(layer_number)) ||
+        !is_within(numbers.packed_slots, numbers.has_memory * most_slots) ||
         !is_within(numbers.most_in_packed, numbers.packed_slots) ||
         !is_within(numbers.free_listed, geometry.cadence()) || !is_within(numbers.outputs, no_end) ||
         !is_within(numbers.has_means, 1))
