@@ -281,8 +281,8 @@ static void mark_picked(__global uint* keys, uint count, uint least, uint equal)
 
 /* ---- Hysteresis ---- */
 
-/* The keys of the pages in frames, NO_KEY for a frame without one that may be picked; returns how many others there
- * are. */
+/* The keys of the pages in frames, NO_KEY for a frame without a page that may be picked; returns in how many frames
+ * there is one. */
 static uint make_frame_keys(const page_pick_params* p, const __global int* frames, const __global uint* keys,
                             uint pages, __global uint* frame_keys) {
     uint held = 0;

@@ -93,8 +93,8 @@ SlotAccumulate accumulate_of(const SlotStep& step);
 // no slot of the KV head has it. Token ids beyond out's columns are left out.
 struct SlotScores {
     std::vector<Segment> segments;
-    Tensor scores;             // F32 [1, q_heads, q_len, slots of all segments]
-    Tensor out;                // F32 [1, q_heads, q_len, columns], any strides; every element is written
+    Tensor scores; // F32 [1, q_heads, q_len, slots of all segments]
+    Tensor out;    // F32 [1, q_heads, q_len, columns], any strides; every element is written, unless keeps_others
     bool keeps_others = false; // out has the scores of other segments: where no slot here has a token id, it stays
 };
 
