@@ -152,7 +152,9 @@ Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots, 
     if (!cache.cold_file || layer.packed.k || layer.packed.slots == 0) return;
     const Geometry& geometry = *cache.geometry;
     const Places at(geometry);
-    if (scratch != nullptr && slots <= scratch->slots) {
+    const bool takes_scratch = scratch != nullptr && slots <= scratch->slots;
+    before_ = layer.cold.map.entries(geometry.shape().kv_heads, takes_scratch ? scratch->slots : slots, first);
+    if (takes_scratch) {
         layer.packed = std::move(*scratch);
         scratch_ = scratch;
     } else {
@@ -161,7 +163,6 @@ Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots, 
     }
     layer.packed_first = first;
     is_owner_ = true;
-    before_ = layer.cold.map.entries(geometry.shape().kv_heads, layer.packed.slots, first);
     try {
         layer.packed.tokens->write(0, before_.data(), 4 * before_.size());
         const int64_t end = std::max(layer.cold.map.end(), first);

@@ -125,6 +125,10 @@ void keeping_layer(CacheState& cache, Layer& layer, Action&& action) {
             backup.restore();
         }
         throw;
+    } catch (const std::bad_alloc&) {
+        cache.device.finish();
+        backup.restore();
+        throw;
     }
 }
 

@@ -112,6 +112,10 @@ int64_t TokenIndex::removed(int64_t rows) const {
     return std::count_if(newest_.begin(), newest_.begin() + rows, [](int64_t token_id) { return token_id < 0; });
 }
 
+bool TokenIndex::are_newest_last() const {
+    return !cells_.empty() || newest_.empty() || original(newest_.front()) >= next_ - newest();
+}
+
 bool TokenIndex::holds(int64_t token_id) const {
     if (!cells_.empty()) return cells_[static_cast<size_t>(token_id)] >= 0;
     const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), token_id,

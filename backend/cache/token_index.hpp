@@ -49,6 +49,8 @@ public:
         moved_ += rows;
     }
     int64_t removed(int64_t rows) const; // how many removed tokens are among the oldest of the newest
+    // Whether the newest have the last positions: they have not where some were shifted up and left a gap.
+    bool are_newest_last() const;
     std::span<const int32_t> positions() const { return cells_; } // of the token in each cell, or -1
 
     bool holds(int64_t token_id) const;
