@@ -183,8 +183,7 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
         positions = cache.device.allocate(of_cells.size_bytes());
         positions->write(0, of_cells.data(), of_cells.size_bytes());
         memory.emplace(cache, of_cells.size_bytes());
-        args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells);
-        args.positions.buffer = positions.get();
+        args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells, positions.get());
     }
     cache.device.launch(args);
     sign_all(cache, layer); // which reads how many rows there are, and so waits
@@ -225,7 +224,9 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
     layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer_number));
     if (geometry.recall() && layer.is_signed) { // nobody was evicted: the rows lie behind those that there are
-        layer.is_signed = layer.index.removed(moved) == 0;
+        // But where some were shifted up, the oldest tokens that went may have been among these rows.
+        layer.is_signed =
+            layer.index.removed(moved) == 0 && (!geometry.has_cold_budget() || layer.index.are_newest_last());
         if (layer.is_signed) sign_slots(cache, layer, layer.in_front, layer.in_front + moved);
         layer.in_front += moved;
     }

@@ -50,7 +50,8 @@ struct CacheState {
     Log log = [](int32_t, const std::string&) {};
     std::shared_ptr<ColdFile> cold_file; // of recall; none: the cold tier lies in memory, as packed segments
     ColdScratch cold_scratch;
-    double pressure = 0; // negative: the machine's counts
+    std::unique_ptr<Buffer> carried; // of recall, where memory is reserved: what the queries of a prompt carry
+    double pressure = 0;             // negative: the machine's counts
     std::vector<Sequence> sequences;
     Scratch scratch;
     uint64_t passing_bytes = 0; // taken by the call at hand, and given back with it
@@ -64,7 +65,8 @@ struct CacheState {
     Sequence new_sequence() const;
     void replace_sequences(std::vector<Sequence>& others); // swaps
     uint64_t bytes() const {                               // with scratch
-        return layer_bytes + passing_bytes + geometry->scratch_bytes(scratch.slots) + cold_scratch.bytes(*geometry);
+        return layer_bytes + passing_bytes + geometry->scratch_bytes(scratch.slots) + cold_scratch.bytes(*geometry) +
+               (carried ? carried->size() : 0);
     }
     void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }
     double pressure_now() const;

@@ -84,9 +84,10 @@ Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t s
     return segment;
 }
 
-Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns) {
+Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns, Buffer* buffer) {
     Tensor tensor;
     tensor.type = type;
+    tensor.buffer = buffer;
     tensor.shape = {1, heads, rows, columns};
     tensor.stride = {4 * heads * rows * columns, 4 * rows * columns, 4 * columns, 4};
     return tensor;
@@ -96,6 +97,12 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
     tensor.offset += static_cast<uint64_t>(first * tensor.stride[2]);
     tensor.shape[2] = count;
     return tensor;
+}
+
+int64_t slots_in(const std::vector<Segment>& segments) {
+    int64_t slots = 0;
+    for (const Segment& segment : segments) slots += segment.slots();
+    return slots;
 }
 
 Segment slots_of(Segment segment, int64_t first, int64_t count) {

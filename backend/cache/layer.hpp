@@ -41,10 +41,11 @@ uint64_t counted_bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The first `slots` slots of a segment; `rows` may lack buffers.
 Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
 
-// [1, heads, rows, columns] of four bytes each, without gaps; the caller says in which memory.
-Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns);
+// [1, heads, rows, columns] of four bytes each, without gaps, at the beginning of a buffer; or the caller says where.
+Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns, Buffer* buffer = nullptr);
 // Rows [first, first + count) of a tensor.
 Tensor rows_of(Tensor tensor, int64_t first, int64_t count);
+int64_t slots_in(const std::vector<Segment>& segments);
 // Slots [first, first + count) of a segment.
 Segment slots_of(Segment segment, int64_t first, int64_t count);
 // A tensor over a part of a layer's state.
@@ -67,7 +68,8 @@ struct Layer {
     bool is_signed = false;
     int64_t in_front = 0;
     ColdRows cold;
-    int64_t packed_first = 0; // the slot that the first row of `packed` is of: not 0 only within an eviction pass
+    int64_t packed_first = 0; // the slot that the first row of `packed` is of: not 0 only while the
+                              // end of a cold segment in a file is in memory
 
     // The most tokens that are resident in a head outside the sinks' slots.
     int64_t most_resident() const { return most_in_packed + index.newest(); }

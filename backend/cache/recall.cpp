@@ -8,9 +8,10 @@
 namespace winnow::cache {
 namespace {
 
+constexpr int64_t most_carried = 4 << 20; // bytes
+
 Tensor index_tensor(const StateLayout::Range& part, Buffer* index, int64_t heads, int64_t rows, int64_t columns) {
-    Tensor tensor = tensor_of(Type::i32, heads, rows, columns);
-    tensor.buffer = index;
+    Tensor tensor = tensor_of(Type::i32, heads, rows, columns, index);
     tensor.offset = part.offset;
     return tensor;
 }
@@ -48,6 +49,16 @@ Segment mapped_segment(CacheState& cache, const Layer& layer) {
 }
 
 } // namespace
+
+int64_t tokens_of_piece(const CacheState& cache) {
+    const int64_t chunk = cache.geometry->chunk(), row = static_cast<int64_t>(carried_bytes(cache, 1));
+    return std::max<int64_t>(most_carried / row / chunk, 1) * chunk;
+}
+
+uint64_t carried_bytes(const CacheState& cache, int64_t queries) {
+    const int64_t floats = cache.device.carried_floats(cache.geometry->shape().v_head_size);
+    return 4 * static_cast<uint64_t>(cache.geometry->request().q_heads * queries * floats);
+}
 
 void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot) {
     const StateLayout::Range& part = geometry.recall().frame_pages;

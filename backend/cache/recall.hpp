@@ -9,6 +9,11 @@ namespace winnow::cache {
 // The most query tokens of a step that pick one by one; more of them attend to everything.
 inline constexpr int64_t most_picking = 8;
 
+// Of a prompt, as many tokens come between two ways through the cold segment: what their queries carry of it has to
+// find room in 4 MiB.
+int64_t tokens_of_piece(const CacheState& cache);
+uint64_t carried_bytes(const CacheState& cache, int64_t queries);
+
 // No page is hot any more.
 void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot);
 

@@ -16,8 +16,6 @@
 namespace winnow::cache {
 namespace {
 
-constexpr int64_t most_carried = 4 << 20; // bytes
-
 class Step {
 public:
     Step(CacheState& cache, const CacheStep& args, const Resident* resident = nullptr)
@@ -32,6 +30,7 @@ public:
                              static_cast<bool>(args_.scores_out));
         validate(growth);
         take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots));
+        take_carried();
         if (growth.is_new) layer_.is_signed = geometry_.recall() && resident_ == nullptr; // no row lacks a signature
         commit(cache_, layer_, std::move(growth));
         if (may_change_before_failing())
@@ -60,7 +59,7 @@ private:
             if (asked_ > 0) pick_for(asked_ - 1); // what the first token to come needs
         } else {
             std::optional<Fetched> fetched; // for all chunks of the step
-            if (appended_ > chunk()) fetched.emplace(cache_, layer_);
+            if (!picks() && appended_ > chunk()) fetched.emplace(cache_, layer_);
             if (picks() && appended_ > 1) make_room(outside_sinks(0, appended_)); // once, as for a chunk of them all
             run_chunks(0, tokens);
             if (fetched) fetched->store();
@@ -75,7 +74,7 @@ private:
             if (appended_ > 0) last = append(first, count);
             if (asked_ == 0) continue;
             if (picks()) pick_for(first);
-            const int64_t at_a_time = queries_at_a_time(first, count, layer_.slots());
+            const int64_t at_a_time = queries_at_a_time(first, count, slots_in(segments()));
             for (int64_t part = 0; part < count; part += at_a_time) {
                 attend(first + part, std::min(at_a_time, count - part), std::exchange(last, std::nullopt));
                 if (left_) note(*std::exchange(left_, std::nullopt));
@@ -88,11 +87,19 @@ private:
         return geometry_.recall() && !picks() && resident_ == nullptr && (asked_ > 0 || appended_ > geometry_.chunk());
     }
 
-    // How many tokens of a prompt come between two ways through the cold segment: what is carried has to find room.
-    int64_t piece() const {
-        const int64_t row =
-            4 * geometry_.request().q_heads * cache_.device.carried_floats(geometry_.shape().v_head_size);
-        return std::max<int64_t>(most_carried / row / chunk(), 1) * chunk();
+    int64_t piece() const { return tokens_of_piece(cache_); }
+
+    // Memory for what the queries of a prompt carry, where some may meet rows that were packed before them.
+    void take_carried() {
+        if (!streams() || asked_ == 0) return;
+        const int64_t tokens = std::max(appended_, asked_);
+        if (layer_.most_in_packed == 0 && tokens <= piece() && !geometry_.has_cold_budget()) return;
+        carried_ = tensor_of(Type::f32, geometry_.request().q_heads, std::min(piece(), tokens),
+                             cache_.device.carried_floats(geometry_.shape().v_head_size), cache_.carried.get());
+        if (carried_.buffer != nullptr) return;
+        carried_memory_ = cache_.device.allocate(carried_.extent());
+        carried_.buffer = carried_memory_.get();
+        passing_.emplace(cache_, carried_memory_->size());
     }
 
     // How many of the `left` tokens from `first` on come next. While they come no token is evicted, since rows of the
@@ -116,22 +123,17 @@ private:
         const int64_t in_page = layer_.in_front - tail_,
                       coming = appended_ > 0 ? layer_.index.newest() + count : 0; // at most
         tail_slots_ = std::min(in_page + coming, layer_.packed.slots - tail_);
-        std::optional<Passing> memory;
-        if (asked_ > 0 && tail_ > 0) attend_to_stretches(first, count, memory);
+        carries_ = asked_ > 0 && tail_ > 0;
+        if (carries_) attend_to_stretches(first, count);
         std::optional<Fetched> fetched;
         if (tail_slots_ > 0) fetched.emplace(Fetched::EndOf{}, cache_, layer_, tail_slots_ - in_page);
         run_chunks(first, first + count);
         if (fetched) fetched->store();
-        carry_.reset();
+        carries_ = false;
     }
 
-    void attend_to_stretches(int64_t first, int64_t count, std::optional<Passing>& memory) {
-        const int64_t floats = cache_.device.carried_floats(geometry_.shape().v_head_size);
-        carried_ = tensor_of(Type::f32, geometry_.request().q_heads, count, floats);
-        carry_ = cache_.device.allocate(carried_.extent());
-        carried_.buffer = carry_.get();
+    void attend_to_stretches(int64_t first, int64_t count) {
         carried_first_ = first;
-        memory.emplace(cache_, carry_->size());
         Stretches stretches(cache_, layer_, tail_);
         while (stretches.next()) {
             SlotAttention attention;
@@ -202,10 +204,11 @@ private:
     void validate(const Growth& growth) const {
         if (asked_ == 0) return;
         const std::vector<Segment> segments = segments_after(geometry_, layer_, growth, picks());
-        int64_t slots = 0;
-        for (const Segment& segment : segments) slots += segment.slots();
+        const int64_t slots = slots_in(segments);
         if (streams() && segments.size() > 1) { // of stretches; and of chunks as if all were one
-            SlotAttention attention = attention_of(0, std::min(piece(), asked_), slots);
+            const int64_t queries =
+                args_.scores_out ? queries_at_a_time(0, std::min(chunk(), asked_), slots) : std::min(piece(), asked_);
+            SlotAttention attention = attention_of(0, queries, slots);
             attention.segments = {segments[1]};
             cache_.device.validate(attention);
         }
@@ -423,10 +426,8 @@ private:
         SlotStep step;
         step.append = append;
         step.attention.segments = segments();
-        int64_t slots = 0;
-        for (const Segment& segment : step.attention.segments) slots += segment.slots();
-        step.attention.sdpa = attention_of(first, count, slots).sdpa;
-        if (carry_) step.attention.sdpa.carry = {carried_of(first, count), true, false};
+        step.attention.sdpa = attention_of(first, count, slots_in(step.attention.segments)).sdpa;
+        if (carries_) step.attention.sdpa.carry = {carried_of(first, count), true, false};
         step.counted_queries = counted_queries(first, count);
         step.importance = geometry_.importance(args_.layer);
         if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
@@ -446,22 +447,18 @@ private:
     void step_with_scores(const SlotStep& step, int64_t first, int64_t count) {
         if (step.append) cache_.device.launch(*step.append);
         cache_.device.launch(step.attention);
-        keep_scores(step.attention, first, count, carry_ != nullptr);
+        keep_scores(step.attention, first, count, carries_);
         if (step.counted_queries > 0) cache_.device.launch(accumulate_of(step));
     }
 
     Tensor step_weights() const {
         Buffer* const buffer = cache_.scratch.scores.get();
-        Tensor tensor = tensor_of(Type::f32, 1, 1, static_cast<int64_t>(buffer->size() / 4));
-        tensor.buffer = buffer;
-        return tensor;
+        return tensor_of(Type::f32, 1, 1, static_cast<int64_t>(buffer->size() / 4), buffer);
     }
 
     // F32 [1, q_heads, rows, columns].
     Tensor scratch_tensor(Buffer* buffer, int64_t rows, int64_t columns) const {
-        Tensor tensor = tensor_of(Type::f32, geometry_.request().q_heads, rows, columns);
-        tensor.buffer = buffer;
-        return tensor;
+        return tensor_of(Type::f32, geometry_.request().q_heads, rows, columns, buffer);
     }
 
     CacheState& cache_;
@@ -472,8 +469,10 @@ private:
     int64_t appended_, asked_, seen_; // tokens; seen_: before the step
     // Of a piece of a prompt: the slots of the cold segment that it appends to, and what it has of those before them.
     int64_t tail_ = 0, tail_slots_ = 0;
-    std::unique_ptr<Buffer> carry_;
+    std::unique_ptr<Buffer> carried_memory_; // none where it is reserved
+    std::optional<Passing> passing_;
     Tensor carried_;
+    bool carries_ = false;
     int64_t carried_first_ = 0; // the query of its first row
     std::optional<Run> left_;   // what the chunk's step appends
     std::vector<int32_t> cells_;

@@ -110,14 +110,18 @@ private:
 
     void run_step(int64_t layer, int64_t sequence, int64_t tokens, int64_t queries) {
         const uint64_t seed = engine_();
-        std::vector<std::vector<std::byte>> outputs;
+        StepOptions options;
+        options.scores = queries > 0 && draw(1, 4) == 1;
+        std::vector<std::vector<std::byte>> outputs, scores;
         for (CacheHost* cache : {&memory_, &file_}) {
             std::mt19937_64 same(seed);
-            Step step = draw_step(setup_, same, layer, sequence, tokens, queries);
+            Step step = draw_step(setup_, same, layer, sequence, tokens, queries, options, setup_.context);
             ASSERT_EQ(cache->run(step), WINNOW_OK) << cache->message();
             outputs.push_back(queries > 0 ? bytes_of(step.out) : std::vector<std::byte>());
+            scores.push_back(options.scores ? bytes_of(step.scores) : std::vector<std::byte>());
         }
-        ASSERT_TRUE(outputs[0] == outputs[1]) << tokens << " tokens, " << queries << " queries, layer " << layer;
+        ASSERT_TRUE(outputs[0] == outputs[1] && scores[0] == scores[1])
+            << tokens << " tokens, " << queries << " queries, layer " << layer;
     }
 
     void steps(int64_t sequence, int64_t tokens, int64_t count) {

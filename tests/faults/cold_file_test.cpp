@@ -26,9 +26,10 @@ std::string text_of(int error) { return std::generic_category().message(error); 
 // which are none any more after a failure, the same pages are picked again.
 class RecallCache {
 public:
-    explicit RecallCache(const std::string& tier, const std::string& keys = "") : session_(WINNOW_REFERENCE_BACKEND) {
+    explicit RecallCache(const std::string& tier, const std::string& keys = "", const std::string& bonus = "0")
+        : session_(WINNOW_REFERENCE_BACKEND) {
         EXPECT_EQ(session_.create(), WINNOW_OK) << session_.message();
-        const std::string config = "winnow:budget=24000B,k=q8_0,v=q4_0,bonus=0,recall=" + tier + keys;
+        const std::string config = "winnow:budget=24000B,k=q8_0,v=q4_0,bonus=" + bonus + ",recall=" + tier + keys;
         winnow_cache_desc desc{};
         desc.struct_size = sizeof desc;
         desc.config = config.c_str();
@@ -220,6 +221,20 @@ TEST_P(failing_calls, leave_the_cache_as_it_was) {
 INSTANTIATE_TEST_SUITE_P(, failing_calls,
                          testing::Combine(testing::Values("posix_fallocate", "pwrite", "pread"),
                                           testing::Values("", ",cold=120")));
+
+// Where hot pages stay hot a draft needs a few pages more, as every query picks the newest.
+TEST_F(cold_file, a_draft_reads_what_its_queries_miss) {
+    RecallCache cache(folder_.path(), "", "1000");
+    std::string output;
+    ASSERT_EQ(cache.step(0, 200, 1, output), WINNOW_OK) << cache.message();
+    for (uint64_t seed = 10; seed < 15; ++seed) ASSERT_EQ(cache.step(0, 1, seed, output), WINNOW_OK) << cache.message();
+    const winnow_cache_stats before = cache.stats();
+    ASSERT_EQ(cache.step(0, 5, 20, output), WINNOW_OK) << cache.message();
+    const winnow_cache_stats after = cache.stats();
+    EXPECT_LT(after.misses - before.misses, 40u);
+    EXPECT_LT(after.bytes_read - before.bytes_read, after.cold_bytes / 2);
+    EXPECT_EQ(after.peak_bytes, before.peak_bytes);
+}
 
 TEST_F(cold_file, interrupted_and_short_calls_go_on) {
     RecallCache twin("host");

@@ -98,6 +98,28 @@ TEST(cache_memory, the_work_of_every_call_is_in_proportion_to_the_layers) {
         EXPECT_LE(many[call], 8 * few[call]) << "call " << call << " of work_of_calls";
 }
 
+// Prompts carry what they have of the packed rows from launch to launch.
+TEST(cache_memory, a_reserved_prompt_under_recall_takes_nothing_more) {
+    const Shape sizes = {1, 2, 32, 32, 400};
+    FakeDevice device;
+    Cache cache(device, {"winnow:recall=host,k=q8_0,v=q8_0,budget=1G", sizes, 4, 1, 0, {}});
+    const auto prompt = [&](int64_t tokens) {
+        HostRows rows(2, tokens, 32), q(4, tokens, 32), out = q;
+        CacheStep args;
+        args.scale = 1;
+        args.k = args.v = rows.tensor();
+        args.q = q.tensor();
+        args.out = out.tensor();
+        cache.step(args);
+    };
+    cache.reserve(0, 400);
+    const uint64_t reserved = stats_of(cache).peak_bytes;
+    device.allocations_until_failure = 0; // it is all there
+    for (const int64_t tokens : {100, 40, 1, 9, 5, 150}) ASSERT_NO_THROW(prompt(tokens)) << tokens;
+    device.allocations_until_failure = -1;
+    EXPECT_EQ(stats_of(cache).peak_bytes, reserved);
+}
+
 TEST(cache_memory, grows_as_it_was_estimated) {
     for (const char* config : configs) {
         FakeDevice device;
