@@ -28,12 +28,11 @@
 #include "page_index.h"
 
 /* A page's key is its score, a float whose bits are ordered as numbers are; NaN is the least number. */
-#define NO_KEY 0u /* it may not be picked */
+#define NO_KEY 0u         /* it may not be picked */
 #define PINNED 0xffffffffu
-#define NOT_PICKED 0u /* once the keys have been compared */
+#define NOT_PICKED 0u     /* once the keys have been compared */
 #define PICKED 1u
 #define IN_A_FRAME 2u
-#define MOST_COPIED 256u /* keys among which the last of the largest is looked for, a multiple of 16 */
 
 /* ---- Scores ---- */
 
@@ -171,95 +170,28 @@ static uint make_keys(const page_pick_params* p, __global uchar* signatures, con
 static inline uint count_from(const __global uint* keys, uint count, uint least) {
     int16 found = (int16)(0);
     for (uint i = 0; i < count; i += 16) found -= vload16(0, keys + i) >= (uint16)(least);
-    return sum_of_int_lanes(found);
-}
-
-/* The least and the largest key of those that are neither NO_KEY nor PINNED; the largest is NO_KEY where there is none.
- */
-static inline uint2 range_of_keys(const __global uint* keys, uint count) {
-    uint16 least = (uint16)(PINNED), largest = (uint16)(NO_KEY);
-    for (uint i = 0; i < count; i += 16) {
-        const uint16 key = vload16(0, keys + i);
-        least = min(least, key - 1); /* NO_KEY becomes the largest number */
-        largest = max(largest, key + 1);
-    }
-    uint lanes[2][16];
-    vstore16(least, 0, lanes[0]);
-    vstore16(largest, 0, lanes[1]);
-    for (uint lane = 1; lane < 16; ++lane) {
-        lanes[0][0] = min(lanes[0][0], lanes[0][lane]);
-        lanes[1][0] = max(lanes[1][0], lanes[1][lane]);
-    }
-    return (uint2)(lanes[0][0] + 1, lanes[1][0] - 1);
-}
-
-/* A key between two that are not neighbours: in the middle of the scores, or of the numbers where these have none. */
-static inline uint key_between(uint low, uint high, int by_score) {
-    if (by_score) {
-        const float middle = 0.5f * from_ordered_bits(low) + 0.5f * from_ordered_bits(high);
-        const uint key = ordered_bits((float16)(middle)).s0;
-        if (key > low && key < high) return key;
-    }
-    return low + (high - low) / 2;
-}
-
-/* Copies keys in [low, high), no more than there is room for; returns how many, in whole vectors. The rest is NO_KEY.
- */
-static inline uint copy_keys_between(const __global uint* keys, uint count, uint low, uint high, uint* copied) {
-    uint found = 0;
-    for (uint i = 0; i < count; i += 16) {
-        const uint16 key = vload16(0, keys + i);
-        if (!any_lane(key - low < (uint16)(high - low))) continue;
-        for (uint lane = 0; lane < 16; ++lane)
-            if (keys[i + lane] - low < high - low) copied[found++] = keys[i + lane];
-    }
-    for (; found % 16 != 0; ++found) copied[found] = NO_KEY;
-    return found;
-}
-
-static inline uint count_copied_from(const uint* keys, uint count, uint least) {
-    int16 found = (int16)(0);
-    for (uint i = 0; i < count; i += 16) found -= vload16(0, keys + i) >= (uint16)(least);
-    return sum_of_int_lanes(found);
+    const int8 x8 = found.lo + found.hi;
+    const int4 x4 = x8.lo + x8.hi;
+    return (uint)(x4.x + x4.y + x4.z + x4.w);
 }
 
 /* A bound, and *equal: the `k` largest keys, k from 1 on, are those above the bound and *equal of those that equal it.
- * There are as many keys that are not NO_KEY. */
+ * Bit by bit from the highest, until a bound divides the keys. */
 static uint bound_of_largest(const __global uint* keys, uint count, uint k, uint* equal) {
-    const uint pinned = count_from(keys, count, PINNED);
-    if (pinned >= k) {
-        *equal = k;
-        return PINNED;
-    }
-    /* At least k keys reach `low`, and fewer `high`. */
-    const uint2 range = range_of_keys(keys, count);
-    uint low = range.s0, high = range.s1 + 1, from_low = count, from_high = pinned;
-    for (int by_score = 1; high - low > 1 && from_low - from_high > MOST_COPIED; by_score = !by_score) {
-        const uint middle = key_between(low, high, by_score), from_middle = count_from(keys, count, middle);
-        if (from_middle >= k) {
-            low = middle;
-            from_low = from_middle;
-        } else {
-            high = middle;
-            from_high = from_middle;
+    uint bound = 0, above = 0; /* at least k keys reach the bound; so many are larger than what is left to try */
+    for (uint bit = 0x80000000u; bit != 0; bit >>= 1) {
+        const uint reached = count_from(keys, count, bound | bit);
+        if (reached == k) {
+            *equal = 0;
+            return (bound | bit) - 1;
         }
+        if (reached > k)
+            bound |= bit;
+        else
+            above = reached;
     }
-    if (high - low > 1) {
-        uint copied[MOST_COPIED];
-        const uint copies = copy_keys_between(keys, count, low, high, copied), outside = from_high;
-        while (high - low > 1) {
-            const uint middle = low + (high - low) / 2,
-                       from_middle = outside + count_copied_from(copied, copies, middle);
-            if (from_middle >= k) {
-                low = middle;
-            } else {
-                high = middle;
-                from_high = from_middle;
-            }
-        }
-    }
-    *equal = k - from_high;
-    return low;
+    *equal = k - above;
+    return bound;
 }
 
 /* PICKED or NOT_PICKED in the place of each key. */
@@ -388,11 +320,11 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
 }
 
 ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* signatures, __global uchar* frames,
-                                      const __global uchar* q, const __global uchar* mask, const __global uchar* cold_k,
-                                      const __global uchar* cold_v, __global uchar* cold_tokens,
-                                      __global uchar* cold_mean, __global uchar* hot_k, __global uchar* hot_v,
-                                      __global uchar* hot_tokens, __global uchar* counts, __global uchar* scratch,
-                                      uint group_base) {
+                                      const __global uchar* q, const __global uchar* mask,
+                                      const __global uchar* cold_k, const __global uchar* cold_v,
+                                      __global uchar* cold_tokens, __global uchar* cold_mean, __global uchar* hot_k,
+                                      __global uchar* hot_v, __global uchar* hot_tokens, __global uchar* counts,
+                                      __global uchar* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     pick_head at;

@@ -26,7 +26,6 @@
 #include "formats.h"
 #include "format_any.h"
 #include "rotation.h"
-#include "vector_lanes.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
 #include "slot_store_row.h"
@@ -52,6 +51,12 @@ static inline __global float* floats_of(__global uchar* memory, const head_view*
 }
 
 static inline uint in_whole_vectors(uint slots) { return (slots + 15) / 16 * 16; }
+
+static inline uint sum_of_int_lanes(int16 x) {
+    const int8 x8 = x.lo + x.hi;
+    const int4 x4 = x8.lo + x8.hi;
+    return (uint)(x4.x + x4.y + x4.z + x4.w);
+}
 
 static inline uint residual_slot(const slot_evict_params* p, uint i) {
     return p->residual_first + (p->leaving_offset + i) % p->residual_count;
@@ -158,7 +163,7 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
             position = vload16(0, token_ids);
         }
         const int16 is_candidate = is_live & ((tokens & ANCHOR_FLAG) == 0) & (position >= pass->protected_below) &
-                                   (position < pass->protected_from);
+                             (position < pass->protected_from);
         const float16 importance = importance16(at, slot);
         const int16 is_below = pass->has_threshold
                                    ? (importance < threshold) | ((importance == threshold) & (int16)(-(rest > 0.0f))) |

@@ -17,11 +17,5 @@ static inline uint bits_of_lanes(int16 all_or_none) {
     return (uint)(x4.x | x4.y | x4.z | x4.w);
 }
 
-static inline uint sum_of_int_lanes(int16 x) {
-    const int8 x8 = x.lo + x.hi;
-    const int4 x4 = x8.lo + x8.hi;
-    return (uint)(x4.x + x4.y + x4.z + x4.w);
-}
-
 /* Infinity and NaN. */
 static inline int16 lanes_not_finite(float16 x) { return (as_int16(x) & 0x7f800000) == 0x7f800000; }
