@@ -1,4 +1,4 @@
-"""The pictures of made-up results: all of them are drawn, the same each time, and no label covers another.
+"""The pictures of made-up results: all of them are drawn, the same each time, and no label covers another or a line.
 
     plots_test.py        needs requirements.txt
 """
@@ -50,6 +50,11 @@ def markers_of(figure):
     """The points that are drawn with a marker, in pixels."""
     return [tuple(point) for axes in figure.axes for line in axes.lines if line.get_marker() not in ("None", None)
             for point in axes.transData.transform(line.get_xydata())]
+
+
+def lines_of(figure):
+    """The paths of all lines in the axes, in pixels."""
+    return [line.get_path().transformed(line.get_transform()) for axes in figure.axes for line in axes.lines]
 
 
 class Front(unittest.TestCase):
@@ -124,7 +129,7 @@ class Pictures(unittest.TestCase):
                 self.assertIsNone(re.search("dc:date|Matplotlib v", first.read_text()))
 
     def expect_clear(self, name, figure):
-        """The texts of a figure, none of which covers another or a marker."""
+        """The texts of a figure, none of which covers another, a marker or a line."""
         written = texts_of(figure)
         self.assertGreater(len(written), 10, name)
         for index, (text, box) in enumerate(written):
@@ -132,6 +137,8 @@ class Pictures(unittest.TestCase):
                 self.assertEqual(overlap(box, other_box), 0, f"{name}: {text} covers {other}")
             for point in markers_of(figure):
                 self.assertFalse(box.contains(*point), f"{name}: {text} covers a marker")
+            for path in lines_of(figure):  # a line may lead to a text and touch it
+                self.assertFalse(path.intersects_bbox(box.padded(-1), filled=False), f"{name}: {text} covers a line")
         plots.pyplot.close(figure)
         return [text for text, _ in written]
 
