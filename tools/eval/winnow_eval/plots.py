@@ -18,7 +18,7 @@ from winnow_eval import labels, report, resident  # noqa: E402
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
 KLD_FLOOR = 1e-6  # below it there is only the order in which llama.cpp adds
 FLOOR_WORDS = "1e-6 or less"
-CROWD = 5  # labels at the same bytes; more of them stand in a list beside the axes
+CROWD = 4  # labels at the same bytes; more of them stand in a list beside the axes
 CONTROL_TEXT = "#666666"
 STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
