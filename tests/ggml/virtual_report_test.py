@@ -59,6 +59,8 @@ def check_profile(host, options):
     write(path, layers)
     _, report = run(host, options, kv, "")
     cache = llama_cpp.virtual_cache(report)
+    named = cache["policy"], cache["profile_file"]
+    expect(named == ("adaptive_budget", str(path)), f"the report names {named}")
     live = [count // cache["kv_heads"] for count in cache["resident_of_layers"]]
     print(f"{kv}: layers hold {min(live)} to {max(live)} tokens, {sum(live) / len(live):.1f} on average")
     expect(sum(live) <= BUDGET * len(live), f"more than the budget: {live}")

@@ -41,7 +41,7 @@ def test():
     kv = f"[head_size={DRAFT_HEAD}]window:budget={BUDGET},k=f16,v=f16;none:k=f16,v=f16"
     text, report = complete(host, options, kv)
     llama_cpp.expect_same_text(text, expected, kv)
-    caches = {cache["config"].partition(":")[0]: cache for cache in report["caches"]}
+    caches = {cache["policy"]: cache for cache in report["caches"]}
     expect(sorted(caches) == ["none", "window"] and report["in_place"] == [], f"other caches: {report['caches']}")
     print(f"{kv}: the draft's cache had {caches['window']['tokens']} tokens, the target's {caches['none']['tokens']}")
     llama_cpp.expect_budget(caches["window"], BUDGET)
