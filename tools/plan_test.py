@@ -182,12 +182,14 @@ class Losses(Files):
             for row, loss in same.items():
                 self.assertEqual((loss["model"], loss["is_of_this_model"], loss["kld"]), (name, True, measured[row]))
 
-    def test_data_has_a_row_for_each_model_and_none_of_other_tools(self):
+    def test_data_has_a_row_for_each_model_and_none_that_the_program_could_not_have(self):
         config = {"environment": {}, "kv": ""}
         row = {"name": "winnow", "role": "row", "mode": "decode", "config": config, "context": 2048, "contexts": 4,
                "kld": 0.01, "kld_se": 0.001, "ppl_increase_percent": 1.0, "ppl_increase_se": 0.1}
         found = {"command": ["winnow", "eval"], "text": {"file": "book.txt", "part": "second"},
-                 "rows": [row, row | {"name": "kvpress:knorm", "role": "other"}]}
+                 "rows": [row, row | {"name": "kvpress:knorm", "role": "other"},
+                          row | {"name": "winnow:of_a_file", "files": {"profile.txt": "0"}},
+                          row | {"name": "winnow:under_pressure", "config": config | {"environment": {"X": "1"}}}]}
         for name, weights in (("small", "Q4_1"), ("large", "q4_k_m")):
             model = {"file": f"{name}-{weights}.gguf", "weights": "f32"}
             (self.folder / f"{name}.json").write_text(json.dumps(found | {"model": model}))

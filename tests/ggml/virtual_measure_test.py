@@ -27,13 +27,14 @@ CELLS, GENERATED = 1024, 24  # of a dialogue
 SAME, OTHER = 1e-6, 1e-3  # KL divergences: of what is computed in another order, of what is wrong
 TOLERANCE = 0.00005  # relative, of a perplexity
 DENSE = configs.parse("none:k=f16,v=f16")
-EVICTING = [configs.parse(text) for text in ("h2o:budget=1/4,k=f32,v=f32", "winnow:budget=1/4,k=f32,v=f32",
-                                             "h2o:budget=1/4", "winnow:budget=1/4")]
-RECALLING = [configs.parse(text) for text in ("winnow:budget=1/4,recall=host,k=f32,v=f32",
-                                              "winnow:budget=1/4,recall=host")]
 # Nats, of each token, since ggml multiplies matrices of one column in another order. Where rows are rounded when they
 # are stored, what differs in its last bit may be rounded otherwise: so the full f16 cache differs from itself by 3e-4.
-ALONE = {"f32": 1e-5, "": 5e-4}
+EXACT, ROUNDED = 1e-5, 5e-4
+EVICTING = {configs.parse(text): alone for text, alone in (
+    ("h2o:budget=1/4,k=f32,v=f32", EXACT), ("winnow:budget=1/4,k=f32,v=f32", EXACT),
+    ("h2o:budget=1/4", ROUNDED), ("winnow:budget=1/4", ROUNDED))}
+RECALLING = [configs.parse(text) for text in ("winnow:budget=1/4,recall=host,k=f32,v=f32",
+                                              "winnow:budget=1/4,recall=host")]
 DEFECT = "keys_of_the_first_head"
 
 
@@ -99,8 +100,8 @@ def measured(options, config, batch, decode_from=None, first_alone=None, threads
 def decode(options):
     """Against tokens that llama.cpp hands over one by one, all of them and from the middle on."""
     half = CONTEXTS[options.family] // 2
-    for config in [*EVICTING, RECALLING[0]]:  # of rounded rows a last bit may decide which page is picked
-        tolerance = ALONE["f32" if "f32" in config.kv else ""]
+    # Of rounded rows a last bit may decide which page is picked.
+    for config, tolerance in [*EVICTING.items(), (RECALLING[0], EXACT)]:
         at_once, _ = measured(options, config, BATCH)
         for where, (alone, _), (decoded, _) in (
                 ("from 0", measured(options, config, 1), measured(options, config, BATCH, decode_from=0)),
@@ -116,7 +117,7 @@ def decode(options):
 
 def repeat(options):
     """With threads, which share the work differently each time."""
-    for config in EVICTING + RECALLING:
+    for config in [*EVICTING, *RECALLING]:
         first, second = (measured(options, config, BATCH, decode_from=CONTEXTS[options.family] // 2, threads=2)
                          for _ in range(2))
         expect(first == second, f"{config}: two runs differ")

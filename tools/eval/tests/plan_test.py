@@ -112,6 +112,26 @@ class Plan(unittest.TestCase):
         with self.assertRaisesRegex(Failure, "0 of 128 tokens one at a time, expected 64"):
             self.run_plan(POLICY, modes=("decode",), count=3)
 
+    def test_a_row_of_a_policy_says_its_family(self):
+        self.host.policies = [POLICY]
+        rows, _ = self.run_plan("cpu:k=q8_0", POLICY)
+        self.assertEqual([row.get("family") for row in rows], [None, None, f"a family of {POLICY}"])
+        self.assertFalse(any("files" in row for row in rows))
+
+    def test_another_profile_means_another_row(self):
+        self.host.policies = [POLICY]
+        speeds = [f"speed {POLICY}"] * divergence.GENERATION_RUNS
+        own = [*(f"{POLICY} 128 {index}" for index in range(COUNT)), *speeds]
+        for content in ("", "cache_k_l0 1 2 3\n", "cache_k_l0 1 2 4\n"):
+            self.host.profile.write_text(content)
+            rows, asked = self.run_plan("cpu:k=q8_0", POLICY, generation=True)
+            self.assertEqual([one for one in asked if POLICY in one], own)
+            self.assertEqual(sum("cpu" in one for one in asked), 0 if content else 2 * (COUNT + 1))
+            self.assertEqual(rows[2]["files"], {str(self.host.profile): store.sha256_of(self.host.profile)})
+            self.assertEqual(self.run_plan("cpu:k=q8_0", POLICY, generation=True)[1], [])
+        self.host.profile.unlink()
+        self.assertEqual([one for one in self.run_plan(POLICY, generation=True)[1] if POLICY in one], own)
+
     def test_what_is_decided_is_measured_no_further(self):
         few = divergence.FEWEST_DECIDED
         self.host.kld = {CONTROL: [0.0], "cpu:k=q8_0,v=f16": [0.1, 0.11], "cpu:k=q4_0,v=f16": [0.5, 0.6],

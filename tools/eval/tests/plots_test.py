@@ -73,15 +73,31 @@ class Front(unittest.TestCase):
 
 class Families(unittest.TestCase):
     def test_budgets_of_a_policy_belong_together(self):
-        def family(kv, **more):
-            return plots.family({"name": "mine", "role": "row", "config": {"kv": kv, "environment": {}, "k": "f16",
-                                                            "v": "q8_0"} | more})
+        def family(kv, environment=None, **told):
+            return plots.family({"name": "mine", "role": "row", "config": {
+                "kv": kv, "environment": environment or {}, "k": "f16", "v": "q8_0"}} | told)
 
-        self.assertEqual(family("winnow:budget=1/4,k=f16"), family("winnow:k=f16,budget=512"))
-        self.assertEqual(family("winnow:budget=922"), family("winnow"))
-        self.assertNotEqual(family("winnow:budget=1/4,k=f16"), family("winnow:budget=1/4"))
+        self.assertEqual(family("winnow:budget=922", family="winnow"), "winnow")
+        self.assertEqual(family("winnow:budget=922"), "winnow:budget=922")  # of older results
         self.assertEqual(family(""), "f16/q8_0")
-        self.assertEqual(family("winnow", environment={"X": "1"}), "mine")
+        self.assertEqual(family("winnow", {"X": "1"}, family="winnow"), "mine")
+
+    def test_a_line_leads_through_the_budgets_of_a_family(self):
+        results = few(made_results(contexts=(512,), needle=False))
+        made = next(row for row in results["rows"] if row["role"] == "row")
+        for name, family in (("p:budget=9", "p"), ("p:budget=5,k=f16", "p:k=f16"), ("p:budget=3", "p")):
+            config = made["config"] | {"kv": name, "backend": "winnow"}
+            results["rows"].append(made | {"name": name, "config": config, "family": family,
+                                           "kv_bytes_per_token": 1000 * len(results["rows"])})
+        figure = plots.over_bytes(results, (512, "batch"))
+        sizes = {row["name"]: row["kv_bytes_per_token"] for row in results["rows"]}
+        swept = sorted((sizes["p:budget=9"], sizes["p:budget=3"]))
+        for axes in figure.axes:
+            lines = [list(line.get_xdata()) for line in axes.lines]
+            self.assertEqual(lines.count(swept), 1)
+            named = {text.get_text() for text in axes.texts}
+            self.assertTrue({"p", "p:budget=5,k=f16"} <= named, named)
+        plots.pyplot.close(figure)
 
 
 class Labels(unittest.TestCase):

@@ -33,6 +33,21 @@ class Kept(unittest.TestCase):
         again.forget()
         self.assertIsNone(again.get("kld", {"a": 1, "b": [2]}))
 
+    def test_found_as_long_as_the_files_that_it_was_made_from_are_the_same(self):
+        paths = [self.folder / name for name in ("one", "other")]
+        for path in paths:
+            path.write_text("a")
+        made = {"value": 3.5} | store.read_files(*map(str, paths))
+        self.store.put("kld", {"a": 1}, made)
+        self.assertEqual(self.store.get("kld", {"a": 1}), made)
+        paths[1].write_text("b")
+        self.assertIsNone(self.store.get("kld", {"a": 1}))
+        paths[1].write_text("a")
+        self.assertEqual(self.store.get("kld", {"a": 1}), made)
+        paths[0].unlink()
+        self.assertIsNone(self.store.peek("kld", {"a": 1}))
+        self.assertEqual((self.store.kept, store.read_files()), (2, {}))
+
     def test_a_crash_while_writing_leaves_the_old_one(self):
         self.store.put("kld", {"a": 1}, {"value": 1})
         with mock.patch("os.fsync", side_effect=OSError(28, "no space")), self.assertRaises(OSError) as raised:

@@ -51,7 +51,7 @@ class Host:
 
     def __init__(self):
         self.runs, self.unknown, self.miscount, self.ignores_decoding = 0, (), 0, False
-        self.stops_at = None
+        self.stops_at, self.profile = None, ""
 
     def identity(self, config):
         return {"config": config.settings()}
@@ -112,11 +112,12 @@ class Measure:
         calls = batches + host.miscount
         layers = {f"cache_{kind}_l{layer}": {"type": getattr(config, kind), "attention_calls": calls}
                   for kind in "kv" for layer in range(LAYERS)}
-        made = {"tensors": layers, "attention_calls": calls * LAYERS, "sdpa_calls": calls * LAYERS}
+        made = {"tensors": layers, "attention_calls": calls * LAYERS, "sdpa_calls": calls * LAYERS, "caches": []}
         if config.kv:
             assert dialogue["decode"]
             decoded = 0 if host.ignores_decoding else evaluated - question
-            made |= {"sdpa_calls": 0, "caches": [{"name": "cache_k_l0", "steps": calls * LAYERS, "decoded": decoded}]}
+            made |= {"sdpa_calls": 0, "caches": [{"name": "cache_k_l0", "profile_file": host.profile,
+                                                    "steps": calls * LAYERS, "decoded": decoded}]}
             if resident.ENVIRONMENT in config.environment:
                 # The second layer's second head holds what comes in the second half, the others hold everything.
                 every, newest = list(range(evaluated)), list(range(tokens[0] // 2, evaluated))
@@ -306,6 +307,16 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.host.runs - asked, second["results"][1]["trials"])
         self.assertEqual(self.work, 0)
         self.assertGreater(self.store.kept, asked)
+
+    def test_another_profile_is_asked_for_anew(self):
+        profile = Path(self.folder) / "profile.txt"
+        profile.write_text("a")
+        self.host.profile = str(profile)
+        task, = self.ask([BASE, POLICY])
+        asked, trials = self.host.runs, task["results"][1]["trials"]
+        profile.write_text("b")
+        self.ask([BASE, POLICY])
+        self.assertEqual(self.host.runs - asked, trials)
 
     def test_an_interruption_loses_one_answer(self):
         self.host.stops_at = 5

@@ -244,23 +244,20 @@ class Host:
         return store.sha256_of(*sorted(files))
 
     def identity(self, config):
-        """All that determines a result of this host with a configuration, apart from what it is given to do."""
+        """All that determines a result of this host with a configuration, apart from what it is given to do and from
+        the files that a policy's string names."""
         made = {"model": [self.model_sha256, self.weights], "llama_cpp": [self.version, self._programs_sha256],
                 "batch": self.batch, "ubatch": self.ubatch, "threads": self.threads, "config": config.settings()}
         if config.backend == "winnow":
             made |= {"plugin": self._plugin_sha256, "device": self.found_device,
                      "backend": os.environ.get("WINNOW_BACKEND", "")}
-        return made | profile_identity(config)
+        return made
 
 
-def profile_identity(config):
-    """What a policy reads beside its string."""
-    named = re.search(r"\bprofile_file=([^,]+)", config.kv)
-    if not named:
-        return {}
-    if not Path(named[1]).is_file():
-        raise Failure(f"{config}: no file {named[1]}; `winnow profile` writes one")
-    return {"profile_file": store.sha256_of(named[1])}
+def read_profiles(run):
+    """What a result keeps of the profiles that a policy read beside its string (store.read_files)."""
+    caches = run.report["caches"] if run.report else []
+    return store.read_files(*sorted({cache["profile_file"] for cache in caches} - {""}))
 
 
 def calls_per_layer(run, config, layers=None):

@@ -41,12 +41,7 @@ def group(row):
 
 def family(row):
     """The group, with all budgets of a policy together."""
-    config = row["config"]
-    if not config["kv"] or group(row) != config["kv"]:
-        return group(row)
-    policy, _, keys = config["kv"].partition(":")
-    others = [key for key in keys.split(",") if key and not key.startswith(("budget=", "max="))]
-    return ":".join([policy, ",".join(others)] if others else [policy])
+    return row["family"] if "family" in row and not row["config"]["environment"] else group(row)
 
 
 def colours(rows, key=group):
