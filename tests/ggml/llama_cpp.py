@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Tests import winnow_eval after this.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
+
 LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
 
 

@@ -5,13 +5,13 @@ outside the peak of the resident memory and how far it grows with the context.
 """
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
+from winnow_eval import memory
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
@@ -91,8 +91,7 @@ def peak(host, options, name, context, is_again=False):
                *(["-dev", "Winnow"] if with_winnow else [])]
     with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        most = memory.wait(process)
     expect(process.returncode == 0, f"{name}: llama-completion ended with {process.returncode}")
     report = host.take_report()
     if name in KV:
@@ -102,7 +101,7 @@ def peak(host, options, name, context, is_again=False):
         llama_cpp.expect_in_place(report)
     if with_winnow and report["programs_built"] > 0 and not is_again:
         return peak(host, options, name, context, is_again=True)  # the compiler takes memory, too
-    return usage.ru_maxrss * 1024
+    return most
 
 
 def peaks(host, options, contexts):

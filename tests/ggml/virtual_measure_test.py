@@ -9,17 +9,13 @@ where a virtual cache decodes the question, and a second turn goes on where the 
 import math
 import os
 import statistics
-import sys
 from pathlib import Path
 
 import llama_cpp
 import random_models
 from llama_cpp import expect
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
-
-from winnow_eval import Failure, configs, measure  # noqa: E402
-from winnow_eval.host import Host  # noqa: E402
+from winnow_eval import Failure, configs, measure
+from winnow_eval.host import Host
 
 CONTEXTS = {"grouped": 256, "windows": 512}  # with windows, so long that a window's cache is smaller
 COUNT, BATCH = 2, 64

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
+from winnow_eval import memory
 
 CONTEXT = 8192
 BUDGET = 512
@@ -16,17 +17,6 @@ TOKENS = 24
 KV = f"window:budget={BUDGET}"
 SAVED = 0.85  # of the full cache
 CHARACTERS = 3000  # of the prompt
-
-
-def resident(pid):
-    """Bytes, or 0 once the process has ended."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return 0
 
 
 def run(host, options, kv):
@@ -38,7 +28,7 @@ def run(host, options, kv):
     with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            samples.append(resident(process.pid))
+            samples.append(memory.of(process.pid, "VmRSS"))
             time.sleep(0.01)
     expect(process.returncode == 0, f"llama-completion with WINNOW_KV={kv} ended with {process.returncode}")
     return statistics.median(samples[len(samples) // 2:]), host.take_report()

@@ -14,6 +14,7 @@ import random_models
 import sized_models
 from llama_cpp import expect
 from llama_server import Server
+from winnow_eval import memory
 
 MIB = 1 << 20
 SLOTS, CELLS = 2, 4096  # of both
@@ -31,9 +32,7 @@ def talk(server, options):
         for slot in range(SLOTS):
             prompt = text[slot * CHARACTERS:][:CHARACTERS + turn * MORE]
             answers.append(server.complete(slot, prompt, TOKENS)["content"])
-            status = Path(f"/proc/{server.process.pid}/status").read_text()
-            fields = dict(line.split(":", 1) for line in status.splitlines())
-            most = max(most, int(fields["RssAnon"].split()[0]) << 10)
+            most = max(most, memory.of(server.process.pid, "RssAnon"))
     return answers, most
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 
 from python_process import MOST_WORDS, PythonProcess
+from winnow_eval import memory
 
 SPARE = 64  # tokens that the cache has room for beyond prompt and answer
 RECENT = 4  # an eviction keeps the first block, and of its tokens the last ones, one in so many
@@ -58,12 +59,6 @@ def _reason(error):
     return f"OpenVINO: {' '.join(lines) or type(error).__name__}"[:MOST_WORDS]
 
 
-def _peak_bytes():
-    """The most memory that this process had."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024
-
-
 def _pipeline(openvino_genai, settings):
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = -(-(settings["tokens"] + SPARE) // BLOCK)
@@ -91,7 +86,7 @@ def _generate(pipeline, tensor, config, blocks, number):
                 made += output.generated_ids
                 times += [time.monotonic()] * len(output.generated_ids)
     return {"tokens": made, "prompt_seconds": times[0] - before, "generation_seconds": times[-1] - times[0],
-            "resident_at_most": max(held), "resident_at_last": held[-1], "peak_bytes": _peak_bytes()}
+            "resident_at_most": max(held), "resident_at_last": held[-1], "peak_bytes": memory.of("self", "VmHWM")}
 
 
 def _serve(settings):

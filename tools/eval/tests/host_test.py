@@ -1,10 +1,11 @@
-"""Running llama.cpp's programs and winnow-measure, here made-up ones: what is asked for again, and what is said when
-that does not help.
+"""Running llama.cpp's programs and winnow-measure, here made-up ones: what is asked for again, what is said when that
+does not help, and what memory they had.
 
     host_test.py
 """
 
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,7 +14,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, configs, host, measure  # noqa: E402
+from winnow_eval import Failure, configs, host, measure, memory  # noqa: E402
 
 
 class Tries(unittest.TestCase):
@@ -99,6 +100,21 @@ class Process(unittest.TestCase):
                 process.count_tokens("some words")
             with self.assertRaisesRegex(Failure, "status 0"):
                 process.count_tokens("some words")
+
+
+class Memory(unittest.TestCase):
+    SIZE = 64 << 20
+
+    def test_of_a_process(self):
+        holds = f"bytearray(b'x') * {self.SIZE}; print(flush=True); input(); raise SystemExit(3)"
+        with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            had, other = (memory.of(process.pid, field) for field in ("VmHWM", "VmNothing"))
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            most = memory.wait(process)
+        self.assertTrue(self.SIZE < had <= most < 2 * self.SIZE, (had, most))
+        self.assertEqual((other, process.returncode, memory.of(process.pid, "VmHWM")), (0, 3, 0))
 
 
 unittest.main()
