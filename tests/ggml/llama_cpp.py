@@ -11,6 +11,7 @@ from pathlib import Path
 # Tests import winnow_eval after this.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
 
+DEVICE = ("-dev", "Winnow")  # by which llama.cpp's programs take it
 LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
 
 
@@ -80,19 +81,23 @@ class Host:
         self.report_path.unlink()
         return report
 
-    def run(self, program, *arguments, winnow, status=0, environment=None):
-        """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
-        command = [str(self.programs / program), *map(str, arguments)]
-        settings = self.settings(winnow, environment)
+    def start(self, program, *arguments, winnow, environment=None, group=None, stdout=subprocess.DEVNULL,
+              stderr=subprocess.DEVNULL):
+        """The running process. group: the control group that it is to be in."""
         self.report_path.unlink(missing_ok=True)
-        result = subprocess.run(command, env=settings, capture_output=True, text=True, errors="replace",
-                                stdin=subprocess.DEVNULL)
-        expect(status is None or result.returncode == status,
-               f"{' '.join(command)}\nended with status {result.returncode}:\n"
-               f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
-        expect("declarations of built-in functions" not in result.stderr,
-               f"kernels lack some:\n{result.stderr[-4000:]}")
-        return result.stdout, result.stderr, self.take_report()
+        return subprocess.Popen([str(part) for part in (self.programs / program, *arguments)],
+                                env=self.settings(winnow, environment), stdin=subprocess.DEVNULL, stdout=stdout,
+                                stderr=stderr, text=True, errors="replace", preexec_fn=group.join if group else None)
+
+    def run(self, program, *arguments, winnow, status=0, environment=None, group=None):
+        """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
+        with self.start(program, *arguments, winnow=winnow, environment=environment, group=group,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            out, err = process.communicate()
+        expect(status is None or process.returncode == status,
+               f"{' '.join(process.args)}\nended with status {process.returncode}:\n{out[-2000:]}\n{err[-4000:]}")
+        expect("declarations of built-in functions" not in err, f"kernels lack some:\n{err[-4000:]}")
+        return out, err, self.take_report()
 
 
 def perplexity(host, arguments, environment=None):
@@ -106,12 +111,13 @@ def perplexity(host, arguments, environment=None):
 def completion(model, tokens, context, *more):
     """The arguments by which llama-completion writes so many tokens, the same ones every time."""
     return ["-m", model, "-n", tokens, "--temp", 0, "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c",
-            context, "-t", 1, "-fa", "on", "-dev", "Winnow", *more]
+            context, "-t", 1, "-fa", "on", *more]
 
 
 def complete(host, kv, *arguments):
     """(the text that llama-completion writes, the report); arguments: of completion()"""
-    out, _, report = host.run("llama-completion", *completion(*arguments), winnow=True, environment=kv_environment(kv))
+    out, _, report = host.run("llama-completion", *completion(*arguments), *DEVICE, winnow=True,
+                              environment=kv_environment(kv))
     return out.strip(), report
 
 

@@ -84,13 +84,9 @@ def peak(host, options, name, context, is_again=False):
     length = int(CHARACTERS * context)
     prompt.write_text((text * (length // len(text) + 1))[:length], encoding="utf-8")
     with_winnow = name != PLAIN
-    environment = host.settings(winnow=with_winnow,
-                                environment=llama_cpp.kv_environment(name if name in KV else None))
-    command = [host.programs / "llama-completion", "-m", options.model, "-f", prompt, "-n", context, "--temp", 0,
-               "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", context, "-t", 1, "-fa", "on",
-               *(["-dev", "Winnow"] if with_winnow else [])]
-    with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    arguments = llama_cpp.completion(options.model, context, context, "-f", prompt)
+    with host.start("llama-completion", *arguments, *(llama_cpp.DEVICE if with_winnow else ()), winnow=with_winnow,
+                    environment=llama_cpp.kv_environment(name if name in KV else None)) as process:
         most = memory.wait(process)
     expect(process.returncode == 0, f"{name}: llama-completion ended with {process.returncode}")
     report = host.take_report()

@@ -3,7 +3,6 @@ run with the cache in place.
 """
 
 import statistics
-import subprocess
 import time
 from pathlib import Path
 
@@ -21,12 +20,10 @@ CHARACTERS = 3000  # of the prompt
 
 def run(host, options, kv):
     """(bytes resident in the second half of the run, report)"""
-    environment = host.settings(winnow=True, environment=llama_cpp.kv_environment(kv))
-    command = [host.programs / "llama-completion",
-               *llama_cpp.completion(options.model, TOKENS, CONTEXT, "-f", options.prompt, "-ub", BUDGET)]
+    arguments = llama_cpp.completion(options.model, TOKENS, CONTEXT, "-f", options.prompt, "-ub", BUDGET)
     samples = []
-    with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with host.start("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True,
+                    environment=llama_cpp.kv_environment(kv)) as process:
         while process.poll() is None:
             samples.append(memory.of(process.pid, "VmRSS"))
             time.sleep(0.01)

@@ -22,14 +22,10 @@ BALLAST = 1600 * MIB  # of which another process in the group has so much: press
 
 def complete(host, options, pressure, group=None):
     """The cache's figures. group: the control group that the process is to be in."""
-    environment = host.settings(winnow=True, environment={"WINNOW_KV": KV} |
-                                ({"WINNOW_PRESSURE": pressure} if pressure else {}))
-    command = [host.programs / "llama-completion",
-               *llama_cpp.completion(options.model, 8, CONTEXT, "-f", options.prompt, "-ub", 64)]
-    result = subprocess.run([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
-                            capture_output=True, text=True, errors="replace", preexec_fn=group.join if group else None)
-    expect(result.returncode == 0, f"status {result.returncode}:\n{result.stderr[-3000:]}")
-    cache = llama_cpp.virtual_cache(host.take_report())
+    arguments = llama_cpp.completion(options.model, 8, CONTEXT, "-f", options.prompt, "-ub", 64)
+    _, _, report = host.run("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True, group=group,
+                            environment={"WINNOW_KV": KV} | ({"WINNOW_PRESSURE": pressure} if pressure else {}))
+    cache = llama_cpp.virtual_cache(report)
     print(f"WINNOW_PRESSURE={pressure or ''}{' in the group' if group else ''}: {cache['tokens_seen']} tokens seen, "
           f"{cache['evictions']} evictions")
     expect(cache["tokens_seen"] < CONTEXT / 2, f"the budget itself is near: {cache}")
