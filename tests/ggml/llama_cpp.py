@@ -30,9 +30,15 @@ def made_folder(text):
     return folder
 
 
-def parser(description):
-    """The arguments that every test of this folder takes."""
+# What many tests take besides.
+MORE_OPTIONS = {"model": {"help": "GGUF file, weights in F32"}, "text": {"type": Path, "help": "file, UTF-8"}}
+
+
+def parser(description, *more):
+    """The arguments that every test of this folder takes, and these of MORE_OPTIONS."""
     made = argparse.ArgumentParser(description=description)
+    for name in more:
+        made.add_argument(f"--{name}", required=True, **MORE_OPTIONS[name])
     made.add_argument("--llama-cpp", type=Path, required=True, help="folder of llama.cpp's programs")
     made.add_argument("--plugin", type=Path, required=True, help="libwinnow_ggml.so")
     made.add_argument("--work", type=made_folder, required=True, help="folder for what the test writes")
@@ -100,12 +106,31 @@ class Host:
         return out, err, self.take_report()
 
 
+def final_perplexity(printed):
+    """What llama-perplexity printed at its end."""
+    number = re.search(r"Final estimate: PPL = ([\d.]+)", printed)
+    expect(number, f"llama-perplexity gave no result:\n{printed[-2000:]}")
+    return float(number[1])
+
+
 def perplexity(host, arguments, environment=None):
     """(what llama-perplexity printed at its end, the report)"""
-    out, err, report = host.run("llama-perplexity", *arguments, winnow=True, environment=environment)
-    number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
-    expect(number, f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
-    return float(number[1]), report
+    out, err, report = host.run("llama-perplexity", *arguments, *DEVICE, winnow=True, environment=environment)
+    return final_perplexity(out + err), report
+
+
+def prompt_file(options, text):
+    """The path of a file with this text, in the folder of the test."""
+    path = options.work / "prompt.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def bench(host, kv, *arguments):
+    """(the measurements of llama-bench, the report)"""
+    out, _, report = host.run("llama-bench", *arguments, "-fa", 1, "-o", "json", *DEVICE, winnow=True,
+                              environment=kv_environment(kv))
+    return json.loads(out), report
 
 
 def completion(model, tokens, context, *more):

@@ -57,7 +57,7 @@ def check_bytes(host, options):
     """A context that is full to the last cell."""
     said = plan(options, SHORT)
     arguments = ("-m", options.model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on", "-t", 2,
-                 "-dev", "Winnow")
+                 *llama_cpp.DEVICE)
     for kv in KV:
         _, _, report = host.run("llama-perplexity", *arguments, winnow=True, environment=llama_cpp.kv_environment(kv))
         cache = llama_cpp.virtual_cache(report)
@@ -79,10 +79,9 @@ def check_bytes(host, options):
 
 def peak(host, options, name, context, is_again=False):
     """The most bytes that a process had, whose context became full."""
-    prompt = options.work / f"plan-prompt-{context}.txt"
     text = options.text.read_text(encoding="utf-8")
     length = int(CHARACTERS * context)
-    prompt.write_text((text * (length // len(text) + 1))[:length], encoding="utf-8")
+    prompt = llama_cpp.prompt_file(options, (text * (length // len(text) + 1))[:length])
     with_winnow = name != PLAIN
     arguments = llama_cpp.completion(options.model, context, context, "-f", prompt)
     with host.start("llama-completion", *arguments, *(llama_cpp.DEVICE if with_winnow else ()), winnow=with_winnow,
@@ -141,10 +140,8 @@ def measure(host, options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "model", "text")
     parser.add_argument("--winnow", required=True, help="the program")
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/plan.md")
     parser.add_argument("--measure", action="store_true", help="only print what Winnow adds to a process")
     options = parser.parse_args()

@@ -1,7 +1,5 @@
 """llama-bench with WINNOW_KV: prompts and generation with warm-up and repetitions, over caches of Winnow's only."""
 
-import json
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -11,10 +9,9 @@ BUDGET = 64
 
 
 def bench(host, model, kv):
-    out, _, report = host.run("llama-bench", "-m", model, "-p", PROMPT, "-n", TOKENS, "-r", REPETITIONS, "-ub", 64,
-                              "-t", 1, "-fa", 1, "-dev", "Winnow", "-o", "json", winnow=True,
-                              environment={"WINNOW_KV": kv})
-    tests = {(each["n_prompt"], each["n_gen"]): each for each in json.loads(out)}
+    found, report = llama_cpp.bench(host, kv, "-m", model, "-p", PROMPT, "-n", TOKENS, "-r", REPETITIONS, "-ub", 64,
+                                    "-t", 1)
+    tests = {(each["n_prompt"], each["n_gen"]): each for each in found}
     expect(set(tests) == {(PROMPT, 0), (0, TOKENS)}, f"the tests were {sorted(tests)}")
     for each in tests.values():
         expect(len(each["samples_ts"]) == REPETITIONS and min(each["samples_ts"]) > 0, f"no rates: {each}")

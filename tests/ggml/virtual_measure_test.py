@@ -62,7 +62,7 @@ def compare(options):
     """With the base, and with what llama-perplexity prints."""
     nll, kld = run_all(options, {}, "Portable Computing Language")
     command = ["-m", options.model, "-f", options.text, "-c", CONTEXTS[options.family], "-b", BATCH, "-ub", BATCH,
-               "--chunks", COUNT, "-fa", "on", "-t", 1, "--no-warmup", "-dev", "Winnow"]
+               "--chunks", COUNT, "-fa", "on", "-t", 1, "--no-warmup"]
     expected, _ = llama_cpp.perplexity(llama_cpp.Host(options), command)
     found = math.exp(statistics.fmean(nll))
     print(f"{options.family}: perplexity {found:.5f}, llama-perplexity {expected}; largest divergences "
@@ -174,10 +174,9 @@ def converse(options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--measure", required=True, help="winnow-measure")
     parser.add_argument("--broken", type=Path, required=True, help="libwinnow_broken.so")
-    parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
     os.environ["WINNOW_EVAL_MEASURE"] = options.measure
     for options.family in CONTEXTS:

@@ -4,7 +4,6 @@ run with the cache in place.
 
 import statistics
 import time
-from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
@@ -32,12 +31,8 @@ def run(host, options, kv):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
-    options.prompt = options.work / "memory-prompt.txt"
-    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:CHARACTERS], encoding="utf-8")
+    options = llama_cpp.parser(__doc__, "model", "text").parse_args()
+    options.prompt = llama_cpp.prompt_file(options, options.text.read_text(encoding="utf-8")[:CHARACTERS])
     host = llama_cpp.Host(options)
     run(host, options, KV)  # compiles kernels where that was not done before, which takes memory, too
     in_place, report = run(host, options, None)

@@ -5,7 +5,6 @@ with "auto" when the control group that the process is in has little memory left
 import contextlib
 import subprocess
 import sys
-from pathlib import Path
 
 import control_group
 import llama_cpp
@@ -44,14 +43,12 @@ def ballast(group):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--group", action="store_true", help="WINNOW_PRESSURE=auto in a control group with a limit")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.model = random_models.make("plain", options.work)
-    options.prompt = options.work / "pressure-prompt.txt"
-    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:CHARACTERS], encoding="utf-8")
+    options.prompt = llama_cpp.prompt_file(options, options.text.read_text(encoding="utf-8")[:CHARACTERS])
     if options.group:
         test_group(host, options)
         return

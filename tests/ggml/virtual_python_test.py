@@ -29,9 +29,8 @@ def run(host, options, strings):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--python", type=Path, required=True, help="a Python that can import llama-cpp-python")
-    parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.models = [random_models.make(name, options.work) for name in ("plain", "draft")]

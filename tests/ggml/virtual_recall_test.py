@@ -6,7 +6,6 @@ memory is killed there.
 import contextlib
 import signal
 import sys
-from pathlib import Path
 
 import control_group
 import llama_cpp
@@ -65,9 +64,7 @@ def expect_killed(host, options, kv, group):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     host = llama_cpp.Host(options)
     options.model = sized_models.written(SHAPE, options.work / "sized-recall.gguf")
     options.prose = options.text.read_text(encoding="utf-8")

@@ -74,10 +74,7 @@ def check_profile(host, options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "model", "text").parse_args()
     host = llama_cpp.Host(options)
     check_resident(host, options)
     check_profile(host, options)
