@@ -1,7 +1,6 @@
 """Runs `winnow plan` as a user would, on files that it makes: usage: plan_test.py WINNOW_PROGRAM"""
 
 import json
-import re
 import struct
 import subprocess
 import sys

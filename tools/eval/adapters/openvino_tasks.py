@@ -6,7 +6,6 @@
 import contextlib
 import os
 import re
-import sys
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,8 +18,8 @@ import openvino_answers
 import options
 import rows
 from openvino_answers import BLOCK, Refused
-from winnow_eval import Failure, cli, haystack, store, tasks
-from winnow_eval.progress import Progress
+from winnow_eval import Failure, cli, store, tasks
+from winnow_eval.progress import Progress, say
 
 HELP = """Whether OpenVINO GenAI still finds a fact of a long text through its caches, and what that takes.
 
@@ -258,7 +257,7 @@ def measure(
     llama_tokens.find_library(llama_cpp)
     kept = store.Store(out)
     console = cli.console_for_output()
-    try:
+    with cli.kept_when_interrupted("openvino", "answers", out):
         with kept.locked(), Progress(console) as progress, llama_tokens.Tokens(llama_cpp, model) as vocabulary:
             if fresh:
                 kept.forget()
@@ -272,15 +271,12 @@ def measure(
                        for context in lengths[-1:] for mode in ("batch", "decode")]
             made = rows.write(out / FILE, ("openvino-genai", version), rows.command("openvino_tasks.py", words),
                               (model.name, sha256), rows=refused, tasks=found, remarks=REMARKS)
-    except KeyboardInterrupt:
-        print(f"openvino: interrupted; answers are kept in {out}, the same command goes on", file=sys.stderr)
-        raise SystemExit(130) from None
     for one in made["tasks"]:
         said = one.get("refused") or (
             f"{one['retrieved']}/{one['trials']}, {one['peak_bytes'] / 2 ** 20:.0f} MiB, prompt "
             f"{one['prompt_tokens_per_second']:.1f} tokens/s, generation {one['generation_tokens_per_second']:.1f}")
-        console.print(f"{one['name']}: {said}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"wrote {out / FILE}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{one['name']}: {said}")
+    say(console, f"wrote {out / FILE}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The command line of `winnow eval`."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from winnow_eval import Failure, configs, divergence, others, store, tasks, text
 from winnow_eval.evaluate import FORMAT, Options, evaluate
+from winnow_eval.progress import say
 
 WIDE = 200  # columns of tables that do not go to a terminal
 
@@ -82,7 +84,17 @@ def render(results, folder, console):
 
     table.show(results, console)
     for path in [*report.write(results, folder), *plots.draw(results, folder)]:
-        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"wrote {path}")
+
+
+@contextlib.contextmanager
+def kept_when_interrupted(name, what, out):
+    """Ends the program with status 130 where somebody interrupts it, and says what is not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; {what} are kept in {out}, the same command goes on", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def console_for_output():
@@ -169,11 +181,8 @@ def measure(
         plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],
         device=device, tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
         task_trials=task_trials, generation=generation, fresh=fresh, others=with_files or [])
-    try:
+    with kept_when_interrupted("winnow eval", "finished runs", out):
         render(evaluate(options, console), out, console)
-    except KeyboardInterrupt:
-        print(f"winnow eval: interrupted; finished runs are kept in {out}, the same command goes on", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 def interrupt(*_):
