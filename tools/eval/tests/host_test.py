@@ -19,9 +19,7 @@ from winnow_eval import Failure, configs, host, measure, memory  # noqa: E402
 
 class Tries(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def tries(self, last, *before, quick=1000):
         """(Run or Failure, how often the program ran): it prints `before`, a text for each of its first runs, or else
@@ -73,9 +71,8 @@ class Process(unittest.TestCase):
 
     def measure(self, script):
         """winnow-measure, which is this script."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        program = Path(folder.name) / "winnow-measure"
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        program = folder / "winnow-measure"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         with mock.patch.dict(os.environ, {"WINNOW_EVAL_MEASURE": str(program)}):

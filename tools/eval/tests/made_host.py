@@ -1,6 +1,5 @@
 """A made-up llama.cpp that answers at once, and notes what it was asked."""
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -120,9 +119,3 @@ class MadeMeasure:
         text = re.search(re.escape(turn["question"].strip()) + r" (\d+)", turn["text"])[1]
         tokens = len(turn["text"]) // 5
         return Answered([text], tokens, tokens, tokens, [], 7, Run("", "", self.host.report(config, 7), 1.0, 1))
-
-
-class Progress:
-    @contextlib.contextmanager
-    def step(self, *_):
-        yield lambda share: None

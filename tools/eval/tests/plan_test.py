@@ -13,7 +13,8 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from made_host import BYTES, CELLS, COUNT, KLD, LAYERS, LN_RATIO, NLL, MadeHost, MadeMeasure, Progress  # noqa: E402
+from made_host import BYTES, CELLS, COUNT, KLD, LAYERS, LN_RATIO, NLL, MadeHost, MadeMeasure  # noqa: E402
+from made_progress import Progress  # noqa: E402
 from winnow_eval import Failure, configs, divergence, measure, store  # noqa: E402
 
 POLICY = "h2o:budget=1/4"
@@ -22,15 +23,12 @@ CONTROL = "cpu:k=f16,v=f16"
 
 class Plan(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.host = MadeHost(self.folder)
         self.store = store.Store(self.folder / "out")
         for made in (mock.patch.object(divergence, "Measure", MadeMeasure),
                      mock.patch.object(measure, "identity", lambda: "made up")):
-            made.start()
-            self.addCleanup(made.stop)
+            self.enterContext(made)
 
     def plan(self, *strings, contexts=(128,), modes=("batch",), generation=False, count=COUNT, sigmas=None):
         task = divergence.Task(self.host, self.store, self.folder / "text", {"sha256": "1", "part": "all"}, count)

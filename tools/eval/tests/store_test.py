@@ -18,9 +18,7 @@ from winnow_eval.host import Host  # noqa: E402
 
 class Kept(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.store = store.Store(self.folder / "out")
 
     def test_found_by_identity(self):
@@ -74,9 +72,7 @@ class Identity(unittest.TestCase):
     """All that determines a result changes its identity."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         for name, content in {"bin/llama-completion": "#!/bin/sh\necho version: 1.2.3 >&2\n", "bin/libllama.so": "a",
                               "lib/libwinnow_ggml.so": "a", "lib/libwinnow_opencl.so": "a", "model.gguf": "a"}.items():
             path = self.folder / name

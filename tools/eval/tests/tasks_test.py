@@ -8,13 +8,13 @@ import re
 import sys
 import tempfile
 import unittest
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from made_progress import Progress  # noqa: E402
 from winnow_eval import Failure, haystack, identifiers, report, resident, tasks  # noqa: E402
 from winnow_eval.configs import BASE, Config  # noqa: E402
 from winnow_eval.host import Run  # noqa: E402
@@ -26,20 +26,6 @@ LAYERS = 2
 WEAK = Config("weak", "winnow", "q4_0", "q4_0")
 POLICY = Config("window:budget=1/2", "winnow", kv="window:budget=1/2")
 NUMBER = re.compile(r"(?:The|One of the) pass numbers? of ([\w ]+) is (\d+)")
-
-
-class Progress:
-    """Notes what is said."""
-
-    def __init__(self):
-        self.said = []
-
-    def say(self, text):
-        self.said.append(text)
-
-    @contextmanager
-    def step(self, label, units):
-        yield lambda share: None
 
 
 class Host:
@@ -219,13 +205,9 @@ class Plan(unittest.TestCase):
 
 class Answers(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.host, self.progress = Host(), Progress()
-        patched = mock.patch.object(tasks, "Measure", Measure)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(tasks, "Measure", Measure))
 
     def asking(self, configs, contexts=(256, 512), trials=12, names=("needle",)):
         return tasks.Asking(self.host, Store(self.folder), configs, list(names), list(contexts), trials)
