@@ -66,7 +66,7 @@ def main():
     assert first > later > 0, (first, later)
 
     plain = output_of(quickstart, "--tokens", "2", "--no-budget", "--prompt", "The tide", WINNOW_BACKEND="reference",
-                WINNOW_DEVICE="")
+                      WINNOW_DEVICE="")
     assert re.search(r"^device +reference$", plain, re.M), "not the reference backend"
     assert "budget" not in plain, "a budget that nobody asked for"
 

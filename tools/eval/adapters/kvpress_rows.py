@@ -3,7 +3,6 @@
     launch.py kvpress --model FILE.gguf --text FILE --llama-cpp DIR [PRESS...]
 """
 
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -246,8 +245,7 @@ def measure(
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder of results; finished contexts in it are "
                                       "kept")] = Path("winnow-kvpress"),
     threads: cli.THREADS = None,
-    llama_cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs, whose library "
-                                                   "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")] = None,
+    llama_cpp: options.LLAMA_CPP = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the contexts that --out keeps")] = False,
 ):
     llama_cpp = options.llama_cpp_folder(llama_cpp)
@@ -278,7 +276,7 @@ def measure(
             if kept.kept:
                 progress.say(f"{kept.kept} finished contexts are kept from before")
             progress.expect(plan.units())
-            plan.run(lambda: kvpress_torch.Model(model, threads or len(os.sched_getaffinity(0))),
+            plan.run(lambda: kvpress_torch.Model(model, cli.or_all(threads)),
                      kvpress_torch.Refused, progress)
             words = ["--model", model, "--text", text_file, "--part", part, "--contexts", contexts, "--count", count,
                      "--mode", ",".join(modes), "--keep", keep,

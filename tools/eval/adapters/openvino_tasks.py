@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import os
 import re
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -241,8 +240,7 @@ def measure(
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder of results; answers in it are "
                                       "kept")] = Path("winnow-openvino"),
     threads: cli.THREADS = None,
-    llama_cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs, whose library "
-                                                   "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")] = None,
+    llama_cpp: options.LLAMA_CPP = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the answers that --out keeps")] = False,
 ):
     llama_cpp = options.llama_cpp_folder(llama_cpp)
@@ -253,7 +251,7 @@ def measure(
     if len(set(configs)) < len(configs):
         raise Failure("CONFIGURATION: one is given twice")
     chosen = EXACT | dict(parse_property(given) for given in properties or [])
-    chosen["INFERENCE_NUM_THREADS"] = str(threads or len(os.sched_getaffinity(0)))
+    chosen["INFERENCE_NUM_THREADS"] = str(cli.or_all(threads))
     llama_tokens.find_library(llama_cpp)
     kept = store.Store(out)
     console = cli.console_for_output()

@@ -34,6 +34,16 @@ PLUGIN = Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_
 DEVICE = Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")]
 
 
+def plugin_folders():
+    """Where the plugin is looked for if nothing names it: the launcher says it."""
+    return [path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path]
+
+
+def or_all(threads):
+    """So many threads, or one for each processor that there is."""
+    return threads or len(os.sched_getaffinity(0))
+
+
 def numbers(option, given):
     """The positive numbers of a list like 512,2048."""
     parts = [part.strip() for part in given.split(",")]
@@ -177,9 +187,8 @@ def measure(
         contexts=numbers("--contexts", contexts) if contexts else configs.contexts_of(files or []) or [512, 2048],
         modes=modes(mode), count=count, sigmas=until_decided, part=one_of("--part", part, text.PARTS), out=out,
         weights=one_of("--weights", weights, ("f32", "as-is")), batch=batch, ubatch=ubatch,
-        threads=threads or len(os.sched_getaffinity(0)), programs=llama_cpp, plugin=plugin,
-        plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],
-        device=device, tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
+        threads=or_all(threads), programs=llama_cpp, plugin=plugin, plugin_folders=plugin_folders(), device=device,
+        tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
         task_trials=task_trials, generation=generation, fresh=fresh, others=with_files or [])
     with kept_when_interrupted("winnow eval", "finished runs", out):
         render(evaluate(options, console), out, console)
