@@ -323,6 +323,24 @@ class Output(Files):
             self.assertEqual(status, 1, string)
             self.assertIn(word, err)
 
+    def test_configurations_are_read_as_winnow_eval_reads_them(self):
+        """Two programs have one grammar: each reads it before anything of the other has to run."""
+        sys.path.append(str(Path(__file__).parent / "eval"))
+        from winnow_eval import Failure, configs
+        data = gguf_files.header(gguf_files.model())
+        tables = [config for path in configs.FOLDER.glob("*.toml") for config in configs.load(path)]
+        strings = [config.name for config in tables if not (config.environment or config.kv)]
+        strings += [f"{where}:v={v},k={k}" for where in ("cpu", "inplace")
+                    for k, v in zip(configs.CACHE_TYPES, reversed(configs.CACHE_TYPES))]
+        strings += ["cpu", "inplace", "cpu:rotate=off", "inplace:rotate=on,v=q8_0", "winnow", "h2o:budget=512,k=turbo4"]
+        _, rows = self.plan(data, "--context", 1024, *(word for text in strings for word in ("--kv", text)))
+        self.assertLessEqual({configs.parse(text).name for text in strings}, rows.keys())
+        for text in ("cpu:", "cpu:k", "cpu:k=", "inplace:k=q9", "cpu:x=1", "cpu:k=f16,", "cpu:v=f16,v=f16",
+                     "cpu:rotate=1", "inplace:rotate=off,rotate=off", "cpu :k=f16", "", "[layers=2]none;winnow"):
+            with self.assertRaises(Failure, msg=text):
+                configs.parse(text)
+            self.assertEqual(self.run_plan(data, "--context", 1024, "--kv", text)[0], 1, text)
+
     def test_contexts_out_of_range_are_refused(self):
         for context in (-1, 1 << 30):
             status, _, err = self.run_plan(gguf_files.header(gguf_files.model()), "--context", context)
