@@ -16,9 +16,8 @@ import processes
 from parts import Failure, say
 from processes import MIB, Kind
 
-for folder in ("tests/ggml", "tools/eval"):
-    sys.path.append(str(parts.SOURCE / folder))
-import launch  # noqa: E402
+sys.path.append(str(parts.SOURCE / "tests" / "ggml"))
+import launch  # noqa: E402  of tools/eval, as processes has it on the path
 import sized_models  # noqa: E402
 
 KV_STRINGS = ("winnow", "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8")

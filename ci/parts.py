@@ -140,28 +140,30 @@ def kept(name, version, make):
     return folder
 
 
+def python_with(name, packages, add=None):
+    """The Python of the virtual environment <name>, which has these packages, and what add(folder) puts into it."""
+    folder = CACHE / name  # not renamed into place: a virtual environment knows its own path
+    python = folder / "bin" / "python"
+    with locked(folder.name):
+        if not (folder / ".done").exists() or not python.exists():
+            venv.create(folder, clear=True, with_pip=True)
+            if packages:
+                say(f"installing {', '.join(packages)}")
+                run([python, "-m", "pip", "install", "--quiet", *packages], log=CACHE / "logs" / f"{name}.log")
+            if add:
+                add(folder)
+            (folder / ".done").touch()
+    return python
+
+
 def pip():
     """The pip of a virtual environment of our own: Debian's refuses to touch the system's."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = CACHE / f"pip-{version}"  # not renamed into place: a virtual environment knows its own path
-    with locked(folder.name):
-        if not (folder / ".done").exists() or not (folder / "bin" / "python").exists():
-            venv.create(folder, clear=True, with_pip=True)
-            (folder / ".done").touch()
-    return [folder / "bin" / "python", "-m", "pip"]
+    return [python_with(f"pip-{sys.version_info.major}.{sys.version_info.minor}", ()), "-m", "pip"]
 
 
 def mlx_python():
     """A Python that can import MLX, whose quantizer the affine formats follow."""
-    folder = CACHE / f"mlx-{MLX}"  # not renamed into place, as for pip
-    with locked(folder.name):
-        if not (folder / ".done").exists():
-            say(f"installing mlx {MLX}")
-            venv.create(folder, clear=True, with_pip=True)
-            run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", f"mlx[cpu]=={MLX}", "numpy"],
-                log=CACHE / "logs" / "mlx.log")
-            (folder / ".done").touch()
-    return folder / "bin" / "python"
+    return python_with(f"mlx-{MLX}", (f"mlx[cpu]=={MLX}", "numpy"))
 
 
 def pinned(name, release=None):
@@ -240,18 +242,13 @@ def ggml_releases(further=False):
 
 def llama_cpp_python():
     """A Python that can import llama_cpp, of llama-cpp-python, where LLAMA_CPP_LIB_PATH names llama.cpp's libraries."""
-    folder = CACHE / f"llama-cpp-python-host-{LLAMA_CPP}"  # not renamed into place, as for pip
-    with locked(folder.name):
-        if not (folder / ".done").exists():
-            say(f"installing llama-cpp-python {LLAMA_CPP} without its libraries")
-            venv.create(folder, clear=True, with_pip=True)
-            run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *LLAMA_CPP_PYTHON_NEEDS],
-                log=CACHE / "logs" / "llama-cpp-python-host.log")
-            (folder / "sdist").mkdir()
-            extract_llama_cpp("llama_cpp", folder / "sdist")
-            (folder / "sdist" / "llama_cpp").rename(next(folder.glob("lib/python*/site-packages")) / "llama_cpp")
-            (folder / ".done").touch()
-    return folder / "bin" / "python"
+    def add(folder):
+        say(f"installing llama-cpp-python {LLAMA_CPP} without its libraries")
+        (folder / "sdist").mkdir()
+        extract_llama_cpp("llama_cpp", folder / "sdist")
+        (folder / "sdist" / "llama_cpp").rename(next(folder.glob("lib/python*/site-packages")) / "llama_cpp")
+
+    return python_with(f"llama-cpp-python-host-{LLAMA_CPP}", LLAMA_CPP_PYTHON_NEEDS, add)
 
 
 def llama_cpp_build(*targets, release=LLAMA_CPP):

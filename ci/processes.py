@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import parts
 from parts import Failure, say
+
+sys.path.append(str(parts.SOURCE / "tools" / "eval"))
+from winnow_eval import memory  # noqa: E402
 
 MIB = 1 << 20
 TRIES = 3
@@ -111,7 +115,7 @@ def resident_by_owner(pid, model):
 
 
 def wait(process, model, with_owners):
-    """Waits for a process's end: (its resource usage, resident bytes by owner when they were most)."""
+    """Waits for a process's end: (the most bytes that it had, resident bytes by owner when they were most)."""
     most = collections.Counter()
     while with_owners:
         now = resident_by_owner(process.pid, model)
@@ -119,9 +123,7 @@ def wait(process, model, with_owners):
             break
         most = max(most, now, key=lambda owners: owners.total())
         time.sleep(.05)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return usage, most
+    return memory.wait(process), most
 
 
 def timing(log, name):
@@ -171,7 +173,7 @@ def run_once(kind, program, arguments, model, environment=None, with_owners=Fals
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
             process = subprocess.Popen(command, env=environment_of(kind, report, environment), stdout=stdout,
                                        stderr=stderr, stdin=subprocess.DEVNULL)
-            usage, owners = wait(process, model, with_owners)
+            peak, owners = wait(process, model, with_owners)
         seconds = time.monotonic() - begin
         text, log = (path.read_text(encoding="utf-8", errors="replace") for path in (out, err))
         if process.returncode != 0:
@@ -180,7 +182,7 @@ def run_once(kind, program, arguments, model, environment=None, with_owners=Fals
     if kind.plugin is not None:
         expect_called(kind, counts)
     (prompt_tokens, prompt_speed), (_, speed) = timing(log, "prompt eval"), timing(log, "eval")
-    return log, Run(text.strip("\n"), prompt_tokens, prompt_speed, speed, seconds, usage.ru_maxrss * 1024,
+    return log, Run(text.strip("\n"), prompt_tokens, prompt_speed, speed, seconds, peak,
                     cache_bytes(log, counts), scratch_bytes(counts), counts, owners)
 
 

@@ -1,4 +1,6 @@
-"""GGUF files for the tests of `winnow plan`, whole or broken, of metadata alone."""
+"""The beginning of GGUF files, whole or broken: what tests of `winnow plan` need of a model, and what made-up models of
+other tests begin with.
+"""
 
 import struct
 

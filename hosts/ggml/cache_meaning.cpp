@@ -35,6 +35,7 @@ CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const wi
     ask();
     for (std::string* text : {&meaning.config, &meaning.storage_config, &meaning.profile_file})
         text->pop_back(); // the zero at the end
+    meaning.policy = info.policy;
     meaning.sinks = info.sink;
     meaning.budget_tokens = info.budget_tokens;
     meaning.evicts = (info.properties & WINNOW_CACHE_EVICTS) != 0;

@@ -8,6 +8,7 @@
 namespace winnow::ggml {
 
 struct CacheMeaning {
+    std::string policy;         // its name
     std::string config;         // canonical
     std::string storage_config; // rows are stored alike, and nothing is evicted
     std::string profile_file;   // "" where the configuration names none

@@ -22,6 +22,7 @@ struct CacheFigures {
     std::string name;   // of its first tensor
     std::string asked;  // the string as it was given
     std::string config; // canonical
+    std::string policy, profile_file;
     int64_t layers = 0, kv_heads = 0, streams = 0, cells = 0;
     // Over its life.
     uint64_t tokens_seen = 0;   // in all streams together

@@ -36,6 +36,8 @@ Json json_of(const StreamFigures& stream) {
 Json json_of(const CacheFigures& figures) {
     Json object = {{"name", figures.name},
                    {"config", figures.config},
+                   {"policy", figures.policy},
+                   {"profile_file", figures.profile_file},
                    {"layers", figures.layers},
                    {"kv_heads", figures.kv_heads},
                    {"streams", figures.streams},

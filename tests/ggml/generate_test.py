@@ -24,7 +24,7 @@ def generate(host, options, types, winnow):
                  "--no-display-prompt", "-c", 256, "-t", 2, "-fa", "on", "--no-warmup", "-ctk", types[0],
                  "-ctv", types[1]]
     if winnow:
-        arguments += ["-dev", "Winnow"]
+        arguments += llama_cpp.DEVICE
     out, _, report = host.run("llama-completion", *arguments, winnow=winnow)
     return out.strip(), report
 
@@ -53,7 +53,7 @@ def compare_text(host, options, types):
 
 def compare_bench(host, options):
     out, _, report = host.run("llama-bench", "-m", options.model, "-p", 64, "-n", 16, "-r", 1, "-t", 2, "-fa", 1,
-                              "-o", "json", winnow=True)
+                              "-o", "json", winnow=True)  # which takes all devices
     tests = json.loads(out)
     layers, attention, _ = llama_cpp.calls_per_layer(report)
     expect(len(tests) == 2, f"llama-bench made {len(tests)} measurements")
@@ -63,9 +63,7 @@ def compare_bench(host, options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "model").parse_args()
     host = llama_cpp.Host(options)
     for types in (*CACHES, *PACKED_CACHES, *UNCOMPARED_CACHES):
         compare_text(host, options, types)

@@ -64,26 +64,24 @@ class Architecture:
 
 def run(host, options):
     """({name: Architecture}, report)"""
-    command = [str(options.llama_cpp / "test-llama-archs"), "-b", "Winnow", "-s", str(SEED), "-v", str(LOG_LEVEL)]
+    arguments = ["-b", "Winnow", "-s", SEED, "-v", LOG_LEVEL]
     if options.archs:
-        command += ["-a", f"^({'|'.join(options.archs)})$"]
-    settings = host.settings(winnow=True, environment={
-        "LD_PRELOAD": ":".join(filter(None, (options.preload, os.environ.get("WINNOW_TEST_PRELOAD"))))})
-    if KV[options.mode]:
-        settings["WINNOW_KV"] = KV[options.mode]
-    host.report_path.unlink(missing_ok=True)
-    result = subprocess.run(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            errors="replace", stdin=subprocess.DEVNULL)
+        arguments += ["-a", f"^({'|'.join(options.archs)})$"]
+    preload = ":".join(filter(None, (options.preload, os.environ.get("WINNOW_TEST_PRELOAD"))))
+    with host.start("test-llama-archs", *arguments, winnow=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    environment=llama_cpp.kv_environment(KV[options.mode]) | {"LD_PRELOAD": preload}) as process:
+        printed, _ = process.communicate()
     report = host.take_report()
-    summary = re.search(r"Summary: .*", result.stdout)
-    expect(summary, f"{' '.join(command)}\nended with status {result.returncode}:\n{result.stdout[-3000:]}")
-    print(f"{' '.join(command)}\nstatus {result.returncode}, {summary[0]}", flush=True)
-    expect(result.returncode == 0 or options.mode == "packed", f"some failed:\n{failures(result.stdout)}")
+    summary = re.search(r"Summary: .*", printed)
+    ended = f"{' '.join(process.args)}\nended with status {process.returncode}"
+    expect(summary, f"{ended}:\n{printed[-3000:]}")
+    print(f"{ended}, {summary[0]}", flush=True)
+    expect(process.returncode == 0 or options.mode == "packed", f"some failed:\n{failures(printed)}")
     expect(report is not None, "the plugin was not called: it wrote no report")
     found = {}
     # A line of the table begins, then comes the log of the test, then the line's end.
     for name, text in re.findall(r"^\| *([\w.-]+)\|[^|\n]*\| *(?:Dense|MoE)\|(.*?)(?=^\|(?! *[-+])|^Summary: )",
-                                 result.stdout, re.M | re.S):
+                                 printed, re.M | re.S):
         found.setdefault(name, Architecture()).add(text)
     return found, report
 

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Tests import winnow_eval after this.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
+
+DEVICE = ("-dev", "Winnow")  # by which llama.cpp's programs take it
 LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
 
 
@@ -26,9 +30,15 @@ def made_folder(text):
     return folder
 
 
-def parser(description):
-    """The arguments that every test of this folder takes."""
+# What many tests take besides.
+MORE_OPTIONS = {"model": {"help": "GGUF file, weights in F32"}, "text": {"type": Path, "help": "file, UTF-8"}}
+
+
+def parser(description, *more):
+    """The arguments that every test of this folder takes, and these of MORE_OPTIONS."""
     made = argparse.ArgumentParser(description=description)
+    for name in more:
+        made.add_argument(f"--{name}", required=True, **MORE_OPTIONS[name])
     made.add_argument("--llama-cpp", type=Path, required=True, help="folder of llama.cpp's programs")
     made.add_argument("--plugin", type=Path, required=True, help="libwinnow_ggml.so")
     made.add_argument("--work", type=made_folder, required=True, help="folder for what the test writes")
@@ -77,38 +87,62 @@ class Host:
         self.report_path.unlink()
         return report
 
-    def run(self, program, *arguments, winnow, status=0, environment=None):
-        """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
-        command = [str(self.programs / program), *map(str, arguments)]
-        settings = self.settings(winnow, environment)
+    def start(self, program, *arguments, winnow, environment=None, group=None, stdout=subprocess.DEVNULL,
+              stderr=subprocess.DEVNULL):
+        """The running process. group: the control group that it is to be in."""
         self.report_path.unlink(missing_ok=True)
-        result = subprocess.run(command, env=settings, capture_output=True, text=True, errors="replace",
-                                stdin=subprocess.DEVNULL)
-        expect(status is None or result.returncode == status,
-               f"{' '.join(command)}\nended with status {result.returncode}:\n"
-               f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
-        expect("declarations of built-in functions" not in result.stderr,
-               f"kernels lack some:\n{result.stderr[-4000:]}")
-        return result.stdout, result.stderr, self.take_report()
+        return subprocess.Popen([str(part) for part in (self.programs / program, *arguments)],
+                                env=self.settings(winnow, environment), stdin=subprocess.DEVNULL, stdout=stdout,
+                                stderr=stderr, text=True, errors="replace", preexec_fn=group.join if group else None)
+
+    def run(self, program, *arguments, winnow, status=0, environment=None, group=None):
+        """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
+        with self.start(program, *arguments, winnow=winnow, environment=environment, group=group,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            out, err = process.communicate()
+        expect(status is None or process.returncode == status,
+               f"{' '.join(process.args)}\nended with status {process.returncode}:\n{out[-2000:]}\n{err[-4000:]}")
+        expect("declarations of built-in functions" not in err, f"kernels lack some:\n{err[-4000:]}")
+        return out, err, self.take_report()
+
+
+def final_perplexity(printed):
+    """What llama-perplexity printed at its end."""
+    number = re.search(r"Final estimate: PPL = ([\d.]+)", printed)
+    expect(number, f"llama-perplexity gave no result:\n{printed[-2000:]}")
+    return float(number[1])
 
 
 def perplexity(host, arguments, environment=None):
     """(what llama-perplexity printed at its end, the report)"""
-    out, err, report = host.run("llama-perplexity", *arguments, winnow=True, environment=environment)
-    number = re.search(r"Final estimate: PPL = ([\d.]+)", out + err)
-    expect(number, f"llama-perplexity gave no result:\n{(out + err)[-2000:]}")
-    return float(number[1]), report
+    out, err, report = host.run("llama-perplexity", *arguments, *DEVICE, winnow=True, environment=environment)
+    return final_perplexity(out + err), report
+
+
+def prompt_file(options, text):
+    """The path of a file with this text, in the folder of the test."""
+    path = options.work / "prompt.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def bench(host, kv, *arguments):
+    """(the measurements of llama-bench, the report)"""
+    out, _, report = host.run("llama-bench", *arguments, "-fa", 1, "-o", "json", *DEVICE, winnow=True,
+                              environment=kv_environment(kv))
+    return json.loads(out), report
 
 
 def completion(model, tokens, context, *more):
     """The arguments by which llama-completion writes so many tokens, the same ones every time."""
     return ["-m", model, "-n", tokens, "--temp", 0, "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c",
-            context, "-t", 1, "-fa", "on", "-dev", "Winnow", *more]
+            context, "-t", 1, "-fa", "on", *more]
 
 
 def complete(host, kv, *arguments):
     """(the text that llama-completion writes, the report); arguments: of completion()"""
-    out, _, report = host.run("llama-completion", *completion(*arguments), winnow=True, environment=kv_environment(kv))
+    out, _, report = host.run("llama-completion", *completion(*arguments), *DEVICE, winnow=True,
+                              environment=kv_environment(kv))
     return out.strip(), report
 
 
@@ -186,7 +220,7 @@ def expect_shares(caches, share):
         if cache["cells"] == largest:
             expect_budget(cache, cache["cells"] // share)
         else:
-            expect("budget" not in cache["config"] and cache["evictions"] == 0, f"windows have a budget: {cache}")
+            expect(cache["policy"] == "none" and cache["evictions"] == 0, f"windows have a budget: {cache}")
 
 
 def main(test):

@@ -37,18 +37,15 @@ class Server:
         self.group = group
         self.environment = llama_cpp.kv_environment(kv) | (environment or {})
         self.port = free_port()
-        self.command = [host.programs / "llama-server", "--port", self.port, "--no-webui", "-fa", "on", "-t", 1,
-                        "-dev", "Winnow", "--no-warmup", *arguments]
+        self.command = ["llama-server", "--port", self.port, "--no-webui", "-fa", "on", "-t", 1, *llama_cpp.DEVICE,
+                        "--no-warmup", *arguments]
         self.process = None
         self.log = []
         self.report = None
 
     def __enter__(self):
-        self.host.report_path.unlink(missing_ok=True)
-        settings = self.host.settings(winnow=True, environment=self.environment)
-        self.process = subprocess.Popen([str(part) for part in self.command], env=settings, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
-                                        preexec_fn=self.group.join if self.group else None)
+        self.process = self.host.start(*self.command, winnow=True, environment=self.environment, group=self.group,
+                                       stderr=subprocess.PIPE)
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
         self.reader.start()
         try:

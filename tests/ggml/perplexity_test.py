@@ -11,7 +11,6 @@ key, and two exact orders of arithmetic differ in it by as much as a cache of 8 
 
 import math
 import re
-from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
@@ -39,7 +38,7 @@ def run(host, options, *arguments, batch, chunks, winnow, cache="f16"):
     if chunks:
         arguments += ["--chunks", chunks]
     if winnow:
-        arguments += ["-dev", "Winnow"]
+        arguments += llama_cpp.DEVICE
     out, err, report = host.run("llama-perplexity", *arguments, winnow=winnow)
     text = out + err
     counted = re.search(r"(?:computing|calculating perplexity) over (\d+) chunks", text)
@@ -51,9 +50,7 @@ def run(host, options, *arguments, batch, chunks, winnow, cache="f16"):
 def perplexity(host, options, batch, chunks, winnow):
     """(perplexity, chunks, layers, report)"""
     text, counted, layers, report = run(host, options, batch=batch, chunks=chunks, winnow=winnow)
-    number = re.search(r"Final estimate: PPL = ([\d.]+)", text)
-    expect(number, f"llama-perplexity gave no result:\n{text[-2000:]}")
-    return float(number[1]), counted, layers, report
+    return llama_cpp.final_perplexity(text), counted, layers, report
 
 
 def divergence(host, options, base, winnow, cache):
@@ -117,9 +114,7 @@ def compare_all_packed(host, options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", type=Path, required=True)
+    parser = llama_cpp.parser(__doc__, "model", "text")
     parser.add_argument("--packed", action="store_true", help="quantized caches, over fewer tokens")
     parser.add_argument("--all", action="store_true", help="twice as many tokens")
     options = parser.parse_args()

@@ -5,13 +5,13 @@ outside the peak of the resident memory and how far it grows with the context.
 """
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
+from winnow_eval import memory
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
@@ -57,7 +57,7 @@ def check_bytes(host, options):
     """A context that is full to the last cell."""
     said = plan(options, SHORT)
     arguments = ("-m", options.model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on", "-t", 2,
-                 "-dev", "Winnow")
+                 *llama_cpp.DEVICE)
     for kv in KV:
         _, _, report = host.run("llama-perplexity", *arguments, winnow=True, environment=llama_cpp.kv_environment(kv))
         cache = llama_cpp.virtual_cache(report)
@@ -79,20 +79,14 @@ def check_bytes(host, options):
 
 def peak(host, options, name, context, is_again=False):
     """The most bytes that a process had, whose context became full."""
-    prompt = options.work / f"plan-prompt-{context}.txt"
     text = options.text.read_text(encoding="utf-8")
     length = int(CHARACTERS * context)
-    prompt.write_text((text * (length // len(text) + 1))[:length], encoding="utf-8")
+    prompt = llama_cpp.prompt_file(options, (text * (length // len(text) + 1))[:length])
     with_winnow = name != PLAIN
-    environment = host.settings(winnow=with_winnow,
-                                environment=llama_cpp.kv_environment(name if name in KV else None))
-    command = [host.programs / "llama-completion", "-m", options.model, "-f", prompt, "-n", context, "--temp", 0,
-               "--seed", 1, "-no-cnv", "--no-display-prompt", "--ignore-eos", "-c", context, "-t", 1, "-fa", "on",
-               *(["-dev", "Winnow"] if with_winnow else [])]
-    with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+    arguments = llama_cpp.completion(options.model, context, context, "-f", prompt)
+    with host.start("llama-completion", *arguments, *(llama_cpp.DEVICE if with_winnow else ()), winnow=with_winnow,
+                    environment=llama_cpp.kv_environment(name if name in KV else None)) as process:
+        most = memory.wait(process)
     expect(process.returncode == 0, f"{name}: llama-completion ended with {process.returncode}")
     report = host.take_report()
     if name in KV:
@@ -102,7 +96,7 @@ def peak(host, options, name, context, is_again=False):
         llama_cpp.expect_in_place(report)
     if with_winnow and report["programs_built"] > 0 and not is_again:
         return peak(host, options, name, context, is_again=True)  # the compiler takes memory, too
-    return usage.ru_maxrss * 1024
+    return most
 
 
 def peaks(host, options, contexts):
@@ -146,10 +140,8 @@ def measure(host, options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "model", "text")
     parser.add_argument("--winnow", required=True, help="the program")
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/plan.md")
     parser.add_argument("--measure", action="store_true", help="only print what Winnow adds to a process")
     options = parser.parse_args()

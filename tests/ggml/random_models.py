@@ -9,8 +9,14 @@ import math
 import random
 import string
 import struct
+import sys
+from pathlib import Path
 
-UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9  # GGUF's types of values
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+
+import gguf_files  # noqa: E402
+from gguf_files import ARRAY, FLOAT32, INT32, STRING, UINT32  # noqa: E402
+
 F32 = 0  # ggml's type of weights
 ALIGNMENT = 32
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # types of tokens
@@ -101,32 +107,21 @@ def padding(size):
 
 def header(values, tensors):
     """A file's beginning. tensors: (name, shape, ggml's type, bytes), whose data follow in this order, each padded."""
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
-    head += b"".join(to_string(key) + to_value(value) for key, value in values.items())
+    head = gguf_files.header([(key, *typed(value)) for key, value in values.items()], tensors=len(tensors))
     at = 0
     for name, shape, kind, size in tensors:
-        head += to_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, at)
+        head += gguf_files.text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, at)
         at += size + len(padding(size))
     return head + padding(len(head))
 
 
-def to_string(text):
-    data = text.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def to_value(value):
-    """With its type before it. llama.cpp expects single integers without a sign, and lists of them with one."""
-    def kind(one):
-        return {int: UINT32, float: FLOAT32, str: STRING}[type(one)]
-
-    def plain(one):
-        return to_string(one) if isinstance(one, str) else struct.pack("<f" if isinstance(one, float) else "<i", one)
-
+def typed(value):
+    """(GGUF's type, content). llama.cpp expects single integers without a sign, and lists of them with one."""
+    kinds = {int: UINT32, float: FLOAT32, str: STRING}
     if not isinstance(value, list):
-        return struct.pack("<I", kind(value)) + plain(value)
-    of_all = INT32 if kind(value[0]) == UINT32 else kind(value[0])
-    return struct.pack("<IIQ", ARRAY, of_all, len(value)) + b"".join(map(plain, value))
+        return kinds[type(value)], value
+    kind = kinds[type(value[0])]
+    return ARRAY, (INT32 if kind == UINT32 else kind, value)
 
 
 def tokenizer():

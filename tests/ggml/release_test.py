@@ -26,8 +26,7 @@ def generate(host, options, winnow, kv=None):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
+    parser = llama_cpp.parser(__doc__, "model")
     parser.add_argument("--ggml", required=True, help="the version that the release's ggml has to be")
     options = parser.parse_args()
     host = llama_cpp.Host(options)

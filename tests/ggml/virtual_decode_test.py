@@ -3,8 +3,6 @@ what it holds where llama.cpp hands them over one at a time, and the perplexity 
 other tokens are evicted.
 """
 
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -19,7 +17,7 @@ CONFIGS = ("h2o:budget=64,k=f16,v=f16", "winnow:budget=1/4", "window:budget=40,k
 
 def perplexity(host, options, kv, batch, decode_from=None):
     arguments = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", batch, "-ub", min(batch, BATCH),
-                 "--chunks", CHUNKS, "-fa", "on", "-t", 1, "--no-warmup", "-dev", "Winnow"]
+                 "--chunks", CHUNKS, "-fa", "on", "-t", 1, "--no-warmup"]
     environment = {"WINNOW_KV": kv, "WINNOW_REPORT_WITH": "resident"}
     if decode_from is not None:
         environment["WINNOW_DECODE_FROM"] = str(decode_from)
@@ -55,9 +53,7 @@ def compare(host, options, kv):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     host = llama_cpp.Host(options)
     for options.family in ("plain", "windows"):
         options.model = random_models.make(options.family, options.work)

@@ -2,8 +2,6 @@
 a text, from no more tokens than the budget allows. The model is small and random, made here.
 """
 
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -19,21 +17,15 @@ UNLIMITED = "none:k=f16,v=f16"
 CACHES = {"windows": 2, "uneven": 2}  # one for layers with windows, or for each number of heads; otherwise 1
 
 
-def arguments(options, *more):
-    return ["-m", options.model, "-c", CONTEXT, "-ub", BATCH, "-t", 1, "-fa", "on", "--no-warmup", "-dev", "Winnow",
-            *more]
-
-
 def perplexity(host, options, kv):
-    command = arguments(options, "-f", options.text, "-b", CONTEXT, "--chunks", CHUNKS)
-    return llama_cpp.perplexity(host, command, llama_cpp.kv_environment(kv))
+    arguments = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", CONTEXT, "-ub", BATCH, "-t", 1,
+                 "-fa", "on", "--chunks", CHUNKS, "--no-warmup"]
+    return llama_cpp.perplexity(host, arguments, llama_cpp.kv_environment(kv))
 
 
 def generate(host, options, kv):
-    command = arguments(options, "-f", options.prompt, "-n", TOKENS, "--temp", 0, "--seed", 1, "-no-cnv",
-                        "--no-display-prompt", "--ignore-eos")
-    out, _, report = host.run("llama-completion", *command, winnow=True, environment=llama_cpp.kv_environment(kv))
-    return out.strip(), report
+    return llama_cpp.complete(host, kv, options.model, TOKENS, CONTEXT, "-f", options.prompt, "-ub", BATCH,
+                              "--no-warmup")
 
 
 def caches_of(options, report):
@@ -67,14 +59,12 @@ def keep_budget(host, options, kv):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--family", choices=random_models.FAMILIES, required=True)
-    parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.model = random_models.make(options.family, options.work)
-    options.prompt = options.work / "families-prompt.txt"
-    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:PROMPT], encoding="utf-8")
+    options.prompt = llama_cpp.prompt_file(options, options.text.read_text(encoding="utf-8")[:PROMPT])
     expected, found = compare(options, "perplexity", lambda kv: perplexity(host, options, kv))
     print(f"perplexity in place {expected}, virtual {found}")
     expect(abs(found - expected) <= TOLERANCE * expected, f"perplexity {found} instead of {expected}")

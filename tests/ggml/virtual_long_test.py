@@ -2,8 +2,6 @@
 cache holds stays small.
 """
 
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -19,13 +17,10 @@ KV = (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}")
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     host = llama_cpp.Host(options)
     model = random_models.make("plain", options.work)
-    prompt = options.work / "long-prompt.txt"
-    prompt.write_text(options.text.read_text(encoding="utf-8")[:PROMPT], encoding="utf-8")
+    prompt = llama_cpp.prompt_file(options, options.text.read_text(encoding="utf-8")[:PROMPT])
     for kv in KV:
         out, report = llama_cpp.complete(host, kv, model, TOKENS, CONTEXT, "-f", prompt, "-ub", BATCH)
         cache = llama_cpp.virtual_cache(report)

@@ -9,17 +9,13 @@ where a virtual cache decodes the question, and a second turn goes on where the 
 import math
 import os
 import statistics
-import sys
 from pathlib import Path
 
 import llama_cpp
 import random_models
 from llama_cpp import expect
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
-
-from winnow_eval import Failure, configs, measure  # noqa: E402
-from winnow_eval.host import Host  # noqa: E402
+from winnow_eval import Failure, configs, measure
+from winnow_eval.host import Host
 
 CONTEXTS = {"grouped": 256, "windows": 512}  # with windows, so long that a window's cache is smaller
 COUNT, BATCH = 2, 64
@@ -27,13 +23,14 @@ CELLS, GENERATED = 1024, 24  # of a dialogue
 SAME, OTHER = 1e-6, 1e-3  # KL divergences: of what is computed in another order, of what is wrong
 TOLERANCE = 0.00005  # relative, of a perplexity
 DENSE = configs.parse("none:k=f16,v=f16")
-EVICTING = [configs.parse(text) for text in ("h2o:budget=1/4,k=f32,v=f32", "winnow:budget=1/4,k=f32,v=f32",
-                                             "h2o:budget=1/4", "winnow:budget=1/4")]
-RECALLING = [configs.parse(text) for text in ("winnow:budget=1/4,recall=host,k=f32,v=f32",
-                                              "winnow:budget=1/4,recall=host")]
 # Nats, of each token, since ggml multiplies matrices of one column in another order. Where rows are rounded when they
 # are stored, what differs in its last bit may be rounded otherwise: so the full f16 cache differs from itself by 3e-4.
-ALONE = {"f32": 1e-5, "": 5e-4}
+EXACT, ROUNDED = 1e-5, 5e-4
+EVICTING = {configs.parse(text): alone for text, alone in (
+    ("h2o:budget=1/4,k=f32,v=f32", EXACT), ("winnow:budget=1/4,k=f32,v=f32", EXACT),
+    ("h2o:budget=1/4", ROUNDED), ("winnow:budget=1/4", ROUNDED))}
+RECALLING = [configs.parse(text) for text in ("winnow:budget=1/4,recall=host,k=f32,v=f32",
+                                              "winnow:budget=1/4,recall=host")]
 DEFECT = "keys_of_the_first_head"
 
 
@@ -65,7 +62,7 @@ def compare(options):
     """With the base, and with what llama-perplexity prints."""
     nll, kld = run_all(options, {}, "Portable Computing Language")
     command = ["-m", options.model, "-f", options.text, "-c", CONTEXTS[options.family], "-b", BATCH, "-ub", BATCH,
-               "--chunks", COUNT, "-fa", "on", "-t", 1, "--no-warmup", "-dev", "Winnow"]
+               "--chunks", COUNT, "-fa", "on", "-t", 1, "--no-warmup"]
     expected, _ = llama_cpp.perplexity(llama_cpp.Host(options), command)
     found = math.exp(statistics.fmean(nll))
     print(f"{options.family}: perplexity {found:.5f}, llama-perplexity {expected}; largest divergences "
@@ -99,8 +96,8 @@ def measured(options, config, batch, decode_from=None, first_alone=None, threads
 def decode(options):
     """Against tokens that llama.cpp hands over one by one, all of them and from the middle on."""
     half = CONTEXTS[options.family] // 2
-    for config in [*EVICTING, RECALLING[0]]:  # of rounded rows a last bit may decide which page is picked
-        tolerance = ALONE["f32" if "f32" in config.kv else ""]
+    # Of rounded rows a last bit may decide which page is picked.
+    for config, tolerance in [*EVICTING.items(), (RECALLING[0], EXACT)]:
         at_once, _ = measured(options, config, BATCH)
         for where, (alone, _), (decoded, _) in (
                 ("from 0", measured(options, config, 1), measured(options, config, BATCH, decode_from=0)),
@@ -116,7 +113,7 @@ def decode(options):
 
 def repeat(options):
     """With threads, which share the work differently each time."""
-    for config in EVICTING + RECALLING:
+    for config in [*EVICTING, *RECALLING]:
         first, second = (measured(options, config, BATCH, decode_from=CONTEXTS[options.family] // 2, threads=2)
                          for _ in range(2))
         expect(first == second, f"{config}: two runs differ")
@@ -177,10 +174,9 @@ def converse(options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--measure", required=True, help="winnow-measure")
     parser.add_argument("--broken", type=Path, required=True, help="libwinnow_broken.so")
-    parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
     os.environ["WINNOW_EVAL_MEASURE"] = options.measure
     for options.family in CONTEXTS:

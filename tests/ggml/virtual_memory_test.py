@@ -3,12 +3,11 @@ run with the cache in place.
 """
 
 import statistics
-import subprocess
 import time
-from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
+from winnow_eval import memory
 
 CONTEXT = 8192
 BUDGET = 512
@@ -18,39 +17,22 @@ SAVED = 0.85  # of the full cache
 CHARACTERS = 3000  # of the prompt
 
 
-def resident(pid):
-    """Bytes, or 0 once the process has ended."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return 0
-
-
 def run(host, options, kv):
     """(bytes resident in the second half of the run, report)"""
-    environment = host.settings(winnow=True, environment=llama_cpp.kv_environment(kv))
-    command = [host.programs / "llama-completion",
-               *llama_cpp.completion(options.model, TOKENS, CONTEXT, "-f", options.prompt, "-ub", BUDGET)]
+    arguments = llama_cpp.completion(options.model, TOKENS, CONTEXT, "-f", options.prompt, "-ub", BUDGET)
     samples = []
-    with subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with host.start("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True,
+                    environment=llama_cpp.kv_environment(kv)) as process:
         while process.poll() is None:
-            samples.append(resident(process.pid))
+            samples.append(memory.of(process.pid, "VmRSS"))
             time.sleep(0.01)
     expect(process.returncode == 0, f"llama-completion with WINNOW_KV={kv} ended with {process.returncode}")
     return statistics.median(samples[len(samples) // 2:]), host.take_report()
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
-    options.prompt = options.work / "memory-prompt.txt"
-    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:CHARACTERS], encoding="utf-8")
+    options = llama_cpp.parser(__doc__, "model", "text").parse_args()
+    options.prompt = llama_cpp.prompt_file(options, options.text.read_text(encoding="utf-8")[:CHARACTERS])
     host = llama_cpp.Host(options)
     run(host, options, KV)  # compiles kernels where that was not done before, which takes memory, too
     in_place, report = run(host, options, None)

@@ -14,7 +14,7 @@ STREAMS = {"streams": [], "unified": ["--kv-unified"]}
 
 def perplexity(host, options, arguments, kv):
     command = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", CHUNKS * CONTEXT, "-ub", CHUNKS * CONTEXT,
-               "--chunks", CHUNKS, "-fa", "on", "-t", 2, "-dev", "Winnow", *arguments]
+               "--chunks", CHUNKS, "-fa", "on", "-t", 2, *arguments]
     return llama_cpp.perplexity(host, command, llama_cpp.kv_environment(kv))
 
 
@@ -37,10 +37,7 @@ def compare(host, options, name, arguments):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "model", "text").parse_args()
     host = llama_cpp.Host(options)
     for name, arguments in STREAMS.items():
         compare(host, options, name, arguments)

@@ -5,7 +5,6 @@ with "auto" when the control group that the process is in has little memory left
 import contextlib
 import subprocess
 import sys
-from pathlib import Path
 
 import control_group
 import llama_cpp
@@ -22,14 +21,10 @@ BALLAST = 1600 * MIB  # of which another process in the group has so much: press
 
 def complete(host, options, pressure, group=None):
     """The cache's figures. group: the control group that the process is to be in."""
-    environment = host.settings(winnow=True, environment={"WINNOW_KV": KV} |
-                                ({"WINNOW_PRESSURE": pressure} if pressure else {}))
-    command = [host.programs / "llama-completion",
-               *llama_cpp.completion(options.model, 8, CONTEXT, "-f", options.prompt, "-ub", 64)]
-    result = subprocess.run([str(part) for part in command], env=environment, stdin=subprocess.DEVNULL,
-                            capture_output=True, text=True, errors="replace", preexec_fn=group.join if group else None)
-    expect(result.returncode == 0, f"status {result.returncode}:\n{result.stderr[-3000:]}")
-    cache = llama_cpp.virtual_cache(host.take_report())
+    arguments = llama_cpp.completion(options.model, 8, CONTEXT, "-f", options.prompt, "-ub", 64)
+    _, _, report = host.run("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True, group=group,
+                            environment={"WINNOW_KV": KV} | ({"WINNOW_PRESSURE": pressure} if pressure else {}))
+    cache = llama_cpp.virtual_cache(report)
     print(f"WINNOW_PRESSURE={pressure or ''}{' in the group' if group else ''}: {cache['tokens_seen']} tokens seen, "
           f"{cache['evictions']} evictions")
     expect(cache["tokens_seen"] < CONTEXT / 2, f"the budget itself is near: {cache}")
@@ -48,14 +43,12 @@ def ballast(group):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--group", action="store_true", help="WINNOW_PRESSURE=auto in a control group with a limit")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.model = random_models.make("plain", options.work)
-    options.prompt = options.work / "pressure-prompt.txt"
-    options.prompt.write_text(options.text.read_text(encoding="utf-8")[:CHARACTERS], encoding="utf-8")
+    options.prompt = llama_cpp.prompt_file(options, options.text.read_text(encoding="utf-8")[:CHARACTERS])
     if options.group:
         test_group(host, options)
         return

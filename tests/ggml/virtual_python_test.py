@@ -9,7 +9,7 @@ import llama_cpp
 import random_models
 from llama_cpp import expect
 
-BUDGETS = (("window:budget=64,k=f16,v=f16", 64), ("winnow:budget=96", 96))
+BUDGETS = {"window:budget=64,k=f16,v=f16": ("window", 64), "winnow:budget=96": ("winnow", 96)}
 
 
 def run(host, options, strings):
@@ -29,9 +29,8 @@ def run(host, options, strings):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--python", type=Path, required=True, help="a Python that can import llama-cpp-python")
-    parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.models = [random_models.make(name, options.work) for name in ("plain", "draft")]
@@ -41,11 +40,10 @@ def test():
     texts, report = run(host, options, ["none:k=f16,v=f16"] * 2)
     expect(len(report["caches"]) == 2 and report["sdpa_calls"] == 0, f"expected two virtual caches: {report}")
     llama_cpp.expect_same_text(texts, expected)
-    texts, report = run(host, options, [kv for kv, _ in BUDGETS])
+    texts, report = run(host, options, list(BUDGETS))
     expect(len(report["caches"]) == 2 and report["sdpa_calls"] == 0, f"expected two virtual caches: {report}")
-    for cache, (kv, budget) in zip(report["caches"], BUDGETS):
-        policy = kv.partition(":")[0]
-        expect(cache["config"].startswith(policy), f"expected {policy} for the cache {cache}")
+    for cache, (policy, budget) in zip(report["caches"], BUDGETS.values()):
+        expect(cache["policy"] == policy, f"expected {policy} for the cache {cache}")
         llama_cpp.expect_budget(cache, budget)
     expect(all(texts), f"a text is missing: {texts}")
 

@@ -6,7 +6,6 @@ memory is killed there.
 import contextlib
 import signal
 import sys
-from pathlib import Path
 
 import control_group
 import llama_cpp
@@ -14,6 +13,7 @@ import random_models
 import sized_models
 from llama_cpp import expect
 from llama_server import Server
+from winnow_eval import memory
 
 MIB = 1 << 20
 SLOTS, CELLS = 2, 4096  # of both
@@ -31,9 +31,7 @@ def talk(server, options):
         for slot in range(SLOTS):
             prompt = text[slot * CHARACTERS:][:CHARACTERS + turn * MORE]
             answers.append(server.complete(slot, prompt, TOKENS)["content"])
-            status = Path(f"/proc/{server.process.pid}/status").read_text()
-            fields = dict(line.split(":", 1) for line in status.splitlines())
-            most = max(most, int(fields["RssAnon"].split()[0]) << 10)
+            most = max(most, memory.of(server.process.pid, "RssAnon"))
     return answers, most
 
 
@@ -66,9 +64,7 @@ def expect_killed(host, options, kv, group):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     host = llama_cpp.Host(options)
     options.model = sized_models.written(SHAPE, options.work / "sized-recall.gguf")
     options.prose = options.text.read_text(encoding="utf-8")

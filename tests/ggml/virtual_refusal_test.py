@@ -35,9 +35,7 @@ def stay_in_place(host, options, arguments):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "model").parse_args()
     host = llama_cpp.Host(options)
     refuse(host, options, "h3o:budget=1/4", ["-fa", "on"], ['no policy "h3o"', "winnow, window, h2o"])
     refuse(host, options, "h2o:budet=1/4", ["-fa", "on"], ['no key "budet"', "budget, k, v"])

@@ -59,6 +59,8 @@ def check_profile(host, options):
     write(path, layers)
     _, report = run(host, options, kv, "")
     cache = llama_cpp.virtual_cache(report)
+    named = cache["policy"], cache["profile_file"]
+    expect(named == ("adaptive_budget", str(path)), f"the report names {named}")
     live = [count // cache["kv_heads"] for count in cache["resident_of_layers"]]
     print(f"{kv}: layers hold {min(live)} to {max(live)} tokens, {sum(live) / len(live):.1f} on average")
     expect(sum(live) <= BUDGET * len(live), f"more than the budget: {live}")
@@ -72,10 +74,7 @@ def check_profile(host, options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    parser.add_argument("--text", required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "model", "text").parse_args()
     host = llama_cpp.Host(options)
     check_resident(host, options)
     check_profile(host, options)

@@ -2,8 +2,6 @@
 The text is the target's own, and each cache says which configuration it has. A cache that no rule fits stays in place.
 """
 
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -28,9 +26,7 @@ def complete(host, options, kv):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     host = llama_cpp.Host(options)
     options.model = random_models.make("plain", options.work)
     options.draft = random_models.make("grouped", options.work)
@@ -41,7 +37,7 @@ def test():
     kv = f"[head_size={DRAFT_HEAD}]window:budget={BUDGET},k=f16,v=f16;none:k=f16,v=f16"
     text, report = complete(host, options, kv)
     llama_cpp.expect_same_text(text, expected, kv)
-    caches = {cache["config"].partition(":")[0]: cache for cache in report["caches"]}
+    caches = {cache["policy"]: cache for cache in report["caches"]}
     expect(sorted(caches) == ["none", "window"] and report["in_place"] == [], f"other caches: {report['caches']}")
     print(f"{kv}: the draft's cache had {caches['window']['tokens']} tokens, the target's {caches['none']['tokens']}")
     llama_cpp.expect_budget(caches["window"], BUDGET)

@@ -26,8 +26,7 @@ def run(host, options, kv):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", required=True)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--program", type=Path, required=True, help="sequences")
     options = parser.parse_args()
     host = llama_cpp.Host(options)

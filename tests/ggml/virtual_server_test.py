@@ -7,8 +7,6 @@ holds is told while the server runs.
 import json
 import re
 
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -128,9 +126,8 @@ def expect_states_of_one_size(host, options):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--family", choices=random_models.FAMILIES, required=True)
-    parser.add_argument("--text", type=Path, required=True)
     options = parser.parse_args()
     host = llama_cpp.Host(options)
     options.model = random_models.make(options.family, options.work)

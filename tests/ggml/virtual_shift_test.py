@@ -3,8 +3,6 @@ the text is the cache's in place, for families whose keys are rotated whole and 
 text, and the budget is kept.
 """
 
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -22,8 +20,7 @@ FAMILIES = ("plain", "latent", "hybrid", "uneven")
 
 
 def complete(host, options, model, kv):
-    prompt = options.work / "shift-prompt.txt"
-    prompt.write_text(options.prose[:PROMPT], encoding="utf-8")
+    prompt = llama_cpp.prompt_file(options, options.prose[:PROMPT])
     return llama_cpp.complete(host, kv, model, TOKENS, CONTEXT, "-f", prompt, "-ub", 64, "--no-warmup",
                               "--context-shift", "--keep", KEEP)
 
@@ -39,9 +36,7 @@ def serve(host, options, model, kv):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     options.prose = options.text.read_text(encoding="utf-8")[START:]
     host = llama_cpp.Host(options)
     uses = {f"{family}, {name}": (random_models.make(family, options.work), use)

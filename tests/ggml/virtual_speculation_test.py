@@ -2,8 +2,6 @@
 taken back. Without a budget the text is the cache's in place, with drafts and without; within one both caches keep it.
 """
 
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -38,9 +36,7 @@ def caches_of(report):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     host = llama_cpp.Host(options)
     options.model = random_models.make("plain", options.work)
     options.draft = random_models.make("draft", options.work)

@@ -3,9 +3,6 @@ everything that llama.cpp's programs do with states gives the text of the cache 
 and the budget is kept.
 """
 
-import json
-from pathlib import Path
-
 import llama_cpp
 import random_models
 from llama_cpp import expect
@@ -25,8 +22,7 @@ SAME_SIZE = .01  # of two files for a token, as a share: they have a head, too
 
 def complete(host, options, kv, state):
     """llama-completion, which keeps what it has read in a file."""
-    prompt = options.work / "state-prompt.txt"
-    prompt.write_text(options.prose[:PROMPT], encoding="utf-8")
+    prompt = llama_cpp.prompt_file(options, options.prose[:PROMPT])
     return llama_cpp.complete(host, kv, options.model, TOKENS, CONTEXT, "-f", prompt, "--no-warmup", "--prompt-cache",
                               state, *COMMON)
 
@@ -87,10 +83,9 @@ def cache_ram(host, options, kv):
 
 def bench(host, options, kv):
     """llama-bench restores what is in front of a test before each repetition."""
-    out, _, report = host.run("llama-bench", "-m", options.model, "-p", 64, "-n", 16, "-d", DEPTH, "-r", 2, "-t", 1,
-                              "-fa", 1, "-dev", "Winnow", "-o", "json", *COMMON, winnow=True,
-                              environment=llama_cpp.kv_environment(kv))
-    rates = [each["avg_ts"] for each in json.loads(out)]
+    tests, report = llama_cpp.bench(host, kv, "-m", options.model, "-p", 64, "-n", 16, "-d", DEPTH, "-r", 2, "-t", 1,
+                                    *COMMON)
+    rates = [each["avg_ts"] for each in tests]
     expect(len(rates) == 2 and min(rates) > 0, f"the rates are {rates}")
     return [], [report]
 
@@ -116,9 +111,7 @@ def expect_restored(name, reports):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--text", type=Path, required=True)
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "text").parse_args()
     options.prose = options.text.read_text(encoding="utf-8")
     options.model = random_models.make("plain", options.work)
     options.slot_files = {}  # of a configuration: tokens, bytes

@@ -44,9 +44,7 @@ def keep_budget(host, options, kv, full):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file, weights in F32")
-    options = parser.parse_args()
+    options = llama_cpp.parser(__doc__, "model").parse_args()
     host = llama_cpp.Host(options)
     full = compare_unlimited(host, options)
     for kv in ("window:budget=1/4", "winnow:budget=1/4"):

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ci_command import expect_refused, run
+from command import expect_refused, output_of
 
 CELLS = (512, 1024)
 KINDS = ["llama.cpp, f16", "llama.cpp, q8_0", "in place, f16", "winnow:budget=1/4"]
@@ -43,7 +43,7 @@ def main():
     sys.path.append(str(source / "tests" / "ggml"))
     import sized_models
 
-    assert "--sized" in run(compare, "--help").stdout
+    assert "--sized" in output_of(compare, "--help")
     for wrong, complaint in ((("--tokens", "1"), "--tokens"), (("--threads", "0"), "--threads"),
                              (("--runs", "0"), "--runs"), (("--fill", "1"), "--fill"), (("--contexts", "9"), "512"),
                              (("--fill", ".99", "--contexts", "512"), "--tokens"), (("--sized", "gpt-9"), "--sized"),
@@ -55,10 +55,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         results, picture = Path(folder, "results.json"), Path(folder, "picture.svg")
         model = sized_models.make_thin("llama-3.2-1b", Path(folder))
-        done = run(compare, "--model", model, "--contexts", *CELLS, "--fill", ".5", "--tokens", "4", "--plain", "f16",
-                   "q8_0", "--in-place", "f16", "--kv", KINDS[-1], "--owners", "--json", results, "--plot", picture)
-        assert done.returncode == 0, f"exit status {done.returncode}"
-        expect_all(done.stdout, json.loads(results.read_text()), picture.read_text())
+        shown = output_of(compare, "--model", model, "--contexts", *CELLS, "--fill", ".5", "--tokens", "4",
+                          "--plain", "f16", "q8_0", "--in-place", "f16", "--kv", KINDS[-1], "--owners",
+                          "--json", results, "--plot", picture)
+        expect_all(shown, json.loads(results.read_text()), picture.read_text())
 
 
 main()

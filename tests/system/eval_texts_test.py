@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(sys.argv[1]) / "ci"))
 
-import ci_command  # noqa: E402
+import command  # noqa: E402
 import eval as ci_eval  # noqa: E402
 import texts  # noqa: E402
 
@@ -31,7 +31,7 @@ def main():
     code = texts.code().read_text(encoding="utf-8")
     assert len(code) > 1_000_000 and "def " in code, f"{len(code)} characters are no standard library"
     assert texts.code().read_text(encoding="utf-8") == code
-    refused = ci_command.run(Path(sys.argv[1]) / "ci" / "eval")
+    refused = command.run(Path(sys.argv[1]) / "ci" / "eval")
     assert refused.returncode == 1 and "book, code" in refused.stderr, refused.stderr
 
 

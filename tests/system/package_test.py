@@ -5,20 +5,13 @@
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from command import output_of
+
 CONSUMER = Path(__file__).resolve().parent / "consumer"
-
-
-def run(*command, **environment):
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                            env=os.environ | {key: str(value) for key, value in environment.items()})
-    print(f"$ {' '.join(map(str, command))}\n{result.stdout[-4000:]}{result.stderr[-4000:]}")
-    assert result.returncode == 0, f"exit status {result.returncode}"
-    return result.stdout
 
 
 def main():
@@ -27,7 +20,7 @@ def main():
         os.environ.pop(name, None)
     with tempfile.TemporaryDirectory() as folder:
         prefix, consumer = Path(folder) / "prefix", Path(folder) / "consumer"
-        run("cmake", "--install", build, "--prefix", prefix)
+        output_of("cmake", "--install", build, "--prefix", prefix)
         installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file()}
         for needed in ("include/winnow/winnow.h", "include/winnow/winnow_loader.h", "bin/winnow",
                        "bin/winnow-conformance", "share/winnow/eval/launch.py",
@@ -39,16 +32,17 @@ def main():
         assert not missing, f"{missing} was not installed"
         assert not built or len(built) > 1, f"{built} serves no version of ggml"
 
-        run("cmake", "-S", CONSUMER, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
-        run("cmake", "--build", consumer)
+        output_of("cmake", "-S", CONSUMER, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+        output_of("cmake", "--build", consumer)
         backends = prefix / "lib" / "winnow"
         for backend in ("reference", "opencl"):
-            output = run(consumer / "consumer", backend, WINNOW_PATH=backends)
+            output = output_of(consumer / "consumer", backend, WINNOW_PATH=backends)
             assert re.match(rf"{backend} \d+ devices from {re.escape(str(backends))}", output), "not the installed one"
 
         # Installed programs find the installed backends by themselves.
-        assert run(prefix / "bin" / "winnow", "info").strip(), "winnow info printed nothing"
-        assert "inplace:k=q8_0" in run(prefix / "bin" / "winnow", "eval", "--list-configs"), "winnow eval is not whole"
+        winnow = prefix / "bin" / "winnow"
+        assert output_of(winnow, "info").strip(), "winnow info printed nothing"
+        assert "inplace:k=q8_0" in output_of(winnow, "eval", "--list-configs"), "winnow eval is not whole"
         leftovers = [path for path in installed if "share/winnow/eval" in path and ("test" in path or ".pyc" in path)]
         assert not leftovers, f"installed without need: {leftovers}"
 

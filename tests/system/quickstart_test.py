@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from ci_command import expect_refused, run
+from command import expect_refused, output_of
 
 LOG = """
 0.01 I common_perf_print: prompt eval time =   13210.00 ms /  3072 tokens (    4.30 ms per token,   232.55 tokens per s)
@@ -35,7 +35,7 @@ def model():
 def main():
     test_timing(f"{sys.argv[1]}/ci")
     quickstart = f"{sys.argv[1]}/ci/quickstart"
-    assert "--tokens" in run(quickstart, "--help").stdout
+    assert "--tokens" in output_of(quickstart, "--help")
     for wrong, complaint in ((("--tokens", "0"), "--tokens"), (("--tokens", "many"), "--tokens"),
                              (("--prompt", ""), "--prompt"), (("--model", "/no/such.gguf"), "/no/such.gguf"),
                              (("--model", __file__), "GGUF"), (("--speed", "9"), "--speed"), (("--kv", ""), "--kv"),
@@ -44,33 +44,31 @@ def main():
         expect_refused(quickstart, *wrong, complaint=complaint)
 
     kv = "window:budget=32"
-    done = run(quickstart, "--tokens", "40", "--prompt", "The tide", "--context", "256", "--kv", kv)
-    assert done.returncode == 0, f"exit status {done.returncode}"
-    assert re.search(r"^device +\S", done.stdout, re.M)
-    layers, attention, appends = (int(re.search(pattern, done.stdout, re.M)[1]) for pattern in
+    shown = output_of(quickstart, "--tokens", "40", "--prompt", "The tide", "--context", "256", "--kv", kv)
+    assert re.search(r"^device +\S", shown, re.M)
+    layers, attention, appends = (int(re.search(pattern, shown, re.M)[1]) for pattern in
                                   (r"^layers +(\d+)$", r"^calls per layer +(\d+) of", r", (\d+) of append"))
     # The prompt and up to 39 more tokens, each a graph of its own, and whatever llama.cpp runs to warm up.
     assert layers == 30 and attention >= 16 and appends >= 16, (layers, attention, appends)
-    assert re.search(r"^\[llama.cpp, f16 cache", done.stdout, re.M), "no text"
-    resident = re.search(r"^tokens +(\d+) in the context, of which ([\d.]+) are resident in a head$", done.stdout, re.M)
+    assert re.search(r"^\[llama.cpp, f16 cache", shown, re.M), "no text"
+    resident = re.search(r"^tokens +(\d+) in the context, of which ([\d.]+) are resident in a head$", shown, re.M)
     assert resident and int(resident[1]) >= 16 and 0 < float(resident[2]) <= 32, "the budget was not kept"
     rows = {name: [float(number) for number in rest.split()] for name, rest in
-            re.findall(r"^(llama\.cpp, \S+ cache|Winnow.*?)((?: +[\d.]+){4})$", done.stdout, re.M)}
+            re.findall(r"^(llama\.cpp, \S+ cache|Winnow.*?)((?: +[\d.]+){4})$", shown, re.M)}
     names = ["llama.cpp, f16 cache", "llama.cpp, q8_0 cache", "Winnow in place, f16 cache", f"Winnow, {kv}"]
     assert list(rows) == names, f"rows {list(rows)}"
     memory, cache = ([row[column] for row in rows.values()] for column in (0, 1))
     assert all(90 < each < 2000 for each in memory), memory  # the model alone is 92 MiB
     assert cache[0] == cache[2] > cache[1] > cache[3] > 0, cache
     build = os.environ.get("WINNOW_BUILD", f"{sys.argv[1]}/build/quickstart")
-    assert "less than" in run(f"{build}/bin/winnow", "plan", "--model", model()).stdout
-    first, later = map(float, re.search(r"took ([\d.]+) s, the next ([\d.]+) s", done.stdout).groups())
+    assert "less than" in output_of(f"{build}/bin/winnow", "plan", "--model", model())
+    first, later = map(float, re.search(r"took ([\d.]+) s, the next ([\d.]+) s", shown).groups())
     assert first > later > 0, (first, later)
 
-    plain = run(quickstart, "--tokens", "2", "--no-budget", "--prompt", "The tide", WINNOW_BACKEND="reference",
-                WINNOW_DEVICE="")
-    assert plain.returncode == 0, f"exit status {plain.returncode} with the reference backend"
-    assert re.search(r"^device +reference$", plain.stdout, re.M), "not the reference backend"
-    assert "budget" not in plain.stdout, "a budget that nobody asked for"
+    plain = output_of(quickstart, "--tokens", "2", "--no-budget", "--prompt", "The tide", WINNOW_BACKEND="reference",
+                      WINNOW_DEVICE="")
+    assert re.search(r"^device +reference$", plain, re.M), "not the reference backend"
+    assert "budget" not in plain, "a budget that nobody asked for"
 
 
 main()

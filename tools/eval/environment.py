@@ -21,6 +21,16 @@ def check_python(program):
         sys.exit(f"{program}: Python {sys.version.split()[0]}, expected {'.'.join(map(str, OLDEST_PYTHON))} or newer")
 
 
+def run_main(program, main):
+    """Runs a launcher's main; what the system refuses is a line."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        sys.exit(f"{program}: {error}")
+
+
 def folder_of(name, requirements):
     """Where the virtual environment for a list of packages belongs."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "winnow"

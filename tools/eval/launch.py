@@ -27,9 +27,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except OSError as error:
-        sys.exit(f"winnow eval: {error}")
+    environment.run_main("winnow eval", main)

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "canonical_config.hpp"
+
 namespace winnow::measure {
 
 namespace {
@@ -135,7 +137,9 @@ llama_model* Contexts::model_for(bool is_winnow) {
 json Contexts::report() const {
     std::string text(plugin_.report(nullptr, 0) + 1, '\0');
     text.resize(plugin_.report(text.data(), text.size()));
-    return json::parse(text);
+    json report = json::parse(text);
+    for (json& cache : report.at("caches")) cache["family"] = tools::without_budget(cache.at("config"));
+    return report;
 }
 
 Outcome Contexts::run(const Configuration& configuration, size_t cells, const std::function<void(Context&)>& use) {

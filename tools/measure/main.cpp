@@ -38,7 +38,8 @@ input is answered by a line, which is {"error": text} where that fails:
     {"tokens"}
 
 A configuration is {"backend": "cpu" or "winnow", "k", "v", "kv": text, "environment": {name: text or null}}.
-tools/measure/dialogues.hpp says what the parts of a dialogue are.)";
+tools/measure/dialogues.hpp says what the parts of a dialogue are. "report" is the plugin's, with the "family" of each of
+its caches beside its "config": the same without a budget.)";
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

@@ -1,4 +1,4 @@
-// The grammar of `winnow eval`, and ggml's types.
+// The grammar of `winnow eval`, which a test holds this to, and ggml's types.
 #include "configuration.hpp"
 
 #include <map>

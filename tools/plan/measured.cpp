@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "canonical_config.hpp"
 #include <nlohmann/json.hpp>
 
 namespace winnow::tools {
@@ -33,30 +34,18 @@ struct Meant {
     int64_t context;
 };
 
-struct Value {
-    size_t begin, size;
-};
-
-// Where a canonical string, which has what differs from the defaults, has the value of a key.
-std::optional<Value> find_value(const std::string& config, const std::string& key) {
-    const size_t found = config.find(key + "=");
-    if (found == std::string::npos) return std::nullopt;
-    const size_t begin = found + key.size() + 1;
-    return Value{begin, std::min(config.find(',', begin), config.size()) - begin};
-}
-
 // Whether tokens are attended to as far as queries pick them.
 bool recalls(const std::string& config) { return find_value(config, "recall").has_value(); }
 
 // Whether the budget is a share of the context, and not bytes.
 bool has_share(const std::string& config) {
-    const std::optional<Value> budget = find_value(config, "budget");
+    const std::optional<ValueRange> budget = find_value(config, "budget");
     return budget && config.substr(budget->begin, budget->size).find('/') != std::string::npos;
 }
 
 // With the cold rows in memory: where they lie makes no difference to what is picked.
 std::string with_rows_in_memory(std::string config) {
-    const std::optional<Value> folder = find_value(config, "recall");
+    const std::optional<ValueRange> folder = find_value(config, "recall");
     return folder ? config.replace(folder->begin, folder->size, "host") : config;
 }
 

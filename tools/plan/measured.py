@@ -17,9 +17,9 @@ MODEL = "SmolLM2-135M-Instruct"  # whose losses stand for those of a model that 
 KEYS = ("context", "contexts", "kld", "kld_se", "ppl_increase_percent", "ppl_increase_se")
 
 
-def is_plain(config):
+def is_plain(row):
     """Whether a row's name says all of its configuration, and a file of the machine is no part of it."""
-    return not config["environment"] and "profile_file=" not in config["kv"]
+    return not row["config"]["environment"] and "files" not in row
 
 
 def model_of(results):
@@ -38,7 +38,7 @@ def losses(folder):
     for path in sorted(folder.glob("*.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
         for row in results["rows"]:
-            if row["role"] == "other" or not is_plain(row["config"]):
+            if row["role"] == "other" or not is_plain(row):
                 continue
             if results["text"]["part"] == "first":  # by which defaults were chosen
                 continue

@@ -3,10 +3,8 @@
     launch.py kvpress --model FILE.gguf --text FILE --llama-cpp DIR [PRESS...]
 """
 
-import os
 import re
 import shutil
-import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +16,7 @@ import llama_tokens
 import options
 import rows
 from winnow_eval import Failure, cli, divergence, store, text
-from winnow_eval.progress import Progress
+from winnow_eval.progress import Progress, say
 
 HELP = """What presses of kvpress cost in quality, by the logits of a GGUF model in torch on the CPU.
 
@@ -247,8 +245,7 @@ def measure(
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder of results; finished contexts in it are "
                                       "kept")] = Path("winnow-kvpress"),
     threads: cli.THREADS = None,
-    llama_cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs, whose library "
-                                                   "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")] = None,
+    llama_cpp: options.LLAMA_CPP = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the contexts that --out keeps")] = False,
 ):
     llama_cpp = options.llama_cpp_folder(llama_cpp)
@@ -261,7 +258,7 @@ def measure(
     llama_tokens.find_library(llama_cpp)
     kept = store.Store(out)
     console = cli.console_for_output()
-    try:
+    with cli.kept_when_interrupted("kvpress", "finished contexts", out):
         with kept.locked(), Progress(console) as progress:
             if fresh:
                 kept.forget()
@@ -279,7 +276,7 @@ def measure(
             if kept.kept:
                 progress.say(f"{kept.kept} finished contexts are kept from before")
             progress.expect(plan.units())
-            plan.run(lambda: kvpress_torch.Model(model, threads or len(os.sched_getaffinity(0))),
+            plan.run(lambda: kvpress_torch.Model(model, cli.or_all(threads)),
                      kvpress_torch.Refused, progress)
             words = ["--model", model, "--text", text_file, "--part", part, "--contexts", contexts, "--count", count,
                      "--mode", ",".join(modes), "--keep", keep,
@@ -288,15 +285,11 @@ def measure(
                               (model.name, sha256), (text_file.name, identity), plan.finished(),
                               remarks=remarks(modes, versions["torch"]))
             shutil.rmtree(kept.base, ignore_errors=True)
-    except KeyboardInterrupt:
-        print(f"kvpress: interrupted; finished contexts are kept in {out}, the same command goes on", file=sys.stderr)
-        raise SystemExit(130) from None
     for row in made["rows"]:
         said = row.get("refused") or (f"mean KLD {row['kld']:.4g} ± {row['kld_se']:.2g}, perplexity {row['ppl']:.4g} "
                                       f"(base {row['ppl_base']:.4g}), {row['kv_bytes_per_token']:.0f} bytes/token")
-        console.print(f"{row['name']}, context {row['context']}, {row['mode']}: {said}", highlight=False, markup=False,
-                      soft_wrap=True)
-    console.print(f"wrote {out / FILE}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{row['name']}, context {row['context']}, {row['mode']}: {said}")
+    say(console, f"wrote {out / FILE}")
 
 
 if __name__ == "__main__":

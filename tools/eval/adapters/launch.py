@@ -31,9 +31,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except OSError as error:
-        sys.exit(f"launch.py: {error}")
+    environment.run_main("launch.py", main)

@@ -9,11 +9,10 @@ unopened, with llama.cpp's defaults in it.
 
 import ctypes
 import json
-import os
 import sys
 from pathlib import Path
 
-from child_process import LAST_WORDS, ChildProcess
+from python_process import MOST_WORDS, PythonProcess
 from winnow_eval import Failure
 
 PLACES = (".", "../lib", "../lib64")  # of libraries, from the folder of programs
@@ -30,20 +29,20 @@ def find_library(folder):
                   "llama.cpp's programs, bin/ of its build tree, built with shared libraries")
 
 
-class Tokens(ChildProcess):
+class Tokens(PythonProcess):
     """The process; use as a context manager. `bos` is the token that texts begin with, or None, `vocabulary` the
     number of tokens that there are."""
 
     def __init__(self, folder, model):
-        super().__init__([sys.executable, __file__, str(find_library(folder)), str(model)],
-                         os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)})
+        super().__init__(__file__, find_library(folder), model)
 
     def __enter__(self):
         super().__enter__()
         self.bos, self.vocabulary = self.first["bos"], self.first["vocabulary"]
         return self
 
-    def failure(self, words, status):
+    def failure(self, said, status):
+        words = said.strip()[-MOST_WORDS:]
         return Failure(f"llama.cpp cannot tell the tokens: {words or 'its library ended silently'}")
 
     def of(self, text):
@@ -122,7 +121,7 @@ def _serve(library, model):
     api.llama_backend_init()
     loaded = api.llama_model_load_from_file(model.encode(), api.llama_model_default_params())
     if not loaded:
-        sys.exit("".join(log).strip()[-LAST_WORDS:] or f"it cannot load {model}")
+        sys.exit("".join(log).strip()[-MOST_WORDS:] or f"it cannot load {model}")
     vocab = api.llama_model_get_vocab(loaded)
     bos = api.llama_vocab_bos(vocab) if api.llama_vocab_get_add_bos(vocab) else None
     print(json.dumps({"bos": bos, "vocabulary": api.llama_vocab_n_tokens(vocab)}), flush=True)

@@ -9,7 +9,8 @@ import re
 import sys
 import time
 
-from child_process import LAST_WORDS, ChildProcess
+from python_process import MOST_WORDS, PythonProcess
+from winnow_eval import memory
 
 SPARE = 64  # tokens that the cache has room for beyond prompt and answer
 RECENT = 4  # an eviction keeps the first block, and of its tokens the last ones, one in so many
@@ -27,7 +28,7 @@ def version():
     return importlib.metadata.version("openvino-genai")
 
 
-class Answers(ChildProcess):
+class Answers(PythonProcess):
     """The process; use as a context manager. Refused says why it does not start.
 
     settings: {"model": path, "properties": OpenVINO's, "evict": tokens or None, "tokens": of the longest prompt with
@@ -35,7 +36,7 @@ class Answers(ChildProcess):
     """
 
     def __init__(self, settings):
-        super().__init__([sys.executable, __file__, json.dumps(settings)])
+        super().__init__(__file__, json.dumps(settings))
 
     def _answer(self):
         answer = super()._answer()
@@ -43,8 +44,8 @@ class Answers(ChildProcess):
             raise Refused(answer["refused"])
         return answer
 
-    def failure(self, words, status):
-        return Refused(words or f"the process ended with status {status}")
+    def failure(self, said, status):
+        return Refused(said.strip()[-MOST_WORDS:] or f"the process ended with status {status}")
 
     def answer(self, tokens, generate):
         """What follows some tokens, greedily, and what it took: see _serve."""
@@ -55,13 +56,7 @@ def _reason(error):
     """What OpenVINO says, without the paths of where it was built."""
     lines = [re.sub(r"Check '.*' failed at .*", "", line).strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith("Exception from ")]
-    return f"OpenVINO: {' '.join(lines) or type(error).__name__}"[:LAST_WORDS]
-
-
-def _peak_bytes():
-    """The most memory that this process had."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024
+    return f"OpenVINO: {' '.join(lines) or type(error).__name__}"[:MOST_WORDS]
 
 
 def _pipeline(openvino_genai, settings):
@@ -91,7 +86,7 @@ def _generate(pipeline, tensor, config, blocks, number):
                 made += output.generated_ids
                 times += [time.monotonic()] * len(output.generated_ids)
     return {"tokens": made, "prompt_seconds": times[0] - before, "generation_seconds": times[-1] - times[0],
-            "resident_at_most": max(held), "resident_at_last": held[-1], "peak_bytes": _peak_bytes()}
+            "resident_at_most": max(held), "resident_at_last": held[-1], "peak_bytes": memory.of("self", "VmHWM")}
 
 
 def _serve(settings):

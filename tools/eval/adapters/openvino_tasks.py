@@ -4,9 +4,7 @@
 """
 
 import contextlib
-import os
 import re
-import sys
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,8 +17,8 @@ import openvino_answers
 import options
 import rows
 from openvino_answers import BLOCK, Refused
-from winnow_eval import Failure, cli, haystack, store, tasks
-from winnow_eval.progress import Progress
+from winnow_eval import Failure, cli, store, tasks
+from winnow_eval.progress import Progress, say
 
 HELP = """Whether OpenVINO GenAI still finds a fact of a long text through its caches, and what that takes.
 
@@ -242,8 +240,7 @@ def measure(
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder of results; answers in it are "
                                       "kept")] = Path("winnow-openvino"),
     threads: cli.THREADS = None,
-    llama_cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs, whose library "
-                                                   "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")] = None,
+    llama_cpp: options.LLAMA_CPP = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the answers that --out keeps")] = False,
 ):
     llama_cpp = options.llama_cpp_folder(llama_cpp)
@@ -254,11 +251,11 @@ def measure(
     if len(set(configs)) < len(configs):
         raise Failure("CONFIGURATION: one is given twice")
     chosen = EXACT | dict(parse_property(given) for given in properties or [])
-    chosen["INFERENCE_NUM_THREADS"] = str(threads or len(os.sched_getaffinity(0)))
+    chosen["INFERENCE_NUM_THREADS"] = str(cli.or_all(threads))
     llama_tokens.find_library(llama_cpp)
     kept = store.Store(out)
     console = cli.console_for_output()
-    try:
+    with cli.kept_when_interrupted("openvino", "answers", out):
         with kept.locked(), Progress(console) as progress, llama_tokens.Tokens(llama_cpp, model) as vocabulary:
             if fresh:
                 kept.forget()
@@ -272,15 +269,12 @@ def measure(
                        for context in lengths[-1:] for mode in ("batch", "decode")]
             made = rows.write(out / FILE, ("openvino-genai", version), rows.command("openvino_tasks.py", words),
                               (model.name, sha256), rows=refused, tasks=found, remarks=REMARKS)
-    except KeyboardInterrupt:
-        print(f"openvino: interrupted; answers are kept in {out}, the same command goes on", file=sys.stderr)
-        raise SystemExit(130) from None
     for one in made["tasks"]:
         said = one.get("refused") or (
             f"{one['retrieved']}/{one['trials']}, {one['peak_bytes'] / 2 ** 20:.0f} MiB, prompt "
             f"{one['prompt_tokens_per_second']:.1f} tokens/s, generation {one['generation_tokens_per_second']:.1f}")
-        console.print(f"{one['name']}: {said}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"wrote {out / FILE}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{one['name']}: {said}")
+    say(console, f"wrote {out / FILE}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from winnow_eval import Failure
+
+LLAMA_CPP = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs, whose library "
+                                                "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")]
 
 
 def llama_cpp_folder(given):

@@ -3,6 +3,7 @@
     adapters_test.py
 """
 
+import contextlib
 import json
 import math
 import os
@@ -20,10 +21,10 @@ sys.path[:0] = [str(EVAL / "adapters"), str(EVAL)]
 import kvpress_rows  # noqa: E402
 import launch  # noqa: E402
 import llama_tokens  # noqa: E402
-import made_host  # noqa: E402
 import openvino_answers  # noqa: E402
 import openvino_tasks  # noqa: E402
 import rows  # noqa: E402
+from made_progress import Progress  # noqa: E402
 from made_results import made_results  # noqa: E402
 from winnow_eval import Failure, others, report, store, tasks  # noqa: E402
 
@@ -33,36 +34,17 @@ DIGEST = "0" * 64
 TEXT = ("made-up.txt", {"sha256": "1" * 64, "part": "second", "measured_sha256": "2" * 64})
 
 
-class Progress(made_host.Progress):
-    def expect(self, units):
-        pass
-
-    def say(self, text):
-        pass
-
-
 class Folder(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.store = store.Store(self.folder / "out")
 
+    @contextlib.contextmanager
     def fails(self, *words):
-        test = self
-
-        class Fails:
-            def __enter__(self):
-                self.raised = test.assertRaises(Failure)
-                self.raised.__enter__()
-
-            def __exit__(self, *arguments):
-                done = self.raised.__exit__(*arguments)
-                for word in words:
-                    test.assertIn(word, str(self.raised.exception))
-                return done
-
-        return Fails()
+        with self.assertRaises(Failure) as raised:
+            yield
+        for word in words:
+            self.assertIn(word, str(raised.exception))
 
 
 class Statistics(Folder):
@@ -303,9 +285,8 @@ class MadeAnswers:
 class Openvino(Folder):
     def setUp(self):
         super().setUp()
-        made = mock.patch.multiple(MadeAnswers, settings=[], requests=[], wrong=(), without_eviction=False, refuses="")
-        made.start()
-        self.addCleanup(made.stop)
+        self.enterContext(mock.patch.multiple(MadeAnswers, settings=[], requests=[], wrong=(), without_eviction=False,
+                                              refuses=""))
 
     def asked(self, *strings, contexts=(512,), trials=5):
         asking = openvino_tasks.Asking(self.store, MadeVocabulary(), MadeAnswers, {"version": "1"}, Path("m.gguf"), {})

@@ -6,9 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import gguf
-import numpy
-
+import made_model
 import measured
 from measured import expect
 
@@ -16,17 +14,6 @@ SIZES = ("--contexts", "128", "--count", 4, "--mode", "batch", "--tasks", "none"
          "as-is")
 CONFIGURATIONS = ("cpu:k=q4_0,v=q4_0", "inplace:k=q8_0,v=q8_0")
 POLICY = "h2o:budet=1/4"
-
-
-def strange_model(path):
-    """A GGUF file that is well made and of an architecture that nobody has."""
-    writer = gguf.GGUFWriter(path, "nonesuch")
-    writer.add_token_list(["a", "b"])
-    writer.add_tensor("token_embd.weight", numpy.zeros((2, 32), numpy.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def refusals(work, folder):
@@ -44,7 +31,7 @@ def refusals(work, folder):
         damaged.write_bytes(model.read(6_000_000))
     work.refused(["cannot load", "damaged.gguf"], *SIZES, model=damaged)
     strange = folder / "strange.gguf"
-    strange_model(strange)
+    made_model.write(strange, "nonesuch", ["a", "b"])  # well made, and of an architecture that nobody has
     work.refused(["cannot load", "nonesuch"], *SIZES, model=strange)
 
     work.refused(["2 contexts of 2048 tokens", "4 were asked for"], *SIZES, "--contexts", "512,2048")

@@ -15,13 +15,12 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-import gguf
-import numpy
 from rich.console import Console
 
 FOLDER = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(FOLDER))
 
+import made_model  # noqa: E402
 from made_host import COUNT, LN_RATIO, TRAINED, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
 from made_results import made_others, made_results  # noqa: E402
 from winnow_eval import Failure, divergence, evaluate, measure, progress, tasks  # noqa: E402
@@ -29,22 +28,10 @@ from winnow_eval import Failure, divergence, evaluate, measure, progress, tasks 
 ROW = "cpu:k=q8_0,v=f16"
 
 
-def write_model(path):
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_token_list([str(number) for number in range(VOCABULARY)])
-    writer.add_tensor("token_embd.weight", numpy.zeros((VOCABULARY, 32), numpy.float16))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 class Evaluation(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        write_model(self.folder / "model.gguf")
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        made_model.write(self.folder / "model.gguf", "llama", list(map(str, range(VOCABULARY))))
         (self.folder / "text.txt").write_text("Some words.\n")
         self.works = []  # (expected, done) of each evaluation
 

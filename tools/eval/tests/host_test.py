@@ -1,8 +1,11 @@
-"""Running llama.cpp's programs, here made-up ones: what is asked for again, and what is said when that does not help.
+"""Running llama.cpp's programs and winnow-measure, here made-up ones: what is asked for again, what is said when that
+does not help, and what memory they had.
 
     host_test.py
 """
 
+import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -11,14 +14,12 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, configs, host  # noqa: E402
+from winnow_eval import Failure, configs, host, measure, memory  # noqa: E402
 
 
 class Tries(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def tries(self, last, *before, quick=1000):
         """(Run or Failure, how often the program ran): it prints `before`, a text for each of its first runs, or else
@@ -63,6 +64,54 @@ class Tries(unittest.TestCase):
         made, runs = self.tries("! error: out of something")
         self.assertEqual(runs, 1)
         self.assertIn("out of something", str(made))
+
+
+class Process(unittest.TestCase):
+    FIRST = '{"tokens": 9, "contexts": 1, "vocabulary": 99, "trained_context": 512}'
+
+    def measure(self, script):
+        """winnow-measure, which is this script."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        program = folder / "winnow-measure"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        with mock.patch.dict(os.environ, {"WINNOW_EVAL_MEASURE": str(program)}):
+            return measure.Measure(host.Host("bin", "plugin.so", "model.gguf", device="some"), "model.gguf")
+
+    def test_it_answers_line_by_line(self):
+        answers = """read line; echo '{"tokens": 7}'; read line; echo '{"error": "out of something"}'"""
+        with self.measure(f"echo '{self.FIRST}'; {answers}") as process:
+            self.assertEqual((process.tokens, process.vocabulary), (9, 99))
+            self.assertEqual(process.count_tokens("some words"), 7)
+            with self.assertRaisesRegex(Failure, "a text: out of something"):
+                process.count_tokens("more")
+
+    def test_its_log_says_why_it_ended(self):
+        for script, words in (("echo 'error loading model' >&2", "cannot load model.gguf"),
+                              ("echo 'llama.cpp does not take it' >&2; exit 3", '(?s)status 3.*"some" exist'),
+                              ("printf '{\"tokens\": 1'", "status 0")):
+            with self.assertRaisesRegex(Failure, words), self.measure(script):
+                self.fail("it was started")
+        with self.measure(f"echo '{self.FIRST}'; echo 'error: out of something' >&2; read line") as process:
+            with self.assertRaisesRegex(Failure, "out of something"):
+                process.count_tokens("some words")
+            with self.assertRaisesRegex(Failure, "status 0"):
+                process.count_tokens("some words")
+
+
+class Memory(unittest.TestCase):
+    SIZE = 64 << 20
+
+    def test_of_a_process(self):
+        holds = f"bytearray(b'x') * {self.SIZE}; print(flush=True); input(); raise SystemExit(3)"
+        with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            had, other = (memory.of(process.pid, field) for field in ("VmHWM", "VmNothing"))
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            most = memory.wait(process)
+        self.assertTrue(self.SIZE < had <= most < 2 * self.SIZE, (had, most))
+        self.assertEqual((other, process.returncode, memory.of(process.pid, "VmHWM")), (0, 3, 0))
 
 
 unittest.main()

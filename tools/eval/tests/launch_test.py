@@ -22,15 +22,12 @@ PROGRAM = sys.argv.pop(1)
 
 class Environment(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.requirements = self.folder / "requirements.txt"
         self.requirements.write_text("# nothing is needed\n")
         for patch in (mock.patch.object(launch, "HERE", self.folder),
                       mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.folder / "cache")})):
-            patch.start()
-            self.addCleanup(patch.stop)
+            self.enterContext(patch)
 
     def test_made_once_and_again_if_half_made(self):
         python = launch.python()

@@ -1,6 +1,5 @@
 """A made-up llama.cpp that answers at once, and notes what it was asked."""
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -17,6 +16,7 @@ KLD, SAME_TOP = [0.004, 0.005, 0.006], [90.0, 91.0, 92.0]
 TOKENS = 10**6  # of the text
 VOCABULARY = 99
 TRAINED = 300  # tokens of a context
+PROFILE = "profile.txt"  # in the folder of a made-up host, which policies read
 STORED = {"k_bytes": 4 * CELLS, "v_bytes": 3 * CELLS, "dense_bytes": CELLS, "signature_bytes": 0,
           "bytes": 10 * CELLS}  # of a policy's cache
 BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
@@ -40,6 +40,7 @@ class MadeHost(Host):
         self.fails_at = 0  # in this context and later ones
         self.short_calls = 0  # attention calls that are missing
         self.policies = []  # that the plugin carries out
+        self.profile = folder / PROFILE  # which they read if it is there
         self.in_place_calls = 0  # with a policy
         self.ignores_decoding = False
         self.plugin_version = 1
@@ -61,10 +62,11 @@ class MadeHost(Host):
         tensors = {f"cache_{name}_l{layer}": {"type": kind, "attention_calls": calls}
                    for layer in range(LAYERS) for name, kind in (("k", config.k), ("v", config.v))}
         made = {"device": "made up", "platform": "made up", "driver_version": "1", "attention_calls": LAYERS * calls,
-                "sdpa_calls": LAYERS * calls, "tensors": tensors}
+                "sdpa_calls": LAYERS * calls, "tensors": tensors, "caches": []}
         if config.kv not in self.policies:
             return made
-        caches = [{"name": "cache_k_l0", "steps": LAYERS * calls, "decoded": decoded} | STORED]
+        caches = [{"name": "cache_k_l0", "family": f"a family of {config.kv}", "steps": LAYERS * calls,
+                   "profile_file": str(self.profile) if self.profile.exists() else "", "decoded": decoded} | STORED]
         return made | {"kv": config.kv, "sdpa_calls": self.in_place_calls, "caches": caches}
 
 
@@ -117,9 +119,3 @@ class MadeMeasure:
         text = re.search(re.escape(turn["question"].strip()) + r" (\d+)", turn["text"])[1]
         tokens = len(turn["text"]) // 5
         return Answered([text], tokens, tokens, tokens, [], 7, Run("", "", self.host.report(config, 7), 1.0, 1))
-
-
-class Progress:
-    @contextlib.contextmanager
-    def step(self, *_):
-        yield lambda share: None

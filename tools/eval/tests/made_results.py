@@ -5,8 +5,11 @@ import random
 
 FORMATS = {"f16": (2.0, 2e-6), "q8_0": (1.0625, 0.0004), "q5_1": (0.75, 0.009), "q4_0": (0.5625, 0.041)}
 VALUES_PER_TOKEN = 30 * 2 * 3 * 64  # layers, K and V, heads, head size
-POLICIES = {"h2o:budget=1/4,k=turbo4,v=turbo3": (0.12, 0.3), "stream:budget=1/4": (0.5, 0.17),
-            "winnow:budget=1/8,k=turbo4,v=turbo3,dense=32,sinks=4": (0.25, 0.055)}
+# {configuration: (its family, bytes of a value, KLD)}
+POLICIES = {"h2o:budget=1/4,k=turbo4,v=turbo3": ("h2o:k=turbo4,v=turbo3", 0.12, 0.3),
+            "stream:budget=1/4": ("stream", 0.5, 0.17),
+            "winnow:budget=1/8,k=turbo4,v=turbo3,dense=32,sinks=4": ("winnow:k=turbo4,v=turbo3,dense=32,sinks=4", 0.25,
+                                                                     0.055)}
 
 
 def config(backend, k="f16", v="f16", rotate=True, kv=""):
@@ -25,7 +28,7 @@ def made_configs():
                 yield (f"{string}:k={name},v={name}" + ("" if rotate else ",rotate=off"), "row",
                        config(backend, name, name, rotate), size, loss)
     yield "inplace:k=q8_0,v=q4_0", "row", config("winnow", "q8_0", "q4_0"), (1.0625 + 0.5625) / 2, 0.0068
-    for kv, (size, kld) in POLICIES.items():
+    for kv, (_, size, kld) in POLICIES.items():
         yield kv, "row", config("winnow", kv=kv), size, kld
 
 
@@ -46,7 +49,8 @@ def made_row(name, role, settings, size, kld, context, mode, count):
     (increase, increase_se), (mean, mean_se), (top, top_se) = spread(ratios), spread(klds), spread(same)
     base = 20.468 if context == 2048 else 24.9
     winnow = settings["backend"] == "winnow"
-    return {"name": name, "role": role, "config": settings, "context": context, "mode": mode, "contexts": count,
+    told = {"family": POLICIES[settings["kv"]][0]} if settings["kv"] else {}
+    return {"name": name, "role": role, "config": settings, "mode": mode, **told, "context": context, "contexts": count,
             "scored_tokens": count * (context - context // 2 - 1), "kv_bytes_per_token": size * VALUES_PER_TOKEN,
             "kv_bytes": round(size * VALUES_PER_TOKEN * context), "ppl": base * math.exp(increase), "ppl_base": base,
             "ppl_increase_percent": 100 * math.expm1(increase),

@@ -13,7 +13,8 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from made_host import BYTES, CELLS, COUNT, KLD, LAYERS, LN_RATIO, NLL, MadeHost, MadeMeasure, Progress  # noqa: E402
+from made_host import BYTES, CELLS, COUNT, KLD, LAYERS, LN_RATIO, NLL, MadeHost, MadeMeasure  # noqa: E402
+from made_progress import Progress  # noqa: E402
 from winnow_eval import Failure, configs, divergence, measure, store  # noqa: E402
 
 POLICY = "h2o:budget=1/4"
@@ -22,15 +23,12 @@ CONTROL = "cpu:k=f16,v=f16"
 
 class Plan(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.host = MadeHost(self.folder)
         self.store = store.Store(self.folder / "out")
         for made in (mock.patch.object(divergence, "Measure", MadeMeasure),
                      mock.patch.object(measure, "identity", lambda: "made up")):
-            made.start()
-            self.addCleanup(made.stop)
+            self.enterContext(made)
 
     def plan(self, *strings, contexts=(128,), modes=("batch",), generation=False, count=COUNT, sigmas=None):
         task = divergence.Task(self.host, self.store, self.folder / "text", {"sha256": "1", "part": "all"}, count)
@@ -111,6 +109,26 @@ class Plan(unittest.TestCase):
         self.host.ignores_decoding = True
         with self.assertRaisesRegex(Failure, "0 of 128 tokens one at a time, expected 64"):
             self.run_plan(POLICY, modes=("decode",), count=3)
+
+    def test_a_row_of_a_policy_says_its_family(self):
+        self.host.policies = [POLICY]
+        rows, _ = self.run_plan("cpu:k=q8_0", POLICY)
+        self.assertEqual([row.get("family") for row in rows], [None, None, f"a family of {POLICY}"])
+        self.assertFalse(any("files" in row for row in rows))
+
+    def test_another_profile_means_another_row(self):
+        self.host.policies = [POLICY]
+        speeds = [f"speed {POLICY}"] * divergence.GENERATION_RUNS
+        own = [*(f"{POLICY} 128 {index}" for index in range(COUNT)), *speeds]
+        for content in ("", "cache_k_l0 1 2 3\n", "cache_k_l0 1 2 4\n"):
+            self.host.profile.write_text(content)
+            rows, asked = self.run_plan("cpu:k=q8_0", POLICY, generation=True)
+            self.assertEqual([one for one in asked if POLICY in one], own)
+            self.assertEqual(sum("cpu" in one for one in asked), 0 if content else 2 * (COUNT + 1))
+            self.assertEqual(rows[2]["files"], {str(self.host.profile): store.sha256_of(self.host.profile)})
+            self.assertEqual(self.run_plan("cpu:k=q8_0", POLICY, generation=True)[1], [])
+        self.host.profile.unlink()
+        self.assertEqual([one for one in self.run_plan(POLICY, generation=True)[1] if POLICY in one], own)
 
     def test_what_is_decided_is_measured_no_further(self):
         few = divergence.FEWEST_DECIDED

@@ -1,4 +1,4 @@
-"""The pictures of made-up results: all of them are drawn, the same each time, and no label covers another.
+"""The pictures of made-up results: all of them are drawn, the same each time, and no label covers another or a line.
 
     plots_test.py        needs requirements.txt
 """
@@ -52,6 +52,11 @@ def markers_of(figure):
             for point in axes.transData.transform(line.get_xydata())]
 
 
+def lines_of(figure):
+    """The paths of all lines in the axes, in pixels."""
+    return [line.get_path().transformed(line.get_transform()) for axes in figure.axes for line in axes.lines]
+
+
 class Front(unittest.TestCase):
     def test_no_point_of_the_front_is_beaten(self):
         points = [(1, 9), (2, 4), (2, 3), (3, 3), (4, 5), (5, 1), (6, 1)]
@@ -68,15 +73,31 @@ class Front(unittest.TestCase):
 
 class Families(unittest.TestCase):
     def test_budgets_of_a_policy_belong_together(self):
-        def family(kv, **more):
-            return plots.family({"name": "mine", "role": "row", "config": {"kv": kv, "environment": {}, "k": "f16",
-                                                            "v": "q8_0"} | more})
+        def family(kv, environment=None, **told):
+            return plots.family({"name": "mine", "role": "row", "config": {
+                "kv": kv, "environment": environment or {}, "k": "f16", "v": "q8_0"}} | told)
 
-        self.assertEqual(family("winnow:budget=1/4,k=f16"), family("winnow:k=f16,budget=512"))
-        self.assertEqual(family("winnow:budget=922"), family("winnow"))
-        self.assertNotEqual(family("winnow:budget=1/4,k=f16"), family("winnow:budget=1/4"))
+        self.assertEqual(family("winnow:budget=922", family="winnow"), "winnow")
+        self.assertEqual(family("winnow:budget=922"), "winnow:budget=922")  # of older results
         self.assertEqual(family(""), "f16/q8_0")
-        self.assertEqual(family("winnow", environment={"X": "1"}), "mine")
+        self.assertEqual(family("winnow", {"X": "1"}, family="winnow"), "mine")
+
+    def test_a_line_leads_through_the_budgets_of_a_family(self):
+        results = few(made_results(contexts=(512,), needle=False))
+        made = next(row for row in results["rows"] if row["role"] == "row")
+        for name, family in (("p:budget=9", "p"), ("p:budget=5,k=f16", "p:k=f16"), ("p:budget=3", "p")):
+            config = made["config"] | {"kv": name, "backend": "winnow"}
+            results["rows"].append(made | {"name": name, "config": config, "family": family,
+                                           "kv_bytes_per_token": 1000 * len(results["rows"])})
+        figure = plots.over_bytes(results, (512, "batch"))
+        sizes = {row["name"]: row["kv_bytes_per_token"] for row in results["rows"]}
+        swept = sorted((sizes["p:budget=9"], sizes["p:budget=3"]))
+        for axes in figure.axes:
+            lines = [list(line.get_xdata()) for line in axes.lines]
+            self.assertEqual(lines.count(swept), 1)
+            named = {text.get_text() for text in axes.texts}
+            self.assertTrue({"p", "p:budget=5,k=f16"} <= named, named)
+        plots.pyplot.close(figure)
 
 
 class Labels(unittest.TestCase):
@@ -124,7 +145,7 @@ class Pictures(unittest.TestCase):
                 self.assertIsNone(re.search("dc:date|Matplotlib v", first.read_text()))
 
     def expect_clear(self, name, figure):
-        """The texts of a figure, none of which covers another or a marker."""
+        """The texts of a figure, none of which covers another, a marker or a line."""
         written = texts_of(figure)
         self.assertGreater(len(written), 10, name)
         for index, (text, box) in enumerate(written):
@@ -132,6 +153,8 @@ class Pictures(unittest.TestCase):
                 self.assertEqual(overlap(box, other_box), 0, f"{name}: {text} covers {other}")
             for point in markers_of(figure):
                 self.assertFalse(box.contains(*point), f"{name}: {text} covers a marker")
+            for path in lines_of(figure):  # a line may lead to a text and touch it
+                self.assertFalse(path.intersects_bbox(box.padded(-1), filled=False), f"{name}: {text} covers a line")
         plots.pyplot.close(figure)
         return [text for text, _ in written]
 

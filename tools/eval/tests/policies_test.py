@@ -5,6 +5,7 @@ asked, where a policy says what of the facts is resident.
 import json
 import subprocess
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 
 import measured
@@ -63,7 +64,9 @@ def main():
     options = measured.parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = measured.Eval(options, Path(folder) / "out")
-        adaptive = f"adaptive_budget:budget=1/4,policy=window,profile_file={profile(work, Path(folder) / 'profile')}"
+        path = profile(work, Path(folder) / "profile")
+        divided_by = f"policy=window,profile_file={path}"
+        adaptive = f"adaptive_budget:budget=1/4,{divided_by}"
         work.good(*SIZES, "--tasks", "none", WINDOW, adaptive)
         results = work.results()
 
@@ -71,6 +74,10 @@ def main():
             return next(row for row in results["rows"] if (row["name"], row["mode"]) == (name, mode))
 
         window, divided = row(WINDOW), row(adaptive)
+        expect((window["family"], divided["family"]) == ("window", f"adaptive_budget:{divided_by}"),
+               f"families {window['family']} and {divided['family']}")
+        expect("files" not in window and divided["files"] == {str(path): sha256(path.read_bytes()).hexdigest()},
+               f"the profile is not named: {divided.get('files')}")
         decoded, control = row(WINDOW, "decode"), row("cpu:k=f16,v=f16")
         expect(decoded["per_context"] != window["per_context"], "decoding evicts as a prompt does")
         expect(row("cpu:k=f16,v=f16", "decode") | {"mode": "batch"} == control, "the full cache differs by mode")

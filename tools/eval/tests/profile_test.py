@@ -8,15 +8,13 @@ import io
 import sys
 import tempfile
 import unittest
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import made_host  # noqa: E402
 from winnow_eval import Failure, profile, profile_plots  # noqa: E402
-from winnow_eval.configs import parse  # noqa: E402
-from winnow_eval.host import Host, Run, profile_identity  # noqa: E402
+from winnow_eval.host import Host, Run  # noqa: E402
 
 LAYERS, HEADS, CONTEXT, COUNT = 12, 4, 256, 3
 
@@ -92,23 +90,6 @@ class Files(unittest.TestCase):
                              [f"profile.{kind}" for kind in ("csv", "json", "png", "svg", "txt")])
             again = profile_plots.draw(made_profile(), Path(other), formats=("svg",))
             self.assertEqual(again[0].read_bytes(), (Path(folder) / "profile.svg").read_bytes())
-
-
-class Identity(unittest.TestCase):
-    """A row that was measured with another profile is another row."""
-
-    def test_the_files_content_counts(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "profile.txt"
-            path.write_text("cache_k_l0 1 2 3\n")
-            config = parse(f"adaptive_budget:profile_file={path},least=1/4")
-            first = profile_identity(config)
-            path.write_text("cache_k_l0 1 2 4\n")
-            self.assertNotEqual(profile_identity(config), first)
-            self.assertEqual(profile_identity(replace(config, kv="h2o")), {})
-            path.unlink()
-            with self.assertRaisesRegex(Failure, "no file .*winnow profile"):
-                profile_identity(config)
 
 
 if __name__ == "__main__":

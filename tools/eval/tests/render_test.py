@@ -46,9 +46,8 @@ PICTURES = """<!-- begin made picture bytes 512 -->
 
 class Render(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.page, self.results = Path(folder.name) / "quality.md", Path(folder.name) / "quality"
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.page, self.results = folder / "quality.md", folder / "quality"
         self.results.mkdir()
         self.made = made_results(contexts=(512,))
         self.keep(self.made)

@@ -59,9 +59,8 @@ class Tasks(unittest.TestCase):
 
 class Others(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / "others.json"
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.path = folder / "others.json"
         self.found = made_others()
 
     def add(self):

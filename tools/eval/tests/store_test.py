@@ -18,9 +18,7 @@ from winnow_eval.host import Host  # noqa: E402
 
 class Kept(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.store = store.Store(self.folder / "out")
 
     def test_found_by_identity(self):
@@ -32,6 +30,21 @@ class Kept(unittest.TestCase):
         self.assertEqual(again.kept, 1)
         again.forget()
         self.assertIsNone(again.get("kld", {"a": 1, "b": [2]}))
+
+    def test_found_as_long_as_the_files_that_it_was_made_from_are_the_same(self):
+        paths = [self.folder / name for name in ("one", "other")]
+        for path in paths:
+            path.write_text("a")
+        made = {"value": 3.5} | store.read_files(*map(str, paths))
+        self.store.put("kld", {"a": 1}, made)
+        self.assertEqual(self.store.get("kld", {"a": 1}), made)
+        paths[1].write_text("b")
+        self.assertIsNone(self.store.get("kld", {"a": 1}))
+        paths[1].write_text("a")
+        self.assertEqual(self.store.get("kld", {"a": 1}), made)
+        paths[0].unlink()
+        self.assertIsNone(self.store.peek("kld", {"a": 1}))
+        self.assertEqual((self.store.kept, store.read_files()), (2, {}))
 
     def test_a_crash_while_writing_leaves_the_old_one(self):
         self.store.put("kld", {"a": 1}, {"value": 1})
@@ -59,9 +72,7 @@ class Identity(unittest.TestCase):
     """All that determines a result changes its identity."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         for name, content in {"bin/llama-completion": "#!/bin/sh\necho version: 1.2.3 >&2\n", "bin/libllama.so": "a",
                               "lib/libwinnow_ggml.so": "a", "lib/libwinnow_opencl.so": "a", "model.gguf": "a"}.items():
             path = self.folder / name

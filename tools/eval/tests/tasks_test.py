@@ -8,13 +8,13 @@ import re
 import sys
 import tempfile
 import unittest
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from made_progress import Progress  # noqa: E402
 from winnow_eval import Failure, haystack, identifiers, report, resident, tasks  # noqa: E402
 from winnow_eval.configs import BASE, Config  # noqa: E402
 from winnow_eval.host import Run  # noqa: E402
@@ -28,20 +28,6 @@ POLICY = Config("window:budget=1/2", "winnow", kv="window:budget=1/2")
 NUMBER = re.compile(r"(?:The|One of the) pass numbers? of ([\w ]+) is (\d+)")
 
 
-class Progress:
-    """Notes what is said."""
-
-    def __init__(self):
-        self.said = []
-
-    def say(self, text):
-        self.said.append(text)
-
-    @contextmanager
-    def step(self, label, units):
-        yield lambda share: None
-
-
 class Host:
     """Counts what its process is asked. `unknown`: people of whom the full cache knows nothing."""
 
@@ -51,7 +37,7 @@ class Host:
 
     def __init__(self):
         self.runs, self.unknown, self.miscount, self.ignores_decoding = 0, (), 0, False
-        self.stops_at = None
+        self.stops_at, self.profile = None, ""
 
     def identity(self, config):
         return {"config": config.settings()}
@@ -112,11 +98,12 @@ class Measure:
         calls = batches + host.miscount
         layers = {f"cache_{kind}_l{layer}": {"type": getattr(config, kind), "attention_calls": calls}
                   for kind in "kv" for layer in range(LAYERS)}
-        made = {"tensors": layers, "attention_calls": calls * LAYERS, "sdpa_calls": calls * LAYERS}
+        made = {"tensors": layers, "attention_calls": calls * LAYERS, "sdpa_calls": calls * LAYERS, "caches": []}
         if config.kv:
             assert dialogue["decode"]
             decoded = 0 if host.ignores_decoding else evaluated - question
-            made |= {"sdpa_calls": 0, "caches": [{"name": "cache_k_l0", "steps": calls * LAYERS, "decoded": decoded}]}
+            made |= {"sdpa_calls": 0, "caches": [{"name": "cache_k_l0", "profile_file": host.profile,
+                                                    "steps": calls * LAYERS, "decoded": decoded}]}
             if resident.ENVIRONMENT in config.environment:
                 # The second layer's second head holds what comes in the second half, the others hold everything.
                 every, newest = list(range(evaluated)), list(range(tokens[0] // 2, evaluated))
@@ -218,13 +205,9 @@ class Plan(unittest.TestCase):
 
 class Answers(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.host, self.progress = Host(), Progress()
-        patched = mock.patch.object(tasks, "Measure", Measure)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(tasks, "Measure", Measure))
 
     def asking(self, configs, contexts=(256, 512), trials=12, names=("needle",)):
         return tasks.Asking(self.host, Store(self.folder), configs, list(names), list(contexts), trials)
@@ -306,6 +289,16 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.host.runs - asked, second["results"][1]["trials"])
         self.assertEqual(self.work, 0)
         self.assertGreater(self.store.kept, asked)
+
+    def test_another_profile_is_asked_for_anew(self):
+        profile = Path(self.folder) / "profile.txt"
+        profile.write_text("a")
+        self.host.profile = str(profile)
+        task, = self.ask([BASE, POLICY])
+        asked, trials = self.host.runs, task["results"][1]["trials"]
+        profile.write_text("b")
+        self.ask([BASE, POLICY])
+        self.assertEqual(self.host.runs - asked, trials)
 
     def test_an_interruption_loses_one_answer(self):
         self.host.stops_at = 5

@@ -13,6 +13,7 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import made_model  # noqa: E402
 from winnow_eval import Failure, weights  # noqa: E402
 
 Q = gguf.GGMLQuantizationType
@@ -20,9 +21,8 @@ Q = gguf.GGMLQuantizationType
 
 class Weights(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.source, self.target = Path(folder.name) / "model.gguf", Path(folder.name) / "f32.gguf"
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.source, self.target = folder / "model.gguf", folder / "f32.gguf"
         self.values = numpy.random.default_rng(1).standard_normal((4, 64)).astype(numpy.float32)
 
     def write(self, **more):
@@ -38,10 +38,7 @@ class Weights(unittest.TestCase):
         writer.add_tensor("t.F16", self.values.astype(numpy.float16))
         writer.add_tensor("t.F32", self.values)
         writer.add_tensor("t.I32", numpy.arange(6, dtype=numpy.int32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        made_model.close(writer)
 
     def test_the_same_model_in_f32(self):
         self.write()

@@ -1,5 +1,6 @@
 """The command line of `winnow eval`."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from winnow_eval import Failure, configs, divergence, others, store, tasks, text
 from winnow_eval.evaluate import FORMAT, Options, evaluate
+from winnow_eval.progress import say
 
 WIDE = 200  # columns of tables that do not go to a terminal
 
@@ -30,6 +32,16 @@ LLAMA_CPP = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of l
 PLUGIN = Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_ggml.so; otherwise $GGML_BACKEND_PATH, "
                                              "this installation")]
 DEVICE = Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")]
+
+
+def plugin_folders():
+    """Where the plugin is looked for if nothing names it: the launcher says it."""
+    return [path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path]
+
+
+def or_all(threads):
+    """So many threads, or one for each processor that there is."""
+    return threads or len(os.sched_getaffinity(0))
 
 
 def numbers(option, given):
@@ -82,7 +94,17 @@ def render(results, folder, console):
 
     table.show(results, console)
     for path in [*report.write(results, folder), *plots.draw(results, folder)]:
-        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"wrote {path}")
+
+
+@contextlib.contextmanager
+def kept_when_interrupted(name, what, out):
+    """Ends the program with status 130 where somebody interrupts it, and says what is not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; {what} are kept in {out}, the same command goes on", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def console_for_output():
@@ -165,15 +187,11 @@ def measure(
         contexts=numbers("--contexts", contexts) if contexts else configs.contexts_of(files or []) or [512, 2048],
         modes=modes(mode), count=count, sigmas=until_decided, part=one_of("--part", part, text.PARTS), out=out,
         weights=one_of("--weights", weights, ("f32", "as-is")), batch=batch, ubatch=ubatch,
-        threads=threads or len(os.sched_getaffinity(0)), programs=llama_cpp, plugin=plugin,
-        plugin_folders=[path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path],
-        device=device, tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
+        threads=or_all(threads), programs=llama_cpp, plugin=plugin, plugin_folders=plugin_folders(), device=device,
+        tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
         task_trials=task_trials, generation=generation, fresh=fresh, others=with_files or [])
-    try:
+    with kept_when_interrupted("winnow eval", "finished runs", out):
         render(evaluate(options, console), out, console)
-    except KeyboardInterrupt:
-        print(f"winnow eval: interrupted; finished runs are kept in {out}, the same command goes on", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 def interrupt(*_):

@@ -5,6 +5,7 @@ process. Each finished context of a configuration is kept by itself.
 """
 
 import contextlib
+import itertools
 import json
 import math
 import statistics
@@ -15,7 +16,7 @@ import numpy
 
 from winnow_eval import Failure, logs, measure
 from winnow_eval.configs import BASE, CONTROL
-from winnow_eval.host import Host, calls_per_layer, expect_virtual, virtual_bytes
+from winnow_eval.host import Host, calls_per_layer, expect_virtual, read_profiles, virtual_bytes
 from winnow_eval.measure import Measure
 from winnow_eval.store import Store
 
@@ -145,7 +146,12 @@ def compare(host, process, setting, config, index, base_nll):
              "nll_base": statistics.fmean(base_nll), "same_top": 100 * statistics.fmean(measured.same_top)}
     return {"context": context, **found, "kld_of_tokens": [float(f"{value:.{DIGITS}g}") for value in measured.kld],
             "cells": cache["cells"], "kv_bytes": size, "kv_metadata_bytes": metadata, "attention_calls": calls,
-            "seconds": run.seconds}
+            "seconds": run.seconds, **_told(run, config)}
+
+
+def _told(run, config):
+    """What a policy's caches tell of its string: its "family", and the "files" that it names."""
+    return {"family": run.report["caches"][-1]["family"], **read_profiles(run)} if config.kv else {}
 
 
 def mean_and_error(values):
@@ -187,13 +193,15 @@ def generation(task, context, config):
     is a process of its own.
     """
     if config.kv:
-        speeds = [_bench(task, context, config, 1, "--no-warmup") for _ in range(GENERATION_RUNS)]
+        benches = [_bench(task, context, config, 1, "--no-warmup") for _ in range(GENERATION_RUNS)]
     else:
-        speeds = [_bench(task, context, config, GENERATION_RUNS)]
-    return {"generation_tokens_per_second": sum(speeds) / len(speeds)}
+        benches = [_bench(task, context, config, GENERATION_RUNS)]
+    _, run = benches[0]
+    return {"generation_tokens_per_second": statistics.fmean(speed for speed, _ in benches), **read_profiles(run)}
 
 
 def _bench(task, context, config, runs, *more):
+    """(tokens per second, Run)"""
     arguments = ["-p", 0, "-n", GENERATED, "-d", context, "-r", runs, *more, "-o", "json"]
     run = task.host.run_program("llama-bench", arguments, config, batch=min(task.host.batch, context))
     try:
@@ -203,7 +211,7 @@ def _bench(task, context, config, runs, *more):
         raise Failure(f"llama-bench gave no result: {error}\n{logs.essence(run.stdout + run.stderr)}") from error
     if calls_per_layer(run, config) < (GENERATED * runs if config.backend == "winnow" else 0):
         raise Failure(f"{config}: fewer attention calls than generated tokens in llama-bench; the result is refused")
-    return speed
+    return speed, run
 
 
 def _part_identity(task, setting, index, config):
@@ -334,7 +342,11 @@ class Plan:
     def finished(self):
         """The rows of results.json."""
         speeds = {key: speed["generation_tokens_per_second"] for key, speed in self.speeds.items()}
-        return [{"name": config.name, "role": "control" if config is CONTROL else "row", "config": config.settings(),
-                 "mode": setting.mode, **summary(self.parts[setting, config.name]),
-                 "generation_tokens_per_second": speeds.get((setting.context, config.name))}
-                for setting in self.settings for config in self.rows]
+        rows = []
+        for setting, config in itertools.product(self.settings, self.rows):
+            parts = self.parts[setting, config.name]
+            told = {key: parts[0][key] for key in ("family", "files") if key in parts[0]}
+            rows.append({"name": config.name, "role": "control" if config is CONTROL else "row",
+                         "config": config.settings(), "mode": setting.mode, **told, **summary(parts),
+                         "generation_tokens_per_second": speeds.get((setting.context, config.name))})
+        return rows

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, store
+from winnow_eval import Failure, memory, store
 
 # What of the caller's environment would change a run behind our back.
 STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DECODE_FROM", "WINNOW_DEVICE", "WINNOW_KV",
@@ -33,14 +33,6 @@ class Run:
     report: dict | None  # what the plugin wrote; None if it was not loaded
     seconds: float
     peak_rss: int  # bytes
-
-
-def _wait(process):
-    """(exit status, peak resident bytes) of a process that is ending."""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    # The kernel counts from the fork on, so this is at least what this Python holds; models are larger.
-    return process.returncode, usage.ru_maxrss * 1024
 
 
 def _read(pipe, on_output):
@@ -79,7 +71,7 @@ def _start(command, environment, with_report, on_output):
                 raise Failure(f"cannot run {command[0]}: {error.strerror}") from error
             try:
                 stdout = _read(process.stdout, on_output)
-                status, peak_rss = _wait(process)
+                peak_rss = memory.wait(process)
             except BaseException:
                 process.kill()
                 process.wait()
@@ -90,7 +82,7 @@ def _start(command, environment, with_report, on_output):
             errors.seek(0)
             stderr = errors.read()
         report = json.loads(report_path.read_text()) if report_path.exists() else None
-    return status, Run(stdout, stderr, report, seconds, peak_rss)
+    return process.returncode, Run(stdout, stderr, report, seconds, peak_rss)
 
 
 def find_programs(folder):
@@ -244,23 +236,20 @@ class Host:
         return store.sha256_of(*sorted(files))
 
     def identity(self, config):
-        """All that determines a result of this host with a configuration, apart from what it is given to do."""
+        """All that determines a result of this host with a configuration, apart from what it is given to do and from
+        the files that a policy's string names."""
         made = {"model": [self.model_sha256, self.weights], "llama_cpp": [self.version, self._programs_sha256],
                 "batch": self.batch, "ubatch": self.ubatch, "threads": self.threads, "config": config.settings()}
         if config.backend == "winnow":
             made |= {"plugin": self._plugin_sha256, "device": self.found_device,
                      "backend": os.environ.get("WINNOW_BACKEND", "")}
-        return made | profile_identity(config)
+        return made
 
 
-def profile_identity(config):
-    """What a policy reads beside its string."""
-    named = re.search(r"\bprofile_file=([^,]+)", config.kv)
-    if not named:
-        return {}
-    if not Path(named[1]).is_file():
-        raise Failure(f"{config}: no file {named[1]}; `winnow profile` writes one")
-    return {"profile_file": store.sha256_of(named[1])}
+def read_profiles(run):
+    """What a result keeps of the profiles that a policy read beside its string (store.read_files)."""
+    caches = run.report["caches"] if run.report else []
+    return store.read_files(*sorted({cache["profile_file"] for cache in caches} - {""}))
 
 
 def calls_per_layer(run, config, layers=None):

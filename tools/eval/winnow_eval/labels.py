@@ -1,10 +1,21 @@
-"""Labels that adjustText moves off each other and off the points, the same on every machine."""
+"""Labels beside points, clear of each other and of all that is drawn, the same on every machine."""
 
+import math
 import re
+from dataclasses import dataclass
 
-from adjustText import adjust_text
+import numpy
+from matplotlib.text import Annotation
 
-STEPS = 150  # of adjustText; a number, because a limit of time would depend on the machine
+STRIDE = 3  # pixels from one point to the next of a line that labels keep off: less than a letter is high
+MARGIN = 5  # pixels around a label, of which a marker takes some
+DISTANCES = (9, 14, 20, 28, 38, 50, 64, 80, 98, 120, 150, 200)  # pixels between a point and its label
+OUTSIDE = 1000  # points that may be covered before a label leaves the axes
+FAULT = 1000  # pixels that a label may be further away before it covers a point
+LEADER = 15  # pixels, from which on a line leads from a label to its point
+# On which side of a point the middle of a label is, in halves of its width and height.
+SIDES = ((1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (.5, 1), (.5, -1), (-.5, 1), (-.5, -1),
+         (1, .5), (1, -.5), (-1, .5), (-1, -.5))
 
 
 def wrapped(name, width):
@@ -17,27 +28,94 @@ def wrapped(name, width):
     return "\n".join(lines)
 
 
-def along(line, count=10):
-    """Points on a line, `count` on each of its pieces."""
-    for (x0, y0), (x1, y1) in zip(line, line[1:]):
-        for step in range(count):
-            yield x0 + (x1 - x0) * step / (count - 1), y0 + (y1 - y0) * step / (count - 1)
+def along(corners):
+    """Points on a line through these corners, in pixels, no further than STRIDE from each other."""
+    points = [corners[:1]]
+    for begin, end in zip(corners, corners[1:]):
+        steps = max(1, math.ceil(math.dist(begin, end) / STRIDE))
+        points.append(begin + (end - begin) * numpy.arange(1, steps + 1)[:, None] / steps)
+    return numpy.concatenate(points)
 
 
-def place(axes, labels, points, lines):
-    """Writes labels [(text, x, y, colour)] near their points, off all `points` and `lines` (all in data coordinates).
+def drawn(axes):
+    """Points on the lines in the axes, and on those that lead to annotations beside them, in pixels."""
+    lines = [line.get_transform().transform(line.get_xydata()) for line in axes.lines]
+    lines += [numpy.array([axes.transData.transform(text.xy), axes.transAxes.transform(text.get_position())])
+              for text in axes.texts if isinstance(text, Annotation)]
+    return numpy.concatenate([along(line) for line in lines])
+
+
+def _inside(box, points):
+    """How many points are in a box or near it."""
+    return numpy.all((points > box[0] - MARGIN) & (points < box[1] + MARGIN), axis=1).sum()
+
+
+@dataclass
+class _Place:
+    """Where a label may stand, in pixels."""
+
+    distance: float  # from its point
+    box: numpy.ndarray  # lower left and upper right corner
+    leader: numpy.ndarray  # points of the line that leads to its point
+    covered: int  # how many points of what is drawn; more where it leaves the axes
+
+    def meets(self, other):
+        """How much of another label it covers, and of the line that leads to it; or the other of its own."""
+        shared = numpy.minimum(self.box[1], other.box[1]) - numpy.maximum(self.box[0], other.box[0]) + MARGIN
+        return max(0, shared.min()) + _inside(self.box, other.leader) + _inside(other.box, self.leader)
+
+
+def _places(point, size, frame, taken):
+    """The places around a point for a label of this size, from the nearest one on."""
+    for distance in DISTANCES:
+        for side in numpy.array(SIDES):
+            middle = point + side * size / 2 + distance * side / numpy.hypot(*side)
+            box = numpy.array([middle - size / 2, middle + size / 2])
+            edge = numpy.clip(point, *box)
+            leader = along(numpy.array([edge, point + (edge - point) * MARGIN / distance]))
+            leaves = numpy.any(box[0] < frame[0]) or numpy.any(box[1] > frame[1])
+            yield _Place(distance, box, leader, _inside(box, taken) + (OUTSIDE if leaves else 0))
+
+
+def _arranged(labels):
+    """(what is wrong with it, {label: its place}): each stands at its nearest free place, the first ones first."""
+    wrong, found = 0, {}
+    for label, places in labels:
+        best = None
+        for place in places:
+            faults = place.covered + sum(place.meets(other) for other in found.values())
+            if best is None or faults < best[0]:
+                best = faults, place
+            if not faults:
+                break
+        faults, found[label] = best
+        wrong += FAULT * faults + found[label].distance
+    return wrong, found
+
+
+def place(axes, labels):
+    """Writes labels [(text, x, y, colour)] near their points in data coordinates, off each other and off all lines and
+    markers that are in the axes, as far as there is room.
 
     Limits and scales of the axes have to be final. A thin line leads from a label to its point where that is not beside
-    it.
+    it. Each label goes first once, and the arrangement is taken in which labels are nearest to their points.
     """
     if not labels:
         return
-    texts = [axes.text(x, y, text, fontsize=8, color=colour, ha="center", va="center", zorder=5)
-             for text, x, y, colour in labels]
-    taken = [*points, *(at for line in lines for at in along(line))]
-    adjust_text(texts, *zip(*taken), ax=axes, target_x=[x for _, x, _, _ in labels],
-                target_y=[y for _, _, y, _ in labels], expand=(1.2, 1.6), iter_lim=STEPS,
-                arrowprops={"arrowstyle": "-", "color": "#888888", "linewidth": 0.6, "zorder": 1})
+    frame, taken, made = axes.get_window_extent().get_points(), drawn(axes), []
+    for text, x, y, colour in labels:
+        written = axes.text(0, 0, text, fontsize=8, color=colour, ha="center", va="center", zorder=5,
+                            transform=axes.transAxes)
+        low, high = written.get_window_extent().get_points()
+        made.append((written, list(_places(axes.transData.transform((x, y)), high - low, frame, taken))))
+    arranged = [_arranged([first, *(label for label in made if label is not first)]) for first in made]
+    _, found = min(arranged, key=lambda each: each[0])
+    to_axes = axes.transAxes.inverted().transform
+    for written, chosen in found.items():
+        written.set_position(to_axes(chosen.box.mean(axis=0)))
+        if chosen.distance > LEADER:
+            axes.plot(*to_axes(chosen.leader[[0, -1]]).T, color="#888888", linewidth=0.6, zorder=1,
+                      transform=axes.transAxes)
 
 
 def spread(positions, height):

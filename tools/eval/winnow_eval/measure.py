@@ -1,15 +1,12 @@
 """winnow-measure: one process with the model and the text in it, which runs one configuration after another."""
 
-import contextlib
 import functools
-import json
 import os
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from winnow_eval import Failure, store
+from winnow_eval.child_process import ChildProcess
 from winnow_eval.host import Run, essence
 
 PROGRAM = "winnow-measure"
@@ -53,7 +50,7 @@ def identity():
     return store.sha256_of(find_program())
 
 
-class Measure:
+class Measure(ChildProcess):
     """The process; use as a context manager. `tokens`, `contexts` and `vocabulary` say what the text has,
     `trained_context` how many tokens the model was trained on.
 
@@ -64,70 +61,35 @@ class Measure:
     def __init__(self, host, model, text=None, context=None, first_scored=None, first_alone=None):
         self.host = host
         most = context or host.batch
-        self.command = [find_program(), "--llama-cpp", host.programs, "--plugin", host.plugin, "--model", model,
-                        "--batch", min(host.batch, most), "--ubatch", min(host.ubatch, host.batch, most),
-                        "--threads", host.threads]
+        command = [find_program(), "--llama-cpp", host.programs, "--plugin", host.plugin, "--model", model,
+                   "--batch", min(host.batch, most), "--ubatch", min(host.ubatch, host.batch, most),
+                   "--threads", host.threads]
         if text is not None:
-            self.command += ["--text", text, "--context", context, "--from", first_scored]
+            command += ["--text", text, "--context", context, "--from", first_scored]
         if first_alone is not None:
-            self.command += ["--alone-from", first_alone]
-        self.process = self.errors = None
+            command += ["--alone-from", first_alone]
+        super().__init__(command, host.environment | ({"WINNOW_DEVICE": host.device} if host.device else {}))
 
     def __enter__(self):
-        environment = dict(self.host.environment)
-        if self.host.device:
-            environment["WINNOW_DEVICE"] = self.host.device
-        self.errors = tempfile.TemporaryFile("w+", errors="replace")
-        try:
-            self.process = subprocess.Popen([str(part) for part in self.command], env=environment, text=True,
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
-            found = self._answer()
-        except BaseException:
-            self.__exit__()
-            raise
+        super().__enter__()
         self.tokens, self.contexts, self.vocabulary, self.trained_context = (
-            found[key] for key in ("tokens", "contexts", "vocabulary", "trained_context"))
+            self.first[key] for key in ("tokens", "contexts", "vocabulary", "trained_context"))
         return self
 
-    def __exit__(self, *_):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-            with contextlib.suppress(BrokenPipeError):  # of what was not read any more
-                self.process.stdin.close()
-            self.process.stdout.close()
-        self.errors.close()
-
-    def _log(self):
-        self.errors.seek(0)
-        return self.errors.read()
-
-    def _answer(self):
-        line = self.process.stdout.readline()
-        if not line.endswith("\n"):  # it ended, perhaps within a line
-            raise Failure(self._complaint(self.process.wait()))
-        return json.loads(line)
-
-    def _complaint(self, status):
-        said = self._log()
+    def failure(self, said, status):
         if "failed to load model" in said or "error loading model" in said:
-            return f"llama.cpp cannot load {self.host.model}; it said:\n{essence(said)}"
+            return Failure(f"llama.cpp cannot load {self.host.model}; it said:\n{essence(said)}")
         text = f"{PROGRAM} ended with status {status}:\n{essence(said)}"
         if "does not take" in said:
             text += (f"\nis {self.host.plugin} built for this version of llama.cpp, and does the device "
                      f"\"{self.host.device or 'default'}\" exist? `winnow info` lists devices")
-        return text
+        return Failure(text)
 
     def _request(self, about, request):
         """The answer to a request; a Failure says what it was about."""
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise Failure(self._complaint(self.process.wait())) from None
-        answer = self._answer()
+        answer = self.ask(request)
         if "error" in answer:
-            more = f"\n{essence(self._log())}" if answer["error"].startswith("llama") else ""  # whose log says why
+            more = f"\n{essence(self.log())}" if answer["error"].startswith("llama") else ""  # whose log says why
             raise Failure(f"{about}: {answer['error']}{more}")
         return answer
 

@@ -18,7 +18,7 @@ from winnow_eval import labels, report, resident  # noqa: E402
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
 KLD_FLOOR = 1e-6  # below it there is only the order in which llama.cpp adds
 FLOOR_WORDS = "1e-6 or less"
-CROWD = 5  # labels at the same bytes; more of them stand in a list beside the axes
+CROWD = 4  # labels at the same bytes; more of them stand in a list beside the axes
 CONTROL_TEXT = "#666666"
 STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
@@ -41,12 +41,7 @@ def group(row):
 
 def family(row):
     """The group, with all budgets of a policy together."""
-    config = row["config"]
-    if not config["kv"] or group(row) != config["kv"]:
-        return group(row)
-    policy, _, keys = config["kv"].partition(":")
-    others = [key for key in keys.split(",") if key and not key.startswith(("budget=", "max="))]
-    return ":".join([policy, ",".join(others)] if others else [policy])
+    return row["family"] if "family" in row and not row["config"]["environment"] else group(row)
 
 
 def colours(rows, key=group):
@@ -103,12 +98,11 @@ def _scale(axes, quantity, values):
 
 
 def _error_bar(axes, quantity, x, y, error, colour):
-    """A bar of one standard error each way, as the two ends of a line in data coordinates."""
+    """A bar of one standard error each way."""
     if not error:
-        return []
+        return
     low, high = shown(quantity, y - error), shown(quantity, y + error)
     axes.plot([x, x], [low, high], color=colour, linewidth=1, zorder=2)
-    return [[(x, low), (x, high)]]
 
 
 def _draw_front(axes, quantity, rows, right):
@@ -121,7 +115,6 @@ def _draw_front(axes, quantity, rows, right):
         line.append((size, loss))
     line.append((right, line[-1][1]))
     axes.plot(*zip(*line), color="#555555", linewidth=1.2, zorder=1.5)
-    return line
 
 
 def _bytes_panel(axes, rows, quantity, palette):
@@ -135,14 +128,13 @@ def _bytes_panel(axes, rows, quantity, palette):
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     values = [shown(quantity, row[key]) for row in rows]
     _scale(axes, quantity, values)
-    lines, points, best, families = [], [], {}, {}
+    best, families = {}, {}
     for row, size, value in zip(rows, sizes, values):
         control = row["role"] == "control"
         colour = "#888888" if control else palette[family(row)]
-        lines += _error_bar(axes, quantity, size, value, row[error_key], colour)
+        _error_bar(axes, quantity, size, value, row[error_key], colour)
         axes.plot([size], [value], "D" if control else marker(row), color=colour, markersize=6, zorder=3,
                   markerfacecolor=colour if filled(row) and not control else "white")
-        points.append((size, value))
         if not control:
             families.setdefault(family(row), []).append((size, value, row))
     for name, members in families.items():
@@ -152,23 +144,21 @@ def _bytes_panel(axes, rows, quantity, palette):
         if swept:
             line = sorted((size, value) for size, value, _ in members)
             axes.plot(*zip(*line), color=palette[name], linewidth=1, zorder=2)
-            lines.append(line)
     candidates = [row for row in rows if row["role"] != "control"]
     if candidates:
-        lines.append(_draw_front(axes, quantity, candidates, axes.get_xlim()[1]))
+        _draw_front(axes, quantity, candidates, axes.get_xlim()[1])
     control = next((row for row in rows if row["role"] == "control"), None)
     if control is not None and quantity is KLD:
         level = shown(quantity, control[key])
         axes.axhline(level, color="#888888", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-        lines.append([(limit, level) for limit in axes.get_xlim()])
     names = [(name, *point) for name, point in best.items()]
     crowd = _crowded(names)
     named = [(labels.wrapped(name, 26), *point) for name, *point in names if name not in crowd]
     if control is not None and at_floor(quantity, control[key]):
         named.append((f"control run ({FLOOR_WORDS})", control["kv_bytes_per_token"], level, CONTROL_TEXT))
-    labels.place(axes, named, points, lines)
     if crowd:
         _end_labels(axes, [one for one in names if one[0] in crowd])
+    labels.place(axes, named)
 
 
 def _crowded(names):

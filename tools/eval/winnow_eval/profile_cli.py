@@ -1,6 +1,5 @@
 """The command line of `winnow profile`."""
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,8 @@ from typing import Annotated
 import typer
 
 from winnow_eval import Failure, divergence, profile, text, weights
-from winnow_eval.cli import BATCH, DEVICE, LLAMA_CPP, PLUGIN, THREADS, console_for_output, one_of, run_app
+from winnow_eval.cli import (BATCH, DEVICE, LLAMA_CPP, PLUGIN, THREADS, console_for_output, one_of, or_all,
+                             plugin_folders, run_app)
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
@@ -37,9 +37,8 @@ def measure(
     if context < profile.FEWEST:
         raise Failure(f"--context: {context}, expected at least {profile.FEWEST}")
     one_of("--part", part, text.PARTS)
-    folders = [path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path]
-    host = Host(find_programs(llama_cpp), find_plugin(plugin, folders), model, batch, batch,
-                threads or len(os.sched_getaffinity(0)), device)
+    host = Host(find_programs(llama_cpp), find_plugin(plugin, plugin_folders()), model, batch, batch, or_all(threads),
+                device)
     with tempfile.TemporaryDirectory(prefix="winnow-profile-") as work, Progress(console_for_output()) as progress:
         source, identity = text.prepare(text_file, part, Path(work))
         with divergence.probing(host, source) as process:

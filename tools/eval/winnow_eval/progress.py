@@ -15,6 +15,11 @@ def duration(seconds):
     return f"{seconds / 3600:.1f} h"
 
 
+def say(console, text):
+    """A line as it is, however wide the terminal."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 class Progress:
     """Work is counted in units, of which some number takes about the same time; use as a context manager.
 
@@ -56,7 +61,7 @@ class Progress:
         return f"about {duration(elapsed / self.done * max(0.0, self.total - self.done))} left"
 
     def say(self, text):
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(self.console, text)
 
     def _show(self, label):
         if self.bar:

@@ -1,6 +1,7 @@
 """Results that are finished, one file each, so that an interruption loses only the run in progress.
 
-A result is found again by what determines it, its identity: a dictionary that can be written as JSON.
+A result is found again by what determines it, its identity: a dictionary that can be written as JSON. Where a file of
+the machine decided about it as well, it has the file's digest, and is found again as long as the file is the same.
 """
 
 import contextlib
@@ -48,6 +49,15 @@ def sha256_of(*paths):
         digest.digest() for digest in digests)).hexdigest()
 
 
+def read_files(*paths):
+    """What a result keeps of the files that it was made from: {"files": {path: digest}}, or nothing without any."""
+    return {"files": {path: sha256_of(path) for path in paths}} if paths else {}
+
+
+def _has_changed(files):
+    return any(not Path(path).is_file() or sha256_of(path) != digest for path, digest in files.items())
+
+
 class Store:
     """The folder of one `--out`: runs/ holds finished results, base/ what is needed only while measuring."""
 
@@ -78,8 +88,9 @@ class Store:
         if not path.exists():
             return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))["result"]
-        except (ValueError, KeyError, TypeError) as error:
+            result = json.loads(path.read_text(encoding="utf-8"))["result"]
+            return None if _has_changed(result.get("files", {})) else result
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(f"{path} is damaged ({error}); delete it, and that run is made again") from error
 
     def get(self, kind, identity):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 from winnow_eval import Failure, haystack, identifiers, resident
 from winnow_eval.configs import BASE
-from winnow_eval.host import Host, calls_per_layer, expect_virtual
+from winnow_eval.host import Host, calls_per_layer, expect_virtual, read_profiles
 from winnow_eval.measure import Measure
 from winnow_eval.store import Store
 
@@ -186,7 +186,7 @@ def ask(asking, task, process, config, trial):
     _expect(config, answered)
     texts = answered.texts
     kept = {"texts": texts, "found": [task.found(text, answers) for text, answers in zip(texts, trial.answers)],
-            "tokens": answered.prompt_tokens}
+            "tokens": answered.prompt_tokens, **read_profiles(answered.run)}
     if config.kv:
         tokens = [token for tokens in answered.found for token in tokens]
         kept["resident"] = resident.counts(answered.run.report, tokens)
