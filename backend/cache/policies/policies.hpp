@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "cache/config.hpp"
 #include "cache/policy.hpp"
@@ -32,6 +33,18 @@ template <class T>
 std::unique_ptr<Policy> make(const Config& config) {
     return std::make_unique<T>(config);
 }
+
+// A policy that is a description and nothing else.
+template <Description (*describe_by)(const Config&, const LayerContext&), bool has_importance>
+class Described : public Policy {
+public:
+    explicit Described(Config config) : config_(std::move(config)) {}
+    Description describe(const LayerContext& context) const override { return describe_by(config_, context); }
+    bool keeps_importance(const LayerContext&) const override { return has_importance; }
+
+private:
+    Config config_;
+};
 
 Statistic statistic_of(std::string_view word);
 Group group_of(std::string_view word);

@@ -12,26 +12,16 @@ constexpr std::array keys = {
     Key{"seed", Kind::count, "0", "of the draw", "", 0, 1 << 30},
 };
 
-class Random : public Policy {
-public:
-    explicit Random(Config config) : config_(std::move(config)) {}
-
-    Description describe(const LayerContext& context) const override {
-        Description description = basic(config_, context);
-        description.ranking = Ranking::random;
-        description.seed = static_cast<uint64_t>(config_.count("seed")) << 20 | static_cast<uint64_t>(context.layer);
-        protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
-        return description;
-    }
-
-    bool keeps_importance(const LayerContext&) const override { return false; }
-
-private:
-    Config config_;
-};
+Description describe(const Config& config, const LayerContext& context) {
+    Description description = basic(config, context);
+    description.ranking = Ranking::random;
+    description.seed = static_cast<uint64_t>(config.count("seed")) << 20 | static_cast<uint64_t>(context.layer);
+    protect_recent(description, tokens_of(config.amount("recent"), context.budget));
+    return description;
+}
 
 } // namespace
 
-constinit const PolicyKind random_policy = {"random", true, keys, make<Random>};
+constinit const PolicyKind random_policy = {"random", true, keys, make<Described<describe, false>>};
 
 } // namespace winnow::cache

@@ -17,30 +17,20 @@ constexpr std::array keys = {
     grace_key,
 };
 
-class Scissorhands : public Policy {
-public:
-    explicit Scissorhands(Config config) : config_(std::move(config)) {}
-
-    Description describe(const LayerContext& context) const override {
-        Description description = basic(config_, context);
-        const double history = static_cast<double>(config_.count("history"));
-        description.importance = {Statistic::above_mean, Accumulation::decayed_sum, group_of(config_.word("group")),
-                                  1 - 1 / history};
-        description.ranking = Ranking::importance;
-        description.grace = config_.count("grace");
-        description.target = context.budget - floor_of(config_.amount("drop").share, context.budget);
-        description.recent = std::max(description.recent, tokens_of(config_.amount("recent"), context.budget));
-        return description;
-    }
-
-    bool keeps_importance(const LayerContext&) const override { return true; }
-
-private:
-    Config config_;
-};
+Description describe(const Config& config, const LayerContext& context) {
+    Description description = basic(config, context);
+    const double history = static_cast<double>(config.count("history"));
+    description.importance = {Statistic::above_mean, Accumulation::decayed_sum, group_of(config.word("group")),
+                              1 - 1 / history};
+    description.ranking = Ranking::importance;
+    description.grace = config.count("grace");
+    description.target = context.budget - floor_of(config.amount("drop").share, context.budget);
+    description.recent = std::max(description.recent, tokens_of(config.amount("recent"), context.budget));
+    return description;
+}
 
 } // namespace
 
-constinit const PolicyKind scissorhands_policy = {"scissorhands", true, keys, make<Scissorhands>};
+constinit const PolicyKind scissorhands_policy = {"scissorhands", true, keys, make<Described<describe, true>>};
 
 } // namespace winnow::cache

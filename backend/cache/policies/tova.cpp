@@ -13,28 +13,17 @@ constexpr std::array keys = {
     grace_key,
 };
 
-class Tova : public Policy {
-public:
-    explicit Tova(Config config) : config_(std::move(config)) {}
-
-    Description describe(const LayerContext& context) const override {
-        Description description = basic(config_, context);
-        description.importance = {Statistic::probability, Accumulation::decayed_sum, group_of(config_.word("group")),
-                                  0};
-        description.ranking = Ranking::importance;
-        description.grace = config_.count("grace");
-        protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
-        return description;
-    }
-
-    bool keeps_importance(const LayerContext&) const override { return true; }
-
-private:
-    Config config_;
-};
+Description describe(const Config& config, const LayerContext& context) {
+    Description description = basic(config, context);
+    description.importance = {Statistic::probability, Accumulation::decayed_sum, group_of(config.word("group")), 0};
+    description.ranking = Ranking::importance;
+    description.grace = config.count("grace");
+    protect_recent(description, tokens_of(config.amount("recent"), context.budget));
+    return description;
+}
 
 } // namespace
 
-constinit const PolicyKind tova_policy = {"tova", true, keys, make<Tova>};
+constinit const PolicyKind tova_policy = {"tova", true, keys, make<Described<describe, true>>};
 
 } // namespace winnow::cache
