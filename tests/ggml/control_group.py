@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
-# Where it lies, the files of its limit, of its peak and of its limit on swap, and whether that one counts memory, too.
 # Where it lies; files of its limit, of its peak and of its limit on swap; and whether that one counts memory, too.
+VERSIONS = ((GROUPS / "memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.memsw.limit_in_bytes",
+             True),
             (GROUPS, "memory.max", "memory.peak", "memory.swap.max", False))
 SKIPPED = 77  # a test's exit status where no group can be made
 
