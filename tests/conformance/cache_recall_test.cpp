@@ -31,6 +31,26 @@ void run(Schedule schedule) {
     EXPECT_TRUE(folder.names().empty()) << folder.names().front();
 }
 
+// Where all picks are left to the pages that are hot, whatever the query, those of the newest rows alone come.
+void expect_picks_kept(const CacheSetup& setup) {
+    CacheHost host(subject(), setup);
+    std::mt19937_64 engine(options().seed);
+    const auto run_step = [&](int64_t tokens) {
+        for (int64_t layer = 0; layer < setup.layers; ++layer) {
+            Step step = draw_step(setup, engine, layer, 0, tokens, tokens);
+            ASSERT_EQ(host.run(step), WINNOW_OK) << host.message();
+        }
+    };
+    constexpr uint64_t tokens = 20;
+    run_step(260);
+    const winnow_cache_stats before = host.stats();
+    for (uint64_t at = 0; at < tokens; ++at) ASSERT_NO_FATAL_FAILURE(run_step(1));
+    const winnow_cache_stats after = host.stats();
+    const auto heads = static_cast<uint64_t>(setup.layers * setup.kv_heads);
+    EXPECT_LE(after.misses - before.misses, tokens * heads);
+    EXPECT_GT(after.picks - before.picks, 30 * tokens * heads);
+}
+
 void register_schedules() {
     for (int shape = 0; shape < cache_shapes; ++shape) {
         const uint64_t seed = static_cast<uint64_t>(7000 + shape);
@@ -67,6 +87,11 @@ void register_schedules() {
     register_cache_test("recall", "large_rows", __FILE__, __LINE__, [=] {
         run({.setup = recall_setup_of_large_rows(), .seed = options().seed + 7100, .operations = 25, .changes = false});
     });
+    CacheSetup sticky = recall_setup(1, "60000B");
+    sticky.head_size = sticky.v_head_size = 64;
+    sticky.hysteresis = "1/1";
+    register_cache_test("recall", "hysteresis_" + shape_name(1), __FILE__, __LINE__,
+                        [=] { expect_picks_kept(sticky); });
     CacheSetup small = recall_setup(1, "1G"); // for a simulator
     small.layers = small.kv_heads = 1;
     small.context = 90;

@@ -7,6 +7,7 @@ std::map<std::string, Defect> page_defects() {
     return {
         // Hot rows of a page that has grown since stay as they were.
         {"pages_are_signed_once", {.before_page_sign = [](PageSign& a) { a.first = a.end; }}},
+        {"hysteresis_ignored", {.before_page_pick = [](PagePick& a) { a.by_score = a.count; }}},
         {"late_tokens_are_not_picked", {.before_page_pick = [](PagePick& a) { a.visible_end = 40; }}},
         {"hot_keys_of_the_first_head", {.before_page_pick = [](PagePick& a) { a.cold.k.stride[1] = 0; }}},
         {"hot_values_of_one_slot", {.before_page_pick = [](PagePick& a) { a.cold.v.stride[2] = 0; }}},
