@@ -18,7 +18,7 @@
 namespace winnow::faults {
 namespace {
 
-constexpr int64_t layers = 2, kv_heads = 2, group = 2, size = 32, context_tokens = 256;
+constexpr int64_t layers = 2, kv_heads = 2, group = 2, context_tokens = 256;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
@@ -27,16 +27,16 @@ std::string text_of(int error) { return std::generic_category().message(error); 
 class RecallCache {
 public:
     explicit RecallCache(const std::string& tier, const std::string& keys = "", const std::string& bonus = "0")
-        : session_(WINNOW_REFERENCE_BACKEND) {
+        : RecallCache(32, "winnow:budget=24000B,k=q8_0,v=q4_0,bonus=" + bonus + ",recall=" + tier + keys) {}
+    RecallCache(int64_t head_size, const std::string& config) : session_(WINNOW_REFERENCE_BACKEND), size_(head_size) {
         EXPECT_EQ(session_.create(), WINNOW_OK) << session_.message();
-        const std::string config = "winnow:budget=24000B,k=q8_0,v=q4_0,bonus=" + bonus + ",recall=" + tier + keys;
         winnow_cache_desc desc{};
         desc.struct_size = sizeof desc;
         desc.config = config.c_str();
         desc.layers = layers;
         desc.q_num_heads = kv_heads * group;
         desc.kv_num_heads = kv_heads;
-        desc.head_size = size;
+        desc.head_size = size_;
         desc.context = context_tokens;
         desc.max_sequences = 2;
         EXPECT_EQ(api().cache_create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
@@ -44,8 +44,8 @@ public:
 
     // What is left of the output of a step where it succeeds.
     int32_t step(int64_t layer, int64_t tokens, uint64_t seed, std::string& output) {
-        HostTensor k(WINNOW_TYPE_F32, kv_heads, tokens, size), v(WINNOW_TYPE_F32, kv_heads, tokens, size),
-            q(WINNOW_TYPE_F32, kv_heads * group, tokens, size), out(WINNOW_TYPE_F32, kv_heads * group, tokens, size);
+        HostTensor k(WINNOW_TYPE_F32, kv_heads, tokens, size_), v(WINNOW_TYPE_F32, kv_heads, tokens, size_),
+            q(WINNOW_TYPE_F32, kv_heads * group, tokens, size_), out(WINNOW_TYPE_F32, kv_heads * group, tokens, size_);
         k.fill(seed);
         v.fill(seed + 1);
         q.fill(seed + 2);
@@ -68,8 +68,8 @@ public:
         tokens.count_from(0);
         for (int64_t sequence = 0; sequence < 2; ++sequence)
             for (int64_t layer = 0; layer < layers; ++layer) {
-                HostTensor k(WINNOW_TYPE_F32, kv_heads, context_tokens, size),
-                    v(WINNOW_TYPE_F32, kv_heads, context_tokens, size);
+                HostTensor k(WINNOW_TYPE_F32, kv_heads, context_tokens, size_),
+                    v(WINNOW_TYPE_F32, kv_heads, context_tokens, size_);
                 winnow_cache_rows_desc desc{};
                 desc.struct_size = sizeof desc;
                 desc.layer = layer;
@@ -84,8 +84,8 @@ public:
     }
 
     int32_t exchange(int64_t layer, const std::string& what) {
-        HostTensor tokens(WINNOW_TYPE_I32, 1, 1, 60), k(WINNOW_TYPE_F32, kv_heads, 60, size),
-            v(WINNOW_TYPE_F32, kv_heads, 60, size);
+        HostTensor tokens(WINNOW_TYPE_I32, 1, 1, 60), k(WINNOW_TYPE_F32, kv_heads, 60, size_),
+            v(WINNOW_TYPE_F32, kv_heads, 60, size_);
         tokens.count_from(0);
         k.fill(77);
         v.fill(78);
@@ -115,6 +115,7 @@ public:
 
 private:
     Session session_;
+    int64_t size_;
     winnow_cache* cache_ = nullptr;
 };
 
@@ -221,6 +222,35 @@ TEST_P(failing_calls, leave_the_cache_as_it_was) {
 INSTANTIATE_TEST_SUITE_P(, failing_calls,
                          testing::Combine(testing::Values("posix_fallocate", "pwrite", "pread"),
                                           testing::Values("", ",cold=120")));
+
+// Rows of 4 KiB, so that a stretch is of 128 of them: the second prompt reads two, the third three.
+TEST_F(cold_file, a_read_of_any_stretch_fails) {
+    const std::string config = "winnow:budget=1M,k=f16,v=f16,recall=";
+    RecallCache cache(512, config + folder_.path()), twin(512, config + "host");
+    std::string output, expected;
+    uint64_t seed = 1, failures = 0;
+    for (const int64_t tokens : {150, 10, 40, 9}) {
+        const std::string before = cache.portrait();
+        for (uint64_t at = 1;; ++at) {
+            arm_system(folder_.path(), "pread", at, EIO);
+            const int32_t status = cache.step(0, tokens, seed, output);
+            const bool failed = system_failures() > 0;
+            arm_system("", "", 0, 0);
+            failures += failed;
+            if (status == WINNOW_OK) {
+                ASSERT_FALSE(failed) << tokens << " tokens, read " << at << ": it was swallowed";
+                break;
+            }
+            ASSERT_TRUE(failed) << cache.message();
+            ASSERT_EQ(status, WINNOW_ERROR_IO) << cache.message();
+            ASSERT_EQ(cache.portrait(), before) << tokens << " tokens, read " << at << ": something changed";
+        }
+        ASSERT_EQ(twin.step(0, tokens, seed, expected), WINNOW_OK) << twin.message();
+        ASSERT_EQ(output, expected) << tokens << " tokens";
+        seed += 10;
+    }
+    EXPECT_GE(failures, 6u) << "a stretch is larger than was thought";
+}
 
 // Where hot pages stay hot a draft needs a few pages more, as every query picks the newest.
 TEST_F(cold_file, a_draft_reads_what_its_queries_miss) {
