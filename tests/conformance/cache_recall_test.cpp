@@ -52,6 +52,11 @@ void expect_picks_kept(const CacheSetup& setup) {
 }
 
 void register_schedules() {
+    CacheSetup sticky = recall_setup(1, "60000B");
+    sticky.head_size = sticky.v_head_size = 64;
+    sticky.hysteresis = "1/1";
+    register_cache_test("recall", "hysteresis_" + shape_name(1), __FILE__, __LINE__,
+                        [=] { expect_picks_kept(sticky); });
     for (int shape = 0; shape < cache_shapes; ++shape) {
         const uint64_t seed = static_cast<uint64_t>(7000 + shape);
         const CacheSetup everything = recall_setup(shape, "1G");
@@ -87,11 +92,6 @@ void register_schedules() {
     register_cache_test("recall", "large_rows", __FILE__, __LINE__, [=] {
         run({.setup = recall_setup_of_large_rows(), .seed = options().seed + 7100, .operations = 25, .changes = false});
     });
-    CacheSetup sticky = recall_setup(1, "60000B");
-    sticky.head_size = sticky.v_head_size = 64;
-    sticky.hysteresis = "1/1";
-    register_cache_test("recall", "hysteresis_" + shape_name(1), __FILE__, __LINE__,
-                        [=] { expect_picks_kept(sticky); });
     CacheSetup small = recall_setup(1, "1G"); // for a simulator
     small.layers = small.kv_heads = 1;
     small.context = 90;
