@@ -79,8 +79,8 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     }
     std::unique_ptr<Buffer> carried;
     if (geometry.recall() && !cache.carried) {
-        carried =
-            cache.device.allocate(carried_bytes(cache, std::min(tokens_of_piece(cache), geometry.shape().context)));
+        const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+        carried = cache.device.allocate(carried_bytes(cache, std::min(tokens_of_piece(cache), most)));
         bytes += carried->size();
     }
     for (const Growth& growth : growths) take_cold_scratch(cache, growth.packed.slots);

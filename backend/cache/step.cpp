@@ -96,7 +96,7 @@ private:
         if (layer_.most_in_packed == 0 && tokens <= piece() && !geometry_.has_cold_budget()) return;
         carried_ = tensor_of(Type::f32, geometry_.request().q_heads, std::min(piece(), tokens),
                              cache_.device.carried_floats(geometry_.shape().v_head_size), cache_.carried.get());
-        if (carried_.buffer != nullptr) return;
+        if (cache_.carried && cache_.carried->size() >= carried_.extent()) return; // more queries than cells may ask
         carried_memory_ = cache_.device.allocate(carried_.extent());
         carried_.buffer = carried_memory_.get();
         passing_.emplace(cache_, carried_memory_->size());

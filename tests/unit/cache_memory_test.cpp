@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cache/cache.hpp"
+#include "cache/layer.hpp"
 #include "cache_fake_device.hpp"
 
 namespace winnow::cache {
@@ -99,13 +100,21 @@ TEST(cache_memory, the_work_of_every_call_is_in_proportion_to_the_layers) {
 }
 
 // Prompts carry what they have of the packed rows from launch to launch.
-TEST(cache_memory, a_reserved_prompt_under_recall_takes_nothing_more) {
-    const Shape sizes = {1, 2, 32, 32, 400};
+void expect_reserved_prompts(int64_t context, int64_t cells) {
+    const Shape sizes = {1, 2, 32, 32, context};
     FakeDevice device;
-    Cache cache(device, {"winnow:recall=host,k=q8_0,v=q8_0,budget=1G", sizes, 4, 1, 0, {}});
+    Cache cache(device, {"winnow:recall=host,k=q8_0,v=q8_0,budget=1G", sizes, 4, 1, cells, {}});
+    int64_t next = 0;
     const auto prompt = [&](int64_t tokens) {
         HostRows rows(2, tokens, 32), q(4, tokens, 32), out = q;
+        std::vector<int32_t> named(static_cast<size_t>(tokens));
+        std::iota(named.begin(), named.end(), static_cast<int32_t>(next));
+        next += tokens;
         CacheStep args;
+        if (cells > 0) {
+            args.cells = tensor_of(Type::i32, 1, 1, tokens);
+            args.cells.data = reinterpret_cast<std::byte*>(named.data());
+        }
         args.scale = 1;
         args.k = args.v = rows.tensor();
         args.q = q.tensor();
@@ -118,6 +127,11 @@ TEST(cache_memory, a_reserved_prompt_under_recall_takes_nothing_more) {
     for (const int64_t tokens : {100, 40, 1, 9, 5, 150}) ASSERT_NO_THROW(prompt(tokens)) << tokens;
     device.allocations_until_failure = -1;
     EXPECT_EQ(stats_of(cache).peak_bytes, reserved);
+}
+
+TEST(cache_memory, a_reserved_prompt_under_recall_takes_nothing_more) {
+    expect_reserved_prompts(400, 0);
+    expect_reserved_prompts(64, 400); // more cells than the context that shares are of
 }
 
 TEST(cache_memory, grows_as_it_was_estimated) {
