@@ -362,6 +362,7 @@ LayerBackup::LayerBackup(CacheState& cache, Layer& layer)
 }
 
 void LayerBackup::restore() {
+    cache_.device.finish();
     cache_.eviction_passes = eviction_passes_;
     if (!layer_.state) return;
     if (!has_memory_) {

@@ -95,7 +95,7 @@ std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer);
 class LayerBackup {
 public:
     LayerBackup(CacheState& cache, Layer& layer);
-    void restore();
+    void restore(); // once what was enqueued is done
 
 private:
     CacheState& cache_;
@@ -120,13 +120,9 @@ void keeping_layer(CacheState& cache, Layer& layer, Action&& action) {
     try {
         action();
     } catch (const Error& error) {
-        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) {
-            cache.device.finish();
-            backup.restore();
-        }
+        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) backup.restore();
         throw;
     } catch (const std::bad_alloc&) {
-        cache.device.finish();
         backup.restore();
         throw;
     }
