@@ -162,13 +162,9 @@ std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t la
     const Layer& layer = cache.sequence(sequence_number).layers[static_cast<size_t>(layer_number)];
     std::vector<Token> found;
     for (const Rows* rows : {&layer.dense, &layer.packed}) {
-        if (rows->slots == 0) continue;
-        const auto slots = static_cast<size_t>(rows->slots), first = static_cast<size_t>(head) * slots;
-        const std::vector<int32_t> map = layer.map_of(*cache.geometry, *rows);
-        std::vector<float> importance(slots);
-        if (rows->importance) rows->importance->read(4 * first, importance.data(), 4 * slots);
-        for (size_t slot = 0; slot < slots; ++slot)
-            if (map[first + slot] >= 0) found.push_back({map[first + slot] & ~anchor_flag, importance[slot]});
+        const Layer::HeadSlots its = layer.read_head(*cache.geometry, *rows, head);
+        for (size_t slot = 0; slot < its.entries.size(); ++slot)
+            if (its.entries[slot] >= 0) found.push_back({its.entries[slot] & ~anchor_flag, its.importance[slot]});
     }
     std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
     return found;

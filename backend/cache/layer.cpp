@@ -179,6 +179,17 @@ std::vector<int32_t> Layer::map_of(const Geometry& geometry, const Rows& segment
     return map;
 }
 
+Layer::HeadSlots Layer::read_head(const Geometry& geometry, const Rows& segment, int64_t head) const {
+    if (segment.slots == 0) return {};
+    const std::vector<int32_t> map = map_of(geometry, segment);
+    const auto first = map.begin() + head * segment.slots;
+    HeadSlots its{{first, first + segment.slots}, std::vector<float>(static_cast<size_t>(segment.slots))};
+    if (segment.importance)
+        segment.importance->read(static_cast<uint64_t>(4 * head * segment.slots), its.importance.data(),
+                                 4 * its.importance.size());
+    return its;
+}
+
 std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
     std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
     const StateLayout::Range& part = geometry.state().head_state;

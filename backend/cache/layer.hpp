@@ -92,6 +92,13 @@ struct Layer {
     // The slot map of the dense or the packed segment, [head][slot], wherever it is.
     std::vector<int32_t> map_of(const Geometry& geometry, const Rows& segment) const;
 
+    // What a KV head has in the dense or the packed segment: entries of the slot map, and importances.
+    struct HeadSlots {
+        std::vector<int32_t> entries;
+        std::vector<float> importance; // 0 where none is kept
+    };
+    HeadSlots read_head(const Geometry& geometry, const Rows& segment, int64_t head) const;
+
     std::vector<HeadState> read_head_state(const Geometry& geometry) const;
 
 private:

@@ -9,20 +9,16 @@ namespace {
 // A head's importances in a segment as they are going to be; empty where none changes.
 std::vector<float> changed(const Geometry& geometry, const Layer& layer, const Rows& rows, int64_t head,
                            const std::unordered_map<int32_t, float>& given) {
-    if (rows.slots == 0) return {};
-    const auto slots = static_cast<size_t>(rows.slots), first = static_cast<size_t>(head) * slots;
-    const std::vector<int32_t> map = layer.map_of(geometry, rows);
-    std::vector<float> importance(slots);
-    rows.importance->read(4 * first, importance.data(), 4 * slots);
+    Layer::HeadSlots slots = layer.read_head(geometry, rows, head);
     bool is_changed = false;
-    for (size_t slot = 0; slot < slots; ++slot) {
-        if (map[first + slot] < 0) continue;
-        const auto its = given.find(map[first + slot] & ~anchor_flag);
+    for (size_t slot = 0; slot < slots.entries.size(); ++slot) {
+        if (slots.entries[slot] < 0) continue;
+        const auto its = given.find(slots.entries[slot] & ~anchor_flag);
         if (its == given.end()) continue;
-        importance[slot] = its->second;
+        slots.importance[slot] = its->second;
         is_changed = true;
     }
-    return is_changed ? importance : std::vector<float>();
+    return is_changed ? slots.importance : std::vector<float>();
 }
 
 } // namespace
