@@ -63,6 +63,17 @@ int32_t look_at_head(winnow_cache* cache, const char* function, const HeadOf& of
     });
 }
 
+// `count` positions, or cells. Only what is wrong is given a name.
+template <class T>
+std::span<const T> checked_positions(const winnow_cache& cache, const T* positions, uint64_t count) {
+    if (count == 0) return {};
+    const std::span<const T> all(&checked(positions, "positions"), count);
+    const auto wrong = std::find_if_not(all.begin(), all.end(), [&](T each) { return is_token_id(cache, each); });
+    if (wrong != all.end())
+        expect_token_id(cache, ("positions[" + std::to_string(wrong - all.begin()) + "]").c_str(), *wrong);
+    return all;
+}
+
 const char* checked_path(const char* path) {
     if (checked(path, "path") == 0) invalid("path is \"\", expected a file's");
     return path;
@@ -239,15 +250,9 @@ int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t laye
         expect_sequence(*cache, "sequence", sequence);
         expect_layer(*cache, layer);
         expect_head(*cache, head);
-        std::span<const int32_t> all;
-        std::span<const float> values;
-        if (count > 0) {
-            all = {&checked(positions, "positions"), count};
-            values = {&checked(importance, "importance"), count};
-        }
-        for (size_t at = 0; at < all.size(); ++at)
-            expect_token_id(*cache, ("positions[" + std::to_string(at) + "]").c_str(), all[at]);
-        inside.set_importance(sequence, layer, head, all, values);
+        const std::span<const int32_t> all = checked_positions(*cache, positions, count);
+        if (count > 0) checked(importance, "importance");
+        inside.set_importance(sequence, layer, head, all, {importance, all.size()});
     });
 }
 
@@ -280,12 +285,8 @@ int32_t cache_set_pressure(winnow_cache* cache, double pressure) {
 int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* positions, uint64_t count) {
     return on_cache(cache, "cache_anchor", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
-        if (count == 0) return;
-        const std::span<const int64_t> all(&checked(positions, "positions"), count);
-        for (size_t at = 0; at < all.size(); ++at) {
-            expect_token_id(*cache, ("positions[" + std::to_string(at) + "]").c_str(), all[at]);
-        }
-        inside.anchor(sequence, all);
+        const std::span<const int64_t> all = checked_positions(*cache, positions, count);
+        if (count > 0) inside.anchor(sequence, all);
     });
 }
 

@@ -310,6 +310,10 @@ void expect_range(const winnow_cache& cache, int64_t begin, int64_t end) {
 
 void expect_delta(int64_t delta) { expect_count("delta", delta, most_tokens, -most_tokens); }
 
+bool is_token_id(const winnow_cache& cache, int64_t token_id) {
+    return token_id >= 0 && token_id < most_token_ids(cache.request);
+}
+
 void expect_token_id(const winnow_cache& cache, const char* name, int64_t token_id) {
     expect_count(name, token_id, most_token_ids(cache.request) - 1, 0);
 }

@@ -24,6 +24,7 @@ void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequen
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens);
 void expect_range(const winnow_cache& cache, int64_t begin, int64_t end); // end -1: without an end
 void expect_delta(int64_t delta);
-void expect_token_id(const winnow_cache& cache, const char* name, int64_t token_id); // a position or a cell
+bool is_token_id(const winnow_cache& cache, int64_t token_id); // a position or a cell
+void expect_token_id(const winnow_cache& cache, const char* name, int64_t token_id);
 
 } // namespace winnow::api
