@@ -9,6 +9,7 @@
 
 #include "opencl/sdpa_kernel.hpp"
 #include "opencl_test.hpp"
+#include "reference_slots.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -87,38 +88,27 @@ TEST_P(opencl_mask_end, takes_the_lowest_finite_value_for_visible) {
     EXPECT_EQ(end_of_seen(rows.mask, 64), 41);
 }
 
-// Rows of a tensor in the host's memory.
-struct Floats {
-    Floats(int64_t rows, int64_t columns) : values(static_cast<size_t>(rows * columns), 0.0F) {
-        tensor.type = Type::f32;
-        tensor.shape = {1, 1, rows, columns};
-        tensor.stride = {4 * rows * columns, 4 * rows * columns, 4 * columns, 4};
-        tensor.data = reinterpret_cast<std::byte*>(values.data());
-    }
-    std::vector<float> values;
-    Tensor tensor;
-};
-
+using reference::Floats;
 using opencl_mask_of_a_call = opencl_test;
 
 // Keys of zeros: the output is the mean of the values that are seen, and value j is j.
 TEST_F(opencl_mask_of_a_call, is_read_once_what_was_enqueued_has_written_it) {
     constexpr int64_t keys = 512, size = 32;
     for (Device* device : {&cpu_device(), &divided_device()}) {
-        Floats q(1, size), k(keys, size), v(keys, size), out(1, size), mask(1, keys), nothing_hidden(1, keys);
+        Floats q({1, 1, size}, 0), k({1, keys, size}, 0), v = k, out = q, mask({1, 1, keys}, 0), nothing_hidden = mask;
         for (int64_t at = 0; at < keys * size; ++at) v.values[static_cast<size_t>(at)] = static_cast<float>(at / size);
         std::fill(mask.values.begin() + 100, mask.values.end(), -infinity);
         Sdpa args;
-        args.q = q.tensor;
-        args.k = k.tensor;
-        args.v = v.tensor;
-        args.out = out.tensor;
-        args.mask = mask.tensor;
+        args.q = q;
+        args.k = k;
+        args.v = v;
+        args.out = out;
+        args.mask = mask;
         args.scale = 1;
         device->launch(args, false);
         device->finish();
         EXPECT_NEAR(out.values[0], 49.5F, 1e-3F);
-        device->launch(KvDequantize{nothing_hidden.tensor, mask.tensor, {}}, false);
+        device->launch(KvDequantize{nothing_hidden, mask, {}}, false);
         device->launch(args, false);
         device->finish();
         EXPECT_NEAR(out.values[0], 255.5F, 1e-3F);
