@@ -23,9 +23,10 @@ def importances(scores, head, length):
     for query_head in range(head * group, (head + 1) * group):
         logits = scores[query_head * length:(query_head + 1) * length]
         largest = max(logits)
-        total = sum(math.exp(logit - largest) for logit in logits)
-        for position, logit in enumerate(logits):
-            worth[position] += math.exp(logit - largest) / total / group
+        weights = [math.exp(logit - largest) for logit in logits]
+        total = sum(weights)
+        for position, weight in enumerate(weights):
+            worth[position] += weight / total / group
     return worth
 
 
