@@ -31,7 +31,8 @@ Norm norm_of(std::string_view word) {
 }
 
 // Keys that say which tokens are evicted.
-constexpr std::string_view eviction_keys[] = {"recent", "decay", "statistic", "value", "window_from", "group", "grace"};
+constexpr std::string_view eviction_keys[] = {"recent",      "decay", "statistic", "value",
+                                              "window_from", "group", "grace",     "every"};
 
 // Recall evicts by age alone, and its signatures need means.
 void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {

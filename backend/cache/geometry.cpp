@@ -41,6 +41,7 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     }
     for (const int64_t tokens : plan_.layer_tokens) covers_all_.push_back(!evicts_ || tokens >= all);
     coming_ = describe(0, 0).cadence;
+    if (config_.has("every")) counted_every_ = config_.count("every");
     state_ = state_layout(config_, shape(), residual(), keeps_importance());
     const uint64_t dense_slot = row_bytes_of(dense_format(k_), shape().head_size, 1) +
                                 row_bytes_of(dense_format(v_), shape().v_head_size, 1) + row_bytes_of(Type::i32, 1, 1),
@@ -70,6 +71,17 @@ int64_t Geometry::chunk() const { return std::min(largest_chunk, recall_ ? resid
 
 Description Geometry::describe(int64_t layer, double pressure) const {
     return policy_->describe(context_of(plan_, shape(), layer, pressure));
+}
+
+Importance Geometry::importance(int64_t layer, int64_t queries) const {
+    Importance importance = this->importance(layer);
+    if (queries == 1) importance.stands_for = counted_every_;
+    return importance;
+}
+
+bool Geometry::counts(int64_t layer, int64_t queries, int64_t token) const {
+    if (importance(layer).statistic == Statistic::none) return false;
+    return queries > 1 || (token + layer) % counted_every_ == 0;
 }
 
 bool Geometry::may_evict(int64_t layer) const {

@@ -45,6 +45,11 @@ public:
     // The policy's description of a layer under this memory pressure.
     Description describe(int64_t layer, double pressure) const;
     const Importance& importance(int64_t layer) const { return importance_[static_cast<size_t>(layer)]; }
+    // What those of a step of so many queries add: a single one may stand for others.
+    Importance importance(int64_t layer, int64_t queries) const;
+    // Whether they count, where the last one's is the token of this number. Steps of one query take turns, and layers
+    // do, so that steps take equal time.
+    bool counts(int64_t layer, int64_t queries, int64_t token) const;
     bool ranks_distance(int64_t layer) const { return ranks_distance_[static_cast<size_t>(layer)]; }
 
     // Whether the layer's budget is no less than the most tokens that can be resident at a time.
@@ -87,7 +92,7 @@ private:
     Norm k_norm_, v_norm_;
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;
-    int64_t coming_ = 0;
+    int64_t coming_ = 0, counted_every_ = 1;
     bool has_cold_budget_ = false, evicts_ = false;
     std::vector<bool> covers_all_;
 };

@@ -385,7 +385,7 @@ private:
 
     // How many of `count` queries of the step, from `first` on, count in the importance.
     int64_t counted_queries(int64_t first, int64_t count) const {
-        if (geometry_.importance(args_.layer).statistic == Statistic::none) return 0;
+        if (!geometry_.counts(args_.layer, asked_, seen_ + appended_ - 1)) return 0;
         return std::clamp<int64_t>(asked_ - args_.draft_tokens - first, 0, count);
     }
 
@@ -429,7 +429,7 @@ private:
         step.attention.sdpa = attention_of(first, count, slots_in(step.attention.segments)).sdpa;
         if (carries_) step.attention.sdpa.carry = {carried_of(first, count), true, false};
         step.counted_queries = counted_queries(first, count);
-        step.importance = geometry_.importance(args_.layer);
+        step.importance = geometry_.importance(args_.layer, asked_);
         if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
             const Shape& shape = geometry_.shape();
             step.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,

@@ -32,8 +32,8 @@ enum class Statistic : uint32_t {
 enum class Group : uint32_t { mean, maximum }; // how the heads of a query group become one x
 
 enum class Accumulation : uint32_t {
-    ema,         // I <- decay I + (1 - decay) x, for each query token that sees the stored one
-    decayed_sum, // I <- decay I + x
+    ema,         // I <- decay^n I + (1 - decay^n) x, for each query token that sees the stored one
+    decayed_sum, // I <- decay^n I + n x
 };
 
 struct Importance {
@@ -41,6 +41,7 @@ struct Importance {
     Accumulation accumulation = Accumulation::ema;
     Group group = Group::mean;
     double decay = 0;
+    int64_t stands_for = 1; // n: for so many queries each one that is counted stands
     friend bool operator==(const Importance&, const Importance&) = default;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "opencl/variants.hpp"
 #include "opencl/view.hpp"
@@ -35,8 +36,10 @@ std::string statistic_options(Statistic statistic, bool is_maximum) {
 }
 
 Accumulate accumulate_of(const Importance& importance, int64_t group) {
-    const double gain = importance.accumulation == Accumulation::ema ? 1 - importance.decay : 1;
-    return {static_cast<float>(importance.decay),
+    const auto queries = static_cast<double>(importance.stands_for);
+    const double keep = std::pow(importance.decay, queries),
+                 gain = importance.accumulation == Accumulation::ema ? 1 - keep : queries;
+    return {static_cast<float>(keep),
             static_cast<float>(importance.group == Group::mean ? gain / static_cast<double>(group) : gain)};
 }
 

@@ -85,12 +85,15 @@ std::optional<double> statistic_of_group(const SlotAccumulate& args, const Token
 
 void accumulate(const SlotAccumulate& args, const TokensSeen& seen, const Segment& segment, int64_t head, int64_t slot,
                 int64_t column) {
-    const Importance& kept = args.importance;
+    double kept = 1;
+    for (int64_t query = 0; query < args.importance.stands_for; ++query) kept *= args.importance.decay;
+    const double gain =
+        args.importance.accumulation == Accumulation::ema ? 1 - kept : static_cast<double>(args.importance.stands_for);
     const int64_t group = args.scores.shape[1] / segment.kv_heads();
     double importance = importance_of(segment, head, slot);
     for (int64_t query = 0; query < args.counted_queries; ++query)
         if (const std::optional<double> x = statistic_of_group(args, seen, head, group, query, column))
-            importance = kept.decay * importance + (kept.accumulation == Accumulation::ema ? 1 - kept.decay : 1) * *x;
+            importance = kept * importance + gain * *x;
     set_importance(segment, head, slot, importance);
 }
 

@@ -163,6 +163,7 @@ std::vector<NamedSetup> policy_setups() {
         s.heavy = 30;
         s.recent = 40;
     });
+    add(all, "h2o_every_third_step", Policy::h2o, [](CacheSetup& s) { s.every = 3; });
     add(all, "h2o_without_residual", Policy::h2o, [](CacheSetup& s) {
         s.residual = 0;
         s.budget = 80;
@@ -211,6 +212,10 @@ std::vector<NamedSetup> policy_setups() {
     add(all, "winnow_centered", Policy::winnow, [](CacheSetup& s) {
         s.center = true;
         s.residual = 32;
+    });
+    add(all, "winnow_every_fourth_step", Policy::winnow, [](CacheSetup& s) {
+        s.every = 4;
+        s.layers = 3;
     });
     add(all, "winnow_with_grace", Policy::winnow, [](CacheSetup& s) {
         s.residual = 0;
@@ -289,6 +294,7 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
         setup.cadence = draw(1, setup.residual > 0 ? setup.residual : 6);
         setup.center = setup.residual > 0 && draw(1, 4) == 1;
         setup.grace = draw(0, 3);
+        setup.every = draw(1, 3);
         setup.recent = draw(0, 5);
         if (setup.policy == Policy::h2o) setup.recent.reset();
         if (!set_least_budget(setup, draw(0, 1) ? draw(0, 3) : draw(0, 20))) continue;
@@ -317,6 +323,7 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
     }
     if (draw(0, 1)) other.cadence = draw(1, setup.residual > 0 ? setup.residual : 6);
     if (draw(0, 1)) other.grace = draw(0, 3);
+    if (draw(0, 1)) other.every = draw(1, 3);
     if (!set_least_budget(other, draw(0, 1) ? draw(0, 3) : draw(0, 20))) return std::nullopt;
     if (setup.cells == 0 && draw(1, 8) == 1) other.budget = 0;
     if (other.config() == setup.config() || other.keeps_importance() != has_importance) return std::nullopt;

@@ -311,7 +311,9 @@ std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
             const std::string wrong = attend_rows(step, layer, head, query);
             if (!wrong.empty()) return wrong;
         }
-    if (rules_[static_cast<size_t>(step.layer)].ranking == Ranking::value_distance)
+    const Rules& rules = rules_[static_cast<size_t>(step.layer)];
+    const bool counts = step.queries > 1 || (layer.next - 1 + step.layer) % rules.every == 0;
+    if (rules.ranking == Ranking::value_distance && counts)
         layer.outputs += std::max<int64_t>(step.queries - step.options.draft_tokens, 0) * setup_.group;
     return "";
 }

@@ -68,10 +68,17 @@ std::optional<Between> statistic_of_group(const CacheSetup& setup, Statistic sta
     return mean;
 }
 
-void accumulate(const Rules& rules, Between& importance, const Between& x) {
-    const double weight = rules.is_sum ? 1 : 1 - rules.decay, rounding = 8 * unit;
-    importance.low = (rules.decay * importance.low + weight * x.low) * (1 - rounding);
-    importance.high = (rules.decay * importance.high + weight * x.high) * (1 + rounding) + 0x1p-120;
+// queries: for so many the one that showed x stands.
+void accumulate(const Rules& rules, int64_t queries, Between& importance, const Between& x) {
+    const double decay = std::pow(rules.decay, static_cast<double>(queries)), rounding = 8 * unit;
+    const double weight = rules.is_sum ? static_cast<double>(queries) : 1 - decay;
+    importance.low = (decay * importance.low + weight * x.low) * (1 - rounding);
+    importance.high = (decay * importance.high + weight * x.high) * (1 + rounding) + 0x1p-120;
+}
+
+// Whether the step's queries count in the importance, but for those of drafts: steps of one query take turns.
+bool is_turn(const Rules& rules, const Step& step, int64_t position) {
+    return step.queries > 1 || (position + step.layer) % rules.every == 0;
 }
 
 // What the mask adds to a logit; none where it hides the token.
@@ -135,7 +142,8 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     }
     std::vector<HeadView> views;
     const size_t v_size = static_cast<size_t>(setup_.v_head_size);
-    const bool is_counted = query < step.queries - step.options.draft_tokens;
+    const bool is_counted =
+        query < step.queries - step.options.draft_tokens && is_turn(rules, step, layer.next - step.queries);
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
         QueryOptions options;
         options.scale = step.scale(setup_);
@@ -171,7 +179,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     if (!is_counted || rules.statistic == Statistic::none) return "";
     for (size_t j = 0; j < seen.size(); ++j)
         if (const std::optional<Between> x = statistic_of_group(setup_, rules.statistic, views, j))
-            accumulate(rules, seen[j].own->importance, *x);
+            accumulate(rules, step.queries > 1 ? 1 : rules.every, seen[j].own->importance, *x);
     return "";
 }
 

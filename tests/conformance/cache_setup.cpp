@@ -53,11 +53,13 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
                           : s.value == Ranking::value_norm   ? "norm"
                                                              : "none")
             .add("decay", s.decay)
+            .add("every", s.every)
             .add("recent", s.recent);
     if (s.policy == Policy::h2o)
         text.add("accumulation", s.sum ? "sum" : "ema")
             .add("per_query", s.per_query ? "on" : "off")
             .add("alpha", s.decay)
+            .add("every", s.every)
             .add("heavy", s.heavy)
             .add("recent", s.recent);
     if (s.policy == Policy::scissorhands)
@@ -282,6 +284,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.statistic = is_selector ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);
         r.is_sum = !is_selector && s.sum;
         r.decay = is_selector ? .95 : s.decay.value_or(.95);
+        r.every = is_selector ? 1 : s.every;
         r.ranking = !is_selector && s.per_query ? Ranking::per_query : Ranking::importance;
         r.grace = is_selector ? 8 : s.grace;
         rule_h2o(r, s, cadence, !is_selector);
@@ -293,6 +296,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
             is_selector ? Statistic::probability_squared : s.statistic.value_or(Statistic::probability_squared);
         r.is_sum = true;
         r.decay = is_selector ? .99 : s.decay.value_or(.99);
+        r.every = is_selector ? 1 : s.every;
         r.ranking = is_selector ? Ranking::value_distance : s.value;
         r.grace = is_selector ? 8 : s.grace;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);

@@ -42,6 +42,7 @@ struct CacheSetup {
     std::optional<Statistic> statistic;
     bool group_maximum = false;
     int64_t grace = 8;
+    int64_t every = 1;                    // winnow, h2o: of steps of one query, one of so many counts
     std::optional<double> decay;          // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
     bool sum = false, per_query = false;  // h2o
     std::optional<int64_t> heavy, recent; // h2o, tokens; recent of winnow, random, scissorhands, tova and external, too
@@ -78,6 +79,7 @@ struct Rules {
     Statistic statistic = Statistic::none;
     bool is_sum = false;
     double decay = 0;
+    int64_t every = 1;
     Ranking ranking = Ranking::age;
     uint64_t seed = 0;
     int64_t sink = 0, recent = 0, grace = 0, context = 0, budget = 0, target = 0, most = 0;

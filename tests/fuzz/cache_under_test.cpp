@@ -18,7 +18,7 @@ struct Choice {
 constexpr Choice choices[] = {
     {"h2o:budget=24,sink=2,residual=6,cadence=4", 24},
     {"none:k=f32,v=f16,residual=8,sink=0,cadence=8", 0},
-    {"winnow:budget=40,residual=12,cadence=6,window_from=1/1,grace=2,recent=4", 40},
+    {"winnow:budget=40,residual=12,cadence=6,window_from=1/1,grace=2,recent=4,every=3", 40},
     {"h2o:budget=16,sink=2,residual=0,cadence=3,heavy=8,recent=6", 16},
     {"window:budget=20,residual=0,sink=3,cadence=4", 20},
     {"scissorhands:budget=32,residual=8,center=on,k=q8_0,v=q8_0", 32},

@@ -88,6 +88,7 @@ TEST_F(opencl_slots, accumulate_takes_every_statistic) {
                                  << ", accumulation " << static_cast<int>(accumulation) << ", queries " << queries);
                     Case each{{statistic, accumulation, group, .95}, 2, 1 + round % 8, queries, queries, {52, 300}};
                     if (queries == 5) each.counted = 3;
+                    each.importance.stands_for = 1 + round % 3;
                     each.has_out = round % 2 == 0;
                     each.has_nan = round % 4 == 1;
                     each.out_type = round % 3 == 0 ? Type::f16 : Type::f32;

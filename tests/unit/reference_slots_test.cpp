@@ -297,9 +297,10 @@ struct Accumulating {
         args.row_stats = stats;
         args.counted_queries = 3;
     }
-    float after(ReferenceDevice& device, Statistic statistic, Accumulation accumulation, Group group, double decay) {
+    float after(ReferenceDevice& device, Statistic statistic, Accumulation accumulation, Group group, double decay,
+                int64_t stands_for = 1) {
         args.segments = {segment};
-        args.importance = {statistic, accumulation, group, decay};
+        args.importance = {statistic, accumulation, group, decay, stands_for};
         device.launch(args);
         EXPECT_EQ(segment.importance.at(0, 0, 1), 3) << "nothing is there";
         return segment.importance.at(0, 0, 0);
@@ -315,6 +316,15 @@ TEST_F(reference_slot_accumulate, a_moving_average_of_score_magnitudes) {
 TEST_F(reference_slot_accumulate, a_decayed_sum_of_score_magnitudes) {
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 3 -> 3.5 + 2 -> 2.75 + 1
     EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 3.75f);
+}
+
+TEST_F(reference_slot_accumulate, a_query_that_stands_for_others) {
+    Accumulating sum({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 2 + 2 * 3
+    sum.args.counted_queries = 1;
+    EXPECT_EQ(sum.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5, 2), 8);
+    Accumulating average({2, -6, -1}, {4, 2, -1}, 8); // 8 -> (8 + 3 * 3) / 4
+    average.args.counted_queries = 1;
+    EXPECT_EQ(average.after(device_, Statistic::score_magnitude, Accumulation::ema, Group::mean, .5, 2), 4.25f);
 }
 
 TEST_F(reference_slot_accumulate, the_largest_of_the_group) {

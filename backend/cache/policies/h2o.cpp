@@ -21,6 +21,7 @@ constexpr std::array keys = {
     group_key,
     Key{"per_query", Kind::word, "off", "compare importance divided by the queries that saw the token", "off|on"},
     grace_key,
+    every_key,
 };
 
 struct Preset {

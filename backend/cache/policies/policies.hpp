@@ -26,6 +26,8 @@ inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries that a tok
                                   "",      0,           1024};
 inline constexpr Key group_key = {"group", Kind::word, "mean", "how the query heads of a KV head become one",
                                   "mean|maximum"};
+inline constexpr Key every_key = {
+    "every", Kind::count, "1", "of decoded tokens, each n-th one updates the importance, for all of them", "", 1, 64};
 inline constexpr const char* statistic_choices = "score_magnitude|probability|probability_squared";
 
 // What a PolicyKind makes its policy with.

@@ -22,6 +22,7 @@ constexpr std::array keys = {
     Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
     group_key,
     grace_key,
+    every_key,
     Key{"recall", Kind::folder, "off", "every token stays: decoding attends to the pages that its queries pick",
         "off|host"},
     Key{"cold", Kind::amount, "1/1", "with recall, tokens that stay at all: tokens or a share of the context"},
