@@ -7,7 +7,7 @@
 // Each figure is the median of ratios between neighbours in time, with half of their interquartile range in brackets:
 //     x full       a step, its part of the eviction passes included, against attention over the whole context
 //     attend       a step that appends nothing, against the same
-//     import. %    what such a step takes longer than the same whose query is draft and does not count
+//     import. %    what all steps from pass to pass take longer than as many whose queries are drafts and do not count
 //     evict %      of all steps from pass to pass, what those that evict take longer than the others
 //     segments %   what an attention over residual window and packed segment takes longer than over a cache that is
 //                  one segment of as many bytes of K and V
@@ -41,7 +41,9 @@ constexpr std::array policies = {
     Policy{"scissorhands f16", "scissorhands:k=f16,v=f16", WINNOW_TYPE_F16, WINNOW_TYPE_F16, true},
     Policy{"h2o f16", "h2o:k=f16,v=f16", WINNOW_TYPE_F16, WINNOW_TYPE_F16, true},
     Policy{"winnow f16", "winnow:k=f16,v=f16", WINNOW_TYPE_F16, WINNOW_TYPE_F16, true},
+    Policy{"winnow f16 every 4", "winnow:k=f16,v=f16,every=4", WINNOW_TYPE_F16, WINNOW_TYPE_F16, true},
     Policy{"winnow turbo4/turbo3", "winnow:k=turbo4,v=turbo3", WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, true},
+    Policy{"winnow turbo every 4", "winnow:k=turbo4,v=turbo3,every=4", WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, true},
     Policy{"window turbo4/turbo3", "window:k=turbo4,v=turbo3", WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, false},
 };
 
@@ -64,6 +66,9 @@ public:
     void append_and_attend() { step(1, true, true); }
     void attend() { step(1, false, true); }
     void attend_unobserved() { step(1, false, true, 1); }
+    void run_steps(int64_t draft_tokens) {
+        for (int64_t i = 0; i < chunk; ++i) step(1, true, true, draft_tokens);
+    }
 
     // Finds out which of the steps of a cadence evict.
     void find_passes() {
@@ -161,6 +166,8 @@ void measure(Backend& backend, const Policy& policy, const AttentionSizes& sizes
                                                                  {[&] { full.run(); }},
                                                                  {[&] { cache.attend(); }},
                                                                  {[&] { cache.attend_unobserved(); }},
+                                                                 {[&] { cache.run_steps(0); }},
+                                                                 {[&] { cache.run_steps(1); }},
                                                                  {[&] { one_store.attend(); }},
                                                                  {[&] { plain.run(); }}},
                                                                 seconds);
@@ -170,10 +177,10 @@ void measure(Backend& backend, const Policy& policy, const AttentionSizes& sizes
         figures.step.push_back(cadence.steps / static_cast<double>(chunk));
         figures.of_full.push_back(figures.step.back() / times[1]);
         figures.attend_of_full.push_back(times[2] / times[1]);
-        figures.importance.push_back(100 * (times[2] / times[3] - 1));
+        figures.importance.push_back(100 * (times[4] / times[5] - 1));
         figures.eviction.push_back(100 * cadence.evicting / cadence.steps);
-        figures.segments.push_back(100 * (times[3] / times[4] - 1));
-        figures.plain.push_back(100 * (times[3] / times[5] - 1));
+        figures.segments.push_back(100 * (times[3] / times[6] - 1));
+        figures.plain.push_back(100 * (times[3] / times[7] - 1));
         figures.worst.push_back(cadence.worst);
     }
 }
