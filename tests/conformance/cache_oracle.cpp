@@ -92,6 +92,7 @@ std::string CacheOracle::step(Step& step) {
 
     if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
     ++steps_;
+    layer.has_memory = true;
     std::vector<std::set<int64_t>> left;
     std::string wrong = read_resident(step, token_ids, left);
     if (!wrong.empty()) return wrong;

@@ -55,6 +55,7 @@ struct OracleLayer {
         newest; // the residual window, oldest first; without a residual window, those in slots of the last list
     int64_t most_in_packed = 0; // no head holds more there
     bool has_packed = false;    // there is memory for it
+    bool has_memory = false;    // a step took some, also one that attends where there is no token
     int64_t free_listed = 0;    // without a residual window: for how many tokens the last eviction pass made room
     bool has_means = false;
     std::vector<std::vector<float>> k_mean, v_mean;            // of each head

@@ -330,10 +330,10 @@ std::string CacheOracle::look_at_stats() {
     bool is_shortfall_known = true;
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
         const uint64_t live_before = live;
-        bool has_tokens = false;
+        bool has_memory = false;
         for (int64_t layer_number = 0; layer_number < setup_.layers; ++layer_number) {
             const OracleLayer& layer = at(sequence, layer_number);
-            has_tokens = has_tokens || layer.next > 0 || layer.next_id > 0; // or had some, and keeps its memory
+            has_memory = has_memory || layer.has_memory || layer.next_id > 0; // tokens, or had some and keeps it
             original += layer.original.size();
             is_shortfall_known = is_shortfall_known && !layer.shortfall.empty();
             for (const int64_t each : layer.shortfall) shortfall += static_cast<uint64_t>(each);
@@ -350,7 +350,7 @@ std::string CacheOracle::look_at_stats() {
         if (!setup_.recalls && host_.stats_of(sequence).resident_slots != live - live_before)
             return "cache_sequence_stats counts other resident slots than sequence " + std::to_string(sequence) +
                    " has";
-        used += has_tokens || sequences_[static_cast<size_t>(sequence)].reserved > 0;
+        used += has_memory || sequences_[static_cast<size_t>(sequence)].reserved > 0;
     }
     std::ostringstream wrong;
     const auto expect = [&](const char* name, uint64_t got, uint64_t want) {
