@@ -8,6 +8,11 @@
 #include "tensors.hpp"
 
 namespace winnow::ggml {
+namespace {
+
+constexpr std::array<size_t, 2> newest = {50, 100};
+
+} // namespace
 
 AttentionProfile::AttentionProfile(int64_t layers, int64_t q_heads, int64_t columns)
     : q_heads_(q_heads), columns_(columns),
@@ -21,21 +26,33 @@ const winnow_tensor* AttentionProfile::scores(int64_t tokens) {
     return &tensor_;
 }
 
+AttentionProfile::Columns& AttentionProfile::columns_of(int64_t layer, int64_t stream) {
+    Columns& its = streams_[{layer, stream}];
+    its.received.resize(static_cast<size_t>(q_heads_ * columns_));
+    its.token.resize(static_cast<size_t>(columns_), -1);
+    return its;
+}
+
+void AttentionProfile::append(int64_t layer, int64_t stream, std::span<const int32_t> columns) {
+    Columns& its = columns_of(layer, stream);
+    for (const int32_t column : columns) its.token.at(static_cast<size_t>(column)) = its.tokens++;
+}
+
 void AttentionProfile::add(int64_t layer, int64_t stream) {
-    std::vector<Received>& received = received_[{layer, stream}];
-    received.resize(static_cast<size_t>(q_heads_ * columns_));
+    Columns& its = columns_of(layer, stream);
     const int64_t tokens = tensor_.shape[2];
     for (int64_t head = 0; head < q_heads_; ++head) {
         for (int64_t token = 0; token < tokens; ++token) {
             add_row(layers_[static_cast<size_t>(layer)][static_cast<size_t>(head)],
                     &scores_[static_cast<size_t>((head * tokens + token) * columns_)],
-                    &received[static_cast<size_t>(head * columns_)]);
+                    &its.received[static_cast<size_t>(head * columns_)], its.token);
         }
     }
 }
 
-void AttentionProfile::add_row(Head& head, const float* logits, Received* received) {
+void AttentionProfile::add_row(Head& head, const float* logits, Received* received, const std::vector<int64_t>& token) {
     seen_.clear();
+    by_age_.clear();
     float most = -INFINITY;
     for (int64_t i = 0; i < columns_; ++i) {
         if (logits[i] == -INFINITY) continue;
@@ -58,13 +75,25 @@ void AttentionProfile::add_row(Head& head, const float* logits, Received* receiv
         received[i].count += 1;
         received[i].sum += probability;
         received[i].squares += probability * probability;
+        by_age_.emplace_back(token[static_cast<size_t>(i)], static_cast<float>(probability));
     }
+    add_newest(head);
     const auto tenth = seen_.begin() + static_cast<std::ptrdiff_t>((seen_.size() + 9) / 10);
     std::nth_element(seen_.begin(), tenth - 1, seen_.end(), std::greater<>());
     double largest = 0;
     for (auto at = seen_.begin(); at != tenth; ++at) largest += *at;
     head.concentration += largest / sum;
     ++head.queries;
+}
+
+void AttentionProfile::add_newest(Head& head) {
+    for (size_t i = 0; i < newest.size(); ++i) {
+        if (by_age_.size() <= newest[i]) continue;
+        const auto end = by_age_.begin() + static_cast<std::ptrdiff_t>(newest[i]);
+        std::nth_element(by_age_.begin(), end - 1, by_age_.end(), std::greater<>());
+        for (auto at = by_age_.begin(); at != end; ++at) head.newest[i] += at->second;
+        ++head.newest_queries[i];
+    }
 }
 
 void AttentionProfile::end(Head& head, std::vector<Received>& received, size_t first, size_t count) {
@@ -78,24 +107,27 @@ void AttentionProfile::end(Head& head, std::vector<Received>& received, size_t f
 }
 
 void AttentionProfile::end_sequences() {
-    for (auto& [key, received] : received_) {
+    for (auto& [key, its] : streams_) {
         for (int64_t head = 0; head < q_heads_; ++head) {
-            end(layers_[static_cast<size_t>(key.first)][static_cast<size_t>(head)], received,
+            end(layers_[static_cast<size_t>(key.first)][static_cast<size_t>(head)], its.received,
                 static_cast<size_t>(head * columns_), static_cast<size_t>(columns_));
         }
     }
-    received_.clear();
+    streams_.clear();
 }
 
 std::vector<LayerProfile> AttentionProfile::layers(const std::vector<std::string>& names) const {
     const auto mean = [](double sum, uint64_t count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; };
     std::vector<LayerProfile> profile;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
-        LayerProfile made{names[layer], layers_[layer].empty() ? 0 : layers_[layer].front().queries, {}, {}, {}};
+        LayerProfile made{
+            names[layer], layers_[layer].empty() ? 0 : layers_[layer].front().queries, {}, {}, {}, {}, {}};
         for (const Head& head : layers_[layer]) {
             made.entropy.push_back(mean(head.entropy, head.queries));
             made.concentration.push_back(mean(head.concentration, head.queries));
             made.variance.push_back(mean(head.variance, head.tokens));
+            made.newest_50.push_back(mean(head.newest[0], head.newest_queries[0]));
+            made.newest_100.push_back(mean(head.newest[1], head.newest_queries[1]));
         }
         profile.push_back(std::move(made));
     }

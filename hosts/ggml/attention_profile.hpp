@@ -1,9 +1,11 @@
-// What attention looks like in each layer: how spread out its probabilities are, how much the largest of them hold,
-// and how much a token's share moves. Taken from the scores of a cache's steps.
+// What attention looks like in each layer: how spread out its probabilities are, how much the largest of them and those
+// of the newest tokens hold, and how much a token's share moves. Taken from the scores of a cache's steps.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,9 @@ struct LayerProfile {
     std::vector<double> entropy;       // of a query's probabilities, in nats
     std::vector<double> concentration; // what the largest tenth of what a query sees hold together
     std::vector<double> variance;      // of the probability that a token gets from query to query
+    // What the newest 50 and the newest 100 tokens hold together, over the queries that see more; the query's own is
+    // one of them.
+    std::vector<double> newest_50, newest_100;
 };
 
 class AttentionProfile {
@@ -30,6 +35,8 @@ public:
 
     // Where a step of so many tokens is to put its scores, until the next call.
     const winnow_tensor* scores(int64_t tokens);
+    // The columns that tokens were stored in, in their order, before the scores of queries that see them.
+    void append(int64_t layer, int64_t stream, std::span<const int32_t> columns);
     // These scores, once they are there.
     void add(int64_t layer, int64_t stream);
     // The sequences end; what a column holds from now on is another token.
@@ -40,7 +47,9 @@ public:
 private:
     struct Head {
         double entropy = 0, concentration = 0; // sums over queries
-        double variance = 0;                   // sum over tokens
+        std::array<double, 2> newest{};
+        std::array<uint64_t, 2> newest_queries{};
+        double variance = 0; // sum over tokens
         uint64_t queries = 0, tokens = 0;
     };
     // What one column received: how many queries saw it, the sums of their probabilities and of the squares.
@@ -48,15 +57,25 @@ private:
         double count = 0, sum = 0, squares = 0;
     };
 
-    void add_row(Head& head, const float* logits, Received* received);
+    // What a layer and stream was given.
+    struct Columns {
+        std::vector<Received> received; // heads by columns
+        std::vector<int64_t> token;     // that is in a column, counted as they come
+        int64_t tokens = 0;
+    };
+
+    Columns& columns_of(int64_t layer, int64_t stream);
+    void add_row(Head& head, const float* logits, Received* received, const std::vector<int64_t>& token);
+    void add_newest(Head& head); // of what by_age_ has
     static void end(Head& head, std::vector<Received>& received, size_t first, size_t count);
 
     int64_t q_heads_, columns_;
     std::vector<std::vector<Head>> layers_;
-    std::map<std::pair<int64_t, int64_t>, std::vector<Received>> received_; // by layer and stream; heads by columns
+    std::map<std::pair<int64_t, int64_t>, Columns> streams_; // by layer and stream
     std::vector<float> scores_;
     winnow_tensor tensor_{};
-    std::vector<float> seen_; // probabilities of one query
+    std::vector<float> seen_;                       // probabilities of one query
+    std::vector<std::pair<int64_t, float>> by_age_; // the same with their tokens
 };
 
 } // namespace winnow::ggml

@@ -38,6 +38,10 @@ winnow_tensor elements_of(const winnow_tensor& all, int64_t first, int64_t count
     return some;
 }
 
+std::span<const int32_t> ids_of(const winnow_tensor& cells) {
+    return {static_cast<const int32_t*>(cells.data), static_cast<size_t>(cells.shape[3])};
+}
+
 winnow_cache_step_desc step_of(size_t layer, int64_t stream) {
     winnow_cache_step_desc step{};
     step.struct_size = sizeof step;
@@ -52,6 +56,8 @@ LayerSteps::LayerSteps(CacheHandle& cache, Streams& streams, FigureCollector& fi
     : cache_(cache), shape_(cache.shape()), streams_(streams), figures_(figures), layers_(shape_.layers().size()) {}
 
 void LayerSteps::run(const winnow_cache_step_desc& step) {
+    if (AttentionProfile* profile = figures_.profile(); profile && step.cells)
+        profile->append(step.layer, step.sequence, ids_of(*step.cells));
     cache_.expect(cache_.api().cache_step(cache_.get(), &step, nullptr));
 }
 
@@ -113,8 +119,7 @@ LayerSteps::Rows LayerSteps::rows_of(size_t layer, int64_t first, int64_t count)
 
 // The mask of a new batch, or of one that began without an attention.
 void LayerSteps::take_mask(const ggml_tensor* mask, const Slice& slice, const Rows& rows, bool begins) {
-    const std::span<const int32_t> cells(static_cast<const int32_t*>(rows.cells.data),
-                                         static_cast<size_t>(slice.tokens));
+    const std::span<const int32_t> cells = ids_of(rows.cells);
     if (!begins) {
         streams_.take_mask(slice.stream, cells, mask, slice.index);
         return;

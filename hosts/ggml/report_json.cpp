@@ -23,7 +23,9 @@ Json json_of(const LayerProfile& layer) {
             {"queries", layer.queries},
             {"entropy", layer.entropy},
             {"concentration", layer.concentration},
-            {"variance", layer.variance}};
+            {"variance", layer.variance},
+            {"newest_50", layer.newest_50},
+            {"newest_100", layer.newest_100}};
 }
 
 Json json_of(const StreamFigures& stream) {

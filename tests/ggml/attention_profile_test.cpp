@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -73,6 +74,28 @@ void test_few() {
     expect(profile.queries == 0, "a query that sees few tokens was counted");
 }
 
+// Token i lies in column order[i]; the later the token, the larger its probability.
+void test_newest() {
+    AttentionProfile profile(1, 1, 200);
+    std::vector<int32_t> order(120);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i * 7 % 120 + 40);
+    std::vector<float> row(200, -INFINITY);
+    const auto add = [&](size_t tokens) {
+        float *scores = static_cast<float *>(profile.scores(1)->data);
+        for (size_t i = 0; i < tokens; ++i) row[static_cast<size_t>(order[i])] = std::log(static_cast<float>(i + 1));
+        std::copy(row.begin(), row.end(), scores);
+        profile.add(0, 0);
+    };
+    profile.append(0, 0, std::span(order).first(80));
+    add(80); // too few for 100: 31 + ... + 80 of 1 + ... + 80
+    profile.append(0, 0, std::span(order).subspan(80));
+    add(120);
+    profile.end_sequences();
+    const LayerProfile its = profile.layers({"cache_k_l0"}).front();
+    expect_near(its.newest_50[0], (2775.0 / 3240 + 4775.0 / 7260) / 2, "what the newest 50 hold");
+    expect_near(its.newest_100[0], 7050.0 / 7260, "what the newest 100 hold");
+}
+
 void expect_refused(const std::string &path, const std::string &wanted) {
     try {
         read_profile(path, {"cache_k_l0", "cache_k_l1"});
@@ -111,6 +134,7 @@ int main(int argc, char **argv) {
     test_one_token();
     test_movement();
     test_few();
+    test_newest();
     test_file(argv[1]);
     return 0;
 }

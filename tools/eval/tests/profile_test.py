@@ -22,7 +22,8 @@ LAYERS, HEADS, CONTEXT, COUNT = 12, 4, 256, 3
 def made_layer(number, queries=100):
     heads = [0.1 * number + head for head in range(HEADS)]
     return {"name": f"cache_k_l{number}", "queries": queries, "entropy": heads,
-            "concentration": [1 / (1 + each) for each in heads], "variance": [each / 1000 for each in heads]}
+            "concentration": [1 / (1 + each) for each in heads], "variance": [each / 1000 for each in heads],
+            "newest_50": [0.4] * HEADS, "newest_100": [0.5 + number / 100] * HEADS}
 
 
 def made_profile():
@@ -82,6 +83,10 @@ class Files(unittest.TestCase):
         self.assertEqual(len(rows), LAYERS * HEADS)
         self.assertEqual((rows[-1]["layer"], rows[-1]["head"]), ("cache_k_l11", "3"))
         self.assertAlmostEqual(float(rows[-1]["entropy"]), 4.1)
+        self.assertAlmostEqual(float(rows[-1]["newest_100"]), 0.61)
+
+    def test_what_the_newest_hold_is_the_mean_over_layers(self):
+        self.assertEqual([round(each, 6) for each in profile.newest(made_profile())], [0.4, 0.555])
 
     def test_all_is_written_and_the_picture_is_the_same_again(self):
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:

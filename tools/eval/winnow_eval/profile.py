@@ -1,7 +1,8 @@
 """What a model's attention looks like in each layer and head, on a text: recorded by the plugin while llama.cpp reads.
 
 The numbers are those by which the policy adaptive_budget divides a budget among layers: entropy of a query's
-probabilities, concentration (what the largest tenth of them hold), variance of what a token gets over time.
+probabilities, concentration (what the largest tenth of them hold), variance of what a token gets over time. Beside
+them stands what the newest 50 and the newest 100 tokens hold.
 """
 
 import csv
@@ -15,6 +16,7 @@ from winnow_eval.store import write_atomically, write_json
 
 FORMAT = 1
 NUMBERS = ("entropy", "concentration", "variance")
+SHARES = ("newest_50", "newest_100")
 # All tokens in f16: the attention of the model itself.
 CONFIG = Config("none", "winnow", kv="none", environment=(("WINNOW_REPORT_WITH", "profile"),))
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
@@ -43,7 +45,13 @@ def record(host, path, context, count, advance=None):
 
 def means(layer):
     """The layer's numbers over all its heads."""
-    return {key: sum(layer[key]) / len(layer[key]) for key in NUMBERS}
+    return {key: sum(layer[key]) / len(layer[key]) for key in (*NUMBERS, *SHARES)}
+
+
+def newest(profile):
+    """What the newest 50 and the newest 100 tokens hold, over all layers and heads."""
+    layers = [means(layer) for layer in profile["layers"]]
+    return tuple(sum(layer[key] for layer in layers) / len(layers) for key in SHARES)
 
 
 def policy_text(profile):
@@ -61,9 +69,9 @@ def csv_text(profile):
     """A line for each layer and query head."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(["layer", "head", *NUMBERS])
+    writer.writerow(["layer", "head", *NUMBERS, *SHARES])
     for layer in profile["layers"]:
-        for head, numbers in enumerate(zip(*(layer[key] for key in NUMBERS))):
+        for head, numbers in enumerate(zip(*(layer[key] for key in (*NUMBERS, *SHARES)))):
             writer.writerow([layer["name"], head, *numbers])
     return output.getvalue()
 

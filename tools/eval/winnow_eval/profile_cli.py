@@ -12,7 +12,8 @@ from winnow_eval.cli import (BATCH, DEVICE, LLAMA_CPP, PLUGIN, THREADS, console_
 from winnow_eval.host import Host, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
-HELP = """How spread out a model's attention is: entropy, concentration and variance of each layer and head, on a text.
+HELP = """How spread out a model's attention is: entropy, concentration and variance of each layer and head, on a text,
+and how much of it the newest tokens get.
 
 Writes tables and pictures to --out, and profile.txt, by which the policy adaptive_budget divides a budget among the
 layers: WINNOW_KV="adaptive_budget:budget=1/4,profile_file=profile.txt"."""
@@ -59,6 +60,8 @@ def measure(
 
         for path in [*profile.write(found, out), *profile_plots.draw(found, out)]:
             progress.say(f"wrote {path}")
+        progress.say("the newest 50 tokens hold {:.0%} of the attention, the newest 100 {:.0%}".format(
+            *profile.newest(found)))
 
 
 def main():

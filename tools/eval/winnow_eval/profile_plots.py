@@ -7,10 +7,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
 
 from winnow_eval.plots import STYLE  # noqa: E402
-from winnow_eval.profile import NUMBERS, means  # noqa: E402
+from winnow_eval.profile import means  # noqa: E402
 
 TITLES = {"entropy": "entropy (nats)", "concentration": "share of the largest tenth",
-          "variance": "variance over time"}
+          "variance": "variance over time", "newest_100": "share of the newest 100"}
 
 
 def picture(profile):
@@ -18,13 +18,13 @@ def picture(profile):
     layers, setting = profile["layers"], profile["setting"]
     above, between, below = 0.13 * len(layers) + 0.5, 0.55, 1.7  # inches of both lines and what is between them
     height = above + between + below + 1.1
-    figure, panels = pyplot.subplots(2, len(NUMBERS), figsize=(10, height), squeeze=False,
+    figure, panels = pyplot.subplots(2, len(TITLES), figsize=(13, height), squeeze=False,
                                      height_ratios=[above, below])
     figure.subplots_adjust(left=0.06, right=0.98, top=1 - 0.6 / height, bottom=0.5 / height, wspace=0.22,
                            hspace=between / ((above + below) / 2))
     figure.suptitle(f"{setting['model']}, attention on {setting['text']}; {setting['contexts']} contexts of "
                     f"{setting['context']} tokens", fontsize=9)
-    for (grid, curve), key in zip(panels.T, NUMBERS):
+    for (grid, curve), key in zip(panels.T, TITLES):
         heads = [layer[key] for layer in layers]
         grid.grid(False)
         image = grid.imshow(heads, cmap="viridis", aspect="auto", interpolation="nearest")
