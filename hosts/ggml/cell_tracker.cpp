@@ -217,9 +217,11 @@ CellTracker::Opening CellTracker::restore(std::span<const int32_t> cells) {
     const int64_t first = next_;
     append(cells);
     tokens_seen_ -= static_cast<int64_t>(cells.size());
+    // llama.cpp writes a state by cells, which may have been used again: which of its tokens came first is not known.
+    // So none of them is taken for younger than another, or for the one from which the others descend.
+    for (const int32_t cell : cells) order_[static_cast<size_t>(cell)] = first;
     if (is_alone_ || first == 0) return opening; // a state of all that was there may have several sequences
     for (size_t token = 0; token < cells.size(); ++token) {
-        group_[static_cast<size_t>(cells[token])] = first;
         if (static_cast<int64_t>(token) >= sinks_ || first + static_cast<int64_t>(token) < sinks_) continue;
         opening.anchors.push_back(cells[token]);
         is_anchored_[static_cast<size_t>(cells[token])] = true;

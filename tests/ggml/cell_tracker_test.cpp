@@ -94,6 +94,8 @@ public:
         next_[sequence] = begin;
     }
 
+    void overwrite(int32_t cell) { resident_.erase(cell); }
+
     void copy(int from, int to) {
         for (auto &[cell, resident] : resident_) {
             if (resident.sequences.count(from)) resident.sequences.insert(to);
@@ -234,11 +236,27 @@ void test_restored_shared() {
     expect(answer.anchors == range(0, 2), "anchored are" + to_string(answer.anchors) + ", expected 0 1");
     expect_dead("the second is as it was", host.append(tokens(12, 1, 1)), {});
     expect_dead("the restored one goes on", host.append(tokens(13, 1, 0)), {});
-    host.remove(0, 0);
-    std::set<int64_t> restored = range(1, 3);
-    restored.insert(13);
-    restored.insert(0); // its anchor is for another token
-    expect_dead("another prompt over the state's beginning", host.append(tokens(0, 1, 0)), restored);
+    host.remove(0, 0); // that cell 0 had its first token is not known
+    expect_dead("another prompt over the state's beginning", host.append(tokens(0, 1, 0)), {0}); // which was anchored
+}
+
+// The window's ring was written by cells: the newest tokens come first.
+void test_restored_window() {
+    Host host(true, 4);
+    const auto ring = std::vector<Host::Token>{{4, 0}, {5, 0}, {2, 0}, {3, 0}};
+    host.restore(ring);
+    expect_dead("a token leaves the window", host.append(tokens(6, 1, 0)), {});
+    expect_dead("another one", host.append(tokens(7, 1, 0)), {});
+}
+
+// Rows of a state in the order of cells, which another sequence had used before.
+void test_restored_over_cells_that_were_used_again() {
+    Host host(false);
+    host.append(tokens(0, 2, 1));
+    host.restore({{6, 0}, {7, 0}, {2, 0}, {3, 0}});
+    host.append(tokens(8, 1, 0));
+    host.overwrite(6);
+    expect_dead("a cell of the sequence's end is used by another", host.append(tokens(6, 1, 1)), {});
 }
 
 void expect_counts(const std::string &what, const Host &host, const std::vector<int64_t> &expected) {
@@ -276,6 +294,8 @@ int main() {
     test_shared_window();
     test_all_over();
     test_restored_alone();
+    test_restored_window();
+    test_restored_over_cells_that_were_used_again();
     test_restored_shared();
     return 0;
 }
