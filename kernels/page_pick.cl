@@ -76,8 +76,8 @@ static inline float16 score_block(const __global uchar* block, const head_table*
             sum[g] += lookup16(tables[g].sums[2 * j], low) + lookup16(tables[g].sums[2 * j + 1], high);
     }
     const float16 factor = load16_f16(block + SIGNATURE_BYTES * BLOCK_PAGES, 0, 16);
-    float16 best = fma(sum[0], factor, (float16)(tables[0].base));
-    for (uint g = 1; g < GROUP; ++g) best = larger(fma(sum[g], factor, (float16)(tables[g].base)), best);
+    float16 best = (float16)(-INFINITY); /* NaN takes nobody's place */
+    for (uint g = 0; g < GROUP; ++g) best = larger(fma(sum[g], factor, (float16)(tables[g].base)), best);
     return best;
 }
 

@@ -117,9 +117,11 @@ static inline void finish_segment(const sdpa_params* p, const sdpa_memory* memor
     const __global uchar* mean = head_slice(memory->segment[SEGMENT].v_mean, &segment->v_mean, p, work);
     for (uint chunk = 0; chunk < V_CHUNKS; ++chunk) {
         const float16 x = load_mean(mean, chunk, V_HEAD_SIZE);
-        for (uint r = 0; r < work->rows; ++r)
+        for (uint r = 0; r < work->rows; ++r) {
+            if (result->sum[r] == 0.0f) continue; /* the row sees none of the segment, and the mean may be no number */
             result->accumulator[r * V_CHUNKS + chunk] =
                 fma((float16)(result->sum[r]), x, result->accumulator[r * V_CHUNKS + chunk]);
+        }
     }
 #endif
 }

@@ -89,7 +89,8 @@ Operation::Operation(RuntimeState& state) : state_(state) {
 
 Operation::~Operation() {
     // After a failure between a launch and complete(): nothing may use the operation's memory any more.
-    if (is_running_ || !staged_.empty()) clFinish(state_.workers.front().queue());
+    if (!is_running_ && staged_.empty()) return;
+    for (const WorkerQueue& worker : state_.workers.all) clFinish(worker.queue());
 }
 
 Bound Operation::bind(const Tensor& tensor, Access access) {

@@ -160,10 +160,14 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     std::optional<std::vector<std::byte>> binary = cache_.load(key);
     std::string obstacle;
     std::optional<ProgramCache::Lock> only_maker;
-    if (!binary) {
-        // PoCL ends a process that asks for a binary while another compiles the same source, so one at a time does.
+    // PoCL ends a process that asks for a binary while another compiles the same source, so one at a time does.
+    const auto become_maker = [&] {
+        if (only_maker) return;
         obstacle = cache_.prepare();
         only_maker.emplace(cache_.lock(key));
+    };
+    if (!binary) {
+        become_maker();
         binary = cache_.load(key);
     }
     if (binary) {
@@ -179,6 +183,7 @@ Programs::Program Programs::make_program(std::string_view file, std::string_view
     }
     const bool is_loaded = !program.empty();
     if (!is_loaded) {
+        become_maker();
         program.push_back(build(workers_.front(), file, source, options));
         // Asking for the binary is expensive with some drivers, so only where it can be kept.
         std::string failure = std::move(obstacle);

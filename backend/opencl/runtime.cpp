@@ -13,6 +13,10 @@ RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optim
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
       workers(open_worker_queues(request)), programs(workers, log, optimizes),
       capabilities(probe_capabilities(workers, programs, copies)), imports(workers) {
+    if (!capabilities.zero_copy && workers.is_divided()) { // memory that is copied is of one queue
+        workers.all.resize(1);
+        capabilities.compute_units = 1;
+    }
     const winnow_device_info& info = workers.entry.info;
     log(WINNOW_LOG_INFO,
         std::string("device ") + info.name + " of " + info.platform +

@@ -25,7 +25,8 @@ Access access_for_output(const Tensor& tensor) {
 // Whether the mask's values are in the host's memory and final, and hide what they say: no slope of 0 makes NaN of
 // them.
 bool may_read_mask(const RuntimeState& state, const Sdpa& args) {
-    return args.mask && args.mask.buffer == nullptr && !args.mask_slopes && state.is_host_memory() && !state.is_pending;
+    return args.mask && args.mask.buffer == nullptr && !args.mask_slopes && state.is_host_memory() &&
+           !state.is_pending && !state.workers.is_hosts;
 }
 
 int64_t slots_of(SdpaSegments segments) {
@@ -150,8 +151,8 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const Bound slopes = operation.bind(args.mask_slopes, Access::read);
     const Bound alibi = operation.bind(args.alibi_slopes, Access::read);
     const Bound sinks = operation.bind(args.head_sink, Access::read);
-    const Bound out = operation.bind(args.out, access_for_output(args.out));
-    Bound scores, stats, skipped;
+    Bound out, scores, stats, skipped;
+    if (!args.carry.leaves) out = operation.bind(args.out, access_for_output(args.out));
     if (args.scores_mode != Scores::none) scores = operation.bind(args.scores_out, access_for_output(args.scores_out));
     if (args.row_stats) stats = operation.bind(args.row_stats, access_for_output(args.row_stats));
     Bound carried;

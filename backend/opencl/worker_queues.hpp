@@ -24,7 +24,8 @@ struct WorkerQueues {
     // Rises whenever a cl_mem is released: a kernel that remembers its arguments must not trust an address that may
     // have been given to another object.
     uint64_t memory_epoch = 1;
-    bool is_pocl = false; // what is done for that driver alone: warm_up.hpp, programs.cpp
+    bool is_pocl = false;  // what is done for that driver alone: warm_up.hpp, programs.cpp
+    bool is_hosts = false; // the queue is the host's, which may have put work of its own into it
 
     const WorkerQueue& front() const { return all.front(); }
     bool is_divided() const { return all.size() > 1; }

@@ -158,6 +158,25 @@ TEST_F(opencl_slots, picks_are_those_of_the_reference) {
     }
 }
 
+// A query head that is no number leaves the picks to the others of its group, whichever of them it is.
+TEST_F(opencl_slots, heads_that_are_no_numbers_pick_nothing) {
+    Random random(15);
+    const PagesShape& shape = shapes[0];
+    ASSERT_GT(shape.group, 1);
+    for (int64_t hostile = 0; hostile < shape.group; ++hostile) {
+        SCOPED_TRACE(hostile);
+        PagesMemory setup;
+        set_up(setup, random, shape, 1);
+        PagePick args = pick_of(setup, random, shape);
+        store_rows(args.q, [&](int64_t head, int64_t, int64_t) {
+            return head % shape.group == hostile ? not_a_number : normal(random);
+        });
+        args.by_score = args.count = 3; // of many
+        args.pinned_from = setup.pages;
+        setup.memory.expect_same(cpu_device(), [&](Device& any) { any.launch(args); });
+    }
+}
+
 // Equal scores go by the page, and so does a query that is no number.
 TEST_F(opencl_slots, ties_go_to_the_lower_page) {
     Random random(14);

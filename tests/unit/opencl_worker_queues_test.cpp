@@ -115,6 +115,16 @@ TEST_F(opencl_worker_queues, divided_operations_compute_the_same) {
     EXPECT_LE(calls, divided);
 }
 
+TEST_F(opencl_worker_queues, memory_that_is_copied_is_of_one_queue) {
+    std::atomic<int> calls{0};
+    Runtime runtime(cpu_request("", &calls), true);
+    EXPECT_FALSE(runtime.state().workers.is_divided());
+    EXPECT_FALSE(runtime.capabilities().zero_copy);
+    Sums sums(runtime.state());
+    for (uint32_t i = 0; i < 50; ++i) ASSERT_TRUE(sums(runtime, 1 + i % 20, 30, i, large)) << i;
+    EXPECT_EQ(calls, 0);
+}
+
 TEST_F(opencl_worker_queues, contexts_in_different_threads_do_not_disturb_each_other) {
     std::atomic<int> calls{0};
     std::atomic<int> wrong{0};
