@@ -134,13 +134,20 @@ void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node) {
 void Instance::end_virtual(bool done) {
     const std::set<VirtualBuffer*> buffers = std::move(virtual_buffers_);
     virtual_buffers_.clear();
-    for (VirtualBuffer* buffer : buffers) {
-        if (done)
-            buffer->end_graph(counters);
-        else
-            buffer->drop_deferred();
-    }
-    for (VirtualBuffer* buffer : buffers) buffer->finish();
+    std::exception_ptr first;
+    const auto each = [&](auto&& action) { // of all buffers, whichever fails
+        for (VirtualBuffer* buffer : buffers) {
+            try {
+                action(*buffer);
+            } catch (...) {
+                if (!first) first = std::current_exception();
+            }
+        }
+    };
+    if (done) each([&](VirtualBuffer& buffer) { buffer.end_graph(counters); });
+    if (!done || first) each([](VirtualBuffer& buffer) { buffer.drop_deferred(); }); // they lie in the graph's memory
+    each([](VirtualBuffer& buffer) { buffer.finish(); });
+    if (first) std::rethrow_exception(first);
     if (!done) return;
     for (VirtualBuffer* buffer : buffers) buffer->report_if_due();
 }

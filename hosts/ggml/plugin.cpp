@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -25,19 +26,23 @@ void forward_log(void*, int32_t level, const char* text) {
 
 std::mutex probe_mutex;
 
-// The cache lies in host memory here, so a GPU that cannot reach it is a poor default: it would copy the cache at each
-// call. NULL leaves the choice to WINNOW_DEVICE and to Winnow.
+// The cache lies in host memory here, so a GPU that cannot reach it is a poor default where there is a CPU device: it
+// would copy the cache at each call. NULL leaves the choice to WINNOW_DEVICE and to Winnow.
 const char* default_device(const winnow_api& api) {
     const char* chosen = std::getenv("WINNOW_DEVICE");
     uint32_t count = 0;
     if ((chosen && *chosen) || api.device_count(&count, nullptr, 0) != WINNOW_OK) return nullptr;
+    std::optional<bool> copies; // the first GPU, which Winnow would take
+    bool has_cpu = false;
     for (uint32_t i = 0; i < count; ++i) {
         winnow_device_info info{};
         info.struct_size = sizeof info;
-        if (api.device_info(i, &info, nullptr, 0) != WINNOW_OK || info.type != WINNOW_DEVICE_GPU) continue;
-        return info.capabilities & WINNOW_CAPABILITY_UNIFIED_MEMORY ? nullptr : "cpu"; // Winnow takes the first GPU
+        if (api.device_info(i, &info, nullptr, 0) != WINNOW_OK) continue;
+        has_cpu = has_cpu || info.type == WINNOW_DEVICE_CPU;
+        if (info.type == WINNOW_DEVICE_GPU && !copies)
+            copies = (info.capabilities & WINNOW_CAPABILITY_UNIFIED_MEMORY) == 0;
     }
-    return nullptr;
+    return has_cpu && copies.value_or(false) ? "cpu" : nullptr;
 }
 
 } // namespace

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <sys/mman.h>
 #include <tuple>
+#include <unistd.h>
 
 #include "ggml_api.hpp"
 #include "report_json.hpp"
@@ -18,7 +19,7 @@ namespace winnow::ggml {
 
 namespace {
 
-constexpr size_t page = 4096;
+const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 // What llama.cpp calls a layer's keys or values, "cache_k_l7": a tag may stand before the letter.
 struct Name {
@@ -132,7 +133,14 @@ void VirtualBuffer::add(ggml_tensor* tensor) {
     const bool shares_page = std::any_of(roots_.begin(), roots_.end(), touches);
     const size_t first = shares_page ? offset / page * page : rounded(offset);
     const size_t last = static_cast<size_t>(end - base_) / page * page;
-    if (first < last) mprotect(base_ + first, last - first, PROT_NONE);
+    if (first < last && mprotect(base_ + first, last - first, PROT_NONE) != 0)
+        log_line(GGML_LOG_LEVEL_WARN, "%s: its memory cannot be protected: who reads it as it lies gets zeros",
+                 tensor->name);
+}
+
+void VirtualBuffer::mark_in_place(InPlaceCache cache) {
+    const std::lock_guard lock(living().mutex); // others may look for memory to copy from
+    in_place_ = std::move(cache);
 }
 
 void VirtualBuffer::group() {
@@ -163,8 +171,9 @@ std::set<int64_t> VirtualBuffer::layers() const {
     return numbers;
 }
 
-// Where llama.cpp keeps layers with windows apart, it makes two caches one after the other, which have all layers of
-// the model together; that of the windows is the second and smaller one.
+// Where llama.cpp keeps layers with windows apart, it makes two caches one after the other, and no layer is in both;
+// that of the windows is the second and smaller one. Layers may be missing: those of another device, or without
+// attention.
 bool VirtualBuffer::has_windows() const {
     if (roots_.empty()) return false;
     const std::set<int64_t> own = layers();
@@ -174,8 +183,7 @@ bool VirtualBuffer::has_windows() const {
         std::set<int64_t> all = other->layers();
         const size_t others = all.size();
         all.insert(own.begin(), own.end());
-        const bool is_other_part = all.size() == own.size() + others && *all.begin() == 0 &&
-                                   *all.rbegin() + 1 == static_cast<int64_t>(all.size());
+        const bool is_other_part = all.size() == own.size() + others;
         return is_other_part && (*roots_.begin())->ne[1] < (*other->roots_.begin())->ne[1];
     });
 }
@@ -253,7 +261,10 @@ void VirtualBuffer::read(const ggml_tensor* tensor, void* data, size_t offset, s
         std::memcpy(data, static_cast<const char*>(tensor->data) + offset, size);
         return;
     }
-    std::memset(data, 0xff, size); // NaN in f16 and bf16, should it fail
+    // Should it fail, what is there is no row that comes back: a damaged record, wherever a row begins.
+    constexpr uint16_t damaged = 0x7fa5;
+    for (size_t at = 0; at + sizeof damaged <= size; at += sizeof damaged)
+        std::memcpy(static_cast<char*>(data) + at, &damaged, sizeof damaged);
     cache(root).read(root, static_cast<char*>(data), static_cast<size_t>(offset_in(root, tensor->data)) + offset, size);
 }
 

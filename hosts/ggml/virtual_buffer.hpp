@@ -80,6 +80,7 @@ private:
     void check_supported(const ggml_tensor* node);
     void refuse(const ggml_tensor* node, const std::string& reason);
     void stay_in_place(const ggml_tensor* node, const std::string& reason);
+    void mark_in_place(InPlaceCache cache);
     std::set<int64_t> layers() const;
     bool has_windows() const;
     struct Source {

@@ -103,13 +103,8 @@ void VirtualBuffer::stay_in_place(const ggml_tensor* node, const std::string& re
     if (fill_ != 0) std::memset(base_, fill_, size_);
     const auto first =
         std::min_element(roots_.begin(), roots_.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
-    in_place_ = {(*first)->name,
-                 config_.text,
-                 roots_.size(),
-                 size_,
-                 ggml().op_name(node->op),
-                 node->name,
-                 without_name(node, reason)};
+    mark_in_place({(*first)->name, config_.text, roots_.size(), size_, ggml().op_name(node->op), node->name,
+                   without_name(node, reason)});
     log_line(GGML_LOG_LEVEL_WARN, "%s", to_text(*in_place_).c_str());
     claimed_.clear();
     caches_.clear();

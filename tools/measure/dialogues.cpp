@@ -127,6 +127,7 @@ Answers answer(Contexts& contexts, Configuration configuration, const Dialogue& 
                 const Turn& next = dialogue.turns[turn];
                 const std::vector<llama_token> tokens =
                     tokens_of(contexts.api(), contexts.vocab(), next.text + next.question + next.prefix, false, false);
+                if (tokens.empty()) throw std::runtime_error("turn " + std::to_string(turn + 1) + " has no token");
                 check_room(context.position() + tokens.size());
                 logits = context.evaluate_all(tokens);
             }
