@@ -123,6 +123,9 @@ class Bytes(Files):
         _, rows = self.plan(model, "--context", 256)
         self.assertIn("multiple of 32", rows["cpu:k=q8_0,v=q8_0"]["refused"])
         self.assertNotIn("refused", rows["cpu:k=f16,v=f16"])
+        status, text, _ = self.run_plan(model, "--context", 256)
+        self.assertEqual(status, 0)
+        self.assertNotIn("q8_0 cache", text)  # there is nothing to be less than
 
     def test_recall_takes_its_cold_rows_beside_the_budget(self):
         model = gguf_files.header(gguf_files.model())

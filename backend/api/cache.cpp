@@ -152,12 +152,16 @@ int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, w
 
 int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {
     return on_cache(cache, "cache_step", [&](cache::Cache& inside) {
-        inside.step(to_cache_step(*cache, desc));
+        const cache::CacheStep step = to_cache_step(*cache, desc);
+        NewEvent made(*cache->context, event);
+        inside.step(step);
         if (event == nullptr) return;
         try {
-            store_event(*cache->context, cache->context->device->mark(), event);
+            made.store(cache->context->device->mark());
         } catch (const Error& error) {
             throw after_a_change(error);
+        } catch (const std::bad_alloc&) {
+            throw after_a_change(Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
         }
     });
 }

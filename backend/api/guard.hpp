@@ -64,14 +64,33 @@ T& checked(T* pointer, const char* name) {
 inline winnow_context* context_of(winnow_buffer* buffer) { return buffer != nullptr ? buffer->context : nullptr; }
 inline winnow_context* context_of(winnow_event* event) { return event != nullptr ? event->context : nullptr; }
 
-inline void store_event(winnow_context& context, std::unique_ptr<Event> event, winnow_event** out) {
-    if (out == nullptr) return;
-    auto handle = std::make_unique<winnow_event>();
-    handle->context = &context;
-    handle->event = std::move(event);
-    winnow_event* const key = handle.get();
-    context.events.emplace(key, std::move(handle));
-    *out = key;
-}
+// The handle of an event that a call is going to have. Its memory is taken before anything happens: a call that has
+// happened must not fail for want of it.
+class NewEvent {
+public:
+    NewEvent(winnow_context& context, winnow_event** out) : context_(context), out_(out) {
+        if (out == nullptr) return;
+        auto handle = std::make_unique<winnow_event>();
+        handle->context = &context;
+        handle_ = handle.get();
+        context.events.emplace(handle_, std::move(handle));
+    }
+    ~NewEvent() {
+        if (handle_ != nullptr) context_.events.erase(handle_);
+    }
+    NewEvent(const NewEvent&) = delete;
+    NewEvent& operator=(const NewEvent&) = delete;
+
+    void store(std::unique_ptr<Event> event) noexcept {
+        if (out_ == nullptr) return;
+        handle_->event = std::move(event);
+        *out_ = std::exchange(handle_, nullptr);
+    }
+
+private:
+    winnow_context& context_;
+    winnow_event** out_;
+    winnow_event* handle_ = nullptr; // until it is stored
+};
 
 } // namespace winnow::api

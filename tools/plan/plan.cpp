@@ -133,6 +133,7 @@ Plan make_plan(const PlanOptions& options) {
     const Costs costs(backend, plan.shape, options.ubatch, plan.measured.added());
     for (const Configuration& config : configurations(options)) {
         plan.rows.push_back(make_row(config, plan, costs));
+        if (config.name == q8_0) plan.has_q8_0 = plan.rows.back().refused.empty();
         if (plan.rows.back().refused.empty()) plan.curves.push_back(make_curve(plan.rows.back(), plan, costs));
     }
     recommend(plan, costs);

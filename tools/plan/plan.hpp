@@ -46,6 +46,7 @@ struct Plan {
     Measured measured;
     int64_t context = 0, cells = 0;
     std::vector<PlanRow> rows; // llama.cpp's own f16 cache is the first
+    bool has_q8_0 = true;      // whether the model may have a q8_0 cache to compare with
     std::vector<int64_t> contexts;
     std::vector<Curve> curves;
     std::string recommended; // "" for none

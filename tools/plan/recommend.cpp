@@ -70,7 +70,7 @@ void recommend(Plan& plan, const Costs& costs) {
     }
     if (winnow) {
         plan.advice.push_back(winnow->config.name + " takes " + from(winnow->from_f16, "llama.cpp's f16 cache") +
-                              ", and " + from(winnow->from_q8_0, "its q8_0 cache") + ".");
+                              (plan.has_q8_0 ? ", and " + from(winnow->from_q8_0, "its q8_0 cache") : "") + ".");
         if (best && !is_winnow(*best)) {
             plan.advice.push_back("It takes " + from(costs.pays_from(winnow->config, best->config), best->config.name) +
                                   ".");

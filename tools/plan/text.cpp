@@ -96,7 +96,7 @@ Cells cells_of(const PlanRow& row, const Plan& plan) {
                 is_plain ? "-" : mebibytes(row.cost.added),
                 mebibytes(row.cost.total()),
                 from(row.from_f16),
-                row.config.name == "cpu:k=q8_0,v=q8_0" ? "-" : from(row.from_q8_0),
+                row.config.name == "cpu:k=q8_0,v=q8_0" || !plan.has_q8_0 ? "-" : from(row.from_q8_0),
                 "-",
                 "-",
                 "-"};
