@@ -12,8 +12,8 @@ namespace winnow::cache {
 namespace {
 
 constexpr uint64_t most_at_once = 1 << 20; // bytes of one read or write
-constexpr uint64_t nearby = 2048;          // bytes between two reads that are then one
-constexpr uint64_t page_reads = 64 << 10;  // bytes of the pages that are asked for together
+constexpr uint64_t nearby = 4096;          // bytes between two reads that are then one: what a call costs
+constexpr uint64_t page_reads = 256 << 10; // bytes of the pages that are asked for together
 
 // The places of rows in a region.
 struct Places {
