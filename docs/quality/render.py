@@ -56,9 +56,11 @@ def goals_table(results, setting):
 
 # What may stand between two markers; {} is a context length.
 PIECES = {"command": report.command, "setting": report.setting, "refused": report.refused_table,
+          "tasks": report.tasks_table, "full cache": report.full_caches,
           "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table,
           "goals {}": goals_table}
-OF_TASKS = {"table": report.task_table, "full cache": report.full_cache}  # after "task" and the task's name
+OF_TASKS = {"table": report.task_table, "full cache": report.full_cache,
+            "other tools": report.others_table}  # after "task" and the task's name
 PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture tasks": "tasks"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",
                 "contexts": "Loss over context length", "tasks": "What was retrieved, by task and context"}

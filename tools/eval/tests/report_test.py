@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from made_results import made_configs, made_others, made_results  # noqa: E402
+from made_results import made_configs, made_others, made_results, made_task  # noqa: E402
 from winnow_eval import Failure, others, report  # noqa: E402
 
 
@@ -49,6 +49,25 @@ class Tasks(unittest.TestCase):
             result.pop("resident", None)
         self.assertNotIn("of the facts resident, %", cells(report.task_table(results, "needle"))[0])
 
+    def test_all_tasks_stand_side_by_side(self):
+        results = made_results()
+        riddle = made_task("riddle", contexts=(512,), number=2)
+        del riddle["results"][1]
+        results["tasks"].append(riddle)
+        lines = cells(report.tasks_table(results))
+        self.assertEqual(lines[0], ["configuration", "needle", "riddle"])
+        needle = {result["name"]: result for result in results["tasks"][0]["results"]}
+        names = [name for name, *_ in made_configs()]
+        self.assertEqual([line[0].split("`")[1] for line in lines[1:]], names)
+        self.assertEqual([line[1] for line in lines[1:]], [f"{needle[name]['retrieved']}/45" for name in names])
+        self.assertEqual([line[2] == "-" for line in lines[1:]], [index == 1 for index in range(len(names))])
+
+    def test_what_the_full_cache_answers_of_each_task(self):
+        results = made_results()
+        results["tasks"].append(made_task("riddle", contexts=(512,), number=2))
+        self.assertEqual(report.full_caches(results), "The full cache answered 45 of 48 in needle, 10 of 11 in riddle. "
+                         "Only what it answered counts.\n")
+
     def test_one_line_for_each_cell(self):
         results = made_results()
         lines = list(csv.DictReader(io.StringIO(report.task_csv_text(results))))
@@ -81,6 +100,16 @@ class Others(unittest.TestCase):
         self.assertIn("- squeeze 1.2: it is made up", text)
         self.assertIn("squeeze:keep=1024,other,squeeze 1.2,", report.csv_text(results))
         self.assertIn("riddle,squeeze:keep=512,,,2,3,", report.task_csv_text(results))
+
+    def test_what_another_tool_took_stands_beside_its_answers(self):
+        self.found["tasks"][0] |= {"peak_bytes": 100 * 1024 * 1024, "cache_bytes_at_most": 3 * 1024 * 512,
+                                   "prompt_tokens_per_second": 80.25, "generation_tokens_per_second": 10.24}
+        lines = cells(report.others_table(self.add(), "needle"))
+        self.assertEqual(lines, [["configuration", "retrieved", "cache at most, MiB", "process at most, MiB",
+                                  "prompt, tokens/s", "generation, tokens/s"],
+                                 ["`squeeze:keep=512`", "30/44", "1.5", "100", "80.2", "10.2"]])
+        lines = cells(report.others_table(self.add(), "riddle"))
+        self.assertEqual(lines[1:], [["`squeeze:keep=512`", "2/3", "-", "-", "-", "-"]])
 
     def test_what_is_left_out_is_a_dash(self):
         row = self.found["rows"][0]

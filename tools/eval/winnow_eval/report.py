@@ -202,6 +202,41 @@ def full_cache(results, name):
     return textwrap.fill(text, 120) + "\n"
 
 
+def full_caches(results):
+    """The same of all tasks, whatever their lengths."""
+    shares = []
+    for task in results["tasks"]:
+        answered = [one for trial in task["trials"] for one in flat(trial["full_cache_finds"])]
+        shares.append(f"{sum(answered)} of {len(answered)} in {task['task']}")
+    text = f"The full cache answered {', '.join(shares)}. Only what it answered counts."
+    return textwrap.fill(text, 120) + "\n"
+
+
+def tasks_table(results):
+    """What was retrieved: a line for each configuration, a column for each task."""
+    found = {}  # of each line: of each task
+    for task in results["tasks"]:
+        named = [(titled_result(results, result), result) for result in task["results"]]
+        for title, result in [*named, *((f"`{other['name']}`", other) for other in task.get("others", []))]:
+            found.setdefault(title, {})[task["task"]] = f"{result['retrieved']}/{result['trials']}"
+    names = [task["task"] for task in results["tasks"]]
+    return table(["configuration", *names], [[title, *(its.get(name, "-") for name in names)]
+                                             for title, its in found.items()])
+
+
+def others_table(results, name):
+    """What other tools took for a task, beside what they answered."""
+    def mib(value, decimals):
+        return number(None if value is None else value / MIB, decimals)
+
+    lines = [[f"`{other['name']}`", f"{other['retrieved']}/{other['trials']}", mib(other.get("cache_bytes_at_most"), 1),
+              mib(other.get("peak_bytes"), 0), number(other.get("prompt_tokens_per_second"), 1),
+              number(other.get("generation_tokens_per_second"), 1)]
+             for other in task_of(results, name).get("others", [])]
+    return table(["configuration", "retrieved", "cache at most, MiB", "process at most, MiB", "prompt, tokens/s",
+                  "generation, tokens/s"], lines)
+
+
 def refused_table(results):
     """What another tool could not run, and why."""
     lines = [[f"`{row['name']}`", row["what"], row["refused"]] for row in results.get("refused", [])]
