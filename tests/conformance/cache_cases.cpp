@@ -163,7 +163,6 @@ std::vector<NamedSetup> policy_setups() {
         s.heavy = 30;
         s.recent = 40;
     });
-    add(all, "h2o_every_third_step", Policy::h2o, [](CacheSetup& s) { s.every = 3; });
     add(all, "h2o_without_residual", Policy::h2o, [](CacheSetup& s) {
         s.residual = 0;
         s.budget = 80;
@@ -213,10 +212,6 @@ std::vector<NamedSetup> policy_setups() {
         s.center = true;
         s.residual = 32;
     });
-    add(all, "winnow_every_fourth_step", Policy::winnow, [](CacheSetup& s) {
-        s.every = 4;
-        s.layers = 3;
-    });
     add(all, "winnow_with_grace", Policy::winnow, [](CacheSetup& s) {
         s.residual = 0;
         s.budget = 90;
@@ -226,6 +221,11 @@ std::vector<NamedSetup> policy_setups() {
     add(all, "winnow_as_window", Policy::winnow, [](CacheSetup& s) {
         s.context = 250;
         s.budget = 130;
+    });
+    add(all, "h2o_every_third_step", Policy::h2o, [](CacheSetup& s) { s.every = 3; });
+    add(all, "winnow_every_fourth_step", Policy::winnow, [](CacheSetup& s) {
+        s.every = 4;
+        s.layers = 3;
     });
     return all;
 }
