@@ -244,11 +244,16 @@ int32_t supports_hadamard(winnow_context* context, const winnow_hadamard_desc* d
     return supports(context, desc, message, message_size, to_hadamard);
 }
 
+template <class Args>
+void launch(winnow_context& context, const Args& args, winnow_event** event) {
+    NewEvent made(context, event);
+    made.store(context.device->launch(args, event != nullptr));
+}
+
 int32_t sdpa(winnow_context* context, const winnow_sdpa_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const Sdpa args = to_sdpa(*context, desc, Memory::required);
-        NewEvent made(*context, event);
-        made.store(context->device->launch(args, event != nullptr));
+        launch(*context, args, event);
         ++context->sdpa_calls;
     });
 }
@@ -256,8 +261,7 @@ int32_t sdpa(winnow_context* context, const winnow_sdpa_desc* desc, winnow_event
 int32_t kv_append(winnow_context* context, const winnow_kv_append_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const KvAppend args = to_kv_append(*context, desc, Memory::required);
-        NewEvent made(*context, event);
-        made.store(context->device->launch(args, event != nullptr));
+        launch(*context, args, event);
         ++context->kv_append_calls;
         const auto rows = [](const AppendRows& side) { return side ? side.src.shape[0] * side.src.shape[2] : 0; };
         context->rows_appended += static_cast<uint64_t>(std::max(rows(args.k), rows(args.v)));
@@ -267,8 +271,7 @@ int32_t kv_append(winnow_context* context, const winnow_kv_append_desc* desc, wi
 int32_t kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const KvRequantize args = to_kv_requantize(*context, desc, Memory::required);
-        NewEvent made(*context, event);
-        made.store(context->device->launch(args, event != nullptr));
+        launch(*context, args, event);
         const int64_t rows = args.row_indices ? args.row_indices.shape[3] : args.src.shape[2];
         context->rows_requantized += static_cast<uint64_t>(args.src.shape[0] * args.src.shape[1] * rows);
     });
@@ -277,16 +280,14 @@ int32_t kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* 
 int32_t kv_dequantize(winnow_context* context, const winnow_kv_dequantize_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const KvDequantize args = to_kv_dequantize(*context, desc, Memory::required);
-        NewEvent made(*context, event);
-        made.store(context->device->launch(args, event != nullptr));
+        launch(*context, args, event);
     });
 }
 
 int32_t hadamard(winnow_context* context, const winnow_hadamard_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const Hadamard args = to_hadamard(*context, desc, Memory::required);
-        NewEvent made(*context, event);
-        made.store(context->device->launch(args, event != nullptr));
+        launch(*context, args, event);
     });
 }
 

@@ -79,7 +79,8 @@ private:
     void append_in_groups(std::span<const int32_t> cells, const MaskSlice& mask);
     std::vector<int64_t> find_first_tokens(std::span<const int32_t> cells, const MaskSlice& mask) const;
 
-    std::vector<int64_t> order_;    // of the token in each cell: how many came before it; -1 where there is none
+    // Of the token in each cell: how many came before it, and before all that were restored with it; -1: there is none.
+    std::vector<int64_t> order_;
     std::vector<bool> is_anchored_; // by this tracker
     // Which tokens belong together, where sequences share the stream: the order of the first token that sees nobody,
     // from which they all descend; -1 where that is not known.

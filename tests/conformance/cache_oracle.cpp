@@ -313,8 +313,7 @@ std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
             if (!wrong.empty()) return wrong;
         }
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
-    const bool counts = step.queries > 1 || (layer.next - 1 + step.layer) % rules.every == 0;
-    if (rules.ranking == Ranking::value_distance && counts)
+    if (rules.ranking == Ranking::value_distance && rules.counts(step.layer, step.queries, layer.next - 1))
         layer.outputs += std::max<int64_t>(step.queries - step.options.draft_tokens, 0) * setup_.group;
     return "";
 }

@@ -76,11 +76,6 @@ void accumulate(const Rules& rules, int64_t queries, Between& importance, const 
     importance.high = (decay * importance.high + weight * x.high) * (1 + rounding) + 0x1p-120;
 }
 
-// Whether the step's queries count in the importance, but for those of drafts: steps of one query take turns.
-bool is_turn(const Rules& rules, const Step& step, int64_t position) {
-    return step.queries > 1 || (position + step.layer) % rules.every == 0;
-}
-
 // What the mask adds to a logit; none where it hides the token.
 std::optional<double> bias_of(const Step& step, int64_t q_head, int64_t query, int64_t token_id) {
     if (!step.mask) return 0;
@@ -143,7 +138,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     std::vector<HeadView> views;
     const size_t v_size = static_cast<size_t>(setup_.v_head_size);
     const bool is_counted =
-        query < step.queries - step.options.draft_tokens && is_turn(rules, step, layer.next - step.queries);
+        query < step.queries - step.options.draft_tokens && rules.counts(step.layer, step.queries, layer.next - 1);
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
         QueryOptions options;
         options.scale = step.scale(setup_);

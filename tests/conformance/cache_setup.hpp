@@ -87,6 +87,12 @@ struct Rules {
     int64_t first = 0;
     std::optional<double> threshold;
     double quantile = .99;
+
+    // Whether a step's queries count in the importance of a layer, but for those of drafts, where the last one's token
+    // has this position: steps of one query take turns.
+    bool counts(int64_t layer, int64_t queries, int64_t last) const {
+        return queries > 1 || (last + layer) % every == 0;
+    }
 };
 
 Rules rules_of(const CacheSetup& setup, int64_t layer, double pressure);

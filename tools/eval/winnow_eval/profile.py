@@ -17,6 +17,7 @@ from winnow_eval.store import write_atomically, write_json
 FORMAT = 1
 NUMBERS = ("entropy", "concentration", "variance")
 SHARES = ("newest_50", "newest_100")
+RECORDED = (*NUMBERS, *SHARES)
 # All tokens in f16: the attention of the model itself.
 CONFIG = Config("none", "winnow", kv="none", environment=(("WINNOW_REPORT_WITH", "profile"),))
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
@@ -24,7 +25,7 @@ FEWEST = 64  # tokens of a context: the plugin counts queries that see 32
 
 
 def record(host, path, context, count, advance=None):
-    """[{"name", "queries", and for each of NUMBERS a list over query heads}] of each layer."""
+    """[{"name", "queries", and for each of RECORDED a list over query heads}] of each layer."""
     arguments = ["-f", path, "-c", context, "--chunks", count, *COMMON]
     run = host.run_program("llama-perplexity", arguments, CONFIG,
                            advance and (lambda printed: advance(printed.count(",") / count)),
@@ -45,7 +46,7 @@ def record(host, path, context, count, advance=None):
 
 def means(layer):
     """The layer's numbers over all its heads."""
-    return {key: sum(layer[key]) / len(layer[key]) for key in (*NUMBERS, *SHARES)}
+    return {key: sum(layer[key]) / len(layer[key]) for key in RECORDED}
 
 
 def newest(profile):
@@ -69,9 +70,9 @@ def csv_text(profile):
     """A line for each layer and query head."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(["layer", "head", *NUMBERS, *SHARES])
+    writer.writerow(["layer", "head", *RECORDED])
     for layer in profile["layers"]:
-        for head, numbers in enumerate(zip(*(layer[key] for key in (*NUMBERS, *SHARES)))):
+        for head, numbers in enumerate(zip(*(layer[key] for key in RECORDED))):
             writer.writerow([layer["name"], head, *numbers])
     return output.getvalue()
 

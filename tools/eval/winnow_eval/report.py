@@ -190,26 +190,26 @@ def task_table(results, name):
     return table(heads, lines)
 
 
+def _full_cache_answered(parts):
+    """Of each part, trials and what they are of, how many of the answers that were asked for the full cache gives."""
+    shares = []
+    for trials, of in parts:
+        answered = [one for trial in trials for one in flat(trial["full_cache_finds"])]
+        shares.append(f"{sum(answered)} of {len(answered)} {of}")
+    text = f"The full cache answered {', '.join(shares)}. Only what it answered counts."
+    return textwrap.fill(text, 120) + "\n"
+
+
 def full_cache(results, name):
     """How many answers of those that were asked for the full cache gives: the others say nothing about a cache."""
     task = task_of(results, name)
-    shares = []
-    for context in task["contexts"]:
-        answered = [one for trial in task["trials"] if trial["context"] == context
-                    for one in flat(trial["full_cache_finds"])]
-        shares.append(f"{sum(answered)} of {len(answered)} at {context} tokens")
-    text = f"The full cache answered {', '.join(shares)}. Only what it answered counts."
-    return textwrap.fill(text, 120) + "\n"
+    return _full_cache_answered(([trial for trial in task["trials"] if trial["context"] == context],
+                                 f"at {context} tokens") for context in task["contexts"])
 
 
 def full_caches(results):
     """The same of all tasks, whatever their lengths."""
-    shares = []
-    for task in results["tasks"]:
-        answered = [one for trial in task["trials"] for one in flat(trial["full_cache_finds"])]
-        shares.append(f"{sum(answered)} of {len(answered)} in {task['task']}")
-    text = f"The full cache answered {', '.join(shares)}. Only what it answered counts."
-    return textwrap.fill(text, 120) + "\n"
+    return _full_cache_answered((task["trials"], f"in {task['task']}") for task in results["tasks"])
 
 
 def tasks_table(results):
