@@ -1,6 +1,7 @@
 /* move_row: one row from SRC_FORMAT to DST_FORMAT. With MAY_BE_IN_PLACE dst may begin where src begins, and is not
  * longer then. Needs before it: the formats, format_any.h, rotation.h, kv_rows.h, MAY_BE_IN_PLACE (0 or 1), and SIZE,
  * the row's elements, where the row is moved as a whole. */
+#pragma winnow repeatable
 
 #ifndef MAY_BE_IN_PLACE
 #error "kv_move_row.h needs MAY_BE_IN_PLACE"

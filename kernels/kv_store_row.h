@@ -6,6 +6,7 @@
  *     ROW_PARAMETERS    what both functions take; among it to (the row in the cache), size (elements) and norm
  *     ROW_LOAD16(i)     elements i .. i + 15 of what is stored, by those parameters
  *     ROW_LOAD(i)       element i */
+#pragma winnow repeatable
 
 #define STORE_ROTATED_ROW(name, FORMAT, SIZE)                                                                          \
     OUT_OF_LINE static void name(ROW_PARAMETERS) {                                                                     \
@@ -17,9 +18,9 @@
 
 #define STORE_PACKED_ROW(name, FORMAT)                                                                                 \
     OUT_OF_LINE static void name(ROW_PARAMETERS) {                                                                     \
-        float16 x[PART / 16];                                                                                         \
-        for (uint first = 0; first < size; first += PART) {                                                           \
-            const uint count = min(size - first, (uint)PART);                                                         \
+        float16 x[PART / 16];                                                                                          \
+        for (uint first = 0; first < size; first += PART) {                                                            \
+            const uint count = min(size - first, (uint)PART);                                                          \
             for (uint c = 0; c < count / 16; ++c) x[c] = ROW_LOAD16(first + c * 16);                                   \
             JOIN(store_part_, FORMAT)(to, x, first, count, size, norm);                                                \
         }                                                                                                              \

@@ -1,5 +1,6 @@
-/* slot_evict: selects the victims of a KV head, frees their slots, and takes the residual window's oldest rows into
- * the packed segment. "cpu" shape: one work-item per work-group, a group for each KV head, and vectors of 16 slots.
+/* slot_evict: selects the victims of a KV head, frees their slots, takes the residual window's oldest rows into the
+ * packed segment, and rows from packed segments that are full into the ones below. "cpu" shape: one work-item per
+ * work-group, a group for each KV head, and vectors of 16 slots.
  *
  *     dense  | sinks | residual window: leaving rows | newer rows |       packed | . x . . x . x . |     x: victims
  *                                        \___________________________________________/     /     /
@@ -8,12 +9,14 @@
  *     2. a key for each slot (slot_select.h), and the threshold it needs: a quantile of the importances
  *     3. the bound up to which slots are victims: as many as the budget requires, and as many as the leaving rows and
  *        the slots that are wanted free need
- *     4. the slot maps without those, the leaving rows into free slots, the list of free slots, the head's state
+ *     4. the slot maps without those, rows of full packed segments down (slot_tiers.h), the leaving rows into free
+ *        slots, the list of free slots, the head's state
  *
  * Layouts: slot_evict_params.h. Needs -D:
  *     K_FORMAT, V_FORMAT   of the packed segment; the dense segment is f32, f16 or bf16
- *     USES_F               of each packed format F of the two
- *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is rotated
+ *     USES_F               of each packed format F of them
+ *     K_SIZE, V_SIZE       elements of a row, up to 576, where one of the side's formats is rotated
+ *     TIERS                how many packed segments, where there are several; K_FORMAT_2, V_FORMAT_2, ... are theirs
  */
 #include "one_work_item.h"
 #include "slot_evict_params.h"
@@ -21,6 +24,11 @@
 #if !defined(K_FORMAT) || !defined(V_FORMAT)
 #error "slot_evict.cl needs -D K_FORMAT and V_FORMAT"
 #endif
+
+#ifndef TIERS
+#define TIERS 1
+#endif
+#define KEY_RUNS (1 + TIERS)
 
 #include "float16_math.h"
 #include "formats.h"
@@ -32,6 +40,14 @@
 #include "ordered_bits.h"
 #include "slot_select.h"
 #include "slot_values.h"
+#include "slot_packed_values.h"
+
+/* Keys from here on are of slots that are no candidates. */
+#if TIERS > 1
+#define NO_CANDIDATE KEY_PROTECTED
+#else
+#define NO_CANDIDATE NO_KEY
+#endif
 
 /* One head of a segment, and the keys of its slots. */
 typedef struct head_slots {
@@ -43,7 +59,7 @@ typedef struct head_slots {
     __global float* point;           /* slot_values.h */
     __global ulong* keys;
     uint slots, v_type;
-    uint is_packed_segment;
+    uint tier; /* 0: the dense segment; else the number of the packed one */
 } head_slots;
 
 static inline __global float* floats_of(__global uchar* memory, const head_view* view, uint head) {
@@ -117,6 +133,21 @@ static float threshold_of(const slot_eviction* pass, float quantile, float* rest
     return nearest;
 }
 
+static uint count_free(const head_slots* at) {
+    uint count = 0;
+    for (uint slot = 0; slot < at->slots; ++slot) count += at->tokens[slot] < 0;
+    return count;
+}
+
+#if TIERS > 1
+#include "slot_tiers.h"
+#else
+static inline float tier_distance(const head_slots* at, const __global uchar* row, uint size) {
+    return packed_distance(row, at->v_type, at->point, size);
+}
+static inline void rotate_point_of(const head_slots* at) { rotate_point(at->point); }
+#endif
+
 /* I times the distance of the value, in the lanes that are asked for. */
 static float16 by_value(const slot_evict_params* p, const head_slots* at, uint slot, float16 importance,
                         int16 is_asked) {
@@ -127,8 +158,8 @@ static float16 by_value(const slot_evict_params* p, const head_slots* at, uint s
         distances[lane] = 0.0f;
         if (!asked[lane]) continue;
         const __global uchar* row = at->v + (slot + lane) * at->v_stride;
-        distances[lane] = at->is_packed_segment ? packed_distance(row, at->v_type, at->point, p->v_size)
-                                                : dense_distance(row, at->v_type, at->point, p->v_size);
+        distances[lane] =
+            at->tier > 0 ? tier_distance(at, row, p->v_size) : dense_distance(row, at->v_type, at->point, p->v_size);
     }
     return importance * vload16(0, distances);
 }
@@ -163,7 +194,7 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
             position = vload16(0, token_ids);
         }
         const int16 is_candidate = is_live & ((tokens & ANCHOR_FLAG) == 0) & (position >= pass->protected_below) &
-                             (position < pass->protected_from);
+                                   (position < pass->protected_from);
         const float16 importance = importance16(at, slot);
         const int16 is_below = pass->has_threshold
                                    ? (importance < threshold) | ((importance == threshold) & (int16)(-(rest > 0.0f))) |
@@ -171,6 +202,7 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
                                    : (int16)(-1);
         const int16 is_preferred =
             is_candidate & is_below & (position >= pass->eligible_from) & (position < pass->eligible_until);
+        const int16 is_ranked = TIERS > 1 ? is_live : is_candidate;
         float16 rank = importance;
         switch (pass->ranking) {
         case RANKING_AGE: rank = (float16)(0.0f); break; /* the position follows in the key */
@@ -178,12 +210,15 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
             rank = importance / convert_float16(max(pass->seen - position, (int16)(1)));
             break;
         case RANKING_IMPORTANCE_VALUE_DISTANCE:
-        case RANKING_IMPORTANCE_VALUE_NORM: rank = by_value(p, at, slot, importance, is_candidate); break;
+        case RANKING_IMPORTANCE_VALUE_NORM: rank = by_value(p, at, slot, importance, is_ranked); break;
         case RANKING_RANDOM: rank = by_chance(p, head, position); break;
         }
-        const ulong16 key = select((ulong16)(KEY_CLASS), (ulong16)(0), convert_long16(is_preferred)) |
-                            convert_ulong16(ordered_bits(rank)) << 30 | convert_ulong16(as_uint16(position));
-        vstore16(select((ulong16)(NO_KEY), key, convert_long16(is_candidate)), 0, at->keys + slot);
+        ulong16 key = select((ulong16)(KEY_CLASS), (ulong16)(0), convert_long16(is_preferred)) |
+                      convert_ulong16(ordered_bits(rank)) << 30 | convert_ulong16(as_uint16(position));
+#if TIERS > 1
+        key |= select((ulong16)(KEY_PROTECTED), (ulong16)(0), convert_long16(is_candidate));
+#endif
+        vstore16(select((ulong16)(NO_KEY), key, convert_long16(is_ranked)), 0, at->keys + slot);
         live -= is_live;
         preferred -= is_preferred;
         others -= is_candidate & ~is_preferred;
@@ -208,19 +243,32 @@ static uint free_within(const head_slots* at, slot_bound bound, uint first_index
     return sum_of_int_lanes(freed);
 }
 
-/* The bound of an eviction pass: as many victims as the budget requires, and as many as free the slots of the packed
- * segment that the leaving rows need and that are wanted free. */
+/* The keys of all slots. */
+static slot_keys keys_of(const head_slots* dense, const head_slots* packed) {
+    slot_keys all;
+    all.run[0] = dense->keys;
+    all.count[0] = in_whole_vectors(dense->slots);
+    all.index[0] = 0;
+    for (uint t = 0; t < TIERS; ++t) {
+        all.run[t + 1] = packed[t].keys;
+        all.count[t + 1] = in_whole_vectors(packed[t].slots);
+        all.index[t + 1] = all.index[t] + all.count[t];
+    }
+    return all;
+}
+
+/* The bound of an eviction pass: as many victims as the budget requires, and as many as free the slots of packed
+ * segments that the leaving rows need and that are wanted free. */
 static slot_bound bound_of_pass(const slot_evict_params* p, const head_slots* dense, const head_slots* packed,
                                 __global ulong* leaving_keys, const head_counts* counts, uint packed_live,
                                 slot_demand wanted) {
     const uint first_of_packed = in_whole_vectors(dense->slots);
-    slot_keys all = {
-        {dense->keys, packed->keys}, {first_of_packed, in_whole_vectors(packed->slots)}, {0, first_of_packed}};
+    const slot_keys all = keys_of(dense, packed);
     long victims = min((long)counts->preferred, max(wanted.required, wanted.allowed));
     if (victims < wanted.required) victims += min((long)counts->others, wanted.required - victims);
     const slot_bound required = smallest_slots(&all, (uint)victims);
 
-    /* A victim in the packed segment or among the leaving rows frees a slot for one of these. */
+    /* A victim in a packed segment or among the leaving rows frees a slot for one of these. */
     slot_keys frees_slots = all;
     frees_slots.run[0] = leaving_keys;
     for (uint i = 0; i < first_of_packed; ++i) leaving_keys[i] = NO_KEY;
@@ -230,10 +278,11 @@ static slot_bound bound_of_pass(const slot_evict_params* p, const head_slots* de
         leaving_keys[slot] = dense->keys[slot];
         needed += dense->tokens[slot] >= 0;
     }
-    needed -= packed->slots - packed_live;
+    needed += packed_live;
+    for (uint t = 0; t < TIERS; ++t) needed -= packed[t].slots;
     if (needed <= (long)count_within(&frees_slots, required)) return required;
-    if (needed > (long)count_below(&frees_slots, NO_KEY)) {
-        const slot_bound all_candidates = {NO_KEY - 1, 0xffffffffu};
+    if (needed > (long)count_below(&frees_slots, NO_CANDIDATE)) {
+        const slot_bound all_candidates = {NO_CANDIDATE - 1, 0xffffffffu};
         return all_candidates;
     }
     return later_bound(required, smallest_slots(&frees_slots, (uint)needed));
@@ -263,12 +312,6 @@ static uint move_rows(const slot_evict_params* p, const head_slots* dense, const
     return homeless;
 }
 
-static uint count_free(const head_slots* at) {
-    uint count = 0;
-    for (uint slot = 0; slot < at->slots; ++slot) count += at->tokens[slot] < 0;
-    return count;
-}
-
 static head_slots head_of(const slot_segment* segment, __global uchar* k, __global uchar* v, __global uchar* tokens,
                           __global uchar* importance, __global uchar* k_mean, __global uchar* v_mean, uint head) {
     head_slots at;
@@ -285,40 +328,34 @@ static head_slots head_of(const slot_segment* segment, __global uchar* k, __glob
     return at;
 }
 
-/* The pass of one KV head. */
-OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, __global uchar* dense_k, __global uchar* dense_v,
-                                      __global uchar* dense_tokens, __global uchar* dense_importance,
-                                      __global uchar* dense_k_mean, __global uchar* dense_v_mean,
-                                      __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
-                                      __global uchar* packed_importance, __global uchar* packed_k_mean,
-                                      __global uchar* packed_v_mean, __global uchar* output_sum,
-                                      const __global uchar* positions_of, __global uchar* free_slots,
-                                      __global uchar* states, __global uchar* scratch, uint head) {
+/* The pass of one KV head. scratch: memory of the head's (slot_evict_params.h). */
+OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots dense, head_slots* packed,
+                                      __global float* sum, const __global uchar* positions_of,
+                                      __global uchar* free_slots, __global uchar* states, __global uchar* scratch,
+                                      uint head) {
     const slot_eviction* pass = &p->pass;
-    head_slots dense =
-        head_of(&p->dense, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, head);
-    head_slots packed =
-        head_of(&p->packed, packed_k, packed_v, packed_tokens, packed_importance, packed_k_mean, packed_v_mean, head);
-    __global float* sum = floats_of(output_sum, &p->output_sum, head);
     const __global int* positions = positions_of ? (const __global int*)(positions_of + p->positions) : 0;
-    dense.is_packed_segment = 0;
-    packed.is_packed_segment = 1;
-    dense.keys = (__global ulong*)(scratch + head * p->scratch_bytes);
-    packed.keys = dense.keys + in_whole_vectors(dense.slots);
-    __global ulong* leaving_keys = packed.keys + in_whole_vectors(packed.slots);
+    dense.tier = 0;
+    dense.keys = (__global ulong*)scratch;
+    __global ulong* leaving_keys = dense.keys + in_whole_vectors(dense.slots);
+    for (uint t = 0; t < TIERS; ++t) {
+        packed[t].tier = t + 1;
+        packed[t].keys = leaving_keys;
+        leaving_keys += in_whole_vectors(packed[t].slots);
+    }
     dense.point = (__global float*)(leaving_keys + in_whole_vectors(dense.slots));
-    packed.point = dense.point + p->v_size;
+    for (uint t = 0; t < TIERS; ++t) packed[t].point = dense.point + (t + 1) * p->v_size;
 
-    if (p->set_means && packed.k_mean)
-        set_mean(p, &dense, dense.k, dense.k_stride, p->dense.k_type, p->k_size, dense.k_mean, packed.k_mean);
-    if (p->set_means && packed.v_mean)
-        set_mean(p, &dense, dense.v, dense.v_stride, p->dense.v_type, p->v_size, dense.v_mean, packed.v_mean);
+    if (p->set_means && packed->k_mean)
+        set_mean(p, &dense, dense.k, dense.k_stride, p->dense.k_type, p->k_size, dense.k_mean, packed->k_mean);
+    if (p->set_means && packed->v_mean)
+        set_mean(p, &dense, dense.v, dense.v_stride, p->dense.v_type, p->v_size, dense.v_mean, packed->v_mean);
 
     float threshold = 0.0f, rest = 0.0f;
     if (pass->has_threshold) {
-        const uint live = make_importance_keys(&dense) + make_importance_keys(&packed);
-        slot_keys all = {
-            {dense.keys, packed.keys}, {in_whole_vectors(dense.slots), in_whole_vectors(packed.slots)}, {0, 0}};
+        uint live = make_importance_keys(&dense);
+        for (uint t = 0; t < TIERS; ++t) live += make_importance_keys(packed + t);
+        const slot_keys all = keys_of(&dense, packed);
         const float quantile =
             live == 0 ? -INFINITY : from_ordered_bits((uint)smallest_key(&all, quantile_rank(pass, live)));
         threshold = threshold_of(pass, quantile, &rest);
@@ -327,45 +364,81 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, __global uchar
     if (by_distance || pass->ranking == RANKING_IMPORTANCE_VALUE_NORM) {
         const __global float* point = by_distance ? sum : 0;
         compare_values(dense.point, point, p->outputs, dense.v_mean, p->v_size);
-        compare_values(packed.point, point, p->outputs, packed.v_mean, p->v_size);
-        rotate_point(packed.point);
+        for (uint t = 0; t < TIERS; ++t) {
+            compare_values(packed[t].point, point, p->outputs, packed[t].v_mean, p->v_size);
+            rotate_point_of(packed + t);
+        }
     }
     head_counts counts = {0, 0, 0};
     make_keys(p, &dense, positions, head, threshold, rest, &counts);
     const uint dense_live = counts.live;
-    make_keys(p, &packed, positions, head, threshold, rest, &counts);
+    for (uint t = 0; t < TIERS; ++t) make_keys(p, packed + t, positions, head, threshold, rest, &counts);
     const slot_demand wanted = demand_of(pass, counts.live);
-    const slot_bound bound = bound_of_pass(p, &dense, &packed, leaving_keys, &counts, counts.live - dense_live, wanted);
+    const slot_bound bound = bound_of_pass(p, &dense, packed, leaving_keys, &counts, counts.live - dense_live, wanted);
 
-    const uint gone = free_within(&dense, bound, 0) + free_within(&packed, bound, in_whole_vectors(dense.slots));
+    uint gone = free_within(&dense, bound, 0), first = in_whole_vectors(dense.slots);
+    for (uint t = 0; t < TIERS; ++t) {
+        gone += free_within(packed + t, bound, first);
+        first += in_whole_vectors(packed[t].slots);
+    }
+#if TIERS > 1
+    make_room_in_tiers(p, &dense, packed, leaving_keys, dense.point + (1 + TIERS) * p->v_size);
+#endif
     uint free_slot = 0;
-    const uint homeless = move_rows(p, &dense, &packed, &free_slot);
+    const uint homeless = move_rows(p, &dense, packed, &free_slot);
     if (free_slots) {
         __global int* list = (__global int*)of_head(free_slots, &p->free_slots, head);
         for (uint i = 0; i < p->free_count; ++i) {
-            while (free_slot < packed.slots && packed.tokens[free_slot] >= 0) ++free_slot;
-            list[i] = free_slot < packed.slots ? (int)free_slot++ : FREE_SLOT;
+            while (free_slot < packed->slots && packed->tokens[free_slot] >= 0) ++free_slot;
+            list[i] = free_slot < packed->slots ? (int)free_slot++ : FREE_SLOT;
         }
     }
     if (sum)
         for (uint i = 0; i < p->v_size; ++i) sum[i] = 0.0f;
     /* Where rows found no room, no slot is free. */
-    const long lacking = homeless + (p->wanted_free > 0 ? (long)p->wanted_free - (long)count_free(&packed) : 0L);
+    const long lacking = homeless + (p->wanted_free > 0 ? (long)p->wanted_free - (long)count_free(packed) : 0L);
     __global int* state = (__global int*)of_head(states, &p->state, head);
     state[0] = (int)(counts.live - gone - homeless);
     state[1] += (int)(gone + homeless);
     state[2] = (int)max(max(wanted.required - (long)gone, 0L), lacking);
 }
 
-ONE_WORK_ITEM __kernel void
-slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
-           __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
-           __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
-           __global uchar* packed_importance, __global uchar* packed_k_mean, __global uchar* packed_v_mean,
-           __global uchar* output_sum, const __global uchar* positions_of, __global uchar* free_slots,
-           __global uchar* states, __global uchar* scratch, uint group_base) {
+/* The memory of a lower packed segment. */
+#define LOWER_SEGMENT(n)                                                                                               \
+    __global uchar *k_##n, __global uchar *v_##n, __global uchar *tokens_##n, __global uchar *importance_##n,
+
+ONE_WORK_ITEM __kernel void slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v,
+                                       __global uchar* dense_tokens, __global uchar* dense_importance,
+                                       __global uchar* dense_k_mean, __global uchar* dense_v_mean,
+                                       __global uchar* packed_k, __global uchar* packed_v,
+                                       __global uchar* packed_tokens, __global uchar* packed_importance,
+                                       __global uchar* packed_k_mean, __global uchar* packed_v_mean,
+#if TIERS > 1
+                                       LOWER_SEGMENT(2)
+#endif
+#if TIERS > 2
+                                           LOWER_SEGMENT(3)
+#endif
+                                               __global uchar* output_sum,
+                                       const __global uchar* positions_of, __global uchar* free_slots,
+                                       __global uchar* states, __global uchar* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    evict_of_head(&p, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, packed_k, packed_v,
-                  packed_tokens, packed_importance, packed_k_mean, packed_v_mean, output_sum, positions_of, free_slots,
-                  states, scratch, (uint)get_group_id(0) + group_base);
+    const uint head = (uint)get_group_id(0) + group_base;
+    const head_slots dense =
+        head_of(&p.dense, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, head);
+    head_slots packed[TIERS];
+    packed[0] =
+        head_of(&p.packed, packed_k, packed_v, packed_tokens, packed_importance, packed_k_mean, packed_v_mean, head);
+#if TIERS > 1
+    packed[1] = head_of(&p.lower[0], k_2, v_2, tokens_2, importance_2, 0, 0, head);
+#endif
+#if TIERS > 2
+    packed[2] = head_of(&p.lower[1], k_3, v_3, tokens_3, importance_3, 0, 0, head);
+#endif
+    for (uint t = 1; t < TIERS; ++t) {
+        packed[t].k_mean = packed[0].k_mean;
+        packed[t].v_mean = packed[0].v_mean;
+    }
+    evict_of_head(&p, dense, packed, floats_of(output_sum, &p.output_sum, head), positions_of, free_slots, states,
+                  scratch + head * p.scratch_bytes, head);
 }

@@ -3,10 +3,10 @@
  *
  * Scratch memory, scratch_bytes for each head:
  *
- *     | dense keys | packed segment keys | leaving keys | what V is compared with: dense | packed segment |
+ *     | dense keys | packed segments' keys | leaving keys | what V is compared with: dense | packed segments | row |
  *
  * Keys are 8 bytes. Dense and leaving keys are as many as the dense segment has slots, rounded up to 16; the packed
- * segment's keys are counted alike. */
+ * segments' keys are counted alike. The row is a key or a value in f32, where there are several packed segments. */
 #pragma once
 
 #include "slot_segment_params.h"
@@ -55,9 +55,12 @@ typedef struct slot_evict_params {
     winnow_u32 k_size, v_size; /* elements of a row */
     winnow_f32 outputs;        /* in output_sum */
     winnow_u32 wanted_free;    /* slots of the packed segment */
+    slot_segment lower[2];     /* the packed segments below it; their means are its means */
+    winnow_u32 wanted_first;   /* slots of the first packed segment, as far as there is room below */
+    winnow_u32 moves_by_age;
 } slot_evict_params;
 
-#define SLOT_EVICT_PARAMS_SIZE 520
+#define SLOT_EVICT_PARAMS_SIZE 816
 #ifdef __OPENCL_VERSION__
 typedef char slot_evict_params_size_differs_from_the_host[sizeof(slot_evict_params) == SLOT_EVICT_PARAMS_SIZE ? 1 : -1];
 #else

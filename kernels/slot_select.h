@@ -1,19 +1,23 @@
 /* Selects victims: the slots with the smallest keys. A key is a slot's class, its rank and its position in one number,
  * so that comparing keys is what select.hpp asks for; slots with equal keys are ordered by their index.
  *
+ *     bit 63      1: protected, where there are several packed segments
  *     bit 62      0: preferred (eligible, and below the threshold); 1: evicted only if that is required
  *     bits 30-61  the rank, a float whose bits are ordered as numbers are
  *     bits 0-29   the position
  *
- * Free slots and protected ones have NO_KEY. Needs before it: slot_evict_params.h, slot_parts.h, ordered_bits.h. */
+ * Free slots have NO_KEY, and so have protected ones where there is one packed segment. Needs before it:
+ * slot_evict_params.h, slot_parts.h, ordered_bits.h, KEY_RUNS. */
 #define NO_KEY 0xffffffffffffffffUL
+#define KEY_PROTECTED (1UL << 63)
 #define KEY_CLASS (1UL << 62)
+#define KEY_POSITION ((1UL << 30) - 1)
 
-/* Keys of one or two runs of slots, `count` of each (multiples of 16), and the indices of their first slots. */
+/* Keys of up to KEY_RUNS runs of slots, `count` of each (multiples of 16), and the indices of their first slots. */
 typedef struct slot_keys {
-    const __global ulong* run[2];
-    uint count[2];
-    uint index[2];
+    const __global ulong* run[KEY_RUNS];
+    uint count[KEY_RUNS];
+    uint index[KEY_RUNS];
 } slot_keys;
 
 /* Slots up to this one are victims. { 0, 0 }: none is, since no key is 0. */
@@ -30,7 +34,7 @@ static inline slot_bound later_bound(slot_bound a, slot_bound b) { return is_wit
 
 static inline uint count_below(const slot_keys* keys, ulong key) {
     long8 below = (long8)(0);
-    for (uint r = 0; r < 2; ++r)
+    for (uint r = 0; r < KEY_RUNS; ++r)
         for (uint i = 0; i < keys->count[r]; i += 8) below -= vload8(0, keys->run[r] + i) < (ulong8)(key);
     const long4 below4 = below.lo + below.hi;
     return (uint)(below4.x + below4.y + below4.z + below4.w);
@@ -38,7 +42,7 @@ static inline uint count_below(const slot_keys* keys, ulong key) {
 
 static inline uint count_within(const slot_keys* keys, slot_bound bound) {
     uint within = count_below(keys, bound.key);
-    for (uint r = 0; r < 2; ++r)
+    for (uint r = 0; r < KEY_RUNS; ++r)
         for (uint i = 0; i < keys->count[r]; ++i)
             within += keys->run[r][i] == bound.key && keys->index[r] + i <= bound.index;
     return within;
@@ -48,7 +52,7 @@ static inline uint count_within(const slot_keys* keys, slot_bound bound) {
  * bit is 1 if fewer than k keys are below that. */
 static inline ulong smallest_key(const slot_keys* keys, uint k) {
     ulong8 some = (ulong8)(0), all = (ulong8)(NO_KEY);
-    for (uint r = 0; r < 2; ++r)
+    for (uint r = 0; r < KEY_RUNS; ++r)
         for (uint i = 0; i < keys->count[r]; i += 8) {
             const ulong8 key = vload8(0, keys->run[r] + i);
             some |= select(key, (ulong8)(0), key == (ulong8)(NO_KEY));
@@ -71,7 +75,7 @@ static inline slot_bound smallest_slots(const slot_keys* keys, uint k) {
     if (k == 0) return bound;
     bound.key = smallest_key(keys, k);
     uint equal = k - count_below(keys, bound.key);
-    for (uint r = 0; r < 2; ++r)
+    for (uint r = 0; r < KEY_RUNS; ++r)
         for (uint i = 0; i < keys->count[r]; ++i)
             if (keys->run[r][i] == bound.key && equal > 0) {
                 bound.index = keys->index[r] + i;

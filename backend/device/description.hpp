@@ -84,6 +84,10 @@ struct Description {
     std::optional<double> threshold; // importance below threshold times its quantile over the head; none: any
     double quantile = .99;
 
+    // Where there are several packed segments: whether the oldest tokens go down from the first, and not the smallest
+    // by the ranking.
+    bool moves_by_age = false;
+
     friend bool operator==(const Description&, const Description&) = default;
 };
 

@@ -103,4 +103,17 @@ Selection select(const Description& description, std::span<const Slot> slots, in
     return selection;
 }
 
+std::vector<size_t> select_to_move(const Description& description, std::span<const Slot> slots, int64_t seen,
+                                   int64_t head, int64_t count, bool by_age) {
+    std::vector<Candidate> others, kept;
+    for (size_t i = 0; i < slots.size(); ++i) {
+        const double rank = by_age ? 0 : rank_of(description, slots[i], head);
+        (is_protected(description, slots[i], seen) ? kept : others).push_back({rank, slots[i].position, i});
+    }
+    std::vector<size_t> moved;
+    take(others, count, moved);
+    take(kept, count, moved);
+    return moved;
+}
+
 } // namespace winnow

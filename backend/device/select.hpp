@@ -44,6 +44,11 @@ struct Selection {
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
                  const Demand& wanted);
 
+// Which `count` of these slots of one segment go down to the next: those that are not protected before those that are,
+// among them the smallest by the ranking, or, by_age, the oldest; ties as in select.
+std::vector<size_t> select_to_move(const Description& description, std::span<const Slot> slots, int64_t seen,
+                                   int64_t head, int64_t count, bool by_age);
+
 bool is_protected(const Description& description, const Slot& slot, int64_t seen);
 
 } // namespace winnow

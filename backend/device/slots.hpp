@@ -108,21 +108,30 @@ struct HeadState {
 
 // An eviction pass, which also packs the residual window's oldest rows. For each KV head:
 //  1. `select` (select.hpp) takes victims from the slots in use of segments 0 (dense: sinks, then the residual window)
-//     and 1 (the packed segment), by demand(description, live, seen, incoming); but at least as many as give the
-//     leaving rows room in the packed segment and leave wanted_free of its slots. position = the token id (or
-//     positions[id]); queries_seen = seen - position; value norms and distances are over the values that the segments
-//     stand for, o = output_sum / outputs.
+//     and 1 (the packed segment; and the lower ones), by demand(description, live, seen, incoming); but at least as
+//     many as give the leaving rows room in the packed segments and leave wanted_free slots there. position = the token
+//     id (or positions[id]); queries_seen = seen - position; value norms and distances are over the values that the
+//     segments stand for, o = output_sum / outputs.
 //  2. Victims' slots become free.
-//  3. Residual rows that leave, and are no victims, go to the packed segment's free slots in the order of their
-//     indices, with token id, flag and importance; their slots in the residual window become free.
-//  4. free_slots lists the packed segment's first free slots, then free_slot.
-//  5. output_sum becomes 0.
+//  3. Rows go down: `needed` rows are those that leave and are no victims, and the larger of wanted_free and
+//     wanted_first. Of a packed segment as many rows go down as `needed` is more than it has free slots, which is
+//     `needed` of the segment below; but no more than find a free slot there in the end. select_to_move says which; of
+//     the first segment those that leave are among them. The lowest segment's rows go first. They come to free slots
+//     in the order of indices, those that leave before the others, each in the order of its slots, with token id, flag
+//     and importance, requantized from what they stood for; their own slots become free.
+//  4. The other residual rows that leave go to the packed segment's free slots in the same way.
+//  5. free_slots lists the packed segment's first free slots, then free_slot.
+//  6. output_sum becomes 0.
 struct SlotEvict {
     Description description;
     Segment dense, packed; // dense is absent where there are neither sinks nor a residual window
+    // Packed segments below it, each in formats of its own: 0 to 2, the nearest first. Their means are its means.
+    std::vector<Segment> lower;
     int64_t seen = 0;
     int64_t incoming = 0;
     int64_t wanted_free = 0; // slots of the packed segment
+    // Slots of the first packed segment that are wanted free as far as its rows find room in lower ones.
+    int64_t wanted_first = 0;
     // The residual window is dense slots [residual_first, residual_first + residual_count).
     int64_t residual_first = 0, residual_count = 1;
     int64_t leaving_offset = 0, leaving_count = 0; // slots residual_first + (leaving_offset + i) % residual_count leave

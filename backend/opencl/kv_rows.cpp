@@ -91,12 +91,27 @@ std::string uses_options(std::vector<Type> types) {
     return options;
 }
 
-std::string kv_options(const Tensor& k, const Tensor& v) {
-    std::string options = uses_options({k.type, v.type});
-    if (is_rotated(k.type)) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
-    if (is_rotated(v.type)) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
+std::string kv_options(const Tensor& k, const Tensor& v, std::span<const Segment> lower) {
+    std::vector<Type> types{k.type, v.type};
+    bool k_is_rotated = is_rotated(k.type), v_is_rotated = is_rotated(v.type);
+    for (const Segment& segment : lower) {
+        types.insert(types.end(), {segment.k.type, segment.v.type});
+        k_is_rotated = k_is_rotated || is_rotated(segment.k.type);
+        v_is_rotated = v_is_rotated || is_rotated(segment.v.type);
+    }
+    std::string options = uses_options(std::move(types));
+    if (k_is_rotated) options += "-DK_SIZE=" + std::to_string(k.shape[3]) + " ";
+    if (v_is_rotated) options += "-DV_SIZE=" + std::to_string(v.shape[3]) + " ";
     options.append("-DK_FORMAT=").append(format_name(k.type));
-    return options.append(" -DV_FORMAT=").append(format_name(v.type));
+    options.append(" -DV_FORMAT=").append(format_name(v.type));
+    if (lower.empty()) return options;
+    options += " -DTIERS=" + std::to_string(1 + lower.size());
+    for (size_t i = 0; i < lower.size(); ++i) {
+        const std::string number = std::to_string(i + 2);
+        options.append(" -DK_FORMAT_").append(number).append("=").append(format_name(lower[i].k.type));
+        options.append(" -DV_FORMAT_").append(number).append("=").append(format_name(lower[i].v.type));
+    }
+    return options;
 }
 
 std::string validate_rows(const Runtime& runtime, const RowsMoved& args) {

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "device/device.hpp"
+#include "device/slots.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/variants.hpp"
 
@@ -31,7 +33,8 @@ uint64_t work_of_element(Type src, Type dst);
 std::string uses_options(std::vector<Type> types);
 
 // "-DUSES_turbo4 -DK_SIZE=128 ... -DK_FORMAT=turbo4 -DV_FORMAT=f16", as kernels/kv_store_row.h needs it.
-std::string kv_options(const Tensor& k, const Tensor& v);
+// lower: packed segments below that one, as "-DTIERS=2 -DK_FORMAT_2=turbo2 -DV_FORMAT_2=turbo2" beside it.
+std::string kv_options(const Tensor& k, const Tensor& v, std::span<const Segment> lower = {});
 
 // Rows of src to rows of dst, for kv_requantize and kv_dequantize: one specialisation for each pair of formats and,
 // where rows are taken as a whole, size of a row.

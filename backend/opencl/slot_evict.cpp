@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
@@ -74,13 +75,16 @@ void check(const SlotEvict& args) {
     check_dense(args.dense.k, "k");
     check_dense(args.dense.v, "v");
     check_segment(args.packed, "slot_evict: the packed segment's");
+    for (const Segment& lower : args.lower) check_segment(lower, "slot_evict: a lower packed segment's");
 }
 
 // The parameters that need no memory.
-slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, const slot_segment& packed) {
+slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, const slot_segment& packed,
+                              const std::vector<BoundSegment>& lower) {
     slot_evict_params params{};
     params.dense = dense;
     params.packed = packed;
+    for (size_t i = 0; i < lower.size(); ++i) params.lower[i] = lower[i].params;
     params.pass = make_eviction_pass(args);
     if (args.free_slots) params.free_count = static_cast<uint32_t>(args.free_slots.shape[3]);
     params.residual_first = static_cast<uint32_t>(args.residual_first);
@@ -88,15 +92,19 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
     params.leaving_offset = static_cast<uint32_t>(args.leaving_offset);
     params.leaving_count = static_cast<uint32_t>(args.leaving_count);
     params.wanted_free = static_cast<uint32_t>(args.wanted_free);
+    params.wanted_first = static_cast<uint32_t>(args.wanted_first);
+    params.moves_by_age = args.description.moves_by_age ? 1 : 0;
     params.set_means = args.set_means ? 1 : 0;
     params.k_norm = static_cast<uint32_t>(args.k_norm);
     params.v_norm = static_cast<uint32_t>(args.v_norm);
     params.k_size = static_cast<uint32_t>(args.packed.k.shape[3]);
     params.v_size = static_cast<uint32_t>(args.packed.v.shape[3]);
     params.outputs = static_cast<float>(args.outputs);
-    // A head's scratch: keys of all slots, keys of the leaving rows, and two points of values.
-    const uint64_t keys = 2 * in_whole_vectors(dense.slots) + in_whole_vectors(packed.slots);
-    const uint64_t bytes = keys * sizeof(uint64_t) + uint64_t{2} * params.v_size * sizeof(float);
+    // A head's scratch: keys of all slots, keys of the leaving rows, a point of values for each segment, and a row.
+    uint64_t keys = 2 * in_whole_vectors(dense.slots) + in_whole_vectors(packed.slots);
+    for (const BoundSegment& segment : lower) keys += in_whole_vectors(segment.params.slots);
+    const uint64_t row = lower.empty() ? 0 : std::max(params.k_size, params.v_size);
+    const uint64_t bytes = keys * sizeof(uint64_t) + ((2 + lower.size()) * params.v_size + row) * sizeof(float);
     params.scratch_bytes = (bytes + 63) & ~uint64_t{63};
     return params;
 }
@@ -105,36 +113,42 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
 uint64_t work_of_head(const SlotEvict& args, const slot_evict_params& params) {
     const bool reads_values = args.description.ranking == Ranking::importance_value_distance ||
                               args.description.ranking == Ranking::importance_value_norm;
-    const uint64_t slots = in_whole_vectors(params.dense.slots) + in_whole_vectors(params.packed.slots);
+    uint64_t slots = in_whole_vectors(params.dense.slots) + in_whole_vectors(params.packed.slots);
+    for (const slot_segment& segment : params.lower) slots += in_whole_vectors(segment.slots);
     const uint64_t work_of_slot = 64 + (reads_values ? uint64_t{2} * params.v_size : 0);
     const uint64_t work_of_row = params.k_size * work_of_element(args.dense.k.type, args.packed.k.type) +
                                  params.v_size * work_of_element(args.dense.v.type, args.packed.v.type);
-    return slots * work_of_slot + params.leaving_count * work_of_row;
+    return slots * work_of_slot + params.leaving_count * (1 + args.lower.size()) * work_of_row;
 }
 
 } // namespace
 
 void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
     check(args);
-    Kernel& kernel = kernels.get(runtime, args.packed.k, args.packed.v);
+    Kernel& kernel = kernels.get(runtime, args.packed.k, args.packed.v, args.lower);
     Operation operation(runtime);
     const BoundSegment dense = bind_segment(operation, args.dense, Access::read_write);
     const BoundSegment packed = bind_segment(operation, args.packed, Access::read_write);
+    std::vector<BoundSegment> lower;
+    for (const Segment& segment : args.lower) lower.push_back(bind_segment(operation, segment, Access::read_write));
     const Bound output_sum = operation.bind(args.output_sum, Access::read_write);
     const Bound positions = operation.bind(args.positions, Access::read);
     const Bound free_slots = operation.bind(args.free_slots, Access::read_write);
     const Bound state = operation.bind(args.head_state, Access::read_write);
-    slot_evict_params params = make_params(args, dense.params, packed.params);
+    slot_evict_params params = make_params(args, dense.params, packed.params, lower);
     params.positions = positions.offset;
     if (args.output_sum) params.output_sum = view_of_heads(args.output_sum, output_sum);
     if (args.free_slots) params.free_slots = view_of_heads(args.free_slots, free_slots);
     params.state = view_of_heads(args.head_state, state);
     const auto heads = static_cast<size_t>(args.packed.kv_heads());
     const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
-    operation.launch(kernel, params,
-                     {dense.k, dense.v, dense.tokens, dense.importance, dense.k_mean, dense.v_mean, packed.k, packed.v,
-                      packed.tokens, packed.importance, packed.k_mean, packed.v_mean, output_sum.memory,
-                      positions.memory, free_slots.memory, state.memory, scratch},
+    std::vector<const Memory*> memory{dense.k,       dense.v,           dense.tokens,  dense.importance,
+                                      dense.k_mean,  dense.v_mean,      packed.k,      packed.v,
+                                      packed.tokens, packed.importance, packed.k_mean, packed.v_mean};
+    for (const BoundSegment& segment : lower)
+        memory.insert(memory.end(), {segment.k, segment.v, segment.tokens, segment.importance});
+    memory.insert(memory.end(), {output_sum.memory, positions.memory, free_slots.memory, state.memory, scratch});
+    operation.launch(kernel, &params, sizeof params, memory,
                      Grid{.groups = {heads, 1, 1}, .work = heads * work_of_head(args, params)});
     operation.complete(false);
 }

@@ -42,10 +42,17 @@ void check_segment(const Segment& segment, const char* name) {
     check_row(segment.v, (std::string(name) + " v").c_str());
 }
 
-Kernel& SegmentKernel::get(Runtime& runtime, const Tensor& k, const Tensor& v) {
-    if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_) {
+Kernel& SegmentKernel::get(Runtime& runtime, const Tensor& k, const Tensor& v, std::span<const Segment> lower) {
+    std::array<Type, 4> types{};
+    for (size_t i = 0; i < lower.size(); ++i) {
+        types[2 * i] = lower[i].k.type;
+        types[2 * i + 1] = lower[i].v.type;
+    }
+    if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_ ||
+        types != lower_) {
         const Variant& variant = choose_variant(operation_, runtime.capabilities(), {}, 0, 0);
-        kernel_ = &runtime.kernel(variant.file, variant.entry_point, kv_options(k, v));
+        kernel_ = &runtime.kernel(variant.file, variant.entry_point, kv_options(k, v, lower));
+        lower_ = types;
         k_ = k.type;
         v_ = v.type;
         k_size_ = k.shape[3];

@@ -1,6 +1,8 @@
 // What the launchers of the operations on slots share: a segment bound to a kernel's arguments.
 #pragma once
 
+#include <array>
+#include <span>
 #include <string>
 
 #include "device/slots.hpp"
@@ -27,18 +29,20 @@ head_view view_of_heads(const Tensor& tensor, const Bound& bound);
 // Throws UNSUPPORTED where no kernel takes the segment's rows. name: of the segment, in messages.
 void check_segment(const Segment& segment, const char* name);
 
-// A kernel of one source file, specialised for a segment's formats. The last one used is remembered: decoding asks for
-// the same again and again, and the options are costlier to make than the comparison.
+// A kernel of one source file, specialised for a segment's formats, and those of the packed segments below it. The last
+// one used is remembered: decoding asks for the same again and again, and the options are costlier to make than the
+// comparison.
 class SegmentKernel {
 public:
     explicit SegmentKernel(const char* operation) : operation_(operation) {}
-    Kernel& get(Runtime& runtime, const Tensor& k, const Tensor& v);
+    Kernel& get(Runtime& runtime, const Tensor& k, const Tensor& v, std::span<const Segment> lower = {});
 
 private:
     const char* operation_;
     Kernel* kernel_ = nullptr;
     Type k_ = Type::none, v_ = Type::none;
     int64_t k_size_ = 0, v_size_ = 0;
+    std::array<Type, 4> lower_{}; // K and V of each
 };
 
 } // namespace winnow::opencl

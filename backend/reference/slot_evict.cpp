@@ -27,6 +27,8 @@ public:
         : args_(args), head_(head), state_(head_state(args.head_state, head)) {
         for (int64_t i = 0; i < args.leaving_count; ++i)
             leaving_.push_back(args.residual_first + (args.leaving_offset + i) % args.residual_count);
+        packed_.push_back(&args.packed);
+        for (const Segment& lower : args.lower) packed_.push_back(&lower);
     }
 
     void run() {
@@ -37,9 +39,10 @@ public:
         find_places();
         const Selection selection = select_victims();
         for (const size_t victim : selection.victims) evict(*places_[victim].segment, places_[victim].slot);
+        if (!args_.lower.empty()) move_down();
         const int64_t without_room = move_leaving();
-        state_.shortfall = static_cast<int32_t>(
-            std::max(selection.shortfall, without_room + std::max<int64_t>(args_.wanted_free - free_in_packed(), 0)));
+        state_.shortfall = static_cast<int32_t>(std::max(
+            selection.shortfall, without_room + std::max<int64_t>(args_.wanted_free - free_in(args_.packed), 0)));
         list_free_slots();
         clear_output_sum();
         find_places();
@@ -73,7 +76,9 @@ private:
 
     void find_places() {
         places_.clear();
-        for (const Segment* segment : {&args_.dense, &args_.packed})
+        std::vector<const Segment*> segments{&args_.dense};
+        segments.insert(segments.end(), packed_.begin(), packed_.end());
+        for (const Segment* segment : segments)
             for (int64_t slot = 0; slot < segment->slots(); ++slot) {
                 const bool leaves =
                     segment == &args_.dense && std::find(leaving_.begin(), leaving_.end(), slot) != leaving_.end();
@@ -107,13 +112,14 @@ private:
                static_cast<double>(args_.outputs);
     }
 
-    // How many slots of the packed segment would be lacking for leaving rows, and for those that are wanted free.
+    // How many slots of packed segments would be lacking for leaving rows, and for those that are wanted free.
     int64_t lacking_room(const std::vector<size_t>& victims) const {
-        int64_t rows = args_.wanted_free, room = args_.packed.slots();
+        int64_t rows = args_.wanted_free, room = 0;
+        for (const Segment* segment : packed_) room += segment->slots();
         for (size_t i = 0; i < places_.size(); ++i) {
             const bool stays = std::find(victims.begin(), victims.end(), i) == victims.end();
             if (stays && places_[i].leaves) ++rows;
-            if (stays && places_[i].segment == &args_.packed) --room;
+            if (stays && places_[i].segment != &args_.dense) --room;
         }
         return std::max<int64_t>(rows - room, 0);
     }
@@ -131,6 +137,72 @@ private:
         }
     }
 
+    // How many rows of each packed segment go down: as many as slots are lacking there, as far as there is room below.
+    std::vector<int64_t> rows_to_move() const {
+        int64_t needed = std::max(args_.wanted_free, args_.wanted_first);
+        for (const int64_t slot : leaving_) needed += !is_free(args_.dense, slot);
+        std::vector<int64_t> free, moved;
+        int64_t candidates = needed - std::max(args_.wanted_free, args_.wanted_first);
+        for (const Segment* segment : packed_) {
+            free.push_back(free_in(*segment));
+            candidates += segment->slots() - free.back();
+            moved.push_back(std::min(std::max<int64_t>(needed - free.back(), 0), candidates));
+            needed = moved.back();
+            candidates = 0;
+        }
+        moved.back() = 0;
+        for (size_t i = moved.size() - 1; i-- > 0;) moved[i] = std::min(moved[i], free[i + 1] + moved[i + 1]);
+        return moved;
+    }
+
+    void move_down() {
+        const std::vector<int64_t> rows = rows_to_move();
+        for (size_t from = packed_.size() - 1; from-- > 0;)
+            if (rows[from] > 0) move_down(*packed_[from], *packed_[from + 1], rows[from]);
+    }
+
+    // Of the first packed segment, the rows that leave the residual window are among those that may go down.
+    void move_down(const Segment& from, const Segment& to, int64_t count) {
+        find_places();
+        const bool is_first = &from == &args_.packed;
+        std::vector<Place> candidates;
+        std::vector<Slot> slots;
+        for (const Place& place : places_) {
+            if (place.segment != &from && !(is_first && place.leaves)) continue;
+            candidates.push_back(place);
+            slots.push_back(described(place));
+        }
+        std::vector<Place> moved;
+        const bool by_age = is_first && args_.description.moves_by_age;
+        for (const size_t each : select_to_move(args_.description, slots, args_.seen, head_, count, by_age))
+            moved.push_back(candidates[each]);
+        const auto order = [&](const Place& place) {
+            const auto leaving = std::find(leaving_.begin(), leaving_.end(), place.slot);
+            return place.leaves ? leaving - leaving_.begin() : args_.leaving_count + place.slot;
+        };
+        std::sort(moved.begin(), moved.end(), [&](const Place& a, const Place& b) { return order(a) < order(b); });
+        int64_t free = 0;
+        for (const Place& place : moved) {
+            while (!is_free(to, free)) ++free;
+            move_row(*place.segment, place.slot, to, free);
+        }
+    }
+
+    // Packed segments have the same means, which are then neither added nor subtracted.
+    void move_row(const Segment& from, int64_t from_slot, const Segment& to, int64_t to_slot) {
+        const bool is_dense = &from == &args_.dense;
+        const auto move = [&](const auto& rows, const auto& mean, Norm norm) {
+            const Tensor none;
+            const Tensor &plus = is_dense ? from.*mean : none, &less = is_dense ? to.*mean : none;
+            set_slot_row(to.*rows, less, head_, to_slot, slot_row(from.*rows, plus, head_, from_slot), norm);
+        };
+        move(&Segment::k, &Segment::k_mean, args_.k_norm);
+        move(&Segment::v, &Segment::v_mean, args_.v_norm);
+        set_entry(to.tokens, head_, to_slot, entry(from.tokens, head_, from_slot));
+        set_importance(to, head_, to_slot, importance_of(from, head_, from_slot));
+        set_entry(from.tokens, head_, from_slot, free_slot);
+    }
+
     // Rows for which there is no room, since all else is protected, are evicted and counted.
     int64_t move_leaving() {
         int64_t without_room = 0, to = 0;
@@ -142,21 +214,14 @@ private:
                 ++without_room;
                 continue;
             }
-            const Segment &dense = args_.dense, &packed = args_.packed;
-            set_slot_row(packed.k, packed.k_mean, head_, to, slot_row(dense.k, dense.k_mean, head_, from),
-                         args_.k_norm);
-            set_slot_row(packed.v, packed.v_mean, head_, to, slot_row(dense.v, dense.v_mean, head_, from),
-                         args_.v_norm);
-            set_entry(packed.tokens, head_, to, entry(dense.tokens, head_, from));
-            set_importance(packed, head_, to, importance_of(dense, head_, from));
-            set_entry(dense.tokens, head_, from, free_slot);
+            move_row(args_.dense, from, args_.packed, to);
         }
         return without_room;
     }
 
-    int64_t free_in_packed() const {
+    int64_t free_in(const Segment& segment) const {
         int64_t free = 0;
-        for (int64_t slot = 0; slot < args_.packed.slots(); ++slot) free += is_free(args_.packed, slot);
+        for (int64_t slot = 0; slot < segment.slots(); ++slot) free += is_free(segment, slot);
         return free;
     }
 
@@ -178,7 +243,8 @@ private:
     int64_t head_;
     HeadState state_;
     std::vector<int64_t> leaving_; // slots of the residual window, in the order in which they leave
-    std::vector<Place> places_;    // dense, then packed segment
+    std::vector<const Segment*> packed_;
+    std::vector<Place> places_; // dense, then packed segments
 };
 
 } // namespace

@@ -17,6 +17,14 @@ const Formats formats[] = {{Type::f16, Type::f16, Type::turbo4, Type::turbo3, 12
                            {Type::f16, Type::f16, Type::turbo3, Type::affine8_g32, 80, 64},
                            {Type::bf16, Type::f32, Type::f32, Type::q5_1, 40, 96}};
 
+// Of the second and third packed segment beside each of those: K and V. What is read of a rotated row is rounded
+// otherwise by a device, and so is what is scale * code + bias: such rows go to rotated formats, which are compared as
+// what they stand for.
+const Type lower_formats[][2][2] = {{{Type::turbo3, Type::turbo2}, {Type::turbo2, Type::turbo2_5}},
+                                    {{Type::q4_0, Type::bf16}, {Type::turbo4, Type::f32}},
+                                    {{Type::turbo4, Type::turbo2}, {Type::turbo2_5, Type::turbo4}},
+                                    {{Type::f16, Type::turbo4}, {Type::bf16, Type::turbo3}}};
+
 constexpr Ranking rankings[] = {Ranking::age,
                                 Ranking::importance,
                                 Ranking::importance_per_query,
@@ -33,6 +41,7 @@ struct Shape {
     Formats rows = formats[0];
     Ranking ranking = Ranking::age;
     int64_t sink = 4, residual = 48, packed = 100;
+    std::vector<int64_t> lower = {}; // slots of each
     double share_live = 1;
     bool has_importance = true, has_k_mean = false, has_v_mean = false, has_positions = false, set_means = false;
     bool has_output_sum = true, has_free_slots = true;
@@ -46,7 +55,9 @@ struct Problem {
     // A head's tokens have distinct token ids below `seen`; heads keep different ones, and some slots are free.
     Problem(Random& random, const Shape& shape) {
         const Formats& each = shape.rows;
-        const int64_t dense_slots = shape.sink + shape.residual, slots = dense_slots + shape.packed;
+        const int64_t dense_slots = shape.sink + shape.residual;
+        int64_t slots = dense_slots + shape.packed;
+        for (const int64_t each_lower : shape.lower) slots += each_lower;
         if (dense_slots > 0)
             args.dense = add_segment(memory, random,
                                      {.k = each.dense_k,
@@ -66,6 +77,20 @@ struct Problem {
                                    .has_importance = shape.has_importance,
                                    .has_k_mean = shape.has_k_mean,
                                    .has_v_mean = shape.has_v_mean});
+        for (size_t i = 0; i < shape.lower.size(); ++i) {
+            const auto& lower = lower_formats[format_of(each)];
+            Segment segment = add_segment(memory, random,
+                                          {.k = lower[i][0],
+                                           .v = lower[i][1],
+                                           .heads = heads,
+                                           .slots = shape.lower[i],
+                                           .k_size = each.k_size,
+                                           .v_size = each.v_size,
+                                           .has_importance = shape.has_importance});
+            segment.k_mean = args.packed.k_mean;
+            segment.v_mean = args.packed.v_mean;
+            args.lower.push_back(segment);
+        }
         args.description.ranking = shape.ranking;
         args.residual_first = shape.sink;
         args.residual_count = std::max<int64_t>(shape.residual, 1);
@@ -89,7 +114,7 @@ struct Problem {
             fill<int32_t>(args.positions, [&] { return static_cast<int32_t>(draw(random, 0, args.seen / 2)); });
         }
         set_values(random);
-        for (const Segment* segment : {&args.dense, &args.packed})
+        for (const Segment* segment : segments())
             fill<float>(segment->importance, [&] {
                 if (chance(random, .1)) return hostile(random);
                 const bool is_exact = shape.ranking == Ranking::importance || shape.ranking == Ranking::age;
@@ -104,8 +129,20 @@ struct Problem {
     }
 
 private:
+    static size_t format_of(const Formats& rows) {
+        size_t at = 0;
+        while (formats[at].k != rows.k || formats[at].v != rows.v) ++at;
+        return at;
+    }
+
+    std::vector<const Segment*> segments() const {
+        std::vector<const Segment*> all{&args.dense, &args.packed};
+        for (const Segment& segment : args.lower) all.push_back(&segment);
+        return all;
+    }
+
     void set_values(Random& random) {
-        for (const Segment* segment : {&args.dense, &args.packed}) {
+        for (const Segment* segment : segments()) {
             std::vector<float> row(static_cast<size_t>(args.packed.v.shape[3]));
             int64_t slot = -1;
             float factor = 1;
@@ -126,7 +163,7 @@ private:
             for (int32_t token_id = 0; token_id < args.seen; ++token_id) token_ids.push_back(token_id);
             std::shuffle(token_ids.begin(), token_ids.end(), random);
         }
-        for (const Segment* segment : {&args.dense, &args.packed})
+        for (const Segment* segment : segments())
             if (segment->k)
                 set_tokens(*segment, random, share_live, [&](int64_t head, int64_t) {
                     std::vector<int32_t>& token_ids = left[static_cast<size_t>(head)];
@@ -151,7 +188,8 @@ private:
 
 void draw_description(Random& random, SlotEvict& args) {
     Description& description = args.description;
-    const int64_t slots = args.dense.slots() + args.packed.slots();
+    int64_t slots = args.dense.slots() + args.packed.slots();
+    for (const Segment& segment : args.lower) slots += segment.slots();
     description.seed = static_cast<uint64_t>(draw(random, 0, 1 << 30)) << 30;
     description.sink = draw(random, 0, 8);
     description.recent = draw(random, 0, 1) * draw(random, 0, slots);
@@ -192,6 +230,32 @@ TEST_F(opencl_slots, evict_does_what_the_reference_does) {
         Problem problem(random, shape);
         draw_description(random, problem.args);
         if (chance(random, .3)) problem.args.wanted_free = draw(random, 0, shape.packed);
+        problem.expect_same(cpu_device());
+        if (HasFailure()) return;
+    }
+}
+
+// Rows go down from segments that are full, in every order of formats.
+TEST_F(opencl_slots, evict_moves_rows_down_as_the_reference_does) {
+    Random random(27);
+    for (int round = 0; round < 240; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        Shape shape{.rows = formats[round % 4], .ranking = rankings[round / 4 % 6]};
+        const bool has_dense = !chance(random, .1);
+        shape.sink = has_dense ? draw(random, 0, 5) : 0;
+        shape.residual = has_dense ? draw(random, 1, 40) : 0;
+        shape.packed = draw(random, 1, 80);
+        for (int64_t i = draw(random, 1, 2); i > 0; --i) shape.lower.push_back(draw(random, 1, 60));
+        shape.share_live = std::array{.6, .95, 1.0}[static_cast<size_t>(round % 3)];
+        shape.has_importance = !chance(random, .1);
+        shape.has_k_mean = chance(random, .2);
+        shape.has_v_mean = chance(random, .2);
+        shape.has_free_slots = !chance(random, .2);
+        Problem problem(random, shape);
+        draw_description(random, problem.args);
+        problem.args.description.moves_by_age = chance(random, .3);
+        if (chance(random, .3)) problem.args.wanted_free = draw(random, 0, shape.packed);
+        if (chance(random, .3)) problem.args.wanted_first = draw(random, 0, shape.packed);
         problem.expect_same(cpu_device());
         if (HasFailure()) return;
     }

@@ -1,0 +1,126 @@
+/* Several packed segments: which of a segment's rows go down to the next one, and how they are requantized. TIERS of
+ * them, at most 3; the first is what slot_evict.cl has without the others. Needs before it: what slot_evict.cl has
+ * before it, head_slots, count_free and residual_slot. */
+#define TIER 1
+#include "slot_tier.h"
+#undef TIER
+#define TIER 2
+#include "slot_tier.h"
+#undef TIER
+#if TIERS > 2
+#define TIER 3
+#include "slot_tier.h"
+#undef TIER
+#define OF_TIER(at, name, ...)                                                                                         \
+    ((at)->tier == 3 ? name##_3(__VA_ARGS__) : (at)->tier == 2 ? name##_2(__VA_ARGS__) : name(__VA_ARGS__))
+#else
+#define OF_TIER(at, name, ...) ((at)->tier == 2 ? name##_2(__VA_ARGS__) : name(__VA_ARGS__))
+#endif
+
+static inline float tier_distance(const head_slots* at, const __global uchar* row, uint size) {
+    return OF_TIER(at, packed_distance, row, at->v_type, at->point, size);
+}
+
+static inline void rotate_point_of(const head_slots* at) { OF_TIER(at, rotate_point, at->point); }
+
+/* The f32 row that a packed row is, in the head's memory for one. */
+static const __global uchar* read_row(const head_slots* at, uint slot, uint is_key, uint size, __global float* row) {
+    const __global uchar* from = is_key ? at->k + slot * at->k_stride : at->v + slot * at->v_stride;
+    __global uchar* to = (__global uchar*)row;
+#if TIERS > 2
+    if (at->tier == 2 && is_key) read_k_row_2(to, from, size, 0);
+    if (at->tier == 2 && !is_key) read_v_row_2(to, from, size, 0);
+#endif
+    if (at->tier == 1 && is_key) read_k_row_1(to, from, size, 0);
+    if (at->tier == 1 && !is_key) read_v_row_1(to, from, size, 0);
+    return to;
+}
+
+/* One row into a free slot of a lower segment. Packed segments have the same means. */
+static void move_down(const slot_evict_params* p, const head_slots* from, uint slot, const head_slots* to,
+                      uint free_slot, __global float* row) {
+    const uint is_dense = from->tier == 0;
+    const __global float* k_less = is_dense ? to->k_mean : 0;
+    const __global float* v_less = is_dense ? to->v_mean : 0;
+    const __global uchar* k = is_dense ? from->k + slot * from->k_stride : read_row(from, slot, 1, p->k_size, row);
+    OF_TIER(to, store_k_row, to->k + free_slot * to->k_stride, k, 0, k_less, is_dense ? p->dense.k_type : TYPE_F32,
+            p->k_size, p->k_norm);
+    const __global uchar* v = is_dense ? from->v + slot * from->v_stride : read_row(from, slot, 0, p->v_size, row);
+    OF_TIER(to, store_v_row, to->v + free_slot * to->v_stride, v, 0, v_less, is_dense ? p->dense.v_type : TYPE_F32,
+            p->v_size, p->v_norm);
+    if (to->importance) to->importance[free_slot] = from->importance ? from->importance[slot] : 0.0f;
+    to->tokens[free_slot] = from->tokens[slot];
+    from->tokens[slot] = FREE_SLOT;
+}
+
+/* Keys by which rows go down, of those that are no victims: whether they are protected, rank, position; of the first
+ * segment's rows and those that leave, where they move by age, without the rank. */
+static void make_moving_keys(const slot_evict_params* p, const head_slots* at) {
+    const ulong16 kept = (ulong16)(p->moves_by_age && at->tier <= 1 ? KEY_PROTECTED | KEY_POSITION : ~KEY_CLASS);
+    for (uint slot = 0; slot < at->slots; slot += 16) {
+        const int16 is_live = load_ints(at->tokens + slot, at->slots - slot, FREE_SLOT) >= 0;
+        const ulong16 key = vload16(0, at->keys + slot);
+        vstore16(select((ulong16)(NO_KEY), key & kept, convert_long16(is_live)), 0, at->keys + slot);
+    }
+}
+
+/* Keys of the rows that leave the residual window and are no victims; returns how many there are. */
+static uint make_leaving_keys(const slot_evict_params* p, const head_slots* dense, __global ulong* leaving_keys) {
+    uint live = 0;
+    make_moving_keys(p, dense);
+    for (uint i = 0; i < in_whole_vectors(dense->slots); ++i) leaving_keys[i] = NO_KEY;
+    for (uint i = 0; i < p->leaving_count; ++i) {
+        const uint slot = residual_slot(p, i);
+        leaving_keys[slot] = dense->keys[slot];
+        live += dense->tokens[slot] >= 0;
+    }
+    return live;
+}
+
+static void move_rows_down(const slot_evict_params* p, const head_slots* dense, const head_slots* from,
+                           const head_slots* to, const __global ulong* leaving_keys, uint count, __global float* row) {
+    const uint has_dense = from->tier == 1, first = in_whole_vectors(dense->slots);
+    slot_keys keys;
+    for (uint r = 0; r < KEY_RUNS; ++r) {
+        keys.run[r] = leaving_keys;
+        keys.count[r] = 0;
+        keys.index[r] = 0;
+    }
+    if (has_dense) keys.count[0] = first;
+    keys.run[1] = from->keys;
+    keys.count[1] = in_whole_vectors(from->slots);
+    keys.index[1] = first;
+    make_moving_keys(p, from);
+    const slot_bound bound = smallest_slots(&keys, count);
+    uint free_slot = 0;
+    for (uint i = 0; has_dense && i < p->leaving_count; ++i) {
+        const uint slot = residual_slot(p, i);
+        if (!is_within(bound, leaving_keys[slot], slot)) continue;
+        while (to->tokens[free_slot] >= 0) ++free_slot;
+        move_down(p, dense, slot, to, free_slot, row);
+    }
+    for (uint slot = 0; slot < from->slots; ++slot) {
+        if (!is_within(bound, from->keys[slot], first + slot)) continue;
+        while (to->tokens[free_slot] >= 0) ++free_slot;
+        move_down(p, from, slot, to, free_slot, row);
+    }
+}
+
+/* Rows go down from each packed segment that lacks slots, the lowest first. */
+static void make_room_in_tiers(const slot_evict_params* p, const head_slots* dense, const head_slots* packed,
+                               __global ulong* leaving_keys, __global float* row) {
+    const uint leaving = make_leaving_keys(p, dense, leaving_keys);
+    long needed = leaving + max(p->wanted_free, p->wanted_first), others = leaving, free[TIERS], moved[TIERS];
+    for (uint t = 0; t < TIERS; ++t) {
+        free[t] = count_free(packed + t);
+        moved[t] = min(max(needed - free[t], 0L), others + packed[t].slots - free[t]);
+        needed = moved[t];
+        others = 0;
+    }
+    moved[TIERS - 1] = 0;
+    for (int t = TIERS - 2; t >= 0; --t) {
+        moved[t] = min(moved[t], free[t + 1] + moved[t + 1]);
+    }
+    for (int t = TIERS - 2; t >= 0; --t)
+        if (moved[t] > 0) move_rows_down(p, dense, packed + t, packed + t + 1, leaving_keys, (uint)moved[t], row);
+}
