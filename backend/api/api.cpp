@@ -414,6 +414,7 @@ winnow_api table_of(uint32_t version, size_t size) {
         .cache_describe = cache_describe,
         .cache_sequence_stats = cache_sequence_stats,
         .cache_set_importance = cache_set_importance,
+        .cache_segments = cache_segments,
     };
 }
 

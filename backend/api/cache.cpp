@@ -242,6 +242,12 @@ int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, in
                         &cache::Cache::positions);
 }
 
+int32_t cache_segments(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* segments,
+                       uint64_t capacity, uint64_t* count) {
+    return look_at_head(cache, "cache_segments", {sequence, layer, head}, "segments", segments, capacity, count,
+                        &cache::Cache::segments);
+}
+
 int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, float* importance,
                          uint64_t capacity, uint64_t* count) {
     return look_at_head(cache, "cache_importance", {sequence, layer, head}, "importance", importance, capacity, count,

@@ -22,6 +22,8 @@ int32_t cache_stats(winnow_cache* cache, winnow_cache_stats* stats);
 int32_t cache_sequence_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats);
 int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* positions,
                         uint64_t capacity, uint64_t* count);
+int32_t cache_segments(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* segments,
+                       uint64_t capacity, uint64_t* count);
 int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, float* importance,
                          uint64_t capacity, uint64_t* count);
 int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,

@@ -60,7 +60,8 @@ Layout layout_of(const Config& config, const Shape& shape, int64_t residual, boo
             config.sink() + residual,
             importance,
             config.center(),
-            (beside_means + heads - 1) / heads};
+            (beside_means + heads - 1) / heads,
+            config.lower()};
 }
 
 int64_t budget_tokens(const Amount& budget, const Layout& layout, const Shape& shape) {
@@ -105,6 +106,16 @@ int64_t cadence_of(const Config& config, int64_t residual, int64_t tokens) {
     return std::max<int64_t>(std::min({config.recalls() ? recall_cadence : usual_cadence, passes, tokens / 8}), 1);
 }
 
+// The packed segment that would have too few slots of so many tokens; NULL: there is none.
+const char* lacking_tier(const Layout& layout, int64_t tokens, int64_t cadence) {
+    static constexpr const char* names[most_tiers] = {"first", "second", "third"};
+    if (layout.lower.empty()) return nullptr;
+    const auto parts = divide(layout.lower, tokens, layout.dense_rows);
+    for (size_t i = 0; i <= layout.lower.size(); ++i)
+        if (parts[i] < (i < layout.lower.size() ? cadence : 1)) return names[i];
+    return nullptr;
+}
+
 // All sizes but the bytes, where each slot has an importance or none does.
 Plan sizes(const Config& config, const Policy& policy, const Shape& shape, std::span<const LayerProfile> profile,
            bool importance) {
@@ -116,9 +127,23 @@ Plan sizes(const Config& config, const Policy& policy, const Shape& shape, std::
     if (made.tokens <= layout.dense_rows)
         refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
     made.cadence = cadence_of(config, made.residual, made.tokens);
-    const int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
+    int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
+    while (least < made.tokens && lacking_tier(layout, least, made.cadence) != nullptr) ++least;
     made.layer_tokens = policy.budgets(shape.layers, made.tokens, least, shape.context, profile);
     return made;
+}
+
+// What an eviction pass moves goes through every packed segment but the last.
+void check_tiers(const Config& config, const Layout& layout, const Plan& plan, int64_t layer) {
+    const int64_t tokens = plan.layer_tokens[static_cast<size_t>(layer)];
+    const char* const which = lacking_tier(layout, tokens, plan.cadence);
+    if (which == nullptr) return;
+    const auto parts = divide(layout.lower, tokens, layout.dense_rows);
+    std::string text = what_holds(config, tokens) + " in layer " + std::to_string(layer) + ": " +
+                       std::to_string(layout.dense_rows) + " are sinks and residual window, and of the packed segments";
+    for (size_t i = 0; i <= layout.lower.size(); ++i) text += (i > 0 ? ", " : " ") + std::to_string(parts[i]);
+    refuse(text + "; the " + which + " one is too small: expected at least " + std::to_string(plan.cadence) +
+           " for each but the last, which come between two eviction passes, and 1 for that");
 }
 
 bool keeps_importance(const Policy& policy, const Plan& plan, const Shape& shape) {
@@ -171,12 +196,26 @@ StateLayout state_layout(const Config& config, const Shape& shape, int64_t resid
     return layout;
 }
 
+std::array<int64_t, most_tiers> divide(const std::vector<LowerTier>& lower, int64_t tokens, int64_t dense_rows) {
+    std::array<int64_t, most_tiers> parts{std::max<int64_t>(tokens - dense_rows, 0), 0, 0};
+    for (size_t i = lower.size(); i > 0; --i) {
+        parts[i] = std::min(floor_of(lower[i - 1].share, tokens), parts[0]);
+        parts[0] -= parts[i];
+    }
+    return parts;
+}
+
 Bytes bytes_of(const Layout& layout, int64_t tokens) {
     const auto all = static_cast<uint64_t>(tokens);
     const auto dense = static_cast<uint64_t>(std::min(tokens, layout.dense_rows));
+    const auto parts = divide(layout.lower, tokens, layout.dense_rows);
     Bytes bytes;
-    bytes.k = (all - dense) * row_bytes(layout.k, layout.head_size);
-    bytes.v = (all - dense) * row_bytes(layout.v, layout.v_head_size);
+    bytes.k = static_cast<uint64_t>(parts[0]) * row_bytes(layout.k, layout.head_size);
+    bytes.v = static_cast<uint64_t>(parts[0]) * row_bytes(layout.v, layout.v_head_size);
+    for (size_t i = 0; i < layout.lower.size(); ++i) {
+        bytes.k += static_cast<uint64_t>(parts[i + 1]) * row_bytes(layout.lower[i].k, layout.head_size);
+        bytes.v += static_cast<uint64_t>(parts[i + 1]) * row_bytes(layout.lower[i].v, layout.v_head_size);
+    }
     bytes.dense_k = dense * row_bytes(dense_format(layout.k), layout.head_size);
     bytes.dense_v = dense * row_bytes(dense_format(layout.v), layout.v_head_size);
     bytes.slot_map = all * slot_bytes;
@@ -211,6 +250,11 @@ std::optional<LeastResidual> least_residual(const Config& config, const Shape& s
 Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile) {
     check_format("k", config.k(), "head_size", shape.head_size);
     check_format("v", config.v(), "v_head_size", shape.v_head_size);
+    const std::vector<LowerTier> lower = config.lower();
+    for (size_t i = 0; i < lower.size(); ++i) {
+        check_format(i == 0 ? "k2" : "k3", lower[i].k, "head_size", shape.head_size);
+        check_format(i == 0 ? "v2" : "v3", lower[i].v, "v_head_size", shape.v_head_size);
+    }
     const std::unique_ptr<Policy> policy = make_policy(config);
     // Whether an importance is kept may depend on the budget, and the tokens of a budget in bytes on what is kept.
     Plan made = sizes(config, *policy, shape, profile, false);
@@ -221,6 +265,7 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
         const bool holds_all = config.recalls() && tokens >= std::max(shape.context, shape.cells);
+        check_tiers(config, layout, made, layer);
         if (!holds_all) check_room(config, policy->describe(context_of(made, shape, layer)), layer);
         add(made.bytes, bytes_of(layout, tokens) * static_cast<uint64_t>(shape.kv_heads));
     }

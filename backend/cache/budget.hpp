@@ -2,6 +2,7 @@
 // sizes of a cache that follow from a configuration and a model's shape.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -44,17 +45,23 @@ StateLayout state_layout(const Config& config, const Shape& shape, int64_t resid
 struct Layout {
     Type k = Type::f16, v = Type::f16;
     int64_t head_size = 1, v_head_size = 1;
-    int64_t dense_rows = 0;  // sinks and residual window
-    bool importance = false; // one f32 for each slot
-    bool center = false;     // means of K and V in f32
-    uint64_t state = 0;      // bytes of what else there is beside the rows
+    int64_t dense_rows = 0;         // sinks and residual window
+    bool importance = false;        // one f32 for each slot
+    bool center = false;            // means of K and V in f32
+    uint64_t state = 0;             // bytes of what else there is beside the rows
+    std::vector<LowerTier> lower{}; // further packed segments
 };
+
+inline constexpr size_t most_tiers = 3; // packed segments
+
+// How the tokens of a head that are not in dense rows are divided among its packed segments.
+std::array<int64_t, most_tiers> divide(const std::vector<LowerTier>& lower, int64_t tokens, int64_t dense_rows);
 
 Type dense_format(Type format); // of the dense rows beside it: f16, or what is not packed itself
 
 // Bytes by part. Rows include all scales and norms.
 struct Bytes {
-    uint64_t k = 0, v = 0;             // the packed segment
+    uint64_t k = 0, v = 0;             // packed segments
     uint64_t dense_k = 0, dense_v = 0; // sinks and residual window, all of their rows
     uint64_t slot_map = 0;             // an i32 for each slot: its position
     uint64_t importance = 0;
@@ -66,7 +73,9 @@ struct Bytes {
 
 // The bytes of one KV head of one layer that holds up to `tokens` tokens.
 Bytes bytes_of(const Layout& layout, int64_t tokens);
-// The most tokens, at most `limit`, whose bytes_of is not more than `bytes`; 0 where not even one fits.
+// The most tokens, at most `limit`, whose bytes_of is not more than `bytes`; 0 where not even one fits. Where there are
+// several packed segments, one token more may take fewer bytes, as it changes how all are divided: then no fewer than
+// these fit, and one more does not.
 int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit);
 
 // The sizes of a cache.

@@ -63,6 +63,10 @@ std::vector<int32_t> Cache::positions(int64_t sequence, int64_t layer, int64_t h
     return cache::positions(*state_, sequence, layer, head);
 }
 
+std::vector<int32_t> Cache::segments(int64_t sequence, int64_t layer, int64_t head) {
+    return cache::segments(*state_, sequence, layer, head);
+}
+
 std::vector<float> Cache::importance(int64_t sequence, int64_t layer, int64_t head) {
     return cache::importance(*state_, sequence, layer, head);
 }

@@ -41,6 +41,7 @@ public:
     void stats(winnow_cache_stats& out); // all fields but struct_size
     void sequence_stats(int64_t sequence, winnow_cache_stats& out);
     std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head);
+    std::vector<int32_t> segments(int64_t sequence, int64_t layer, int64_t head); // 0: the dense one
     std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head);
     void set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
                         std::span<const float> importance); // one for each position

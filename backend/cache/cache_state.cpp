@@ -43,8 +43,8 @@ uint64_t Sequence::bytes() const {
 
 double CacheState::pressure_now() const { return pressure < 0 ? memory_pressure().value_or(0) : pressure; }
 
-Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t slots) {
-    return cache.cold_file ? rows_elsewhere(slots) : make_rows(cache.device, geometry, Part::packed, slots);
+Rows make_packed_rows(CacheState& cache, const Geometry& geometry, Part part, int64_t slots) {
+    return cache.cold_file ? rows_elsewhere(slots) : make_rows(cache.device, geometry, part, slots);
 }
 
 Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
@@ -61,16 +61,19 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
     }
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
     const int64_t packed = geometry.packed_slots(layer_number, resident, layer.index.sinks_lost());
-    if (packed > layer.packed.slots) {
-        growth.packed = make_packed_rows(cache, geometry, packed);
+    int64_t packed_slots = 0;
+    for (const Part part : geometry.packed_parts()) {
+        const int64_t its = geometry.slots_of(layer_number, part, packed), now = layer.rows(part).slots;
+        packed_slots += std::max(its, now);
+        if (its <= now) continue;
+        growth.rows(part) = make_packed_rows(cache, geometry, part, its);
         if (cache.cold_file) {
             growth.region = layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file);
-            growth.region->reserve(cold_file_bytes(geometry, packed));
+            growth.region->reserve(cold_file_bytes(geometry, its));
         }
-        growth.bytes += counted_bytes_of(geometry, Part::packed, packed);
+        growth.bytes += counted_bytes_of(geometry, part, its);
     }
-    const int64_t slots =
-        geometry.dense_slots() + std::max({packed, layer.packed.slots, geometry.recall().hot_slots()});
+    const int64_t slots = geometry.dense_slots() + std::max(packed_slots, geometry.recall().hot_slots());
     scores = scores || geometry.importance(layer_number).statistic != Statistic::none;
     if (scores && slots > std::max(scratch, cache.scratch.slots)) {
         growth.scratch = make_scratch(cache.device, geometry, slots);
@@ -83,7 +86,8 @@ std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer
     if (growth.is_empty()) return picks ? layer.picked_segments(geometry) : layer.segments(geometry);
     Layer shape(geometry);
     shape.dense.slots = growth.is_new ? growth.dense.slots : layer.dense.slots;
-    shape.packed.slots = growth.packed.slots > 0 ? growth.packed.slots : layer.packed.slots;
+    for (const Part part : geometry.packed_parts())
+        shape.rows(part).slots = growth.rows(part).slots > 0 ? growth.rows(part).slots : layer.rows(part).slots;
     shape.hot.slots = geometry.recall().hot_slots();
     return picks ? shape.picked_segments(geometry) : shape.segments(geometry);
 }
@@ -91,9 +95,12 @@ std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer
 void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (growth.is_empty()) return;
     const Geometry& geometry = *cache.geometry;
-    if (growth.packed.k && layer.packed.slots > 0)
-        cache.device.launch(SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, layer.packed.slots),
-                                     .to = view_of(geometry, Part::packed, growth.packed, growth.packed.slots)});
+    for (const Part part : geometry.packed_parts()) {
+        const Rows &from = layer.rows(part), &to = growth.rows(part);
+        if (!to.k || from.slots == 0) continue;
+        cache.device.launch(
+            SlotCopy{.from = view_of(geometry, part, from, from.slots), .to = view_of(geometry, part, to, to.slots)});
+    }
     cache.note_peak(growth.bytes);
     cache.layer_bytes -= layer.bytes();
     if (growth.is_new) {
@@ -102,7 +109,8 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
         layer.hot = std::move(growth.hot);
         layer.index_memory = std::move(growth.index_memory);
     }
-    if (growth.packed.slots > 0) layer.packed = std::move(growth.packed);
+    for (const Part part : geometry.packed_parts())
+        if (growth.rows(part).slots > 0) layer.rows(part) = std::move(growth.rows(part));
     if (growth.region) layer.cold.region = std::move(growth.region);
     cache.layer_bytes += layer.bytes();
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
@@ -136,6 +144,10 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_num
     }
     args.dense = layer.dense_segment(geometry);
     args.packed = layer.packed_segment(geometry);
+    args.lower = layer.lower_segments(geometry);
+    // Where rows of a state come to free-listed slots, those are of the first packed segment.
+    if (geometry.residual() == 0 && demanded == Demanded::by_room && !args.lower.empty())
+        args.wanted_first = std::min(geometry.cadence(), layer.packed.slots);
     args.seen = index.next();
     args.incoming = incoming;
     args.k_norm = geometry.k_norm();
@@ -235,37 +247,77 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     fetched->store();
 }
 
-int64_t compact(CacheState& cache, Layer& layer) {
+std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
     const Geometry& geometry = *cache.geometry;
     if (geometry.residual() == 0) {
         layer.index.leave(layer.index.newest());
         layer.free_listed = 0;
     }
     layer.is_signed = false;
-    if (layer.packed.slots == 0) return 0;
+    std::vector<int64_t> most(geometry.packed_parts().size(), 0);
+    if (layer.packed.slots == 0) return most;
     if (const int64_t live = layer.cold.map.in_front(); cache.cold_file && !layer.packed.k && live >= 0) {
         std::vector<HeadState> heads = layer.read_head_state(geometry);
         for (HeadState& head : heads) head.live = static_cast<int32_t>(live);
         layer.state->write(geometry.state().head_state.offset, heads.data(), geometry.state().head_state.size);
         layer.cold.has_gaps = false;
-        return layer.most_in_packed = live;
+        layer.most_in_packed = live;
+        return {live};
     }
     Fetched fetched(cache, layer);
-    cache.device.launch(
-        SlotCompact{.segment = layer.packed_segment(geometry), .head_state = layer.head_state(geometry)});
-    int64_t most = 0;
-    for (const HeadState& head : layer.read_head_state(geometry)) most = std::max<int64_t>(most, head.live);
+    std::vector<int64_t> together(static_cast<size_t>(geometry.shape().kv_heads), 0); // of each head
+    for (size_t tier = 0; tier < most.size(); ++tier) {
+        const Part part = geometry.packed_parts()[tier];
+        if (layer.rows(part).slots == 0) continue;
+        cache.device.launch(
+            SlotCompact{.segment = layer.segment(geometry, part), .head_state = layer.head_state(geometry)});
+        const std::vector<HeadState> heads = layer.read_head_state(geometry);
+        for (size_t head = 0; head < heads.size(); ++head) {
+            most[tier] = std::max<int64_t>(most[tier], heads[head].live);
+            together[head] += heads[head].live;
+        }
+    }
     fetched.store();
     layer.cold.has_gaps = false;
-    return layer.most_in_packed = most;
+    layer.most_in_packed = *std::max_element(together.begin(), together.end());
+    return most;
 }
+
+int64_t compact(CacheState& cache, Layer& layer) {
+    compact_each(cache, layer);
+    return layer.packed.slots == 0 ? 0 : layer.most_in_packed;
+}
+
+namespace {
+
+// Without memory for the smaller segment the larger one stays.
+void shrink(CacheState& cache, Layer& layer, Part part, int64_t slots) {
+    const Geometry& geometry = *cache.geometry;
+    Rows& rows = layer.rows(part);
+    Rows smaller;
+    try {
+        smaller = make_packed_rows(cache, geometry, part, slots);
+    } catch (const Error& error) {
+        if (error.status() != WINNOW_ERROR_OUT_OF_MEMORY) throw;
+        return;
+    }
+    if (slots > 0 && smaller.k)
+        cache.device.launch(
+            SlotCopy{.from = view_of(geometry, part, rows, slots), .to = view_of(geometry, part, smaller, slots)});
+    cache.note_peak(counted_bytes_of(geometry, part, slots));
+    cache.layer_bytes -= layer.bytes();
+    rows = std::move(smaller);
+    cache.layer_bytes += layer.bytes();
+}
+
+} // namespace
 
 void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const Geometry& geometry = *cache.geometry;
     Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
-    int64_t live = 0;
+    std::vector<int64_t> live;
     try {
-        live = compact(cache, layer);
+        live = compact_each(cache, layer);
     } catch (const Error& error) {
         // The rows stay where they are until a query picks pages of them.
         if (error.status() != WINNOW_ERROR_IO) throw;
@@ -274,26 +326,21 @@ void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
         return;
     }
     const int64_t reserved = std::max<int64_t>(sequence.reserved - geometry.sink(), 0);
-    const int64_t resident = std::max({layer.most_resident(), live + geometry.keep(), reserved});
+    const int64_t together = layer.packed.slots == 0 ? 0 : layer.most_in_packed;
+    const int64_t resident = std::max({layer.most_resident(), together + geometry.keep(), reserved});
     int64_t slots = 0;
-    if (live > 0 || reserved > 0 || layer.index.newest() > geometry.keep())
-        slots = std::max(live, geometry.packed_slots(layer_number, resident, layer.index.sinks_lost()));
+    if (together > 0 || reserved > 0 || layer.index.newest() > geometry.keep())
+        slots = std::max(together, geometry.packed_slots(layer_number, resident, layer.index.sinks_lost()));
     if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.packed_slots(layer_number, 1, 0)); // as in grow
-    if (slots >= layer.packed.slots) return;
-    Rows smaller;
-    try {
-        smaller = make_packed_rows(cache, geometry, slots);
-    } catch (const Error& error) {
-        if (error.status() != WINNOW_ERROR_OUT_OF_MEMORY) throw;
-        return;
+    // From the lowest up: where one keeps slots, those above it keep all of theirs.
+    bool has_below = false;
+    for (size_t tier = live.size(); tier-- > 0;) {
+        const Part part = geometry.packed_parts()[tier];
+        int64_t its = std::max(live[tier], geometry.slots_of(layer_number, part, slots));
+        if (has_below) its = std::max(its, geometry.capacity(layer_number, part));
+        if (its < layer.rows(part).slots) shrink(cache, layer, part, its);
+        has_below = has_below || layer.rows(part).slots > 0;
     }
-    if (slots > 0 && smaller.k)
-        cache.device.launch(SlotCopy{.from = view_of(geometry, Part::packed, layer.packed, slots),
-                                     .to = view_of(geometry, Part::packed, smaller, slots)});
-    cache.note_peak(counted_bytes_of(geometry, Part::packed, slots));
-    cache.layer_bytes -= layer.bytes();
-    layer.packed = std::move(smaller);
-    cache.layer_bytes += layer.bytes();
 }
 
 void drop(CacheState& cache, Sequence& sequence) {

@@ -89,20 +89,19 @@ private:
 };
 
 // Memory that a layer is going to have, taken before anything changes.
-struct Growth {
+struct Growth : SegmentRows { // those without slots stay as they are
     bool is_new = false;
-    Rows dense, packed;                 // without slots: as they are
     Rows hot;                           // of recall, as the index
     std::shared_ptr<ColdRegion> region; // of the packed segment, where its rows lie in a file
     std::unique_ptr<Buffer> state, index_memory;
     Scratch scratch; // without slots: as it is
     uint64_t bytes = 0;
 
-    bool is_empty() const { return !is_new && packed.slots == 0 && scratch.slots == 0; }
+    bool is_empty() const { return !is_new && packed_slots() == 0 && scratch.slots == 0; }
 };
 
 // Memory of a packed segment; without buffers where its rows lie in a file.
-Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t slots);
+Rows make_packed_rows(CacheState& cache, const Geometry& geometry, Part part, int64_t slots);
 
 // Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
 // for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
@@ -128,11 +127,13 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
 // How many tokens may then come before evict_oldest is due again: whole chunks, at least one.
 int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk);
 
-// Compacts a packed segment and tells how many tokens its fullest head has. No slot is free-listed afterwards.
+// Compacts the packed segments and tells how many tokens a head has there at most. No slot is free-listed afterwards.
 int64_t compact(CacheState& cache, Layer& layer);
+// The same, and how many a head has in each of them at most.
+std::vector<int64_t> compact_each(CacheState& cache, Layer& layer);
 
-// Compacts a packed segment and gives back the memory that became free. Without memory for the smaller packed segment
-// the larger one stays.
+// Compacts packed segments and gives back the memory that became free. Without memory for a smaller one the larger one
+// stays.
 void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number);
 // Forgets what the layers hold, with their memory.
 void drop(CacheState& cache, Sequence& sequence);

@@ -27,15 +27,17 @@ public:
         if (const char* what = wrong_index()) return what;
         if (!layer_.state) return nullptr;
         if (layer_.slots() == 0) return "its memory has no slots";
-        const Maps dense = layer_.map_of(geometry_, layer_.dense), packed = layer_.map_of(geometry_, layer_.packed);
+        std::vector<Maps> maps;
+        for (const Part part : geometry_.parts()) maps.push_back(layer_.map_of(geometry_, layer_.rows(part)));
         const std::vector<int32_t> free_listed = part_of(layer_, geometry_.state().free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
-            const auto of_head = [&](const Maps& maps, int64_t slots) {
-                return Maps(maps.begin() + head * slots, maps.begin() + (head + 1) * slots);
-            };
-            const Maps dense_of = of_head(dense, layer_.dense.slots), packed_of = of_head(packed, layer_.packed.slots);
-            if (const char* what = wrong_map(dense_of, packed_of)) return what;
-            if (const char* what = wrong_list(free_listed, head, packed_of)) return what;
+            std::vector<Maps> of_head;
+            for (const Maps& each : maps) {
+                const auto slots = static_cast<int64_t>(each.size()) / heads_;
+                of_head.emplace_back(each.begin() + head * slots, each.begin() + (head + 1) * slots);
+            }
+            if (const char* what = wrong_maps(of_head)) return what;
+            if (const char* what = wrong_list(free_listed, head, of_head[1])) return what;
         }
         return wrong_state();
     }
@@ -68,20 +70,23 @@ private:
         return at < saved_.newest.size() ? saved_.newest[at] : -1;
     }
 
-    const char* wrong_map(const Maps& dense, const Maps& packed) const {
+    // Of a head's segments, the dense one first.
+    const char* wrong_maps(const std::vector<Maps>& maps) const {
+        const Maps& dense = maps.front();
         std::vector<int32_t> tokens;
-        for (const Maps* map : {&dense, &packed})
-            for (const int32_t entry : *map) {
+        int64_t in_packed = 0;
+        for (const Maps& map : maps)
+            for (const int32_t entry : map) {
                 if (entry < 0) continue;
                 const int32_t token_id = entry & ~anchor_flag;
                 if (!holds(token_id)) return "a slot has a token that is not there";
                 if (((entry & anchor_flag) != 0) != anchors_.contains(token_id)) return "a slot's anchor is not one";
                 tokens.push_back(token_id);
+                in_packed += &map != &dense;
             }
         for (size_t slot = 0; slot < dense.size(); ++slot)
             if (dense[slot] >= 0 && (dense[slot] & ~anchor_flag) != expected(static_cast<int64_t>(slot)))
                 return "a dense slot has another's token";
-        const auto in_packed = std::count_if(packed.begin(), packed.end(), [](int32_t entry) { return entry >= 0; });
         if (in_packed > (geometry_.residual() > 0 ? layer_.most_in_packed : layer_.most_resident()))
             return "a packed segment holds too many";
         const auto resident = static_cast<int64_t>(tokens.size());

@@ -24,10 +24,53 @@ constexpr std::array storage_keys = {
     Key{"k_norm", Kind::word, "corrected", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
     Key{"v_norm", Kind::word, "corrected", "the norm that turbo formats store for values",
         "plain|corrected|unit_slope"},
+    Key{"share2", Kind::share, "", "share of the budget's tokens in a second packed segment; none"},
+    Key{"k2", Kind::format, "", "storage format of keys there; that of k"},
+    Key{"v2", Kind::format, "", "storage format of values there; that of v"},
+    Key{"share3", Kind::share, "", "share of the budget's tokens in a third packed segment; none"},
+    Key{"k3", Kind::format, "", "storage format of keys there; that of k2"},
+    Key{"v3", Kind::format, "", "storage format of values there; that of v2"},
 };
 
 Norm norm_of(std::string_view word) {
     return word == "plain" ? Norm::plain : word == "corrected" ? Norm::corrected : Norm::unit_slope;
+}
+
+struct TierKeys {
+    const char *share, *k, *v, *name;
+};
+constexpr TierKeys lower_keys[] = {{"share2", "k2", "v2", "second"}, {"share3", "k3", "v3", "third"}};
+
+// A lower packed segment has a share, which leaves those above it something, and is below one that there is.
+void check_lower(const Config& config) {
+    const std::string where = std::string(config.policy().name) + ": ";
+    for (const TierKeys& keys : lower_keys) {
+        if (config.has(keys.share)) continue;
+        for (const char* key : {keys.k, keys.v})
+            if (config.has(key))
+                refuse(where + key + "=" + config.word(key) + " is of a " + keys.name + " packed segment, and " +
+                       keys.share + " does not say how much of the budget that has: expected " + keys.share +
+                       "=, such as " + keys.share + "=1/2");
+    }
+    if (!config.has("share2")) {
+        if (config.has("share3"))
+            refuse(where + "share3 is of a third packed segment, and there is no second one: expected share2=, too");
+        return;
+    }
+    if (config.recalls())
+        refuse(where + "with recall=" + config.word("recall") +
+               " packed tokens lie in the cold tier, and share2 would divide them among segments");
+    for (const TierKeys& keys : lower_keys)
+        if (config.has(keys.share) && config.amount(keys.share).share.part == 0)
+            refuse(where + keys.share + "=0/1 leaves the " + keys.name + " packed segment no token: expected more");
+    Share left = {1, 1}; // exact: parts and wholes are at most 2^20
+    for (const LowerTier& tier : config.lower())
+        left = {left.part * tier.share.whole - tier.share.part * left.whole, left.whole * tier.share.whole};
+    if (left.part <= 0) {
+        std::string shares = "share2=" + spell(config.at("share2"));
+        if (config.has("share3")) shares += " and share3=" + spell(config.at("share3"));
+        refuse(where + shares + " leave the first packed segment nothing of the budget: expected less than 1 together");
+    }
 }
 
 // Keys that say which tokens are evicted.
@@ -144,6 +187,19 @@ Amount Config::budget() const {
     return has("budget") ? amount("budget") : Amount{Amount::Unit::share, 0, {1, 1}};
 }
 
+std::vector<LowerTier> Config::lower() const {
+    std::vector<LowerTier> all;
+    LowerTier tier{k(), v(), {}};
+    for (const TierKeys& keys : lower_keys) {
+        if (!has(keys.share)) return all;
+        tier.share = amount(keys.share).share;
+        if (has(keys.k)) tier.k = format_of(word(keys.k));
+        if (has(keys.v)) tier.v = format_of(word(keys.v));
+        all.push_back(tier);
+    }
+    return all;
+}
+
 bool Config::has_cold_budget() const { return recalls() && amount("cold") != Amount{Amount::Unit::share, 0, {1, 1}}; }
 
 Config parse(std::string_view text) {
@@ -163,6 +219,7 @@ Config parse(std::string_view text) {
         begin = end;
     }
     check_recall(config, config.given_);
+    check_lower(config);
     std::erase_if(config.given_, [&](const auto& pair) {
         const auto otherwise = config.defaults_.find(pair.first);
         return otherwise != config.defaults_.end() && otherwise->second == pair.second;

@@ -5,10 +5,18 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/policy.hpp"
 
 namespace winnow::cache {
+
+// A further packed segment: its formats, and its share of the budget's tokens.
+struct LowerTier {
+    Type k = Type::f16, v = Type::f16;
+    Share share;
+    friend bool operator==(const LowerTier&, const LowerTier&) = default;
+};
 
 class Config {
 public:
@@ -34,6 +42,7 @@ public:
     std::optional<int64_t> residual() const; // none: as large as the budget allows
     std::optional<int64_t> cadence() const;  // none: as the residual window allows
     Amount budget() const;                   // tokens that stay; where nothing is evicted: the whole context
+    std::vector<LowerTier> lower() const;    // packed segments below the first: none to two
     bool has_cold_budget() const;            // under recall: whether the cold tier has a budget
     Amount recall_budget() const { return amount("budget"); } // bytes, or a share of what K and V would be in F16
 

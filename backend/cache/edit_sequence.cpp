@@ -35,7 +35,8 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     to.index = from.index;
     if (!from.state) return to;
     to.dense = make_rows(cache.device, geometry, Part::dense, from.dense.slots);
-    to.packed = make_packed_rows(cache, geometry, from.packed.slots);
+    for (const Part part : geometry.packed_parts())
+        to.rows(part) = make_packed_rows(cache, geometry, part, from.rows(part).slots);
     copy_cold_rows(cache, from, to);
     to.state = cache.device.allocate(geometry.state().size);
     take_recall_memory(cache.device, geometry, to);
@@ -51,9 +52,8 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     for (HeadState& head : heads) head.evicted = 0; // counted once, where it happened
     std::memcpy(at, heads.data(), geometry.state().head_state.size);
     to.state->write(0, state.data(), state.size());
-    for (const Part part : {Part::dense, Part::packed}) {
-        const Rows &source = part == Part::dense ? from.dense : from.packed,
-                   &target = part == Part::dense ? to.dense : to.packed;
+    for (const Part part : geometry.parts()) {
+        const Rows &source = from.rows(part), &target = to.rows(part);
         if (!source.k) continue;
         cache.device.launch(SlotCopy{.from = view_of(geometry, part, source, source.slots),
                                      .to = view_of(geometry, part, target, target.slots)});

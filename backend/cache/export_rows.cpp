@@ -23,10 +23,7 @@ public:
           layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]), index_(layer_.index.save()),
           token_ids_(read_token_ids(args.tokens, "tokens",
                                     geometry_.has_cells() ? geometry_.request().cells : shape_.context)),
-          slots_(find_slots(cache, layer_, token_ids_)) {
-        has_dense_ = layer_.dense.slots > 0;
-        has_packed_ = layer_.packed.slots > 0;
-    }
+          parts_(layer_.parts(geometry_)), slots_(find_slots(cache, layer_, token_ids_)) {}
 
     void run() {
         const Fetched fetched(cache_, layer_);
@@ -46,11 +43,20 @@ public:
 private:
     int64_t count() const { return static_cast<int64_t>(token_ids_.size()); }
     size_t at(int64_t head, int64_t token) const { return static_cast<size_t>(head * count() + token); }
-    int32_t dense_slot(int64_t head, int64_t token) const { return has_dense_ ? slots_[0][at(head, token)] : -1; }
-    int32_t packed_slot(int64_t head, int64_t token) const { return has_packed_ ? slots_.back()[at(head, token)] : -1; }
-    // The importances of a head's tokens.
-    std::span<const int32_t> packed_slots(int64_t head) const {
-        return std::span(slots_.back()).subspan(at(head, 0), token_ids_.size());
+    // The segment, of those that have slots, in which a head holds a token; none where it does not.
+    std::optional<size_t> segment_of(int64_t head, int64_t token) const {
+        for (size_t which = 0; which < parts_.size(); ++which)
+            if (slots_[which][at(head, token)] >= 0) return which;
+        return std::nullopt;
+    }
+    bool is_resident(int64_t head, int64_t token) const { return segment_of(head, token).has_value(); }
+    bool is_dense(int64_t head, int64_t token) const {
+        const std::optional<size_t> which = segment_of(head, token);
+        return which && parts_[*which] == Part::dense;
+    }
+    // A head's slots of the tokens in one segment.
+    std::span<const int32_t> slots_in(size_t which, int64_t head) const {
+        return std::span(slots_[which]).subspan(at(head, 0), token_ids_.size());
     }
 
     bool keys_carry_ledger() {
@@ -73,10 +79,10 @@ private:
     bool write_keys(ExactRows& rows) {
         std::optional<ExactRows> plain;
         if (layer_.has_means) plain = rows;
-        mark_packed(rows, geometry_.k(), layer_.packed.k.get(), true);
+        mark_packed(rows, true);
         for (int64_t token = 0; token < count(); ++token)
             for (int64_t head = 0; head < shape_.kv_heads; ++head)
-                if (dense_slot(head, token) < 0 && packed_slot(head, token) < 0 && is_known(token))
+                if (!is_resident(head, token) && is_known(token))
                     room(head, token) = write_evicted(rows.row(head, token));
         const bool is_told = is_told_by_rows(rows);
         if (is_told) weigh(rows);
@@ -89,30 +95,37 @@ private:
     }
 
     void write_values() {
-        if (!is_packed(geometry_.v()) || !has_packed_) return;
+        if (std::none_of(parts_.begin(), parts_.end(), [&](Part part) { return is_packed(geometry_.v(part)); })) return;
         ExactRows rows(args_.v, "v");
         rooms_.clear();
-        mark_packed(rows, geometry_.v(), layer_.packed.v.get(), false);
+        mark_packed(rows, false);
         seal_all(rows);
         rows.store();
     }
 
-    // Makes records of the rows of the packed segment, where these have room for them.
-    void mark_packed(ExactRows& rows, Type type, Buffer* packed, bool are_keys) {
+    // Makes records of the rows of packed segments, where these have room for them.
+    void mark_packed(ExactRows& rows, bool are_keys) {
         rooms_.assign(static_cast<size_t>(shape_.kv_heads * count()), {});
-        if (!is_packed(type) || !has_packed_) return;
+        for (size_t which = 0; which < parts_.size(); ++which)
+            if (parts_[which] != Part::dense) mark_packed(rows, which, are_keys);
+    }
+
+    void mark_packed(ExactRows& rows, size_t which, bool are_keys) {
+        const Part part = parts_[which];
+        const Rows& its = layer_.rows(part);
+        const Type type = are_keys ? geometry_.k(part) : geometry_.v(part), v_type = geometry_.v(part);
         const bool has_values = are_keys && args_.has_v_in_k;
-        if (has_values && !is_packed(geometry_.v())) return;
-        SlotBytes bytes(packed, row_bytes(type, rows.size()), layer_.packed.slots);
-        SlotBytes values(layer_.packed.v.get(), row_bytes(geometry_.v(), shape_.v_head_size), layer_.packed.slots);
+        if (!is_packed(type) || (has_values && !is_packed(v_type))) return;
+        SlotBytes bytes((are_keys ? its.k : its.v).get(), row_bytes(type, rows.size()), its.slots);
+        SlotBytes values(its.v.get(), row_bytes(v_type, shape_.v_head_size), its.slots);
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-            bytes.read(head, packed_slots(head));
-            if (has_values) values.read(head, packed_slots(head));
+            bytes.read(head, slots_in(which, head));
+            if (has_values) values.read(head, slots_in(which, head));
             for (int64_t token = 0; token < count(); ++token) {
-                const int32_t slot = packed_slot(head, token);
+                const int32_t slot = slots_[which][at(head, token)];
                 if (slot < 0) continue;
                 PackedRow record{.type = type, .has_mean = layer_.has_means, .bytes = bytes.at(slot)};
-                if (has_values) record.v_type = geometry_.v(), record.v_bytes = values.at(slot);
+                if (has_values) record.v_type = v_type, record.v_bytes = values.at(slot);
                 room(head, token) = write_packed(rows.row(head, token), record);
             }
         }
@@ -176,7 +189,7 @@ private:
             const Ledger::Token its = place_of(token);
             if (its.position != token || its.place != token + 1) return false;
             for (int64_t head = 0; head < shape_.kv_heads; ++head)
-                if (dense_slot(head, token) < 0) return false;
+                if (!is_dense(head, token)) return false;
         }
         return true;
     }
@@ -195,7 +208,7 @@ private:
             const std::vector<float> importance = importance_of(head);
             size_t resident = 0;
             for (int64_t token = 0; token < count(); ++token) {
-                if (dense_slot(head, token) < 0 && packed_slot(head, token) < 0) continue;
+                if (!is_resident(head, token)) continue;
                 const float its = importance[resident++];
                 if (!rows.is_nan(head, token))
                     room(head, token) = write_with_importance(rows.row(head, token), rows.type(), its);
@@ -223,7 +236,7 @@ private:
     }
 
     bool is_resident_plain(int64_t head, int64_t token, ExactRows& rows) const {
-        return (dense_slot(head, token) >= 0 || packed_slot(head, token) >= 0) && !rows.is_nan(head, token);
+        return is_resident(head, token) && !rows.is_nan(head, token);
     }
 
     Ledger make_ledger() {
@@ -232,12 +245,16 @@ private:
         const auto newest = static_cast<int64_t>(index_.newest.size());
         ledger.facts = {index_.next,           index_.moved,       newest,        layer_.packed.slots,
                         layer_.most_in_packed, layer_.free_listed, layer_.outputs};
+        for (const Part part : geometry_.packed_parts().subspan(1))
+            ledger.lower_slots.push_back(layer_.rows(part).slots);
         for (int64_t token = 0; token < count(); ++token) ledger.tokens.push_back(place_of(token));
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
             std::vector<int64_t>& slots = ledger.slots.emplace_back();
             for (int64_t token = 0; token < count(); ++token) {
-                const int32_t dense = dense_slot(head, token), packed = packed_slot(head, token);
-                slots.push_back(dense >= 0 ? dense : packed >= 0 ? layer_.dense.slots + packed : -1);
+                const std::optional<size_t> which = segment_of(head, token);
+                int64_t slot = which ? slots_[*which][at(head, token)] : -1;
+                for (size_t before = 0; which && before < *which; ++before) slot += layer_.rows(parts_[before]).slots;
+                slots.push_back(slot);
             }
             if (layer_.free_listed > 0) ledger.free_listed.push_back(free_listed_of(head));
             if (geometry_.keeps_importance()) ledger.importance.push_back(importance_of(head));
@@ -275,15 +292,14 @@ private:
 
     std::vector<float> importance_of(int64_t head) const {
         std::vector<float> values;
-        SlotBytes dense(layer_.dense.importance.get(), 4, layer_.dense.slots),
-            packed(layer_.packed.importance.get(), 4, layer_.packed.slots);
-        if (has_dense_) dense.read(head, std::span(slots_[0]).subspan(at(head, 0), token_ids_.size()));
-        if (has_packed_) packed.read(head, packed_slots(head));
-        for (int64_t token = 0; token < count(); ++token) {
-            const int32_t in_dense = dense_slot(head, token), in_packed = packed_slot(head, token);
-            if (in_dense < 0 && in_packed < 0) continue;
-            std::memcpy(&values.emplace_back(), (in_dense >= 0 ? dense.at(in_dense) : packed.at(in_packed)).data(), 4);
+        std::vector<SlotBytes> of_segments;
+        for (size_t which = 0; which < parts_.size(); ++which) {
+            const Rows& its = layer_.rows(parts_[which]);
+            of_segments.emplace_back(its.importance.get(), 4, its.slots).read(head, slots_in(which, head));
         }
+        for (int64_t token = 0; token < count(); ++token)
+            if (const std::optional<size_t> which = segment_of(head, token))
+                std::memcpy(&values.emplace_back(), of_segments[*which].at(slots_[*which][at(head, token)]).data(), 4);
         return values;
     }
 
@@ -300,9 +316,9 @@ private:
     Layer& layer_;
     const TokenIndex::Saved index_;
     const std::vector<int32_t> token_ids_;
-    const std::vector<std::vector<int32_t>> slots_;
-    bool has_dense_ = false, has_packed_ = false;
-    std::vector<std::span<std::byte>> rooms_; // of the records, [head][token]
+    const std::vector<Part> parts_;                 // that have slots
+    const std::vector<std::vector<int32_t>> slots_; // of each of them, [head][token]
+    std::vector<std::span<std::byte>> rooms_;       // of the records, [head][token]
 };
 
 } // namespace

@@ -2,6 +2,7 @@
 #include "cache/geometry.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "device/slots.hpp"
 
@@ -12,6 +13,7 @@ constexpr int64_t largest_chunk = 32;      // tokens
 constexpr int64_t most_scores = 4ll << 20; // bytes, unless those of one query are more
 constexpr int64_t chunk = 64;              // slots
 constexpr int64_t growth = 4;              // a chunk is at least a part of what there is
+constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
 
 CacheRequest with_cells(CacheRequest request) {
     request.shape.cells = request.cells;
@@ -31,6 +33,12 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
       plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
       k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
     if (config_.center() && residual() == 0) refuse_center();
+    const std::vector<LowerTier> lower = config_.lower();
+    tiers_ += lower.size();
+    formats_[0] = {dense_format(k_), dense_format(v_)};
+    formats_[1] = {k_, v_};
+    for (size_t i = 0; i < lower.size(); ++i) formats_[2 + i] = {lower[i].k, lower[i].v};
+    for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(lower, tokens, dense_slots()));
     has_cold_budget_ = config_.has_cold_budget();
     evicts_ = config_.policy().evicts && (!config_.recalls() || has_cold_budget_);
     int64_t all = shape().context;
@@ -113,6 +121,20 @@ int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t lost) co
     return std::min(chunks_for(needed), needed <= usual ? usual : most_packed(layer));
 }
 
+int64_t Geometry::capacity(int64_t layer, Part part) const {
+    const auto tier = static_cast<size_t>(part) - 1;
+    return tier + 1 == tiers_ ? no_limit : tier_slots_[static_cast<size_t>(layer)][tier];
+}
+
+int64_t Geometry::slots_of(int64_t layer, Part part, int64_t packed) const {
+    for (const Part each : packed_parts()) {
+        const int64_t slots = std::min(packed, capacity(layer, each));
+        if (each == part) return slots;
+        packed -= slots;
+    }
+    return 0;
+}
+
 uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) const {
     return row_bytes(type, elements) * static_cast<uint64_t>(shape().kv_heads * slots);
 }
@@ -121,8 +143,10 @@ uint64_t Geometry::scores_bytes(int64_t slots) const {
     const auto whole = [](int64_t part) {
         return (part + step_weight_slots - 1) / step_weight_slots * step_weight_slots;
     };
-    const int64_t weights =
-        step_weight_floats(request_.q_heads, shape().kv_heads, whole(dense_slots()) + whole(slots - dense_slots()));
+    // Each packed segment's slots are rounded up.
+    const int64_t rounded = static_cast<int64_t>(tiers_ - 1) * step_weight_slots,
+                  weights = step_weight_floats(request_.q_heads, shape().kv_heads,
+                                               whole(dense_slots()) + whole(slots - dense_slots()) + rounded);
     const int64_t scores = request_.q_heads * slots, most = std::max(most_scores / 4, scores);
     return 4 * static_cast<uint64_t>(std::max(std::min(scores * chunk(), most), weights));
 }

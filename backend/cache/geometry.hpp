@@ -1,9 +1,12 @@
 // The sizes of a cache: what a request and its configuration say about every layer, before any token.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/config.hpp"
@@ -12,6 +15,10 @@
 #include "cache/request.hpp"
 
 namespace winnow::cache {
+
+// The segments of a layer: the dense one, and packed ones, of which the first takes the rows that leave the residual
+// window, and each further one those that go down from the one before.
+enum class Part : uint8_t { dense, packed, second, third };
 
 class Geometry {
 public:
@@ -25,6 +32,12 @@ public:
     // As the configuration has them; reading it takes longer than a step may.
     Type k() const { return k_; }
     Type v() const { return v_; }
+    Type k(Part part) const { return formats_[static_cast<size_t>(part)].first; }
+    Type v(Part part) const { return formats_[static_cast<size_t>(part)].second; }
+    // All segments of the configuration, the dense one first, also where it has no slots; and the packed ones.
+    std::span<const Part> parts() const { return std::span(every_part).first(1 + tiers_); }
+    std::span<const Part> packed_parts() const { return parts().subspan(1); }
+    bool has_lower() const { return tiers_ > 1; }
     Norm k_norm() const { return k_norm_; }
     Norm v_norm() const { return v_norm_; }
     bool has_cells() const { return request_.cells > 0; }
@@ -64,6 +77,10 @@ public:
     // sinks' slots are empty, and no token is going to have them. Memory grows in steps of 64 slots, or of a quarter of
     // what there is.
     int64_t packed_slots(int64_t layer, int64_t resident, int64_t lost) const;
+    // How many of so many packed slots are of one segment: those above it are filled first.
+    int64_t slots_of(int64_t layer, Part part, int64_t packed) const;
+    // How many slots it has once there are slots below it; more than any number for the last one.
+    int64_t capacity(int64_t layer, Part part) const;
 
     const StateLayout& state() const { return state_; }
     const RecallSizes& recall() const { return recall_; } // false: every query attends to all that is resident
@@ -90,6 +107,10 @@ private:
     RecallSizes recall_;
     Type k_, v_;
     Norm k_norm_, v_norm_;
+    static constexpr std::array every_part{Part::dense, Part::packed, Part::second, Part::third};
+    size_t tiers_ = 1; // packed segments
+    std::array<std::pair<Type, Type>, every_part.size()> formats_{};
+    std::vector<std::array<int64_t, most_tiers>> tier_slots_; // of each layer, where no sink is lost
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;
     int64_t coming_ = 0, counted_every_ = 1;

@@ -2,6 +2,7 @@
 #include "cache/inspect.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
@@ -11,17 +12,32 @@ namespace {
 
 uint64_t unsigned_of(int64_t value) { return static_cast<uint64_t>(value); }
 
+using PackedSlots = std::array<int64_t, most_tiers>; // of each packed segment
+
+// Those of a layer that has so many of them together.
+PackedSlots divided(const Geometry& geometry, int64_t layer, int64_t packed) {
+    PackedSlots slots{};
+    for (size_t tier = 0; tier < geometry.packed_parts().size(); ++tier)
+        slots[tier] = geometry.slots_of(layer, geometry.packed_parts()[tier], packed);
+    return slots;
+}
+
 // Adds the bytes of a layer with so many slots.
-void add_layer(const Geometry& geometry, int64_t dense, int64_t packed, winnow_cache_stats& out) {
+void add_layer(const Geometry& geometry, int64_t dense, PackedSlots slots, winnow_cache_stats& out) {
     const Shape& shape = geometry.shape();
     if (const RecallSizes& recall = geometry.recall()) {
-        out.cold_bytes += bytes_of(geometry, Part::packed, packed);
-        if (geometry.config().recall_folder()) out.cold_bytes -= geometry.row_bytes_of(Type::i32, 1, packed);
+        out.cold_bytes += bytes_of(geometry, Part::packed, slots[0]);
+        if (geometry.config().recall_folder()) out.cold_bytes -= geometry.row_bytes_of(Type::i32, 1, slots[0]);
         out.signature_bytes += recall.index_bytes;
-        packed = recall.hot_slots();
+        slots[0] = recall.hot_slots();
     }
-    out.k_bytes += geometry.row_bytes_of(geometry.k(), shape.head_size, packed);
-    out.v_bytes += geometry.row_bytes_of(geometry.v(), shape.v_head_size, packed);
+    int64_t packed = 0;
+    for (size_t tier = 0; tier < geometry.packed_parts().size(); ++tier) {
+        const Part part = geometry.packed_parts()[tier];
+        out.k_bytes += geometry.row_bytes_of(geometry.k(part), shape.head_size, slots[tier]);
+        out.v_bytes += geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots[tier]);
+        packed += slots[tier];
+    }
     out.dense_k_bytes += geometry.row_bytes_of(dense_format(geometry.k()), shape.head_size, dense);
     out.dense_v_bytes += geometry.row_bytes_of(dense_format(geometry.v()), shape.v_head_size, dense);
     out.slot_map_bytes += geometry.row_bytes_of(Type::i32, 1, dense + packed);
@@ -37,7 +53,7 @@ void add_up(winnow_cache_stats& out) {
 uint64_t budget_bytes(const Geometry& geometry) {
     winnow_cache_stats whole{};
     for (int64_t layer = 0; layer < geometry.shape().layers; ++layer)
-        add_layer(geometry, geometry.dense_slots(), geometry.usual_packed(layer), whole);
+        add_layer(geometry, geometry.dense_slots(), divided(geometry, layer, geometry.usual_packed(layer)), whole);
     add_up(whole);
     return whole.bytes;
 }
@@ -53,7 +69,7 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
         longest = std::max(longest, layer.index.tokens());
         out.original_bytes += original_bytes(geometry, layer.index.tokens());
         if (!layer.state) continue;
-        add_layer(geometry, layer.dense.slots, layer.packed.slots, out);
+        add_layer(geometry, layer.dense.slots, {layer.packed.slots, layer.lower[0].slots, layer.lower[1].slots}, out);
         for (const HeadState& head : layer.read_head_state(geometry)) {
             out.evictions += unsigned_of(head.evicted);
             out.shortfall += unsigned_of(head.shortfall);
@@ -64,8 +80,9 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
         if (layer.cold.region) out.disk_bytes += layer.cold.region->reserved();
         out.bytes_read += layer.cold.bytes_read;
         out.wait_ns += layer.cold.wait_ns;
-        for (const Rows* rows : {&layer.dense, geometry.recall() ? &layer.hot : &layer.packed}) {
-            const std::vector<int32_t> map = layer.map_of(geometry, *rows);
+        for (const Part part : geometry.parts()) {
+            const bool is_cold = part == Part::packed && geometry.recall();
+            const std::vector<int32_t> map = layer.map_of(geometry, is_cold ? layer.hot : layer.rows(part));
             out.resident_slots +=
                 unsigned_of(std::count_if(map.begin(), map.end(), [](int32_t entry) { return entry >= 0; }));
         }
@@ -113,11 +130,13 @@ private:
                      recall_bytes(geometry_);
         int64_t& slots = packed_[static_cast<size_t>(layer)];
         const int64_t packed = packed_of(layer, length);
-        if (packed > slots) {
-            taken += counted_bytes_of(geometry_, Part::packed, packed);
-            given = counted_bytes_of(geometry_, Part::packed, slots);
-            slots = packed;
+        for (const Part part : geometry_.packed_parts()) {
+            const int64_t its = geometry_.slots_of(layer, part, packed), now = geometry_.slots_of(layer, part, slots);
+            if (its <= now) continue;
+            taken += counted_bytes_of(geometry_, part, its);
+            given += counted_bytes_of(geometry_, part, now);
         }
+        slots = std::max(slots, packed);
         bytes_ += taken - given;
         if (packed > cold_) {
             taken += cold_scratch_bytes(geometry_, packed) - cold_scratch_bytes(geometry_, cold_);
@@ -155,16 +174,17 @@ private:
 struct Token {
     int32_t id = 0;
     float importance = 0;
+    Part part = Part::dense;
 };
 
 // What a head holds, in the order of token ids.
 std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t layer_number, int64_t head) {
     const Layer& layer = cache.sequence(sequence_number).layers[static_cast<size_t>(layer_number)];
     std::vector<Token> found;
-    for (const Rows* rows : {&layer.dense, &layer.packed}) {
-        const Layer::HeadSlots its = layer.read_head(*cache.geometry, *rows, head);
+    for (const Part part : cache.geometry->parts()) {
+        const Layer::HeadSlots its = layer.read_head(*cache.geometry, layer.rows(part), head);
         for (size_t slot = 0; slot < its.entries.size(); ++slot)
-            if (its.entries[slot] >= 0) found.push_back({its.entries[slot] & ~anchor_flag, its.importance[slot]});
+            if (its.entries[slot] >= 0) found.push_back({its.entries[slot] & ~anchor_flag, its.importance[slot], part});
     }
     std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
     return found;
@@ -202,6 +222,12 @@ std::vector<int32_t> positions(CacheState& cache, int64_t sequence, int64_t laye
     return token_ids;
 }
 
+std::vector<int32_t> segments(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
+    std::vector<int32_t> numbers;
+    for (const Token& token : tokens(cache, sequence, layer, head)) numbers.push_back(static_cast<int32_t>(token.part));
+    return numbers;
+}
+
 std::vector<float> importance(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
     if (!cache.geometry->keeps_importance()) refuse(to_string(cache.geometry->config()) + " keeps no importance");
     std::vector<float> values;
@@ -216,7 +242,7 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
     if (tokens == 0) return out;
     const Growing growing(geometry, tokens);
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
-        add_layer(geometry, geometry.dense_slots(), growing.packed(layer), out);
+        add_layer(geometry, geometry.dense_slots(), divided(geometry, layer, growing.packed(layer)), out);
         if (geometry.config().recall_folder()) out.disk_bytes += cold_file_bytes(geometry, growing.packed(layer));
         out.original_bytes += original_bytes(geometry, tokens);
     }

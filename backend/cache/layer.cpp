@@ -4,14 +4,6 @@
 namespace winnow::cache {
 namespace {
 
-Type k_type(const Geometry& geometry, Part part) {
-    return part == Part::packed ? geometry.k() : dense_format(geometry.k());
-}
-
-Type v_type(const Geometry& geometry, Part part) {
-    return part == Part::packed ? geometry.v() : dense_format(geometry.v());
-}
-
 // [1, heads, slots, size] of memory with `capacity` slots for each head.
 Tensor rows_tensor(Type type, Buffer* buffer, int64_t heads, int64_t slots, int64_t capacity, int64_t size) {
     const auto row = static_cast<int64_t>(row_bytes(type, size));
@@ -47,8 +39,8 @@ Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slot
     if (slots == 0) return rows;
     const Shape& shape = geometry.shape();
     rows.slots = slots;
-    rows.k = device.allocate(geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots));
-    rows.v = device.allocate(geometry.row_bytes_of(v_type(geometry, part), shape.v_head_size, slots));
+    rows.k = device.allocate(geometry.row_bytes_of(geometry.k(part), shape.head_size, slots));
+    rows.v = device.allocate(geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots));
     rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots), free_slot_byte);
     if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
     return rows;
@@ -62,8 +54,8 @@ Rows rows_elsewhere(int64_t slots) {
 
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots) {
     const Shape& shape = geometry.shape();
-    return geometry.row_bytes_of(k_type(geometry, part), shape.head_size, slots) +
-           geometry.row_bytes_of(v_type(geometry, part), shape.v_head_size, slots) +
+    return geometry.row_bytes_of(geometry.k(part), shape.head_size, slots) +
+           geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots) +
            geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
 }
 
@@ -76,8 +68,8 @@ Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t s
     if (slots == 0) return segment;
     const Shape& shape = geometry.shape();
     const int64_t heads = shape.kv_heads;
-    segment.k = rows_tensor(k_type(geometry, part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
-    segment.v = rows_tensor(v_type(geometry, part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
+    segment.k = rows_tensor(geometry.k(part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
+    segment.v = rows_tensor(geometry.v(part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
     segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), heads, slots, rows.slots);
     if (geometry.keeps_importance())
         segment.importance = columns_tensor(Type::f32, rows.importance.get(), heads, slots, rows.slots);
@@ -123,10 +115,35 @@ Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* state, in
     return tensor;
 }
 
+int64_t SegmentRows::packed_slots() const {
+    int64_t slots = packed.slots;
+    for (const Rows& each : lower) slots += each.slots;
+    return slots;
+}
+
+std::vector<Part> Layer::parts(const Geometry& geometry) const {
+    std::vector<Part> all;
+    for (const Part part : geometry.parts())
+        if (rows(part).slots > 0) all.push_back(part);
+    return all;
+}
+
 std::vector<Segment> Layer::segments(const Geometry& geometry) const {
     std::vector<Segment> all;
-    if (dense.slots > 0) all.push_back(dense_segment(geometry));
-    if (packed.slots > 0) all.push_back(packed_segment(geometry));
+    for (const Part part : parts(geometry)) all.push_back(segment(geometry, part));
+    return all;
+}
+
+Segment Layer::segment(const Geometry& geometry, Part part) const {
+    const Rows& its = rows(part);
+    const Segment segment = view_of(geometry, part, its, its.slots);
+    return part == Part::dense ? segment : with_means(geometry, segment);
+}
+
+std::vector<Segment> Layer::lower_segments(const Geometry& geometry) const {
+    std::vector<Segment> all;
+    for (const Part part : geometry.packed_parts().subspan(1))
+        if (rows(part).slots > 0) all.push_back(segment(geometry, part));
     return all;
 }
 
@@ -152,6 +169,7 @@ std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const
     std::vector<Segment> all;
     if (dense.slots > 0) all.push_back(dense_segment(geometry));
     if (packed.tokens) all.push_back(packed_segment(geometry));
+    for (Segment& segment : lower_segments(geometry)) all.push_back(std::move(segment));
     if (hot.slots > 0) all.push_back(hot_segment(geometry));
     return all;
 }
@@ -168,6 +186,7 @@ Tensor Layer::head_state(const Geometry& geometry) const {
 uint64_t Layer::bytes() const {
     uint64_t sum = (state ? state->size() : 0) + (index_memory ? index_memory->size() : 0);
     sum += bytes_in(dense) + (index_memory ? bytes_in(hot) : bytes_in(packed));
+    for (const Rows& each : lower) sum += bytes_in(each);
     return sum;
 }
 

@@ -1,5 +1,5 @@
-// The memory of one layer of one sequence: a dense segment of sinks and residual window, a packed segment that grows,
-// and the small state of its heads.
+// The memory of one layer of one sequence: a dense segment of sinks and residual window, packed segments that grow, and
+// the small state of its heads.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,29 @@
 
 namespace winnow::cache {
 
-enum class Part { dense, packed };
-
 // The buffers of a segment; none where it has no slots.
 struct Rows {
     int64_t slots = 0;
     std::unique_ptr<Buffer> k, v, tokens, importance;
+};
+
+// The segments of a layer. Where a packed one has slots, those above it have all that they ever have.
+struct SegmentRows {
+private:
+    template <class Self>
+    static auto& of(Self& self, Part part) {
+        return part == Part::dense    ? self.dense
+               : part == Part::packed ? self.packed
+                                      : self.lower[part == Part::third ? 1 : 0];
+    }
+
+public:
+    Rows dense, packed;
+    std::array<Rows, most_tiers - 1> lower; // packed segments below it
+
+    Rows& rows(Part part) { return of(*this, part); }
+    const Rows& rows(Part part) const { return of(*this, part); }
+    int64_t packed_slots() const; // of all packed segments
 };
 
 // Of a layer whose packed rows lie in a file: where, and which slots they are in. The buffers of the packed segment are
@@ -51,15 +68,15 @@ Segment slots_of(Segment segment, int64_t first, int64_t count);
 // A tensor over a part of a layer's state.
 Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* state, int64_t heads, int64_t columns);
 
-struct Layer {
+struct Layer : SegmentRows {
     explicit Layer(const Geometry& geometry) : index(geometry.sink(), geometry.request().cells) {}
 
-    Rows dense, packed;
     std::unique_ptr<Buffer> state; // StateLayout; none: the layer holds no memory
     TokenIndex index;
-    int64_t most_in_packed = 0; // no head holds more there; with the newest where there is no residual window
-    int64_t free_listed = 0;    // slots that the last eviction pass promised to be free, without a residual window
-    int64_t outputs = 0;        // rows in output_sum
+    int64_t most_in_packed =
+        0; // no head holds more in its packed segments; with the newest where there is no residual window
+    int64_t free_listed = 0; // slots that the last eviction pass promised to be free, without a residual window
+    int64_t outputs = 0;     // rows in output_sum
     bool has_means = false;
     // Of recall: the hot slots, as frames of pages, and the page index; whether all pages of the packed segment have
     // their signatures, and then how many slots at its front have rows.
@@ -74,9 +91,12 @@ struct Layer {
     // The most tokens that are resident in a head outside the sinks' slots.
     int64_t most_resident() const { return most_in_packed + index.newest(); }
 
-    // The segments that have slots; the packed one with its means.
+    // The segments that have slots; packed ones with their means.
     std::vector<Segment> segments(const Geometry& geometry) const;
+    std::vector<Part> parts(const Geometry& geometry) const; // which those are
     Segment dense_segment(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
+    Segment segment(const Geometry& geometry, Part part) const;
+    std::vector<Segment> lower_segments(const Geometry& geometry) const; // those that have slots
     Segment packed_segment(const Geometry& geometry) const;
     // Slots of it, of which the memory lies in `rows` from the first one on.
     Segment packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const;
@@ -86,13 +106,13 @@ struct Layer {
     // What a query of decoding attends to under recall.
     std::vector<Segment> picked_segments(const Geometry& geometry) const;
     Tensor head_state(const Geometry& geometry) const;
-    int64_t slots() const { return dense.slots + packed.slots; }
+    int64_t slots() const { return dense.slots + packed_slots(); }
 
     uint64_t bytes() const; // of all its memory but the cold one
-    // The slot map of the dense or the packed segment, [head][slot], wherever it is.
+    // The slot map of a segment, [head][slot], wherever it is.
     std::vector<int32_t> map_of(const Geometry& geometry, const Rows& segment) const;
 
-    // What a KV head has in the dense or the packed segment: entries of the slot map, and importances.
+    // What a KV head has in a segment: entries of the slot map, and importances.
     struct HeadSlots {
         std::vector<int32_t> entries;
         std::vector<float> importance; // 0 where none is kept

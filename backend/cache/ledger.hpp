@@ -24,8 +24,10 @@ struct Ledger {
 
     uint64_t digest = 0; // of the configuration, the shape and the layer
     Facts facts;
+    std::vector<int64_t> lower_slots; // of packed segments below the first
     std::vector<Token> tokens;
-    std::vector<std::vector<int64_t>> slots;       // [head][token]: the slot, those of the dense segment first, or -1
+    // [head][token]: the slot, or -1; those of the dense segment come first, then those of packed ones
+    std::vector<std::vector<int64_t>> slots;
     std::vector<std::vector<float>> importance;    // [head]: of the tokens that it holds; empty where none is kept
     std::vector<std::vector<int32_t>> free_listed; // [head]: the slots that the last eviction pass free-listed
     std::vector<float> output_sum, k_mean, v_mean;

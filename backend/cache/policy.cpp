@@ -10,8 +10,8 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array all = {
-    &winnow_policy,       &window_policy,          &h2o_policy,    &scissorhands_policy, &tova_policy,
-    &hierarchical_policy, &adaptive_budget_policy, &random_policy, &external_policy,     &none_policy};
+    &winnow_policy,          &window_policy, &h2o_policy,    &scissorhands_policy, &tova_policy, &hierarchical_policy,
+    &adaptive_budget_policy, &mixed_policy,  &random_policy, &external_policy,     &none_policy};
 
 } // namespace
 
@@ -36,6 +36,12 @@ Statistic statistic_of(std::string_view word) {
 }
 
 Group group_of(std::string_view word) { return word == "mean" ? Group::mean : Group::maximum; }
+
+Ranking value_ranking_of(std::string_view word) {
+    return word == "distance" ? Ranking::importance_value_distance
+           : word == "norm"   ? Ranking::importance_value_norm
+                              : Ranking::importance;
+}
 
 Description basic(const Config& config, const LayerContext& context) {
     Description description;

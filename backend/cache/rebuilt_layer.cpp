@@ -52,22 +52,21 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
     const bool has_mean = layer.has_means;
     const bool has_importance = geometry.keeps_importance() && rows.has_importance(); // appended rows have 0
     size_t which = 0;
-    for (Rows* segment : {&layer.dense, &layer.packed}) {
-        if (segment->slots == 0) continue;
+    for (const Part part : layer.parts(geometry)) {
+        Rows* const segment = &layer.rows(part);
         const std::vector<int32_t>& its = slots[which++];
-        const bool has_packed_bytes = segment == &layer.packed && has_its_means;
-        const bool has_keys = has_packed_bytes && is_packed(geometry.k()),
-                   has_values = has_packed_bytes && is_packed(geometry.v());
-        Image keys(has_keys ? segment->k.get() : nullptr, row_bytes(geometry.k(), shape.head_size), segment->slots);
-        Image values(has_values ? segment->v.get() : nullptr, row_bytes(geometry.v(), shape.v_head_size),
-                     segment->slots);
+        const Type k = geometry.k(part), v = geometry.v(part);
+        const bool has_packed_bytes = part != Part::dense && has_its_means;
+        const bool has_keys = has_packed_bytes && is_packed(k), has_values = has_packed_bytes && is_packed(v);
+        Image keys(has_keys ? segment->k.get() : nullptr, row_bytes(k, shape.head_size), segment->slots);
+        Image values(has_values ? segment->v.get() : nullptr, row_bytes(v, shape.v_head_size), segment->slots);
         Image importances(has_importance ? segment->importance.get() : nullptr, 4, segment->slots);
         for (int64_t head = 0; head < shape.kv_heads; ++head) {
             for (int64_t token = 0; token < rows.count(); ++token) {
                 const int32_t slot = its[static_cast<size_t>(head * rows.count() + token)];
                 if (slot < 0) continue;
-                const std::span<const std::byte> key = rows.packed_key(head, token, geometry.k(), has_mean);
-                const std::span<const std::byte> value = rows.packed_value(head, token, geometry.v(), has_mean);
+                const std::span<const std::byte> key = rows.packed_key(head, token, k, has_mean);
+                const std::span<const std::byte> value = rows.packed_value(head, token, v, has_mean);
                 if (!key.empty()) keys.put(head, slot, key.data());
                 if (!value.empty()) values.put(head, slot, value.data());
                 const float importance = rows.importance(head, token);
@@ -87,24 +86,51 @@ RebuiltLayer::RebuiltLayer(CacheState& cache, const CacheRows& args, const std::
         if (position != token) is_possible_ = false;
     }
     if (token_ids_.empty() && ledger_.facts.next != rows_.count()) is_possible_ = false;
-    // A budget that became smaller may have left a larger packed segment.
-    if (ledger_.facts.packed_slots > geometry_.most_packed(args_.layer)) is_possible_ = false;
+    if (!has_possible_slots()) is_possible_ = false;
     if (!is_possible_) return;
     for (int64_t token = 0; token_ids.empty() && token < rows_.count(); ++token)
         token_ids_.push_back(static_cast<int32_t>(token));
     check_facts();
     check_tokens();
     const auto tokens = static_cast<size_t>(geometry_.shape().kv_heads * rows_.count());
-    if (geometry_.dense_slots() > 0) slots_.emplace_back(tokens, -1);
-    if (ledger_.facts.packed_slots > 0) slots_.emplace_back(tokens, -1);
+    slots_.assign(geometry_.parts().size(), std::vector<int32_t>(tokens, -1));
     for (int64_t head = 0; head < geometry_.shape().kv_heads && is_possible_; ++head) check_slots(head);
+}
+
+int64_t RebuiltLayer::ledger_slots(Part part) const {
+    return part == Part::packed ? ledger_.facts.packed_slots : ledger_.lower_slots[part == Part::third ? 1 : 0];
+}
+
+// A budget that became smaller may have left a larger packed segment.
+bool RebuiltLayer::has_possible_slots() {
+    const std::span<const Part> parts = geometry_.packed_parts();
+    if (ledger_.lower_slots.size() + 1 != parts.size()) refuse_ledger("it is of another number of packed segments");
+    const int64_t most = geometry_.most_packed(args_.layer);
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const int64_t slots = ledger_slots(parts[i]);
+        if (slots > most - packed_slots_) return false;
+        packed_slots_ += slots;
+        if (i > 0 && slots > 0 && ledger_slots(parts[i - 1]) != geometry_.capacity(args_.layer, parts[i - 1]))
+            return false;
+    }
+    return true;
+}
+
+std::pair<size_t, int64_t> RebuiltLayer::segment_of(int64_t slot) const {
+    int64_t first = 0, end = geometry_.dense_slots();
+    size_t which = 0;
+    while (slot >= end) {
+        first = end;
+        end += ledger_slots(geometry_.parts()[++which]);
+    }
+    return {which, first};
 }
 
 void RebuiltLayer::check_facts() const {
     const Ledger::Facts& facts = ledger_.facts;
 
     expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.shape().context, "the number of tokens");
-    expect_within(facts.most_in_packed, facts.packed_slots, "what the packed segment holds");
+    expect_within(facts.most_in_packed, packed_slots_, "what the packed segment holds");
     expect_within(facts.free_listed, geometry_.residual() > 0 ? 0 : std::min(geometry_.cadence(), facts.packed_slots),
                   "the number of free-listed slots");
     expect_within(facts.newest, geometry_.residual() > 0 ? geometry_.residual() : facts.free_listed,
@@ -163,27 +189,29 @@ void RebuiltLayer::check_tokens() {
 bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
     const int64_t place = ledger_.tokens[static_cast<size_t>(token)].place, sink = geometry_.sink();
     const int64_t dense = geometry_.dense_slots();
-    const bool is_key_packed = !packed_key(head, token).empty();
     if (slot < dense) {
+        const bool is_key_packed =
+            std::any_of(geometry_.packed_parts().begin(), geometry_.packed_parts().end(), [&](Part part) {
+                return !rows_.packed_key(head, token, geometry_.k(part), !ledger_.k_mean.empty()).empty();
+            });
         if (place == 0 || (place > sink && geometry_.residual() == 0)) return false;
         const int64_t in_residual = ledger_.facts.moved + place - 1 - sink;
         return !is_key_packed && slot == (place <= sink ? place - 1 : sink + in_residual % geometry_.residual());
     }
-    return slot < dense + ledger_.facts.packed_slots && (place == 0 || (place > sink && geometry_.residual() == 0));
+    return slot < dense + packed_slots_ && (place == 0 || (place > sink && geometry_.residual() == 0));
 }
 
-std::span<const std::byte> RebuiltLayer::packed_key(int64_t head, int64_t token) const {
-    return rows_.packed_key(head, token, geometry_.k(), !ledger_.k_mean.empty());
-}
-
-std::span<const std::byte> RebuiltLayer::packed_value(int64_t head, int64_t token) const {
-    return rows_.packed_value(head, token, geometry_.v(), !ledger_.k_mean.empty());
+bool RebuiltLayer::has_bytes(Part part, int64_t head, int64_t token) const {
+    const Type k = geometry_.k(part), v = geometry_.v(part);
+    const bool has_mean = !ledger_.k_mean.empty();
+    return (!is_packed(k) || !rows_.packed_key(head, token, k, has_mean).empty()) &&
+           (!is_packed(v) || !rows_.packed_value(head, token, v, has_mean).empty());
 }
 
 void RebuiltLayer::check_slots(int64_t head) {
     const std::vector<int64_t>& slots = ledger_.slots[static_cast<size_t>(head)];
     const int64_t dense = geometry_.dense_slots();
-    std::vector<bool> taken(static_cast<size_t>(dense + ledger_.facts.packed_slots), false);
+    std::vector<bool> taken(static_cast<size_t>(dense + packed_slots_), false);
     int64_t older_in_packed = 0; // in the packed segment, without those that came after the last eviction pass
     for (int64_t token = 0; token < rows_.count(); ++token) {
         const int64_t slot = slots[static_cast<size_t>(token)];
@@ -198,13 +226,12 @@ void RebuiltLayer::check_slots(int64_t head) {
                           std::to_string(slot) + ", where it cannot be");
         taken[static_cast<size_t>(slot)] = true;
         const bool is_in_packed = slot >= dense;
-        if (is_in_packed && ((is_packed(geometry_.k()) && packed_key(head, token).empty()) ||
-                             (is_packed(geometry_.v()) && packed_value(head, token).empty()))) {
+        const auto [which, first] = segment_of(slot);
+        if (is_in_packed && !has_bytes(geometry_.parts()[which], head, token)) {
             is_possible_ = false; // its bytes had no place
             return;
         }
-        (is_in_packed ? slots_.back() : slots_.front())[static_cast<size_t>(head * rows_.count() + token)] =
-            static_cast<int32_t>(is_in_packed ? slot - dense : slot);
+        slots_[which][static_cast<size_t>(head * rows_.count() + token)] = static_cast<int32_t>(slot - first);
         in_packed_[static_cast<size_t>(head)] += is_in_packed;
         older_in_packed += is_in_packed && ledger_.tokens[static_cast<size_t>(token)].place == 0;
     }
@@ -227,18 +254,20 @@ void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) co
     }
 }
 
-Growth RebuiltLayer::memory(int64_t& packed_slots) {
+Growth RebuiltLayer::memory() {
     const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
-    packed_slots = std::max(ledger_.facts.packed_slots, before.packed.slots); // what is reserved stays
     Growth growth;
     growth.is_new = true;
     growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
-    growth.packed = make_rows(cache_.device, geometry_, Part::packed, packed_slots);
+    growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots());
+    for (const Part part : geometry_.packed_parts()) {
+        const int64_t slots = std::max(ledger_slots(part), before.rows(part).slots); // what is reserved stays
+        growth.rows(part) = make_rows(cache_.device, geometry_, part, slots);
+        growth.bytes += counted_bytes_of(geometry_, part, slots);
+    }
     growth.state = cache_.device.allocate(geometry_.state().size);
     take_recall_memory(cache_.device, geometry_, growth);
-    growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots()) +
-                   counted_bytes_of(geometry_, Part::packed, packed_slots) + geometry_.state().size +
-                   recall_bytes(geometry_);
+    growth.bytes += geometry_.state().size + recall_bytes(geometry_);
     return growth;
 }
 
@@ -264,12 +293,13 @@ std::vector<std::byte> RebuiltLayer::state_bytes() {
 }
 
 // Rows of which at least a side is plain.
-void RebuiltLayer::append(const Segment& segment, size_t which) {
+void RebuiltLayer::append(const Segment& segment, const std::vector<int32_t>& slots) {
     SlotAppend args;
     args.k = rows_.keys();
     args.v = rows_.values();
     args.segment = segment;
-    args.slots = tensor_over(Type::i32, slots_[which], geometry_.shape().kv_heads, 1, rows_.count());
+    std::vector<int32_t> its = slots; // which the launch reads
+    args.slots = tensor_over(Type::i32, its, geometry_.shape().kv_heads, 1, rows_.count());
     args.token_ids = tensor_over(Type::i32, token_ids_, 1, 1, rows_.count());
     args.k_norm = geometry_.k_norm();
     args.v_norm = geometry_.v_norm();
@@ -277,11 +307,11 @@ void RebuiltLayer::append(const Segment& segment, size_t which) {
 }
 
 // The numbers of packed rows, whose bytes are put back.
-void RebuiltLayer::enter(const Rows& packed, size_t which) const {
+void RebuiltLayer::enter(const Rows& packed, const std::vector<int32_t>& slots) const {
     Image map(packed.tokens.get(), 4, packed.slots);
     for (int64_t head = 0; head < geometry_.shape().kv_heads; ++head)
         for (int64_t token = 0; token < rows_.count(); ++token) {
-            const int32_t slot = slots_[which][static_cast<size_t>(head * rows_.count() + token)];
+            const int32_t slot = slots[static_cast<size_t>(head * rows_.count() + token)];
             if (slot >= 0) map.put(head, slot, &token_ids_[static_cast<size_t>(token)]);
         }
     map.write();
@@ -305,23 +335,24 @@ void RebuiltLayer::fill(Layer& layer) {
     const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.shape().context;
     if (!layer.index.restore(index_, std::max(geometry_.residual(), geometry_.cadence()), limit))
         refuse_ledger("its numbers make no sense");
-    int64_t packed_slots = 0;
-    commit(cache_, layer, memory(packed_slots));
+    commit(cache_, layer, memory());
     layer.most_in_packed = ledger_.facts.most_in_packed;
     layer.free_listed = ledger_.facts.free_listed;
     layer.outputs = ledger_.facts.outputs;
     layer.has_means = !ledger_.k_mean.empty();
     const std::vector<std::byte> state = state_bytes();
     layer.state->write(0, state.data(), state.size());
-    size_t which = 0;
-    if (layer.dense.slots > 0) append(layer.dense_segment(geometry_), which++);
-    if (which == slots_.size()) // a packed segment that is only reserved
-        slots_.emplace_back(static_cast<size_t>(geometry_.shape().kv_heads * rows_.count()), -1);
-    if (is_packed(geometry_.k()) && is_packed(geometry_.v()))
-        enter(layer.packed, which);
-    else if (layer.packed.slots > 0)
-        append(layer.packed_segment(geometry_), which);
-    put_back(cache_, layer, rows_, slots_, true);
+    std::vector<std::vector<int32_t>> slots; // of the segments that have some
+    for (size_t which = 0; which < slots_.size(); ++which) {
+        const Part part = geometry_.parts()[which];
+        if (layer.rows(part).slots == 0) continue;
+        if (part != Part::dense && is_packed(geometry_.k(part)) && is_packed(geometry_.v(part)))
+            enter(layer.rows(part), slots_[which]);
+        else
+            append(layer.segment(geometry_, part), slots_[which]);
+        slots.push_back(slots_[which]);
+    }
+    put_back(cache_, layer, rows_, slots, true);
     mark_anchors(cache_, layer, cache_.sequence(args_.sequence).anchors, {0, no_end});
 }
 

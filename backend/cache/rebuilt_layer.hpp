@@ -1,6 +1,7 @@
 // A layer as it was when its rows were exported.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "cache/incoming_rows.hpp"
@@ -29,12 +30,15 @@ private:
     void check_slots(int64_t head);
     void check_listed(int64_t head, const std::vector<bool>& taken) const;
     bool fits_slot(int64_t head, int64_t token, int64_t slot) const;
-    Growth memory(int64_t& packed_slots);
+    int64_t ledger_slots(Part part) const; // of a packed segment
+    bool has_possible_slots();
+    // The segment of a ledger's slot, and its first slot there.
+    std::pair<size_t, int64_t> segment_of(int64_t slot) const;
+    Growth memory();
     std::vector<std::byte> state_bytes();
-    std::span<const std::byte> packed_key(int64_t head, int64_t token) const;
-    std::span<const std::byte> packed_value(int64_t head, int64_t token) const;
-    void append(const Segment& segment, size_t which);
-    void enter(const Rows& packed, size_t which) const;
+    bool has_bytes(Part part, int64_t head, int64_t token) const; // of a row that is packed there
+    void append(const Segment& segment, const std::vector<int32_t>& slots);
+    void enter(const Rows& packed, const std::vector<int32_t>& slots) const;
 
     CacheState& cache_;
     const Geometry& geometry_;
@@ -43,7 +47,8 @@ private:
     const IncomingRows& rows_;
     const Ledger& ledger_;
     TokenIndex::Saved index_;
-    std::vector<std::vector<int32_t>> slots_; // of the segments
+    int64_t packed_slots_ = 0;                // of all packed segments
+    std::vector<std::vector<int32_t>> slots_; // of each segment of the configuration, [head][token]
     std::vector<int64_t> in_packed_;          // of each head
     bool is_possible_ = true;
 };

@@ -15,6 +15,30 @@ void expect_same(const char* what, const std::string& now, const std::string& th
            ": formats, sink, residual window, center and whether an importance is kept have to stay");
 }
 
+// Of further packed segments all has to stay that says how many slots each has.
+std::string lower_of(const Geometry& geometry) {
+    std::string text;
+    for (const LowerTier& tier : geometry.config().lower())
+        text.append(text.empty() ? "" : " and ")
+            .append(std::to_string(tier.share.part) + "/" + std::to_string(tier.share.whole) + " in ")
+            .append(format_name(tier.k))
+            .append(", ")
+            .append(format_name(tier.v));
+    return text.empty() ? "none" : text;
+}
+
+void check_lower(const Geometry& from, const Geometry& to) {
+    expect_same("division among lower packed segments", lower_of(from), lower_of(to));
+    if (!from.has_lower()) return;
+    for (int64_t layer = 0; layer < to.shape().layers; ++layer) {
+        const auto tokens = [&](const Geometry& of) { return of.plan().layer_tokens[static_cast<size_t>(layer)]; };
+        if (tokens(from) == tokens(to) && from.covers_all(layer) == to.covers_all(layer)) continue;
+        refuse("layer " + std::to_string(layer) + " has " + std::to_string(tokens(from)) +
+               " tokens of the budget and would have " + std::to_string(tokens(to)) +
+               ": where packed rows lie in several segments, they have to stay");
+    }
+}
+
 // What has to stay of recall: all of it, since hot slots and signatures are as large as it says.
 std::string recall_of(const Config& config) { return config.recalls() ? to_string(config) : "off"; }
 
@@ -25,6 +49,7 @@ void check(const CacheState& cache, const Geometry& to) {
     expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
     expect_same("residual", std::to_string(from.residual()), std::to_string(to.residual()));
     expect_same("center", from.config().word("center"), to.config().word("center"));
+    check_lower(from, to);
     expect_same("recall", recall_of(from.config()), recall_of(to.config()));
     expect_same("importance", from.keeps_importance() ? "kept" : "not kept",
                 to.keeps_importance() ? "kept" : "not kept");
@@ -72,10 +97,9 @@ bool fit(CacheState& cache, Layer& layer, int64_t layer_number, int64_t slots) {
 }
 
 // What a layer is going to have, taken before anything changes; none: what it has.
-struct LayerChange {
+struct LayerChange : SegmentRows {
     Layer* layer = nullptr;
     int64_t layer_number = 0;
-    Rows packed;
     std::unique_ptr<Buffer> state;
 };
 
@@ -97,22 +121,26 @@ Change prepare(CacheState& cache, const Geometry& to) {
             LayerChange& layer_change = change.layers.emplace_back();
             layer_change.layer = &layer;
             layer_change.layer_number = static_cast<int64_t>(i);
-            int64_t slots = std::min(layer.packed.slots, to.most_packed(layer_change.layer_number));
+            int64_t reserved = 0, slots = layer.dense.slots;
             if (sequence.reserved > 0) {
                 const int64_t resident = std::max(layer.most_resident(), sequence.reserved - to.sink());
-                slots = std::max(slots, to.packed_slots(layer_change.layer_number, resident, layer.index.sinks_lost()));
+                reserved = to.packed_slots(layer_change.layer_number, resident, layer.index.sinks_lost());
             }
-            if (slots != layer.packed.slots) {
-                layer_change.packed = make_packed_rows(cache, to, slots);
-                change.bytes += counted_bytes_of(to, Part::packed, slots);
+            for (const Part part : to.packed_parts()) {
+                const int64_t now = layer.rows(part).slots;
+                int64_t its = to.has_lower() ? now : std::min(now, to.most_packed(layer_change.layer_number));
+                its = std::max(its, to.slots_of(layer_change.layer_number, part, reserved));
+                slots += its;
+                if (its == now) continue;
+                layer_change.rows(part) = make_packed_rows(cache, to, part, its);
+                change.bytes += counted_bytes_of(to, part, its);
             }
             if (!same_state(*cache.geometry, to)) {
                 layer_change.state = cache.device.allocate(to.state().size);
                 change.bytes += to.state().size;
                 move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);
             }
-            if (to.importance(layer_change.layer_number).statistic != Statistic::none)
-                scored = std::max(scored, layer.dense.slots + slots);
+            if (to.importance(layer_change.layer_number).statistic != Statistic::none) scored = std::max(scored, slots);
         }
     if (cache.scratch.slots == scored && cache.geometry->chunk() == to.chunk()) return change;
     change.scratch = make_scratch(cache.device, to, scored);
@@ -143,10 +171,12 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
             cache.layer_bytes += layer.bytes();
         }
     }
-    if (slots <= layer.packed.slots) return;
     Growth reserved;
-    reserved.packed = std::move(layer_change.packed);
-    reserved.bytes = counted_bytes_of(to, Part::packed, slots);
+    for (const Part part : to.packed_parts()) {
+        if (layer_change.rows(part).slots <= layer.rows(part).slots) continue;
+        reserved.rows(part) = std::move(layer_change.rows(part));
+        reserved.bytes += counted_bytes_of(to, part, reserved.rows(part).slots);
+    }
     commit(cache, layer, std::move(reserved));
 }
 

@@ -30,14 +30,16 @@ void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, i
     std::unordered_map<int32_t, float> given;
     for (size_t at = 0; at < token_ids.size(); ++at) given[token_ids[at]] = importance[at];
     const Layer& layer = cache.sequence(sequence).layers[static_cast<size_t>(layer_number)];
-    const Rows* const segments[] = {&layer.dense, &layer.packed};
-    std::vector<float> values[2];
-    for (size_t at = 0; at < 2; ++at) values[at] = changed(geometry, layer, *segments[at], head, given);
+    const std::span<const Part> parts = geometry.parts();
+    std::vector<std::vector<float>> values;
+    for (const Part part : parts) values.push_back(changed(geometry, layer, layer.rows(part), head, given));
     try {
-        for (size_t at = 0; at < 2; ++at)
+        for (size_t at = 0; at < parts.size(); ++at) {
+            const Rows& rows = layer.rows(parts[at]);
             if (!values[at].empty())
-                segments[at]->importance->write(4 * static_cast<uint64_t>(head * segments[at]->slots),
-                                                values[at].data(), 4 * values[at].size());
+                rows.importance->write(4 * static_cast<uint64_t>(head * rows.slots), values[at].data(),
+                                       4 * values[at].size());
+        }
     } catch (const Error& error) {
         fail(cache.device, true, error);
     }

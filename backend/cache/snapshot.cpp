@@ -49,7 +49,7 @@ struct LayerNumbers {
 
 std::vector<Buffer*> buffers_of(const Layer& layer) {
     std::vector<Buffer*> buffers;
-    for (const Rows* rows : {&layer.dense, &layer.packed})
+    for (const Rows* rows : {&layer.dense, &layer.packed, &layer.lower[0], &layer.lower[1]})
         for (Buffer* buffer : {rows->k.get(), rows->v.get(), rows->tokens.get(), rows->importance.get()})
             if (buffer != nullptr) buffers.push_back(buffer);
     if (layer.state) buffers.push_back(layer.state.get());
@@ -67,6 +67,7 @@ void save_layer(CacheState& cache, Layer& layer, CheckedWriter& file) {
     file.values(index.newest);
     file.value(LayerNumbers{layer.state != nullptr, layer.packed.slots, layer.most_in_packed, layer.free_listed,
                             layer.outputs, layer.has_means});
+    for (const Part part : cache.geometry->packed_parts().subspan(1)) file.value(layer.rows(part).slots);
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());
@@ -91,10 +92,22 @@ Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
     // A change of configuration may have left more; but not under recall, whose regions of a file have room for the
     // most.
     const int64_t most_slots = (geometry.recall() ? 1 : 2) * geometry.most_packed(layer_number);
+    std::vector<int64_t> lower_slots;
+    int64_t lower = 0;
+    for (size_t i = 1; i < geometry.packed_parts().size(); ++i) {
+        const auto slots = lower_slots.emplace_back(file.value<int64_t>());
+        // Where a packed segment has slots, those above it have all of theirs.
+        const int64_t above = i == 1 ? numbers.packed_slots : lower_slots[i - 2];
+        const bool is_complete = above == geometry.capacity(layer_number, geometry.packed_parts()[i - 1]);
+        if (slots < 0 || slots > most_slots || (slots > 0 && !is_complete))
+            file.refuse_file("is damaged: a layer's numbers make no sense");
+        lower += slots;
+    }
     const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
     if (!layer.index.restore(index, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
         !is_within(numbers.packed_slots, numbers.has_memory * most_slots) ||
-        !is_within(numbers.most_in_packed, numbers.packed_slots) ||
+        !is_within(lower, numbers.has_memory * most_slots - numbers.packed_slots) ||
+        !is_within(numbers.most_in_packed, numbers.packed_slots + lower) ||
         !is_within(numbers.free_listed, geometry.cadence()) || !is_within(numbers.outputs, no_end) ||
         !is_within(numbers.has_means, 1))
         file.refuse_file("is damaged: a layer's numbers make no sense");
@@ -106,6 +119,11 @@ Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
     if (bytes_of(geometry, Part::packed, numbers.packed_slots) > file.left()) file.refuse_file("is cut short");
     layer.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
     layer.packed = make_rows(cache.device, geometry, Part::packed, numbers.packed_slots);
+    for (size_t i = 0; i < lower_slots.size(); ++i) {
+        const Part part = geometry.packed_parts()[i + 1];
+        if (bytes_of(geometry, part, lower_slots[i]) > file.left()) file.refuse_file("is cut short");
+        layer.rows(part) = make_rows(cache.device, geometry, part, lower_slots[i]);
+    }
     layer.state = cache.device.allocate(geometry.state().size);
     take_recall_memory(cache.device, geometry, layer);
     std::vector<std::byte> bytes;

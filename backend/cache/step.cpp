@@ -292,20 +292,18 @@ private:
         used_free_listed_.assign(static_cast<size_t>(geometry_.shape().kv_heads), 0);
     }
 
-    // How many slots of the packed segment some head lacks for what it holds of these tokens.
+    // How many slots of packed segments some head lacks for what it holds of these tokens.
     int64_t most_lacking(int64_t first, int64_t count) const {
-        const int64_t heads = geometry_.shape().kv_heads, slots = layer_.packed.slots;
-        std::vector<int32_t> map(static_cast<size_t>(heads * slots));
-        layer_.packed.tokens->read(0, map.data(), 4 * map.size());
-        int64_t most = 0;
-        for (int64_t head = 0; head < heads; ++head) {
-            int64_t coming = 0;
-            for (const Run& run : layer_.index.place(first, count, cells_))
-                for (int64_t i = 0; i < run.count && !run.is_sink; ++i) coming += (*resident_)(head, run.first + i);
-            const auto from = map.begin() + head * slots;
-            most = std::max(most, coming - std::count_if(from, from + slots, [](int32_t entry) { return entry < 0; }));
+        std::vector<int64_t> lacking(static_cast<size_t>(geometry_.shape().kv_heads), 0);
+        for (const Run& run : layer_.index.place(first, count, cells_))
+            for (size_t head = 0; head < lacking.size() && !run.is_sink; ++head)
+                for (int64_t i = run.first; i < run.first + run.count; ++i)
+                    lacking[head] += (*resident_)(static_cast<int64_t>(head), i);
+        for (const Part part : geometry_.packed_parts()) {
+            const std::vector<int32_t> map = layer_.map_of(geometry_, layer_.rows(part));
+            for (size_t at = 0; at < map.size(); ++at) lacking[at * lacking.size() / map.size()] -= map[at] < 0;
         }
-        return most;
+        return *std::max_element(lacking.begin(), lacking.end());
     }
 
     // Where the tokens of a run go in the heads that hold them.

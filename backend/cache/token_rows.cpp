@@ -212,8 +212,8 @@ std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Laye
     const int64_t heads = cache.geometry->shape().kv_heads;
     const size_t count = token_ids.size();
     std::vector<std::vector<int32_t>> found;
-    for (const Rows* segment : {&layer.dense, &layer.packed}) {
-        if (segment->slots == 0) continue;
+    for (const Part part : layer.parts(*cache.geometry)) {
+        const Rows* const segment = &layer.rows(part);
         const std::vector<int32_t> map = layer.map_of(*cache.geometry, *segment);
         std::vector<int32_t>& slots = found.emplace_back(static_cast<size_t>(heads) * count, -1);
         for (int64_t head = 0; head < heads; ++head) {

@@ -272,6 +272,9 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(api->cache_positions(NULL, 0, 0, 0, &position, 1, &count), invalid);
     EXPECT_STATUS(api->cache_positions(cache, 0, 0, 0, NULL, 1, &count), invalid);
     EXPECT_STATUS(api->cache_positions(cache, 0, 0, 0, &position, 1, NULL), invalid);
+    EXPECT_STATUS(api->cache_segments(NULL, 0, 0, 0, &position, 1, &count), invalid);
+    EXPECT_STATUS(api->cache_segments(cache, 0, 0, 0, NULL, 1, &count), invalid);
+    EXPECT_STATUS(api->cache_segments(cache, 0, 0, 0, &position, 1, NULL), invalid);
     EXPECT_STATUS(api->cache_importance(NULL, 0, 0, 0, &importance, 1, &count), invalid);
     EXPECT_STATUS(api->cache_importance(cache, 0, 0, 0, NULL, 1, &count), invalid);
     EXPECT_STATUS(api->cache_importance(cache, 0, 0, 0, &importance, 1, NULL), invalid);

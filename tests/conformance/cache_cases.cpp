@@ -29,6 +29,7 @@ bool has_room(const CacheSetup& setup) {
         if (kept + displaced + 3 > rules.budget || setup.sink + setup.residual >= rules.budget)
             return false; // and some anchors
     }
+    if (!setup.has_room_in_each()) return false;
     return setup.residual == 0 || setup.cadence_tokens() <= setup.residual;
 }
 
@@ -41,7 +42,8 @@ int64_t least_budget(const CacheSetup& setup) {
 
 bool is_accepted(const CacheSetup& setup) {
     const int64_t rest = setup.budget - setup.sink - setup.budget / 2; // of h2o, beside the heavy half
-    return least_budget(setup) <= setup.budget && rest >= 0 && setup.budget <= setup.context;
+    return least_budget(setup) <= setup.budget && rest >= 0 && setup.budget <= setup.context &&
+           setup.has_room_in_each();
 }
 
 // A budget that leaves `more` tokens beside what is protected; false where that is more than there is.
@@ -50,6 +52,19 @@ bool set_least_budget(CacheSetup& setup, int64_t more) {
         if (is_accepted(setup) && least_budget(setup) + more <= setup.budget) return true;
     return false;
 }
+
+} // namespace
+
+namespace {
+
+// Formats of the second and the third packed segment, K and V, for each shape: narrower ones, and wider ones.
+constexpr uint32_t lower_types[cache_shapes][2][2] = {
+    {{WINNOW_TYPE_Q8_0, WINNOW_TYPE_TURBO4}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_Q4_0}},
+    {{WINNOW_TYPE_Q8_0, WINNOW_TYPE_AFFINE8_G64}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_TURBO2_5}},
+    {{WINNOW_TYPE_AFFINE4_G32, WINNOW_TYPE_Q4_1}, {WINNOW_TYPE_TURBO3, WINNOW_TYPE_TURBO2}},
+    {{WINNOW_TYPE_TURBO2_5, WINNOW_TYPE_F16}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_TURBO2}},
+    {{WINNOW_TYPE_TURBO3, WINNOW_TYPE_Q4_0}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_TURBO2}},
+    {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_IQ4_NL, WINNOW_TYPE_AFFINE4_G32}}};
 
 } // namespace
 
@@ -73,6 +88,10 @@ CacheSetup with_shape(CacheSetup setup, int shape) {
     default: set(WINNOW_TYPE_BF16, WINNOW_TYPE_F32, 64, 64, 2, 3, WINNOW_TYPE_F32); break;
     }
     if (shape == 1) setup.k_norm = WINNOW_NORM_UNIT_SLOPE;
+    for (size_t at = 0; at < setup.lower.size(); ++at) {
+        setup.lower[at].k_type = lower_types[shape][at][0];
+        setup.lower[at].v_type = lower_types[shape][at][1];
+    }
     return setup;
 }
 
@@ -227,6 +246,54 @@ std::vector<NamedSetup> policy_setups() {
         s.every = 4;
         s.layers = 3;
     });
+    add(all, "window_of_two_segments", Policy::window, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
+    add(all, "winnow_of_three_segments", Policy::winnow, [](CacheSetup& s) { s.lower = {{{1, 4}}, {{1, 8}}}; });
+    add(all, "h2o_of_two_segments_without_residual", Policy::h2o, [](CacheSetup& s) {
+        s.residual = 0;
+        s.budget = 80;
+        s.cadence = 7;
+        s.lower = {{{1, 2}}};
+    });
+    add(all, "mixed", Policy::mixed, [](CacheSetup& s) { s.lower = {{{2, 5}}}; });
+    add(all, "mixed_of_three_segments", Policy::mixed, [](CacheSetup& s) {
+        s.residual = 32;
+        s.value = Ranking::importance;
+        s.lower = {{{1, 4}}, {{1, 4}}};
+    });
+    add(all, "none_of_three_segments", Policy::none, [](CacheSetup& s) {
+        s.context = 250;
+        s.lower = {{{1, 4}}, {{1, 3}}};
+    });
+    add(all, "scissorhands_of_two_segments", Policy::scissorhands, [](CacheSetup& s) {
+        s.history = 50;
+        s.lower = {{{3, 8}}};
+    });
+    add(all, "winnow_centered_of_two_segments", Policy::winnow, [](CacheSetup& s) {
+        s.center = true;
+        s.residual = 32;
+        s.lower = {{{1, 3}}};
+    });
+    add(all, "random_of_three_segments_without_residual", Policy::random, [](CacheSetup& s) {
+        s.residual = 0;
+        s.budget = 66;
+        s.recent = 10;
+        s.lower = {{{1, 3}}, {{1, 3}}};
+    });
+    add(all, "hierarchical_of_two_segments", Policy::hierarchical, [](CacheSetup& s) {
+        s.layers = 3;
+        s.first = 8;
+        s.recent_middle = s.recent_deep = 20;
+        s.theta_middle = .5;
+        s.theta_deep = .6;
+        s.lower = {{{1, 4}}};
+    });
+    add(all, "external_of_two_segments", Policy::external, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
+    add(all, "adaptive_budget_of_two_segments", Policy::adaptive_budget, [](CacheSetup& s) {
+        s.layers = 3;
+        s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
+        s.residual = 16;
+        s.lower = {{{1, 4}}};
+    });
     return all;
 }
 
@@ -308,6 +375,23 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
     }
 }
 
+std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engine) {
+    constexpr Part shares[] = {{1, 8}, {1, 5}, {1, 4}, {1, 3}, {2, 5}, {1, 2}, {3, 5}};
+    const bool is_mixed = engine() % 4 == 0;
+    if (is_mixed) setup.policy = Policy::mixed;
+    for (uint64_t at = engine() % 2; at < 2; ++at) setup.lower.push_back({shares[engine() % std::size(shares)]});
+    const int shape = static_cast<int>(engine() % cache_shapes);
+    setup = with_shape(setup, shape);
+    if (setup.recent && is_mixed) setup.recent.reset();
+    for (int64_t layer = 0; layer < setup.layers; ++layer)
+        for (const int64_t slots : setup.packed_slots(layer))
+            if (slots < 1) return std::nullopt;
+    const Rules rules = rules_of(setup, 0, 0);
+    const int64_t kept = rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens();
+    if (!setup.has_room_in_each() || (!setup.covers_all(0) && kept > rules.budget)) return std::nullopt;
+    return setup;
+}
+
 std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine) {
     const auto draw = [&](int64_t low, int64_t high) {
         return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
@@ -325,6 +409,7 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
     if (draw(0, 1)) other.grace = draw(0, 3);
     if (draw(0, 1)) other.every = draw(1, 3);
     if (!set_least_budget(other, draw(0, 1) ? draw(0, 3) : draw(0, 20))) return std::nullopt;
+    if (!setup.lower.empty() && draw(0, 1)) other.budget = setup.budget; // any other is refused
     if (setup.cells == 0 && draw(1, 8) == 1) other.budget = 0;
     if (other.config() == setup.config() || other.keeps_importance() != has_importance) return std::nullopt;
     return other;

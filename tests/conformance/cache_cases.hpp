@@ -39,6 +39,8 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
 // A budget of hardly more than what is protected, a short context, a small residual window or none; with cells or
 // without.
 CacheSetup draw_tight_setup(std::mt19937_64& engine);
+// The same in several packed segments of any share and format, or under `mixed`; none where it is too small for that.
+std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engine);
 // Another budget, cadence or policy of that kind. Anchors and tokens where they are may forbid it.
 std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine);
 

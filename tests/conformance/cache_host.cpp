@@ -171,6 +171,16 @@ std::vector<int32_t> CacheHost::positions(int64_t sequence, int64_t layer, int64
     return all;
 }
 
+std::vector<int32_t> CacheHost::segments(int64_t sequence, int64_t layer, int64_t head) const {
+    uint64_t count = 0;
+    expect_ok(api().cache_segments(cache_, sequence, layer, head, nullptr, 0, &count), "cache_segments");
+    std::vector<int32_t> all(count);
+    if (count > 0)
+        expect_ok(api().cache_segments(cache_, sequence, layer, head, all.data(), count, &count), "cache_segments");
+    if (count != all.size()) throw std::runtime_error("cache_segments: the count changed between two calls");
+    return all;
+}
+
 std::vector<float> CacheHost::importance(int64_t sequence, int64_t layer, int64_t head) const {
     uint64_t count = 0;
     expect_ok(api().cache_importance(cache_, sequence, layer, head, nullptr, 0, &count), "cache_importance");
@@ -238,6 +248,7 @@ std::string CacheHost::portrait(bool with_importance) const {
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
                 text << "\n" << sequence << "/" << layer << "/" << head << ":";
                 for (const int32_t each : positions(sequence, layer, head)) text << " " << each;
+                for (const int32_t each : segments(sequence, layer, head)) text << " " << each;
                 if (!with_importance || !setup_.keeps_importance()) continue;
                 for (const float each : importance(sequence, layer, head)) text << " " << each;
             }

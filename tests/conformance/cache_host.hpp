@@ -51,6 +51,7 @@ public:
     // Runs and waits; the outputs are then there. The status, WINNOW_OK or not.
     int32_t run(Step& step);
     std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head) const;
+    std::vector<int32_t> segments(int64_t sequence, int64_t layer, int64_t head) const; // of the same tokens
     std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head) const;
     winnow_cache_stats stats() const; // throws where they are not what the sequences' add up to
     winnow_cache_stats stats_of(int64_t sequence) const;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <sstream>
 
 #include "cache_rows.hpp"
@@ -115,6 +114,9 @@ std::string CacheOracle::step(Step& step) {
         for (size_t head = 0; head < gone.size(); ++head)
             if (gone[head].contains(token.position)) token.heads[head].is_resident = false;
     if (is_due) {
+        for (int64_t head = 0; head < setup_.kv_heads; ++head)
+            if (wrong = check_moves(step, layer, head, leave); !wrong.empty())
+                return "head " + std::to_string(head) + ": " + wrong;
         leave_residual(layer, step.layer, leave);
         layer.free_listed = setup_.cadence_tokens();
         if (setup_.cells == 0) layer.free_listed = std::min(layer.free_listed, setup_.context - layer.next);
@@ -162,19 +164,12 @@ std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_
     for (const OracleToken& token : layer.tokens) {
         const HeadToken& own = token.heads[static_cast<size_t>(head)];
         if (!own.is_resident) continue;
-        Candidate candidate{token.position, is_anchor(step.sequence, token.token_id), own.told};
-        candidate.value = value_of(layer, head, own, rules.ranking, &candidate.value_slack);
-        const bool leaves =
-            leave > 0 && token.is_in_residual && token.id <= layer.newest[static_cast<size_t>(leave) - 1].id;
-        candidate.frees_slot = token.is_in_packed || leaves;
+        Candidate candidate = candidate_of(step, layer, token, head);
+        candidate.frees_slot = token.is_in_packed || leaves(layer, token, leave);
         needed_slots += candidate.frees_slot;
         candidates.push_back(candidate);
     }
-    EvictionPass pass{head, layer.next, setup_.coming(), rules.context, 0};
-    if (setup_.cells > 0) // appending has no end, but no more tokens than cells are resident
-        pass.context = setup_.covers_all(step.layer)
-                           ? layer.next + setup_.cells - static_cast<int64_t>(layer.original.size())
-                           : INT64_MAX;
+    EvictionPass pass = pass_of(layer, step.layer, head);
     // Rows that leave the residual window need a place in the packed segment; without a residual window, those that
     // come until the next eviction pass do.
     if (setup_.residual == 0) needed_slots += std::min(pass.incoming, pass.context - layer.next);
@@ -187,6 +182,29 @@ std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_
     if (wrong.empty() && shortfall > 0)
         return std::to_string(shortfall) + " more had to be evicted, and were protected";
     return wrong;
+}
+
+Candidate CacheOracle::candidate_of(const Step& step, const OracleLayer& layer, const OracleToken& token,
+                                    int64_t head) const {
+    const HeadToken& own = token.heads[static_cast<size_t>(head)];
+    Candidate candidate{token.position, is_anchor(step.sequence, token.token_id), own.told};
+    const Ranking ranking = rules_[static_cast<size_t>(step.layer)].ranking;
+    candidate.value = value_of(layer, head, own, ranking, &candidate.value_slack);
+    return candidate;
+}
+
+EvictionPass CacheOracle::pass_of(const OracleLayer& layer, int64_t layer_number, int64_t head) const {
+    EvictionPass pass{head, layer.next, setup_.coming(), rules_[static_cast<size_t>(layer_number)].context, 0};
+    if (setup_.cells > 0) // appending has no end, but no more tokens than cells are resident
+        pass.context = setup_.covers_all(layer_number)
+                           ? layer.next + setup_.cells - static_cast<int64_t>(layer.original.size())
+                           : INT64_MAX;
+    return pass;
+}
+
+// Whether a token is among the oldest `leave` rows of the residual window.
+bool CacheOracle::leaves(const OracleLayer& layer, const OracleToken& token, int64_t leave) {
+    return leave > 0 && token.is_in_residual && token.id <= layer.newest[static_cast<size_t>(leave) - 1].id;
 }
 
 // What a ranking multiplies the importance by.
@@ -236,17 +254,19 @@ std::vector<float> CacheOracle::row_of(const TestTensor& tensor, int64_t head, i
     return row;
 }
 
-// The oldest residual rows become rows of the packed segment.
+// The oldest residual rows become rows of the first packed segment, if check_moves did not find them further below.
 void CacheOracle::leave_residual(OracleLayer& layer, int64_t layer_number, int64_t leave) {
     std::vector<RowPair> rows;
     std::vector<HeadToken*> owners;
     for (OracleToken& token : layer.tokens) {
-        if (leave == 0 || !token.is_in_residual || token.id > layer.newest[static_cast<size_t>(leave) - 1].id) continue;
+        if (!leaves(layer, token, leave)) continue;
         token.is_in_residual = false;
         token.is_in_packed = true;
         for (size_t head = 0; head < token.heads.size(); ++head) {
             HeadToken& own = token.heads[head];
-            if (!own.is_resident) continue;
+            if (!own.is_resident || own.segment > 0) continue;
+            own.segment = 1;
+            if (!setup_.lower.empty()) own.dense = own.row;
             rows.push_back({own.row.k, own.row.v, layer.has_means ? &layer.k_mean[head] : nullptr,
                             layer.has_means ? &layer.v_mean[head] : nullptr});
             owners.push_back(&own);
@@ -283,6 +303,7 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_i
             HeadToken& own = token.heads[static_cast<size_t>(head)];
             const RowPair row{row_of(k, head, first + t), row_of(v, head, first + t)};
             own.is_resident = !std::isnan(row.k[0]);
+            own.segment = token.is_in_packed;
             if (own.is_resident && token.is_in_packed) rows.push_back(row);
             if (own.is_resident && !token.is_in_packed) own.row = as_dense(setup_, row);
         }

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -27,7 +29,9 @@ struct Between {
 // What one KV head knows of a token.
 struct HeadToken {
     bool is_resident = true;
+    int64_t segment = 0; // 0: dense; else the number of a packed one
     StoredRow row;
+    std::optional<StoredRow> dense; // the row before it left the residual window, where there are lower segments
     Between importance;
     double told = 0; // the importance that the cache told last
 };
@@ -131,7 +135,17 @@ private:
                            int64_t leave);
     double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
                     double* slack) const;
+    Candidate candidate_of(const Step& step, const OracleLayer& layer, const OracleToken& token, int64_t head) const;
+    EvictionPass pass_of(const OracleLayer& layer, int64_t layer_number, int64_t head) const;
+    static bool leaves(const OracleLayer& layer, const OracleToken& token, int64_t leave);
     void leave_residual(OracleLayer& layer, int64_t layer_number, int64_t leave);
+    // Which packed segment each token of a head is in after an eviction pass: reads and judges.
+    std::string check_moves(const Step& step, OracleLayer& layer, int64_t head, int64_t leave);
+    std::string check_moves_of(const Step& step, OracleLayer& layer, int64_t head, int64_t from, int64_t count,
+                               int64_t leave, const std::map<int64_t, int64_t>& told);
+    std::map<int64_t, int64_t> segments_of(int64_t sequence, int64_t layer_number, int64_t head) const;
+    std::string find_restored(const TokenRows& rows, OracleLayer& layer);
+    std::string look_at_segments(int64_t sequence, int64_t layer_number) const;
     void set_means(OracleLayer& layer);
     void append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k, const TestTensor& v,
                 int64_t first = 0);

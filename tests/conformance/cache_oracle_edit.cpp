@@ -253,6 +253,9 @@ std::string CacheOracle::set_pressure(double pressure) {
 std::string CacheOracle::set_config(const CacheSetup& setup) {
     Refusal refusal = Refusal::wrong;
     for (const OracleSequence& sequence : sequences_) refusal = std::max(refusal, refusal_of(sequence, setup));
+    // Packed segments below the first stay as large as they are.
+    const bool is_same = setup.layer_tokens() == setup_.layer_tokens() && setup.covers_all(0) == setup_.covers_all(0);
+    if (!setup.has_room_in_each() || (!setup.lower.empty() && !is_same)) refusal = Refusal::due;
     const int32_t status = host_.api().cache_set_config(host_.get(), setup.config().c_str());
     if (const std::string wrong = judge_call("cache_set_config", status, refusal); !wrong.empty()) return wrong;
     if (status != WINNOW_OK) return look();
@@ -321,6 +324,7 @@ std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
         for (const int64_t each : want) text << " " << each;
         return text.str();
     }
+    if (const std::string wrong = look_at_segments(sequence, layer); !wrong.empty()) return wrong;
     return check_importance(sequence, layer);
 }
 

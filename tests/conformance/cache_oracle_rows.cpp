@@ -82,7 +82,8 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
                                   layer.has_means ? &layer.k_mean[head] : nullptr,
                                   layer.has_means ? &layer.v_mean[head] : nullptr};
                 if (!own.is_resident || std::isnan(row.k[0])) continue;
-                own.row = token.is_in_packed ? as_packed(host_.session(), setup_, {row})[0] : as_dense(setup_, row);
+                own.row = token.is_in_packed ? as_packed(host_.session(), setup_.of_segment(own.segment), {row})[0]
+                                             : as_dense(setup_, row);
             }
         }
     return read(sequence, layer_number, WINNOW_TYPE_F32);
@@ -97,6 +98,8 @@ std::string CacheOracle::restore(TokenRows& rows) {
     for (int64_t t = 0; t < count; ++t)
         token_ids.push_back(rows.tokens ? static_cast<int64_t>(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
     if (rows.tokens) reuse_cells(layer, token_ids);
+    for (OracleToken& token : layer.tokens)
+        for (HeadToken& own : token.heads) own.dense.reset();
     if (run(host_, host_.api().cache_restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
     bool has_room = true;
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
@@ -126,6 +129,9 @@ std::string CacheOracle::restore(TokenRows& rows) {
     passes_ = host_.stats().eviction_passes;
     const std::string wrong = drop_evicted(rows, layer, has_room, (count - 1) % setup_.chunk() + 1);
     if (!wrong.empty()) return "after cache_restore, " + wrong;
+    if (!setup_.lower.empty())
+        if (const std::string unlike = find_restored(rows, layer); !unlike.empty())
+            return "after cache_restore, " + unlike;
     std::erase_if(layer.tokens, [](const OracleToken& token) {
         return std::none_of(token.heads.begin(), token.heads.end(),
                             [](const HeadToken& own) { return own.is_resident; });

@@ -116,8 +116,9 @@ void run_restore(const CacheSetup& setup, bool has_others) {
                 << "layer " << layer << ", head " << head;
         TokenRows again = make_token_rows(setup, layer, 0, token_ids_to(seen), WINNOW_TYPE_F32);
         ASSERT_EQ(run(target, target.api().cache_read, again), WINNOW_OK) << target.message();
-        // With means of its own a cache rounds otherwise.
-        const double more = setup.center ? .05 : 0;
+        // With means of its own a cache rounds otherwise. Among several packed segments a row may come to another one
+        // than it was in, and be of 2 bits there; the schedules judge which, and what becomes of it.
+        const double more = !setup.lower.empty() ? .6 : setup.center ? .05 : 0;
         ASSERT_NO_FATAL_FAILURE(expect_same_rows(rows.k, again.k, permitted(setup.k_type) + more, "the key"));
         ASSERT_NO_FATAL_FAILURE(expect_same_rows(rows.v, again.v, permitted(setup.v_type) + more, "the value"));
         const std::vector<double> want = answer(source, layer), got = answer(target, layer);

@@ -132,6 +132,24 @@ void register_tight() {
         });
 }
 
+// The same in several packed segments.
+void register_segments() {
+    const int cases = options().pairs == Pairs::all ? 2000 : 60;
+    for (int at = 0; at < cases; ++at)
+        register_cache_test("segments", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
+            std::mt19937_64 engine(options().seed * 7307 + static_cast<uint64_t>(at));
+            Schedule schedule;
+            std::optional<CacheSetup> setup;
+            schedule.is_tight = at % 4 != 0;
+            while (!setup)
+                setup = draw_segments(schedule.is_tight ? draw_tight_setup(engine) : draw_setup(engine), engine);
+            schedule.setup = *setup;
+            schedule.seed = engine();
+            schedule.operations = schedule.is_tight ? 60 : 30;
+            run(schedule);
+        });
+}
+
 } // namespace
 
 void register_cache_schedules() {
@@ -139,6 +157,7 @@ void register_cache_schedules() {
     register_edits();
     register_random();
     register_tight();
+    register_segments();
     if (options().has_small) register_small();
 }
 

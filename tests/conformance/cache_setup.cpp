@@ -55,6 +55,12 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("decay", s.decay)
             .add("every", s.every)
             .add("recent", s.recent);
+    if (s.policy == Policy::mixed)
+        text.add("value", s.value == Ranking::value_distance ? "distance"
+                          : s.value == Ranking::value_norm   ? "norm"
+                                                             : "none")
+            .add("decay", s.decay)
+            .add("every", s.every);
     if (s.policy == Policy::h2o)
         text.add("accumulation", s.sum ? "sum" : "ema")
             .add("per_query", s.per_query ? "on" : "off")
@@ -99,6 +105,20 @@ void rule_h2o(Rules& r, const CacheSetup& s, int64_t cadence, bool has_own_value
     // fit.
     const int64_t left = std::min(r.target, r.budget - cadence);
     r.recent = std::max(r.recent, left - r.sink - heavy);
+}
+
+// What is not a heavy hitter is recent, and goes down by age.
+void rule_mixed(Rules& r, const CacheSetup& s, int64_t cadence) {
+    r.statistic = s.statistic.value_or(Statistic::probability_squared);
+    r.is_sum = true;
+    r.decay = s.decay.value_or(.99);
+    r.every = s.every;
+    r.ranking = s.value;
+    r.grace = s.grace;
+    r.moves_by_age = true;
+    int64_t recent = r.budget - r.sink;
+    for (const LowerSegment& each : s.lower) recent -= each.share.floor_of(r.budget);
+    r.recent = std::max(r.recent, recent - cadence);
 }
 
 void rule_hierarchical(Rules& r, const CacheSetup& s, int64_t layer, double pressure) {
@@ -146,6 +166,7 @@ const char* policy_name(Policy policy) {
     case Policy::h2o: return "h2o";
     case Policy::hierarchical: return "hierarchical";
     case Policy::adaptive_budget: return "adaptive_budget";
+    case Policy::mixed: return "mixed";
     case Policy::winnow: break;
     }
     return "winnow";
@@ -181,6 +202,12 @@ std::string CacheSetup::config() const {
     text.add("cadence", cadence);
     if (!recalls) text.add("center", center ? "on" : "off");
     text.add("k_norm", norm_name(k_norm)).add("v_norm", norm_name(v_norm));
+    for (size_t at = 0; at < lower.size(); ++at) {
+        const std::string number = std::to_string(at + 2);
+        text.add(("share" + number).c_str(), spell(lower[at].share));
+        text.add(("k" + number).c_str(), type_name(lower[at].k_type));
+        text.add(("v" + number).c_str(), type_name(lower[at].v_type));
+    }
     add_keys_of_policy(text, *this);
     return text.str();
 }
@@ -226,6 +253,31 @@ std::vector<int64_t> CacheSetup::layer_tokens() const {
     std::stable_sort(remainders.begin(), remainders.end());
     for (size_t at = 0; left > 0; ++at, --left) ++all[remainders[at].second];
     return all;
+}
+
+std::vector<int64_t> CacheSetup::packed_slots(int64_t layer) const {
+    const int64_t tokens = layer_tokens()[static_cast<size_t>(layer)];
+    std::vector<int64_t> slots{tokens - sink - residual};
+    for (const LowerSegment& each : lower) slots.push_back(each.share.floor_of(tokens));
+    for (size_t at = 1; at < slots.size(); ++at) slots[0] -= slots[at];
+    return slots;
+}
+
+bool CacheSetup::has_room_in_each() const {
+    for (int64_t layer = 0; layer < layers && !lower.empty(); ++layer) {
+        const std::vector<int64_t> slots = packed_slots(layer);
+        for (size_t at = 0; at < slots.size(); ++at)
+            if (slots[at] < (at + 1 < slots.size() ? cadence_tokens() : 1)) return false;
+    }
+    return true;
+}
+
+CacheSetup CacheSetup::of_segment(int64_t tier) const {
+    CacheSetup other = *this;
+    if (tier < 2) return other;
+    other.k_type = lower[static_cast<size_t>(tier) - 2].k_type;
+    other.v_type = lower[static_cast<size_t>(tier) - 2].v_type;
+    return other;
 }
 
 bool CacheSetup::covers_all(int64_t layer) const {
@@ -290,6 +342,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         rule_h2o(r, s, cadence, !is_selector);
         return r;
     case Policy::hierarchical: rule_hierarchical(r, s, layer, pressure); return r;
+    case Policy::mixed: rule_mixed(r, s, cadence); return r;
     case Policy::winnow:
         if (r.budget >= Part{1, 2}.ceil_of(s.context)) return r; // a plain window
         r.statistic =

@@ -11,7 +11,19 @@
 
 namespace winnow::conformance {
 
-enum class Policy { none, window, random, scissorhands, tova, external, h2o, hierarchical, adaptive_budget, winnow };
+enum class Policy {
+    none,
+    window,
+    random,
+    scissorhands,
+    tova,
+    external,
+    h2o,
+    hierarchical,
+    adaptive_budget,
+    winnow,
+    mixed
+};
 enum class Statistic { none, score_magnitude, probability, probability_squared, above_mean };
 enum class Ranking { age, importance, per_query, value_distance, value_norm, random };
 
@@ -19,6 +31,12 @@ struct Part {
     int64_t part = 0, whole = 1;
     int64_t floor_of(int64_t all) const { return all * part / whole; }
     int64_t ceil_of(int64_t all) const { return (all * part + whole - 1) / whole; }
+};
+
+// A packed segment below the first.
+struct LowerSegment {
+    Part share; // of the budget's tokens
+    uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
 };
 
 struct CacheSetup {
@@ -36,6 +54,7 @@ struct CacheSetup {
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
     uint32_t k_norm = WINNOW_NORM_CORRECTED, v_norm = WINNOW_NORM_CORRECTED;
     bool center = false;
+    std::vector<LowerSegment> lower; // none to two
     uint32_t type = WINNOW_TYPE_F32; // of k, v and q as the host hands them over, and of out
 
     // Keys of policies, where they differ from the policy's own values.
@@ -70,8 +89,12 @@ struct CacheSetup {
     int64_t keep() const { return residual - cadence_tokens(); } // residual rows that stay at an eviction pass
     int64_t chunk() const;                                       // most tokens of a chunk
     std::vector<int64_t> layer_tokens() const;                   // of each KV head of each layer
-    bool covers_all(int64_t layer) const;                        // the layer's budget holds all that can come
-    bool keeps_importance() const;                               // in any layer
+    // How many slots the packed segments of a layer have, each, once it is full; the last may have more.
+    std::vector<int64_t> packed_slots(int64_t layer) const;
+    bool has_room_in_each() const;             // what an eviction pass moves fits each of them
+    CacheSetup of_segment(int64_t tier) const; // with the formats of packed segment `tier`, from 1 on, as k and v
+    bool covers_all(int64_t layer) const;      // the layer's budget holds all that can come
+    bool keeps_importance() const;             // in any layer
 };
 
 // The rules of a layer's eviction passes.
@@ -87,6 +110,7 @@ struct Rules {
     int64_t first = 0;
     std::optional<double> threshold;
     double quantile = .99;
+    bool moves_by_age = false; // from the first packed segment down
 
     // Whether a step's queries count in the importance of a layer, but for those of drafts, where the last one's token
     // has this position: steps of one query take turns.

@@ -122,4 +122,36 @@ std::string check_victims(const Rules& r, const EvictionPass& pass, const std::v
     return wrong.str();
 }
 
+std::string check_moved(const Rules& r, const EvictionPass& pass, const std::vector<Candidate>& candidates,
+                        const std::set<int64_t>& moved, int64_t count, bool by_age) {
+    std::ostringstream wrong;
+    if (static_cast<int64_t>(moved.size()) != count) {
+        wrong << moved.size() << " tokens went down, expected " << count << " of " << candidates.size();
+        return wrong.str();
+    }
+    std::vector<Ranked> order;
+    for (const Candidate& c : candidates) {
+        Ranked each = rank(r, c, pass, nullptr);
+        if (by_age) each.rank = each.slack = 0;
+        each.is_preferred = !is_protected(r, c, pass.seen);
+        order.push_back(each);
+    }
+    std::sort(order.begin(), order.end());
+    const auto end = order.begin() + count;
+    for (auto each = order.begin(); each != order.end(); ++each) {
+        const bool is_wanted = each < end;
+        if (moved.contains(each->position) == is_wanted) continue;
+        const auto is_tie = [&](const Ranked& other) {
+            return each->slack + other.slack > 0 && each->is_preferred == other.is_preferred &&
+                   std::fabs(each->rank - other.rank) <= each->slack + other.slack;
+        };
+        if (is_wanted ? std::any_of(end, order.end(), is_tie) : std::any_of(order.begin(), end, is_tie)) continue;
+        wrong << "position " << each->position << " with rank " << each->rank
+              << (is_wanted ? " stayed in its segment" : " went down")
+              << ", though the last that goes down is position " << (count > 0 ? (end - 1)->position : -1)
+              << " with rank " << (count > 0 ? (end - 1)->rank : 0) << "; ";
+    }
+    return wrong.str();
+}
+
 } // namespace winnow::conformance

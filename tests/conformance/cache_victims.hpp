@@ -30,4 +30,9 @@ struct EvictionPass {
 std::string check_victims(const Rules& rules, const EvictionPass& pass, const std::vector<Candidate>& candidates,
                           const std::set<int64_t>& victims, int64_t* shortfall);
 
+// Likewise for the tokens that go down from a packed segment: `count` of the candidates, those that are protected last,
+// by the ranking or by age. moved: positions.
+std::string check_moved(const Rules& rules, const EvictionPass& pass, const std::vector<Candidate>& candidates,
+                        const std::set<int64_t>& moved, int64_t count, bool by_age);
+
 } // namespace winnow::conformance

@@ -99,6 +99,41 @@ TEST(cache_budget, a_plan_in_tokens_and_shares) {
     EXPECT_EQ(plan(parse("window:center=on"), smollm).bytes.means, 90u * 512);
 }
 
+TEST(cache_budget, tokens_are_divided_among_packed_segments) {
+    const Plan made = plan(parse("window:budget=512,k=q8_0,v=q8_0,share2=1/4,k2=turbo4,share3=1/8,v3=turbo2"), smollm);
+    // 52 dense rows; 128 in turbo4 and q8_0, 64 in turbo4 and turbo2, the other 268 in q8_0.
+    EXPECT_EQ(made.bytes.k, 90u * (268 * 68 + 128 * 34 + 64 * 34));
+    EXPECT_EQ(made.bytes.v, 90u * (268 * 68 + 128 * 68 + 64 * 18));
+    EXPECT_EQ(made.bytes.dense_k, 90u * 52 * 128);
+    EXPECT_EQ(made.bytes.slot_map, 90u * 512 * 4);
+    const std::vector<LowerTier> lower = parse("window:share2=1/2,share3=1/4").lower();
+    EXPECT_EQ(divide(lower, 101, 20), (std::array<int64_t, 3>{6, 50, 25}));
+    EXPECT_EQ(divide(lower, 30, 20), (std::array<int64_t, 3>{0, 3, 7})); // no more than there are
+    EXPECT_EQ(divide(lower, 10, 20), (std::array<int64_t, 3>{0, 0, 0}));
+    EXPECT_EQ(divide({}, 100, 20), (std::array<int64_t, 3>{80, 0, 0}));
+}
+
+TEST(cache_budget, packed_segments_too_small_for_a_cadence_are_refused) {
+    const auto refusal = [](const char* text) -> std::string {
+        try {
+            plan(parse(text), smollm);
+            return {};
+        } catch (const Error& error) {
+            return error.what();
+        }
+    };
+    EXPECT_EQ(refusal("window:budget=128,share2=1/4"), "");
+    EXPECT_NE(refusal("window:budget=128,share2=1/2").find("of the packed segments 12, 64; the first one is too small"),
+              std::string::npos)
+        << refusal("window:budget=128,share2=1/2");
+    EXPECT_NE(refusal("window:budget=128,share2=1/10,share3=1/4").find("the second one is too small"),
+              std::string::npos);
+    EXPECT_NE(refusal("window:budget=128,share2=1/200").find("the second one is too small: expected at least 16"),
+              std::string::npos);
+    EXPECT_NE(refusal("window:share2=1/4,k2=affine8_g128").find("k2=affine8_g128 with head_size 64"),
+              std::string::npos);
+}
+
 TEST(cache_budget, a_plan_in_bytes_is_as_large_as_fits) {
     for (const char* options : {"winnow:", "window:k=q8_0,v=q4_0,", "h2o:residual=0,", "hierarchical:center=on,",
                                 "scissorhands:k=turbo2,v=turbo2,residual=20,"})

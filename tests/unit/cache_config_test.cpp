@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
+#include <iterator>
 #include <random>
 
 #include "device/device.hpp"
@@ -85,8 +87,8 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         std::vector<const char*> parts;
     } rows[] = {
         {"",
-         {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, random, external, "
-                            "none"}},
+         {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, mixed, random, "
+                            "external, none"}},
         {"H2O", {"no policy \"H2O\"", "h2o"}},
         {"h2o ", {"no policy \"h2o \""}},
         {"h2o:", {"h2o: \"\" is not key=value"}},
@@ -134,6 +136,15 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"adaptive_budget:entropy=0,concentration=0,variance=0", {"entropy, concentration and variance all weigh 0"}},
         {"adaptive_budget:policy=none", {"policy=\"none\": expected one of winnow, window"}},
         {"adaptive_budget:profile_file=", {"profile_file=\"\": expected a name"}},
+        {"window:k2=turbo2", {"k2=turbo2 is of a second packed segment", "expected share2=, such as share2=1/2"}},
+        {"window:share2=1/4,v3=turbo2", {"v3=turbo2 is of a third packed segment", "expected share3="}},
+        {"window:share3=1/4", {"share3 is of a third packed segment, and there is no second one"}},
+        {"window:share2=0/1", {"share2=0/1 leaves the second packed segment no token"}},
+        {"window:share2=3/4,share3=1/4", {"share2=3/4 and share3=1/4 leave the first packed segment nothing"}},
+        {"mixed:share2=1/1", {"share2=1/1 leave the first packed segment nothing"}},
+        {"winnow:recall=host,budget=1/8,share2=1/4", {"with recall=host packed tokens lie in the cold tier", "share2"}},
+        {"window:share2=64", {"share2=\"64\": expected a share"}},
+        {"window:share2=1/4,k2=turbo9", {"k2=\"turbo9\": expected one of f32"}},
     };
     for (const auto& [text, parts] : rows)
         for (const char* part : parts)
@@ -212,8 +223,15 @@ Text random_text(Random& random) {
     const PolicyKind& kind = *policies()[static_cast<size_t>(below(random, static_cast<int64_t>(policies().size())))];
     Text text{kind.name, {}};
     std::vector<Key> keys = keys_of(kind);
+    // Lower packed segments make sense together alone.
+    const auto is_lower = [](const Key& key) {
+        return std::string_view("23").find(key.name[strlen(key.name) - 1]) < 2;
+    };
+    const std::vector<Key> all = keys;
+    std::erase_if(keys, is_lower);
     std::shuffle(keys.begin(), keys.end(), random);
     keys.resize(static_cast<size_t>(below(random, 6)));
+    if (below(random, 8) == 0) std::copy_if(all.begin(), all.end(), std::back_inserter(keys), is_lower);
     for (const Key& key : keys) text.pairs.emplace_back(key.name, random_value(random, key));
     return text;
 }

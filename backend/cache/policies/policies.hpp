@@ -18,6 +18,7 @@ extern const PolicyKind h2o_policy;
 extern const PolicyKind tova_policy;
 extern const PolicyKind hierarchical_policy;
 extern const PolicyKind adaptive_budget_policy;
+extern const PolicyKind mixed_policy;
 extern const PolicyKind external_policy;
 extern const PolicyKind winnow_policy;
 
@@ -50,6 +51,7 @@ private:
 
 Statistic statistic_of(std::string_view word);
 Group group_of(std::string_view word);
+Ranking value_ranking_of(std::string_view word); // of the key value
 
 // What all descriptions begin with: the sinks, the budget, and as recent what the residual window holds dense at any
 // time.

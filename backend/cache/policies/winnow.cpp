@@ -48,10 +48,7 @@ public:
         if (is_window(context)) return description;
         description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
                                   group_of(config_.word("group")), config_.number("decay")};
-        const std::string& value = config_.word("value");
-        description.ranking = value == "distance" ? Ranking::importance_value_distance
-                              : value == "norm"   ? Ranking::importance_value_norm
-                                                  : Ranking::importance;
+        description.ranking = value_ranking_of(config_.word("value"));
         description.grace = config_.count("grace");
         protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
         return description;

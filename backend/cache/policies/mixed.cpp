@@ -1,0 +1,43 @@
+// Heavy hitters and newest tokens in formats of their own: a token goes from the first packed segment to the second
+// when it is old, and stays there as long as it is important. Importance is winnow's.
+#include <array>
+
+#include "cache/policies/policies.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array keys = {
+    Key{"k", Kind::format, "turbo4", "storage format of keys"},
+    Key{"v", Kind::format, "turbo4", "storage format of values"},
+    Key{"k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
+    Key{"share2", Kind::share, "1/2", "share of the budget's tokens in a second packed segment: the heavy hitters"},
+    Key{"k2", Kind::format, "q8_0", "storage format of keys there"},
+    Key{"v2", Kind::format, "q8_0", "storage format of values there"},
+    Key{"decay", Kind::number, "0.99", "what a query token leaves of the importance before it", "", 0, 1},
+    Key{"statistic", Kind::word, "probability_squared", "what a query adds", statistic_choices},
+    Key{"value", Kind::word, "distance", "importance times the norm of v - mean output, that of v, or alone",
+        "distance|norm|none"},
+    group_key,
+    grace_key,
+    every_key,
+};
+
+Description describe(const Config& config, const LayerContext& context) {
+    Description description = basic(config, context);
+    description.importance = {statistic_of(config.word("statistic")), Accumulation::decayed_sum,
+                              group_of(config.word("group")), config.number("decay")};
+    description.ranking = value_ranking_of(config.word("value"));
+    description.grace = config.count("grace");
+    description.moves_by_age = true;
+    int64_t heavy = 0;
+    for (const LowerTier& tier : config.lower()) heavy += floor_of(tier.share, context.budget);
+    protect_recent(description, context.budget - description.sink - heavy);
+    return description;
+}
+
+} // namespace
+
+constinit const PolicyKind mixed_policy = {"mixed", true, keys, make<Described<describe, true>>};
+
+} // namespace winnow::cache

@@ -1,0 +1,178 @@
+// Several packed segments: which tokens go down at an eviction pass, and what their rows then are.
+#include <algorithm>
+#include <cmath>
+
+#include "cache_oracle.hpp"
+#include "cache_rows.hpp"
+#include "formats.hpp"
+
+namespace winnow::conformance {
+namespace {
+
+// A row that comes from another format may differ in its last bit, as single precision holds it, and then become
+// another number of 16 bits. `off`: what comes of it there; its slack is widened by what that differs by.
+void widen_by_rounding(std::vector<float>& slack, const std::vector<float>& row, const std::vector<float>& off) {
+    slack.resize(row.size(), 0);
+    for (size_t d = 0; d < row.size(); ++d) slack[d] = std::max(slack[d], std::fabs(row[d] - off[d]));
+}
+
+std::vector<float> scaled(std::vector<float> row, float factor) {
+    for (float& each : row) each *= factor;
+    return row;
+}
+
+// A row of a head as packed segment `segment` stores it.
+StoredRow requantized(Session& session, const CacheSetup& setup, const OracleLayer& layer, size_t head,
+                      const StoredRow& row, int64_t segment) {
+    const RowPair pair{row.k, row.v, layer.has_means ? &layer.k_mean[head] : nullptr,
+                       layer.has_means ? &layer.v_mean[head] : nullptr};
+    StoredRow stored = as_packed(session, setup.of_segment(segment), {pair})[0];
+    for (const float factor : {1 - 0x1p-23f, 1 + 0x1p-23f}) {
+        const CacheSetup its = setup.of_segment(segment);
+        if (is_packed(its.k_type) && is_packed(its.v_type)) break;
+        const RowPair off{scaled(pair.k, factor), scaled(pair.v, factor), pair.k_mean, pair.v_mean};
+        const StoredRow other = as_packed(session, its, {off})[0];
+        if (!is_packed(its.k_type)) widen_by_rounding(stored.k_slack, stored.k, other.k);
+        if (!is_packed(its.v_type)) widen_by_rounding(stored.v_slack, stored.v, other.v);
+    }
+    // What the row before may have been off by is still in it.
+    const auto widen = [](std::vector<float>& slack, const std::vector<float>& before) {
+        slack.resize(std::max(slack.size(), before.size()), 0);
+        for (size_t d = 0; d < before.size(); ++d) slack[d] += before[d];
+    };
+    widen(stored.k_slack, row.k_slack);
+    widen(stored.v_slack, row.v_slack);
+    return stored;
+}
+
+// How far a row of a tensor is from a stored one, relative to what it may be off by.
+double distance(const TestTensor& rows, int64_t head, int64_t at, const std::vector<float>& stored) {
+    double most = 0;
+    for (int64_t d = 0; d < rows.shape()[3]; ++d)
+        most =
+            std::max(most, std::fabs(rows.get({0, head, at, d}) - static_cast<double>(stored[static_cast<size_t>(d)])));
+    return most;
+}
+
+} // namespace
+
+std::map<int64_t, int64_t> CacheOracle::segments_of(int64_t sequence, int64_t layer_number, int64_t head) const {
+    const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head),
+                               segments = host_.segments(sequence, layer_number, head);
+    std::map<int64_t, int64_t> told;
+    for (size_t at = 0; at < std::min(positions.size(), segments.size()); ++at) told[positions[at]] = segments[at];
+    return told;
+}
+
+// As many rows go down from a segment as slots are lacking there. Where the segments below have not all of their slots
+// yet, none are.
+std::string CacheOracle::check_moves(const Step& step, OracleLayer& layer, int64_t head, int64_t leave) {
+    if (setup_.lower.empty()) return "";
+    const std::map<int64_t, int64_t> told = segments_of(step.sequence, step.layer, head);
+    const EvictionPass pass = pass_of(layer, step.layer, head);
+    const std::vector<int64_t> slots = setup_.packed_slots(step.layer);
+    std::vector<int64_t> live(slots.size(), 0);
+    int64_t needed = setup_.residual > 0 ? 0 : pass.incoming; // slots that are free-listed
+    if (setup_.residual == 0 && setup_.cells == 0) needed = std::min(needed, setup_.context - layer.next);
+    for (const OracleToken& token : layer.tokens) {
+        const HeadToken& own = token.heads[static_cast<size_t>(head)];
+        if (!own.is_resident) continue;
+        if (own.segment > 0) ++live[static_cast<size_t>(own.segment) - 1];
+        needed += leaves(layer, token, leave);
+    }
+    std::vector<int64_t> counts;
+    for (size_t at = 0; at + 1 < slots.size(); ++at)
+        counts.push_back(needed = std::max<int64_t>(needed - (slots[at] - live[at]), 0));
+    for (size_t at = counts.size(); at > 0; --at) {
+        const std::string wrong =
+            check_moves_of(step, layer, head, static_cast<int64_t>(at), counts[at - 1], leave, told);
+        if (!wrong.empty()) return "from packed segment " + std::to_string(at) + ": " + wrong;
+    }
+    return "";
+}
+
+// `count` rows of packed segment `from`, or of those that leave the residual window for it, go down.
+std::string CacheOracle::check_moves_of(const Step& step, OracleLayer& layer, int64_t head, int64_t from, int64_t count,
+                                        int64_t leave, const std::map<int64_t, int64_t>& told) {
+    std::vector<Candidate> candidates;
+    std::vector<HeadToken*> owners;
+    std::set<int64_t> moved;
+    for (OracleToken& token : layer.tokens) {
+        HeadToken& own = token.heads[static_cast<size_t>(head)];
+        if (!own.is_resident) continue;
+        if (own.segment != from && !(from == 1 && leaves(layer, token, leave))) continue;
+        candidates.push_back(candidate_of(step, layer, token, head));
+        const auto at = told.find(token.token_id);
+        if (at == told.end()) return "token " + std::to_string(token.token_id) + " has no segment";
+        if (at->second != from && at->second != from + 1)
+            return "token " + std::to_string(token.token_id) + " is in segment " + std::to_string(at->second) +
+                   ", expected " + std::to_string(from) + " or the next";
+        if (at->second == from) continue;
+        moved.insert(token.position);
+        owners.push_back(&own);
+    }
+    const Rules& rules = rules_[static_cast<size_t>(step.layer)];
+    const std::string wrong =
+        check_moved(rules, pass_of(layer, step.layer, head), candidates, moved, count, from == 1 && rules.moves_by_age);
+    for (HeadToken* own : owners) {
+        own->segment = from + 1;
+        own->row = requantized(host_.session(), setup_, layer, static_cast<size_t>(head), own->row, from + 1);
+    }
+    return wrong;
+}
+
+// After a restore: by which segments a row came to where it is now is not told, but it came by some.
+std::string CacheOracle::find_restored(const TokenRows& rows, OracleLayer& layer) {
+    std::vector<int64_t> token_ids;
+    std::erase_if(layer.tokens, [](const OracleToken& token) { return token.token_id < 0; }); // its cell was used again
+    for (const OracleToken& token : layer.tokens) token_ids.push_back(token.token_id);
+    TokenRows now = make_token_rows(setup_, rows.layer, rows.sequence, token_ids, WINNOW_TYPE_F32);
+    if (run(host_, host_.api().cache_read, now) != WINNOW_OK) return "cache_read: " + host_.message();
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        const std::map<int64_t, int64_t> told = segments_of(rows.sequence, rows.layer, head);
+        for (size_t at = 0; at < layer.tokens.size(); ++at) {
+            OracleToken& token = layer.tokens[at];
+            HeadToken& own = token.heads[static_cast<size_t>(head)];
+            if (!own.is_resident || !token.is_in_packed) continue;
+            const auto found = told.find(token.token_id);
+            if (found == told.end() || found->second < own.segment)
+                return "token " + std::to_string(token.token_id) + " came up";
+            const auto lower = [&](StoredRow row, int64_t from) { // through each segment up to where it is
+                while (from < found->second)
+                    row = requantized(host_.session(), setup_, layer, static_cast<size_t>(head), row, ++from);
+                return row;
+            };
+            std::vector<StoredRow> ways{lower(own.row, own.segment)};
+            if (own.dense && found->second > 1) // a row that leaves the residual window may pass the first segment by
+                ways.push_back(lower(*own.dense, 1));
+            own.dense.reset();
+            own.segment = found->second;
+            own.row = *std::min_element(ways.begin(), ways.end(), [&](const StoredRow& a, const StoredRow& b) {
+                const auto off = [&](const StoredRow& way) {
+                    return distance(now.k, head, static_cast<int64_t>(at), way.k) +
+                           distance(now.v, head, static_cast<int64_t>(at), way.v);
+                };
+                return off(a) < off(b);
+            });
+        }
+    }
+    return "";
+}
+
+std::string CacheOracle::look_at_segments(int64_t sequence, int64_t layer_number) const {
+    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        const std::map<int64_t, int64_t> told = segments_of(sequence, layer_number, head);
+        for (const OracleToken& token : at(sequence, layer_number).tokens) {
+            const HeadToken& own = token.heads[static_cast<size_t>(head)];
+            if (!own.is_resident) continue;
+            const auto found = told.find(token.token_id);
+            if (found != told.end() && found->second == own.segment) continue;
+            return "head " + std::to_string(head) + " has token " + std::to_string(token.token_id) + " in segment " +
+                   (found == told.end() ? "none" : std::to_string(found->second)) + ", expected " +
+                   std::to_string(own.segment);
+        }
+    }
+    return "";
+}
+
+} // namespace winnow::conformance
