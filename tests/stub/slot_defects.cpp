@@ -119,6 +119,24 @@ std::map<std::string, Defect> slot_defects() {
         {"means_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.set_means = false; }}},
         {"eviction_ignores_the_norm", {.before_slot_evict = [](SlotEvict& a) { a.k_norm = Norm::plain; }}},
         {"eviction_takes_the_wrong_rows", {.before_slot_evict = [](SlotEvict& a) { ++a.leaving_offset; }}},
+        {"rows_go_down_by_the_wrong_order",
+         {.before_slot_evict = [](SlotEvict& a) { a.description.moves_by_age = !a.description.moves_by_age; }}},
+        {"rows_that_go_down_are_not_requantized",
+         {.before_slot_evict =
+              [](SlotEvict& a) {
+                  for (Segment& lower : a.lower) lower.k.stride[2] = 0; // all of them to the first slot
+              }}},
+        {"importance_stays_above",
+         {.before_slot_evict =
+              [](SlotEvict& a) {
+                  for (Segment& lower : a.lower) lower.importance = {};
+              }}},
+        {"lower_segments_make_no_room",
+         {.before_slot_evict =
+              [](SlotEvict& a) {
+                  if (a.lower.size() > 1) a.lower.pop_back();
+              }}},
+        {"rows_do_not_go_down", {.before_slot_evict = [](SlotEvict& a) { a.lower.clear(); }}},
         {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
         {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
         {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},

@@ -75,6 +75,12 @@ static int32_t positions_of_the_first_head(winnow_cache* cache, int64_t sequence
     return good.cache_positions(cache, sequence, layer, 0, positions, capacity, count);
 }
 
+static int32_t segments_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                          int32_t* segments, uint64_t capacity, uint64_t* count) {
+    (void)head;
+    return good.cache_segments(cache, sequence, layer, 0, segments, capacity, count);
+}
+
 static int32_t importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                                             float* importance, uint64_t capacity, uint64_t* count) {
     (void)head;
@@ -276,6 +282,7 @@ static int choose(const char* defect) {
     DEFECT(cache_describe, describe_counts_the_cadence_once_more)
     DEFECT(cache_describe, describe_cuts_the_string)
     DEFECT(cache_positions, positions_of_the_first_head)
+    DEFECT(cache_segments, segments_of_the_first_head)
     DEFECT(cache_importance, importance_of_the_first_head)
     DEFECT(cache_set_importance, set_importance_ignored)
     DEFECT(cache_set_importance, set_importance_of_the_first_head)
