@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
@@ -227,17 +228,20 @@ void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) co
     }
 }
 
-Growth RebuiltLayer::memory(int64_t& packed_slots) {
+int64_t RebuiltLayer::packed_slots() const {
     const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
-    packed_slots = std::max(ledger_.facts.packed_slots, before.packed.slots); // what is reserved stays
+    return std::max(ledger_.facts.packed_slots, before.packed.slots); // what is reserved stays
+}
+
+Growth RebuiltLayer::memory() {
     Growth growth;
     growth.is_new = true;
     growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
-    growth.packed = make_rows(cache_.device, geometry_, Part::packed, packed_slots);
+    growth.packed = make_rows(cache_.device, geometry_, Part::packed, packed_slots());
     growth.state = cache_.device.allocate(geometry_.state().size);
     take_recall_memory(cache_.device, geometry_, growth);
     growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots()) +
-                   counted_bytes_of(geometry_, Part::packed, packed_slots) + geometry_.state().size +
+                   counted_bytes_of(geometry_, Part::packed, packed_slots()) + geometry_.state().size +
                    recall_bytes(geometry_);
     return growth;
 }
@@ -289,6 +293,8 @@ void RebuiltLayer::enter(const Rows& packed, size_t which) const {
 
 void RebuiltLayer::run() {
     Layer layer(geometry_);
+    std::optional<Passing> until_moved; // rows of a file are in memory before
+    if (cache_.cold_file) until_moved.emplace(cache_, bytes_of(geometry_, Part::packed, packed_slots()));
     try {
         finishing(cache_.device, [&] { fill(layer); });
         move_to_file(cache_, layer);
@@ -305,8 +311,7 @@ void RebuiltLayer::fill(Layer& layer) {
     const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.shape().context;
     if (!layer.index.restore(index_, std::max(geometry_.residual(), geometry_.cadence()), limit))
         refuse_ledger("its numbers make no sense");
-    int64_t packed_slots = 0;
-    commit(cache_, layer, memory(packed_slots));
+    commit(cache_, layer, memory());
     layer.most_in_packed = ledger_.facts.most_in_packed;
     layer.free_listed = ledger_.facts.free_listed;
     layer.outputs = ledger_.facts.outputs;

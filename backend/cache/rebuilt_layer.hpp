@@ -29,7 +29,8 @@ private:
     void check_slots(int64_t head);
     void check_listed(int64_t head, const std::vector<bool>& taken) const;
     bool fits_slot(int64_t head, int64_t token, int64_t slot) const;
-    Growth memory(int64_t& packed_slots);
+    int64_t packed_slots() const;
+    Growth memory();
     std::vector<std::byte> state_bytes();
     std::span<const std::byte> packed_key(int64_t head, int64_t token) const;
     std::span<const std::byte> packed_value(int64_t head, int64_t token) const;
