@@ -25,17 +25,17 @@ class Files(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def run_plan(self, data, *arguments):
+    def run_plan(self, data, *arguments, file="model.gguf"):
         """(status, stdout, stderr) for a file of these bytes."""
-        path = self.folder / "model.gguf"
+        path = self.folder / file
         path.write_bytes(data)
         done = subprocess.run([PROGRAM, "plan", "--model", path, *map(str, arguments)], capture_output=True, text=True,
                               timeout=60)
         self.assertIn(done.returncode, (0, 1), f"ended with {done.returncode}: {done.stderr}")  # and no signal
         return done.returncode, done.stdout, done.stderr
 
-    def plan(self, data, *arguments):
-        status, out, err = self.run_plan(data, "--json", "-", *arguments)
+    def plan(self, data, *arguments, **named):
+        status, out, err = self.run_plan(data, "--json", "-", *arguments, **named)
         self.assertEqual(status, 0, err)
         plan = json.loads(out)
         return plan, {row["name"]: row for row in plan["configurations"]}
@@ -183,6 +183,15 @@ class Losses(Files):
             self.assertGreater(len(same), 1, name)
             for row, loss in same.items():
                 self.assertEqual((loss["model"], loss["is_of_this_model"], loss["kld"]), (name, True, measured[row]))
+
+    def test_a_file_is_named_after_its_model_and_the_type_of_its_weights(self):
+        for file, is_same in (("gemma-3-270m-q4_k_m.gguf", True), ("Gemma-3-270M.IQ4_XS.gguf", True),
+                              ("gemma-3-270m.gguf", True), ("gemma-3-270m-it-Q8_0.gguf", False),
+                              ("gemma-3-270m-qat-q4_0.gguf", False), ("gemma-3-27.gguf", False)):
+            plan, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, file=file)
+            loss = rows["winnow:budget=1/4"]["loss"]
+            self.assertEqual((loss["model"], loss["is_of_this_model"]) == ("gemma-3-270m", True), is_same, file)
+            self.assertEqual(any("not of this model" in advice for advice in plan["advice"]), not is_same, file)
 
     def test_data_has_a_row_for_each_model_and_none_that_the_program_could_not_have(self):
         config = {"environment": {}, "kv": ""}

@@ -20,23 +20,23 @@ inline void copy_message(const char* text, char* message, size_t message_size) n
 // Runs action and returns its status; what it throws becomes a status, and its text is handed to report.
 template <class Action, class Report>
 int32_t guarded(Action&& action, Report&& report) noexcept {
+    int32_t status = WINNOW_ERROR_INTERNAL;
     try {
         try {
             action();
             return WINNOW_OK;
         } catch (const Error& error) {
+            status = error.status();
             report(error.what());
-            return error.status();
         } catch (const std::bad_alloc&) {
+            status = WINNOW_ERROR_OUT_OF_MEMORY;
             report("out of host memory");
-            return WINNOW_ERROR_OUT_OF_MEMORY;
         } catch (const std::exception& error) {
             report(error.what());
-            return WINNOW_ERROR_INTERNAL;
         }
-    } catch (...) {
-        return WINNOW_ERROR_INTERNAL;
+    } catch (...) { // there was no memory for the text: the status says what happened
     }
+    return status;
 }
 
 // For functions without a context: the text goes to the caller's buffer.

@@ -270,8 +270,12 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
         add(made.bytes, bytes_of(layout, tokens) * static_cast<uint64_t>(shape.kv_heads));
     }
     const uint64_t row = 2 * static_cast<uint64_t>(shape.head_size + shape.v_head_size);
-    made.full_bytes =
-        times(times(row, static_cast<uint64_t>(shape.context)), static_cast<uint64_t>(shape.layers * shape.kv_heads));
+    const auto all_heads = static_cast<uint64_t>(shape.layers * shape.kv_heads);
+    made.full_bytes = times(times(row, static_cast<uint64_t>(shape.context)), all_heads);
+    if (shape.cells > 0) { // as many tokens may be resident, whatever the context
+        times(times(row, static_cast<uint64_t>(shape.cells)), all_heads);
+        times(bytes_of(layout, shape.cells).total(), all_heads);
+    }
     return made;
 }
 

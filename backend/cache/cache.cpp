@@ -45,10 +45,8 @@ void Cache::shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
 }
 
 void Cache::reset() {
-    auto made = std::make_unique<CacheState>(state_->device, std::move(state_->geometry));
-    made->log = state_->log;
-    made->cold_file = state_->cold_file;
-    state_ = std::move(made);
+    std::vector<Sequence> empty = state_->new_sequences();
+    state_ = std::make_unique<CacheState>(*state_, std::move(empty));
 }
 
 void Cache::save(const std::string& path) { cache::save(*state_, path); }

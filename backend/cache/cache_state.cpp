@@ -20,7 +20,17 @@ Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots) {
 }
 
 CacheState::CacheState(Device& on, std::unique_ptr<Geometry> sizes) : device(on), geometry(std::move(sizes)) {
-    for (int64_t i = 0; i < geometry->request().max_sequences; ++i) sequences.push_back(new_sequence());
+    sequences = new_sequences();
+}
+
+CacheState::CacheState(CacheState& before, std::vector<Sequence> empty)
+    : device(before.device), geometry(std::move(before.geometry)), log(std::move(before.log)),
+      cold_file(std::move(before.cold_file)), sequences(std::move(empty)) {}
+
+std::vector<Sequence> CacheState::new_sequences() const {
+    std::vector<Sequence> all;
+    for (int64_t i = 0; i < geometry->request().max_sequences; ++i) all.push_back(new_sequence());
+    return all;
 }
 
 Sequence CacheState::new_sequence() const {
@@ -161,17 +171,27 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_num
     return args;
 }
 
-// Whether a head may hold more than an eviction pass of these rows leaves, or lack slots for them.
-bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t leaving,
+} // namespace
+
+bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t leaving, int64_t more,
                 Demanded demanded) {
     if (!geometry.has_cold_budget() || geometry.covers_all(layer_number)) return false;
     if (layer.most_in_packed + leaving > geometry.most_packed(layer_number)) return true;
-    const int64_t resident = geometry.sink() - layer.index.sinks_lost() + layer.most_resident();
+    const int64_t resident = geometry.sink() - layer.index.sinks_lost() + layer.most_resident() + more;
     return demanded == Demanded::by_budget &&
            resident + geometry.coming() > geometry.plan().layer_tokens[static_cast<size_t>(layer_number)];
 }
 
-} // namespace
+uint64_t cell_positions_bytes(const Geometry& geometry) { return 4 * static_cast<uint64_t>(geometry.request().cells); }
+
+std::vector<int64_t> free_in_packed(const Geometry& geometry, const Layer& layer) {
+    std::vector<int64_t> free(static_cast<size_t>(geometry.shape().kv_heads), 0);
+    for (const Part part : geometry.packed_parts()) {
+        const std::vector<int32_t> map = layer.map_of(geometry, layer.rows(part));
+        for (size_t i = 0; i < map.size(); ++i) free[i * free.size() / map.size()] += map[i] < 0;
+    }
+    return free;
+}
 
 int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk) {
     const int64_t sinks = geometry.sink() - layer.index.sinks_lost();
@@ -181,21 +201,17 @@ int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t lay
     return std::max<int64_t>(room / chunk, 1) * chunk;
 }
 
-void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, Demanded demanded) {
+void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, Buffer* cell_positions,
+                  Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
-    if (!lacks_room(geometry, layer, layer_number, leaving, demanded)) return;
+    if (!lacks_room(geometry, layer, layer_number, leaving, 0, demanded)) return;
     Fetched fetched(cache, layer);
     SlotEvict args = pass_of(cache, layer, layer_number, geometry.coming(), 0, demanded);
     args.wanted_free = leaving - layer.index.removed(leaving);
-    // The device keeps no positions of cells for so rare a pass.
-    std::unique_ptr<Buffer> positions;
-    std::optional<Passing> memory;
     if (geometry.has_cells()) {
         const std::span<const int32_t> of_cells = layer.index.positions();
-        positions = cache.device.allocate(of_cells.size_bytes());
-        positions->write(0, of_cells.data(), of_cells.size_bytes());
-        memory.emplace(cache, of_cells.size_bytes());
-        args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells, positions.get());
+        cell_positions->write(0, of_cells.data(), of_cells.size_bytes());
+        args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells, cell_positions);
     }
     cache.device.launch(args);
     sign_all(cache, layer); // which reads how many rows there are, and so waits
@@ -215,6 +231,13 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     else
         fetched.emplace(cache, layer);
     SlotEvict args = pass_of(cache, layer, layer_number, incoming, less, demanded);
+    if (geometry.recall() && layer.is_signed && layer.packed.slots > 0) {
+        // Rows in front are signed and attended to, also where a head has free slots among them: what leaves goes
+        // behind.
+        const int64_t page = geometry.recall().page_slots;
+        const int64_t first = layer.in_front / page * page - layer.packed_first;
+        args.packed = slots_of(args.packed, first, layer.packed.slots - first);
+    }
     const int64_t free_listed = args.wanted_free;
     if (geometry.residual() > 0) {
         args.residual_count = geometry.residual();
@@ -316,14 +339,21 @@ void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const Geometry& geometry = *cache.geometry;
     Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
     std::vector<int64_t> live;
+    // The rows of a file stay where they are until a query picks pages of them.
+    const auto is_left = [&](int32_t status, const char* why) {
+        if (!cache.cold_file || (status != WINNOW_ERROR_IO && status != WINNOW_ERROR_OUT_OF_MEMORY)) return false;
+        layer.cold.has_gaps = true;
+        cache.log(WINNOW_LOG_WARNING, std::string("the cold tier is not compacted: ") + why);
+        return true;
+    };
     try {
         live = compact_each(cache, layer);
     } catch (const Error& error) {
-        // The rows stay where they are until a query picks pages of them.
-        if (error.status() != WINNOW_ERROR_IO) throw;
-        layer.cold.has_gaps = true;
-        cache.log(WINNOW_LOG_WARNING, std::string("the cold tier is not compacted: ") + error.what());
-        return;
+        if (is_left(error.status(), error.what())) return;
+        throw;
+    } catch (const std::bad_alloc&) {
+        if (is_left(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory")) return;
+        throw;
     }
     const int64_t reserved = std::max<int64_t>(sequence.reserved - geometry.sink(), 0);
     const int64_t together = layer.packed.slots == 0 ? 0 : layer.most_in_packed;
@@ -348,8 +378,9 @@ void drop(CacheState& cache, Sequence& sequence) {
     for (const Layer& layer : sequence.layers)
         for (const HeadState& head : layer.read_head_state(*cache.geometry))
             evictions += static_cast<uint64_t>(head.evicted);
+    std::vector<Layer> fresh = cache.new_sequence().layers;
     cache.layer_bytes -= sequence.bytes();
-    sequence.layers = cache.new_sequence().layers;
+    sequence.layers.swap(fresh);
     cache.evictions += evictions;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -44,14 +45,17 @@ struct ColdScratch {
 
 struct CacheState {
     CacheState(Device& on, std::unique_ptr<Geometry> sizes);
+    // The cache again, with its new_sequences; nothing of it can fail.
+    CacheState(CacheState& before, std::vector<Sequence> empty);
 
     Device& device;
     std::unique_ptr<Geometry> geometry;
     Log log = [](int32_t, const std::string&) {};
     std::shared_ptr<ColdFile> cold_file; // of recall; none: the cold tier lies in memory, as packed segments
     ColdScratch cold_scratch;
-    std::unique_ptr<Buffer> carried; // of recall, where memory is reserved: what the queries of a prompt carry
-    double pressure = 0;             // negative: the machine's counts
+    std::unique_ptr<Buffer> carried;        // of recall, where memory is reserved: what the queries of a prompt carry
+    std::unique_ptr<Buffer> cell_positions; // likewise: what evict_oldest takes
+    double pressure = 0;                    // negative: the machine's counts
     std::vector<Sequence> sequences;
     Scratch scratch;
     uint64_t passing_bytes = 0; // taken by the call at hand, and given back with it
@@ -63,10 +67,11 @@ struct CacheState {
 
     Sequence& sequence(int64_t number) { return sequences[static_cast<size_t>(number)]; }
     Sequence new_sequence() const;
+    std::vector<Sequence> new_sequences() const;
     void replace_sequences(std::vector<Sequence>& others); // swaps
     uint64_t bytes() const {                               // with scratch
         return layer_bytes + passing_bytes + geometry->scratch_bytes(scratch.slots) + cold_scratch.bytes(*geometry) +
-               (carried ? carried->size() : 0);
+               (carried ? carried->size() : 0) + (cell_positions ? cell_positions->size() : 0);
     }
     void note_peak(uint64_t extra) { peak_bytes = std::max(peak_bytes, bytes() + extra); }
     double pressure_now() const;
@@ -86,6 +91,24 @@ public:
 private:
     CacheState& cache_;
     uint64_t bytes_;
+};
+
+// Memory for a call: what the cache keeps for it where that is large enough, or else the call's own.
+class CallMemory {
+public:
+    void take(CacheState& cache, Buffer* kept, uint64_t bytes) {
+        buffer_ = kept;
+        if (kept != nullptr && kept->size() >= bytes) return;
+        own_ = cache.device.allocate(bytes);
+        buffer_ = own_.get();
+        passing_.emplace(cache, bytes);
+    }
+    Buffer* get() const { return buffer_; } // NULL before
+
+private:
+    Buffer* buffer_ = nullptr;
+    std::unique_ptr<Buffer> own_;
+    std::optional<Passing> passing_;
 };
 
 // Memory that a layer is going to have, taken before anything changes.
@@ -121,8 +144,17 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
 
 // Under recall with a budget of tokens: where an eviction pass that moves so many rows would find no room, the oldest
 // tokens go, more of them than this pass needs, and the others' rows are moved together and signed.
-void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving,
+// cell_positions: cell_positions_bytes, in a cache with cells.
+void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, Buffer* cell_positions,
                   Demanded demanded = Demanded::by_budget);
+// Whether it has to: a head may hold more than an eviction pass of these rows leaves, or lack slots for them.
+// more: so many tokens may come before.
+bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t leaving, int64_t more = 0,
+                Demanded demanded = Demanded::by_budget);
+uint64_t cell_positions_bytes(const Geometry& geometry);
+
+// How many slots of a layer's packed segments are free in each head.
+std::vector<int64_t> free_in_packed(const Geometry& geometry, const Layer& layer);
 
 // How many tokens may then come before evict_oldest is due again: whole chunks, at least one.
 int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk);

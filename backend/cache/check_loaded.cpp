@@ -101,15 +101,20 @@ private:
         return is_token_id && layer_.index.holds(token_id);
     }
 
-    // The free-listed slots that the next tokens take are free, and each is one token's.
+    // The free-listed slots that the next tokens take are free, and each is one token's. Those of the newest tokens are
+    // theirs: where these are truncated, the next ones take their slots. A head that was restored without some of them
+    // has the others in the slots before.
     const char* wrong_list(const std::vector<int32_t>& all, int64_t head, const Maps& packed) const {
         if (all.empty()) return nullptr;
         const int64_t most = most_free_listed(geometry_.config());
         std::vector<int32_t> coming;
-        for (int64_t at = layer_.index.newest(); at < layer_.free_listed; ++at) {
+        for (int64_t at = 0; at < layer_.free_listed; ++at) {
             const int32_t slot = all[static_cast<size_t>(head * most + at)];
             if (slot < 0) continue;
-            if (slot >= layer_.packed.slots || packed[static_cast<size_t>(slot)] >= 0)
+            if (slot >= layer_.packed.slots) return "a free-listed slot is not there";
+            const int32_t entry = packed[static_cast<size_t>(slot)];
+            const auto from = saved_.newest.begin() + std::min(at, layer_.index.newest());
+            if (entry >= 0 && std::find(from, saved_.newest.end(), entry & ~anchor_flag) == saved_.newest.end())
                 return "a free-listed slot is not free";
             coming.push_back(slot);
         }

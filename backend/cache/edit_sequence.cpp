@@ -77,16 +77,12 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
         scratch = std::max(scratch, growths.back().scratch.slots);
         bytes += growths.back().bytes;
     }
-    std::unique_ptr<Buffer> carried;
-    if (geometry.recall() && !cache.carried) {
-        const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
-        carried = cache.device.allocate(carried_bytes(cache, std::min(tokens_of_piece(cache), most)));
-        bytes += carried->size();
-    }
+    ReservedMemory memory = reserved_memory(cache, tokens);
+    bytes += memory.bytes();
     for (const Growth& growth : growths) take_cold_scratch(cache, growth.packed.slots);
     cache.note_peak(bytes);
     for (size_t i = 0; i < sequence.layers.size(); ++i) commit(cache, sequence.layers[i], std::move(growths[i]));
-    if (carried) cache.carried = std::move(carried);
+    keep(cache, std::move(memory));
     sequence.reserved = std::max(sequence.reserved, tokens);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
@@ -254,14 +255,18 @@ void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) co
     }
 }
 
-Growth RebuiltLayer::memory() {
+int64_t RebuiltLayer::slots_of(Part part) const {
     const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
+    return std::max(ledger_slots(part), before.rows(part).slots); // what is reserved stays
+}
+
+Growth RebuiltLayer::memory() {
     Growth growth;
     growth.is_new = true;
     growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
     growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots());
     for (const Part part : geometry_.packed_parts()) {
-        const int64_t slots = std::max(ledger_slots(part), before.rows(part).slots); // what is reserved stays
+        const int64_t slots = slots_of(part);
         growth.rows(part) = make_rows(cache_.device, geometry_, part, slots);
         growth.bytes += counted_bytes_of(geometry_, part, slots);
     }
@@ -319,6 +324,8 @@ void RebuiltLayer::enter(const Rows& packed, const std::vector<int32_t>& slots) 
 
 void RebuiltLayer::run() {
     Layer layer(geometry_);
+    std::optional<Passing> until_moved; // rows of a file are in memory before
+    if (cache_.cold_file) until_moved.emplace(cache_, bytes_of(geometry_, Part::packed, slots_of(Part::packed)));
     try {
         finishing(cache_.device, [&] { fill(layer); });
         move_to_file(cache_, layer);

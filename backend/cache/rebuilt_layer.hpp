@@ -34,6 +34,7 @@ private:
     bool has_possible_slots();
     // The segment of a ledger's slot, and its first slot there.
     std::pair<size_t, int64_t> segment_of(int64_t slot) const;
+    int64_t slots_of(Part part) const; // as they are going to be
     Growth memory();
     std::vector<std::byte> state_bytes();
     bool has_bytes(Part part, int64_t head, int64_t token) const; // of a row that is packed there

@@ -60,6 +60,28 @@ uint64_t carried_bytes(const CacheState& cache, int64_t queries) {
     return 4 * static_cast<uint64_t>(cache.geometry->request().q_heads * queries * floats);
 }
 
+uint64_t ReservedMemory::bytes() const {
+    return (carried ? carried->size() : 0) + (cell_positions ? cell_positions->size() : 0);
+}
+
+ReservedMemory reserved_memory(CacheState& cache, int64_t tokens) {
+    const Geometry& geometry = *cache.geometry;
+    ReservedMemory memory;
+    if (!geometry.recall() || tokens == 0) return memory;
+    if (!cache.carried) {
+        const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+        memory.carried = cache.device.allocate(carried_bytes(cache, std::min(tokens_of_piece(cache), most)));
+    }
+    if (geometry.has_cells() && geometry.has_cold_budget() && !cache.cell_positions)
+        memory.cell_positions = cache.device.allocate(cell_positions_bytes(geometry));
+    return memory;
+}
+
+void keep(CacheState& cache, ReservedMemory memory) {
+    if (memory.carried) cache.carried = std::move(memory.carried);
+    if (memory.cell_positions) cache.cell_positions = std::move(memory.cell_positions);
+}
+
 void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot) {
     const StateLayout::Range& part = geometry.recall().frame_pages;
     if (hot.slots == 0) return;

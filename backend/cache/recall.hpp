@@ -14,6 +14,15 @@ inline constexpr int64_t most_picking = 8;
 int64_t tokens_of_piece(const CacheState& cache);
 uint64_t carried_bytes(const CacheState& cache, int64_t queries);
 
+// What steps take of the cache where their tokens' memory is reserved, and it does not keep yet: for what the queries
+// of a prompt carry, and for cell positions.
+struct ReservedMemory {
+    std::unique_ptr<Buffer> carried, cell_positions;
+    uint64_t bytes() const;
+};
+ReservedMemory reserved_memory(CacheState& cache, int64_t tokens);
+void keep(CacheState& cache, ReservedMemory memory);
+
 // No page is hot any more.
 void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot);
 

@@ -256,7 +256,6 @@ RowRecord read_record(std::span<const std::byte> row, int64_t elements, int64_t 
         float importance = 0;
         if (rest.size() < sizeof importance) refuse("a row's record is damaged: it is too short for an importance");
         std::memcpy(&importance, rest.data(), sizeof importance);
-        if (!std::isfinite(importance)) refuse("a row's record is damaged: its importance is no number");
         record.importance = importance;
         record.payload = rest.subspan(sizeof importance);
         return record;

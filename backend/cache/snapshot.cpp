@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "cache/check_loaded.hpp"
 #include "cache/checked_file.hpp"
@@ -76,7 +77,8 @@ void save_layer(CacheState& cache, Layer& layer, CheckedWriter& file) {
     }
 }
 
-Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
+// loaded: bytes of the layers before it.
+Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, CheckedReader& file) {
     const Geometry& geometry = *cache.geometry;
     Layer layer(geometry);
     TokenIndex::Saved index;
@@ -126,6 +128,9 @@ Layer load_layer(CacheState& cache, int64_t layer_number, CheckedReader& file) {
     }
     layer.state = cache.device.allocate(geometry.state().size);
     take_recall_memory(cache.device, geometry, layer);
+    std::optional<Passing> until_moved; // rows of a file are in memory before
+    if (cache.cold_file)
+        until_moved.emplace(cache, loaded + layer.bytes() + bytes_of(geometry, Part::packed, numbers.packed_slots));
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());
@@ -184,12 +189,13 @@ void load(CacheState& cache, const std::string& path) {
     std::array<uint64_t, 3> counts{};
     for (uint64_t& count : counts) count = file.value<uint64_t>();
     std::vector<Sequence> sequences;
+    uint64_t loaded = 0;
     for (size_t i = 0; i < cache.sequences.size(); ++i) {
         Sequence& sequence = sequences.emplace_back();
         sequence.reserved = file.value<int64_t>();
         for (const int64_t anchor : file.values<int64_t>()) sequence.anchors.insert(anchor);
         for (int64_t layer = 0; layer < cache.geometry->shape().layers; ++layer)
-            sequence.layers.push_back(load_layer(cache, layer, file));
+            loaded += sequence.layers.emplace_back(load_layer(cache, layer, loaded, file)).bytes();
     }
     file.finish();
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -201,11 +207,19 @@ void load(CacheState& cache, const std::string& path) {
         }
     }
     Scratch scratch = scratch_for(cache, sequences);
+    int64_t reserved = 0;
+    for (const Sequence& sequence : sequences) {
+        reserved = std::max(reserved, sequence.reserved);
+        for (const Layer& layer : sequence.layers)
+            if (sequence.reserved > 0) take_cold_scratch(cache, layer.packed.slots);
+    }
+    ReservedMemory memory = reserved_memory(cache, reserved);
 
     const Geometry& geometry = *cache.geometry;
     const uint64_t replaced = cache.bytes() - geometry.scratch_bytes(cache.scratch.slots);
     cache.replace_sequences(sequences);
-    cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots));
+    cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots) + memory.bytes());
+    keep(cache, std::move(memory));
     if (scratch.slots > 0) cache.scratch = std::move(scratch);
     cache.evictions = counts[0];
     cache.eviction_passes = counts[1];

@@ -31,6 +31,7 @@ public:
         validate(growth);
         take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots));
         take_carried();
+        take_cell_positions();
         if (growth.is_new) layer_.is_signed = geometry_.recall() && resident_ == nullptr; // no row lacks a signature
         commit(cache_, layer_, std::move(growth));
         if (may_change_before_failing())
@@ -95,11 +96,18 @@ private:
         const int64_t tokens = std::max(appended_, asked_);
         if (layer_.most_in_packed == 0 && tokens <= piece() && !geometry_.has_cold_budget()) return;
         carried_ = tensor_of(Type::f32, geometry_.request().q_heads, std::min(piece(), tokens),
-                             cache_.device.carried_floats(geometry_.shape().v_head_size), cache_.carried.get());
-        if (cache_.carried && cache_.carried->size() >= carried_.extent()) return; // more queries than cells may ask
-        carried_memory_ = cache_.device.allocate(carried_.extent());
+                             cache_.device.carried_floats(geometry_.shape().v_head_size), nullptr);
+        carried_memory_.take(cache_, cache_.carried.get(), carried_.extent());
         carried_.buffer = carried_memory_.get();
-        passing_.emplace(cache_, carried_memory_->size());
+    }
+
+    // Memory for the rare pass by which the oldest tokens go, where one may come.
+    void take_cell_positions() {
+        if (!geometry_.has_cells() || appended_ == 0) return;
+        std::optional<int64_t> leaving = layer_.index.newest() + appended_; // at most
+        if (appended_ == 1 && resident_ == nullptr) leaving = rows_to_leave(outside_sinks(0, 1));
+        if (leaving && lacks_room(geometry_, layer_, args_.layer, *leaving, appended_))
+            cell_positions_.take(cache_, cache_.cell_positions.get(), cell_positions_bytes(geometry_));
     }
 
     // How many of the `left` tokens from `first` on come next. While they come no token is evicted, since rows of the
@@ -113,7 +121,7 @@ private:
 
     void evict_oldest_before(int64_t others) {
         if (const std::optional<int64_t> leaving = rows_to_leave(others))
-            evict_oldest(cache_, layer_, args_.layer, *leaving);
+            evict_oldest(cache_, layer_, args_.layer, *leaving, cell_positions_.get());
     }
 
     // A piece of a prompt. Slots before its tail do not change while it runs.
@@ -283,27 +291,23 @@ private:
         if (geometry_.residual() > 0) {
             const int64_t leaving = index.newest() + others - geometry_.residual();
             if (leaving <= 0) return;
-            evict_oldest(cache_, layer_, args_.layer, leaving, Demanded::by_room);
+            evict_oldest(cache_, layer_, args_.layer, leaving, cell_positions_.get(), Demanded::by_room);
             evict(cache_, layer_, args_.layer, leaving, 0, 0, Demanded::by_room);
             return;
         }
-        const bool fits = most_lacking(first, count) <= 0;
-        evict(cache_, layer_, args_.layer, 0, geometry_.cadence(), 0, fits ? Demanded::by_room : Demanded::by_budget);
+        evict(cache_, layer_, args_.layer, 0, geometry_.cadence(), 0,
+              finds_slots(first, count) ? Demanded::by_room : Demanded::by_budget);
         used_free_listed_.assign(static_cast<size_t>(geometry_.shape().kv_heads), 0);
     }
 
-    // How many slots of packed segments some head lacks for what it holds of these tokens.
-    int64_t most_lacking(int64_t first, int64_t count) const {
-        std::vector<int64_t> lacking(static_cast<size_t>(geometry_.shape().kv_heads), 0);
+    // Whether each head has slots of packed segments for what it holds of these tokens.
+    bool finds_slots(int64_t first, int64_t count) const {
+        std::vector<int64_t> free = free_in_packed(geometry_, layer_);
         for (const Run& run : layer_.index.place(first, count, cells_))
-            for (size_t head = 0; head < lacking.size() && !run.is_sink; ++head)
-                for (int64_t i = run.first; i < run.first + run.count; ++i)
-                    lacking[head] += (*resident_)(static_cast<int64_t>(head), i);
-        for (const Part part : geometry_.packed_parts()) {
-            const std::vector<int32_t> map = layer_.map_of(geometry_, layer_.rows(part));
-            for (size_t at = 0; at < map.size(); ++at) lacking[at * lacking.size() / map.size()] -= map[at] < 0;
-        }
-        return *std::max_element(lacking.begin(), lacking.end());
+            for (size_t head = 0; head < free.size() && !run.is_sink; ++head)
+                for (int64_t i = 0; i < run.count; ++i)
+                    free[head] -= (*resident_)(static_cast<int64_t>(head), run.first + i);
+        return std::all_of(free.begin(), free.end(), [](int64_t left) { return left >= 0; });
     }
 
     // Where the tokens of a run go in the heads that hold them.
@@ -467,8 +471,7 @@ private:
     int64_t appended_, asked_, seen_; // tokens; seen_: before the step
     // Of a piece of a prompt: the slots of the cold segment that it appends to, and what it has of those before them.
     int64_t tail_ = 0, tail_slots_ = 0;
-    std::unique_ptr<Buffer> carried_memory_; // none where it is reserved
-    std::optional<Passing> passing_;
+    CallMemory carried_memory_, cell_positions_;
     Tensor carried_;
     bool carries_ = false;
     int64_t carried_first_ = 0; // the query of its first row

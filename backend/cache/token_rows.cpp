@@ -46,6 +46,7 @@ public:
 
     void write() {
         find();
+        layer_.is_signed = false;
         if (!fetched_) {
             write_sides();
             return;
@@ -233,10 +234,7 @@ std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Laye
 
 void read(CacheState& cache, const CacheRows& rows) { RowAccess(cache, rows).read(); }
 
-void write(CacheState& cache, const CacheRows& rows) {
-    cache.sequence(rows.sequence).layers[static_cast<size_t>(rows.layer)].is_signed = false;
-    RowAccess(cache, rows).write();
-}
+void write(CacheState& cache, const CacheRows& rows) { RowAccess(cache, rows).write(); }
 
 void restore(CacheState& cache, const CacheRows& rows) {
     CacheStep step;

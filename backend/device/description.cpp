@@ -3,7 +3,10 @@
 
 namespace winnow {
 
-int64_t floor_of(const Share& share, int64_t whole) { return whole * share.part / share.whole; }
+int64_t floor_of(const Share& share, int64_t whole) {
+    const int64_t rest = whole % share.whole; // apart, so that no product is too large
+    return whole / share.whole * share.part + rest * share.part / share.whole;
+}
 
 int64_t ceil_of(const Share& share, int64_t whole) { return (whole * share.part + share.whole - 1) / share.whole; }
 

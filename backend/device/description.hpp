@@ -16,7 +16,7 @@ struct Share {
     friend bool operator==(const Share&, const Share&) = default;
 };
 
-int64_t floor_of(const Share& share, int64_t whole); // whole and the result in [0, 2^40]
+int64_t floor_of(const Share& share, int64_t whole); // part and share.whole at most 2^31
 int64_t ceil_of(const Share& share, int64_t whole);
 
 // What one query token adds to the importance of a stored token j, for each head of the query group (the query heads

@@ -122,7 +122,7 @@ def beside_table(named, quantity, setting):
 
 def lead(row, window):
     """By how much less a row lost than the window, context by context, and in how many contexts it did."""
-    if row is None:
+    if row is None or not row["per_context"]["kld"]:
         return "-"
     mean, error, wins, count = report.paired(window, row)
     return f"{report.measured(mean, error, 4, 6, '+')} ({wins}/{count})"

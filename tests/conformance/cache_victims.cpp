@@ -98,10 +98,14 @@ std::string check_victims(const Rules& r, const EvictionPass& pass, const std::v
     std::set<int64_t> left = victims;
     for (const Ranked& each : order) left.erase(each.position);
     if (!left.empty()) wrong << (wrong.str().empty() ? "" : "; ") << "position " << *left.begin() << " was protected";
-    if (!wrong.str().empty() || wanted == 0) return wrong.str();
+    if (!wrong.str().empty()) return wrong.str();
 
-    // A victim and one that is spared may have changed places where their ranks are a tie within rounding.
-    const auto end = order.begin() + wanted;
+    // Doubtful tokens may be evicted or not; of the others those are that come first. A victim and one that is spared
+    // may have changed places where their ranks are a tie within rounding.
+    order.erase(std::remove_if(order.begin(), order.end(), [](const Ranked& each) { return each.is_doubtful; }),
+                order.end());
+    const auto is_victim = [&](const Ranked& each) { return victims.contains(each.position); };
+    const auto end = order.begin() + std::count_if(order.begin(), order.end(), is_victim);
     const auto is_tie_with = [](const Ranked& each) {
         return [&each](const Ranked& other) {
             return each.slack + other.slack > 0 && each.is_preferred == other.is_preferred &&
@@ -110,7 +114,7 @@ std::string check_victims(const Rules& r, const EvictionPass& pass, const std::v
     };
     for (auto each = order.begin(); each != order.end(); ++each) {
         const bool is_wanted = each < end;
-        if (victims.contains(each->position) == is_wanted || each->is_doubtful || doubtful > 0) continue;
+        if (is_victim(*each) == is_wanted) continue;
         const bool is_tie = is_wanted ? std::any_of(end, order.end(), is_tie_with(*each))
                                       : std::any_of(order.begin(), end, is_tie_with(*each));
         if (is_tie) continue;

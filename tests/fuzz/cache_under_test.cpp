@@ -32,6 +32,9 @@ constexpr Choice choices[] = {
     {"h2o:budget=28,sink=2,residual=6,cadence=4", 28},
     {"h2o:budget=14,sink=2,residual=6,cadence=4", 14},
     {"scissorhands:budget=40,residual=8,center=on,k=q8_0,v=q8_0", 40},
+    {"winnow:recall=host,budget=1G,k=q8_0,v=q8_0,page=4,residual=8,cadence=4", 0},
+    {"winnow:recall=host,budget=9000B,cold=40,center=on,page=2,residual=8,cadence=4,hysteresis=1/4", 40},
+    {"winnow:recall=host,budget=7000B,residual=8,cadence=4,picked=16,newest=8", 0},
 };
 
 std::vector<float> numbers(Input& input, int64_t count) {
@@ -162,7 +165,8 @@ void CacheUnderTest::check() {
     }
     require(stats.resident_slots == live, "live slots are the positions of all heads");
     require(stats.bytes == stats.k_bytes + stats.v_bytes + stats.dense_k_bytes + stats.dense_v_bytes +
-                               stats.slot_map_bytes + stats.importance_bytes + stats.state_bytes,
+                               stats.slot_map_bytes + stats.importance_bytes + stats.state_bytes +
+                               stats.signature_bytes,
             "bytes are the sum of their parts");
     require(stats.peak_bytes >= stats.bytes + stats.scratch_bytes, "the peak is no less than what there is");
     require(stats.shortfall == 0 || is_forged_, "no eviction pass lacks tokens: what is protected always leaves room");
@@ -313,11 +317,11 @@ void CacheUnderTest::set_config(Input& input) {
 
 void CacheUnderTest::rows(Input& input) {
     const int64_t sequence = some_sequence(input), count = input.within(1, 40);
-    const uint8_t which = input.byte() % 3;
+    const uint8_t which = input.byte() % 5;
     std::vector<float> k = numbers(input, setup_.kv_heads * count * setup_.size), v = k;
     const int64_t numbers_there = setup_.cells > 0 ? setup_.cells : setup_.context;
     std::vector<int32_t> tokens = some_cells(input, count, numbers_there);
-    if (which == 2 && input.chance(128)) // a head leaves a token out
+    if ((which == 2 || which == 4) && input.chance(128)) // a head leaves a token out
         k[static_cast<size_t>(input.within(0, count * setup_.kv_heads - 1) * setup_.size)] =
             std::numeric_limits<float>::quiet_NaN();
     const winnow_tensor k_tensor = tensor_of(WINNOW_TYPE_F32, k.data(), {1, setup_.kv_heads, count, setup_.size});
@@ -327,16 +331,40 @@ void CacheUnderTest::rows(Input& input) {
     desc.struct_size = sizeof desc;
     desc.layer = input.within(0, setup_.layers - 1);
     desc.sequence = sequence;
-    if (which != 2 || setup_.cells > 0) desc.tokens = &tokens_tensor;
+    const bool appends = which == 2 || which == 4;
+    if (!appends || setup_.cells > 0) desc.tokens = &tokens_tensor;
     desc.k = &k_tensor;
     desc.v = &v_tensor;
+    if (which >= 3 && input.chance(64)) { // values are a part of the keys, or said to be
+        desc.v = nullptr;
+        desc.has_v_in_k = 1;
+        desc.v_first = static_cast<uint32_t>(input.chance(32) ? input.hostile() : 0);
+    }
+    if (which == 4) exported_rows(input, desc, k_tensor, v_tensor);
     const auto before = last_.positions;
-    const int32_t status = run([&] {
-        if (which == 0) return api().cache_read(cache_, &desc);
-        return which == 1 ? api().cache_write(cache_, &desc) : api().cache_restore(cache_, &desc);
-    });
-    require(which == 2 || before == last_.positions, "read and write leave which tokens are resident");
-    if (status == WINNOW_OK && which == 2) lengths_[static_cast<size_t>(sequence)] += count;
+    const auto& call = which == 0   ? api().cache_read
+                       : which == 1 ? api().cache_write
+                       : which == 2 ? api().cache_restore
+                       : which == 3 ? api().cache_export_rows
+                                    : api().cache_import_rows;
+    const int32_t status = run([&] { return call(cache_, &desc); });
+    require(appends || before == last_.positions, "read, write and export leave which tokens are resident");
+    if (status == WINNOW_OK && appends) lengths_[static_cast<size_t>(sequence)] += count;
+}
+
+// What an import is given: rows of this cache, more often than not with a byte changed.
+void CacheUnderTest::exported_rows(Input& input, winnow_cache_rows_desc desc, const winnow_tensor& k,
+                                   const winnow_tensor& v) {
+    if (input.chance(64)) return; // numbers that were never rows
+    std::vector<int32_t> tokens = some_cells(input, k.shape[2], setup_.cells > 0 ? setup_.cells : setup_.context);
+    const winnow_tensor tokens_tensor = tensor_of(WINNOW_TYPE_I32, tokens.data(), {1, 1, 1, k.shape[2]});
+    desc.tokens = &tokens_tensor;
+    run([&] { return api().cache_export_rows(cache_, &desc); });
+    for (const winnow_tensor* each : {&k, &v}) {
+        if (input.chance(96)) continue;
+        const int64_t bytes = each->shape[1] * each->stride[1];
+        static_cast<uint8_t*>(each->data)[input.within(0, bytes - 1)] = input.byte();
+    }
 }
 
 void CacheUnderTest::reset_or_press(Input& input) {

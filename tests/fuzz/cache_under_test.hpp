@@ -47,7 +47,7 @@ public:
     void set_importance(Input& input);
     void reserve(Input& input);
     void set_config(Input& input);
-    void rows(Input& input); // read, write or restore
+    void rows(Input& input); // read, write, restore, export or import
     void reset_or_press(Input& input);
     bool save(const std::string& path);
     void load(const std::string& path, const CacheUnderTest& from);
@@ -58,6 +58,7 @@ private:
     // Runs a call: where it fails, nothing that can be seen has changed.
     template <class Call>
     int32_t run(Call call);
+    void exported_rows(Input& input, winnow_cache_rows_desc desc, const winnow_tensor& k, const winnow_tensor& v);
     int64_t length(int64_t sequence) const { return lengths_[static_cast<size_t>(sequence)]; }
     int64_t some_sequence(Input& input) const { return input.within(0, setup_.sequences - 1); }
     int64_t some_position(Input& input, int64_t sequence) const;

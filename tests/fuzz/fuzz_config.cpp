@@ -144,7 +144,8 @@ void check_canonical(winnow_context* context, Request request, winnow_cache* cac
 
 void check_sums(const winnow_cache_stats& stats) {
     require(stats.bytes == stats.k_bytes + stats.v_bytes + stats.dense_k_bytes + stats.dense_v_bytes +
-                               stats.slot_map_bytes + stats.importance_bytes + stats.state_bytes,
+                               stats.slot_map_bytes + stats.importance_bytes + stats.state_bytes +
+                               stats.signature_bytes,
             "bytes are the sum of their parts");
     require(stats.peak_bytes >= stats.bytes, "the peak is no less than what there is");
 }

@@ -41,6 +41,9 @@ public:
              1, 0},
             {48});
         add({"none:residual=0,sink=4", 0, 1, 1, 1, 16, 40, 1, 0}, {12});
+        add({"winnow:recall=host,budget=9000B,cold=40,center=on,page=2,residual=8,cadence=4", 40, 1, 1, 1, 32, 48, 1,
+             0},
+            {30, 18});
     }
 
     const Original& of(uint8_t number) const { return all_[number % all_.size()]; }

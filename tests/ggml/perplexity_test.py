@@ -34,7 +34,7 @@ def packed_chunks(options):
 def run(host, options, *arguments, batch, chunks, winnow, cache="f16"):
     """(output, chunks, layers, report)"""
     arguments = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", 2 * CONTEXT, "-ub", batch, "-fa", "on",
-                 "-t", 2, "--no-warmup", "-lv", 4, "-ctk", cache, "-ctv", cache, *arguments]
+                 "-t", 1, "--no-warmup", "-lv", 4, "-ctk", cache, "-ctv", cache, *arguments]
     if chunks:
         arguments += ["--chunks", chunks]
     if winnow:

@@ -15,7 +15,7 @@ from winnow_eval import memory
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
-SHORT, LONG = 768, 1792
+SHORT, LONG = 768, 1280
 MEASURED = 1024  # of --measure
 KV = ("winnow", "winnow:budget=512")
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
@@ -56,7 +56,7 @@ def check_page(options):
 def check_bytes(host, options):
     """A context that is full to the last cell."""
     said = plan(options, SHORT)
-    arguments = ("-m", options.model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on", "-t", 2,
+    arguments = ("-m", options.model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on", "-t", 1,
                  *llama_cpp.DEVICE)
     for kv in KV:
         _, _, report = host.run("llama-perplexity", *arguments, winnow=True, environment=llama_cpp.kv_environment(kv))

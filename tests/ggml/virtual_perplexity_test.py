@@ -14,7 +14,7 @@ STREAMS = {"streams": [], "unified": ["--kv-unified"]}
 
 def perplexity(host, options, arguments, kv):
     command = ["-m", options.model, "-f", options.text, "-c", CONTEXT, "-b", CHUNKS * CONTEXT, "-ub", CHUNKS * CONTEXT,
-               "--chunks", CHUNKS, "-fa", "on", "-t", 2, *arguments]
+               "--chunks", CHUNKS, "-fa", "on", "-t", 1, *arguments]
     return llama_cpp.perplexity(host, command, llama_cpp.kv_environment(kv))
 
 

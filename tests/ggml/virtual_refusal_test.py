@@ -9,7 +9,7 @@ from llama_cpp import expect
 def complete(host, options, kv, *arguments, status=1, environment=None):
     """(stdout, stderr, report)"""
     return host.run("llama-completion", "-m", options.model, "-p", "The keeper of the lighthouse", "-n", 4, "--temp", 0,
-                    "--seed", 1, "-no-cnv", "-c", 256, "-t", 2, "--no-warmup", "--no-display-prompt", "-dev", "Winnow",
+                    "--seed", 1, "-no-cnv", "-c", 256, "-t", 1, "--no-warmup", "--no-display-prompt", "-dev", "Winnow",
                     *arguments, winnow=True, status=status, environment={"WINNOW_KV": kv} | (environment or {}))
 
 

@@ -15,7 +15,7 @@ NUMBERS = ("entropy", "concentration", "variance")
 
 def run(host, options, kv, asked, status=0):
     out, err, report = host.run("llama-perplexity", "-m", options.model, "-f", options.text, "-c", CONTEXT, "-b",
-                                CONTEXT, "--chunks", 1, "-fa", "on", "-t", 2, "-dev", "Winnow", winnow=True,
+                                CONTEXT, "--chunks", 1, "-fa", "on", "-t", 1, "-dev", "Winnow", winnow=True,
                                 status=status, environment={"WINNOW_KV": kv, "WINNOW_REPORT_WITH": asked})
     return out + err, report
 

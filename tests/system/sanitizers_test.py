@@ -12,10 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What a sample leaves out: the long tables of attention cases and of rows, and the many schedules of caches; and
-# operations on slots in OpenCL, where nearly all of the time is the driver's compiler.
+# What a sample leaves out: the long tables of attention cases and of rows, the many schedules of caches, and of the
+# cache's model all policies but three; and operations on slots in OpenCL, where nearly all of the time is the driver's
+# compiler.
 LONG = (r"conformance\.reference\.(sdpa|formats/(attention|rows)|cache/(policies|edits|schedules|memory|exact_rows))|"
-        r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_deferred_append.*/.*_)")
+        r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_deferred_append.*/.*_|"
+        r"policies/cache_model.*\"(window|random|scissorhands|hierarchical)|cache_policy\.budgets_hold|"
+        r"cache_memory\.a_reservation_holds_under|cache_schedule\.queries_whose_scores)")
 
 SUPPRESSIONS = Path(__file__).resolve().parent / "lsan.supp"
 # Of a sample. It is not optimized, but for what the fuzzer drives (tests/fuzz): half of the time to build it.

@@ -272,6 +272,7 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"none:v=affine4_g128", {1, 1, 64, 64, 100}, "v=affine4_g128 with v_head_size 64: expected a multiple of 128"},
         {"none:k=turbo4", {1, 1, 592, 64, 100}, "k=turbo4 with head_size 592: expected at most 576"},
         {"none", {65536, 65536, 65536, 65536, 2147483647}, "more than 2^64 bytes"},
+        {"none", {1, 65536, 65536, 65536, 4096, 1 << 30}, "more than 2^64 bytes"},
         {"window:budget=1/4,residual=48",
          {1, 1, 64, 64, 100},
          "budget=1/4 is 25 tokens of a KV head, expected more than"},

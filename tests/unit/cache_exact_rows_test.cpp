@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -92,12 +92,13 @@ TEST(cache_row_record, rows_with_importance_come_back) {
         if (room_of_squeezed(plain, type) < sizeof(float)) continue;
         ++written;
         Bytes row = plain, back(plain.size());
-        const float importance = std::normal_distribution<float>()(engine);
+        constexpr float odd[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()};
+        const float importance = tried % 5 == 0 ? odd[tried % 2] : std::normal_distribution<float>()(engine);
         write_with_importance(row, type, importance);
         seal(row);
         const RowRecord record = read_record(row, 1, 0);
         ASSERT_TRUE(is_squeezed(record.kind));
-        ASSERT_EQ(record.importance, importance);
+        ASSERT_TRUE(record.importance && std::memcmp(&*record.importance, &importance, sizeof importance) == 0);
         ASSERT_TRUE(unsqueeze(record, type, back).empty());
         ASSERT_EQ(back, plain);
     }
@@ -120,7 +121,6 @@ TEST(cache_row_record, forged_records_are_refused_or_read) {
             const RowRecord record = read_record(row, static_cast<int64_t>(row.size() / 2), 32);
             Bytes back(row.size());
             if (is_squeezed(record.kind)) unsqueeze(record, Type::f16, back);
-            EXPECT_TRUE(std::isfinite(record.importance.value_or(0)));
         } catch (const Error& error) {
             EXPECT_NE(std::string(error.what()).find("a row's record"), std::string::npos) << error.what();
             ++refused;

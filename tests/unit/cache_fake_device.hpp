@@ -28,6 +28,7 @@ public:
     uint64_t in_use = 0, most_in_use = 0;   // bytes
     uint64_t sizes_asked = 0;               // how often a buffer told its size
     bool refuses_attention = false;
+    bool heads_differ = false; // a state is restored of which a head does not hold every token
     bool fails_steps = false;
 
     void clear();

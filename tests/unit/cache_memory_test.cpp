@@ -3,11 +3,13 @@
 
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <numeric>
 
 #include "cache/cache.hpp"
 #include "cache/layer.hpp"
 #include "cache_fake_device.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -100,12 +102,13 @@ TEST(cache_memory, the_work_of_every_call_is_in_proportion_to_the_layers) {
 }
 
 // Prompts carry what they have of the packed rows from launch to launch.
-void expect_reserved_prompts(int64_t context, int64_t cells) {
+void expect_reserved_prompts(int64_t context, int64_t cells, const std::string& more = "") {
     const Shape sizes = {1, 2, 32, 32, context};
+    const CacheRequest request{"winnow:recall=host,k=q8_0,v=q8_0,budget=1G" + more, sizes, 4, 1, cells, {}};
     FakeDevice device;
-    Cache cache(device, {"winnow:recall=host,k=q8_0,v=q8_0,budget=1G", sizes, 4, 1, cells, {}});
+    Cache saved(device, request), loaded(device, request);
     int64_t next = 0;
-    const auto prompt = [&](int64_t tokens) {
+    const auto prompt = [&](Cache& cache, int64_t tokens) {
         HostRows rows(2, tokens, 32), q(4, tokens, 32), out = q;
         std::vector<int32_t> named(static_cast<size_t>(tokens));
         std::iota(named.begin(), named.end(), static_cast<int32_t>(next));
@@ -121,17 +124,28 @@ void expect_reserved_prompts(int64_t context, int64_t cells) {
         args.out = out.tensor();
         cache.step(args);
     };
-    cache.reserve(0, 400);
-    const uint64_t reserved = stats_of(cache).peak_bytes;
-    device.allocations_until_failure = 0; // it is all there
-    for (const int64_t tokens : {100, 40, 1, 9, 5, 150}) ASSERT_NO_THROW(prompt(tokens)) << tokens;
-    device.allocations_until_failure = -1;
-    EXPECT_EQ(stats_of(cache).peak_bytes, reserved);
+    saved.reserve(0, 400);
+    const TemporaryFolder folder;
+    const auto expect_none_taken = [&](Cache& cache, std::initializer_list<int64_t> lengths) {
+        const uint64_t reserved = stats_of(cache).peak_bytes;
+        device.allocations_until_failure = 0; // it is all there
+        for (const int64_t tokens : lengths) ASSERT_NO_THROW(prompt(cache, tokens)) << tokens << more;
+        device.allocations_until_failure = -1;
+        EXPECT_EQ(stats_of(cache).peak_bytes, reserved) << more;
+    };
+    ASSERT_NO_FATAL_FAILURE(expect_none_taken(saved, {100, 40, 1, 9}));
+    saved.save(folder.file("cache"));
+    loaded.load(folder.file("cache"));
+    const int64_t then = next;
+    ASSERT_NO_FATAL_FAILURE(expect_none_taken(saved, {5, 150, 60}));
+    next = then;
+    ASSERT_NO_FATAL_FAILURE(expect_none_taken(loaded, {5, 150, 60})); // what is reserved is reserved there, too
 }
 
 TEST(cache_memory, a_reserved_prompt_under_recall_takes_nothing_more) {
     expect_reserved_prompts(400, 0);
     expect_reserved_prompts(64, 400); // more cells than the context that shares are of
+    for (const int64_t cells : {0, 400}) expect_reserved_prompts(400, cells, ",cold=150"); // the oldest tokens go
 }
 
 TEST(cache_memory, grows_as_it_was_estimated) {

@@ -56,6 +56,9 @@ public:
         use_config(config_);
     }
 
+    int64_t checks() const { return checks_; }
+    int64_t reconfigured() const { return reconfigured_; }
+
     void run(int calls) {
         for (int i = 0; i < calls && !testing::Test::HasFatalFailure(); ++i) {
             const int64_t sequence = draw(sequences);
@@ -295,8 +298,9 @@ private:
         text += budget;
         try {
             cache_.set_config(text);
-        } catch (
-            const Error&) { // no policy's key, or the residual window would become another, or anchors have no room
+        } catch (const Error& error) {
+            // No policy's key, or the residual window would become another, or anchors have no room.
+            EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT) << error.what();
             return;
         }
         use_config(text);
@@ -402,7 +406,14 @@ constexpr const char* configs[] = {"window:k=f32,v=f32,budget=40,residual=16",
 class cache_model : public testing::TestWithParam<const char*> {};
 
 TEST_P(cache_model, holds_over_any_schedule_of_calls) {
-    for (unsigned seed = 1; seed <= 4 && !HasFatalFailure(); ++seed) Schedule(GetParam(), 0, seed).run(100);
+    int64_t reconfigured = 0;
+    for (unsigned seed = 1; seed <= 4 && !HasFatalFailure(); ++seed) {
+        Schedule schedule(GetParam(), 0, seed);
+        schedule.run(100);
+        EXPECT_GT(schedule.checks(), 0);
+        reconfigured += schedule.reconfigured();
+    }
+    EXPECT_EQ(reconfigured > 0, !std::string(GetParam()).starts_with("none")) << "`none` has no budget";
 }
 
 TEST_P(cache_model, holds_over_any_schedule_with_cells) {

@@ -78,13 +78,15 @@ TEST_F(cache_snapshot, goes_on_as_if_nothing_had_been) {
     append(other, 0, 3); // is replaced
     other.load(path());
     const int64_t count = count_;
+    std::vector<std::vector<float>> outputs;
     for (Cache* each : {cache_.get(), &other}) {
         count_ = count;
-        append(*each, 0, 1);
-        const std::vector<float> first = output_;
-        append(*each, 0, 29);
-        append(*each, 1, 20);
+        for (const auto& [sequence, tokens] : {std::pair<int64_t, int64_t>{0, 1}, {0, 29}, {1, 20}}) {
+            append(*each, sequence, tokens);
+            outputs.push_back(output_);
+        }
         if (each == cache_.get()) continue;
+        for (size_t at = 0; at < 3; ++at) EXPECT_EQ(outputs[at], outputs[at + 3]) << "append " << at;
         for (int64_t sequence = 0; sequence < 2; ++sequence)
             for (int64_t layer = 0; layer < 2; ++layer) {
                 EXPECT_EQ(cache_->positions(sequence, layer, 0), other.positions(sequence, layer, 0));
@@ -160,6 +162,55 @@ TEST_F(cache_snapshot, a_right_checksum_is_not_enough) {
         }
     }
     EXPECT_GT(taken, 100); // rows may be any
+}
+
+// Without a residual window the tokens to come have slots that are listed, and so have those that are truncated.
+TEST_F(cache_snapshot, a_forged_list_of_free_slots_takes_no_token_its_slot) {
+    const CacheRequest request{
+        "window:k=f32,v=f32,budget=14,sink=2,residual=0,cadence=4", {1, 2, 2, 2, 120}, 2, 1, 0, {}};
+    const auto append_one = [](Cache& cache) {
+        HostRows rows(2, 1, 2);
+        CacheStep args;
+        args.k = args.v = rows.tensor();
+        cache.step(args);
+    };
+    Cache cache(device_, request);
+    for (int token = 0; token < 20; ++token) append_one(cache);
+    cache.save(path());
+    const std::string whole = bytes();
+    const size_t end = whole.size() - sizeof(XXH128_canonical_t);
+    const auto refused = [](Cache& other, const std::string& file) {
+        try {
+            other.load(file);
+            return false;
+        } catch (const Error&) { // of a damaged file
+            return true;
+        }
+    };
+    int taken = 0;
+    for (size_t at = 0; at + 4 <= end; at += 4)
+        for (const int32_t value : {0, 1, 5, 9, 63, 1000000}) {
+            std::string changed = whole.substr(0, end);
+            std::memcpy(&changed[at], &value, sizeof value);
+            XXH128_canonical_t checksum;
+            XXH128_canonicalFromHash(&checksum, XXH3_128bits(changed.data(), changed.size()));
+            write(changed.append(reinterpret_cast<const char*>(&checksum), sizeof checksum));
+            Cache other(device_, request);
+            if (refused(other, path())) continue;
+            ++taken;
+            const std::vector<int32_t> before[] = {other.positions(0, 0, 0), other.positions(0, 0, 1)};
+            const int64_t tokens = before[0].empty() ? 0 : before[0].back();
+            if (before[1].empty() || before[1].back() != tokens) continue;
+            winnow_cache_stats loaded{}, now{};
+            other.stats(loaded);
+            other.truncate(0, tokens);
+            append_one(other);
+            other.stats(now);
+            if (now.eviction_passes != loaded.eviction_passes) continue;
+            for (const int64_t head : {0, 1})
+                EXPECT_EQ(other.positions(0, 0, head), before[head]) << at << ' ' << value;
+        }
+    EXPECT_GT(taken, 100);
 }
 
 TEST_F(cache_snapshot, another_cache_refuses_it) {

@@ -133,6 +133,12 @@ size_t next(const Description& d, const std::vector<Slot>& slots, const std::vec
     return best;
 }
 
+TEST(cache_select, a_share_of_anything_is_exact) {
+    for (const auto& [part, whole] : {std::pair<int64_t, int64_t>{1, 3}, {100003, 1048576}, {1048575, 1048576}, {1, 1}})
+        for (const int64_t of : {int64_t{0}, int64_t{7}, int64_t{1} << 40, int64_t{1} << 49, (int64_t{1} << 62) - 1})
+            EXPECT_EQ(floor_of({part, whole}, of), static_cast<int64_t>(static_cast<__int128>(of) * part / whole));
+}
+
 TEST(cache_select, takes_the_smallest_by_another_definition) {
     Random random(11);
     int64_t victims = 0, shortfall = 0, limited = 0;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ostream>
+#include <regex>
 #include <stdexcept>
 
 #include "gguf_header.hpp"
@@ -55,11 +56,14 @@ std::string letters_and_digits(const std::string& text) {
     return found;
 }
 
-// By the model's name or its file's: nothing else in the file says which model it is.
+// By the model's name or its file's, which ends with the type of the weights: nothing else in the file says which model
+// it is.
 bool is_same_model(const std::string& model, const Plan& plan) {
+    static const std::regex weights("((iq|q|tq)[0-9][0-9a-z]*|bf16|f16|f32|mxfp4)?gguf");
     const std::string name = letters_and_digits(model);
+    const std::string file = letters_and_digits(fs::path(plan.options.model).filename().string());
     return letters_and_digits(plan.shape.name) == name ||
-           letters_and_digits(fs::path(plan.options.model).filename().string()).starts_with(name);
+           (file.starts_with(name) && std::regex_match(file.substr(name.size()), weights));
 }
 
 PlanRow make_row(const Configuration& config, const Plan& plan, const Costs& costs) {

@@ -126,6 +126,13 @@ class Evaluation(unittest.TestCase):
             self.evaluate("cpu:k=q4_0", tasks=[], others=[path])
         self.assertEqual(self.host.asked, [])
 
+    def test_the_command_says_when_a_difference_is_decided(self):
+        for sigmas, said in ((None, []), (0.0, ["--until-decided", "0"]), (3.0, ["--until-decided", "3"])):
+            results, _, _ = self.evaluate(tasks=[], sigmas=sigmas)
+            words = results["command"]
+            found = words.index("--until-decided") if "--until-decided" in words else len(words)
+            self.assertEqual(words[found:found + 2], said)
+
     def test_fresh_forgets_what_was_kept(self):
         self.evaluate(tasks=[])
         _, _, asked = self.evaluate(tasks=[], fresh=True)

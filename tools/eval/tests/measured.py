@@ -33,6 +33,8 @@ class Eval:
     def command(self, *arguments, **other):
         settings = {"model": self.options.model, "text": self.options.text, "llama-cpp": self.options.llama_cpp,
                     "plugin": self.options.plugin, "out": self.out} | other
+        if settings["model"] is not None:
+            settings["threads"] = 1  # two would wait for each other where another test runs beside this one
         given = [word for key, value in settings.items() if value is not None for word in (f"--{key}", value)]
         return [str(word) for word in (self.options.winnow, "eval", *given, *arguments)]
 

@@ -14,7 +14,7 @@ from measured import expect
 LAYERS, QUERY_HEADS, KV_HEADS = 30, 9, 3  # of SmolLM2-135M
 CONTEXT = 128
 WINDOW = "window:budget=1/4"
-TASK_CONTEXT = 384
+TASK_CONTEXT = 256
 SIZES = ("--contexts", CONTEXT, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--weights", "as-is")
 TASKS = ("--tasks", "all", "--task-contexts", TASK_CONTEXT, "--task-trials", 1)
 

@@ -140,7 +140,11 @@ class Others(unittest.TestCase):
                 (change(model={"file": "other.gguf", "sha256": "2" * 64}), "is of other.gguf, sha256 2222222222222222"),
                 (change(text={"sha256": "1" * 64, "part": "first"}), "part first"),
                 (change(text=None), "of the text None"),
-                (of_row(name="squeeze:keep=1024"), "two rows are called squeeze:keep=1024, context 2048, batch")):
+                (of_row(name="squeeze:keep=1024"), "two rows are called squeeze:keep=1024, context 2048, batch"),
+                (lambda: self.found["tasks"].append(self.found["tasks"][0]),
+                 "two answers are called squeeze:keep=512, needle"),
+                (lambda: self.found["tasks"].append(self.found["tasks"][-1]),
+                 "two refusals are called squeeze:keep=512, chat")):
             self.found = made_others()
             break_it()
             with self.assertRaisesRegex(Failure, words):
@@ -150,6 +154,13 @@ class Others(unittest.TestCase):
             others.read(self.path)
         with self.assertRaisesRegex(Failure, "cannot read .*nowhere.json"):
             others.read(self.path.parent / "nowhere.json")
+
+
+    def test_a_file_is_added_once(self):
+        self.found["rows"] = []
+        self.path.write_text(json.dumps(self.found))
+        with self.assertRaisesRegex(Failure, "has the file been added before"):
+            others.add(others.add(made_results(), [self.path]), [self.path])
 
 
 class Pairs(unittest.TestCase):
@@ -162,6 +173,12 @@ class Pairs(unittest.TestCase):
                             self.row("good", 100, [0.1, 0.3]), self.row("small", 60, [9, 9])]}
         table = report.paired_table(results, (512, "batch"))
         self.assertEqual(cells(table)[1:], [["`bad` against `good`", "101", "+0.1000 ± 0.3000", "1/2"]])
+
+    def test_a_row_without_its_contexts_is_compared_with_none(self):
+        other = self.row("other", 100, [0.2], "other") | {"per_context": {"kld": []}}
+        results = {"rows": [self.row("bad", 101, [0.5, 0.1]), self.row("good", 100, [0.1, 0.3]), other]}
+        self.assertEqual([line[0] for line in cells(report.paired_table(results, (512, "batch")))[1:]],
+                         ["`bad` against `good`"])
 
 
 class Tables(unittest.TestCase):

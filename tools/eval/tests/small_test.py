@@ -11,13 +11,13 @@ from pathlib import Path
 import measured
 from measured import expect
 
-CONTEXTS = {128: 2, 256: 4}  # and their micro-batches
+CONTEXTS = {128: 2, 192: 3}  # and their micro-batches
 COUNT = 2
 ROW = 30 * 3 * 64  # elements of a token's K of SmolLM2-135M: layers, heads, head size
 BYTES = {"cpu:k=f16,v=f16": 4 * ROW, "cpu:k=q4_0,v=q4_0": 2 * ROW * 18 // 32,
          "inplace:k=q8_0,v=q8_0": 2 * ROW * 34 // 32}
-PICTURES = ("bytes_128", "bytes_256", "contexts", "needle", "tasks")
-SIZES = ("--contexts", "128,256", "--count", COUNT, "--mode", "batch", "--batch", 128, "--ubatch", 64,
+PICTURES = ("bytes_128", "bytes_192", "contexts", "needle", "tasks")
+SIZES = ("--contexts", "128,192", "--count", COUNT, "--mode", "batch", "--batch", 128, "--ubatch", 64,
          "--task-contexts", "128", "--task-trials", 2)
 SHORT = "inplace:k=f16,v=q8_0"
 

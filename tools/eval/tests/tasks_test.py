@@ -208,6 +208,7 @@ class Answers(unittest.TestCase):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.host, self.progress = Host(), Progress()
         self.enterContext(mock.patch.object(tasks, "Measure", Measure))
+        self.measure = self.enterContext(mock.patch.object(tasks.measure, "identity", return_value="a program"))
 
     def asking(self, configs, contexts=(256, 512), trials=12, names=("needle",)):
         return tasks.Asking(self.host, Store(self.folder), configs, list(names), list(contexts), trials)
@@ -299,6 +300,13 @@ class Answers(unittest.TestCase):
         profile.write_text("b")
         self.ask([BASE, POLICY])
         self.assertEqual(self.host.runs - asked, trials)
+
+    def test_another_program_is_asked_anew(self):
+        self.ask([BASE])
+        asked = self.host.runs
+        self.measure.return_value = "another program"
+        self.ask([BASE])
+        self.assertEqual(self.host.runs, 2 * asked)
 
     def test_an_interruption_loses_one_answer(self):
         self.host.stops_at = 5

@@ -45,7 +45,7 @@ class Options:
         made = ["winnow", "eval", "--model", self.model.name, "--text", self.text.name,
                 "--contexts", ",".join(map(str, self.contexts)), "--mode", ",".join(self.modes),
                 "--count", str(self.count), "--part", self.part]
-        made += ["--until-decided", f"{self.sigmas:g}"] if self.sigmas else []
+        made += ["--until-decided", f"{self.sigmas:g}"] if self.sigmas is not None else []
         made += [word for path in self.files for word in ("--configs", path.name)]
         made += ["--weights", self.weights, "--batch", str(self.batch), "--ubatch", str(self.ubatch),
                  "--threads", str(self.threads)]

@@ -1,6 +1,7 @@
 """What other tools measured, in a file of rows.schema.json, beside the results of this one."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import jsonschema
@@ -75,11 +76,17 @@ def add(results, paths):
                 made["refused"].append({"name": one["name"], "what": one["task"], "refused": one["refused"]})
             else:
                 _task(made["tasks"], one)
-    names = [(row["name"], row["context"], row["mode"]) for row in made["rows"]]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise Failure(f"--with: two rows are called {twice[0]}, context {twice[1]}, {twice[2]}")
+    _expect_once("rows", [f"{row['name']}, context {row['context']}, {row['mode']}" for row in made["rows"]])
+    _expect_once("answers", [f"{one['name']}, {task['task']}" for task in made["tasks"]
+                             for one in (*task["results"], *task.get("others", []))])
+    _expect_once("refusals", [f"{one['name']}, {one['what']}" for one in made["refused"]])
     return made
+
+
+def _expect_once(what, names):
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice:
+        raise Failure(f"--with: two {what} are called {twice}; has the file been added before?")
 
 
 def _task(tasks, one):

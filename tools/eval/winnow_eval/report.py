@@ -92,8 +92,9 @@ def quality_table(results, setting):
 
 
 def of_same_bytes(results, setting):
-    """Lists of rows with about the same bytes, each list and its rows from the best on; no row stands alone."""
-    rows = sorted((row for row in rows_of(results, setting) if row["role"] != "control"),
+    """Lists of rows with about the same bytes, each list and its rows from the best on; no row stands alone. Rows that
+    do not say what they lost in each context, as another tool's may, are in none."""
+    rows = sorted((row for row in rows_of(results, setting) if row["role"] != "control" and row["per_context"]["kld"]),
                   key=lambda row: row["kv_bytes_per_token"])
     groups = []
     for row in rows:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from winnow_eval import Failure, haystack, identifiers, resident
+from winnow_eval import Failure, haystack, identifiers, measure, resident
 from winnow_eval.configs import BASE
 from winnow_eval.host import Host, calls_per_layer, expect_virtual, read_profiles
 from winnow_eval.measure import Measure
@@ -128,7 +128,7 @@ def _watched(config):
 
 
 def _identity(host, config, trial):
-    return host.identity(config) | {"trial": asdict(trial), "method": METHOD}
+    return host.identity(config) | {"trial": asdict(trial), "method": METHOD, "measure": measure.identity()}
 
 
 def _units(trial, config):
@@ -200,7 +200,8 @@ def ask(asking, task, process, config, trial):
 
 
 def _calibration(host, task):
-    return {"model": host.model_sha256, "host": host.version, "task": task.name, "text": task.sample(CALIBRATION)}
+    return {"model": host.model_sha256, "host": host.version, "task": task.name, "text": task.sample(CALIBRATION),
+            "measure": measure.identity()}
 
 
 def characters_per_token(asking, task, process):

@@ -1,0 +1,32 @@
+// The statuses that exceptions become.
+#include "api/guard.hpp"
+
+#include <gtest/gtest.h>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace winnow::api {
+namespace {
+
+TEST(api_guard, a_status_is_kept_where_its_text_cannot_be) {
+    const auto fails = [](const char*) { throw std::bad_alloc(); };
+    EXPECT_EQ(guarded([] {}, fails), WINNOW_OK);
+    EXPECT_EQ(guarded([] { throw std::bad_alloc(); }, fails), WINNOW_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(guarded([] { throw Error(WINNOW_ERROR_DEVICE, "lost"); }, fails), WINNOW_ERROR_DEVICE);
+    EXPECT_EQ(guarded([] { throw std::logic_error("a defect"); }, fails), WINNOW_ERROR_INTERNAL);
+    EXPECT_EQ(guarded([] { throw 1; }, fails), WINNOW_ERROR_INTERNAL);
+}
+
+TEST(api_guard, a_text_is_reported_with_its_status) {
+    std::string reported;
+    const auto report = [&](const char* text) { reported = text; };
+    EXPECT_EQ(guarded([] { throw Error(WINNOW_ERROR_UNSUPPORTED, "not here"); }, report), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_EQ(reported, "not here");
+    EXPECT_EQ(guarded([] { throw std::bad_alloc(); }, report), WINNOW_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(reported, "out of host memory");
+}
+
+} // namespace
+} // namespace winnow::api

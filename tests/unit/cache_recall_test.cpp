@@ -1,0 +1,176 @@
+// Caches with recall where something fails, and what they use: beside twins of which nothing failed.
+#include "cache/recall.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "cache_fake_device.hpp"
+#include "temporary_folder.hpp"
+
+namespace winnow::cache {
+namespace {
+
+const Shape shape = {2, 2, 32, 32, 400};
+constexpr int64_t q_heads = 4;
+
+CacheRequest request_of(const std::string& where, const std::string& more = "") {
+    return {"winnow:recall=" + where + ",k=q8_0,v=q8_0,budget=40000B" + more, shape, q_heads, 1, 0, {}};
+}
+
+void fill(std::vector<float>& values, int64_t& seed) {
+    for (float& value : values) value = std::sin(static_cast<float>(++seed));
+}
+
+// The outputs of all layers. Queries attend where asks is true.
+std::vector<float> append(Cache& cache, int64_t tokens, int64_t seed, bool asks = true) {
+    std::vector<float> outputs;
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+        HostRows k(shape.kv_heads, tokens, 32), v = k, q(q_heads, tokens, 32), out = q;
+        for (HostRows* each : {&k, &v, &q}) fill(each->values, seed);
+        CacheStep args;
+        args.layer = layer;
+        args.scale = 1;
+        args.k = k.tensor();
+        args.v = v.tensor();
+        if (asks) {
+            args.q = q.tensor();
+            args.out = out.tensor();
+        }
+        cache.step(args);
+        outputs.insert(outputs.end(), out.values.begin(), out.values.end());
+    }
+    return outputs;
+}
+
+winnow_cache_stats stats_of(Cache& cache) {
+    winnow_cache_stats stats{};
+    cache.stats(stats);
+    return stats;
+}
+
+// They answer alike from here on.
+void expect_same(Cache& one, Cache& other) {
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+        for (int64_t head = 0; head < shape.kv_heads; ++head)
+            EXPECT_EQ(one.positions(0, layer, head), other.positions(0, layer, head));
+    for (const int64_t tokens : {1, 1, 20, 1, 3})
+        EXPECT_EQ(append(one, tokens, 70 + tokens), append(other, tokens, 70 + tokens)) << tokens;
+}
+
+// Rows of a layer in F32, as a host gives and takes them.
+struct Given {
+    explicit Given(int64_t count) : k(shape.kv_heads, count, 32), v(shape.kv_heads, count, 32) {
+        int64_t seed = 5;
+        for (HostRows* each : {&k, &v}) fill(each->values, seed);
+        token_ids.resize(static_cast<size_t>(count));
+        std::iota(token_ids.begin(), token_ids.end(), 0);
+    }
+    CacheRows rows(int64_t layer) {
+        CacheRows rows;
+        rows.layer = layer;
+        rows.k = k.tensor();
+        rows.v = v.tensor();
+        return rows;
+    }
+    Tensor tokens() {
+        Tensor tensor = tensor_of(Type::i32, 1, 1, static_cast<int64_t>(token_ids.size()));
+        tensor.data = reinterpret_cast<std::byte*>(token_ids.data());
+        return tensor;
+    }
+
+    HostRows k, v;
+    std::vector<int32_t> token_ids;
+};
+
+TEST(cache_recall, rows_of_a_file_stay_where_they_are_without_memory_to_move_them) {
+    const TemporaryFolder folder;
+    FakeDevice device;
+    Cache file(device, request_of(folder.path())), memory(device, request_of("host"));
+    for (Cache* each : {&file, &memory}) {
+        append(*each, 200, 1);
+        append(*each, 1, 2);
+        if (each == &file) device.allocations_until_failure = 0;
+        EXPECT_NO_THROW(each->remove(0, 50, 80));
+        device.allocations_until_failure = -1;
+    }
+    expect_same(file, memory);
+}
+
+// A head that holds less than others has free slots in front, where no query looks for what comes.
+TEST(cache_recall, heads_that_disagree_lose_nothing_that_comes) {
+    const TemporaryFolder folder;
+    FakeDevice device;
+    device.heads_differ = true;
+    Cache file(device, request_of(folder.path())), memory(device, request_of("host"));
+    for (Cache* each : {&file, &memory}) {
+        Given given(100);
+        for (int64_t token = 20; token < 60; ++token) given.k.at(1, token, 0) = NAN; // the second head has them not
+        for (int64_t layer = 0; layer < shape.layers; ++layer) each->restore(given.rows(layer));
+        EXPECT_EQ(each->positions(0, 0, 0).size(), 100u);
+        EXPECT_EQ(each->positions(0, 0, 1).size(), 60u);
+    }
+    for (const int64_t tokens : {40, 1, 30, 1, 1}) {
+        const std::vector<float> of_file = append(file, tokens, tokens), of_memory = append(memory, tokens, tokens);
+        EXPECT_EQ(of_file, of_memory) << tokens;
+    }
+    expect_same(file, memory);
+}
+
+TEST(cache_recall, a_refused_write_changes_no_pick) {
+    FakeDevice device;
+    Cache refused(device, request_of("host")), other(device, request_of("host"));
+    for (Cache* each : {&refused, &other}) {
+        append(*each, 300, 1);
+        append(*each, 1, 2);
+    }
+    Given given(3);
+    given.token_ids = {4, 4, 5}; // one of them twice
+    CacheRows rows = given.rows(0);
+    rows.tokens = given.tokens();
+    EXPECT_THROW(refused.write(rows), Error);
+    for (int at = 0; at < 10; ++at) EXPECT_EQ(append(refused, 1, at), append(other, 1, at)) << at;
+    EXPECT_EQ(stats_of(refused).misses, stats_of(other).misses);
+    EXPECT_GT(stats_of(other).picks, 0u);
+}
+
+TEST(cache_recall, the_peak_counts_rows_on_their_way_into_a_file) {
+    const TemporaryFolder folder, cold;
+    FakeDevice device;
+    Cache cache(device, request_of(cold.path()));
+    append(cache, 300, 1);
+    cache.save(folder.file("cache"));
+    FakeDevice of_loaded;
+    Cache loaded(of_loaded, request_of(cold.path()));
+    loaded.load(folder.file("cache"));
+    EXPECT_LE(of_loaded.most_in_use, stats_of(loaded).peak_bytes);
+    EXPECT_GT(of_loaded.most_in_use, of_loaded.in_use);
+
+    FakeDevice of_imported;
+    of_imported.heads_differ = true; // an import puts a row into one of the segments
+    Cache imported(of_imported, request_of(cold.path()));
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+        Given given(300);
+        CacheRows rows = given.rows(layer);
+        for (Tensor* each : {&rows.k, &rows.v}) { // which need half of the memory
+            std::byte* const memory = each->data;
+            *each = tensor_of(Type::f16, shape.kv_heads, 300, 32);
+            each->stride = {shape.kv_heads * 300 * 64, 300 * 64, 64, 2};
+            each->data = memory;
+        }
+        rows.tokens = given.tokens();
+        cache.export_rows(rows);
+        rows.tokens = {};
+        imported.import_rows(rows);
+    }
+    EXPECT_EQ(imported.positions(0, 0, 0), cache.positions(0, 0, 0));
+    EXPECT_LE(of_imported.most_in_use, stats_of(imported).peak_bytes);
+}
+
+} // namespace
+} // namespace winnow::cache
