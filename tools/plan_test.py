@@ -188,10 +188,9 @@ class Losses(Files):
         for file, is_same in (("gemma-3-270m-q4_k_m.gguf", True), ("Gemma-3-270M.IQ4_XS.gguf", True),
                               ("gemma-3-270m.gguf", True), ("gemma-3-270m-it-Q8_0.gguf", False),
                               ("gemma-3-270m-qat-q4_0.gguf", False), ("gemma-3-27.gguf", False)):
-            plan, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, file=file)
+            _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 2048, file=file)
             loss = rows["winnow:budget=1/4"]["loss"]
             self.assertEqual((loss["model"], loss["is_of_this_model"]) == ("gemma-3-270m", True), is_same, file)
-            self.assertEqual(any("not of this model" in advice for advice in plan["advice"]), not is_same, file)
 
     def test_data_has_a_row_for_each_model_and_none_that_the_program_could_not_have(self):
         config = {"environment": {}, "kv": ""}

@@ -41,7 +41,7 @@ public:
              1, 0},
             {48});
         add({"none:residual=0,sink=4", 0, 1, 1, 1, 16, 40, 1, 0}, {12});
-        add({"winnow:recall=host,budget=9000B,cold=40,center=on,page=2,residual=8,cadence=4", 40, 1, 1, 1, 32, 48, 1,
+        add({"winnow:recall=host,budget=60000B,cold=40,center=on,page=2,residual=8,cadence=4", 40, 1, 1, 1, 32, 48, 1,
              0},
             {30, 18});
     }
