@@ -112,7 +112,7 @@ std::string CacheOracle::check_moves_of(const Step& step, OracleLayer& layer, in
         owners.push_back(&own);
     }
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
-    const std::string wrong =
+    std::string wrong =
         check_moved(rules, pass_of(layer, step.layer, head), candidates, moved, count, from == 1 && rules.moves_by_age);
     for (HeadToken* own : owners) {
         own->segment = from + 1;

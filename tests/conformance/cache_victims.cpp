@@ -53,6 +53,7 @@ Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& pass, const 
 
 double quantile(const Rules& r, const std::vector<Candidate>& candidates) {
     std::vector<double> all;
+    all.reserve(candidates.size());
     for (const Candidate& c : candidates) all.push_back(c.importance);
     std::sort(all.begin(), all.end());
     return all[static_cast<size_t>(std::max(std::ceil(r.quantile * static_cast<double>(all.size())), 1.0)) - 1];
