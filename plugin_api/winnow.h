@@ -692,8 +692,9 @@ typedef struct winnow_api {
     int32_t (*cache_set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                                     const int32_t *positions, const float *importance, uint64_t count);
 
-    /* As cache_positions, entry for entry: in which segment each of the tokens lies. 0: dense, as sinks and the residual
-     * window are; 1: packed; 2 and 3: the second and third packed segment, where the configuration has them. */
+    /* As cache_positions, entry for entry: in which segment each of the tokens lies. 0: dense, as sinks and the
+     * residual window are; 1: packed; 2 and 3: the second and third packed segment, where the configuration has them.
+     */
     int32_t (*cache_segments)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, int32_t *segments,
                               uint64_t capacity, uint64_t *count);
 } winnow_api;

@@ -169,7 +169,7 @@ std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const
     std::vector<Segment> all;
     if (dense.slots > 0) all.push_back(dense_segment(geometry));
     if (packed.tokens) all.push_back(packed_segment(geometry));
-    for (Segment& segment : lower_segments(geometry)) all.push_back(std::move(segment));
+    for (const Segment& segment : lower_segments(geometry)) all.push_back(segment);
     if (hot.slots > 0) all.push_back(hot_segment(geometry));
     return all;
 }
