@@ -130,7 +130,8 @@ std::vector<Part> Layer::parts(const Geometry& geometry) const {
 
 std::vector<Segment> Layer::segments(const Geometry& geometry) const {
     std::vector<Segment> all;
-    for (const Part part : parts(geometry)) all.push_back(segment(geometry, part));
+    for (const Part part : geometry.parts())
+        if (rows(part).slots > 0) all.push_back(segment(geometry, part));
     return all;
 }
 

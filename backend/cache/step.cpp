@@ -103,7 +103,7 @@ private:
 
     // Memory for the rare pass by which the oldest tokens go, where one may come.
     void take_cell_positions() {
-        if (!geometry_.has_cells() || appended_ == 0) return;
+        if (!geometry_.has_cells() || !geometry_.has_cold_budget() || appended_ == 0) return;
         std::optional<int64_t> leaving = layer_.index.newest() + appended_; // at most
         if (appended_ == 1 && resident_ == nullptr) leaving = rows_to_leave(outside_sinks(0, 1));
         if (leaving && lacks_room(geometry_, layer_, args_.layer, *leaving, appended_))
