@@ -20,6 +20,15 @@ void add(std::vector<NamedSetup>& all, const char* name, Policy policy, Change c
     change(all.back().setup);
 }
 
+// A case that there is, in several packed segments.
+void add_divided(std::vector<NamedSetup>& all, const char* name, const std::string& of,
+                 const std::vector<LowerSegment>& lower) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const NamedSetup& each) { return each.name == of; });
+    NamedSetup divided{name, found->setup};
+    divided.setup.lower = lower;
+    all.push_back(std::move(divided));
+}
+
 // What a full head has to keep, and what comes until the next eviction pass, fits the budget of every layer.
 bool has_room(const CacheSetup& setup) {
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
@@ -248,12 +257,7 @@ std::vector<NamedSetup> policy_setups() {
     });
     add(all, "window_of_two_segments", Policy::window, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
     add(all, "winnow_of_three_segments", Policy::winnow, [](CacheSetup& s) { s.lower = {{{1, 4}}, {{1, 8}}}; });
-    add(all, "h2o_of_two_segments_without_residual", Policy::h2o, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 80;
-        s.cadence = 7;
-        s.lower = {{{1, 2}}};
-    });
+    add_divided(all, "h2o_of_two_segments_without_residual", "h2o_without_residual", {{{1, 2}}});
     add(all, "mixed", Policy::mixed, [](CacheSetup& s) { s.lower = {{{2, 5}}}; });
     add(all, "mixed_of_three_segments", Policy::mixed, [](CacheSetup& s) {
         s.residual = 32;
@@ -264,29 +268,14 @@ std::vector<NamedSetup> policy_setups() {
         s.context = 250;
         s.lower = {{{1, 4}}, {{1, 3}}};
     });
-    add(all, "scissorhands_of_two_segments", Policy::scissorhands, [](CacheSetup& s) {
-        s.history = 50;
-        s.lower = {{{3, 8}}};
-    });
+    add_divided(all, "scissorhands_of_two_segments", "scissorhands", {{{3, 8}}});
     add(all, "winnow_centered_of_two_segments", Policy::winnow, [](CacheSetup& s) {
         s.center = true;
         s.residual = 32;
         s.lower = {{{1, 3}}};
     });
-    add(all, "random_of_three_segments_without_residual", Policy::random, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 66;
-        s.recent = 10;
-        s.lower = {{{1, 3}}, {{1, 3}}};
-    });
-    add(all, "hierarchical_of_two_segments", Policy::hierarchical, [](CacheSetup& s) {
-        s.layers = 3;
-        s.first = 8;
-        s.recent_middle = s.recent_deep = 20;
-        s.theta_middle = .5;
-        s.theta_deep = .6;
-        s.lower = {{{1, 4}}};
-    });
+    add_divided(all, "random_of_three_segments_without_residual", "random_without_residual", {{{1, 3}}, {{1, 3}}});
+    add_divided(all, "hierarchical_of_two_segments", "hierarchical", {{{1, 4}}});
     add(all, "external_of_two_segments", Policy::external, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
     add(all, "adaptive_budget_of_two_segments", Policy::adaptive_budget, [](CacheSetup& s) {
         s.layers = 3;

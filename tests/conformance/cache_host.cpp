@@ -162,32 +162,25 @@ void CacheHost::expect_ok(int32_t status, const char* what) const {
 }
 
 std::vector<int32_t> CacheHost::positions(int64_t sequence, int64_t layer, int64_t head) const {
-    uint64_t count = 0;
-    expect_ok(api().cache_positions(cache_, sequence, layer, head, nullptr, 0, &count), "cache_positions");
-    std::vector<int32_t> all(count);
-    if (count > 0)
-        expect_ok(api().cache_positions(cache_, sequence, layer, head, all.data(), count, &count), "cache_positions");
-    if (count != all.size()) throw std::runtime_error("cache_positions: the count changed between two calls");
-    return all;
+    return all_of_head(api().cache_positions, "cache_positions", sequence, layer, head);
 }
 
 std::vector<int32_t> CacheHost::segments(int64_t sequence, int64_t layer, int64_t head) const {
-    uint64_t count = 0;
-    expect_ok(api().cache_segments(cache_, sequence, layer, head, nullptr, 0, &count), "cache_segments");
-    std::vector<int32_t> all(count);
-    if (count > 0)
-        expect_ok(api().cache_segments(cache_, sequence, layer, head, all.data(), count, &count), "cache_segments");
-    if (count != all.size()) throw std::runtime_error("cache_segments: the count changed between two calls");
-    return all;
+    return all_of_head(api().cache_segments, "cache_segments", sequence, layer, head);
 }
 
 std::vector<float> CacheHost::importance(int64_t sequence, int64_t layer, int64_t head) const {
+    return all_of_head(api().cache_importance, "cache_importance", sequence, layer, head);
+}
+
+template <class Value>
+std::vector<Value> CacheHost::all_of_head(HeadFunction<Value> function, const char* name, int64_t sequence,
+                                          int64_t layer, int64_t head) const {
     uint64_t count = 0;
-    expect_ok(api().cache_importance(cache_, sequence, layer, head, nullptr, 0, &count), "cache_importance");
-    std::vector<float> all(count);
-    if (count > 0)
-        expect_ok(api().cache_importance(cache_, sequence, layer, head, all.data(), count, &count), "cache_importance");
-    if (count != all.size()) throw std::runtime_error("cache_importance: the count changed between two calls");
+    expect_ok(function(cache_, sequence, layer, head, nullptr, 0, &count), name);
+    std::vector<Value> all(count);
+    if (count > 0) expect_ok(function(cache_, sequence, layer, head, all.data(), count, &count), name);
+    if (count != all.size()) throw std::runtime_error(std::string(name) + ": the count changed between two calls");
     return all;
 }
 

@@ -60,6 +60,12 @@ public:
     std::string portrait(bool with_importance = true) const;
 
 private:
+    template <class Value>
+    using HeadFunction = int32_t (*)(winnow_cache*, int64_t, int64_t, int64_t, Value*, uint64_t, uint64_t*);
+    // What a function tells of each token of a head.
+    template <class Value>
+    std::vector<Value> all_of_head(HeadFunction<Value> function, const char* name, int64_t sequence, int64_t layer,
+                                   int64_t head) const;
     void expect_ok(int32_t status, const char* what) const;
     void expect_sum_of_sequences(const winnow_cache_stats& whole) const;
 

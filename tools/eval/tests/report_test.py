@@ -155,7 +155,6 @@ class Others(unittest.TestCase):
         with self.assertRaisesRegex(Failure, "cannot read .*nowhere.json"):
             others.read(self.path.parent / "nowhere.json")
 
-
     def test_a_file_is_added_once(self):
         self.found["rows"] = []
         self.path.write_text(json.dumps(self.found))
