@@ -8,6 +8,13 @@
 #include "attention.hpp"
 
 namespace winnow::bench {
+
+// One work-item to a group, as CPUs have it, or side by side, as GPUs do.
+struct ReadShape {
+    const char* kernel;
+    size_t groups, items, bytes_of_a_load;
+};
+
 namespace {
 
 const char* const source = R"(
@@ -26,10 +33,25 @@ __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void read_all(__global c
     const uint4 y = x.lo ^ x.hi;
     sink[get_group_id(0)] = y.x ^ y.y ^ y.z ^ y.w;
 }
+
+__kernel void read_abreast(__global const uint4 *data, ulong count, __global uint *sink) {
+    const ulong step = get_global_size(0);
+    uint4 a = 0, b = 0, c = 0, d = 0;
+    for (ulong i = get_global_id(0); i + 3 * step < count; i += 4 * step) {
+        a ^= data[i];
+        b ^= data[i + step];
+        c ^= data[i + 2 * step];
+        d ^= data[i + 3 * step];
+    }
+    a ^= b ^ c ^ d;
+    if ((a.x ^ a.y ^ a.z ^ a.w) == 1) sink[0] = 1;
+}
 )";
 
-constexpr size_t groups = 32;
-constexpr size_t bytes_of_an_item = 64;
+ReadShape shape_for(const winnow_device_info& info) {
+    if (info.type == WINNOW_DEVICE_CPU) return {"read_all", 32, 1, 64};
+    return {"read_abreast", 8 * static_cast<size_t>(info.compute_units), 256, 16};
+}
 
 void check(cl_int status, const char* what) {
     if (status != CL_SUCCESS) throw std::runtime_error(std::string(what) + " failed with " + std::to_string(status));
@@ -69,6 +91,7 @@ struct ReadLimit::State {
     cl_command_queue queue = nullptr;
     cl_program program = nullptr;
     cl_mem sink = nullptr;
+    ReadShape shape{};
     struct Part {
         cl_mem memory;
         cl_kernel kernel;
@@ -90,6 +113,7 @@ struct ReadLimit::State {
 ReadLimit::ReadLimit(const winnow_device_info& info, const std::vector<const Memory*>& memory)
     : state_(std::make_unique<State>()) {
     cl_device_id device = find_device(info);
+    state_->shape = shape_for(info);
     cl_int status = CL_SUCCESS;
     state_->context = clCreateContext(nullptr, 1, &device, nullptr, nullptr, &status);
     check(status, "clCreateContext");
@@ -99,17 +123,21 @@ ReadLimit::ReadLimit(const winnow_device_info& info, const std::vector<const Mem
     state_->program = clCreateProgramWithSource(state_->context, 1, &text, nullptr, &status);
     check(status, "clCreateProgramWithSource");
     check(clBuildProgram(state_->program, 1, &device, "", nullptr, nullptr), "clBuildProgram");
-    state_->sink = clCreateBuffer(state_->context, CL_MEM_READ_WRITE, groups * sizeof(cl_uint), nullptr, &status);
+    state_->sink =
+        clCreateBuffer(state_->context, CL_MEM_READ_WRITE, state_->shape.groups * sizeof(cl_uint), nullptr, &status);
     check(status, "clCreateBuffer");
     for (const Memory* each : memory) {
         State::Part part{};
-        part.memory = clCreateBuffer(state_->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, each->size(),
-                                     each->data(), &status);
+        // A device with memory of its own reads a copy there.
+        const cl_mem_flags place = info.type == WINNOW_DEVICE_CPU ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR;
+        part.memory = clCreateBuffer(state_->context, CL_MEM_READ_ONLY | place, each->size(), each->data(), &status);
         check(status, "clCreateBuffer");
-        part.kernel = clCreateKernel(state_->program, "read_all", &status);
+        part.kernel = clCreateKernel(state_->program, state_->shape.kernel, &status);
         check(status, "clCreateKernel");
         state_->parts.push_back(part);
-        const cl_ulong count = each->size() / groups / bytes_of_an_item;
+        // read_all takes the number of a group's loads, read_abreast that of all.
+        const size_t parts = state_->shape.items == 1 ? state_->shape.groups : 1;
+        const cl_ulong count = each->size() / parts / state_->shape.bytes_of_a_load;
         check(clSetKernelArg(part.kernel, 0, sizeof part.memory, &part.memory), "clSetKernelArg");
         check(clSetKernelArg(part.kernel, 1, sizeof count, &count), "clSetKernelArg");
         check(clSetKernelArg(part.kernel, 2, sizeof state_->sink, &state_->sink), "clSetKernelArg");
@@ -119,9 +147,10 @@ ReadLimit::ReadLimit(const winnow_device_info& info, const std::vector<const Mem
 ReadLimit::~ReadLimit() = default;
 
 void ReadLimit::run() {
-    const size_t one = 1;
+    const size_t all = state_->shape.groups * state_->shape.items;
     for (const State::Part& part : state_->parts) {
-        check(clEnqueueNDRangeKernel(state_->queue, part.kernel, 1, nullptr, &groups, &one, 0, nullptr, nullptr),
+        check(clEnqueueNDRangeKernel(state_->queue, part.kernel, 1, nullptr, &all, &state_->shape.items, 0, nullptr,
+                                     nullptr),
               "clEnqueueNDRangeKernel");
     }
     check(clFinish(state_->queue), "clFinish");
