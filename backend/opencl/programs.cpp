@@ -19,7 +19,11 @@ namespace {
 std::string common_options(cl_device_id device, bool optimizes) {
     const int version = device_version(device);
     const std::string language = version >= 300 ? "-cl-std=CL3.0" : version >= 200 ? "-cl-std=CL2.0" : "-cl-std=CL1.2";
-    return "-w " + language + (optimizes ? "" : " -cl-opt-disable");
+    // What is stored in others' formats is theirs to the bit, divisions included, which are not exact by default.
+    const auto config = device_value<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG);
+    const bool rounds = (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
+    return "-w " + language + (rounds ? " -cl-fp32-correctly-rounded-divide-sqrt" : "") +
+           (optimizes ? "" : " -cl-opt-disable");
 }
 
 // kernels/own_builtins.h instead of the header that this guard is of. What a program does is the same, so that its key
