@@ -1,19 +1,25 @@
 /* What comes before the attention of one token in the same launch: it is stored in its slot of segment 0, whose rows
  * are dense. The one group that reads the slot writes it: none reads what another group of the launch wrote. Where
- * causality or a window hide the slot from all, the first or the last split does. Needs before it: sdpa_memory.h,
- * sdpa_work_tile.h, STEP, APPEND and with either kv_rows.h. */
+ * causality or a window hide the slot from all, the first or the last split does. The work-items of a group share the
+ * work. Needs before it: sdpa_memory.h, sdpa_work_tile.h, STEP, APPEND and with either kv_rows.h; where a group has
+ * several work-items their number, GROUP_SIZE, and that of this one, LANE. */
+#ifndef GROUP_SIZE
+#define GROUP_SIZE 1u
+#define LANE 0u
+#endif
 
 #if !(STEP || APPEND) || JOIN(FORMAT_PACKED_, K_FORMAT_0) || JOIN(FORMAT_PACKED_, V_FORMAT_0)
-static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work) {}
+static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, WORK_TILE work) {}
 #else
 #define STORE_ROW(FORMAT, to, from, type, size)                                                                        \
     do {                                                                                                               \
-        uint i = 0;                                                                                                    \
-        for (; i + 16 <= (size); i += 16) JOIN(store16_, FORMAT)(to, i, load16_any(from, type, i));                    \
-        for (; i < (size); ++i) JOIN(store_, FORMAT)(to, i, load_any(from, type, i));                                  \
+        const uint whole = (size) / 16 * 16;                                                                           \
+        for (uint i = LANE * 16; i < whole; i += GROUP_SIZE * 16)                                                      \
+            JOIN(store16_, FORMAT)(to, i, load16_any(from, type, i));                                                  \
+        for (uint i = whole + LANE; i < (size); i += GROUP_SIZE) JOIN(store_, FORMAT)(to, i, load_any(from, type, i)); \
     } while (0)
 
-static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work) {
+static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, WORK_TILE work) {
     const sdpa_step* step = &p->step;
     if (!step->appends_token) return;
     if (step->slot < work->key_begin && work->split > 0) return;
@@ -26,6 +32,7 @@ static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, 
     STORE_ROW(K_FORMAT_0, k, memory->new_k + row_offset(&step->k, 0, head, 0), step->k_type, (uint)HEAD_SIZE);
     STORE_ROW(V_FORMAT_0, v, memory->new_v + row_offset(&step->v, 0, head, 0), step->v_type, (uint)V_HEAD_SIZE);
 #if STEP
+    if (LANE != 0) return;
     __global uchar* token_ids = memory->segment[0].positions + row_offset(&segment->positions, 0, head, 0);
     ((__global int*)token_ids)[slot] = step->token_id;
     __global uchar* importance = memory->importance[0];

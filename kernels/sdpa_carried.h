@@ -4,15 +4,14 @@
  *
  *     carried[q_heads][q_len] = float accumulator[chunks of V * 16], maximum, sum */
 
-static inline __global float* carried_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
-                                          uint r) {
+static inline __global float* carried_row(const sdpa_params* p, const sdpa_memory* memory, WORK_TILE work, uint r) {
     return (__global float*)(memory->carried + p->carried.offset + work->head[r] * p->carried.stride[1] +
                              work->token[r] * p->carried.stride[2]);
 }
 
 /* Adds what earlier launches have of a row. accumulator: [V_CHUNKS]. */
-static inline void sdpa_join_carried(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
-                                     uint r, float* maximum, float* sum, float16* accumulator) {
+static inline void sdpa_join_carried(const sdpa_params* p, const sdpa_memory* memory, WORK_TILE work, uint r,
+                                     float* maximum, float* sum, float16* accumulator) {
     const __global float* row = carried_row(p, memory, work, r);
     const float carried_maximum = row[V_CHUNKS * 16], joined = max(carried_maximum, *maximum);
     const float carried_factor = exp1(carried_maximum - joined), factor = exp1(*maximum - joined);
@@ -22,8 +21,8 @@ static inline void sdpa_join_carried(const sdpa_params* p, const sdpa_memory* me
     *maximum = joined;
 }
 
-static inline void sdpa_leave_carried(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
-                                      uint r, float maximum, float sum, const float16* accumulator) {
+static inline void sdpa_leave_carried(const sdpa_params* p, const sdpa_memory* memory, WORK_TILE work, uint r,
+                                      float maximum, float sum, const float16* accumulator) {
     __global float* row = carried_row(p, memory, work, r);
     for (uint c = 0; c < V_CHUNKS; ++c) vstore16(accumulator[c], c, row);
     row[V_CHUNKS * 16] = maximum;

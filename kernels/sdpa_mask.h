@@ -2,10 +2,6 @@
  * Without slots a key's column is its index, with slots its position. Needs before it: the formats, vector_lanes.h,
  * sdpa_params.h and SLOTS. */
 
-static inline float mask_element(const __global uchar* row, uint type, uint key) {
-    return type == TYPE_BOOL ? (row[key] ? 0.0f : -INFINITY) : load_any(row, type, key);
-}
-
 /* Whether 16 positions are columns of the mask side by side, so that the mask's elements are, too. */
 static inline int has_columns_side_by_side(const sdpa_params* p, int16 position) {
     return SLOTS && p->mask_type == TYPE_F16 && !p->mask_key_broadcast && position.s0 >= 0 &&

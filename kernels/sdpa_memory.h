@@ -73,3 +73,28 @@ typedef struct sdpa_memory {
 #else
 #define EVERY_SEGMENT(f) f(0), f(1), f(2), f(3)
 #endif
+
+/* The arguments of the second of two launches, and the struct's fields of them. */
+#if STEP
+#define COMBINE_STEP_ARGUMENTS                                                                                         \
+    , __global uchar *output_sum_memory, __global uchar *step_weights_memory, EVERY_SEGMENT(IMPORTANCE_ARGUMENT)
+#define COMBINE_STEP_MEMORY                                                                                            \
+    , .output_sum = output_sum_memory, .step_weights = step_weights_memory,                                            \
+      .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
+#else
+#define COMBINE_STEP_ARGUMENTS
+#define COMBINE_STEP_MEMORY
+#endif
+#define COMBINE_ARGUMENTS                                                                                              \
+    const __global uchar *sinks_memory, __global uchar *out_memory, __global uchar *scores_memory,                     \
+        __global uchar *stats_memory, __global uchar *skipped_memory, __global uchar *carried_memory,                  \
+        __global uchar *scratch_memory COMBINE_STEP_ARGUMENTS
+#define COMBINE_MEMORY                                                                                                 \
+    .sinks = sinks_memory, .out = out_memory, .scores = scores_memory, .stats = stats_memory,                          \
+    .skipped = skipped_memory, .carried = carried_memory, .scratch = scratch_memory COMBINE_STEP_MEMORY
+
+/* What a split leaves of a work tile: sdpa_params.h. */
+static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memory* memory, uint tile, uint split) {
+    return (__global float*)(memory->scratch + SDPA_COUNTER_BYTES) +
+           ((ulong)tile * p->splits + split) * p->partial_floats;
+}

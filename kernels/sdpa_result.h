@@ -1,6 +1,6 @@
 /* What a group has when it has seen its keys, and how a row's output, statistics and probabilities come of it. Needs
- * before it: float16_math.h, sdpa_chunks.h, sdpa_scores.h, sdpa_transform.h,
- * sdpa_importance.h and sdpa_carried.h. */
+ * before it: float16_math.h, sdpa_chunks.h, sdpa_scores.h, sdpa_transform.h, sdpa_importance.h, sdpa_carried.h and
+ * sdpa_finish_row.h. */
 
 /* Rows past work.rows are there, and mean nothing. */
 typedef struct sdpa_result {
@@ -18,38 +18,6 @@ static inline void sdpa_begin_rows(const sdpa_result* result, float16* sum) {
     }
     for (uint r = 0; r < ROWS_OF_16; ++r) result->maximum[r] = NO_MAXIMUM;
     for (uint i = 0; i < ROWS * V_CHUNKS; ++i) result->accumulator[i] = (float16)(0.0f);
-}
-
-/* Everything a row has after its last key: the sink joins; statistics, probabilities and the count of values passed
- * over are stored. Returns the factor that the accumulated values still need; 0 for a row that saw no key. */
-static inline float sdpa_finish_row(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint r,
-                                    float maximum, float sum, uint skipped) {
-    float scale = 1.0f;
-    const bool saw_nothing = sum == 0.0f;
-    if (saw_nothing) {
-        maximum = -INFINITY;
-    } else if (p->has_sinks) {
-        const float sink = per_head(memory->sinks, p->sinks_offset, work->head[r]);
-        const float joined = sink > maximum ? sink : maximum;
-        scale = exp1(maximum - joined);
-        sum = sum * scale + exp1(sink - joined);
-        maximum = joined;
-    }
-    const float inverse = saw_nothing ? 0.0f : 1.0f / sum;
-    if (p->has_stats) {
-        __global uchar* row = memory->stats + p->stats.offset + work->batch * p->stats.stride[0] +
-                              work->head[r] * p->stats.stride[1] + work->token[r] * p->stats.stride[2];
-        store_f32(row, 0, maximum);
-        store_f32(row, 1, sum);
-    }
-    if (p->has_skipped) {
-        __global uchar* row = memory->skipped + p->skipped.offset + work->batch * p->skipped.stride[0] +
-                              work->head[r] * p->skipped.stride[1] + work->token[r] * p->skipped.stride[2];
-        *(__global uint*)row = skipped;
-    }
-    if (p->scores_mode == SDPA_SCORES_PROBS)
-        sdpa_normalise(p, scores_row(p, memory, work, r), saw_nothing ? 0.0f : maximum, inverse);
-    return scale * inverse;
 }
 
 /* A row of out from its accumulator, which is used up. accumulator: [V_CHUNKS]. */
@@ -73,9 +41,11 @@ static inline void sdpa_end_row(const sdpa_params* p, const sdpa_memory* memory,
         sdpa_leave_carried(p, memory, work, r, maximum, sum, accumulator);
         return;
     }
-    const float factor = sdpa_finish_row(p, memory, work, r, maximum, sum, skipped);
-    sdpa_store_out(p, out_row(p, memory, work, r), accumulator, factor);
-    sdpa_note_end(end, r, maximum, factor);
+    const sdpa_row_end row = sdpa_finish_row(p, memory, work, r, maximum, sum, skipped);
+    if (p->scores_mode == SDPA_SCORES_PROBS)
+        sdpa_normalise(p, scores_row(p, memory, work, r), row.maximum, row.inverse);
+    sdpa_store_out(p, out_row(p, memory, work, r), accumulator, row.factor);
+    sdpa_note_end(end, r, maximum, row.factor);
 }
 
 /* The result of a work tile that was not split. */

@@ -1,11 +1,6 @@
 /* scores_out: logits at the stage that the caller wants, and probabilities made of them. Needs before it:
  * vector_parts.h, float16_math.h, sdpa_tensor_rows.h and sdpa_tile.h. */
 
-/* Whether scores are wanted of keys that no row sees, too: then no tile is passed over. */
-static inline int scores_want_unseen(const sdpa_params* p) {
-    return p->scores_mode == SDPA_SCORES_RAW || p->scores_mode == SDPA_SCORES_SOFTCAPPED;
-}
-
 /* Scores that this launch does not read again go past the caches: an ordinary store would read the line first, twice
  * the traffic. Only where the processor has such stores, and lines that are whole. */
 #if defined(__x86_64__) && defined(__has_builtin)

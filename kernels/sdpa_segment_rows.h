@@ -1,6 +1,8 @@
-/* How rows of one segment are found and loaded, and what its means add. Needs before it: sdpa_segment_names.h,
- * sdpa_chunks.h, sdpa_tensor_rows.h, sdpa_result.h, rotation.h and SEGMENT. */
+/* How rows of one segment are loaded, and what its means add. Needs before it: sdpa_segment_names.h, sdpa_chunks.h,
+ * sdpa_tensor_rows.h, sdpa_result.h, rotation.h and SEGMENT. */
 #pragma winnow repeatable
+
+#include "sdpa_segment_view.h"
 
 #if (K_PACKED && K_TAIL) || (V_PACKED && V_HEAD_SIZE % 16)
 #error "rows of packed formats are whole chunks of 16 elements"
@@ -60,23 +62,6 @@ static inline void load_query(const __global uchar* row, uint type, float16* q) 
 #if K_ROTATED
     rotate(q, HEAD_SIZE);
 #endif
-}
-
-static inline sdpa_segment_view find_segment(const sdpa_params* p, const sdpa_memory* memory,
-                                             const sdpa_work_tile* work) {
-    const sdpa_segment* segment = &p->segment[SEGMENT];
-    const sdpa_segment_memory* of_segment = &memory->segment[SEGMENT];
-    sdpa_segment_view view;
-    view.k = head_slice(of_segment->k, &segment->k, p, work);
-    view.v = head_slice(of_segment->v, &segment->v, p, work);
-    view.k_stride = segment->k.stride[2];
-    view.v_stride = segment->v.stride[2];
-#if SLOTS
-    view.slots = (const __global int*)head_slice(of_segment->positions, &segment->positions, p, work);
-#else
-    view.slots = 0;
-#endif
-    return view;
 }
 
 /* What the mean that the keys lack adds to a row's logits. scores: [ROWS]. */

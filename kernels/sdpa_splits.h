@@ -1,11 +1,6 @@
 /* Combining the splits of a work tile: each leaves its partial result in scratch (sdpa_params.h), and the last one to
  * get there, or a launch of its own, makes the rows of them. Needs before it: sdpa_result.h and SINGLE_LAUNCH. */
 
-static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memory* memory, uint tile, uint split) {
-    return (__global float*)(memory->scratch + SDPA_COUNTER_BYTES) +
-           ((ulong)tile * p->splits + split) * p->partial_floats;
-}
-
 /* The result of one split, for sdpa_combine_tile. */
 static inline void sdpa_store_partial(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                       const sdpa_result* result) {

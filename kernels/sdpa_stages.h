@@ -34,5 +34,6 @@
 #include "sdpa_append.h"
 #include "sdpa_importance.h"
 #include "sdpa_carried.h"
+#include "sdpa_finish_row.h"
 #include "sdpa_result.h"
 #include "sdpa_splits.h"

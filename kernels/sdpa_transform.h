@@ -2,15 +2,6 @@
  * mask, ALiBi; and which keys each row sees after all of it. Needs before it: float16_math.h, sdpa_tile.h,
  * sdpa_tensor_rows.h, sdpa_scores.h and ROWS_TAKEN. */
 
-/* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a lane of its own,
- * not by this value, so a finite mask of -FLT_MAX keeps its meaning. A logit of -infinity hides its key. */
-#define NO_MAXIMUM (-FLT_MAX)
-
-/* Whether logits are transformed, or stored, even where every key is seen; the same for the whole launch. */
-static inline int has_transform(const sdpa_params* p) {
-    return p->mask_type != TYPE_NONE || p->has_alibi || p->softcap != 0.0f || p->scores_mode != SDPA_SCORES_NONE;
-}
-
 static inline float16 softcapped(const sdpa_params* p, float16 s) {
     return p->softcap != 0.0f ? p->softcap * tanh16(s / p->softcap) : s;
 }

@@ -41,9 +41,6 @@
 
 #include "sdpa_stages.h"
 
-/* A limit is this much lower, so that rounding does not pass over a weight at the threshold. */
-#define BELOW_ROUNDING 0.99999f
-
 /* Keys between a use and the prefetches for it, as far as the split reaches. */
 #define NEAR TILE
 #define FAR 64

@@ -14,6 +14,20 @@ typedef struct sdpa_work_tile {
     int any_begin, any_end, all_begin, all_end; /* seen by any, by all rows */
 } sdpa_work_tile;
 
+/* Stands for "no key yet" in a row's maximum. A key that is seen is told from one that is not by a lane of its own,
+ * not by this value, so a finite mask of -FLT_MAX keeps its meaning. A logit of -infinity hides its key. */
+#define NO_MAXIMUM (-FLT_MAX)
+
+/* The limit under which a value is passed over is this much lower, so that rounding does not pass over a weight at the
+ * threshold. */
+#define BELOW_ROUNDING 0.99999f
+
+/* Where a work tile lies: with each work-item, or once for the group. */
+#ifndef WORK_SPACE
+#define WORK_SPACE
+#endif
+#define WORK_TILE const WORK_SPACE sdpa_work_tile*
+
 /* Where positions end: a key's position is its index, or what the slot map says, which is below 2^30. */
 #if SLOTS
 #define POSITIONS_END(p) (1u << 30)
@@ -25,7 +39,8 @@ static inline int clamp_position(long position, uint end) {
     return position < 0 ? 0 : position > (long)end ? (int)end : (int)position;
 }
 
-static inline void sdpa_work_tile_init(sdpa_work_tile* work, const sdpa_params* p, uint group_number, uint splits) {
+static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, uint group_number,
+                                       uint splits) {
     work->split = group_number % splits;
     work->index = group_number / splits;
     const uint row_block = work->index % p->row_blocks;
