@@ -8,7 +8,7 @@
 
 #define OF_SEGMENT(name) JOIN(name##_, SEGMENT)
 
-/* sdpa_segment_rows.h */
+/* sdpa_segment_view.h and sdpa_segment_rows.h */
 #define load_key_overlapping OF_SEGMENT(load_key_overlapping)
 #define load_key OF_SEGMENT(load_key)
 #define load_whole_key OF_SEGMENT(load_whole_key)
@@ -48,5 +48,16 @@
 #define load_values OF_SEGMENT(load_values)
 #define sdpa_values OF_SEGMENT(sdpa_values)
 
-/* sdpa_attend_segment.h */
+/* sdpa_group_segment.h */
+#define group_queries OF_SEGMENT(group_queries)
+#define group_mean_scores OF_SEGMENT(group_mean_scores)
+#define group_key OF_SEGMENT(group_key)
+#define group_value OF_SEGMENT(group_value)
+#define group_dots OF_SEGMENT(group_dots)
+#define group_logits OF_SEGMENT(group_logits)
+#define group_add_values OF_SEGMENT(group_add_values)
+#define group_values OF_SEGMENT(group_values)
+#define group_finish OF_SEGMENT(group_finish)
+
+/* sdpa_attend_segment.h and sdpa_group_segment.h */
 #define attend_segment OF_SEGMENT(attend_segment)

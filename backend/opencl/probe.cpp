@@ -44,6 +44,11 @@ Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool 
     found.type = info.type;
     found.compute_units = workers.entry.is_multiple() ? static_cast<uint32_t>(workers.all.size()) : info.compute_units;
     found.max_allocation_size = info.max_allocation_size;
+    found.local_memory_size = device_value<cl_ulong>(workers.front().device, CL_DEVICE_LOCAL_MEM_SIZE);
+    found.max_group_size = device_value<size_t>(workers.front().device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+    // PoCL 3.1 takes minutes for such a kernel, or crashes in LLVM (InstCombine), or its results are wrong without
+    // optimization. It needs none: its work-items are a loop.
+    found.takes_barriers = !workers.is_pocl;
     found.single_launch = (info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
     found.zero_copy = !copies && reaches_host_memory(workers, programs);
     return found;

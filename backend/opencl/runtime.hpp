@@ -39,8 +39,11 @@ struct Capabilities {
     uint32_t type = 0;          // WINNOW_DEVICE_*
     uint32_t compute_units = 1; // that work at once on one operation: of the device, or the number of worker queues
     uint64_t max_allocation_size = 0;
-    bool zero_copy = false;     // host memory is used where it lies (probed)
-    bool single_launch = false; // device-scope acquire/release atomics: the last group may combine
+    uint64_t local_memory_size = 0; // bytes of a work-group
+    uint64_t max_group_size = 1;    // work-items
+    bool takes_barriers = true;     // its compiler copes with kernels of many work-items and many barriers
+    bool zero_copy = false;         // host memory is used where it lies (probed)
+    bool single_launch = false;     // device-scope acquire/release atomics: the last group may combine
 };
 
 enum class Access { read, write, read_write };

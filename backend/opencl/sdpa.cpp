@@ -70,7 +70,7 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
         runtime_.check_extent(segment->tokens, "sdpa: slot_positions");
     }
     const Variant& variant =
-        choose_variant("sdpa", runtime_.capabilities(), options_.kernel, args.q_len(), args.group() * args.q_len());
+        choose_variant("sdpa", runtime_.capabilities(), options_, args.q_len(), args.group() * args.q_len());
     SdpaKernel kernel;
     kernel.variant = &variant;
     kernel.single_launch = single_launch;
@@ -78,7 +78,7 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     for (const Segment* segment : segments) kernel.formats[kernel.segments++] = {segment->k.type, segment->v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
-    kernel.rows = variant.rows_of_group(args);
+    kernel.rows = variant.rows_of_group(args, runtime_.capabilities());
     return kernel;
 }
 

@@ -40,6 +40,13 @@ uint32_t choose_splits(uint64_t work_tiles, uint64_t tile_work, uint32_t most, u
     return best;
 }
 
+// As many splits as give every compute unit several groups of many work-items, so that some wait for memory while
+// others compute.
+uint32_t fill_units(uint64_t work_tiles, uint32_t most, uint32_t compute_units) {
+    constexpr uint64_t groups_of_unit = 8;
+    return static_cast<uint32_t>(std::clamp<uint64_t>(groups_of_unit * compute_units / work_tiles, 1, most));
+}
+
 bool is_hidden(const Tensor& mask, int64_t column) {
     const std::byte* at = mask.data + mask.offset + column * mask.stride[3];
     if (mask.type == Type::boolean) return *at == std::byte{0};
@@ -86,6 +93,7 @@ std::string SdpaKernel::options() const {
     options += " -DV_HEAD_SIZE=" + std::to_string(v_head_size);
     options += " -DROWS=" + std::to_string(rows);
     options += single_launch ? " -DSINGLE_LAUNCH=1" : " -DSINGLE_LAUNCH=0";
+    if (variant->group_size > 1) options += " -DGROUP_SIZE=" + std::to_string(variant->group_size);
     return options;
 }
 
@@ -132,8 +140,12 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
     const uint32_t most = std::max<uint32_t>(1, ceil_divide(keys, key_granularity));
     uint32_t splits = 1;
     if (division.work_tiles <= SDPA_MAX_TILES_SPLIT) {
-        splits = forced_splits != 0 ? std::min(forced_splits, most)
-                                    : choose_splits(division.work_tiles, tile_work, most, compute_units);
+        if (forced_splits != 0)
+            splits = std::min(forced_splits, most);
+        else if (kernel.variant->group_size > 1)
+            splits = fill_units(division.work_tiles, most, compute_units);
+        else
+            splits = choose_splits(division.work_tiles, tile_work, most, compute_units);
     }
     division.split_keys = ceil_divide(ceil_divide(keys, splits), key_granularity) * key_granularity;
     if (division.split_keys == 0) division.split_keys = key_granularity;

@@ -186,7 +186,10 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
         scratch = runtime.scratch(SDPA_COUNTER_BYTES +
                                   division.work_tiles * division.splits * params.partial_floats * sizeof(float));
     }
-    Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1}, .work = division.work};
+    const std::array<size_t, 3> group_size{kernel.variant->group_size, 1, 1};
+    Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1},
+              .group_size = group_size,
+              .work = division.work};
     std::vector<const Memory*> memory;
     memory.reserve(32);
     memory.assign({q.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory, scores.memory,
@@ -198,7 +201,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const size_t params_size = offsetof(sdpa_params, segment) + segments.size() * sizeof(sdpa_segment);
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
-        grid = {.groups = {static_cast<size_t>(division.work_tiles), 1, 1}};
+        grid = {.groups = {static_cast<size_t>(division.work_tiles), 1, 1}, .group_size = group_size};
         std::vector<const Memory*> combined{sinks.memory,   out.memory,     scores.memory, stats.memory,
                                             skipped.memory, carried.memory, scratch};
         combined.insert(combined.end(), accumulated.begin(), accumulated.end());

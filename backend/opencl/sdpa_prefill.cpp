@@ -5,7 +5,7 @@
 
 namespace winnow::opencl {
 
-uint32_t sdpa_prefill_rows(const Sdpa& args) {
+uint32_t sdpa_prefill_rows(const Sdpa& args, const Capabilities&) {
     // All that a group works on should stay in the second-level cache, and its private memory on a thread's stack.
     const int64_t largest = std::max(args.head_size(), args.v_head_size());
     uint32_t rows = largest <= 128 ? 64 : 32;

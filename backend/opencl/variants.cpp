@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <vector>
 
 #include "opencl/runtime.hpp"
 
@@ -13,31 +14,45 @@ namespace {
 
 bool every_device(const Capabilities&) { return true; }
 
+// What takes all work-items of a group to fill: anything but a CPU.
+bool has_many_lanes(const Capabilities& device) { return device.type != WINNOW_DEVICE_CPU; }
+
+constexpr uint32_t workgroup_items = 128;
+bool has_workgroups(const Capabilities& device) {
+    return device.takes_barriers && device.max_group_size >= workgroup_items && device.local_memory_size >= 32 * 1024;
+}
+bool suits_workgroups(const Capabilities& device) { return has_many_lanes(device) && has_workgroups(device); }
+
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
-constexpr std::array<Variant, 15> list{{
+constexpr std::array<Variant, 16> list{{
+    // Any number of rows of a KV head, in blocks, for devices that need many work-items.
+    {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
+     suits_workgroups, any, any, sdpa_workgroup_rows},
     // All rows of a KV head in one pass over K and V. From 17 rows on the transposition that sdpa_prefill makes first
     // pays.
-    {"sdpa", "vector", "sdpa_vector.cl", "sdpa_vector", "cpu", every_device, 8, 16, sdpa_vector_rows},
+    {"sdpa", "vector", "sdpa_vector.cl", "sdpa_vector", "cpu", 1, every_device, every_device, 8, 16, sdpa_vector_rows},
     // Blocks of rows against blocks of keys.
-    {"sdpa", "prefill", "sdpa_prefill.cl", "sdpa_prefill", "cpu", every_device, any, any, sdpa_prefill_rows},
+    {"sdpa", "prefill", "sdpa_prefill.cl", "sdpa_prefill", "cpu", 1, every_device, every_device, any, any,
+     sdpa_prefill_rows},
     // Rows of K and V in one launch.
-    {"kv_append", "", "kv_append.cl", "kv_append", "cpu", every_device, any, any, nullptr},
+    {"kv_append", "", "kv_append.cl", "kv_append", "cpu", 1, every_device, every_device, any, any, nullptr},
     // Rows from format to format, and the rotation alone.
-    {"kv_requantize", "", "kv_requantize.cl", "kv_requantize", "cpu", every_device, any, any, nullptr},
-    {"kv_dequantize", "", "kv_dequantize.cl", "kv_dequantize", "cpu", every_device, any, any, nullptr},
-    {"hadamard", "", "hadamard.cl", "hadamard", "cpu", every_device, any, any, nullptr},
+    {"kv_requantize", "", "kv_requantize.cl", "kv_requantize", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"kv_dequantize", "", "kv_dequantize.cl", "kv_dequantize", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"hadamard", "", "hadamard.cl", "hadamard", "cpu", 1, every_device, every_device, any, any, nullptr},
     // The operations on slots.
-    {"slot_append", "", "slot_append.cl", "slot_append", "cpu", every_device, any, any, nullptr},
-    {"slot_accumulate", "", "slot_accumulate.cl", "slot_accumulate", "cpu", every_device, any, any, nullptr},
-    {"slot_evict", "", "slot_evict.cl", "slot_evict", "cpu", every_device, any, any, nullptr},
-    {"slot_edit", "", "slot_edit.cl", "slot_edit", "cpu", every_device, any, any, nullptr},
-    {"slot_compact", "", "slot_compact.cl", "slot_compact", "cpu", every_device, any, any, nullptr},
-    {"slot_copy", "", "slot_copy.cl", "slot_copy", "cpu", every_device, any, any, nullptr},
-    {"slot_scores", "", "slot_scores.cl", "slot_scores", "cpu", every_device, any, any, nullptr},
+    {"slot_append", "", "slot_append.cl", "slot_append", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"slot_accumulate", "", "slot_accumulate.cl", "slot_accumulate", "cpu", 1, every_device, every_device, any, any,
+     nullptr},
+    {"slot_evict", "", "slot_evict.cl", "slot_evict", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"slot_edit", "", "slot_edit.cl", "slot_edit", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"slot_compact", "", "slot_compact.cl", "slot_compact", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"slot_copy", "", "slot_copy.cl", "slot_copy", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"slot_scores", "", "slot_scores.cl", "slot_scores", "cpu", 1, every_device, every_device, any, any, nullptr},
     // The operations on pages.
-    {"page_sign", "", "page_sign.cl", "page_sign", "cpu", every_device, any, any, nullptr},
-    {"page_pick", "", "page_pick.cl", "page_pick", "cpu", every_device, any, any, nullptr},
+    {"page_sign", "", "page_sign.cl", "page_sign", "cpu", 1, every_device, every_device, any, any, nullptr},
+    {"page_pick", "", "page_pick.cl", "page_pick", "cpu", 1, every_device, every_device, any, any, nullptr},
 }};
 
 bool can_be_forced(std::string_view kernel) {
@@ -45,14 +60,26 @@ bool can_be_forced(std::string_view kernel) {
                        [&](const Variant& row) { return !kernel.empty() && row.forced_as == kernel; });
 }
 
-std::string choices() {
-    std::string text = "kernel=";
+bool is_shape(std::string_view shape) {
+    return std::any_of(list.begin(), list.end(), [&](const Variant& row) { return row.shape == shape; });
+}
+
+// The values of one column, each once, in the list's order.
+std::string values(std::string_view Variant::*column) {
+    std::vector<std::string_view> found;
+    std::string text;
     for (const Variant& row : list) {
-        if (row.forced_as.empty()) continue;
-        if (text.back() != '=') text += '|';
-        text += row.forced_as;
+        const std::string_view value = row.*column;
+        if (value.empty() || std::find(found.begin(), found.end(), value) != found.end()) continue;
+        found.push_back(value);
+        text.append(text.empty() ? "" : "|").append(value);
     }
-    return text + ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off";
+    return text;
+}
+
+std::string choices() {
+    return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
+           ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off";
 }
 
 [[noreturn]] void refuse(std::string_view item) {
@@ -70,20 +97,23 @@ uint32_t number(std::string_view item, std::string_view value, uint32_t most) {
 
 std::span<const Variant> variants() { return list; }
 
-const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities, std::string_view forced,
-                              int64_t tokens, int64_t rows) {
+const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
+                              const VariantOptions& forced, int64_t tokens, int64_t rows) {
     const Variant* too_small = nullptr;
     for (const Variant& row : list) {
         if (row.operation != operation || !row.runs_on(capabilities)) continue;
-        if (!forced.empty() && row.forced_as != forced) continue;
+        if (!forced.kernel.empty() && row.forced_as != forced.kernel) continue;
+        if (forced.shape.empty() ? !row.suits(capabilities) : row.shape != forced.shape) continue;
         if (tokens > row.most_tokens) {
             too_small = &row;
             continue;
         }
-        if (!forced.empty() || rows <= row.most_rows) return row;
+        if (!forced.kernel.empty() || rows <= row.most_rows) return row;
     }
     if (too_small == nullptr) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "no kernel of " + std::string(operation) + " runs on this device");
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "no kernel of " + std::string(operation) +
+                                                  (forced.shape.empty() ? "" : " of the shape " + forced.shape) +
+                                                  " runs on this device");
     }
     throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(too_small->entry_point) + " takes up to " +
                                               std::to_string(too_small->most_tokens) + " query tokens, given are " +
@@ -92,7 +122,7 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
 
 std::string_view kernel_shape(const Capabilities& capabilities) {
     for (const Variant& row : list)
-        if (row.runs_on(capabilities)) return row.shape;
+        if (row.suits(capabilities)) return row.shape;
     return "none";
 }
 
@@ -108,6 +138,8 @@ VariantOptions parse_variants(std::string_view text) {
         const std::string_view value = item.substr(equals + 1);
         if (key == "kernel" && can_be_forced(value)) {
             options.kernel = value;
+        } else if (key == "shape" && is_shape(value)) {
+            options.shape = value;
         } else if (key == "launches") {
             options.launches = number(item, value, 2);
         } else if (key == "splits") {

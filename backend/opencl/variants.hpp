@@ -15,38 +15,43 @@ struct Capabilities;
 
 // One kernel variant: what dispatch knows about it.
 struct Variant {
-    std::string_view operation;             // "sdpa", "kv_append", ...
-    std::string_view forced_as;             // its value of kernel=; empty where the operation has one kernel
-    std::string_view file;                  // of the embedded ones
-    std::string_view entry_point;           // begins the variant's name, too
-    std::string_view shape;                 // the kind of device it is written for (winnow_device_info.kernel_shape)
-    bool (*runs_on)(const Capabilities&);   // what it needs of the device
-    int64_t most_tokens;                    // what it needs of the call: this many query tokens at most
-    int64_t most_rows;                      // of one KV head (query heads times tokens), unless it is forced
-    uint32_t (*rows_of_group)(const Sdpa&); // that a work-group takes; null where the operation has none
+    std::string_view operation;           // "sdpa", "kv_append", ...
+    std::string_view forced_as;           // its value of kernel=; empty where the operation has one kernel
+    std::string_view file;                // of the embedded ones
+    std::string_view entry_point;         // begins the variant's name, too
+    std::string_view shape;               // the kind of device it is written for (winnow_device_info.kernel_shape)
+    uint32_t group_size;                  // work-items of a group
+    bool (*runs_on)(const Capabilities&); // what it needs of the device
+    bool (*suits)(const Capabilities&);   // the devices that it is written for: elsewhere it runs where it is forced
+    int64_t most_tokens;                  // what it needs of the call: this many query tokens at most
+    int64_t most_rows;                    // of one KV head (query heads times tokens), unless it is forced
+    // That a work-group takes; null where the operation has none.
+    uint32_t (*rows_of_group)(const Sdpa&, const Capabilities&);
 };
 
-uint32_t sdpa_vector_rows(const Sdpa& args);  // of a pass
-uint32_t sdpa_prefill_rows(const Sdpa& args); // of a work-group
+uint32_t sdpa_vector_rows(const Sdpa& args, const Capabilities&);  // of a pass
+uint32_t sdpa_prefill_rows(const Sdpa& args, const Capabilities&); // of a work-group
+uint32_t sdpa_workgroup_rows(const Sdpa& args, const Capabilities& capabilities);
 
 // In the order of preference.
 std::span<const Variant> variants();
 
-// The first of the list that runs there and suits the call. `forced` is VariantOptions::kernel. Throws UNSUPPORTED.
-const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities, std::string_view forced,
-                              int64_t tokens, int64_t rows);
-
-// The shape of kernels that is chosen for a device.
-std::string_view kernel_shape(const Capabilities& capabilities);
-
 // What is forced. The default forces nothing.
 struct VariantOptions {
     std::string kernel;    // of sdpa: "vector" or "prefill"; empty: by the number of rows
+    std::string shape;     // of sdpa: "cpu" or "workgroup"; empty: by the device
     uint32_t launches = 0; // 1: the last group combines the splits, 2: a second launch does; 0: by capability
     uint32_t splits = 0;   // parts into which the keys are cut; 0: by the amount of work
     bool copies = false;   // host memory is copied, even where the device reaches it
     bool optimizes = true; // the driver's compiler; without, programs are there sooner and are slow
 };
+
+// The first of the list that runs there and suits device and call, or that is forced. Throws UNSUPPORTED.
+const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
+                              const VariantOptions& forced, int64_t tokens, int64_t rows);
+
+// The shape of kernels that is chosen for a device.
+std::string_view kernel_shape(const Capabilities& capabilities);
 
 // Reads "key=value,key=value". Throws INVALID_ARGUMENT with the choices, also where a value is "help".
 VariantOptions parse_variants(std::string_view text);

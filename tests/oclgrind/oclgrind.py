@@ -20,9 +20,12 @@ import tempfile
 from pathlib import Path
 
 CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_CHECK_API": "1",
-          "OCLGRIND_NUM_THREADS": "1", "OCLGRIND_MAX_ERRORS": "100"}
+          "OCLGRIND_NUM_THREADS": "1", "OCLGRIND_MAX_ERRORS": "100",
+          # It adds up the local memory of all kernels of a program; of sdpa_vector and sdpa_combine each has 48 KiB.
+          "OCLGRIND_LOCAL_MEM_SIZE": str(96 << 10)}
 # Of these kernels every format is asked for on these sides.
-SIDES = {("sdpa_vector", "K_FORMAT"), ("sdpa_vector", "V_FORMAT"), ("sdpa_prefill", "K_FORMAT"),
+SIDES = {("sdpa_vector_workgroup", "K_FORMAT"), ("sdpa_vector_workgroup", "V_FORMAT"),
+         ("sdpa_vector", "K_FORMAT"), ("sdpa_vector", "V_FORMAT"), ("sdpa_prefill", "K_FORMAT"),
          ("sdpa_prefill", "V_FORMAT"), ("kv_append", "K_FORMAT"), ("kv_append", "V_FORMAT"),
          ("kv_requantize", "SRC_FORMAT"), ("kv_requantize", "DST_FORMAT"), ("kv_dequantize", "SRC_FORMAT"),
          ("slot_evict", "K_FORMAT"), ("slot_evict", "V_FORMAT")}
@@ -57,9 +60,14 @@ def convicts(icd, layer, expected, *command):
     raise AssertionError(f"Oclgrind reports nothing; expected {expected!r}")
 
 
+def kernel_of(name, file):
+    """A kernel's name; those for groups of many work-items are called like those for one."""
+    return name + "_workgroup" if file.endswith("_workgroup.cl") else name
+
+
 def expected_kernels(folder):
     entry = re.compile(r"__kernel\s+void\s+(\w+)\s*\(")
-    return {name for path in folder.iterdir() if path.suffix in (".cl", ".h")
+    return {kernel_of(name, path.name) for path in folder.iterdir() if path.suffix in (".cl", ".h")
             for name in entry.findall(path.read_text())}
 
 
@@ -74,13 +82,13 @@ def coverage(folder, *logs):
     assert launched and all(launched), "the logs name no kernels"
     kernels, formats = expected_kernels(Path(folder)), expected_formats(Path(folder))
     assert len(kernels) > 10 and len(formats) > 10, f"{folder} is not the folder of the kernels"
-    missing = sorted(kernels - {match[1] for match in launched})
-    found = {(match[1], side, name) for match in launched
+    missing = sorted(kernels - {kernel_of(match[1], match[2]) for match in launched})
+    found = {(kernel_of(match[1], match[2]), side, name) for match in launched
              for side, name in re.findall(r"-D(\w+_FORMAT)(?:_\d)?=(\w+)", match[3])}
     missing += sorted(f"{kernel} with {side} {name}" for kernel, side in SIDES for name in formats
                       if (kernel, side, name) not in found)
-    missing += [f"sdpa_vector with {build}" for build in BUILDS
-                if not any(match[1] == "sdpa_vector" and build in match[3].split() for match in launched)]
+    missing += [f"{kernel} with {build}" for kernel in ("sdpa_vector", "sdpa_vector_workgroup") for build in BUILDS
+                if not any(kernel_of(match[1], match[2]) == kernel and build in match[3].split() for match in launched)]
     print(f"{len(kernels)} kernels, {len(formats)} formats, {len(launched)} specialisations")
     assert not missing, "no run on Oclgrind had: " + "; ".join(missing)
 

@@ -39,7 +39,7 @@ def stems(tree):
         match = re.fullmatch(r"kernels/(\w+)\.cl", path)
         if match is None:
             continue
-        stem = match[1]
+        stem = match[1].removesuffix("_workgroup")  # a shape: the operation's launcher chooses it
         if f"backend/opencl/{stem}.cpp" not in tree:
             yield path, f"has no backend/opencl/{stem}.cpp"
         for folder, text in names.items():

@@ -12,46 +12,111 @@
 namespace winnow::opencl {
 namespace {
 
-std::string chosen(std::string_view forced, int64_t tokens, int64_t rows) {
-    return std::string(choose_variant("sdpa", Capabilities{}, forced, tokens, rows).entry_point);
+Capabilities cpu() {
+    Capabilities device;
+    device.type = WINNOW_DEVICE_CPU;
+    device.local_memory_size = 32 * 1024;
+    device.max_group_size = 1024;
+    return device;
+}
+
+Capabilities gpu() {
+    Capabilities device = cpu();
+    device.type = WINNOW_DEVICE_GPU;
+    return device;
+}
+
+// "<entry point> <shape>"
+std::string chosen(const Capabilities& device, std::string_view forced, int64_t tokens, int64_t rows) {
+    const Variant& variant = choose_variant("sdpa", device, parse_variants(forced), tokens, rows);
+    return std::string(variant.entry_point) + " " + std::string(variant.shape);
+}
+
+// That the shape which is forced is refused on the device.
+void expect_no_workgroups(const Capabilities& device) {
+    try {
+        chosen(device, "shape=workgroup", 1, 1);
+        ADD_FAILURE() << "the shape was taken";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), WINNOW_ERROR_UNSUPPORTED);
+        EXPECT_STREQ(error.what(), "no kernel of sdpa of the shape workgroup runs on this device");
+    }
 }
 
 TEST(opencl_dispatch, every_row_names_a_kernel_that_is_embedded) {
-    std::set<std::string_view> names;
+    std::set<std::string> names;
     for (const Variant& row : variants()) {
         const auto sources = kernel_sources();
         const auto source = std::find_if(sources.begin(), sources.end(),
                                          [&](const KernelSource& candidate) { return candidate.name == row.file; });
         ASSERT_NE(source, sources.end()) << row.file;
         EXPECT_NE(source->source.find(std::string(row.entry_point) + "("), std::string_view::npos) << row.entry_point;
-        EXPECT_TRUE(names.insert(row.entry_point).second) << row.entry_point << " is there twice";
+        const std::string name = std::string(row.entry_point) + " " + std::string(row.shape);
+        EXPECT_TRUE(names.insert(name).second) << name << " is there twice";
         if (row.forced_as.empty()) continue;
         EXPECT_EQ(parse_variants("kernel=" + std::string(row.forced_as)).kernel, row.forced_as);
     }
 }
 
 TEST(opencl_dispatch, the_first_row_that_suits_is_chosen) {
-    EXPECT_EQ(chosen("", 1, 1), "sdpa_vector");
-    EXPECT_EQ(chosen("", 8, 16), "sdpa_vector");
-    EXPECT_EQ(chosen("", 1, 17), "sdpa_prefill");
-    EXPECT_EQ(chosen("", 9, 9), "sdpa_prefill");
-    EXPECT_EQ(choose_variant("kv_append", Capabilities{}, "", 0, 0).entry_point, "kv_append");
+    EXPECT_EQ(chosen(cpu(), "", 1, 1), "sdpa_vector cpu");
+    EXPECT_EQ(chosen(cpu(), "", 8, 16), "sdpa_vector cpu");
+    EXPECT_EQ(chosen(cpu(), "", 1, 17), "sdpa_prefill cpu");
+    EXPECT_EQ(chosen(cpu(), "", 9, 9), "sdpa_prefill cpu");
+    EXPECT_EQ(choose_variant("kv_append", cpu(), {}, 0, 0).entry_point, "kv_append");
+}
+
+TEST(opencl_dispatch, a_gpu_gets_groups_of_many_work_items_for_any_number_of_rows) {
+    EXPECT_EQ(chosen(gpu(), "", 1, 1), "sdpa_vector workgroup");
+    EXPECT_EQ(chosen(gpu(), "", 512, 2048), "sdpa_vector workgroup");
+    EXPECT_EQ(chosen(gpu(), "kernel=prefill", 512, 2048), "sdpa_prefill cpu");
+    EXPECT_EQ(chosen(gpu(), "shape=cpu", 1, 1), "sdpa_vector cpu");
+    EXPECT_EQ(kernel_shape(gpu()), "workgroup");
+}
+
+TEST(opencl_dispatch, without_the_memory_the_group_or_the_compiler_there_are_no_workgroups) {
+    Capabilities device = gpu();
+    device.local_memory_size = 16 * 1024;
+    EXPECT_EQ(chosen(device, "", 1, 1), "sdpa_vector cpu");
+    expect_no_workgroups(device);
+    device = gpu();
+    device.max_group_size = 64;
+    EXPECT_EQ(chosen(device, "", 1, 1), "sdpa_vector cpu");
+    expect_no_workgroups(device);
+    device = cpu();
+    EXPECT_EQ(chosen(device, "shape=workgroup", 1, 1), "sdpa_vector workgroup");
+    device.takes_barriers = false;
+    expect_no_workgroups(device);
+}
+
+TEST(opencl_dispatch, a_group_takes_as_many_rows_as_its_local_memory_holds) {
+    Sdpa args;
+    args.q.shape = {1, 8, 1, 128};
+    args.k.shape = args.v.shape = {1, 1, 64, 128};
+    Capabilities device = gpu();
+    device.local_memory_size = 48 * 1024;
+    EXPECT_EQ(sdpa_workgroup_rows(args, device), 8u);
+    device.local_memory_size = 32 * 1024;
+    EXPECT_EQ(sdpa_workgroup_rows(args, device), 4u);
+    args.q.shape[3] = args.k.shape[3] = 576;
+    args.v.shape[3] = 512;
+    EXPECT_EQ(sdpa_workgroup_rows(args, device), 2u);
 }
 
 TEST(opencl_dispatch, what_is_forced_is_chosen_or_refused) {
-    EXPECT_EQ(chosen("prefill", 1, 1), "sdpa_prefill");
-    EXPECT_EQ(chosen("vector", 8, 800), "sdpa_vector");
+    EXPECT_EQ(chosen(cpu(), "kernel=prefill", 1, 1), "sdpa_prefill cpu");
+    EXPECT_EQ(chosen(cpu(), "kernel=vector", 8, 800), "sdpa_vector cpu");
     try {
-        chosen("vector", 9, 9);
+        chosen(cpu(), "kernel=vector", 9, 9);
         ADD_FAILURE() << "nine tokens were taken";
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), WINNOW_ERROR_UNSUPPORTED);
         EXPECT_STREQ(error.what(), "sdpa_vector takes up to 8 query tokens, given are 9");
     }
-    EXPECT_THROW(choose_variant("no such operation", Capabilities{}, "", 1, 1), Error);
+    EXPECT_THROW(choose_variant("no such operation", cpu(), {}, 1, 1), Error);
 }
 
-TEST(opencl_dispatch, the_shape_is_that_of_the_rows_that_run_there) { EXPECT_EQ(kernel_shape(Capabilities{}), "cpu"); }
+TEST(opencl_dispatch, the_shape_is_that_of_the_rows_that_run_there) { EXPECT_EQ(kernel_shape(cpu()), "cpu"); }
 
 } // namespace
 } // namespace winnow::opencl

@@ -1,0 +1,100 @@
+/* What a step of decoding does with what its attention showed, in groups of many work-items: each group leaves the
+ * weights of its keys, and the last group of the work tile, or the second launch, accumulates them into the importance
+ * of the KV head's slots. The places are those of sdpa_importance.h, whose keys come in tiles of 32; a key that a row
+ * does not see has -INFINITY there. Needs before it: sdpa_group_state.h, STEP and with it STATISTIC, IS_MAXIMUM and
+ * slot_statistic.h. */
+#if STEP && STATISTIC
+#define WEIGHT_KEYS 32
+#define WEIGHT_TILE_FLOATS (16 + ROWS * WEIGHT_KEYS)
+#define WEIGHT_TILES(p) (((p)->key_end + 2 * WEIGHT_KEYS - 1) / (2 * WEIGHT_KEYS) * 2)
+
+static inline __global float* group_weight_tile(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
+                                                uint segment, uint key) {
+    return (__global float*)memory->step_weights +
+           ((ulong)g->work.index * WEIGHT_TILES(p) + (p->segment[segment].first_key + key) / WEIGHT_KEYS) *
+               WEIGHT_TILE_FLOATS;
+}
+
+/* Leaves what a row has of a key; with the first key of a tile, the maximum that its weights were made with. */
+ALWAYS_INLINE void group_leave(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint segment,
+                               uint key, uint r, float maximum, int is_hidden, float score, float weight) {
+    if (!p->step.counts_query) return;
+    __global float* weight_tile = group_weight_tile(p, memory, g, segment, key);
+    weight_tile[16 + r * WEIGHT_KEYS + key % WEIGHT_KEYS] = is_hidden                      ? -INFINITY
+                                                            : STATISTIC == SCORE_MAGNITUDE ? score
+                                                                                           : weight;
+    if (key % WEIGHT_KEYS == 0) weight_tile[r] = maximum;
+}
+
+/* One row's statistic of a key, joined with what the rows before it gave; NaN stays. */
+static inline float group_join(float x, float weight, float factor, float limit) {
+    const float probability = weight * factor;
+    const float y = STATISTIC == SCORE_MAGNITUDE       ? (IS_MAXIMUM ? fabs(weight) : weight)
+                    : STATISTIC == PROBABILITY         ? probability
+                    : STATISTIC == PROBABILITY_SQUARED ? probability * probability
+                    : probability >= limit             ? 1.0f
+                                                       : 0.0f;
+    if (IS_MAXIMUM) return y > x || isnan(y) ? y : x;
+    return x + y;
+}
+
+/* Of above-the-mean: 1 / the number of keys that each row sees, into rescale. */
+ALWAYS_INLINE void group_count_seen(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
+    for (uint r = 0; r < ROWS; ++r) {
+        uint count = 0;
+        for (uint i = 0; i < SEGMENTS; ++i)
+            for (uint slot = LANE; slot < p->segment[i].slots; slot += GROUP_SIZE)
+                count +=
+                    group_weight_tile(p, memory, g, i, slot)[16 + r * WEIGHT_KEYS + slot % WEIGHT_KEYS] != -INFINITY;
+        g->by_lane[LANE] = (float)count;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (LANE == 0) {
+            float sum = 0.0f;
+            for (uint i = 0; i < GROUP_SIZE; ++i) sum += g->by_lane[i];
+            g->rescale[r] = 1.0f / sum;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+
+/* maximum, factor: how each row ends; [ROWS]. */
+ALWAYS_INLINE void group_importance(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
+                                    const __local float* maximum, const __local float* factor) {
+    const sdpa_step* step = &p->step;
+    if (!step->counts_query) return;
+    const uint rows = g->work.rows;
+    if (STATISTIC == ABOVE_MEAN) group_count_seen(p, memory, g);
+    for (uint i = 0; i < SEGMENTS; ++i) {
+        const sdpa_segment* segment = &p->segment[i];
+        __global float* importance = (__global float*)(memory->importance[i] + segment->importance.offset +
+                                                       g->work.kv_head * segment->importance.stride);
+        for (uint slot = LANE; slot < segment->slots; slot += GROUP_SIZE) {
+            const __global float* weight_tile = group_weight_tile(p, memory, g, i, slot);
+            float x = 0.0f;
+            int is_seen = 0;
+            for (uint r = 0; r < rows; ++r) {
+                const float weight = weight_tile[16 + r * WEIGHT_KEYS + slot % WEIGHT_KEYS];
+                if (weight == -INFINITY) continue;
+                is_seen = 1;
+                x = group_join(x, weight, exp1(weight_tile[r] - maximum[r]) * factor[r], g->rescale[r]);
+            }
+            if (!is_seen) continue;
+            if (STATISTIC == SCORE_MAGNITUDE) x = fabs(x);
+            importance[slot] = fma(importance[slot], step->keep, x * step->gain);
+        }
+    }
+    if (!memory->output_sum) return;
+    /* The rows of out have just been stored. */
+    barrier(CLK_GLOBAL_MEM_FENCE);
+    __global float* to =
+        (__global float*)(memory->output_sum + step->output_sum.offset + g->work.kv_head * step->output_sum.stride);
+    for (uint e = LANE; e < V_HEAD_SIZE; e += GROUP_SIZE) {
+        float total = to[e];
+        for (uint r = 0; r < rows; ++r) total += load_any(out_row(p, memory, &g->work, r), p->out_type, e);
+        to[e] = total;
+    }
+}
+#else
+#define group_leave(p, memory, g, segment, key, r, maximum, is_hidden, score, weight)
+#define group_importance(p, memory, g, maximum, factor)
+#endif

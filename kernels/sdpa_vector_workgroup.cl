@@ -1,0 +1,159 @@
+/* sdpa_vector, "workgroup" shape: many work-items to a group, local memory and barriers, OpenCL C 1.2. It is written
+ * for GPUs; what a group does, its work tiles and splits are those of sdpa_vector.cl.
+ *
+ * A group walks over its keys in tiles of TILE. Rows of K, and later of V, come into local memory in batches, as they
+ * are stored, in loads of 16 bytes side by side; each is read once for all rows of Q. Then
+ *
+ *     logits    a lane takes chunks of 16 elements of one key; a key's parts are added up through local memory
+ *     softmax   a lane takes some keys of one row
+ *     values    a lane takes a chunk of some values, and has its sums for all rows in registers
+ *
+ * Needs the -D of sdpa_vector.cl, and GROUP_SIZE: work-items of a group, 32 to 256, a power of two. */
+#if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(APPEND) || !defined(K_FORMAT_0) ||             \
+    !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) ||                          \
+    !defined(SINGLE_LAUNCH) || !defined(GROUP_SIZE)
+#error "sdpa_vector_workgroup.cl needs all of the -D that are listed above"
+#endif
+#if STEP && (!defined(STATISTIC) || !defined(IS_MAXIMUM))
+#error "sdpa_vector_workgroup.cl with STEP needs -D STATISTIC and IS_MAXIMUM"
+#endif
+
+#define LANE ((uint)get_local_id(0))
+#define WORK_SPACE __local
+#define TILE 128
+
+#include "sdpa_params.h"
+#include "opencl_1_2.h"
+#include "local_rows.h"
+#include "formats.h"
+#include "format_any.h"
+#include "float16_math.h"
+#include "rotation.h"
+#include "vector_lanes.h"
+#include "local_elements.h"
+#include "local_rotation.h"
+#include "sdpa_segment_names.h"
+#include "sdpa_formats.h"
+#include "sdpa_chunks.h"
+#include "sdpa_memory.h"
+#include "sdpa_work_tile.h"
+#include "sdpa_tensor_rows.h"
+#if STEP || APPEND
+#include "kv_rows.h"
+#endif
+#if STEP
+#include "slot_statistic.h"
+#endif
+#include "sdpa_append.h"
+#include "sdpa_carried.h"
+#include "sdpa_finish_row.h"
+#include "sdpa_group_state.h"
+#include "sdpa_group_importance.h"
+#include "sdpa_group_tile.h"
+#define SEGMENT_CODE "sdpa_group_segment.h"
+#include "sdpa_every_segment.h"
+#include "sdpa_group_end.h"
+
+#define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1)))
+
+ALWAYS_INLINE void begin_group(const sdpa_params* p, __local group_state* g, uint group_number, uint splits) {
+    if (LANE == 0) {
+        sdpa_work_tile_init(&g->work, p, group_number, splits);
+#if defined(USES_turbo4) || defined(USES_turbo3) || defined(USES_turbo2) || defined(USES_turbo3_5) ||                  \
+    defined(USES_turbo2_5)
+        vstore16(TURBO_CENTROIDS_4, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_4);
+        vstore16(TURBO_CENTROIDS_3, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_3);
+        vstore16(TURBO_CENTROIDS_2, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_2);
+#endif
+#ifdef USES_iq4_nl
+        vstore16(IQ4_NL_VALUES, 0, g->lookup_tables + LOOKUP_AT_IQ4_NL_VALUES);
+#endif
+    }
+    for (uint r = LANE; r < ROWS; r += GROUP_SIZE) {
+        g->maximum[r] = NO_MAXIMUM;
+        g->sum[r] = 0.0f;
+        g->skipped[r] = 0;
+    }
+    for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE) g->accumulator[i] = 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Of the keys [begin, end) of all segments, those that lie in segment i. */
+#if SEGMENTS == 1
+#define ATTEND_SEGMENT(i)                                                                                              \
+    attend_segment_##i(p, memory, g);                                                                                  \
+    group_merge(g);
+#else
+#define ATTEND_SEGMENT(i)                                                                                              \
+    if (end > p->segment[i].first_key && begin < p->segment[i].first_key + p->segment[i].slots) {                      \
+        if (LANE == 0) {                                                                                               \
+            g->work.key_begin = max(begin, p->segment[i].first_key) - p->segment[i].first_key;                         \
+            g->work.key_end = min(end - p->segment[i].first_key, p->segment[i].slots);                                 \
+            g->work.first_score = p->segment[i].first_score;                                                           \
+        }                                                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
+        attend_segment_##i(p, memory, g);                                                                              \
+        group_merge(g);                                                                                                \
+    }
+#endif
+
+ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint group_number) {
+    begin_group(p, g, group_number, p->splits);
+    sdpa_append(p, memory, &g->work);
+#if STEP || APPEND
+    barrier(CLK_GLOBAL_MEM_FENCE);
+#endif
+#if SEGMENTS > 1
+    const uint begin = g->work.key_begin, end = g->work.key_end;
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+    ATTEND_SEGMENT(0)
+#if SEGMENTS > 1
+    ATTEND_SEGMENT(1)
+#endif
+#if SEGMENTS > 2
+    ATTEND_SEGMENT(2)
+#endif
+#if SEGMENTS > 3
+    ATTEND_SEGMENT(3)
+#endif
+#if SEGMENTS > 1
+    if (LANE == 0) g->work.first_score = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+    group_leave_result(p, memory, g);
+}
+
+ONE_GROUP __kernel void sdpa_vector(const sdpa_params p, SDPA_ARGUMENTS, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
+#if APPEND
+                                    APPEND_ARGUMENTS,
+#endif
+#if STEP
+                                    STEP_ARGUMENTS, EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
+#endif
+                                    uint group_base) {
+    __local group_state g;
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const sdpa_memory memory = {
+        SDPA_MEMORY,
+        .segment = {EVERY_SEGMENT(SEGMENT_MEMORY)},
+#if APPEND
+        APPEND_MEMORY,
+#endif
+#if STEP
+        STEP_MEMORY,
+        .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
+#endif
+    };
+    attend(&p, &memory, &g, (uint)get_group_id(0) + group_base);
+}
+
+#if !SINGLE_LAUNCH
+ONE_GROUP __kernel void sdpa_combine(const sdpa_params p, COMBINE_ARGUMENTS, uint group_base) {
+    __local group_state g;
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const sdpa_memory memory = {COMBINE_MEMORY};
+    begin_group(&p, &g, (uint)get_group_id(0) + group_base, 1);
+    group_combine(&p, &memory, &g);
+}
+#endif
