@@ -37,12 +37,14 @@ __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void read_all(__global c
 __kernel void read_abreast(__global const uint4 *data, ulong count, __global uint *sink) {
     const ulong step = get_global_size(0);
     uint4 a = 0, b = 0, c = 0, d = 0;
-    for (ulong i = get_global_id(0); i + 3 * step < count; i += 4 * step) {
+    ulong i = get_global_id(0);
+    for (; i + 3 * step < count; i += 4 * step) {
         a ^= data[i];
         b ^= data[i + step];
         c ^= data[i + 2 * step];
         d ^= data[i + 3 * step];
     }
+    for (; i < count; i += step) a ^= data[i];
     a ^= b ^ c ^ d;
     if ((a.x ^ a.y ^ a.z ^ a.w) == 1) sink[0] = 1;
 }
