@@ -60,7 +60,8 @@ ALWAYS_INLINE void group_end_rows(const sdpa_params* p, const sdpa_memory* memor
         g->segment_maximum[r] = end.maximum;
         g->segment_sum[r] = end.inverse;
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    /* Scores and weights that other lanes of this group have stored are read again. */
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     for (uint i = LANE; i < rows * V_HEAD_SIZE; i += GROUP_SIZE) {
         const uint r = i / V_HEAD_SIZE, e = i % V_HEAD_SIZE;
         store_any(out_row(p, memory, &g->work, r), p->out_type, e, g->accumulator[r * V_FLOATS + e] * g->from_mean[r]);
@@ -87,18 +88,20 @@ ALWAYS_INLINE void group_combine(const sdpa_params* p, const sdpa_memory* memory
             highest = other > highest ? other : highest;
         }
     const float maximum = maximum_of_row(g, highest);
-    float lanes_sum = 0.0f, lanes_skipped = 0.0f;
+    float lanes_sum = 0.0f;
+    uint lanes_skipped = 0;
     if (LANE_ROW < ROWS)
         for (uint split = LANE_OF_ROW; split < p->splits; split += ROW_LANES) {
             const __global float* of_rows = sdpa_partial(p, memory, g->work.index, split) + ROWS * V_FLOATS + LANE_ROW;
             lanes_sum = fma(of_rows[ROWS], exp1(of_rows[0] - maximum), lanes_sum);
-            lanes_skipped += (float)as_uint(of_rows[2 * ROWS]);
+            lanes_skipped += as_uint(of_rows[2 * ROWS]);
         }
-    const float sum = sum_of_row(g, lanes_sum), skipped = sum_of_row(g, lanes_skipped);
+    const float sum = sum_of_row(g, lanes_sum);
+    const uint skipped = count_of_row(g, lanes_skipped);
     if (LANE_ROW < ROWS && LANE_OF_ROW == 0) {
         g->maximum[LANE_ROW] = maximum;
         g->sum[LANE_ROW] = sum;
-        g->skipped[LANE_ROW] = (uint)skipped;
+        g->skipped[LANE_ROW] = skipped;
     }
     __local float* factors = (__local float*)g->pool; /* [ROWS][most] */
     const uint most = POOL_BYTES / 4 / ROWS;

@@ -245,11 +245,11 @@ ALWAYS_INLINE void attend_segment(const sdpa_params* p, const sdpa_memory* memor
         if (is_any) group_values(g, &view, key, count, accumulator);
     }
     const float sum = sum_of_row(g, of_lane.sum);
-    const float skipped = sum_of_row(g, (float)of_lane.skipped);
+    const uint skipped = count_of_row(g, of_lane.skipped);
     if (LANE_ROW < ROWS && LANE_OF_ROW == 0) {
         g->segment_maximum[LANE_ROW] = of_lane.maximum;
         g->segment_sum[LANE_ROW] = sum;
-        g->skipped[LANE_ROW] += (uint)skipped;
+        g->skipped[LANE_ROW] += skipped;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     group_finish(p, memory, g, accumulator);

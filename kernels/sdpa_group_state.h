@@ -55,6 +55,16 @@ static inline float sum_of_row(__local group_state* g, float x) {
     return sum;
 }
 
+static inline uint count_of_row(__local group_state* g, uint x) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    g->by_lane[LANE] = as_float(x);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    uint count = 0;
+    for (uint i = 0; i < ROW_LANES; ++i) count += as_uint(g->by_lane[LANE_ROW * ROW_LANES + i]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return count;
+}
+
 static inline float maximum_of_row(__local group_state* g, float x) {
     barrier(CLK_LOCAL_MEM_FENCE);
     g->by_lane[LANE] = x;

@@ -8,7 +8,8 @@
  *     softmax   a lane takes some keys of one row
  *     values    a lane takes a chunk of some values, and has its sums for all rows in registers
  *
- * Needs the -D of sdpa_vector.cl, and GROUP_SIZE: work-items of a group, 32 to 256, a power of two. */
+ * Needs the -D of sdpa_vector.cl, and GROUP_SIZE: work-items of a group, a power of two, TILE at
+ * least. */
 #if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(APPEND) || !defined(K_FORMAT_0) ||             \
     !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) ||                          \
     !defined(SINGLE_LAUNCH) || !defined(GROUP_SIZE)
@@ -21,6 +22,9 @@
 #define LANE ((uint)get_local_id(0))
 #define WORK_SPACE __local
 #define TILE 128
+#if GROUP_SIZE < TILE
+#error "a group has a work-item for each key of a tile"
+#endif
 
 #include "sdpa_params.h"
 #include "opencl_1_2.h"

@@ -112,6 +112,7 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
     }
     if (too_small == nullptr) {
         throw Error(WINNOW_ERROR_UNSUPPORTED, "no kernel of " + std::string(operation) +
+                                                  (forced.kernel.empty() ? "" : " called " + forced.kernel) +
                                                   (forced.shape.empty() ? "" : " of the shape " + forced.shape) +
                                                   " runs on this device");
     }

@@ -21,7 +21,7 @@ from pathlib import Path
 
 CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_CHECK_API": "1",
           "OCLGRIND_NUM_THREADS": "1", "OCLGRIND_MAX_ERRORS": "100",
-          # It adds up the local memory of all kernels of a program; of sdpa_vector and sdpa_combine each has 48 KiB.
+          # It adds up the local memory of all kernels of a program: sdpa_vector's and sdpa_combine's.
           "OCLGRIND_LOCAL_MEM_SIZE": str(96 << 10)}
 # Of these kernels every format is asked for on these sides.
 SIDES = {("sdpa_vector_workgroup", "K_FORMAT"), ("sdpa_vector_workgroup", "V_FORMAT"),
