@@ -74,19 +74,6 @@ static inline void copy_blocks(__local uint4* to, uint pitch, const __global uin
     }
 }
 
-/* The same of one run of any length. */
-static inline void copy_run(__local uint4* to, const __global uint4* from, uint count) {
-    for (uint i = LANE; i < count; i += LOADS_AT_ONCE * GROUP_SIZE) {
-        uint4 x[LOADS_AT_ONCE];
-#pragma unroll
-        for (uint k = 0; k < LOADS_AT_ONCE; ++k)
-            if (i + k * GROUP_SIZE < count) x[k] = from[i + k * GROUP_SIZE];
-#pragma unroll
-        for (uint k = 0; k < LOADS_AT_ONCE; ++k)
-            if (i + k * GROUP_SIZE < count) to[i + k * GROUP_SIZE] = x[k];
-    }
-}
-
 /* Copies an even number of bytes in halves of 16 bits. */
 static inline void copy_halves(__local uchar* to, const __global uchar* from, uint bytes, uint lane, uint lanes) {
     for (uint i = lane; i < bytes / 2; i += lanes) ((__local ushort*)to)[i] = ((const __global ushort*)from)[i];
@@ -97,7 +84,7 @@ static inline void copy_halves(__local uchar* to, const __global uchar* from, ui
 static inline void copy_bytes(__local uint4* to, const __global uchar* from, uint phase, uint bytes) {
     const uint head = (16 - phase) & 15, blocks = (bytes - head) / 16;
     __local uchar* place = (__local uchar*)to + phase;
-    copy_run((__local uint4*)(place + head), (const __global uint4*)(from + head), blocks);
+    copy_blocks((__local uint4*)(place + head), 1, (const __global uint4*)(from + head), 16, 1, blocks);
     const uint tail = head + blocks * 16;
     if (LANE < 8)
         copy_halves(place, from, head, LANE, 8);

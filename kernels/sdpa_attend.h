@@ -22,17 +22,9 @@ static inline void sdpa_merge(const sdpa_work_tile* work, const sdpa_result* res
     }
 }
 
-/* Turns to a segment: of the keys [begin, end) of all segments, those that lie in it. Returns whether there are any. */
-static inline int sdpa_turn_to(sdpa_work_tile* work, const sdpa_segment* segment, uint begin, uint end) {
-    if (end <= segment->first_key || begin >= segment->first_key + segment->slots) return 0;
-    work->key_begin = max(begin, segment->first_key) - segment->first_key;
-    work->key_end = min(end - segment->first_key, segment->slots);
-    work->first_score = segment->first_score;
-    return 1;
-}
-
 #define ATTEND_SEGMENT(i)                                                                                              \
-    if (sdpa_turn_to(work, &p->segment[i], begin, end)) {                                                              \
+    if (sdpa_has_keys_of(&p->segment[i], begin, end)) {                                                                \
+        sdpa_turn_to(work, &p->segment[i], begin, end);                                                                \
         attend_segment_##i(p, memory, work, is_first ? result : &other);                                               \
         if (!is_first) sdpa_merge(work, result, &other);                                                               \
         is_first = 0;                                                                                                  \
@@ -46,14 +38,7 @@ static inline void attend_segments(const sdpa_params* p, const sdpa_memory* memo
     const sdpa_result other = {accumulator, maximum, sum, skipped};
     const uint begin = work->key_begin, end = work->key_end;
     int is_first = 1; /* every group has keys of some segment */
-    ATTEND_SEGMENT(0)
-    ATTEND_SEGMENT(1)
-#if SEGMENTS > 2
-    ATTEND_SEGMENT(2)
-#endif
-#if SEGMENTS > 3
-    ATTEND_SEGMENT(3)
-#endif
+    DO_EVERY_SEGMENT(ATTEND_SEGMENT)
 }
 #endif
 

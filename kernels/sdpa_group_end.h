@@ -2,7 +2,7 @@
  * group's state: accumulator, maximum, sum and skipped. Needs before it: sdpa_group_importance.h, sdpa_carried.h,
  * sdpa_finish_row.h and SINGLE_LAUNCH. */
 
-/* Adds what the group has of a segment. */
+/* Adds what is in of_segment.part_of, segment_maximum and segment_sum: what the group has of a segment. */
 ALWAYS_INLINE void group_merge(__local group_state* g) {
     for (uint r = LANE; r < ROWS; r += GROUP_SIZE) {
         const float maximum = max(g->maximum[r], g->segment_maximum[r]);
@@ -18,22 +18,17 @@ ALWAYS_INLINE void group_merge(__local group_state* g) {
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
+/* Adds what earlier launches have; rows past the last one repeat it. */
 ALWAYS_INLINE void group_join_carried(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
-    for (uint r = LANE; r < g->work.rows; r += GROUP_SIZE) {
-        const __global float* row = carried_row(p, memory, &g->work, r);
-        const float joined = max(row[V_FLOATS], g->maximum[r]);
-        g->from_mean[r] = exp1(row[V_FLOATS] - joined);
-        g->rescale[r] = exp1(g->maximum[r] - joined);
-        g->sum[r] = fma(g->sum[r], g->rescale[r], row[V_FLOATS + 1] * g->from_mean[r]);
-        g->maximum[r] = joined;
+    for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE)
+        g->of_segment.part_of[i] = carried_row(p, memory, &g->work, min(i / V_FLOATS, g->work.rows - 1))[i % V_FLOATS];
+    for (uint r = LANE; r < ROWS; r += GROUP_SIZE) {
+        const __global float* row = carried_row(p, memory, &g->work, min(r, g->work.rows - 1));
+        g->segment_maximum[r] = row[V_FLOATS];
+        g->segment_sum[r] = row[V_FLOATS + 1];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = LANE; i < g->work.rows * V_FLOATS; i += GROUP_SIZE) {
-        const uint r = i / V_FLOATS;
-        g->accumulator[i] =
-            fma(g->accumulator[i], g->rescale[r], carried_row(p, memory, &g->work, r)[i % V_FLOATS] * g->from_mean[r]);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    group_merge(g);
 }
 
 ALWAYS_INLINE void group_leave_carried(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {

@@ -40,21 +40,15 @@ static inline float group_join(float x, float weight, float factor, float limit)
 
 /* Of above-the-mean: 1 / the number of keys that each row sees, into rescale. */
 ALWAYS_INLINE void group_count_seen(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
-    for (uint r = 0; r < ROWS; ++r) {
-        uint count = 0;
+    uint count = 0;
+    if (LANE_ROW < ROWS)
         for (uint i = 0; i < SEGMENTS; ++i)
-            for (uint slot = LANE; slot < p->segment[i].slots; slot += GROUP_SIZE)
-                count +=
-                    group_weight_tile(p, memory, g, i, slot)[16 + r * WEIGHT_KEYS + slot % WEIGHT_KEYS] != -INFINITY;
-        g->by_lane[LANE] = (float)count;
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (LANE == 0) {
-            float sum = 0.0f;
-            for (uint i = 0; i < GROUP_SIZE; ++i) sum += g->by_lane[i];
-            g->rescale[r] = 1.0f / sum;
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
+            for (uint slot = LANE_OF_ROW; slot < p->segment[i].slots; slot += ROW_LANES)
+                count += group_weight_tile(p, memory, g, i, slot)[16 + LANE_ROW * WEIGHT_KEYS + slot % WEIGHT_KEYS] !=
+                         -INFINITY;
+    count = count_of_row(g, count);
+    if (LANE_ROW < ROWS && LANE_OF_ROW == 0) g->rescale[LANE_ROW] = 1.0f / (float)count;
+    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 /* maximum, factor: how each row ends; [ROWS]. */

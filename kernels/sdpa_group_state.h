@@ -34,7 +34,7 @@ typedef struct group_state {
     float segment_maximum[ROWS], segment_sum[ROWS];
     uint skipped[ROWS];
     int position[TILE];
-    int seen[TILE];         /* by some row; IS_SKIPPED: and its value is not read */
+    int seen[TILE];         /* by some row; IS_SKIPPED: and its value is not added */
     int is_any, is_partial; /* of a tile: some row sees a key; not all rows see the same */
     int is_last;            /* the group is the last of its work tile */
     float lookup_tables[LOOKUP_FLOATS];
@@ -45,35 +45,30 @@ typedef struct group_state {
 
 /* Every work-item gives a number; every one of a row's lanes gets their sum, or the largest. All work-items call them;
  * each begins and ends with a barrier. */
+#define JOIN_LANES(g, mine, result, joined)                                                                            \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                                      \
+    (g)->by_lane[LANE] = (mine);                                                                                       \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                                      \
+    for (uint i = 0; i < ROW_LANES; ++i) {                                                                             \
+        const float other = (g)->by_lane[LANE_ROW * ROW_LANES + i];                                                    \
+        (result) = (joined);                                                                                           \
+    }                                                                                                                  \
+    barrier(CLK_LOCAL_MEM_FENCE)
+
 static inline float sum_of_row(__local group_state* g, float x) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    g->by_lane[LANE] = x;
-    barrier(CLK_LOCAL_MEM_FENCE);
     float sum = 0.0f;
-    for (uint i = 0; i < ROW_LANES; ++i) sum += g->by_lane[LANE_ROW * ROW_LANES + i];
-    barrier(CLK_LOCAL_MEM_FENCE);
+    JOIN_LANES(g, x, sum, sum + other);
     return sum;
 }
 
 static inline uint count_of_row(__local group_state* g, uint x) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    g->by_lane[LANE] = as_float(x);
-    barrier(CLK_LOCAL_MEM_FENCE);
     uint count = 0;
-    for (uint i = 0; i < ROW_LANES; ++i) count += as_uint(g->by_lane[LANE_ROW * ROW_LANES + i]);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    JOIN_LANES(g, as_float(x), count, count + as_uint(other));
     return count;
 }
 
 static inline float maximum_of_row(__local group_state* g, float x) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    g->by_lane[LANE] = x;
-    barrier(CLK_LOCAL_MEM_FENCE);
     float maximum = x;
-    for (uint i = 0; i < ROW_LANES; ++i) {
-        const float other = g->by_lane[LANE_ROW * ROW_LANES + i];
-        maximum = other > maximum ? other : maximum;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    JOIN_LANES(g, x, maximum, other > maximum ? other : maximum);
     return maximum;
 }

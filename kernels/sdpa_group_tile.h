@@ -95,13 +95,13 @@ ALWAYS_INLINE void store_unseen(const sdpa_params* p, const sdpa_memory* memory,
 typedef struct lane_rows {
     float maximum; /* the row's */
     float sum;     /* of the weights of this lane's keys */
-    uint skipped;  /* values of this lane's keys that the row sees and that are not read */
+    uint skipped;  /* values of this lane's keys that the row sees and that are not added */
 } lane_rows;
 
 #define HIDDEN_WEIGHT (-1.0f)
 static inline int is_hidden_weight(float weight) { return weight < 0.0f; }
 
-/* Which values are not read under a threshold: those whose weight is below the limit in every row. A weight below the
+/* Which values are not added under a threshold: those whose weight is below the limit in every row. A weight below the
  * threshold's share of the sum so far is below that of the whole. */
 ALWAYS_INLINE void group_pass_over(const sdpa_params* p, __local group_state* g, uint count, lane_rows* of_lane) {
     const float sum = sum_of_row(g, of_lane->sum);

@@ -74,6 +74,39 @@ typedef struct sdpa_memory {
 #define EVERY_SEGMENT(f) f(0), f(1), f(2), f(3)
 #endif
 
+/* f of each segment, one after the other. */
+#define DO_EVERY_SEGMENT(f) DO_SEGMENT_0(f) DO_SEGMENT_1(f) DO_SEGMENT_2(f) DO_SEGMENT_3(f)
+#define DO_SEGMENT_0(f) f(0)
+#if SEGMENTS > 1
+#define DO_SEGMENT_1(f) f(1)
+#else
+#define DO_SEGMENT_1(f)
+#endif
+#if SEGMENTS > 2
+#define DO_SEGMENT_2(f) f(2)
+#else
+#define DO_SEGMENT_2(f)
+#endif
+#if SEGMENTS > 3
+#define DO_SEGMENT_3(f) f(3)
+#else
+#define DO_SEGMENT_3(f)
+#endif
+
+/* The arguments of an attention kernel between its parameters and group_base, and the struct of them. */
+#if STEP
+#define ATTEND_STEP_ARGUMENTS , STEP_ARGUMENTS, EVERY_SEGMENT(IMPORTANCE_ARGUMENT)
+#define ATTEND_STEP_MEMORY , STEP_MEMORY, .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
+#elif APPEND
+#define ATTEND_STEP_ARGUMENTS , APPEND_ARGUMENTS
+#define ATTEND_STEP_MEMORY , APPEND_MEMORY
+#else
+#define ATTEND_STEP_ARGUMENTS
+#define ATTEND_STEP_MEMORY
+#endif
+#define ATTEND_ARGUMENTS SDPA_ARGUMENTS, EVERY_SEGMENT(SEGMENT_ARGUMENTS) ATTEND_STEP_ARGUMENTS
+#define ATTEND_MEMORY SDPA_MEMORY, .segment = {EVERY_SEGMENT(SEGMENT_MEMORY)} ATTEND_STEP_MEMORY
+
 /* The arguments of the second of two launches, and the struct's fields of them. */
 #if STEP
 #define COMBINE_STEP_ARGUMENTS                                                                                         \

@@ -93,26 +93,9 @@ static inline key_set find_read(const sdpa_params* p, key_set used, const float1
 #include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
-ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, SDPA_ARGUMENTS, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
-#if APPEND
-                                        APPEND_ARGUMENTS,
-#endif
-#if STEP
-                                        STEP_ARGUMENTS, EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
-#endif
-                                        uint group_base) {
+ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, ATTEND_ARGUMENTS, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    const sdpa_memory memory = {
-        SDPA_MEMORY,
-        .segment = {EVERY_SEGMENT(SEGMENT_MEMORY)},
-#if APPEND
-        APPEND_MEMORY,
-#endif
-#if STEP
-        STEP_MEMORY,
-        .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
-#endif
-    };
+    const sdpa_memory memory = {ATTEND_MEMORY};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
 

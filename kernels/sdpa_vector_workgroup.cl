@@ -27,7 +27,6 @@
 #endif
 
 #include "sdpa_params.h"
-#include "opencl_1_2.h"
 #include "local_rows.h"
 #include "formats.h"
 #include "format_any.h"
@@ -60,9 +59,9 @@
 
 #define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1)))
 
-ALWAYS_INLINE void begin_group(const sdpa_params* p, __local group_state* g, uint group_number, uint splits) {
+/* What attention begins with; the second of two launches needs the work tile alone. */
+ALWAYS_INLINE void begin_attention(__local group_state* g) {
     if (LANE == 0) {
-        sdpa_work_tile_init(&g->work, p, group_number, splits);
 #if defined(USES_turbo4) || defined(USES_turbo3) || defined(USES_turbo2) || defined(USES_turbo3_5) ||                  \
     defined(USES_turbo2_5)
         vstore16(TURBO_CENTROIDS_4, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_4);
@@ -79,22 +78,16 @@ ALWAYS_INLINE void begin_group(const sdpa_params* p, __local group_state* g, uin
         g->skipped[r] = 0;
     }
     for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE) g->accumulator[i] = 0.0f;
-    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* Of the keys [begin, end) of all segments, those that lie in segment i. */
 #if SEGMENTS == 1
 #define ATTEND_SEGMENT(i)                                                                                              \
     attend_segment_##i(p, memory, g);                                                                                  \
     group_merge(g);
 #else
 #define ATTEND_SEGMENT(i)                                                                                              \
-    if (end > p->segment[i].first_key && begin < p->segment[i].first_key + p->segment[i].slots) {                      \
-        if (LANE == 0) {                                                                                               \
-            g->work.key_begin = max(begin, p->segment[i].first_key) - p->segment[i].first_key;                         \
-            g->work.key_end = min(end - p->segment[i].first_key, p->segment[i].slots);                                 \
-            g->work.first_score = p->segment[i].first_score;                                                           \
-        }                                                                                                              \
+    if (sdpa_has_keys_of(&p->segment[i], begin, end)) {                                                                \
+        if (LANE == 0) sdpa_turn_to(&g->work, &p->segment[i], begin, end);                                             \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
         attend_segment_##i(p, memory, g);                                                                              \
         group_merge(g);                                                                                                \
@@ -102,7 +95,9 @@ ALWAYS_INLINE void begin_group(const sdpa_params* p, __local group_state* g, uin
 #endif
 
 ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint group_number) {
-    begin_group(p, g, group_number, p->splits);
+    if (LANE == 0) sdpa_work_tile_init(&g->work, p, group_number, p->splits);
+    begin_attention(g);
+    barrier(CLK_LOCAL_MEM_FENCE);
     sdpa_append(p, memory, &g->work);
 #if STEP || APPEND
     barrier(CLK_GLOBAL_MEM_FENCE);
@@ -111,16 +106,7 @@ ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __loc
     const uint begin = g->work.key_begin, end = g->work.key_end;
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
-    ATTEND_SEGMENT(0)
-#if SEGMENTS > 1
-    ATTEND_SEGMENT(1)
-#endif
-#if SEGMENTS > 2
-    ATTEND_SEGMENT(2)
-#endif
-#if SEGMENTS > 3
-    ATTEND_SEGMENT(3)
-#endif
+    DO_EVERY_SEGMENT(ATTEND_SEGMENT)
 #if SEGMENTS > 1
     if (LANE == 0) g->work.first_score = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -128,27 +114,10 @@ ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __loc
     group_leave_result(p, memory, g);
 }
 
-ONE_GROUP __kernel void sdpa_vector(const sdpa_params p, SDPA_ARGUMENTS, EVERY_SEGMENT(SEGMENT_ARGUMENTS),
-#if APPEND
-                                    APPEND_ARGUMENTS,
-#endif
-#if STEP
-                                    STEP_ARGUMENTS, EVERY_SEGMENT(IMPORTANCE_ARGUMENT),
-#endif
-                                    uint group_base) {
+ONE_GROUP __kernel void sdpa_vector(const sdpa_params p, ATTEND_ARGUMENTS, uint group_base) {
     __local group_state g;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    const sdpa_memory memory = {
-        SDPA_MEMORY,
-        .segment = {EVERY_SEGMENT(SEGMENT_MEMORY)},
-#if APPEND
-        APPEND_MEMORY,
-#endif
-#if STEP
-        STEP_MEMORY,
-        .importance = {EVERY_SEGMENT(IMPORTANCE_MEMORY)}
-#endif
-    };
+    const sdpa_memory memory = {ATTEND_MEMORY};
     attend(&p, &memory, &g, (uint)get_group_id(0) + group_base);
 }
 
@@ -157,7 +126,8 @@ ONE_GROUP __kernel void sdpa_combine(const sdpa_params p, COMBINE_ARGUMENTS, uin
     __local group_state g;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const sdpa_memory memory = {COMBINE_MEMORY};
-    begin_group(&p, &g, (uint)get_group_id(0) + group_base, 1);
+    if (LANE == 0) sdpa_work_tile_init(&g.work, &p, (uint)get_group_id(0) + group_base, 1);
+    barrier(CLK_LOCAL_MEM_FENCE);
     group_combine(&p, &memory, &g);
 }
 #endif

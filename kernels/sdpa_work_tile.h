@@ -71,3 +71,15 @@ static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sd
         work->all_end = min(work->all_end, work->see_end[r]);
     }
 }
+
+/* Whether some of the keys [begin, end) of all segments lie in this one. */
+static inline int sdpa_has_keys_of(const sdpa_segment* segment, uint begin, uint end) {
+    return end > segment->first_key && begin < segment->first_key + segment->slots;
+}
+
+/* Turns to a segment, and those of the keys that lie in it. */
+static inline void sdpa_turn_to(WORK_SPACE sdpa_work_tile* work, const sdpa_segment* segment, uint begin, uint end) {
+    work->key_begin = max(begin, segment->first_key) - segment->first_key;
+    work->key_end = min(end - segment->first_key, segment->slots);
+    work->first_score = segment->first_score;
+}
