@@ -25,6 +25,11 @@ bool suits_workgroups(const Capabilities& device) { return has_many_lanes(device
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
+// The one kernel of an operation that has no other shape.
+constexpr Variant one_work_item(std::string_view operation, std::string_view file) {
+    return {operation, "", file, operation, "cpu", 1, every_device, every_device, any, any, nullptr};
+}
+
 constexpr std::array<Variant, 16> list{{
     // Any number of rows of a KV head, in blocks, for devices that need many work-items.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
@@ -36,23 +41,22 @@ constexpr std::array<Variant, 16> list{{
     {"sdpa", "prefill", "sdpa_prefill.cl", "sdpa_prefill", "cpu", 1, every_device, every_device, any, any,
      sdpa_prefill_rows},
     // Rows of K and V in one launch.
-    {"kv_append", "", "kv_append.cl", "kv_append", "cpu", 1, every_device, every_device, any, any, nullptr},
+    one_work_item("kv_append", "kv_append.cl"),
     // Rows from format to format, and the rotation alone.
-    {"kv_requantize", "", "kv_requantize.cl", "kv_requantize", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"kv_dequantize", "", "kv_dequantize.cl", "kv_dequantize", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"hadamard", "", "hadamard.cl", "hadamard", "cpu", 1, every_device, every_device, any, any, nullptr},
+    one_work_item("kv_requantize", "kv_requantize.cl"),
+    one_work_item("kv_dequantize", "kv_dequantize.cl"),
+    one_work_item("hadamard", "hadamard.cl"),
     // The operations on slots.
-    {"slot_append", "", "slot_append.cl", "slot_append", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"slot_accumulate", "", "slot_accumulate.cl", "slot_accumulate", "cpu", 1, every_device, every_device, any, any,
-     nullptr},
-    {"slot_evict", "", "slot_evict.cl", "slot_evict", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"slot_edit", "", "slot_edit.cl", "slot_edit", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"slot_compact", "", "slot_compact.cl", "slot_compact", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"slot_copy", "", "slot_copy.cl", "slot_copy", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"slot_scores", "", "slot_scores.cl", "slot_scores", "cpu", 1, every_device, every_device, any, any, nullptr},
+    one_work_item("slot_append", "slot_append.cl"),
+    one_work_item("slot_accumulate", "slot_accumulate.cl"),
+    one_work_item("slot_evict", "slot_evict.cl"),
+    one_work_item("slot_edit", "slot_edit.cl"),
+    one_work_item("slot_compact", "slot_compact.cl"),
+    one_work_item("slot_copy", "slot_copy.cl"),
+    one_work_item("slot_scores", "slot_scores.cl"),
     // The operations on pages.
-    {"page_sign", "", "page_sign.cl", "page_sign", "cpu", 1, every_device, every_device, any, any, nullptr},
-    {"page_pick", "", "page_pick.cl", "page_pick", "cpu", 1, every_device, every_device, any, any, nullptr},
+    one_work_item("page_sign", "page_sign.cl"),
+    one_work_item("page_pick", "page_pick.cl"),
 }};
 
 bool can_be_forced(std::string_view kernel) {
