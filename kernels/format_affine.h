@@ -9,12 +9,12 @@
 #define AFFINE_BIAS_AT(bits, group, n, i) ((n) / 8 * (bits) + ((n) / (group) + (i)) * 2)
 
 /* The codes of elements first .. first + 15; of 4 bits as integers, whose upper bits are for a lookup to ignore. */
-static inline float16 affine_codes_8(const ROW_SPACE uchar* codes, uint first) {
-    return convert_float16(convert_int16(as_uchar16(vload8(0, (const ROW_SPACE ushort*)(codes + first)))));
+static inline float16 affine_codes_8(const __global uchar* codes, uint first) {
+    return convert_float16(convert_int16(as_uchar16(vload8(0, (const __global ushort*)(codes + first)))));
 }
 
-static inline int16 affine_indices_4(const ROW_SPACE uchar* codes, uint first) {
-    const ROW_SPACE uchar* at = codes + first / 2;
+static inline int16 affine_indices_4(const __global uchar* codes, uint first) {
+    const __global uchar* at = codes + first / 2;
 #ifdef SHIFT_BYTES
     return SHIFT_BYTES(load_u64(at), (int16)(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60));
 #else
@@ -23,15 +23,15 @@ static inline int16 affine_indices_4(const ROW_SPACE uchar* codes, uint first) {
 #endif
 }
 
-static inline float16 affine_codes_4(const ROW_SPACE uchar* codes, uint first) {
+static inline float16 affine_codes_4(const __global uchar* codes, uint first) {
     return LOOKUP_INTEGERS(0, affine_indices_4(codes, first));
 }
 
-static inline float16 affine_load_8(const ROW_SPACE uchar* codes, uint first, float16 scale, float16 bias) {
+static inline float16 affine_load_8(const __global uchar* codes, uint first, float16 scale, float16 bias) {
     return fma(scale, affine_codes_8(codes, first), bias);
 }
 
-static inline float16 affine_load_4(const ROW_SPACE uchar* codes, uint first, float16 scale, float16 bias) {
+static inline float16 affine_load_4(const __global uchar* codes, uint first, float16 scale, float16 bias) {
     return lookup16(fma(scale, TABLE_OF_INTEGERS(0), bias), affine_indices_4(codes, first));
 }
 
@@ -74,11 +74,11 @@ static inline int16 affine_quantize(float16 x, float2 scale_and_bias, const uint
 }
 
 #define AFFINE_FORMAT(format, bits, group)                                                                             \
-    static inline float16 codes16_##format(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {    \
+    static inline float16 codes16_##format(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {     \
         return affine_codes_##bits(row, first);                                                                        \
     }                                                                                                                  \
-    static inline float16 load16_##format(const ROW_SPACE uchar* row, uint first, const uint n) {                      \
-        const ROW_SPACE uchar* scales = row + n / 8 * bits;                                                            \
+    static inline float16 load16_##format(const __global uchar* row, uint first, const uint n) {                       \
+        const __global uchar* scales = row + n / 8 * bits;                                                             \
         const float16 scale = load_half16(scales + first / group * 2);                                                 \
         const float16 bias = load_half16(scales + n / group * 2 + first / group * 2);                                  \
         return affine_load_##bits(row, first, scale, bias);                                                            \

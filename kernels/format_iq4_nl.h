@@ -12,13 +12,13 @@
 #ifdef USES_iq4_nl
 #define IQ4_NL_VALUES ((float16)(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113))
 
-static inline float16 codes16_iq4_nl(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
-    const ROW_SPACE uchar* block = row + first / 32 * 18;
+static inline float16 codes16_iq4_nl(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+    const __global uchar* block = row + first / 32 * 18;
     return LOOKUP(IQ4_NL_VALUES, low_or_high_nibbles(block + 2, first & 16));
 }
 
-static inline float16 load16_iq4_nl(const ROW_SPACE uchar* row, uint first, const uint n) {
-    const ROW_SPACE uchar* block = row + first / 32 * 18;
+static inline float16 load16_iq4_nl(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 18;
     return lookup16(load_half16(block) * IQ4_NL_VALUES, low_or_high_nibbles(block + 2, first & 16));
 }
 

@@ -21,10 +21,9 @@
  *
  * Nothing outside the row is read. Of the dense formats there are the macros that ask for no group. */
 
-/* Where packed rows are read, and how a table is looked up: in global memory, and by a permutation of lanes. A program
- * that has its rows and its tables in local memory says so before (local_rows.h). */
-#ifndef ROW_SPACE
-#define ROW_SPACE __global
+/* How a table is looked up: by a permutation of lanes. A program that has its tables in local memory says so before
+ * (local_tables.h). */
+#ifndef LOOKUP
 #define LOOKUP_PARAMETER
 #define LOOKUP_TABLE
 #define LOOKUP(table, index) lookup16(table, index)
@@ -79,15 +78,15 @@ static inline uint16 choose_where(uint bits, uint set, uint clear) {
 }
 
 /* Little-endian numbers at an even address. */
-static inline uint load_u32(const ROW_SPACE uchar* at) { return as_uint(vload2(0, (const ROW_SPACE ushort*)at)); }
-static inline ulong load_u64(const ROW_SPACE uchar* at) { return as_ulong(vload4(0, (const ROW_SPACE ushort*)at)); }
+static inline uint load_u32(const __global uchar* at) { return as_uint(vload2(0, (const __global ushort*)at)); }
+static inline ulong load_u64(const __global uchar* at) { return as_ulong(vload4(0, (const __global ushort*)at)); }
 
 /* A half, in every lane. vload_half is a dozen instructions in some implementations. */
-static inline float16 load_half16(const ROW_SPACE uchar* at) {
+static inline float16 load_half16(const __global uchar* at) {
 #ifdef HAS_AVX512_BUILTINS
-    return __builtin_ia32_vcvtph2ps512_mask((short16)(*(const ROW_SPACE short*)at), (float16)(0.0f), (ushort)-1, 4);
+    return __builtin_ia32_vcvtph2ps512_mask((short16)(*(const __global short*)at), (float16)(0.0f), (ushort)-1, 4);
 #else
-    return (float16)(vload_half(0, (const ROW_SPACE half*)at));
+    return (float16)(vload_half(0, (const __global half*)at));
 #endif
 }
 
@@ -112,7 +111,7 @@ typedef char char64 __attribute__((ext_vector_type(64)));
 #endif
 
 /* 16 codes of 4 bits each: the low, or the high, halves of 16 bytes. Upper bits are for the lookup to ignore. */
-static inline int16 low_or_high_nibbles(const ROW_SPACE uchar* at, const uint high) {
-    const int16 bytes = convert_int16(as_uchar16(vload8(0, (const ROW_SPACE ushort*)at)));
+static inline int16 low_or_high_nibbles(const __global uchar* at, const uint high) {
+    const int16 bytes = convert_int16(as_uchar16(vload8(0, (const __global ushort*)at)));
     return high ? bytes >> 4 : bytes;
 }

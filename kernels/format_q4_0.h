@@ -10,13 +10,13 @@
 #define FORMAT_ROW_BYTES_q4_0(n) ((n) / 32 * 18)
 
 #ifdef USES_q4_0
-static inline float16 codes16_q4_0(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
-    const ROW_SPACE uchar* block = row + first / 32 * 18;
+static inline float16 codes16_q4_0(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+    const __global uchar* block = row + first / 32 * 18;
     return LOOKUP_INTEGERS(-8, low_or_high_nibbles(block + 2, first & 16));
 }
 
-static inline float16 load16_q4_0(const ROW_SPACE uchar* row, uint first, const uint n) {
-    const ROW_SPACE uchar* block = row + first / 32 * 18;
+static inline float16 load16_q4_0(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 18;
     return lookup16(load_half16(block) * TABLE_OF_INTEGERS(-8), low_or_high_nibbles(block + 2, first & 16));
 }
 

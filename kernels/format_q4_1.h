@@ -11,13 +11,13 @@
 #define FORMAT_ROW_BYTES_q4_1(n) ((n) / 32 * 20)
 
 #ifdef USES_q4_1
-static inline float16 codes16_q4_1(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
-    const ROW_SPACE uchar* block = row + first / 32 * 20;
+static inline float16 codes16_q4_1(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+    const __global uchar* block = row + first / 32 * 20;
     return LOOKUP_INTEGERS(0, low_or_high_nibbles(block + 4, first & 16));
 }
 
-static inline float16 load16_q4_1(const ROW_SPACE uchar* row, uint first, const uint n) {
-    const ROW_SPACE uchar* block = row + first / 32 * 20;
+static inline float16 load16_q4_1(const __global uchar* row, uint first, const uint n) {
+    const __global uchar* block = row + first / 32 * 20;
     const float16 values = fma(load_half16(block), TABLE_OF_INTEGERS(0), load_half16(block + 2));
     return lookup16(values, low_or_high_nibbles(block + 4, first & 16));
 }

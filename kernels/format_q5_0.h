@@ -11,13 +11,13 @@
 #define FORMAT_ROW_BYTES_q5_0(n) ((n) / 32 * 22)
 
 #ifdef USES_q5_0
-static inline float16 codes16_q5_0(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
-    const ROW_SPACE uchar* block = row + first / 32 * 22;
+static inline float16 codes16_q5_0(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+    const __global uchar* block = row + first / 32 * 22;
     const float16 low = LOOKUP_INTEGERS(-16, low_or_high_nibbles(block + 6, first & 16));
     return add_where(load_u32(block + 2) >> (first & 16), low, 16.0f);
 }
 
-static inline float16 load16_q5_0(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+static inline float16 load16_q5_0(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
     return load_half16(row + first / 32 * 22) * codes16_q5_0(row, first, n LOOKUP_TABLE);
 }
 

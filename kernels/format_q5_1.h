@@ -12,14 +12,14 @@
 #define FORMAT_ROW_BYTES_q5_1(n) ((n) / 32 * 24)
 
 #ifdef USES_q5_1
-static inline float16 codes16_q5_1(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
-    const ROW_SPACE uchar* block = row + first / 32 * 24;
+static inline float16 codes16_q5_1(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+    const __global uchar* block = row + first / 32 * 24;
     const float16 low = LOOKUP_INTEGERS(0, low_or_high_nibbles(block + 8, first & 16));
     return add_where(load_u32(block + 4) >> (first & 16), low, 16.0f);
 }
 
-static inline float16 load16_q5_1(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
-    const ROW_SPACE uchar* block = row + first / 32 * 24;
+static inline float16 load16_q5_1(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+    const __global uchar* block = row + first / 32 * 24;
     return fma(load_half16(block), codes16_q5_1(row, first, n LOOKUP_TABLE), load_half16(block + 2));
 }
 

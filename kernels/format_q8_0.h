@@ -9,14 +9,14 @@
 #define FORMAT_ROW_BYTES_q8_0(n) ((n) / 32 * 34)
 
 #ifdef USES_q8_0
-static inline float16 codes16_q8_0(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
-    const ROW_SPACE uchar* block = row + first / 32 * 34;
+static inline float16 codes16_q8_0(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+    const __global uchar* block = row + first / 32 * 34;
     /* By twos, as they lie: some compilers take single bytes one by one. */
-    const ushort8 pairs = vload8(0, (const ROW_SPACE ushort*)(block + 2 + first % 32));
+    const ushort8 pairs = vload8(0, (const __global ushort*)(block + 2 + first % 32));
     return convert_float16(convert_int16(as_char16(pairs)));
 }
 
-static inline float16 load16_q8_0(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
+static inline float16 load16_q8_0(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
     return load_half16(row + first / 32 * 34) * codes16_q8_0(row, first, n LOOKUP_TABLE);
 }
 

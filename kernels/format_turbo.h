@@ -27,7 +27,7 @@
                0.128395f, 0.388048f, 0.656759f, 0.942340f, 1.256231f, 1.618046f, 2.069017f, 2.732590f))
 
 /* 16 centroids from a chunk of codes. */
-static inline float16 turbo_load_2(const ROW_SPACE uchar* chunk, const int is_first LOOKUP_PARAMETER) {
+static inline float16 turbo_load_2(const __global uchar* chunk, const int is_first LOOKUP_PARAMETER) {
     const uint16 codes =
         (uint16)(load_u32(chunk)) >> (uint16)(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
     return LOOKUP(TURBO_CENTROIDS_2, as_int16(codes));
@@ -35,7 +35,7 @@ static inline float16 turbo_load_2(const ROW_SPACE uchar* chunk, const int is_fi
 
 /* 8 bytes from the one before the chunk have the even elements' codes from bit 8 of their low half and the odd ones'
  * from bit 0 of their high half. The first chunk has no byte before it in the row. */
-static inline float16 turbo_load_3(const ROW_SPACE uchar* chunk, const int is_first LOOKUP_PARAMETER) {
+static inline float16 turbo_load_3(const __global uchar* chunk, const int is_first LOOKUP_PARAMETER) {
     uint16 codes;
     if (is_first)
         codes = choose_where(0xaaaau, load_u32(chunk + 2), load_u32(chunk)) >>
@@ -46,7 +46,7 @@ static inline float16 turbo_load_3(const ROW_SPACE uchar* chunk, const int is_fi
     return LOOKUP(TURBO_CENTROIDS_3, as_int16(codes));
 }
 
-static inline float16 turbo_load_4(const ROW_SPACE uchar* chunk, const int is_first LOOKUP_PARAMETER) {
+static inline float16 turbo_load_4(const __global uchar* chunk, const int is_first LOOKUP_PARAMETER) {
     const uint16 codes =
         as_uint16((ulong8)(load_u64(chunk))) >> (uint16)(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
     return LOOKUP(TURBO_CENTROIDS_4, as_int16(codes));
@@ -108,17 +108,17 @@ static inline float turbo_factor(float square, float c_square, float c_y, const 
 }
 
 #define TURBO_FORMAT(format, high, low)                                                                                \
-    static inline float16 load16_##format(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {     \
+    static inline float16 load16_##format(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {      \
         const uint chunk = first / 16;                                                                                 \
         if (high == low || chunk < TURBO_CHUNKS_HIGH(n))                                                               \
             return turbo_load_##high(row + 2 * high * chunk, chunk == 0 LOOKUP_TABLE);                                 \
         return turbo_load_##low(row + 2 * low * chunk + 2 * (high - low) * TURBO_CHUNKS_HIGH(n),                       \
                                 chunk == 0 LOOKUP_TABLE);                                                              \
     }                                                                                                                  \
-    static inline float16 codes16_##format(const ROW_SPACE uchar* row, uint first, const uint n LOOKUP_PARAMETER) {    \
+    static inline float16 codes16_##format(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {     \
         return load16_##format(row, first, n LOOKUP_TABLE);                                                            \
     }                                                                                                                  \
-    static inline float row_scale_##format(const ROW_SPACE uchar* row, const uint n) {                                 \
+    static inline float row_scale_##format(const __global uchar* row, const uint n) {                                  \
         return load_half16(row + TURBO_SCALE_AT(high, low, n)).s0;                                                     \
     }                                                                                                                  \
     static inline void store_part_##format(__global uchar* row, const float16* x, uint first, uint size, const uint n, \

@@ -98,8 +98,8 @@ ALWAYS_INLINE void group_combine(const sdpa_params* p, const sdpa_memory* memory
         g->sum[LANE_ROW] = sum;
         g->skipped[LANE_ROW] = skipped;
     }
-    __local float* factors = (__local float*)g->pool; /* [ROWS][most] */
-    const uint most = POOL_BYTES / 4 / ROWS;
+    __local float* factors = g->parts[0]; /* [ROWS][most] */
+    const uint most = PARTS_FLOATS / ROWS;
     for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE) g->accumulator[i] = 0.0f;
     for (uint first = 0; first < p->splits; first += most) {
         const uint count = min(p->splits - first, most);

@@ -39,107 +39,169 @@ ALWAYS_INLINE void group_mean_scores(const sdpa_params* p, const sdpa_memory* me
     if (LANE_ROW < ROWS && LANE_OF_ROW == 0) g->from_mean[LANE_ROW] = sum;
 }
 
-/* ---- Logits ---- */
+/* ---- Pieces ---- */
 
-#define K_BATCH BATCH_OF(K_PACKED, K_ROW_BYTES, HEAD_SIZE)
-#define KEY_LANES LESSER(GROUP_SIZE / LESSER(K_BATCH, GROUP_SIZE), K_CHUNKS)
-#define V_BATCH BATCH_OF(V_PACKED, V_ROW_BYTES, V_HEAD_SIZE)
-#define V_ABREAST (GROUP_SIZE / V_CHUNKS)
+/* A lane takes a piece of a row at a time, 8 elements of a dense one and a chunk of 16 of a packed one, and has in
+ * registers what it needs for it of rows of Q, or sums up for rows of the output. Of dense rows the pieces of several
+ * keys are on their way at once, while the lanes wait for each other, too. */
+#define K_EIGHTS (K_PACKED ? 2 : 1)
+#define K_PIECES (Q_FLOATS / 8 / K_EIGHTS)
+#define K_ABREAST (GROUP_SIZE / K_PIECES)
+#define V_EIGHTS (V_PACKED ? 2 : 1)
+#define V_PIECES (V_FLOATS / 8 / V_EIGHTS)
 #define K_SHARES_FACTOR (K_PACKED && !K_BIASED && K_GROUP == HEAD_SIZE)
 
-/* A chunk of a key as numbers; where all of a key share one factor the codes, which lack it. */
-static inline float16 group_key(const __local uchar* row, uint chunk, const __local float* lookup_tables) {
+/* Of a key and a row, the parts of the pieces lie side by side; from pair to pair it is an odd number of 16 bytes, so
+ * that lanes side by side meet in no bank. */
+#define PART_STRIDE (((K_PIECES + 3) / 4 | 1) * 4)
+#define KEYS_THAT_FIT LESSER(TILE, PARTS_FLOATS / (DOT_ROWS * PART_STRIDE))
+#define K_AT_ONCE LESSER(KEYS_AT_ONCE, LARGER(KEYS_THAT_FIT / K_ABREAST, 1))
+#define K_BATCH (K_ABREAST * K_AT_ONCE)
+
+/* A lane's share of the output: a piece of VALUE_ROWS rows. */
+#define VALUE_SETS (V_PACKED && ROWS > 4 ? 2 : 1)
+#define VALUE_ROWS ((ROWS + VALUE_SETS - 1) / VALUE_SETS)
+#define V_ABREAST (GROUP_SIZE / (V_PIECES * VALUE_SETS))
+#define VALUE_SET (LANE / V_PIECES % VALUE_SETS)
+#define V_AT_ONCE KEYS_AT_ONCE
+#define V_BATCH (V_ABREAST * V_AT_ONCE)
+
+/* What is loaded of a piece; packed rows are decoded as they are loaded. */
+#if K_PACKED
+typedef uint group_k_piece;
+#else
+typedef JOIN(piece_, K_FORMAT) group_k_piece;
+#endif
+#if V_PACKED
+typedef uint group_v_piece;
+#else
+typedef JOIN(piece_, V_FORMAT) group_v_piece;
+#endif
+
+/* ---- Logits ---- */
+
+/* The pieces of a batch of dense keys; past the last key those of that. */
+ALWAYS_INLINE void group_fetch_keys(const sdpa_segment_view* view, uint key, uint count, group_k_piece* pieces) {
 #if !K_PACKED
-    return JOIN(local16_, K_FORMAT)(row, chunk);
-#else
-    const float16 codes = JOIN(codes16_, K_FORMAT)(row, chunk * 16, HEAD_SIZE LOOKUP_TABLE);
-#if K_SHARES_FACTOR
-    return codes;
-#else
-    const float factor = local_half(row + JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, chunk * 16 / K_GROUP));
-#if K_BIASED
-    const float bias = local_half(row + JOIN(FORMAT_BIAS_AT_, K_FORMAT)(HEAD_SIZE, chunk * 16 / K_GROUP));
-    return fma(codes, (float16)(factor), (float16)(bias));
-#else
-    return codes * factor;
-#endif
-#endif
-#endif
-}
-
-/* A chunk of a value as numbers; of a format without biases the codes, and *factor is what they lack. */
-static inline float16 group_value(const __local uchar* row, uint chunk, const __local float* lookup_tables,
-                                  float* factor) {
-    *factor = 1.0f;
-#if !V_PACKED
-    return JOIN(local16_, V_FORMAT)(row, chunk);
-#else
-    const float16 codes = JOIN(codes16_, V_FORMAT)(row, chunk * 16, V_HEAD_SIZE LOOKUP_TABLE);
-    const float of_codes = local_half(row + JOIN(FORMAT_FACTOR_AT_, V_FORMAT)(V_HEAD_SIZE, chunk * 16 / V_GROUP));
-#if V_BIASED
-    const float bias = local_half(row + JOIN(FORMAT_BIAS_AT_, V_FORMAT)(V_HEAD_SIZE, chunk * 16 / V_GROUP));
-    return fma(codes, (float16)(of_codes), (float16)(bias));
-#else
-    *factor = of_codes;
-    return codes;
-#endif
-#endif
-}
-
-/* This lane's parts of the inner products of all rows with one key of a batch: lanes side by side have keys side by
- * side, and read the same chunk of Q. */
-ALWAYS_INLINE void group_dots(__local group_state* g, const local_rows* rows, const __local int* seen, int takes_all,
-                              uint count) {
-    const uint t = LANE % K_BATCH, first = LANE / K_BATCH;
-    if (t >= count || first >= KEY_LANES || (!takes_all && !seen[t])) return;
-    const __local uchar* row = local_row(rows, t);
-    float4 sums[ROWS];
+    const uint piece = LANE % K_PIECES, first = LANE / K_PIECES;
+    if (are_aligned(view->k, view->k_stride)) {
 #pragma unroll
-    for (uint r = 0; r < ROWS; ++r) sums[r] = (float4)(0.0f);
-#pragma unroll 1
-    for (uint chunk = first; chunk < K_CHUNKS; chunk += KEY_LANES) {
-        const float16 x = group_key(row, chunk, g->lookup_tables);
-        const __local float4* q = (const __local float4*)(g->of_segment.q + chunk * 16);
+        for (uint i = 0; i < K_AT_ONCE; ++i) {
+            const uint t = min(first + i * K_ABREAST, count - 1);
+            pieces[i] = JOIN(load_aligned_piece_, K_FORMAT)(view->k + (key + t) * view->k_stride, piece * 8, HEAD_SIZE);
+        }
+    } else {
 #pragma unroll
-        for (uint r = 0; r < ROWS; ++r) {
-            const __local float4* of_row = q + r * (Q_FLOATS / 4);
-            sums[r] = fma(x.lo.lo, of_row[0], sums[r]);
-            sums[r] = fma(x.lo.hi, of_row[1], sums[r]);
-            sums[r] = fma(x.hi.lo, of_row[2], sums[r]);
-            sums[r] = fma(x.hi.hi, of_row[3], sums[r]);
+        for (uint i = 0; i < K_AT_ONCE; ++i) {
+            const uint t = min(first + i * K_ABREAST, count - 1);
+            pieces[i] = JOIN(load_piece_, K_FORMAT)(view->k + (key + t) * view->k_stride, piece * 8, HEAD_SIZE);
         }
     }
-#if K_SHARES_FACTOR
-    const float factor = local_half(row + JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, 0));
+#endif
+}
+
+/* A piece of a key as numbers; where all of a key share one factor the codes, which lack it. */
+ALWAYS_INLINE void group_key(const __global uchar* row, uint piece, group_k_piece fetched,
+                             const __local float* lookup_tables, float8* x) {
+#if !K_PACKED
+    x[0] = JOIN(floats_of_piece_, K_FORMAT)(fetched);
 #else
-    const float factor = 1.0f;
+    float16 codes = JOIN(codes16_, K_FORMAT)(row, piece * 16, HEAD_SIZE LOOKUP_TABLE);
+#if !K_SHARES_FACTOR
+    const float factor = load_half16(row + JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, piece * 16 / K_GROUP)).s0;
+#if K_BIASED
+    const float bias = load_half16(row + JOIN(FORMAT_BIAS_AT_, K_FORMAT)(HEAD_SIZE, piece * 16 / K_GROUP)).s0;
+    codes = fma(codes, (float16)(factor), (float16)(bias));
+#else
+    codes *= factor;
+#endif
+#endif
+    x[0] = codes.lo;
+    x[1] = codes.hi;
+#endif
+}
+
+/* This lane's parts of the inner products of DOT_ROWS rows from `first_row` on with keys of a batch. Rows past the last
+ * one repeat it, keys past the last one are that, and keys that no row sees have parts that nobody reads: so nothing
+ * keeps a compiler from loading for all keys before it computes for the first. */
+ALWAYS_INLINE void group_dots(__local group_state* g, __local float* parts, const sdpa_segment_view* view, uint key,
+                              uint count, const uint first_row, const group_k_piece* pieces) {
+    const uint piece = LANE % K_PIECES, first = LANE / K_PIECES;
+    if (first >= K_ABREAST) return;
+    float8 q[DOT_ROWS * K_EIGHTS];
+#pragma unroll
+    for (uint r = 0; r < DOT_ROWS; ++r) {
+        const uint row = first_row + r < ROWS ? first_row + r : ROWS - 1;
+        const __local float4* from = (const __local float4*)(g->of_segment.q + row * Q_FLOATS + piece * 8 * K_EIGHTS);
+#pragma unroll
+        for (uint i = 0; i < K_EIGHTS; ++i) q[r * K_EIGHTS + i] = (float8)(from[2 * i], from[2 * i + 1]);
+    }
+    __local float* lane_parts = parts + first * DOT_ROWS * PART_STRIDE + piece; /* from here all places are constants */
+#pragma unroll
+    for (uint i = 0; i < K_AT_ONCE; ++i) {
+        const __global uchar* row = view->k + (key + min(first + i * K_ABREAST, count - 1)) * view->k_stride;
+        float8 x[K_EIGHTS];
+        group_key(row, piece, pieces[K_PACKED ? 0 : i], g->lookup_tables, x);
+#if K_SHARES_FACTOR
+        const float factor = load_half16(row + JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, 0)).s0;
+#else
+        const float factor = 1.0f;
 #endif
 #pragma unroll
-    for (uint r = 0; r < ROWS; ++r)
-        g->parts[(r * KEY_LANES + first) * K_BATCH + t] = ((sums[r].x + sums[r].y) + (sums[r].z + sums[r].w)) * factor;
+        for (uint r = 0; r < DOT_ROWS; ++r) {
+            float2 sums = x[0].s01 * q[r * K_EIGHTS].s01;
+            sums = fma(x[0].s23, q[r * K_EIGHTS].s23, sums);
+            sums = fma(x[0].s45, q[r * K_EIGHTS].s45, sums);
+            sums = fma(x[0].s67, q[r * K_EIGHTS].s67, sums);
+#if K_EIGHTS == 2
+            sums = fma(x[1].s01, q[r * 2 + 1].s01, sums);
+            sums = fma(x[1].s23, q[r * 2 + 1].s23, sums);
+            sums = fma(x[1].s45, q[r * 2 + 1].s45, sums);
+            sums = fma(x[1].s67, q[r * 2 + 1].s67, sums);
+#endif
+            lane_parts[(i * K_ABREAST * DOT_ROWS + r) * PART_STRIDE] = (sums.x + sums.y) * factor;
+        }
+    }
+}
+
+/* The sum of what the pieces have. */
+ALWAYS_INLINE float group_dot(const __local float* parts) {
+    const __local float4* fours = (const __local float4*)parts;
+    float4 sums = (float4)(0.0f);
+#pragma unroll
+    for (uint i = 0; i < K_PIECES / 4; ++i) sums += fours[i];
+    float sum = (sums.x + sums.y) + (sums.z + sums.w);
+#pragma unroll
+    for (uint i = K_PIECES / 4 * 4; i < K_PIECES; ++i) sum += parts[i];
+    return sum;
 }
 
 ALWAYS_INLINE void group_logits(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
                                 const sdpa_segment_view* view, uint key, uint tile_count) {
     const int takes_all = scores_want_unseen(p), is_plain = !has_transform(p);
+    group_k_piece pieces[K_AT_ONCE];
+    uint turn = 0;
+    group_fetch_keys(view, key, tile_count, pieces);
     for (uint batch = 0; batch < tile_count; batch += K_BATCH) {
-        const uint count = min(tile_count - batch, (uint)K_BATCH);
-        const local_rows rows = stage_rows(g->pool, view->k + (long)(key + batch) * view->k_stride, view->k_stride,
-                                           count, K_ROW_BYTES, HEAD_SIZE, K_PACKED);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        group_dots(g, &rows, g->seen + batch, takes_all, count);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        for (uint i = LANE; i < ROWS * K_BATCH; i += GROUP_SIZE) {
-            const uint r = i / K_BATCH, t = i % K_BATCH;
-            if (t >= count) continue;
-            float dot = 0.0f;
-            if (takes_all || g->seen[batch + t])
-                for (uint j = 0; j < KEY_LANES; ++j) dot += g->parts[(r * KEY_LANES + j) * K_BATCH + t];
-            const float logit = fma(dot, p->scale, g->from_mean[r]);
-            if (is_plain)
-                group_plain(g, r, batch + t, logit);
-            else
-                group_transform(p, memory, g, r, key, batch + t, logit);
+        const uint count = min(tile_count - batch, (uint)K_BATCH), next = batch + K_BATCH;
+        const __local int* seen = g->seen + batch;
+#pragma unroll
+        for (uint first_row = 0; first_row < ROWS; first_row += DOT_ROWS, ++turn) {
+            __local float* parts = g->parts[turn % 2];
+            group_dots(g, parts, view, key + batch, count, first_row, pieces);
+            if (first_row + DOT_ROWS >= ROWS && next < tile_count)
+                group_fetch_keys(view, key + next, tile_count - next, pieces);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint i = LANE; i < DOT_ROWS * count; i += GROUP_SIZE) {
+                const uint r = first_row + i % DOT_ROWS, t = i / DOT_ROWS;
+                if (r >= ROWS) continue;
+                const float dot = takes_all || seen[t] ? group_dot(parts + i * PART_STRIDE) : 0.0f;
+                const float logit = fma(dot, p->scale, g->from_mean[r]);
+                if (is_plain)
+                    group_plain(g, r, batch + t, logit);
+                else
+                    group_transform(p, memory, g, r, key, batch + t, logit);
+            }
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -147,66 +209,137 @@ ALWAYS_INLINE void group_logits(const sdpa_params* p, const sdpa_memory* memory,
 
 /* ---- Values ---- */
 
-/* Adds this lane's chunk of the values of a batch to its sums of each row. Where the rows do not see the same keys,
- * what a row does not see is left out, because it may be no number. */
-ALWAYS_INLINE void group_add_values(const __local group_state* g, const local_rows* rows, uint batch, uint count,
-                                    const int is_partial, float16* accumulator) {
-    const uint chunk = LANE % V_CHUNKS;
-    if (LANE / V_CHUNKS >= V_ABREAST) return;
-    for (uint t = LANE / V_CHUNKS; t < count; t += V_ABREAST) {
-        const uint at = batch + t;
-        if (g->seen[at] != 1) continue;
-        float factor;
-        const float16 x = group_value(local_row(rows, t), chunk, g->lookup_tables, &factor);
+/* The pieces of a batch of dense values; past the last one those of that. With is_partial those that are read alone. */
+ALWAYS_INLINE void group_fetch_values(const __local int* seen, int is_partial, const sdpa_segment_view* view, uint key,
+                                      uint count, group_v_piece* pieces) {
+#if !V_PACKED
+    const uint piece = LANE % V_PIECES, first = LANE / (V_PIECES * VALUE_SETS);
+    if (are_aligned(view->v, view->v_stride)) {
 #pragma unroll
-        for (uint r = 0; r < ROWS; ++r) {
-            const float weight = g->s[r * TILE + at];
-            if (is_partial && is_hidden_weight(weight)) continue;
-            accumulator[r] = fma((float16)(weight * factor), x, accumulator[r]);
+        for (uint i = 0; i < V_AT_ONCE; ++i) {
+            const uint t = min(first + i * V_ABREAST, count - 1);
+            pieces[i] = 0;
+            if (!is_partial || seen[t] == 1)
+                pieces[i] =
+                    JOIN(load_aligned_piece_, V_FORMAT)(view->v + (key + t) * view->v_stride, piece * 8, V_HEAD_SIZE);
+        }
+    } else {
+#pragma unroll
+        for (uint i = 0; i < V_AT_ONCE; ++i) {
+            const uint t = min(first + i * V_ABREAST, count - 1);
+            pieces[i] = 0;
+            if (!is_partial || seen[t] == 1)
+                pieces[i] = JOIN(load_piece_, V_FORMAT)(view->v + (key + t) * view->v_stride, piece * 8, V_HEAD_SIZE);
+        }
+    }
+#endif
+}
+
+/* A piece of a value as numbers; of a format without biases the codes, and the factor that they lack is returned. */
+ALWAYS_INLINE float group_value(const __global uchar* row, uint piece, group_v_piece fetched,
+                                const __local float* lookup_tables, float8* x) {
+#if !V_PACKED
+    x[0] = JOIN(floats_of_piece_, V_FORMAT)(fetched);
+    return 1.0f;
+#else
+    float16 codes = JOIN(codes16_, V_FORMAT)(row, piece * 16, V_HEAD_SIZE LOOKUP_TABLE);
+    float factor = load_half16(row + JOIN(FORMAT_FACTOR_AT_, V_FORMAT)(V_HEAD_SIZE, piece * 16 / V_GROUP)).s0;
+#if V_BIASED
+    const float bias = load_half16(row + JOIN(FORMAT_BIAS_AT_, V_FORMAT)(V_HEAD_SIZE, piece * 16 / V_GROUP)).s0;
+    codes = fma(codes, (float16)(factor), (float16)(bias));
+    factor = 1.0f;
+#endif
+    x[0] = codes.lo;
+    x[1] = codes.hi;
+    return factor;
+#endif
+}
+
+/* Adds this lane's pieces of a batch of values to its sums of each row. Unless all rows see all keys of a whole batch,
+ * what a row does not see is left out, because it may be no number. */
+ALWAYS_INLINE void group_add_values(const __local group_state* g, const sdpa_segment_view* view, uint key, uint batch,
+                                    uint count, const int sees_all, const group_v_piece* pieces, float8* accumulator) {
+    const uint piece = LANE % V_PIECES, first = LANE / (V_PIECES * VALUE_SETS), first_row = VALUE_SET * VALUE_ROWS;
+    if (first >= V_ABREAST) return;
+    /* From here all places are constants. */
+    const __local int* lane_seen = g->seen + batch + first;
+    const __local float* weights = g->s + first_row * TILE + batch + first;
+    const __global uchar* row = view->v + (key + batch + first) * view->v_stride;
+#pragma unroll
+    for (uint i = 0; i < V_AT_ONCE; ++i) {
+        if (!sees_all && (batch + first + i * V_ABREAST >= count || lane_seen[i * V_ABREAST] != 1)) continue;
+        float8 x[V_EIGHTS];
+        const float factor =
+            group_value(row + i * V_ABREAST * view->v_stride, piece, pieces[V_PACKED ? 0 : i], g->lookup_tables, x);
+#pragma unroll
+        for (uint r = 0; r < VALUE_ROWS; ++r) {
+            if (VALUE_SETS > 1 && first_row + r >= ROWS) break;
+            const float weight = weights[r * TILE + i * V_ABREAST];
+            if (!sees_all && is_hidden_weight(weight)) continue;
+#pragma unroll
+            for (uint e = 0; e < V_EIGHTS; ++e)
+                accumulator[r * V_EIGHTS + e] = fma((float8)(weight * factor), x[e], accumulator[r * V_EIGHTS + e]);
         }
     }
 }
 
-ALWAYS_INLINE void group_values(__local group_state* g, const sdpa_segment_view* view, uint key, uint tile_count,
-                                float16* accumulator) {
+/* Adds the values of a tile. Of dense ones the pieces of the next batch are on their way meanwhile. */
+ALWAYS_INLINE void group_values(const sdpa_params* p, __local group_state* g, const sdpa_segment_view* view, uint key,
+                                uint tile_count, float8* accumulator) {
 #pragma unroll
-    for (uint r = 0; r < ROWS; ++r) accumulator[r] *= g->rescale[r];
-    const int is_partial = g->is_partial;
-    for (uint batch = 0; batch < tile_count; batch += V_BATCH) {
-        const uint count = min(tile_count - batch, (uint)V_BATCH);
-        const local_rows rows = stage_rows(g->pool, view->v + (long)(key + batch) * view->v_stride, view->v_stride,
-                                           count, V_ROW_BYTES, V_HEAD_SIZE, V_PACKED);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (is_partial)
-            group_add_values(g, &rows, batch, count, 1, accumulator);
-        else
-            group_add_values(g, &rows, batch, count, 0, accumulator);
-        barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint r = 0; r < VALUE_ROWS; ++r) {
+        const uint row = VALUE_SET * VALUE_ROWS + r;
+#pragma unroll
+        for (uint e = 0; e < V_EIGHTS; ++e) accumulator[r * V_EIGHTS + e] *= g->rescale[row < ROWS ? row : ROWS - 1];
     }
+    const int is_partial = g->is_partial || p->v_threshold != 0.0f;
+    group_v_piece pieces[2][V_AT_ONCE];
+#pragma unroll
+    for (uint i = 0; i < V_AT_ONCE; ++i) pieces[1][i] = 0;
+    group_fetch_values(g->seen, is_partial, view, key, tile_count, pieces[0]);
+    for (uint batch = 0; batch < tile_count; batch += 2 * V_BATCH) {
+#pragma unroll
+        for (uint turn = 0; turn < 2; ++turn) {
+            const uint at = batch + turn * V_BATCH, next = at + V_BATCH;
+            if (next < tile_count)
+                group_fetch_values(g->seen + next, is_partial, view, key + next, tile_count - next, pieces[1 - turn]);
+            if (!is_partial && next <= tile_count)
+                group_add_values(g, view, key, at, tile_count, 1, pieces[turn], accumulator);
+            else
+                group_add_values(g, view, key, at, tile_count, 0, pieces[turn], accumulator);
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 /* ---- A segment ---- */
 
-/* What the lanes have of each row is added up in of_segment.part_of, and becomes that of the values as they are. */
+/* What the lanes have of each row is added up in of_segment.part_of, and becomes that of the values as they are. In
+ * each turn one half of the lanes gives the other what it has. All places in an accumulator are constants, also where a
+ * compiler unrolls no loop with a barrier: otherwise it would be in no registers. */
 ALWAYS_INLINE void group_finish(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
-                                const float16* accumulator) {
-    __local float* part_of = g->of_segment.part_of;
-    __local float* by_lane = (__local float*)g->pool; /* [16][GROUP_SIZE] */
-#pragma unroll
-    for (uint r = 0; r < ROWS; ++r) {
-        float lanes[16];
-        vstore16(accumulator[r], 0, lanes);
-#pragma unroll
-        for (uint e = 0; e < 16; ++e) by_lane[e * GROUP_SIZE + LANE] = lanes[e];
+                                float8* accumulator) {
+    const uint column = LANE % (V_PIECES * VALUE_SETS), first = LANE / (V_PIECES * VALUE_SETS);
+    for (uint abreast = V_ABREAST; abreast > 1; abreast -= abreast / 2) {
+        const uint kept = abreast - abreast / 2;
+        __local float* given = g->parts[0] + column; /* [VALUE_ROWS * V_EIGHTS * 8][abreast / 2][columns] */
+        if (first >= kept && first < abreast)
+            give_floats(given + (first - kept) * (V_PIECES * VALUE_SETS), accumulator, VALUE_ROWS * V_EIGHTS);
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (uint i = LANE; i < V_FLOATS; i += GROUP_SIZE) {
-            const uint chunk = i % V_CHUNKS, e = i / V_CHUNKS;
-            float sum = 0.0f;
-            for (uint j = 0; j < V_ABREAST; ++j) sum += by_lane[e * GROUP_SIZE + j * V_CHUNKS + chunk];
-            part_of[r * V_FLOATS + chunk * 16 + e] = sum;
-        }
+        if (first < abreast / 2)
+            take_floats(given + first * (V_PIECES * VALUE_SETS), accumulator, VALUE_ROWS * V_EIGHTS);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
+    __local float* part_of = g->of_segment.part_of;
+    if (first == 0) {
+        const uint first_row = VALUE_SET * VALUE_ROWS;
+        __local float* piece = part_of + first_row * V_FLOATS + LANE % V_PIECES * V_EIGHTS * 8;
+#pragma unroll
+        for (uint i = 0; i < VALUE_ROWS * V_EIGHTS; ++i)
+            if (VALUE_SETS == 1 || first_row + i / V_EIGHTS < ROWS)
+                vstore8(accumulator[i], 0, piece + i / V_EIGHTS * V_FLOATS + i % V_EIGHTS * 8);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
 #if V_ROTATED
     local_rotate_back(part_of, ROWS, V_HEAD_SIZE);
 #endif
@@ -229,9 +362,9 @@ ALWAYS_INLINE void attend_segment(const sdpa_params* p, const sdpa_memory* memor
     const uint key_begin = g->work.key_begin, key_end = g->work.key_end;
     group_queries(p, memory, g);
     group_mean_scores(p, memory, g);
-    float16 accumulator[ROWS];
+    float8 accumulator[VALUE_ROWS * V_EIGHTS];
 #pragma unroll
-    for (uint r = 0; r < ROWS; ++r) accumulator[r] = (float16)(0.0f);
+    for (uint i = 0; i < VALUE_ROWS * V_EIGHTS; ++i) accumulator[i] = (float8)(0.0f);
     lane_rows of_lane = {NO_MAXIMUM, 0.0f, 0};
     for (uint key = key_begin; key < key_end; key += TILE) {
         const uint count = min((uint)TILE, key_end - key);
@@ -242,7 +375,7 @@ ALWAYS_INLINE void attend_segment(const sdpa_params* p, const sdpa_memory* memor
         else
             store_unseen(p, memory, g, key, count);
         group_softmax(p, memory, g, SEGMENT, key, count, &of_lane);
-        if (is_any) group_values(g, &view, key, count, accumulator);
+        if (is_any) group_values(p, g, &view, key, count, accumulator);
     }
     const float sum = sum_of_row(g, of_lane.sum);
     const uint skipped = count_of_row(g, of_lane.skipped);

@@ -1,5 +1,5 @@
-/* The local memory of a group of many work-items. Needs before it: sdpa_chunks.h, sdpa_work_tile.h, local_rows.h, TILE,
- * GROUP_SIZE and LANE. */
+/* The local memory of a group of many work-items. Needs before it: sdpa_chunks.h, sdpa_work_tile.h, local_tables.h,
+ * TILE, GROUP_SIZE and LANE. */
 
 /* The lanes of a row in what goes row by row: row LANE / ROW_LANES, where that is below ROWS. */
 #define LANES_FOR_A_ROW (GROUP_SIZE / (ROWS > 4 ? 8 : 4))
@@ -7,12 +7,14 @@
 #define LANE_ROW (LANE / ROW_LANES)
 #define LANE_OF_ROW (LANE % ROW_LANES)
 
-/* Bytes for a batch of rows: 64 of 128 halves, and their padding. A batch has as many keys as fit, a power of two. */
-#define POOL_BYTES (GROUP_SIZE * 136)
+/* Keys of which a lane has pieces at once: as many as there are registers for. */
+#define KEYS_AT_ONCE (ROWS == 1 ? 8 : 4)
+
+/* Rows whose inner products a group has at once, and floats for the parts of these. */
+#define DOT_ROWS (ROWS <= 4 ? ROWS : (ROWS + 1) / 2)
+#define PARTS_FLOATS (DOT_ROWS * GROUP_SIZE * 5)
 #define LESSER(a, b) ((a) < (b) ? (a) : (b))
-#define BATCH_THAT_FITS(is_packed, row_bytes, size)                                                                    \
-    LARGEST_POWER_OF_2(POOL_BYTES / LOCAL_ROW_BYTES(is_packed, row_bytes, size))
-#define BATCH_OF(is_packed, row_bytes, size) LESSER(BATCH_THAT_FITS(is_packed, row_bytes, size), TILE)
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
 /* What has a lane's registers as an argument. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -21,15 +23,16 @@
 #define V_FLOATS (V_CHUNKS * 16)
 
 typedef struct group_state {
-    uint4 pool[POOL_BYTES / 16]; /* rows; at a segment's end what the lanes add up */
+    /* Twice [K_BATCH][DOT_ROWS][PART_STRIDE]: parts of inner products. At a segment's end what lanes give others. This
+     * and what else is read four floats at a time is aligned for that. */
+    float parts[2][PARTS_FLOATS] __attribute__((aligned(16)));
     union {
-        float q[ROWS * Q_FLOATS];       /* [ROWS][Q_FLOATS], as the segment's keys want to meet it */
-        float part_of[ROWS * V_FLOATS]; /* [ROWS][V_FLOATS]: what the group has of a segment, when it has seen it */
+        float q[ROWS * Q_FLOATS] __attribute__((aligned(16))); /* [ROWS][Q_FLOATS], as the keys want to meet it */
+        float part_of[ROWS * V_FLOATS]; /* [ROWS][V_FLOATS]: what the group has of a segment when it has seen it */
     } of_segment;
-    float parts[ROWS * GROUP_SIZE];     /* [ROWS][KEY_LANES][K_BATCH]: of inner products */
     float accumulator[ROWS * V_FLOATS]; /* of all segments so far */
     float s[ROWS * TILE]; /* [ROWS][TILE]: what the mask adds, logits, weights; -INFINITY, or weights below 0: hidden */
-    float by_lane[GROUP_SIZE]; /* a number of each lane, to be joined */
+    float by_lane[GROUP_SIZE] __attribute__((aligned(16))); /* a number of each lane, to be joined */
     float maximum[ROWS], sum[ROWS], rescale[ROWS], from_mean[ROWS];
     float segment_maximum[ROWS], segment_sum[ROWS];
     uint skipped[ROWS];
@@ -49,26 +52,50 @@ typedef struct group_state {
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                      \
     (g)->by_lane[LANE] = (mine);                                                                                       \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                      \
-    for (uint i = 0; i < ROW_LANES; ++i) {                                                                             \
-        const float other = (g)->by_lane[LANE_ROW * ROW_LANES + i];                                                    \
+    const __local float4* fours = (const __local float4*)((g)->by_lane + LANE_ROW * ROW_LANES);                        \
+    for (uint i = 0; i < ROW_LANES / 4; ++i) {                                                                         \
+        const float4 other = fours[i];                                                                                 \
         (result) = (joined);                                                                                           \
     }                                                                                                                  \
     barrier(CLK_LOCAL_MEM_FENCE)
 
 static inline float sum_of_row(__local group_state* g, float x) {
-    float sum = 0.0f;
-    JOIN_LANES(g, x, sum, sum + other);
-    return sum;
+    float4 sums = (float4)(0.0f);
+    JOIN_LANES(g, x, sums, sums + other);
+    return (sums.x + sums.y) + (sums.z + sums.w);
 }
 
 static inline uint count_of_row(__local group_state* g, uint x) {
-    uint count = 0;
-    JOIN_LANES(g, as_float(x), count, count + as_uint(other));
-    return count;
+    uint4 counts = (uint4)(0);
+    JOIN_LANES(g, as_float(x), counts, counts + as_uint4(other));
+    return (counts.x + counts.y) + (counts.z + counts.w);
 }
 
 static inline float maximum_of_row(__local group_state* g, float x) {
-    float maximum = x;
-    JOIN_LANES(g, x, maximum, other > maximum ? other : maximum);
-    return maximum;
+    float4 maxima = (float4)(x);
+    JOIN_LANES(g, x, maxima, select(maxima, other, other > maxima));
+    const float low = maxima.y > maxima.x ? maxima.y : maxima.x, high = maxima.w > maxima.z ? maxima.w : maxima.z;
+    return high > low ? high : low;
+}
+
+/* A lane's sums, `count` times 8 floats, each half a group from the next, for another lane to take. */
+#define GIVEN_APART (GROUP_SIZE / 2)
+
+ALWAYS_INLINE void give_floats(__local float* to, const float8* sums, const uint count) {
+#pragma unroll
+    for (uint i = 0; i < count; ++i) {
+        float x[8];
+        vstore8(sums[i], 0, x);
+#pragma unroll
+        for (uint e = 0; e < 8; ++e) to[(i * 8 + e) * GIVEN_APART] = x[e];
+    }
+}
+
+ALWAYS_INLINE void take_floats(const __local float* from, float8* sums, const uint count) {
+#pragma unroll
+    for (uint i = 0; i < count; ++i) {
+        const __local float* x = from + i * 8 * GIVEN_APART;
+        sums[i] += (float8)(x[0], x[GIVEN_APART], x[2 * GIVEN_APART], x[3 * GIVEN_APART], x[4 * GIVEN_APART],
+                            x[5 * GIVEN_APART], x[6 * GIVEN_APART], x[7 * GIVEN_APART]);
+    }
 }

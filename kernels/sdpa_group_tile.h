@@ -36,7 +36,7 @@ ALWAYS_INLINE void group_classify(const sdpa_params* p, const sdpa_memory* memor
         g->position[t] = position;
         g->seen[t] = by_any;
         if (by_any) g->is_any = 1;
-        if (by_any && !by_all) g->is_partial = 1;
+        if (!by_all) g->is_partial = 1;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }

@@ -1,12 +1,13 @@
 /* sdpa_vector, "workgroup" shape: many work-items to a group, local memory and barriers, OpenCL C 1.2. It is written
  * for GPUs; what a group does, its work tiles and splits are those of sdpa_vector.cl.
  *
- * A group walks over its keys in tiles of TILE. Rows of K, and later of V, come into local memory in batches, as they
- * are stored, in loads of 16 bytes side by side; each is read once for all rows of Q. Then
+ * A group walks over its keys in tiles of TILE. Rows of K and V are read once for all rows of Q, in loads of 16 bytes
+ * side by side:
  *
- *     logits    a lane takes chunks of 16 elements of one key; a key's parts are added up through local memory
+ *     logits    a lane takes a piece of some keys, and has Q for it in registers; a key's parts are added up through
+ *               local memory
  *     softmax   a lane takes some keys of one row
- *     values    a lane takes a chunk of some values, and has its sums for all rows in registers
+ *     values    a lane takes a piece of some values, and has its sums for all rows in registers
  *
  * Needs the -D of sdpa_vector.cl, and GROUP_SIZE: work-items of a group, a power of two, TILE at
  * least. */
@@ -27,13 +28,13 @@
 #endif
 
 #include "sdpa_params.h"
-#include "local_rows.h"
+#include "local_tables.h"
 #include "formats.h"
 #include "format_any.h"
 #include "float16_math.h"
 #include "rotation.h"
 #include "vector_lanes.h"
-#include "local_elements.h"
+#include "dense_pieces.h"
 #include "local_rotation.h"
 #include "sdpa_segment_names.h"
 #include "sdpa_formats.h"

@@ -19,14 +19,16 @@ uint32_t sdpa_vector_rows(const Sdpa& args, const Capabilities&) {
 }
 
 uint32_t sdpa_workgroup_rows(const Sdpa& args, const Capabilities& capabilities) {
-    // The state of a group, without what does not depend on rows or head sizes: sdpa_group_state.h.
-    constexpr uint64_t rest = 20 * 1024;
-    const auto chunks = [](int64_t size) { return static_cast<uint64_t>(size + 15) / 16; };
-    const uint64_t k_chunks = chunks(args.head_size()), v_chunks = chunks(args.v_head_size());
-    const uint64_t floats = 16 * (std::max(k_chunks, v_chunks) + v_chunks) + 256;
+    // The state of a group, in sdpa_group_state.h: what does not depend on rows, and of each row the parts of inner
+    // products of 128 work-items (for half of more than 4 rows), Q or the sums of a segment, the sums, and a tile.
+    constexpr uint64_t fixed = 3 * 1024, parts = 2 * 128 * 5 * sizeof(float), tile = 136 * sizeof(float);
+    const auto row_bytes = [](int64_t size) { return static_cast<uint64_t>(size + 15) / 16 * 16 * sizeof(float); };
+    const uint64_t k = row_bytes(args.head_size()), v = row_bytes(args.v_head_size());
+    const auto state_bytes = [&](uint64_t rows) {
+        return fixed + (rows > 4 ? (rows + 1) / 2 : rows) * parts + rows * (std::max(k, v) + v + tile);
+    };
     uint32_t rows = sdpa_vector_rows(args, capabilities);
-    while (rows > 1 && rest + rows * floats * sizeof(float) > capabilities.local_memory_size)
-        rows = std::bit_floor(rows - 1);
+    while (rows > 1 && state_bytes(rows) > capabilities.local_memory_size) rows = std::bit_floor(rows - 1);
     return rows;
 }
 
