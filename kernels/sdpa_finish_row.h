@@ -6,9 +6,9 @@ typedef struct sdpa_row_end {
     float factor, maximum, inverse;
 } sdpa_row_end;
 
-/* The sink joins; statistics and the count of values passed over are stored. */
+/* The sink joins; of several groups that finish a row, one stores statistics and the count of values passed over. */
 static inline sdpa_row_end sdpa_finish_row(const sdpa_params* p, const sdpa_memory* memory, WORK_TILE work, uint r,
-                                           float maximum, float sum, uint skipped) {
+                                           float maximum, float sum, uint skipped, const int is_stored) {
     float scale = 1.0f;
     const bool saw_nothing = sum == 0.0f;
     if (saw_nothing) {
@@ -20,13 +20,13 @@ static inline sdpa_row_end sdpa_finish_row(const sdpa_params* p, const sdpa_memo
         sum = sum * scale + exp1(sink - joined);
         maximum = joined;
     }
-    if (p->has_stats) {
+    if (p->has_stats && is_stored) {
         __global uchar* row = memory->stats + p->stats.offset + work->batch * p->stats.stride[0] +
                               work->head[r] * p->stats.stride[1] + work->token[r] * p->stats.stride[2];
         store_f32(row, 0, maximum);
         store_f32(row, 1, sum);
     }
-    if (p->has_skipped) {
+    if (p->has_skipped && is_stored) {
         __global uchar* row = memory->skipped + p->skipped.offset + work->batch * p->skipped.stride[0] +
                               work->head[r] * p->skipped.stride[1] + work->token[r] * p->skipped.stride[2];
         *(__global uint*)row = skipped;

@@ -41,8 +41,9 @@ ALWAYS_INLINE void group_leave_carried(const sdpa_params* p, const sdpa_memory* 
     }
 }
 
-/* Makes the rows of a work tile. */
-ALWAYS_INLINE void group_end_rows(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
+/* Makes the rows of a work tile. Where `parts` groups do, each has some of the keys, and the first one the rows. */
+ALWAYS_INLINE void group_end_rows(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint part,
+                                  uint parts) {
     if (p->joins_carried) group_join_carried(p, memory, g);
     if (p->leaves_carried) {
         group_leave_carried(p, memory, g);
@@ -50,32 +51,36 @@ ALWAYS_INLINE void group_end_rows(const sdpa_params* p, const sdpa_memory* memor
     }
     const uint rows = g->work.rows;
     for (uint r = LANE; r < rows; r += GROUP_SIZE) {
-        const sdpa_row_end end = sdpa_finish_row(p, memory, &g->work, r, g->maximum[r], g->sum[r], g->skipped[r]);
+        const sdpa_row_end end =
+            sdpa_finish_row(p, memory, &g->work, r, g->maximum[r], g->sum[r], g->skipped[r], part == 0);
         g->from_mean[r] = end.factor;
         g->segment_maximum[r] = end.maximum;
         g->segment_sum[r] = end.inverse;
     }
     /* Scores and weights that other lanes of this group have stored are read again. */
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    for (uint i = LANE; i < rows * V_HEAD_SIZE; i += GROUP_SIZE) {
-        const uint r = i / V_HEAD_SIZE, e = i % V_HEAD_SIZE;
-        store_any(out_row(p, memory, &g->work, r), p->out_type, e, g->accumulator[r * V_FLOATS + e] * g->from_mean[r]);
-    }
+    if (part == 0)
+        for (uint i = LANE; i < rows * V_HEAD_SIZE; i += GROUP_SIZE) {
+            const uint r = i / V_HEAD_SIZE, e = i % V_HEAD_SIZE;
+            store_any(out_row(p, memory, &g->work, r), p->out_type, e,
+                      g->accumulator[r * V_FLOATS + e] * g->from_mean[r]);
+        }
     if (p->scores_mode == SDPA_SCORES_PROBS)
         for (uint r = 0; r < rows; ++r) {
             __global float* row = (__global float*)scores_row(p, memory, &g->work, r);
-            for (uint key = LANE; key < p->kv_len; key += GROUP_SIZE) {
+            for (uint key = part * GROUP_SIZE + LANE; key < p->kv_len; key += parts * GROUP_SIZE) {
                 const float s = row[key];
                 row[key] = s == -INFINITY ? 0.0f : exp1(s - g->segment_maximum[r]) * g->segment_sum[r];
             }
         }
-    group_importance(p, memory, g, g->maximum, g->from_mean);
+    group_importance(p, memory, g, g->maximum, g->from_mean, part, parts);
 }
 
 /* ---- Splits ---- */
 
-/* Makes the rows of a work tile of what its splits have left. */
-ALWAYS_INLINE void group_combine(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
+/* Makes the rows of a work tile of what its splits have left, in one group, or in parts. */
+ALWAYS_INLINE void group_combine(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint part,
+                                 uint parts) {
     float highest = NO_MAXIMUM;
     if (LANE_ROW < ROWS)
         for (uint split = LANE_OF_ROW; split < p->splits; split += ROW_LANES) {
@@ -101,7 +106,7 @@ ALWAYS_INLINE void group_combine(const sdpa_params* p, const sdpa_memory* memory
     __local float* factors = g->parts[0]; /* [ROWS][most] */
     const uint most = PARTS_FLOATS / ROWS;
     for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE) g->accumulator[i] = 0.0f;
-    for (uint first = 0; first < p->splits; first += most) {
+    for (uint first = 0; part == 0 && first < p->splits; first += most) {
         const uint count = min(p->splits - first, most);
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint i = LANE; i < ROWS * count; i += GROUP_SIZE) {
@@ -121,14 +126,14 @@ ALWAYS_INLINE void group_combine(const sdpa_params* p, const sdpa_memory* memory
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    group_end_rows(p, memory, g);
+    group_end_rows(p, memory, g, part, parts);
 }
 
 /* Where a group leaves its result. With SINGLE_LAUNCH the last group of a work tile to get here combines; otherwise
  * sdpa_combine, launched after, does. */
 ALWAYS_INLINE void group_leave_result(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
     if (p->splits == 1) {
-        group_end_rows(p, memory, g);
+        group_end_rows(p, memory, g, 0, 1);
         return;
     }
     __global float* partial = sdpa_partial(p, memory, g->work.index, g->work.split);
@@ -151,7 +156,7 @@ ALWAYS_INLINE void group_leave_result(const sdpa_params* p, const sdpa_memory* m
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (!g->is_last) return;
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
-    group_combine(p, memory, g);
+    group_combine(p, memory, g, 0, 1);
     if (LANE == 0) atomic_store_explicit(counter, 0u, memory_order_relaxed, memory_scope_device);
 #endif
 }

@@ -51,9 +51,9 @@ ALWAYS_INLINE void group_count_seen(const sdpa_params* p, const sdpa_memory* mem
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* maximum, factor: how each row ends; [ROWS]. */
+/* maximum, factor: how each row ends; [ROWS]. Of `parts` groups each has some of the slots. */
 ALWAYS_INLINE void group_importance(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
-                                    const __local float* maximum, const __local float* factor) {
+                                    const __local float* maximum, const __local float* factor, uint part, uint parts) {
     const sdpa_step* step = &p->step;
     if (!step->counts_query) return;
     const uint rows = g->work.rows;
@@ -62,7 +62,7 @@ ALWAYS_INLINE void group_importance(const sdpa_params* p, const sdpa_memory* mem
         const sdpa_segment* segment = &p->segment[i];
         __global float* importance = (__global float*)(memory->importance[i] + segment->importance.offset +
                                                        g->work.kv_head * segment->importance.stride);
-        for (uint slot = LANE; slot < segment->slots; slot += GROUP_SIZE) {
+        for (uint slot = part * GROUP_SIZE + LANE; slot < segment->slots; slot += parts * GROUP_SIZE) {
             const __global float* weight_tile = group_weight_tile(p, memory, g, i, slot);
             float x = 0.0f;
             int is_seen = 0;
@@ -77,7 +77,7 @@ ALWAYS_INLINE void group_importance(const sdpa_params* p, const sdpa_memory* mem
             importance[slot] = fma(importance[slot], step->keep, x * step->gain);
         }
     }
-    if (!memory->output_sum) return;
+    if (!memory->output_sum || part > 0) return;
     /* The rows of out have just been stored. */
     barrier(CLK_GLOBAL_MEM_FENCE);
     __global float* to =
@@ -90,5 +90,5 @@ ALWAYS_INLINE void group_importance(const sdpa_params* p, const sdpa_memory* mem
 }
 #else
 #define group_leave(p, memory, g, segment, key, r, maximum, is_hidden, score, weight)
-#define group_importance(p, memory, g, maximum, factor)
+#define group_importance(p, memory, g, maximum, factor, part, parts)
 #endif

@@ -91,11 +91,13 @@ typedef struct sdpa_params {
     winnow_u32 is_causal;
     winnow_u32 scores_mode;
     winnow_u32 joins_carried, leaves_carried;
+    winnow_u32 combine_groups; /* of a work tile, in the second launch of the shape "workgroup" */
+    winnow_u32 reserved;
     sdpa_step step;
     sdpa_segment segment[SDPA_SEGMENTS]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE (528 + SDPA_SEGMENTS * 200)
+#define SDPA_PARAMS_SIZE (536 + SDPA_SEGMENTS * 200)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

@@ -41,7 +41,7 @@ static inline void sdpa_end_row(const sdpa_params* p, const sdpa_memory* memory,
         sdpa_leave_carried(p, memory, work, r, maximum, sum, accumulator);
         return;
     }
-    const sdpa_row_end row = sdpa_finish_row(p, memory, work, r, maximum, sum, skipped);
+    const sdpa_row_end row = sdpa_finish_row(p, memory, work, r, maximum, sum, skipped, 1);
     if (p->scores_mode == SDPA_SCORES_PROBS)
         sdpa_normalise(p, scores_row(p, memory, work, r), row.maximum, row.inverse);
     sdpa_store_out(p, out_row(p, memory, work, r), accumulator, row.factor);

@@ -127,8 +127,9 @@ ONE_GROUP __kernel void sdpa_combine(const sdpa_params p, COMBINE_ARGUMENTS, uin
     __local group_state g;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const sdpa_memory memory = {COMBINE_MEMORY};
-    if (LANE == 0) sdpa_work_tile_init(&g.work, &p, (uint)get_group_id(0) + group_base, 1);
+    const uint group_number = (uint)get_group_id(0) + group_base;
+    if (LANE == 0) sdpa_work_tile_init(&g.work, &p, group_number / p.combine_groups, 1);
     barrier(CLK_LOCAL_MEM_FENCE);
-    group_combine(&p, &memory, &g);
+    group_combine(&p, &memory, &g, group_number % p.combine_groups, p.combine_groups);
 }
 #endif

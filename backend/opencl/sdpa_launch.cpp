@@ -75,6 +75,15 @@ void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel
     }
 }
 
+// Whether a second launch has something to do for each key, which as many groups as there are splits do sooner than
+// one.
+bool has_keys_to_finish(const SdpaKernel& kernel, const Sdpa& args, const sdpa_params& params) {
+    if (kernel.variant->group_size == 1 || args.carry) return false;
+    // Above the mean of those that a row sees: each group would have to count them.
+    const bool accumulates = params.step.counts_query != 0 && kernel.statistic != Statistic::above_mean;
+    return accumulates || (args.scores_mode == Scores::probs && params.step.counts_query == 0);
+}
+
 sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel,
                         const SdpaDivision& division) {
     sdpa_params params{};
@@ -198,10 +207,12 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     std::vector<const Memory*> accumulated; // what the accumulate alone needs
     if (kernel.append) bind_deferred(operation, *step.deferred, params, memory);
     if (kernel.step) accumulated = bind_step(operation, kernel, step, segments, division, params, memory);
+    params.combine_groups = has_keys_to_finish(kernel, args, params) ? division.splits : 1;
     const size_t params_size = offsetof(sdpa_params, segment) + segments.size() * sizeof(sdpa_segment);
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
-        grid = {.groups = {static_cast<size_t>(division.work_tiles), 1, 1}, .group_size = group_size};
+        grid = {.groups = {static_cast<size_t>(division.work_tiles * params.combine_groups), 1, 1},
+                .group_size = group_size};
         std::vector<const Memory*> combined{sinks.memory,   out.memory,     scores.memory, stats.memory,
                                             skipped.memory, carried.memory, scratch};
         combined.insert(combined.end(), accumulated.begin(), accumulated.end());
