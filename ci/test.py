@@ -41,8 +41,8 @@ def settings(options):
     with concurrent.futures.ThreadPoolExecutor(1) as downloads:
         sources = [downloads.submit(parts.llama_cpp_source, release) for release in releases]
         ggml = downloads.submit(parts.ggml_releases, options.full)
-        python, model, mlx, intel, oclgrind = map(downloads.submit, (
-            parts.llama_cpp_python, parts.model, parts.mlx_python, parts.intel_runtime, parts.oclgrind))
+        python, model, mlx, intel, oclgrind, ptxas = map(downloads.submit, (
+            parts.llama_cpp_python, parts.model, parts.mlx_python, parts.intel_runtime, parts.oclgrind, parts.ptxas))
         llama_cpp = parts.llama_cpp_build(*LLAMA_CPP_PROGRAMS)
         builds = [f"{other.result()}={parts.llama_cpp_build('llama-simple', release=release)}"
                   for release, other in zip(releases, sources)]
@@ -66,6 +66,7 @@ def settings(options):
         "WINNOW_INTEL_ICD_DIR": icd,
         "WINNOW_INTEL_LIB_DIR": libraries,
         "WINNOW_OCLGRIND_ICD": oclgrind.result(),
+        "WINNOW_PTXAS": ptxas.result(),
     }
 
 

@@ -1,0 +1,128 @@
+"""What the kernels for GPUs take of an NVIDIA H100 and an AMD MI200: registers, spills, local memory, and how many
+groups that leaves room for. clang and ptxas say it, so that no GPU is needed; a GPU's own compiler may take others.
+
+Everything is compared with resources.json. A change for the better is to be written there (--write), one for the worse
+is to be understood first. What a token's row takes that a step stores, one work-item alone, is among what is spilled.
+
+    resources_test.py --clang PROGRAM --ptxas PROGRAM --kernels FOLDER [--write]
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TABLE = Path(__file__).with_name("resources.json")
+GROUP = 128  # work-items
+LIBRARIES = Path("/usr/lib/clc")  # of libclc
+SIZES = {"HEAD_SIZE": 128, "V_HEAD_SIZE": 128, "GROUP_SIZE": GROUP, "SINGLE_LAUNCH": 0}
+STEP = {"SLOTS": 1, "STEP": 1, "STATISTIC": 1, "IS_MAXIMUM": 0}
+
+
+def attention(rows, *formats, **more):
+    """The -D of sdpa_vector_workgroup.cl for the formats of K and V of each segment."""
+    made = {"SEGMENTS": len(formats), "SLOTS": 0, "STEP": 0, "APPEND": 0, "ROWS": rows, **SIZES, **more}
+    for segment, pair in enumerate(formats):
+        made |= {f"K_FORMAT_{segment}": pair[0], f"V_FORMAT_{segment}": pair[1]}
+        made |= {f"USES_{name}": 1 for name in pair}
+    return made
+
+
+F16 = ("f16", "f16")
+CASES = {
+    "sdpa_vector f16, 1 row": attention(1, F16),
+    "sdpa_vector f16, 4 rows": attention(4, F16),
+    "sdpa_vector f16, 8 rows": attention(8, F16),
+    "sdpa_vector turbo4, 4 rows": attention(4, ("turbo4", "turbo4")),
+    "sdpa_vector q8_0, 4 rows": attention(4, ("q8_0", "q8_0")),
+    "sdpa_vector step, f16 and turbo4/turbo3, 4 rows": attention(4, F16, ("turbo4", "turbo3"), **STEP),
+}
+GPUS = ("H100", "MI200")
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\nended with status {done.returncode}:\n{done.stderr[-4000:]}")
+    return done.stdout + done.stderr
+
+
+def compiled(options, target, library, defines, output):
+    # The version that OpenCL C's own compiler would define for a device of 1.2.
+    run(options.clang, "-x", "cl", "-cl-std=CL1.2", *target, "-include", "opencl-c.h", "-D__OPENCL_VERSION__=120", "-w",
+        "-O3", "-I", options.kernels, *(f"-D{name}={value}" for name, value in defines.items()), "-Xclang",
+        "-mlink-builtin-bitcode", "-Xclang", LIBRARIES / library, "-S", "-o", output,
+        options.kernels / "sdpa_vector_workgroup.cl")
+
+
+def number(pattern, text):
+    found = re.search(pattern, text)
+    if found is None:
+        sys.exit(f"the compiler says no \"{pattern}\":\n{text[-4000:]}")
+    return int(found[1])
+
+
+def on_h100(options, defines, folder):
+    """65536 registers and 227 KiB of local memory for groups of 4 warps, whose registers come in steps of 8."""
+    compiled(options, ("-target", "nvptx64-unknown-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80"),
+             "nvptx64--nvidiacl.bc", defines, folder / "kernel.ptx")
+    said = run(options.ptxas, "-arch=sm_90", "-v", folder / "kernel.ptx", "-o", folder / "kernel.cubin")
+    said = said[said.index("function 'sdpa_vector'"):]
+    registers, local = number(r"Used (\d+) registers", said), number(r"(\d+) bytes smem", said)
+    spilled = number(r"(\d+) bytes spill stores", said) + number(r"(\d+) bytes stack frame", said)
+    groups = min(65536 // (GROUP * (-(-registers // 8) * 8)), 227 * 1024 // (local + 1024), 64 // (GROUP // 32))
+    return {"registers": registers, "spilled": spilled, "local": local, "groups": groups}
+
+
+def on_mi200(options, defines, folder):
+    """Of each of 4 units: 512 registers for a lane of a wavefront of 64; 64 KiB of local memory for all of them."""
+    compiled(options, ("-target", "amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib"), "amdgcn--amdhsa.bc", defines,
+             folder / "kernel.s")
+    said = (folder / "kernel.s").read_text(encoding="utf-8")
+    said = said[said.index("\nsdpa_vector:"):]
+    registers, local = number(r"; TotalNumVgprs: (\d+)", said), number(r"; LDSByteSize: (\d+)", said)
+    waves = 4 * min(512 // (-(-registers // 8) * 8), 8)
+    return {"registers": registers, "spilled": number(r"; ScratchSize: (\d+)", said), "local": local,
+            "groups": min(waves // (GROUP // 64), 64 * 1024 // local)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    for name in ("--clang", "--ptxas", "--kernels"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--write", action="store_true", help="write resources.json anew")
+    options = parser.parse_args()
+    versions = [re.search(r"version (\d+\.\d+)|release (\d+\.\d+)", run(program, "--version"))[0]
+                for program in (options.clang, options.ptxas)]
+    found = {"clang": versions[0], "ptxas": versions[1], "kernels": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, defines in CASES.items():
+            one = found["kernels"][name] = {gpu: take(options, defines, Path(folder))
+                                            for gpu, take in zip(GPUS, (on_h100, on_mi200))}
+            for gpu, taken in one.items():
+                print(f"{name:48} {gpu:6} {taken['registers']:4} registers, {taken['spilled']} bytes spilled, "
+                      f"{taken['local']} bytes of local memory, {taken['groups']} groups at once", flush=True)
+    if options.write:
+        TABLE.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        return
+    known = json.loads(TABLE.read_text(encoding="utf-8"))
+    wrong = [f"{key}: {found[key]}, resources.json is of {known[key]}" for key in ("clang", "ptxas")
+             if found[key] != known[key]]
+    if list(known["kernels"]) != list(CASES):
+        wrong.append("resources.json has other kernels")
+    for name, one in found["kernels"].items():
+        for gpu, taken in one.items():
+            before = known["kernels"].get(name, {}).get(gpu, taken)
+            for key in ("registers", "spilled", "local", "groups"):
+                if taken[key] != before[key]:
+                    is_worse = (taken[key] > before[key]) == (key != "groups")
+                    wrong.append(f"{name}, {gpu}: {key} {taken[key]}, {'' if is_worse else 'better than '}{before[key]}"
+                                 f" in resources.json; {'see why' if is_worse else 'write it anew with --write'}")
+    if wrong:
+        sys.exit("FAILED: " + "\n".join(wrong))
+
+
+main()
