@@ -96,7 +96,7 @@ void register_schedules() {
     small.layers = small.kv_heads = 1;
     small.context = 90;
     register_cache_test("recall", "small", __FILE__, __LINE__, [=] {
-        run({.setup = small, .seed = options().seed, .operations = 6, .edits = false, .changes = false});
+        run({.setup = small, .seed = options().seed, .operations = 3, .edits = false, .changes = false});
     });
 }
 

@@ -99,7 +99,7 @@ void register_small() {
         setup.center = at % 3 == 0;
         setup.group_maximum = at % 4 == 1;
         register_cache_test("small", std::string("k_") + k.name + "_v_" + v.name, __FILE__, __LINE__, [=] {
-            run({setup, options().seed + at, 8, true, false, false});
+            run({setup, options().seed + at, 5, true, false, false});
         });
     }
 }
@@ -134,7 +134,7 @@ void register_tight() {
 
 // The same in several packed segments.
 void register_segments() {
-    const int cases = options().pairs == Pairs::all ? 2000 : 60;
+    const int cases = options().pairs == Pairs::all ? 2000 : 20; // each a program of its own for many devices
     for (int at = 0; at < cases; ++at)
         register_cache_test("segments", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
             std::mt19937_64 engine(options().seed * 7307 + static_cast<uint64_t>(at));

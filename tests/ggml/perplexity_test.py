@@ -18,17 +18,18 @@ from llama_cpp import expect
 TOLERANCE = 0.003  # relative; rounding in another order gives less than a tenth of it
 CONTEXT = 512
 PACKED_CACHES = ("q8_0", "q4_0")
-PACKED_CHUNKS = 3  # of a full run twice as many
+PACKED_CHUNKS = 2  # of a full run three times as many
 # How many standard errors the two mean divergences may be apart by chance. Theirs, over tokens, are added as squares;
 # since both means are over the same tokens, that is more than the error of the difference.
 CHANCE = 3
 RESOLUTION = 0.25  # there have to be so many tokens that chance is less than this of the divergence
-# Tokens of half of the text, and of a full run, which takes it twice; over fewer, it would say little about the model.
-FEWEST_SCORED, FEWEST_OF_ALL = 1000, 4000
+# Tokens of a quarter of the text, and of a full run, which takes it twice; over fewer, it would say little about the
+# model.
+FEWEST_SCORED, FEWEST_OF_ALL = 500, 4000
 
 
 def packed_chunks(options):
-    return PACKED_CHUNKS * (2 if options.all else 1)
+    return PACKED_CHUNKS * (3 if options.all else 1)
 
 
 def run(host, options, *arguments, batch, chunks, winnow, cache="f16"):
@@ -127,7 +128,7 @@ def test():
     if options.packed:
         compare_all_packed(host, options)
         return
-    compare(host, options, batch=256, chunks=None if options.all else 4,
+    compare(host, options, batch=256, chunks=None if options.all else 2,
             fewest_scored=FEWEST_OF_ALL if options.all else FEWEST_SCORED)
     compare(host, options, batch=4, chunks=1, fewest_scored=1)
 

@@ -11,6 +11,7 @@ def parser(description):
     made = argparse.ArgumentParser(description=description.split("\n")[0])
     for option in ("--winnow", "--plugin", "--llama-cpp", "--model", "--text"):
         made.add_argument(option, type=Path, required=True)
+    made.add_argument("--task-model", type=Path, required=True, help="a model that understands what it is asked")
     return made
 
 

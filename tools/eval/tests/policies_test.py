@@ -11,7 +11,8 @@ from pathlib import Path
 import measured
 from measured import expect
 
-LAYERS, QUERY_HEADS, KV_HEADS = 30, 9, 3  # of SmolLM2-135M
+LAYERS, QUERY_HEADS, KV_HEADS = 30, 9, 3  # of SmolLM2-135M, which is asked
+LAYERS_LEFT = 6  # of the model that is profiled
 CONTEXT = 128
 WINDOW = "window:budget=1/4"
 TASK_CONTEXT = 256
@@ -27,7 +28,8 @@ def profile(work, folder):
     print(f"$ {' '.join(command[1:])}\n{done.stdout}{done.stderr}", flush=True)
     expect(done.returncode == 0, f"winnow profile ended with status {done.returncode}")
     found = json.loads((folder / "profile.json").read_text())
-    expect([layer["name"] for layer in found["layers"]] == [f"cache_k_l{layer}" for layer in range(LAYERS)], "layers")
+    names = [layer["name"] for layer in found["layers"]]
+    expect(names == [f"cache_k_l{layer}" for layer in range(LAYERS_LEFT)], f"layers {names}")
     expect(all(len(layer["entropy"]) == QUERY_HEADS for layer in found["layers"]), "query heads")
     expect(str(folder.parent) not in (folder / "profile.json").read_text(), "a path in profile.json")
     for kind in ("csv", "png", "svg"):
@@ -85,7 +87,9 @@ def main():
         expect(window["per_context"] != divided["per_context"], "the division of the budget changes nothing")
         expect(0.8 * window["kv_bytes"] <= divided["kv_bytes"] <= window["kv_bytes"],
                f"{divided['kv_bytes']} bytes, with the same budget for each layer {window['kv_bytes']}")
-        work.good(*SIZES, *TASKS, WINDOW)
+        asked = {"model": options.task_model, "out": Path(folder) / "asked"}
+        work = measured.Eval(options, asked["out"])
+        work.good(*SIZES, *TASKS, WINDOW, **asked)
         tasks = work.results()["tasks"]
         names = [task["task"] for task in tasks]
         expect(names == ["needle", "chat", "lookup", "several", "code", "conversation"], f"tasks {names}")
@@ -94,7 +98,7 @@ def main():
         talked = {result["name"]: result["answers"] for result in tasks[-1]["results"]}
         expect(all("as_anew" in answer for answer in talked[WINDOW].values()), "nothing was read anew")
         before = work.runs("*")
-        work.good(*SIZES, *TASKS, WINDOW)
+        work.good(*SIZES, *TASKS, WINDOW, **asked)
         expect(before == work.runs("*"), "something was measured again")
 
 

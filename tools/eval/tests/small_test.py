@@ -13,7 +13,7 @@ from measured import expect
 
 CONTEXTS = {128: 2, 192: 3}  # and their micro-batches
 COUNT = 2
-ROW = 30 * 3 * 64  # elements of a token's K of SmolLM2-135M: layers, heads, head size
+ROW = 6 * 3 * 64  # elements of a token's K: layers that are left of SmolLM2-135M, heads, head size
 BYTES = {"cpu:k=f16,v=f16": 4 * ROW, "cpu:k=q4_0,v=q4_0": 2 * ROW * 18 // 32,
          "inplace:k=q8_0,v=q8_0": 2 * ROW * 34 // 32}
 PICTURES = ("bytes_128", "bytes_192", "contexts", "needle", "tasks")
@@ -25,7 +25,9 @@ SHORT = "inplace:k=f16,v=q8_0"
 def expect_row(row):
     name = row["name"]
     context = row["context"]
-    expect(row["kv_bytes_per_token"] == BYTES[name] and row["kv_bytes"] == 256 * BYTES[name],
+    # llama.cpp says its own caches' bytes in hundredths of a MiB.
+    near = 0 if name.startswith("inplace") else 0.005 * 2**20
+    expect(abs(row["kv_bytes"] - 256 * BYTES[name]) <= near and row["kv_bytes_per_token"] * 256 == row["kv_bytes"],
            f"{name}: {row['kv_bytes_per_token']} bytes a token, {row['kv_bytes']} in all, expected {BYTES[name]}")
     expect(row["contexts"] == COUNT and row["scored_tokens"] == COUNT * (context // 2 - 1), f"{name}: sizes")
     calls = COUNT * CONTEXTS[context] if name.startswith("inplace") else 0
