@@ -1,5 +1,5 @@
-/* Pieces of 8 elements of dense rows, as they are loaded and as numbers. What lies past a row's end is zeros, and is
- * not read. Needs before it: tensor_view.h. */
+/* Pieces of 8 elements of dense rows, as they are loaded and as numbers. A row has pairs of pieces; what lies past its
+ * end is zeros, and is not read. Needs before it: tensor_view.h. */
 
 /* Whether all pieces of rows lie at whole multiples of 16 bytes. */
 static inline int are_aligned(const __global uchar* first, long stride) {
@@ -17,7 +17,7 @@ static inline uint two_halves(const __global ushort* from, uint i, const uint n)
 
 static inline uint4 load_piece_of_halves(const __global uchar* row, uint first, const uint n, const int is_aligned) {
     const __global ushort* from = (const __global ushort*)row;
-    const uint end = n % 8 == 0 ? first + 8 : n; /* of a whole piece nothing is compared */
+    const uint end = n % 16 == 0 ? first + 8 : n; /* where all pieces are whole nothing is compared */
     if (is_aligned && first + 8 <= end) return *(const __global uint4*)(from + first);
     return (uint4)(two_halves(from, first, end), two_halves(from, first + 2, end), two_halves(from, first + 4, end),
                    two_halves(from, first + 6, end));
@@ -25,7 +25,7 @@ static inline uint4 load_piece_of_halves(const __global uchar* row, uint first, 
 
 static inline uint8 load_piece_of_words(const __global uchar* row, uint first, const uint n, const int is_aligned) {
     const __global uint* from = (const __global uint*)row + first;
-    if (n % 8 == 0 || first + 8 <= n) {
+    if (n % 16 == 0 || first + 8 <= n) {
         const __global uint4* blocks = (const __global uint4*)from;
         return is_aligned ? (uint8)(blocks[0], blocks[1]) : vload8(0, from);
     }

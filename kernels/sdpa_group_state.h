@@ -7,7 +7,7 @@
 #define LANE_ROW (LANE / ROW_LANES)
 #define LANE_OF_ROW (LANE % ROW_LANES)
 
-/* Keys of which a lane has pieces at once: as many as there are registers for. */
+/* Keys of which a lane has pieces at once, if their parts fit: as many as there are registers for. */
 #define KEYS_AT_ONCE (ROWS == 1 ? 8 : 4)
 
 /* Rows whose inner products a group has at once, and floats for the parts of these. */
