@@ -185,6 +185,7 @@ void register_long_runs() {
     shorter("window_without_residual", Policy::window, 2, 0, 3000, 8);
     shorter("h2o", Policy::h2o, 2, 48, 3000, 1);
     shorter("winnow", Policy::winnow, 1, 48, 3000, 1);
+    shorter("winnow_of_many", Policy::winnow, 0, 48, 1100, 1); // slots for several work-groups
 }
 
 // So many query heads and slots that the scores of a chunk pass 4 MiB: its queries attend in parts.

@@ -31,6 +31,7 @@ constexpr const char* usage =
     "  --pairs STRING    formats: all for every format of K with every format of V, sample (40 pairs) or few (20)\n"
     "                    cache: all for every policy in every shape, and ten times as many random schedules\n"
     "                    sdpa: all for any number of rows with all formats and sizes of the random cases\n"
+    "  --share K/N       cache: one N-th of the tests, number K from 0 on, by their names; the others are skipped\n"
     "  --small           also the suites formats/small and cache/small: every format in the smallest shapes, for\n"
     "                    devices that are very slow\n"
     "  --log PATH        write what the backend under test logs: on every level, a line each\n"
@@ -58,6 +59,14 @@ uint64_t as_number(const std::string& option, const std::string& text) {
     } catch (const std::exception&) {
     }
     refuse(option + ": expected a number, got \"" + text + "\"");
+}
+
+void set_share(const std::string& text) {
+    const size_t slash = text.find('/');
+    if (slash == std::string::npos) refuse("--share: expected K/N, got \"" + text + "\"");
+    the_options.share = static_cast<uint32_t>(as_number("--share", text.substr(0, slash)));
+    the_options.shares = static_cast<uint32_t>(as_number("--share", text.substr(slash + 1)));
+    if (the_options.share >= the_options.shares) refuse("--share: expected K below N, got \"" + text + "\"");
 }
 
 Pairs as_pairs(const std::string& text) {
@@ -106,6 +115,8 @@ void parse(int argc, char** argv) {
             the_options.cases = static_cast<int>(as_number(option, value));
         else if (option == "--pairs")
             the_options.pairs = as_pairs(value);
+        else if (option == "--share")
+            set_share(value);
         else if (option == "--log")
             the_options.log = value;
         else

@@ -24,8 +24,9 @@ struct Options {
     uint64_t seed = 1;
     int cases = 200; // random cases per operation
     Pairs pairs = Pairs::sample;
-    std::string log;        // a file
-    bool has_small = false; // the suites of the smallest shapes are there
+    uint32_t share = 0, shares = 1; // of the cases of caches
+    std::string log;                // a file
+    bool has_small = false;         // the suites of the smallest shapes are there
 };
 
 class Session {
