@@ -80,8 +80,9 @@ void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel
 bool has_keys_to_finish(const SdpaKernel& kernel, const Sdpa& args, const sdpa_params& params) {
     if (kernel.variant->group_size == 1 || args.carry) return false;
     // Above the mean of those that a row sees: each group would have to count them.
-    const bool accumulates = params.step.counts_query != 0 && kernel.statistic != Statistic::above_mean;
-    return accumulates || (args.scores_mode == Scores::probs && params.step.counts_query == 0);
+    const bool accumulates = params.step.counts_query != 0;
+    if (accumulates && kernel.statistic == Statistic::above_mean) return false;
+    return accumulates || args.scores_mode == Scores::probs;
 }
 
 sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel,
