@@ -1,6 +1,6 @@
-"""Fills docs/quality.md from the kept results beside this file, and draws their pictures.
+"""Fills the pages on quality from the kept results beside this file, and draws their pictures.
 
-    render.py            writes the tables between the markers of quality.md, and its pictures
+    render.py            writes the tables between the markers of the pages, and their pictures
                          (needs tools/eval/requirements.txt)
     render.py --check    only says whether the tables are what the results give (needs Python alone)
 
@@ -24,6 +24,7 @@ sys.path.insert(0, str(FOLDER.parent.parent / "tools" / "eval"))
 
 from winnow_eval import report  # noqa: E402  after its path
 
+PAGES = ("quality.md", "quality_tables.md", "quality_runs.md")  # in docs
 MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S)
 
 
@@ -76,7 +77,7 @@ def task_piece(name, results, task, words=""):
                 "picture resident": (f"Task {task}: what of the facts was resident in each layer and head",
                                      f"resident_{task}")}
     if words not in pictures:
-        raise Failure(f"quality.md: unknown piece {words!r} of a task; there are {', '.join([*OF_TASKS, *pictures])}")
+        raise Failure(f"unknown piece {words!r} of a task; there are {', '.join([*OF_TASKS, *pictures])}")
     description, picture = pictures[words]
     return f"![{description}](quality/{name}_{picture}.png)\n"
 
@@ -158,22 +159,19 @@ def piece(name, results, words):
         suffix = "_decode" if mode == "decode" else ""
         return f"![{DESCRIPTIONS[picture].format(context)}](quality/{name}_{picture.format(context)}{suffix}.png)\n"
     if pattern not in PIECES:
-        raise Failure(f"quality.md: unknown piece {words!r}; there are {', '.join([*PIECES, *PICTURES])} and task "
-                      "NAME ...")
+        raise Failure(f"unknown piece {words!r}; there are {', '.join([*PIECES, *PICTURES])} and task NAME ...")
     return PIECES[pattern](results) if context is None else PIECES[pattern](results, (context, mode))
 
 
-def filled(page, kept):
-    """The page with its tables; every kept result has to appear on it."""
-    used = set()
-
+def filled(page, kept, used):
+    """The text of a page with its tables; adds the names of the results that appear there to the set `used`."""
     def fill(match):
         name, words, _ = match.groups()
         beside = WITH.fullmatch(words)
         names = [name, *(beside[1].split() if beside else [])]
         for one in names:
             if one not in kept:
-                raise Failure(f"quality.md names {one}, but quality/{one}.json is not there")
+                raise Failure(f"{one} is named, but quality/{one}.json is not there")
         used.update(names)
         if beside:
             setting = int(beside[3]), "decode" if beside[4] else "batch"
@@ -185,10 +183,21 @@ def filled(page, kept):
 
     text = MARKED.sub(fill, page)
     if page.count("<!-- begin") != len(MARKED.findall(page)) or page.count("<!-- end -->") != len(MARKED.findall(page)):
-        raise Failure("quality.md: a marker without its other half")
-    if set(kept) - used:
-        raise Failure(f"quality.md shows nothing of {', '.join(sorted(set(kept) - used))}")
+        raise Failure("a marker without its other half")
     return text
+
+
+def filled_pages(pages, kept):
+    """The same of {path: text}; every kept result has to appear on one of them."""
+    used, texts = set(), {}
+    for path, page in pages.items():
+        try:
+            texts[path] = filled(page, kept, used)
+        except Failure as failure:
+            raise Failure(f"{path.name}: {failure}") from None
+    if set(kept) - used:
+        raise Failure(f"no page shows anything of {', '.join(sorted(set(kept) - used))}")
+    return texts
 
 
 def kept_results(folder):
@@ -200,43 +209,49 @@ def pictures(text):
     return re.findall(r"\]\(quality/(\w+\.png)\)", text)
 
 
-def differences(page, text, folder):
-    """What is out of date, in lines."""
+def differences(name, page, text):
+    """What is out of date on a page, in lines."""
     for number, (now, wanted) in enumerate(zip(page.splitlines(), text.splitlines()), start=1):
         if now != wanted:
-            yield f"quality.md, line {number}: {now!r}, the results give {wanted!r}"
-            break
-    else:
-        if page != text:
-            yield "quality.md is shorter or longer than what the results give"
-    named = pictures(text)
+            yield f"{name}, line {number}: {now!r}, the results give {wanted!r}"
+            return
+    if page != text:
+        yield f"{name} is shorter or longer than what the results give"
+
+
+def missing_pictures(named, folder):
+    """Pictures that are named and not there, and the other way round."""
     for picture in named:
         if not (folder / picture).is_file():
             yield f"quality/{picture} is not there"
     for path in sorted(folder.glob("*.png")):
         if path.name not in named:
-            yield f"quality/{path.name} is not on the page; delete it"
+            yield f"quality/{path.name} is on no page; delete it"
 
 
 def main():
     parser = argparse.ArgumentParser(prog="render.py", description=__doc__.split("\n\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing; fail if something is out of date")
-    parser.add_argument("--page", type=Path, default=FOLDER.parent / "quality.md", help="default: docs/quality.md")
+    parser.add_argument("--pages", type=Path, nargs="+", default=[FOLDER.parent / name for name in PAGES],
+                        metavar="FILE", help=f"default: {', '.join(PAGES)} in docs")
     parser.add_argument("--results", type=Path, default=FOLDER, metavar="FOLDER", help="default: docs/quality")
     options = parser.parse_args()
-    page = options.page.read_text(encoding="utf-8")
+    pages = {path: path.read_text(encoding="utf-8") for path in options.pages}
     kept = kept_results(options.results)
-    text = filled(page, kept)
+    texts = filled_pages(pages, kept)
+    named = [picture for text in texts.values() for picture in pictures(text)]
     if not options.check:
         from winnow_eval import plots  # only here: --check runs without matplotlib
-        options.page.write_text(text, encoding="utf-8")
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
         for name, results in kept.items():
-            plots.draw(results, options.results, prefix=f"{name}_", formats=("png",), only=pictures(text))
-        page = text
-    complaints = list(differences(page, text, options.results))
+            plots.draw(results, options.results, prefix=f"{name}_", formats=("png",), only=named)
+        pages = texts
+    complaints = [line for path, text in texts.items() for line in differences(path.name, pages[path], text)]
+    complaints += missing_pictures(named, options.results)
     if complaints:
         raise Failure("\n".join([*complaints, *(["run docs/quality/render.py"] if options.check else [])]))
-    print(f"{options.page.name} agrees with {', '.join(kept) or 'no results, there are none yet'}")
+    print(f"{', '.join(path.name for path in pages)}: as {', '.join(kept) or 'no results, there are none yet'} say")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Render(unittest.TestCase):
 
     def render(self, *arguments, status=0):
         """What it prints; fails at another status."""
-        run = subprocess.run([sys.executable, "-B", str(SCRIPT), "--page", str(self.page), "--results",
+        run = subprocess.run([sys.executable, "-B", str(SCRIPT), "--pages", str(self.page), "--results",
                               str(self.results), *arguments], capture_output=True, text=True)
         self.assertEqual(run.returncode, status, run.stdout + run.stderr)
         return run.stdout + run.stderr
@@ -67,7 +67,7 @@ class Render(unittest.TestCase):
         """Fills the page without drawing."""
         sys.path.insert(0, str(SCRIPT.parent))
         import render
-        self.page.write_text(render.filled(self.page.read_text(), {"made": self.made}))
+        self.page.write_text(render.filled(self.page.read_text(), {"made": self.made}, set()))
 
     def test_a_filled_page_is_accepted_and_has_the_tables(self):
         self.assertIn("line 4", self.render("--check", status=1))
@@ -78,7 +78,7 @@ class Render(unittest.TestCase):
             self.assertIn(table, text)
         self.assertIn("Words in between.", text)
         self.assertNotIn("something old", text)
-        self.assertIn("agrees with made", self.render("--check"))
+        self.assertIn("quality.md: as made say", self.render("--check"))
         self.fill()
         self.assertEqual(self.page.read_text(), text)
 
@@ -102,7 +102,7 @@ class Render(unittest.TestCase):
         self.render("--check", status=1)
         sys.path.insert(0, str(SCRIPT.parent))
         import render
-        lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}).splitlines()
+        lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}, set()).splitlines()
         self.assertEqual(lines[2], "| configuration | bytes/token | share | mean KLD: made, 16 contexts | "
                          "mean KLD: other, 4 contexts |")
         rows = [line.split(" | ") for line in lines[4:-2]]
@@ -110,7 +110,7 @@ class Render(unittest.TestCase):
         self.assertEqual([row[-1] for row in rows].count("- |"), 1)
         self.assertRegex(rows[1][3], r"^0\.\d+ ± 0\.\d+$")
         other["rows"][-1] |= {"role": "other", "contexts": 2}
-        lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}).splitlines()
+        lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}, set()).splitlines()
         self.assertIn("mean KLD: other, 4 contexts |", lines[2])
         self.assertEqual([" (2) |" in line for line in lines[4:-2]], [False] * (len(rows) - 1) + [True])
         self.page.write_text("<!-- begin made with other kld 1024 decode -->\n<!-- end -->\n")
@@ -132,7 +132,7 @@ class Render(unittest.TestCase):
         sys.path.insert(0, str(SCRIPT.parent))
         import render
         page = "<!-- begin made with other lead 512 -->\n<!-- end -->\n"
-        lines = render.filled(page, {"made": self.made, "other": other}).splitlines()[2:-2]
+        lines = render.filled(page, {"made": self.made, "other": other}, set()).splitlines()[2:-2]
         self.assertEqual(lines[0], "| configuration, 5,760 bytes/token | made | other |")
         best, same = (row["name"] for row in self.made["rows"][2:4])
         self.assertEqual(lines[2], f"| `{best}` | +0.200000 ± 0.000000 (16/16) | +0.100000 ± 0.000000 (4/4) |")
@@ -140,7 +140,7 @@ class Render(unittest.TestCase):
         self.assertEqual([line.split("`")[1] for line in lines[4:]], ["stream:budget=1/4"])  # of as many bytes
         del other["rows"][1]
         with self.assertRaisesRegex(render.Failure, "other.json has no window:budget=1/4 in context 512"):
-            render.filled(page, {"made": self.made, "other": other})
+            render.filled(page, {"made": self.made, "other": other}, set())
 
     def test_a_changed_number_is_noticed_on_either_side(self):
         self.fill()
@@ -162,7 +162,7 @@ class Render(unittest.TestCase):
                             (PAGE.replace("needle table", "riddle table"), "made.json has no task riddle"),
                             (PAGE.replace("needle table", "needle weather"), "unknown piece 'weather' of a task"),
                             (PAGE.replace("<!-- end -->", "", 1), "a marker without its other half"),
-                            ("# Nothing\n", "shows nothing of made")):
+                            ("# Nothing\n", "no page shows anything of made")):
             self.page.write_text(page)
             self.assertIn(words, self.render("--check", status=1))
 
@@ -175,7 +175,19 @@ class Render(unittest.TestCase):
         self.fill()
         self.render("--check")
         (self.results / "made_bytes_512.png").touch()
-        self.assertIn("made_bytes_512.png is not on the page", self.render("--check", status=1))
+        self.assertIn("made_bytes_512.png is on no page", self.render("--check", status=1))
+
+    def test_results_may_be_on_another_page(self):
+        self.fill()
+        other = self.page.with_name("other.md")
+        other.write_text("# Other\n\n<!-- begin second command -->\n<!-- end -->\n")
+        self.keep(self.made, "second")
+        self.assertIn("no page shows anything of second", self.render("--check", status=1))
+        self.assertIn("other.md, line 4", self.render("--check", "--pages", str(self.page), str(other), status=1))
+        self.render("--pages", str(self.page), str(other))
+        self.assertIn(report.command(self.made), other.read_text())
+        self.assertIn("quality.md, other.md: as made, second say",
+                      self.render("--check", "--pages", str(self.page), str(other)))
 
     def test_pictures_of_the_page_are_drawn(self):
         task = self.made["tasks"][0]
