@@ -466,7 +466,7 @@ typedef struct winnow_cache_stats {
     /* With recall=FOLDER cold_bytes lie in a file, and only there. */
     uint64_t disk_bytes; /* space reserved in that file */
     uint64_t bytes_read; /* read from it so far, by sequences that still exist */
-    uint64_t wait_ns;    /* time spent waiting for those reads, in nanoseconds */
+    uint64_t wait_ns;    /* time spent waiting for those reads, in nanoseconds; side by side, of the longest */
 } winnow_cache_stats;
 
 /* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy

@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t most_at_once = 1 << 20; // bytes of one read or write
 constexpr uint64_t nearby = 4096;          // bytes between two reads that are then one: what a call costs
 constexpr uint64_t page_reads = 256 << 10; // bytes of the pages that are asked for together
+constexpr size_t misses_of_a_thread = 64;  // what is worth another thread
 
 // The places of rows in a region.
 struct Places {
@@ -60,13 +61,25 @@ void move_rows(const Places& at, const Rows& buffers, int64_t first_slot, uint64
     }
 }
 
-// Reads, and counts what it took.
-void read(Layer& layer, std::span<const ColdRead> reads) {
+// What reads took.
+struct ReadTime {
+    uint64_t bytes = 0, wait_ns = 0;
+};
+
+void read(const ColdRegion& region, std::span<const ColdRead> reads, ReadTime& time) {
     const auto begin = std::chrono::steady_clock::now();
-    layer.cold.region->read(reads);
+    region.read(reads);
     const auto waited = std::chrono::steady_clock::now() - begin;
-    layer.cold.wait_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
-    for (const ColdRead& each : reads) layer.cold.bytes_read += each.to.size();
+    time.wait_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
+    for (const ColdRead& each : reads) time.bytes += each.to.size();
+}
+
+// Reads, and counts in the layer what it took.
+void read(Layer& layer, std::span<const ColdRead> reads) {
+    ReadTime time;
+    read(*layer.cold.region, reads, time);
+    layer.cold.bytes_read += time.bytes;
+    layer.cold.wait_ns += time.wait_ns;
 }
 
 // Pages [first, end).
@@ -298,14 +311,16 @@ std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer) {
     return pages;
 }
 
-void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& before) {
-    const Geometry& geometry = *cache.geometry;
-    const Places at(geometry);
-    const std::vector<int32_t> now = frame_pages(geometry, layer);
-    const auto frames = static_cast<uint64_t>(geometry.recall().frames);
-    struct Miss {
-        uint64_t offset, head, frame;
-    };
+namespace {
+
+// A page that a head picked and has in no frame but this one.
+struct Miss {
+    uint64_t offset, head, frame; // offset: of its rows in the region
+};
+
+// In the order of the file.
+std::vector<Miss> misses_of(const Places& at, uint64_t frames, std::span<const int32_t> before,
+                            std::span<const int32_t> now) {
     std::vector<Miss> misses;
     for (uint64_t head = 0; head < at.heads; ++head) {
         const auto of_others = static_cast<std::ptrdiff_t>(misses.size());
@@ -318,8 +333,24 @@ void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& be
         std::inplace_merge(misses.begin(), misses.begin() + of_others, misses.end(),
                            [](const Miss& a, const Miss& b) { return a.offset < b.offset; });
     }
+    return misses;
+}
+
+// What one thread brings: reads of the file into scratch memory of its own, and from there the rows into hot slots that
+// no other thread writes.
+struct Share {
+    const ColdRegion& region;
+    const Rows& hot;
+    uint64_t frames;
+    std::span<const Miss> misses;
+    std::span<std::byte> scratch;
+    ReadTime time{};
+
+    void bring(const Places& at);
+};
+
+void Share::bring(const Places& at) {
     const uint64_t slots = frames * at.page_slots, k_page = at.page_slots * at.k_row, v_page = at.page_slots * at.v_row;
-    std::vector<std::byte>& bytes = cache.cold_scratch.read;
     std::vector<ColdRead> reads;
     for (size_t first = 0, end = 0; first < misses.size(); first = end) {
         // Reads of what lies near each other are one; as many as there is room for.
@@ -329,25 +360,55 @@ void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& be
             const Miss& miss = misses[end];
             const bool joins = !reads.empty() && miss.offset <= last + nearby;
             const uint64_t more = joins ? miss.offset + at.of_head() - last : at.of_head();
-            if (size + more > bytes.size()) break;
+            if (size + more > scratch.size()) break;
             if (joins)
                 reads.back().to = std::span(reads.back().to.data(), reads.back().to.size() + more);
             else
-                reads.push_back({miss.offset, std::span(bytes).subspan(size, more)});
+                reads.push_back({miss.offset, scratch.subspan(size, more)});
             size += more;
             last = miss.offset + at.of_head();
         }
-        read(layer, reads);
+        read(region, reads, time);
         auto in = reads.begin();
         for (size_t i = first; i < end; ++i) {
             const Miss& miss = misses[i];
             while (miss.offset >= in->offset + in->to.size()) ++in;
             const std::byte* const rows = &in->to[miss.offset - in->offset];
             const uint64_t slot = miss.head * slots + miss.frame * at.page_slots;
-            layer.hot.k->write(slot * at.k_row, rows, k_page);
-            layer.hot.v->write(slot * at.v_row, rows + k_page, v_page);
+            hot.k->write(slot * at.k_row, rows, k_page);
+            hot.v->write(slot * at.v_row, rows + k_page, v_page);
         }
     }
+}
+
+} // namespace
+
+void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& before) {
+    const Geometry& geometry = *cache.geometry;
+    const Places at(geometry);
+    const auto frames = static_cast<uint64_t>(geometry.recall().frames);
+    const std::vector<int32_t> now = frame_pages(geometry, layer); // and the device has nothing to do any more
+    const std::vector<Miss> misses = misses_of(at, frames, before, now);
+    const std::span<std::byte> scratch = cache.cold_scratch.read;
+    const size_t count = std::clamp<size_t>(std::min(misses.size() / misses_of_a_thread, scratch.size() / at.of_head()),
+                                            1, cache.device.host_threads());
+    std::vector<Share> shares;
+    for (size_t i = 0; i < count; ++i) {
+        const size_t first = misses.size() * i / count, end = misses.size() * (i + 1) / count;
+        shares.push_back({*layer.cold.region, layer.hot, frames, std::span(misses).subspan(first, end - first),
+                          scratch.subspan(scratch.size() / count * i, scratch.size() / count)});
+    }
+    const auto bring = [&](uint32_t i) { shares[i].bring(at); };
+    if (count == 1)
+        bring(0);
+    else
+        cache.device.run_on_host(static_cast<uint32_t>(count), bring);
+    uint64_t waited = 0;
+    for (const Share& share : shares) {
+        layer.cold.bytes_read += share.time.bytes;
+        waited = std::max(waited, share.time.wait_ns);
+    }
+    layer.cold.wait_ns += waited;
 }
 
 LayerBackup::LayerBackup(CacheState& cache, Layer& layer)

@@ -233,6 +233,11 @@ public:
     // In as few launches as the device allows; as it is here, in one for each part.
     virtual void step(const SlotStep& args);
 
+    // Runs task(i) once for each i below count and returns when all are done; then throws what one of them threw. Side
+    // by side where the host lends threads, as many as host_threads() says; what is enqueued has to be finished before.
+    virtual uint32_t host_threads() const { return 1; }
+    virtual void run_on_host(uint32_t count, const std::function<void(uint32_t)>& task);
+
     virtual std::unique_ptr<Event> mark() = 0; // completes with all that was enqueued before
     virtual void flush() = 0;
     virtual void finish() = 0;

@@ -1,4 +1,4 @@
-// A step in the operations that it consists of.
+// What a device does where it has no better way: a step in the operations that it consists of, tasks in their order.
 #include "device/slots.hpp"
 
 namespace winnow {
@@ -24,6 +24,10 @@ void Device::step(const SlotStep& args) {
     if (args.append) launch(*args.append);
     launch(args.attention);
     if (args.counted_queries > 0) launch(accumulate_of(args));
+}
+
+void Device::run_on_host(uint32_t count, const std::function<void(uint32_t)>& task) {
+    for (uint32_t i = 0; i < count; ++i) task(i);
 }
 
 } // namespace winnow

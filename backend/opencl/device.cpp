@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "device/slots.hpp"
+#include "opencl/launch.hpp"
 #include "opencl/launchers.hpp"
 #include "opencl/platform.hpp"
 #include "opencl/runtime.hpp"
@@ -72,6 +73,13 @@ public:
     }
 
     std::unique_ptr<Event> mark() override { return Operation(runtime_).complete(true); }
+    uint32_t host_threads() const override { return opencl::host_threads(runtime_.state()); }
+    void run_on_host(uint32_t count, const std::function<void(uint32_t)>& task) override {
+        if (host_threads() == 1)
+            Device::run_on_host(count, task);
+        else
+            opencl::run_on_host(runtime_.state(), count, task);
+    }
     void flush() override { runtime_.flush(); }
     void finish() override { runtime_.finish(); }
     void wait_cl_event(void* cl_event) override { runtime_.wait_cl_event(cl_event); }

@@ -86,6 +86,27 @@ void warm_up(const WorkerQueues& workers, size_t worker, const Arguments& argume
     instance.warm_up_group_size = grid.group_size;
 }
 
+// Runs task(i) for each i below count in the host's threads, where nothing may be thrown: what was thrown first is,
+// once all have ended.
+void run_in_threads(const RuntimeState& state, uint32_t count, const std::function<void(uint32_t)>& task) {
+    struct Tasks {
+        const std::function<void(uint32_t)>& task;
+        std::atomic_flag has_failed = ATOMIC_FLAG_INIT;
+        std::exception_ptr failure{}; // of whoever set has_failed
+
+        static void run(void* data, uint32_t i) {
+            auto& tasks = *static_cast<Tasks*>(data);
+            try {
+                tasks.task(i);
+            } catch (...) {
+                if (!tasks.has_failed.test_and_set()) tasks.failure = std::current_exception();
+            }
+        }
+    } tasks{task};
+    state.parallel_for(state.parallel_user_data, count, &Tasks::run, &tasks);
+    if (tasks.has_failed.test()) std::rethrow_exception(tasks.failure);
+}
+
 // A launch cut into parts, which the worker queues take one after the other.
 struct Division {
     const WorkerQueues& workers;
@@ -93,27 +114,18 @@ struct Division {
     const Grid& grid;
     size_t groups_per_part;
     std::atomic<size_t> next_group{0};
-    std::atomic_flag has_failed = ATOMIC_FLAG_INIT;
-    std::exception_ptr failure{}; // of whoever set has_failed
 
-    // Takes parts as long as there are any. Nothing is thrown: this runs in the host's threads.
-    void work_on(size_t worker) noexcept {
+    // Takes parts as long as there are any.
+    void work_on(size_t worker) {
         const size_t groups = grid.groups[0];
         for (;;) {
             const size_t first = next_group.fetch_add(groups_per_part, std::memory_order_relaxed);
             if (first >= groups) return;
-            try {
-                enqueue(workers, worker, workers.all[worker].queue(), arguments, grid, static_cast<cl_uint>(first),
-                        std::min(groups_per_part, groups - first));
-                check(clFinish(workers.all[worker].queue()), "clFinish");
-            } catch (...) {
-                if (!has_failed.test_and_set()) failure = std::current_exception();
-                return;
-            }
+            enqueue(workers, worker, workers.all[worker].queue(), arguments, grid, static_cast<cl_uint>(first),
+                    std::min(groups_per_part, groups - first));
+            check(clFinish(workers.all[worker].queue()), "clFinish");
         }
     }
-
-    static void task(void* data, uint32_t worker) { static_cast<Division*>(data)->work_on(worker); }
 };
 
 void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
@@ -128,8 +140,7 @@ void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& gr
         warm_up(state.workers, worker, arguments, grid);
     Division division{state.workers, arguments, grid, groups_per_part};
     has_begun = true;
-    state.parallel_for(state.parallel_user_data, static_cast<uint32_t>(used), &Division::task, &division);
-    if (division.has_failed.test()) std::rethrow_exception(division.failure);
+    run_in_threads(state, static_cast<uint32_t>(used), [&](uint32_t worker) { division.work_on(worker); });
 }
 
 void run_on_first_queue(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
@@ -152,6 +163,14 @@ void run(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool
         run_divided(state, arguments, grid, has_begun);
     else
         run_on_first_queue(state, arguments, grid, has_begun);
+}
+
+uint32_t host_threads(const RuntimeState& state) {
+    return state.workers.is_divided() ? static_cast<uint32_t>(state.workers.all.size()) : 1;
+}
+
+void run_on_host(const RuntimeState& state, uint32_t count, const std::function<void(uint32_t)>& task) {
+    run_in_threads(state, count, task);
 }
 
 } // namespace winnow::opencl

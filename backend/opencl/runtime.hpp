@@ -139,6 +139,7 @@ public:
 
     // The parts, for who includes runtime_state.hpp: the runtime itself and its tests.
     RuntimeState& state() { return *state_; }
+    const RuntimeState& state() const { return *state_; }
 
 private:
     std::unique_ptr<RuntimeState> state_;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -170,6 +172,65 @@ TEST(cache_recall, the_peak_counts_rows_on_their_way_into_a_file) {
     }
     EXPECT_EQ(imported.positions(0, 0, 0), cache.positions(0, 0, 0));
     EXPECT_LE(of_imported.most_in_use, stats_of(imported).peak_bytes);
+}
+
+// A host that lends three threads.
+class ThreadedDevice : public FakeDevice {
+public:
+    int runs = 0;
+    bool fails = false; // one of the tasks
+
+    uint32_t host_threads() const override { return 3; }
+    void run_on_host(uint32_t count, const std::function<void(uint32_t)>& task) override {
+        ++runs;
+        std::vector<std::exception_ptr> failures(count);
+        std::vector<std::thread> threads;
+        for (uint32_t i = 0; i < count; ++i)
+            threads.emplace_back([&, i] {
+                try {
+                    if (fails && i + 1 == count) throw Error(WINNOW_ERROR_IO, "a thread's read failed");
+                    task(i);
+                } catch (...) {
+                    failures[i] = std::current_exception();
+                }
+            });
+        for (std::thread& thread : threads) thread.join();
+        for (const std::exception_ptr& failure : failures)
+            if (failure) std::rethrow_exception(failure);
+    }
+};
+
+// Enough of them for a pick to miss what is worth several threads. Pages that were picked before have no bonus, so that
+// after a failure, when there are none, the same ones are picked.
+CacheRequest many_pages(const std::string& where) {
+    return {"winnow:recall=" + where + ",k=q8_0,v=q8_0,budget=80000B,bonus=0", shape, q_heads, 1, 0, {}};
+}
+
+TEST(cache_recall, threads_of_the_host_bring_what_one_would) {
+    const TemporaryFolder folder;
+    ThreadedDevice threads;
+    FakeDevice device;
+    Cache file(threads, many_pages(folder.path())), memory(device, many_pages("host"));
+    for (const int64_t tokens : {390, 1, 1, 1, 1})
+        EXPECT_EQ(append(file, tokens, tokens), append(memory, tokens, tokens)) << tokens;
+    EXPECT_GT(threads.runs, 0);
+    EXPECT_GT(stats_of(file).bytes_read, 0u);
+    EXPECT_EQ(stats_of(file).misses, stats_of(memory).misses);
+}
+
+TEST(cache_recall, a_read_that_fails_in_a_thread_leaves_the_sequence_as_it_was) {
+    const TemporaryFolder folder;
+    ThreadedDevice threads;
+    FakeDevice device;
+    Cache file(threads, many_pages(folder.path())), memory(device, many_pages("host"));
+    for (Cache* each : {&file, &memory}) append(*each, 100, 1);
+    threads.runs = 0;
+    threads.fails = true;
+    EXPECT_THROW(append(file, 290, 2), Error); // its last query picks
+    EXPECT_EQ(threads.runs, 1);
+    EXPECT_EQ(file.positions(0, 0, 0).size(), 100u);
+    threads.fails = false;
+    for (const int64_t tokens : {290, 1, 1}) EXPECT_EQ(append(file, tokens, 3), append(memory, tokens, 3)) << tokens;
 }
 
 } // namespace
