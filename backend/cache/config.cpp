@@ -30,6 +30,7 @@ constexpr std::array storage_keys = {
     Key{"share3", Kind::share, "", "share of the budget's tokens in a third packed segment; none"},
     Key{"k3", Kind::format, "", "storage format of keys there; that of k2"},
     Key{"v3", Kind::format, "", "storage format of values there; that of v2"},
+    Key{"sparse_v", Kind::number, "0", "values whose probability is below it need not be read", "", 0, 0.5},
 };
 
 Norm norm_of(std::string_view word) {

@@ -43,7 +43,8 @@ public:
     std::optional<int64_t> cadence() const;  // none: as the residual window allows
     Amount budget() const;                   // tokens that stay; where nothing is evicted: the whole context
     std::vector<LowerTier> lower() const;    // packed segments below the first: none to two
-    bool has_cold_budget() const;            // under recall: whether the cold tier has a budget
+    float v_threshold() const { return static_cast<float>(number("sparse_v")); } // of attention
+    bool has_cold_budget() const;                             // under recall: whether the cold tier has a budget
     Amount recall_budget() const { return amount("budget"); } // bytes, or a share of what K and V would be in F16
 
     friend bool operator==(const Config& a, const Config& b) { return a.policy_ == b.policy_ && a.given_ == b.given_; }

@@ -31,7 +31,7 @@ int64_t chunks_for(int64_t slots) {
 Geometry::Geometry(const CacheRequest& request, const Config& config)
     : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
       plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
-      k_norm_(config.k_norm()), v_norm_(config.v_norm()) {
+      k_norm_(config.k_norm()), v_norm_(config.v_norm()), v_threshold_(config.v_threshold()) {
     if (config_.center() && residual() == 0) refuse_center();
     const std::vector<LowerTier> lower = config_.lower();
     tiers_ += lower.size();

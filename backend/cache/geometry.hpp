@@ -34,6 +34,7 @@ public:
     Type v() const { return v_; }
     Type k(Part part) const { return formats_[static_cast<size_t>(part)].first; }
     Type v(Part part) const { return formats_[static_cast<size_t>(part)].second; }
+    float v_threshold() const { return v_threshold_; } // of attention
     // All segments of the configuration, the dense one first, also where it has no slots; and the packed ones.
     std::span<const Part> parts() const { return std::span(every_part).first(1 + tiers_); }
     std::span<const Part> packed_parts() const { return parts().subspan(1); }
@@ -107,6 +108,7 @@ private:
     RecallSizes recall_;
     Type k_, v_;
     Norm k_norm_, v_norm_;
+    float v_threshold_;
     static constexpr std::array every_part{Part::dense, Part::packed, Part::second, Part::third};
     size_t tiers_ = 1; // packed segments
     std::array<std::pair<Type, Type>, every_part.size()> formats_{};

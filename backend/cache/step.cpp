@@ -406,6 +406,7 @@ private:
         sdpa.head_sink = args_.head_sink;
         sdpa.scale = args_.scale;
         sdpa.softcap = args_.softcap;
+        sdpa.v_threshold = geometry_.v_threshold();
         if (geometry_.has_cells()) {
             sdpa.mask = args_.mask && args_.mask.shape[2] > 1 ? rows_of(args_.mask, first, count) : args_.mask;
             sdpa.mask_slopes = args_.mask_slopes;

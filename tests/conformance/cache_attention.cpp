@@ -83,6 +83,7 @@ QueryResult attend(const std::vector<double>& q, int64_t position, const std::ve
         add(result.out, weight.p, row.v);
         add(weighted, weight.p, row.v_size);
         add(result.bound, dp[j], row.v_size);
+        if (weight.p_low < options.v_threshold * (1 + tolerance)) add(result.bound, weight.p_high, row.v_size);
         if (!row.v_slack.empty()) add(result.bound, weight.p_high, row.v_slack);
         if (!row.v_group.empty()) add(result.bound, 8 * unit * weight.p, row.v_group);
     }

@@ -21,6 +21,7 @@ struct QueryOptions {
     double scale = 1, softcap = 0, alibi_slope = 0;
     std::optional<double> head_sink;
     int64_t window_left = 0;
+    double v_threshold = 0; // values whose probability is below it may be passed over
 };
 
 struct VisibleRow {

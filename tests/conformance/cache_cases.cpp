@@ -283,6 +283,7 @@ std::vector<NamedSetup> policy_setups() {
         s.residual = 16;
         s.lower = {{{1, 4}}};
     });
+    add(all, "winnow_sparse_v", Policy::winnow, [](CacheSetup& s) { s.sparse_v = .003; });
     return all;
 }
 
@@ -307,6 +308,7 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         setup.type = draw(0, 3) ? setup.type : static_cast<uint32_t>(WINNOW_TYPE_F16);
         if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
         if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
+        setup.sparse_v = draw(1, 4) == 1 ? .003 : 0;
         if (setup.tokens() < setup.context || setup.budget == 0)
             if (setup.policy == Policy::none || has_room(setup)) return setup;
     }

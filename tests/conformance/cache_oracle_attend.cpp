@@ -143,6 +143,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         QueryOptions options;
         options.scale = step.scale(setup_);
         options.softcap = static_cast<double>(step.options.softcap);
+        options.v_threshold = setup_.sparse_v;
         if (step.alibi) options.alibi_slope = step.alibi.get({0, 0, 0, q_head});
         if (step.head_sink) options.head_sink = step.head_sink.get({0, 0, 0, q_head});
         std::vector<double> q(static_cast<size_t>(setup_.head_size));

@@ -208,6 +208,7 @@ std::string CacheSetup::config() const {
         text.add(("k" + number).c_str(), type_name(lower[at].k_type));
         text.add(("v" + number).c_str(), type_name(lower[at].v_type));
     }
+    if (sparse_v > 0) text.add("sparse_v", sparse_v);
     add_keys_of_policy(text, *this);
     return text.str();
 }

@@ -55,6 +55,7 @@ struct CacheSetup {
     uint32_t k_norm = WINNOW_NORM_CORRECTED, v_norm = WINNOW_NORM_CORRECTED;
     bool center = false;
     std::vector<LowerSegment> lower; // none to two
+    double sparse_v = 0;
     uint32_t type = WINNOW_TYPE_F32; // of k, v and q as the host hands them over, and of out
 
     // Keys of policies, where they differ from the policy's own values.

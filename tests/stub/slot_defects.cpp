@@ -142,6 +142,7 @@ std::map<std::string, Defect> slot_defects() {
         {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},
         {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
         {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
+        {"cache_threshold_too_high", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.v_threshold *= 8; }}},
         {"cache_window_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.window_left = 0; }}},
         {"cache_mask_of_the_first_head",
          {.before_slot_attention = [](SlotAttention& a) { a.sdpa.mask.stride[1] = 0; }}},

@@ -232,6 +232,15 @@ TEST(cache_schedule, drafts_do_not_count) {
     EXPECT_GT(distance.device.eviction_passes.at(0).outputs, 2 * 15);
 }
 
+TEST(cache_schedule, values_may_be_passed_over_in_every_step) {
+    Fixture f("h2o:k=f32,v=f32,budget=200,sparse_v=1e-3");
+    for (const int64_t tokens : {60, 1}) {
+        f.step(0, tokens);
+        for (const SlotAttention& each : f.device.attentions) EXPECT_EQ(each.sdpa.v_threshold, 1e-3f);
+        EXPECT_FALSE(f.device.attentions.empty());
+    }
+}
+
 TEST(cache_schedule, scores_are_told_by_position) {
     Fixture f("window:k=f32,v=f32,budget=60,residual=16"); // keeps no importance
     f.step(0, 100);
