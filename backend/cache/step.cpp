@@ -1,7 +1,6 @@
-// A step: memory first, then for each chunk of tokens room, append, attention and what it showed. Where the scores of a
-// chunk's queries are more than there is scratch for, their attention is taken in parts. Under recall a prompt comes in
-// pieces of many chunks, each of which attends first to what the cold segment has had before, stretch by stretch, and
-// carries what it has of that into its chunks.
+// A step: memory first, then for each chunk of tokens room, append, attention and what it showed; in parts where the
+// scores of a chunk's queries are more than there is scratch for. Under recall a prompt comes in pieces of many chunks,
+// each of which attends first to what the cold segment has had before, stretch by stretch, and carries that along.
 #include "cache/step.hpp"
 
 #include <algorithm>
