@@ -1,22 +1,26 @@
 """Runs clang-format or clang-tidy over the tree's C and C++.
 
     clang_test.py format ROOT
-    clang_test.py analyse ROOT BUILD all|sixth    BUILD has compile_commands.json; what passed is remembered there
+    clang_test.py analyse ROOT BUILD all|sixth    BUILD has compile_commands.json
 
 A sixth of the sources is the next one with each commit; what the last commit or work since then has changed is read in
-any case. Where git does not tell, as without a commit before, it is all of them.
+any case. Where git does not tell, as without a commit before, it is all of them. A source that has passed is not read
+again while it, all that it includes, its command and the configuration are the same (known_passes.py).
 
 OpenCL C is left out: its layout is part of what a kernel explains, and clang-tidy cannot parse it as C++.
 """
 
 import concurrent.futures
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import known_passes  # noqa: E402
 
 ENDINGS = (".c", ".h", ".cpp", ".hpp")
 PARTS = 6
@@ -78,40 +82,50 @@ def sample(root, units):
     return [unit for number, unit in enumerate(units) if number % PARTS == int(commits) % PARTS or unit in changed]
 
 
-def analysed(root, build, extent):
+def analyse(folder, unit):
+    """What clang-tidy says of a source with the commands of a folder: its status, its words, and all files it read."""
+    status, output = run("clang-tidy", "--quiet", "--extra-arg=-H", "-p", folder, unit)
+    read = re.compile(r"^\.+ (.+)\n", re.M)  # as -H lists what is included
+    return status, read.sub("", output), read.findall(output)
+
+
+def analysed(root, build, extent, kept=None):
     """clang-tidy finds nothing in what is loaded into other programs, nor in the programs themselves."""
-    texts = {path: path.read_bytes() for path in files_of(root)}
-    texts[root / ".clang-tidy"] = (root / ".clang-tidy").read_bytes()
-    headers = hashlib.sha256(b"".join(text for path, text in texts.items() if path.suffix not in (".c", ".cpp")))
-    stamps = build / "clang_tidy"
-    stamps.mkdir(exist_ok=True)
+    passes = known_passes.KnownPasses("clang_tidy", files_of(root), kept)
+    version = run("clang-tidy", "--version")[1]
+    commands = build / "clang_tidy"
+    commands.mkdir(exist_ok=True)
     entries = json.loads((build / "compile_commands.json").read_text())
     entries = without_precompiled_headers(each_once(one_by_one(entries)))
-    (stamps / "compile_commands.json").write_text(json.dumps(entries))
-    units = {Path(entry["file"]) for entry in entries}
-    units = sorted(unit for unit in units if unit.is_relative_to(root)
+    (commands / "compile_commands.json").write_text(json.dumps(entries))
+    entries = {Path(entry["file"]): entry for entry in entries}
+    units = sorted(unit for unit in entries if unit.is_relative_to(root)
                    and str(unit.relative_to(root)).startswith(ANALYSED))
     assert units, "compile_commands.json names none of the sources"
     count = len(units)
     if extent == "sixth":
         units = sample(root, units)
 
-    def analyse(unit):
-        stamp = stamps / hashlib.sha256(headers.digest() + str(unit).encode() + texts[unit]).hexdigest()
-        if stamp.exists():
-            return unit, 0, ""
-        status, output = run("clang-tidy", "--quiet", "-p", stamps, unit)
+    def one(unit):
+        subject = (version, unit, entries[unit]["directory"], entries[unit]["command"])
+        if passes.knows(*subject):
+            return unit, None, ""
+        status, output, read = analyse(commands, unit)
         if status == 0:
-            stamp.touch()
+            read = [os.path.join(entries[unit]["directory"], path) for path in read]
+            passes.keep([unit, root / ".clang-tidy", __file__, *read], *subject)
         return unit, status, output
 
-    passed = True
+    passed, known = True, 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for unit, status, output in pool.map(analyse, units):
-            if status != 0:
+        for unit, status, output in pool.map(one, units):
+            if status is None:
+                known += 1
+            elif status != 0:
                 passed = False
                 print(f"{unit.relative_to(root)}:\n{output[:5000]}", flush=True)
-    print(f"{len(units)} files of {count}")
+    passes.trim()
+    print(f"{len(units)} files of {count}: {len(units) - known} read, {known} known to pass")
     return passed
 
 
@@ -121,4 +135,5 @@ def main():
     sys.exit(0 if passed else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What passed once is not done again, and whatever could change that is seen: sources, headers, new headers in their
+place, commands, the configuration. Shown with clang-tidy over a tree of a source and a header.
+
+    known_passes_test.py
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import clang_test
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import known_passes  # noqa: E402
+
+GOOD = "#pragma once\ninline int *nothing() { return nullptr; }\n"
+BAD = "#pragma once\ninline int *nothing() { return 0; }\n"
+
+
+def write(path, text):
+    """As a file that lies there for some time: one that changes during a run is not remembered."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (time.time() - 60,) * 2)
+
+
+class Tree:
+    def __init__(self, folder):
+        self.root, self.build, self.kept = folder / "tree", folder / "build", folder / "kept"
+        write(self.root / ".clang-tidy", "Checks: '-*,modernize-use-nullptr'\nWarningsAsErrors: '*'\n"
+                                         "HeaderFilterRegex: '.*'\n")
+        write(self.root / "backend" / "a.cpp", '#include "a.hpp"\nint *found() { return nothing(); }\n')
+        write(self.root / "plugin_api" / "a.hpp", GOOD)
+        self.compile_with("-DA=1")
+
+    def compile_with(self, option):
+        source = self.root / "backend" / "a.cpp"
+        write(self.build / "compile_commands.json", json.dumps([{
+            "directory": str(self.build), "file": str(source),
+            "command": f"c++ {option} -I{self.root}/hosts -I../tree/plugin_api -c {source}"}]))
+
+    def expect(self, read, passed, why):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            found = clang_test.analysed(self.root, self.build, "all", self.kept)
+        counts = f"1 files of 1: {read} read, {1 - read} known to pass"
+        assert found == passed and counts in output.getvalue(), f"{why}: {found}, {output.getvalue()}"
+
+
+def clang_tidy_reads_what_changed(folder):
+    tree = Tree(folder)
+    header = tree.root / "plugin_api" / "a.hpp"
+    tree.expect(1, True, "the first time")
+    tree.expect(0, True, "the second time")
+    write(header, BAD)
+    tree.expect(1, False, "a header with a defect")
+    tree.expect(1, False, "a failure is not kept")
+    write(header, GOOD)
+    tree.expect(0, True, "as it was")
+    write(tree.root / "backend" / "a.cpp", (tree.root / "backend" / "a.cpp").read_text() + "int *more = 0;\n")
+    tree.expect(1, False, "a source with a defect")
+    write(tree.root / "backend" / "a.cpp", '#include "a.hpp"\nint *more = nothing();\n')
+    tree.expect(1, True, "another source")
+    tree.compile_with("-DA=2")
+    tree.expect(1, True, "another option")
+    tree.expect(0, True, "the same option again")
+    write(tree.root / "hosts" / "a.hpp", BAD)
+    tree.expect(1, False, "a header that is found before the other")
+    (tree.root / "hosts" / "a.hpp").unlink()
+    tree.expect(0, True, "without it")
+    write(tree.root / ".clang-tidy", (tree.root / ".clang-tidy").read_text() + "# changed\n")
+    tree.expect(1, True, "another configuration")
+    for file in (tree.kept / "clang_tidy").iterdir():
+        file.write_bytes(b"\xff\xfe damaged")
+    tree.expect(1, True, "damaged")
+    os.utime(header, (time.time() + 60,) * 2)
+    write(tree.root / ".clang-tidy", (tree.root / ".clang-tidy").read_text() + "# once more\n")
+    tree.expect(1, True, "a header that is written during the run")
+    tree.expect(1, True, "which is not kept")
+
+
+def some_are_kept(folder):
+    write(folder / "file", "text")
+    passes = known_passes.KnownPasses("number", folder=folder, most=2)
+    for number in range(4):
+        passes.keep([folder / "file"], number)
+        for file in passes.folder.iterdir():  # all of them are older now
+            os.utime(file, (file.stat().st_mtime - 10,) * 2)
+    assert passes.knows(0)
+    passes.trim()
+    known = [number for number in range(4) if passes.knows(number)]
+    assert known == [0, 3], f"of 0 to 3, with 0 used last, {known} are left"
+
+
+def main():
+    for check in (clang_tidy_reads_what_changed, some_are_kept):
+        with tempfile.TemporaryDirectory() as folder:
+            check(Path(folder))
+        print(f"{check.__name__}: ok")
+
+
+main()
