@@ -3,6 +3,8 @@ groups that leaves room for. clang and ptxas say it, so that no GPU is needed; a
 
 Everything is compared with resources.json. A change for the better is to be written there (--write), one for the worse
 is to be understood first. What a token's row takes that a step stores, one work-item alone, is among what is spilled.
+What agreed is not compiled again while this file, the table, the compilers, libclc and all that was included are the
+same (known_passes.py).
 
     resources_test.py --clang PROGRAM --ptxas PROGRAM --kernels FOLDER [--write]
 """
@@ -14,6 +16,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import known_passes  # noqa: E402
 
 TABLE = Path(__file__).with_name("resources.json")
 GROUP = 128  # work-items
@@ -51,11 +57,14 @@ def run(*command):
 
 
 def compiled(options, target, library, defines, output):
-    # The version that OpenCL C's own compiler would define for a device of 1.2.
-    run(options.clang, "-x", "cl", "-cl-std=CL1.2", *target, "-include", "opencl-c.h", "-D__OPENCL_VERSION__=120", "-w",
-        "-O3", "-I", options.kernels, *(f"-D{name}={value}" for name, value in defines.items()), "-Xclang",
-        "-mlink-builtin-bitcode", "-Xclang", LIBRARIES / library, "-S", "-o", output,
-        options.kernels / "sdpa_vector_workgroup.cl")
+    """Compiles into this file; all files that were read for it."""
+    # The version that OpenCL C's own compiler would define for a device of 1.2. -H lists what is included.
+    kernel = options.kernels / "sdpa_vector_workgroup.cl"
+    said = run(options.clang, "-x", "cl", "-cl-std=CL1.2", *target, "-include", "opencl-c.h",
+               "-D__OPENCL_VERSION__=120", "-w", "-H", "-O3", "-I", options.kernels,
+               *(f"-D{name}={value}" for name, value in defines.items()), "-Xclang", "-mlink-builtin-bitcode",
+               "-Xclang", LIBRARIES / library, "-S", "-o", output, kernel)
+    return {kernel, LIBRARIES / library, *re.findall(r"^\.+ (.+)$", said, re.M)}
 
 
 def number(pattern, text):
@@ -65,10 +74,10 @@ def number(pattern, text):
     return int(found[1])
 
 
-def on_h100(options, defines, folder):
+def on_h100(options, defines, folder, read):
     """65536 registers and 227 KiB of local memory for groups of 4 warps, whose registers come in steps of 8."""
-    compiled(options, ("-target", "nvptx64-unknown-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80"),
-             "nvptx64--nvidiacl.bc", defines, folder / "kernel.ptx")
+    read |= compiled(options, ("-target", "nvptx64-unknown-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80"),
+                     "nvptx64--nvidiacl.bc", defines, folder / "kernel.ptx")
     said = run(options.ptxas, "-arch=sm_90", "-v", folder / "kernel.ptx", "-o", folder / "kernel.cubin")
     said = said[said.index("function 'sdpa_vector'"):]
     registers, local = number(r"Used (\d+) registers", said), number(r"(\d+) bytes smem", said)
@@ -77,10 +86,10 @@ def on_h100(options, defines, folder):
     return {"registers": registers, "spilled": spilled, "local": local, "groups": groups}
 
 
-def on_mi200(options, defines, folder):
+def on_mi200(options, defines, folder, read):
     """Of each of 4 units: 512 registers for a lane of a wavefront of 64; 64 KiB of local memory for all of them."""
-    compiled(options, ("-target", "amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib"), "amdgcn--amdhsa.bc", defines,
-             folder / "kernel.s")
+    read |= compiled(options, ("-target", "amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib"), "amdgcn--amdhsa.bc",
+                     defines, folder / "kernel.s")
     said = (folder / "kernel.s").read_text(encoding="utf-8")
     said = said[said.index("\nsdpa_vector:"):]
     registers, local = number(r"; TotalNumVgprs: (\d+)", said), number(r"; LDSByteSize: (\d+)", said)
@@ -93,14 +102,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     for name in ("--clang", "--ptxas", "--kernels"):
         parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--passes", type=Path, help="folder of what is known to pass, instead of the usual one")
     parser.add_argument("--write", action="store_true", help="write resources.json anew")
     options = parser.parse_args()
-    versions = [re.search(r"version (\d+\.\d+)|release (\d+\.\d+)", run(program, "--version"))[0]
-                for program in (options.clang, options.ptxas)]
-    found = {"clang": versions[0], "ptxas": versions[1], "kernels": {}}
+    told = [run(program, "--version") for program in (options.clang, options.ptxas)]
+    passes = known_passes.KnownPasses("kernel_resources", options.kernels.iterdir(), options.passes, most=10)
+    if not options.write and passes.knows(*told, options.kernels):
+        print("the same files are known to agree")
+        return
+    versions = [re.search(r"version (\d+\.\d+)|release (\d+\.\d+)", each)[0] for each in told]
+    found, read = {"clang": versions[0], "ptxas": versions[1], "kernels": {}}, set()
     with tempfile.TemporaryDirectory() as folder:
         for name, defines in CASES.items():
-            one = found["kernels"][name] = {gpu: take(options, defines, Path(folder))
+            one = found["kernels"][name] = {gpu: take(options, defines, Path(folder), read)
                                             for gpu, take in zip(GPUS, (on_h100, on_mi200))}
             for gpu, taken in one.items():
                 print(f"{name:48} {gpu:6} {taken['registers']:4} registers, {taken['spilled']} bytes spilled, "
@@ -123,6 +137,8 @@ def main():
                                  f" in resources.json; {'see why' if is_worse else 'write it anew with --write'}")
     if wrong:
         sys.exit("FAILED: " + "\n".join(wrong))
+    passes.keep([__file__, TABLE, options.clang, options.ptxas, *read], *told, options.kernels)
+    passes.trim()
 
 
 main()
