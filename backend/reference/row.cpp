@@ -15,14 +15,16 @@ void decode_row(Type type, const std::byte* row, int64_t n, double* x) {
     if (is_ggml(type)) return decode_ggml(type, row, n, x);
     if (is_affine(type)) return decode_affine(type, row, n, x);
     if (is_rotated(type)) return decode_turbo(type, row, n, x);
-    for (int64_t i = 0; i < n; ++i) x[i] = load(type, row + i * static_cast<int64_t>(type_size(type)));
+    const int64_t size = static_cast<int64_t>(type_size(type));
+    for (int64_t i = 0; i < n; ++i) x[i] = load(type, row + i * size);
 }
 
 void encode_row(Type type, std::byte* row, int64_t n, const double* x, Norm norm) {
     if (is_ggml(type)) return encode_ggml(type, row, n, x);
     if (is_affine(type)) return encode_affine(type, row, n, x);
     if (is_rotated(type)) return encode_turbo(type, row, n, x, norm);
-    for (int64_t i = 0; i < n; ++i) store(type, row + i * static_cast<int64_t>(type_size(type)), x[i]);
+    const int64_t size = static_cast<int64_t>(type_size(type));
+    for (int64_t i = 0; i < n; ++i) store(type, row + i * size, x[i]);
 }
 
 void require_rows(const Tensor& tensor, const char* name) {

@@ -72,7 +72,6 @@ double softcapped(const Sdpa& args, double score) {
 }
 
 double biased(const Sdpa& args, const Row& row, int64_t position, double score) {
-    if (!is_visible(args, row, position)) return -infinity;
     if (args.mask && args.mask.type != Type::boolean)
         score += per_head(args.mask_slopes, row.head, 1) * load(args.mask.type, mask_element(args, row, position));
     if (args.alibi_slopes)
@@ -115,10 +114,13 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
     const Carried carried = load_carried(args, row);
     bool sees_any = carried.sum != 0;
     double maximum = carried.maximum;
+    const bool has_hidden_scores = // of keys that the row does not see
+        args.scores_out && (args.scores_mode == Scores::raw || args.scores_mode == Scores::softcapped);
     for (size_t key = 0; key < keys; ++key) {
-        const double raw = raw_score(args, query, stored.keys[key]);
+        const bool is_seen = is_visible(args, row, stored.positions[key]);
+        const double raw = is_seen || has_hidden_scores ? raw_score(args, query, stored.keys[key]) : 0;
         const double capped = softcapped(args, raw);
-        const double logit = biased(args, row, stored.positions[key], capped);
+        const double logit = is_seen ? biased(args, row, stored.positions[key], capped) : -infinity;
         logits[key] = logit;
         if (logit != -infinity) {
             sees_any = true;

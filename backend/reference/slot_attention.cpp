@@ -10,9 +10,15 @@ namespace {
 void gather(const Segment& segment, int64_t head, Stored& to) {
     for (int64_t slot = 0; slot < segment.slots(); ++slot) {
         const int32_t token = entry(segment.tokens, head, slot);
+        if (!is_live(token)) { // whatever lies there
+            to.keys.emplace_back(static_cast<size_t>(segment.k.shape[3]), 0.0);
+            to.values.emplace_back(static_cast<size_t>(segment.v.shape[3]), 0.0);
+            to.positions.push_back(free_slot);
+            continue;
+        }
         to.keys.push_back(slot_row(segment.k, segment.k_mean, head, slot));
         to.values.push_back(slot_row(segment.v, segment.v_mean, head, slot));
-        to.positions.push_back(is_live(token) ? token_id_of(token) : free_slot);
+        to.positions.push_back(token_id_of(token));
     }
 }
 

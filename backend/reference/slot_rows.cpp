@@ -30,7 +30,8 @@ void set_importance(const Segment& at, int64_t head, int64_t slot, double import
 std::vector<double> slot_row(const Tensor& rows, const Tensor& mean, int64_t head, int64_t slot) {
     std::vector<double> row(static_cast<size_t>(rows.shape[3]));
     decode_row(rows.type, row_address(rows, 0, head, slot), rows.shape[3], row.data());
-    for (size_t d = 0; mean && d < row.size(); ++d)
+    if (!mean) return row;
+    for (size_t d = 0; d < row.size(); ++d)
         row[d] += load(mean.type, address(mean, 0, head, 0, static_cast<int64_t>(d)));
     return row;
 }
