@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import venv
 from pathlib import Path
 from unittest import mock
 
@@ -21,11 +22,28 @@ PROGRAM = sys.argv.pop(1)
 
 
 class Environment(unittest.TestCase):
+    first = None  # the environment that was made first, as it was then
+
+    @classmethod
+    def setUpClass(cls):
+        cls.kept = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+
+    def create(self, folder, clear, with_pip):
+        """As venv does the first time; a copy of that afterwards, as most of the time is installing pip."""
+        self.assertTrue(clear and with_pip)
+        if self.first is None:
+            venv.create(folder, clear=True, with_pip=True)
+            Environment.first = shutil.copytree(folder, self.kept / "first", symlinks=True)
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.first, folder, symlinks=True)
+
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.requirements = self.folder / "requirements.txt"
         self.requirements.write_text("# nothing is needed\n")
         for patch in (mock.patch.object(launch, "HERE", self.folder),
+                      mock.patch.object(environment, "venv", mock.Mock(create=self.create)),
                       mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.folder / "cache")})):
             self.enterContext(patch)
 
