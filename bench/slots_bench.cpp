@@ -1,7 +1,9 @@
-// The kernels on slots (slot_append, slot_accumulate, slot_scores, slot_edit, slot_copy, slot_compact, slot_evict)
-// through the calls of a cache that launch them, against copying as many bytes as they have to read. What else such a
-// call does is done without them in the same turns, and its time is taken off.
+// The kernels on slots (slot_append, slot_accumulate, slot_scores, slot_edit, slot_copy, slot_compact, slot_evict,
+// slot_zero) through the calls of a cache that launch them, against copying as many bytes as they have to read. What
+// else such a call does is done without them in the same turns, and its time is taken off.
 #include <cstring>
+#include <optional>
+#include <vector>
 
 #include "attention.hpp"
 
@@ -13,13 +15,13 @@ constexpr int64_t chunk = 32; // tokens that are handed over at once
 // A layer with `tokens` tokens in sequence 0, and room for a copy in sequence 1.
 class Slots {
 public:
-    Slots(Backend& backend, const std::string& policy, const AttentionSizes& sizes)
+    Slots(Backend& backend, const std::string& policy, const AttentionSizes& sizes, const std::string& more = "")
         : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * sizes.head_size),
           kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * chunk * sizes.head_size),
           out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * sizes.head_size),
           scores_(backend, WINNOW_TYPE_F32, sizes.q_heads() * chunk * (sizes.kv_len + 2 * chunk)) {
         const std::string config = policy + ":k=" + type_name(sizes.k_type) + ",v=" + type_name(sizes.v_type) +
-                                   ",sink=0,residual=0,budget=" + std::to_string(sizes.kv_len);
+                                   ",sink=0,residual=0,budget=" + std::to_string(sizes.kv_len) + more;
         winnow_cache_desc desc = layer_of(sizes, config, int64_t{1} << 29);
         desc.max_sequences = 2;
         cache_ = backend.make_cache(desc);
@@ -85,13 +87,18 @@ void measure(const Options& options, Backend& backend, const AttentionSizes& siz
     const uint64_t scores = static_cast<uint64_t>(sizes.q_heads() * chunk) * tokens * sizeof(float);
     const uint64_t chunk_of_rows = stored / tokens * chunk;
     const std::function<void()> nothing = [] {}, copy = [&] { watching.copy(); };
-    const Row all[] = {
+    std::vector<Row> all = {
         {"slot_copy", stored, copy, nothing},
         {"slot_append, slot_evict: 32 tokens", chunk_of_rows + maps, [&] { forgetting.append(0); }, nothing},
         {"slot_edit, slot_compact: 1/2 removed", maps + stored / 2, [&] { copy(), watching.remove_half(); }, copy},
         {"slot_edit: shift, there and back", 2 * maps, [&] { watching.shift_there_and_back(); }, nothing},
         {"slot_accumulate: 32 queries", scores, [&] { watching.attend(chunk); }, [&] { watching.attend(0); }},
         {"slot_scores: 32 queries", scores, [&] { watching.attend(0, true); }, [&] { watching.attend(0); }}};
+    std::optional<Slots> zeroing; // every chunk; rows that are packed are not zeroed
+    if (sizes.k_type <= WINNOW_TYPE_BF16 && sizes.v_type <= WINNOW_TYPE_BF16) {
+        zeroing.emplace(backend, "window", sizes, ",elastic=sweet,zero_every=32,zero_after=0");
+        all.push_back({"slot_zero: all rows", stored, [&] { zeroing->append(0); }, [&] { forgetting.append(0); }});
+    }
     for (const Row& each : all) {
         std::vector<char> from(each.bytes, 1), to(each.bytes);
         const std::vector<double> seconds = take_turns(

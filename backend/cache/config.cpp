@@ -31,6 +31,14 @@ constexpr std::array storage_keys = {
     Key{"k3", Kind::format, "", "storage format of keys there; that of k2"},
     Key{"v3", Kind::format, "", "storage format of values there; that of v2"},
     Key{"sparse_v", Kind::number, "0", "values whose probability is below it need not be read", "", 0, 0.5},
+    Key{"elastic", Kind::word, "off", "small elements become zero; start values of the scales",
+        "off|on|sweet|aggressive|k_only"},
+    Key{"zero_k", Kind::number, "", "scale of the threshold of keys; on and k_only .35, sweet .45, aggressive .5", "",
+        0, 16},
+    Key{"zero_v", Kind::number, "", "scale of that of values; on .17, sweet and aggressive .5, k_only 0", "", 0, 16},
+    Key{"zero_sink", Kind::count, "64", "first tokens that are not zeroed", "", 0, 1 << 24},
+    Key{"zero_every", Kind::count, "64", "tokens from one zeroing pass to the next", "", 1, 1 << 24},
+    Key{"zero_after", Kind::count, "128", "tokens that a layer has seen before the first", "", 0, 1 << 24},
 };
 
 Norm norm_of(std::string_view word) {
@@ -72,6 +80,34 @@ void check_lower(const Config& config) {
         if (config.has("share3")) shares += " and share3=" + spell(config.at("share3"));
         refuse(where + shares + " leave the first packed segment nothing of the budget: expected less than 1 together");
     }
+}
+
+// Zeroing is of rows as they are, which lie in memory.
+void check_elastic(const Config& config, const std::map<std::string, Value, std::less<>>& given,
+                   const std::map<std::string, Value, std::less<>>& defaults) {
+    const std::string where = std::string(config.policy().name) + ": ";
+    if (config.word("elastic") == "off") {
+        for (const std::string_view key : {"zero_k", "zero_v", "zero_sink", "zero_every", "zero_after"}) {
+            const auto value = given.find(key);
+            if (value == given.end()) continue;
+            const auto otherwise = defaults.find(key);
+            if (otherwise == defaults.end() || otherwise->second != value->second)
+                refuse(where + std::string(key) + " is a key of elastic, and elastic=off");
+        }
+        return;
+    }
+    const Zeroing zeroing = config.zeroing();
+    if (!zeroing) refuse(where + "elastic=" + config.word("elastic") + " with scales of 0 zeroes nothing");
+    if (config.recalls())
+        refuse(where + "with recall=" + config.word("recall") +
+               " rows lie in the cold tier, where elastic= would not find them");
+    if (!config.center()) return;
+    std::vector<LowerTier> tiers = config.lower();
+    tiers.push_back({config.k(), config.v(), {}});
+    for (const LowerTier& tier : tiers)
+        if ((zeroing.k > 0 && !is_packed(tier.k)) || (zeroing.v > 0 && !is_packed(tier.v)))
+            refuse(where + "with center=on rows of " + format_name(!is_packed(tier.k) ? tier.k : tier.v) +
+                   " are stored less their means, and elastic= would zero what is left of them");
 }
 
 // Keys that say which tokens are evicted.
@@ -201,6 +237,19 @@ std::vector<LowerTier> Config::lower() const {
     return all;
 }
 
+Zeroing Config::zeroing() const {
+    const std::string& preset = word("elastic");
+    if (preset == "off") return {};
+    const bool is_on = preset == "on", is_k_only = preset == "k_only";
+    Zeroing zeroing;
+    zeroing.k = has("zero_k") ? number("zero_k") : is_on || is_k_only ? .35 : preset == "sweet" ? .45 : .5;
+    zeroing.v = has("zero_v") ? number("zero_v") : is_on ? .17 : is_k_only ? 0 : .5;
+    zeroing.sink = count("zero_sink");
+    zeroing.every = count("zero_every");
+    zeroing.after = count("zero_after");
+    return zeroing;
+}
+
 bool Config::has_cold_budget() const { return recalls() && amount("cold") != Amount{Amount::Unit::share, 0, {1, 1}}; }
 
 Config parse(std::string_view text) {
@@ -221,6 +270,7 @@ Config parse(std::string_view text) {
     }
     check_recall(config, config.given_);
     check_lower(config);
+    check_elastic(config, config.given_, config.defaults_);
     std::erase_if(config.given_, [&](const auto& pair) {
         const auto otherwise = config.defaults_.find(pair.first);
         return otherwise != config.defaults_.end() && otherwise->second == pair.second;

@@ -18,6 +18,14 @@ struct LowerTier {
     friend bool operator==(const LowerTier&, const LowerTier&) = default;
 };
 
+// What elastic zeroing does: elements below a threshold become zero.
+struct Zeroing {
+    double k = 0, v = 0;          // scales of the thresholds; 0: that side stays as it is
+    int64_t sink = 0;             // first positions that stay as they are
+    int64_t every = 1, after = 0; // tokens from one pass to the next, and before the first
+    explicit operator bool() const { return k > 0 || v > 0; }
+};
+
 class Config {
 public:
     const PolicyKind& policy() const { return *policy_; }
@@ -44,6 +52,7 @@ public:
     Amount budget() const;                   // tokens that stay; where nothing is evicted: the whole context
     std::vector<LowerTier> lower() const;    // packed segments below the first: none to two
     float v_threshold() const { return static_cast<float>(number("sparse_v")); } // of attention
+    Zeroing zeroing() const;                                                     // false: none
     bool has_cold_budget() const;                             // under recall: whether the cold tier has a budget
     Amount recall_budget() const { return amount("budget"); } // bytes, or a share of what K and V would be in F16
 

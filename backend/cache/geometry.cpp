@@ -32,12 +32,15 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
       plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
       k_norm_(config.k_norm()), v_norm_(config.v_norm()), v_threshold_(config.v_threshold()) {
-    if (config_.center() && residual() == 0) refuse_center();
+    if (config_.center() && residual() == 0)
+        refuse_without_residual(config_.recalls() ? ": recall takes its means from"
+                                                  : ": center=on takes its means from");
     const std::vector<LowerTier> lower = config_.lower();
     tiers_ += lower.size();
     formats_[0] = {dense_format(k_), dense_format(v_)};
     formats_[1] = {k_, v_};
     for (size_t i = 0; i < lower.size(); ++i) formats_[2 + i] = {lower[i].k, lower[i].v};
+    set_zeroing();
     for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(lower, tokens, dense_slots()));
     has_cold_budget_ = config_.has_cold_budget();
     evicts_ = config_.policy().evicts && (!config_.recalls() || has_cold_budget_);
@@ -65,9 +68,21 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     }
 }
 
-void Geometry::refuse_center() const {
-    std::string text = std::string(config_.policy().name) + (config_.recalls() ? ": recall" : ": center=on") +
-                       " takes its means from a residual window, and ";
+void Geometry::set_zeroing() {
+    zeroing_ = zeroing_of_packed_ = config_.zeroing();
+    if (residual() == 0 && ((zeroing_.k > 0 && is_packed(k_)) || (zeroing_.v > 0 && is_packed(v_))))
+        refuse_without_residual(": elastic= zeroes rows before they are packed, in");
+    bool has_packed_k = false, has_packed_v = false;
+    for (const Part part : packed_parts()) {
+        has_packed_k = has_packed_k || is_packed(k(part));
+        has_packed_v = has_packed_v || is_packed(v(part));
+    }
+    if (!has_packed_k) zeroing_of_packed_.k = 0;
+    if (!has_packed_v) zeroing_of_packed_.v = 0;
+}
+
+void Geometry::refuse_without_residual(const char* what) const {
+    std::string text = std::string(config_.policy().name) + what + " a residual window, and ";
     if (config_.residual()) refuse(text + "residual=0 says that there is none");
     text += std::to_string(plan_.tokens) + " tokens of a KV head have none unless residual= says how many rows";
     if (const std::optional<LeastResidual> least = least_residual(config_, shape(), keeps_importance()))

@@ -54,6 +54,9 @@ public:
     int64_t dense_slots() const { return plan_.sink + plan_.residual; }
     // Rows that an eviction pass leaves in the residual window.
     int64_t keep() const { return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0; }
+    const Zeroing& zeroing() const { return zeroing_; }
+    // The same of what has to be zeroed before rows are packed: of the sides that have a packed format anywhere.
+    const Zeroing& zeroing_of_packed() const { return zeroing_of_packed_; }
     int64_t chunk() const; // the most tokens of one append and one attention
 
     // The policy's description of a layer under this memory pressure.
@@ -98,7 +101,8 @@ public:
     void check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t elsewhere) const;
 
 private:
-    [[noreturn]] void refuse_center() const;
+    [[noreturn]] void refuse_without_residual(const char* what) const;
+    void set_zeroing();
 
     CacheRequest request_;
     Config config_;
@@ -116,6 +120,7 @@ private:
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;
     int64_t coming_ = 0, counted_every_ = 1;
+    Zeroing zeroing_, zeroing_of_packed_;
     bool has_cold_budget_ = false, evicts_ = false;
     std::vector<bool> covers_all_;
 };

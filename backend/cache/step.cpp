@@ -11,6 +11,7 @@
 #include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
 #include "cache/token_ids.hpp"
+#include "cache/zeroing.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -69,16 +70,16 @@ private:
 
     void run_chunks(int64_t begin, int64_t end) {
         for (int64_t first = begin; first < end; first += chunk()) {
-            const int64_t count = std::min(chunk(), end - first);
+            const int64_t count = std::min(chunk(), end - first), before = layer_.index.next();
             std::optional<SlotAppend> last;
             if (appended_ > 0) last = append(first, count);
-            if (asked_ == 0) continue;
             if (picks()) pick_for(first);
             const int64_t at_a_time = queries_at_a_time(first, count, slots_in(segments()));
-            for (int64_t part = 0; part < count; part += at_a_time) {
+            for (int64_t part = 0; asked_ > 0 && part < count; part += at_a_time) {
                 attend(first + part, std::min(at_a_time, count - part), std::exchange(last, std::nullopt));
                 if (left_) note(*std::exchange(left_, std::nullopt));
             }
+            if (resident_ == nullptr) zero_after_chunk(cache_, layer_, args_.layer, before);
         }
     }
 
@@ -257,19 +258,18 @@ private:
     // Has an eviction pass where the residual window, or without one the free-listed slots, have no room for `others`
     // tokens.
     void make_room(int64_t others) {
-        const TokenIndex& index = layer_.index;
-        if (geometry_.residual() == 0) {
-            if (others > layer_.free_listed - index.newest()) evict(cache_, layer_, args_.layer, 0, geometry_.coming());
-            return;
-        }
-        if (!streams()) evict_oldest_before(others);
-        if (const std::optional<int64_t> leaving = rows_to_leave(others))
-            evict(cache_, layer_, args_.layer, *leaving, geometry_.coming());
+        if (geometry_.residual() > 0 && !streams()) evict_oldest_before(others);
+        const std::optional<int64_t> leaving = rows_to_leave(others);
+        if (!leaving) return;
+        zero_before_packing(cache_, layer_);
+        evict(cache_, layer_, args_.layer, *leaving, geometry_.coming());
     }
 
     // How many rows leave the residual window before `others` tokens come; none where no eviction pass is due.
     std::optional<int64_t> rows_to_leave(int64_t others) const {
         const TokenIndex& index = layer_.index;
+        if (geometry_.residual() == 0 && others <= layer_.free_listed - index.newest()) return std::nullopt;
+        if (geometry_.residual() == 0) return 0;
         const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
         const bool turn = appended_ == 1 && index.next() % cadence == args_.layer * cadence / layers;
         const bool is_full = index.newest() + others > geometry_.residual();

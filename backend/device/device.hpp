@@ -170,6 +170,7 @@ struct SlotEvict;
 struct SlotEdit;
 struct SlotCompact;
 struct SlotCopy;
+struct SlotZero;
 
 // pages.hpp
 struct PageSign;
@@ -228,6 +229,7 @@ public:
     virtual void launch(const SlotEdit& args) = 0;
     virtual void launch(const SlotCompact& args) = 0;
     virtual void launch(const SlotCopy& args) = 0;
+    virtual void launch(const SlotZero& args) = 0;
     virtual void launch(const PageSign& args) = 0;
     virtual void launch(const PagePick& args) = 0;
     // In as few launches as the device allows; as it is here, in one for each part.

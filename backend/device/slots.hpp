@@ -161,6 +161,18 @@ struct SlotCompact {
     Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState
 };
 
+// Makes small elements zero, in place: for each KV head, K and V apart, of the live rows whose token has at least the
+// position `sink`,
+//     tau = scale * max(sigma / 2, mu)        mu, sigma: mean and standard deviation of |x| over all their elements
+// and x becomes 0 where |x| < tau. What is not finite counts nowhere and stays. Rows of packed formats, and those of a
+// side whose scale is 0, do not take part. The segments have no means beside rows that are not packed.
+struct SlotZero {
+    std::vector<Segment> segments; // 1 to 4
+    double k_scale = 0, v_scale = 0;
+    int64_t sink = 0;
+    Tensor positions; // I32 [1, 1, 1, token ids], or absent: token id to position
+};
+
 // Copies slots [0, slots of `from`) of every KV head into the first slots of `to`, which has the same formats and at
 // least as many; its other slots become free.
 struct SlotCopy {

@@ -66,6 +66,7 @@ public:
     void launch(const SlotEdit& args) override { opencl::launch(runtime_, args); }
     void launch(const SlotCompact& args) override { opencl::launch(runtime_, args); }
     void launch(const SlotCopy& args) override { opencl::launch(runtime_, args); }
+    void launch(const SlotZero& args) override { opencl::launch(runtime_, args); }
     void launch(const PageSign& args) override { opencl::launch(runtime_, args); }
     void launch(const PagePick& args) override { opencl::launch(runtime_, args); }
     void step(const SlotStep& args) override {

@@ -35,6 +35,7 @@ void launch(Runtime& runtime, const SlotScores& args);
 void launch(Runtime& runtime, const SlotEdit& args);
 void launch(Runtime& runtime, const SlotCompact& args);
 void launch(Runtime& runtime, const SlotCopy& args);
+void launch(Runtime& runtime, const SlotZero& args);
 void launch(Runtime& runtime, const PageSign& args);
 void launch(Runtime& runtime, const PagePick& args);
 

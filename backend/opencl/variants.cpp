@@ -30,7 +30,7 @@ constexpr Variant one_work_item(std::string_view operation, std::string_view fil
     return {operation, "", file, operation, "cpu", 1, every_device, every_device, any, any, nullptr};
 }
 
-constexpr std::array<Variant, 16> list{{
+constexpr std::array<Variant, 17> list{{
     // Any number of rows of a KV head, in blocks, for devices that need many work-items.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
      suits_workgroups, any, any, sdpa_workgroup_rows},
@@ -54,6 +54,7 @@ constexpr std::array<Variant, 16> list{{
     one_work_item("slot_compact", "slot_compact.cl"),
     one_work_item("slot_copy", "slot_copy.cl"),
     one_work_item("slot_scores", "slot_scores.cl"),
+    one_work_item("slot_zero", "slot_zero.cl"),
     // The operations on pages.
     one_work_item("page_sign", "page_sign.cl"),
     one_work_item("page_pick", "page_pick.cl"),

@@ -23,6 +23,7 @@
 #include "reference/slot_edit.hpp"
 #include "reference/slot_evict.hpp"
 #include "reference/slot_scores.hpp"
+#include "reference/slot_zero.hpp"
 #include "reference/view.hpp"
 
 namespace winnow::reference {
@@ -201,6 +202,11 @@ void ReferenceDevice::launch(const SlotCompact& args) {
 
 void ReferenceDevice::launch(const SlotCopy& args) {
     slot_copy(args);
+    ++launches_;
+}
+
+void ReferenceDevice::launch(const SlotZero& args) {
+    slot_zero(args);
     ++launches_;
 }
 

@@ -40,6 +40,7 @@ public:
     void launch(const SlotEdit& args) override;
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;
+    void launch(const SlotZero& args) override;
     void launch(const PageSign& args) override;
     void launch(const PagePick& args) override;
 

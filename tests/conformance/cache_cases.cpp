@@ -2,6 +2,7 @@
 #include "cache_cases.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "formats.hpp"
 
@@ -284,6 +285,13 @@ std::vector<NamedSetup> policy_setups() {
         s.lower = {{{1, 4}}};
     });
     add(all, "winnow_sparse_v", Policy::winnow, [](CacheSetup& s) { s.sparse_v = .003; });
+    add(all, "winnow_elastic", Policy::winnow, [](CacheSetup& s) { s.zeroing = {.45, .5, 10, 16, 40}; });
+    add(all, "none_elastic", Policy::none, [](CacheSetup& s) {
+        s.context = 300;
+        s.layers = 3;
+        s.zeroing = {.5, .5, 4, 20, 0};
+    });
+    add(all, "window_elastic_of_keys", Policy::window, [](CacheSetup& s) { s.zeroing = {.35, 0, 64, 64, 128}; });
     return all;
 }
 
@@ -292,7 +300,8 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
     };
     for (;;) {
-        const std::vector<NamedSetup> policies = policy_setups();
+        std::vector<NamedSetup> policies = policy_setups();
+        std::erase_if(policies, [](const NamedSetup& each) { return each.setup.zeroing.has_value(); });
         CacheSetup setup = policies[engine() % policies.size()].setup;
         setup = with_shape(setup, static_cast<int>(engine() % cache_shapes));
         setup.layers = std::max<int64_t>(setup.layers, draw(1, 3));
@@ -381,6 +390,15 @@ std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engin
     const int64_t kept = rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens();
     if (!setup.has_room_in_each() || (!setup.covers_all(0) && kept > rules.budget)) return std::nullopt;
     return setup;
+}
+
+void draw_zeroing(CacheSetup& setup, std::mt19937_64& engine) {
+    constexpr double scales[] = {0, .17, .35, .45, .5, 1};
+    do {
+        setup.zeroing = {scales[engine() % std::size(scales)], scales[engine() % std::size(scales)],
+                         static_cast<int64_t>(engine() % 20), 1 + static_cast<int64_t>(engine() % 40),
+                         static_cast<int64_t>(engine() % 60)};
+    } while (setup.zeroing->k == 0 && setup.zeroing->v == 0);
 }
 
 std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine) {

@@ -41,6 +41,8 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
 CacheSetup draw_tight_setup(std::mt19937_64& engine);
 // The same in several packed segments of any share and format, or under `mixed`; none where it is too small for that.
 std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engine);
+// Any elastic zeroing; it may be refused for that setup.
+void draw_zeroing(CacheSetup& setup, std::mt19937_64& engine);
 // Another budget, cadence or policy of that kind. Anchors and tokens where they are may forbid it.
 std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt19937_64& engine);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "cache_rows.hpp"
 #include "elements.hpp"
@@ -87,7 +88,7 @@ std::string CacheOracle::step(Step& step) {
     }
     if (step.cells) reuse_cells(layer, token_ids);
     const bool is_due = step.tokens > 0 && has_pass(layer, step.layer, entering, step.tokens == 1);
-    const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0;
+    const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0, before = layer.next;
 
     if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
     ++steps_;
@@ -96,6 +97,7 @@ std::string CacheOracle::step(Step& step) {
     std::string wrong = read_resident(step, token_ids, left);
     if (!wrong.empty()) return wrong;
     if (is_due) ++passes_;
+    if (is_due) zero_before_packing(step, layer, leave);
     if (setup_.center && !layer.has_means && leave > 0) set_means(layer);
     std::vector<std::set<int64_t>> gone(static_cast<size_t>(setup_.kv_heads));
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
@@ -117,7 +119,7 @@ std::string CacheOracle::step(Step& step) {
         for (int64_t head = 0; head < setup_.kv_heads; ++head)
             if (wrong = check_moves(step, layer, head, leave); !wrong.empty())
                 return "head " + std::to_string(head) + ": " + wrong;
-        leave_residual(layer, step.layer, leave);
+        leave_residual(layer, step.sequence, step.layer, leave);
         layer.free_listed = setup_.cadence_tokens();
         if (setup_.cells == 0) layer.free_listed = std::min(layer.free_listed, setup_.context - layer.next);
         layer.output_sum.clear();
@@ -127,6 +129,7 @@ std::string CacheOracle::step(Step& step) {
     note_packed(layer, 0);
     if (step.queries > 0) wrong = attend(step, layer);
     if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
+    if (wrong.empty() && has_zeroing(step.layer, before, layer.next)) zero(step, layer, false, 0);
     std::erase_if(layer.tokens, [](const OracleToken& token) {
         return std::none_of(token.heads.begin(), token.heads.end(),
                             [](const HeadToken& each) { return each.is_resident; });
@@ -255,9 +258,10 @@ std::vector<float> CacheOracle::row_of(const TestTensor& tensor, int64_t head, i
 }
 
 // The oldest residual rows become rows of the first packed segment, if check_moves did not find them further below.
-void CacheOracle::leave_residual(OracleLayer& layer, int64_t layer_number, int64_t leave) {
+void CacheOracle::leave_residual(OracleLayer& layer, int64_t sequence, int64_t layer_number, int64_t leave) {
     std::vector<RowPair> rows;
     std::vector<HeadToken*> owners;
+    std::vector<std::pair<size_t, size_t>> places; // token and head
     for (OracleToken& token : layer.tokens) {
         if (!leaves(layer, token, leave)) continue;
         token.is_in_residual = false;
@@ -270,6 +274,7 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t layer_number, int64
             rows.push_back({own.row.k, own.row.v, layer.has_means ? &layer.k_mean[head] : nullptr,
                             layer.has_means ? &layer.v_mean[head] : nullptr});
             owners.push_back(&own);
+            places.emplace_back(static_cast<size_t>(&token - layer.tokens.data()), head);
         }
     }
     layer.most_in_packed += setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size());
@@ -279,7 +284,14 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t layer_number, int64
                        layer.newest.begin() +
                            (setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size())));
     const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
-    for (size_t i = 0; i < owners.size(); ++i) owners[i]->row = packed[i];
+    for (size_t i = 0; i < owners.size(); ++i) {
+        const StoredRow before = std::exchange(owners[i]->row, packed[i]);
+        if (!may_have_zeros(before)) continue;
+        const StoredRow zeroed = as_packed(host_.session(), setup_, {with_zeros(rows[i], before)})[0];
+        const TokenRows now = read_rows(layer, sequence, layer_number);
+        const auto [token, head] = places[i];
+        if (distance_of(now, head, token, zeroed) < distance_of(now, head, token, packed[i])) owners[i]->row = zeroed;
+    }
 }
 
 // Rows of k and v from `first` on; a head does not get a token whose key begins with NaN.

@@ -138,7 +138,8 @@ private:
     Candidate candidate_of(const Step& step, const OracleLayer& layer, const OracleToken& token, int64_t head) const;
     EvictionPass pass_of(const OracleLayer& layer, int64_t layer_number, int64_t head) const;
     static bool leaves(const OracleLayer& layer, const OracleToken& token, int64_t leave);
-    void leave_residual(OracleLayer& layer, int64_t layer_number, int64_t leave);
+    void leave_residual(OracleLayer& layer, int64_t sequence, int64_t layer_number, int64_t leave);
+    TokenRows read_rows(const OracleLayer& layer, int64_t sequence, int64_t layer_number); // of its tokens, in F32
     // Which packed segment each token of a head is in after an eviction pass: reads and judges.
     std::string check_moves(const Step& step, OracleLayer& layer, int64_t head, int64_t leave);
     std::string check_moves_of(const Step& step, OracleLayer& layer, int64_t head, int64_t from, int64_t count,
@@ -147,6 +148,10 @@ private:
     std::string find_restored(const TokenRows& rows, OracleLayer& layer);
     std::string look_at_segments(int64_t sequence, int64_t layer_number) const;
     void set_means(OracleLayer& layer);
+    // cache_oracle_zero.cpp. Before rows are packed only the sides that are packed anywhere are zeroed.
+    bool has_zeroing(int64_t layer_number, int64_t before, int64_t after) const; // numbers of tokens
+    void zero_before_packing(const Step& step, OracleLayer& layer, int64_t leave);
+    void zero(const Step& step, OracleLayer& layer, bool is_before_packing, int64_t leave);
     void append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k, const TestTensor& v,
                 int64_t first = 0);
     std::string attend(const Step& step, OracleLayer& layer);

@@ -118,7 +118,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
             setup_.residual > 0 ? static_cast<int64_t>(layer.newest.size()) + entering - setup_.residual : 0;
         if (leave > 0 || (setup_.residual == 0 && entering > 0)) {
             if (setup_.center && !layer.has_means) set_means(layer);
-            leave_residual(layer, rows.layer, leave);
+            leave_residual(layer, rows.sequence, rows.layer, leave);
             layer.output_sum.clear();
             layer.outputs = 0;
             layer.shortfall.clear(); // another demand than a budget's

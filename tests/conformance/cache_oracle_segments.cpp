@@ -35,6 +35,8 @@ StoredRow requantized(Session& session, const CacheSetup& setup, const OracleLay
         if (!is_packed(its.k_type)) widen_by_rounding(stored.k_slack, stored.k, other.k);
         if (!is_packed(its.v_type)) widen_by_rounding(stored.v_slack, stored.v, other.v);
     }
+    if (may_have_zeros(row))
+        allow_zeros(stored, as_packed(session, setup.of_segment(segment), {with_zeros(pair, row)})[0]);
     // What the row before may have been off by is still in it.
     const auto widen = [](std::vector<float>& slack, const std::vector<float>& before) {
         slack.resize(std::max(slack.size(), before.size()), 0);
@@ -43,15 +45,6 @@ StoredRow requantized(Session& session, const CacheSetup& setup, const OracleLay
     widen(stored.k_slack, row.k_slack);
     widen(stored.v_slack, row.v_slack);
     return stored;
-}
-
-// How far a row of a tensor is from a stored one, relative to what it may be off by.
-double distance(const TestTensor& rows, int64_t head, int64_t at, const std::vector<float>& stored) {
-    double most = 0;
-    for (int64_t d = 0; d < rows.shape()[3]; ++d)
-        most =
-            std::max(most, std::fabs(rows.get({0, head, at, d}) - static_cast<double>(stored[static_cast<size_t>(d)])));
-    return most;
 }
 
 } // namespace
@@ -123,11 +116,8 @@ std::string CacheOracle::check_moves_of(const Step& step, OracleLayer& layer, in
 
 // After a restore: by which segments a row came to where it is now is not told, but it came by some.
 std::string CacheOracle::find_restored(const TokenRows& rows, OracleLayer& layer) {
-    std::vector<int64_t> token_ids;
     std::erase_if(layer.tokens, [](const OracleToken& token) { return token.token_id < 0; }); // its cell was used again
-    for (const OracleToken& token : layer.tokens) token_ids.push_back(token.token_id);
-    TokenRows now = make_token_rows(setup_, rows.layer, rows.sequence, token_ids, WINNOW_TYPE_F32);
-    if (run(host_, host_.api().cache_read, now) != WINNOW_OK) return "cache_read: " + host_.message();
+    const TokenRows now = read_rows(layer, rows.sequence, rows.layer);
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         const std::map<int64_t, int64_t> told = segments_of(rows.sequence, rows.layer, head);
         for (size_t at = 0; at < layer.tokens.size(); ++at) {
@@ -148,11 +138,8 @@ std::string CacheOracle::find_restored(const TokenRows& rows, OracleLayer& layer
             own.dense.reset();
             own.segment = found->second;
             own.row = *std::min_element(ways.begin(), ways.end(), [&](const StoredRow& a, const StoredRow& b) {
-                const auto off = [&](const StoredRow& way) {
-                    return distance(now.k, head, static_cast<int64_t>(at), way.k) +
-                           distance(now.v, head, static_cast<int64_t>(at), way.v);
-                };
-                return off(a) < off(b);
+                const auto head_number = static_cast<size_t>(head);
+                return distance_of(now, head_number, at, a) < distance_of(now, head_number, at, b);
             });
         }
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "elements.hpp"
 #include "test_tensor.hpp"
@@ -122,6 +123,10 @@ void widen(std::vector<float>& slack, const std::vector<float>& row, const std::
         slack[d] = std::max(slack[d], std::fabs(row[d] - other[d]) + 0x1p-21f * std::fabs((*mean)[d]));
 }
 
+bool may_be_zero(float x, const std::vector<float>& slack, size_t d) {
+    return x != 0 && d < slack.size() && slack[d] >= std::fabs(x);
+}
+
 } // namespace
 
 StoredRow as_dense(const CacheSetup& setup, const RowPair& row) {
@@ -130,6 +135,28 @@ StoredRow as_dense(const CacheSetup& setup, const RowPair& row) {
     for (const float each : row.v) stored.v.push_back(rounded(dense_type(setup.v_type), each));
     measure(setup, stored, row, false);
     return stored;
+}
+
+bool may_have_zeros(const StoredRow& row) {
+    for (const auto& [values, slack] : {std::pair{&row.k, &row.k_slack}, std::pair{&row.v, &row.v_slack}})
+        for (size_t d = 0; d < slack->size(); ++d)
+            if (may_be_zero((*values)[d], *slack, d)) return true;
+    return false;
+}
+
+RowPair with_zeros(RowPair pair, const StoredRow& row) {
+    for (size_t d = 0; d < row.k.size(); ++d)
+        if (may_be_zero(row.k[d], row.k_slack, d)) pair.k[d] = 0;
+    for (size_t d = 0; d < row.v.size(); ++d)
+        if (may_be_zero(row.v[d], row.v_slack, d)) pair.v[d] = 0;
+    return pair;
+}
+
+void allow_zeros(StoredRow& stored, const StoredRow& with_zeros) {
+    stored.k_slack.resize(stored.k.size(), 0);
+    stored.v_slack.resize(stored.v.size(), 0);
+    for (size_t d = 0; d < stored.k.size(); ++d) stored.k_slack[d] += std::fabs(stored.k[d] - with_zeros.k[d]);
+    for (size_t d = 0; d < stored.v.size(); ++d) stored.v_slack[d] += std::fabs(stored.v[d] - with_zeros.v[d]);
 }
 
 std::vector<StoredRow> as_packed(Session& session, const CacheSetup& setup, const std::vector<RowPair>& rows) {

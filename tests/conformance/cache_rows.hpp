@@ -19,6 +19,11 @@ struct RowPair {
 
 // Rows that are stored dense: rounded to the dense formats.
 StoredRow as_dense(const CacheSetup& setup, const RowPair& row);
+// Whether elements of a row may as well be zeros, as their slack says; and what becomes of it when it is stored as
+// `stored`, which then may be off by as much as the row with zeros is stored differently.
+bool may_have_zeros(const StoredRow& row);
+RowPair with_zeros(RowPair pair, const StoredRow& row);
+void allow_zeros(StoredRow& stored, const StoredRow& with_zeros);
 // Rows of the packed segment.
 std::vector<StoredRow> as_packed(Session& session, const CacheSetup& setup, const std::vector<RowPair>& rows);
 

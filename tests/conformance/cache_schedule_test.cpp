@@ -9,6 +9,7 @@
 //  - slot_edit: truncate, remove, shift, anchors, reused cells
 //  - slot_compact: memory that is given back after many are removed
 //  - slot_copy: memory that grows, and copies of sequences
+//  - slot_zero: elastic zeroing, after chunks and before rows are packed
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,6 +99,7 @@ void register_small() {
         setup.grace = 2;
         setup.center = at % 3 == 0;
         setup.group_maximum = at % 4 == 1;
+        if (at % 3 == 1) setup.zeroing = {.45, .5, 2, 4, 8};
         register_cache_test("small", std::string("k_") + k.name + "_v_" + v.name, __FILE__, __LINE__, [=] {
             run({setup, options().seed + at, 5, true, false, false});
         });
@@ -150,6 +152,27 @@ void register_segments() {
         });
 }
 
+// Elastic zeroing of any such cache, in one segment or several.
+void register_elastic() {
+    const int cases = options().pairs == Pairs::all ? 1000 : 8; // each a program of its own
+    for (int at = 0; at < cases; ++at)
+        register_cache_test("elastic", "case_" + std::to_string(at), __FILE__, __LINE__, [at] {
+            std::mt19937_64 engine(options().seed * 5081 + static_cast<uint64_t>(at));
+            Schedule schedule;
+            schedule.is_tight = at % 2 != 0;
+            std::optional<CacheSetup> setup;
+            while (!setup || !setup->has_zeroable_rows()) {
+                setup = schedule.is_tight ? draw_tight_setup(engine) : draw_setup(engine);
+                if (at % 4 == 2) setup = draw_segments(*setup, engine);
+                if (setup) draw_zeroing(*setup, engine);
+            }
+            schedule.setup = *setup;
+            schedule.seed = engine();
+            schedule.operations = schedule.is_tight ? 60 : 30;
+            run(schedule);
+        });
+}
+
 } // namespace
 
 void register_cache_schedules() {
@@ -158,6 +181,7 @@ void register_cache_schedules() {
     register_random();
     register_tight();
     register_segments();
+    register_elastic();
     if (options().has_small) register_small();
 }
 

@@ -209,8 +209,36 @@ std::string CacheSetup::config() const {
         text.add(("v" + number).c_str(), type_name(lower[at].v_type));
     }
     if (sparse_v > 0) text.add("sparse_v", sparse_v);
+    if (zeroing)
+        text.add("elastic", "on")
+            .add("zero_k", zeroing->k)
+            .add("zero_v", zeroing->v)
+            .add("zero_sink", zeroing->sink)
+            .add("zero_every", zeroing->every)
+            .add("zero_after", zeroing->after);
     add_keys_of_policy(text, *this);
     return text.str();
+}
+
+uint32_t CacheSetup::k_type_of(int64_t segment) const {
+    return segment == 0 ? dense_type(k_type) : of_segment(segment).k_type;
+}
+
+uint32_t CacheSetup::v_type_of(int64_t segment) const {
+    return segment == 0 ? dense_type(v_type) : of_segment(segment).v_type;
+}
+
+bool CacheSetup::has_zeroable_rows() const {
+    const auto is_refused = [&](double scale, bool is_first_packed, bool is_every_packed) {
+        return scale > 0 && ((residual == 0 && is_first_packed) || (center && !is_every_packed));
+    };
+    bool is_every_k_packed = true, is_every_v_packed = true;
+    for (int64_t segment = 1; segment <= 1 + static_cast<int64_t>(lower.size()); ++segment) {
+        is_every_k_packed = is_every_k_packed && is_packed(k_type_of(segment));
+        is_every_v_packed = is_every_v_packed && is_packed(v_type_of(segment));
+    }
+    return !is_refused(zeroing->k, is_packed(k_type), is_every_k_packed) &&
+           !is_refused(zeroing->v, is_packed(v_type), is_every_v_packed);
 }
 
 int64_t CacheSetup::cadence_tokens() const {

@@ -39,6 +39,12 @@ struct LowerSegment {
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
 };
 
+// elastic=on.
+struct ZeroingSetup {
+    double k = .35, v = .17; // scales of the thresholds
+    int64_t sink = 64, every = 64, after = 128;
+};
+
 struct CacheSetup {
     Policy policy = Policy::window;
     int64_t layers = 2, kv_heads = 2, group = 2, head_size = 64, v_head_size = 64;
@@ -56,6 +62,7 @@ struct CacheSetup {
     bool center = false;
     std::vector<LowerSegment> lower; // none to two
     double sparse_v = 0;
+    std::optional<ZeroingSetup> zeroing;
     uint32_t type = WINNOW_TYPE_F32; // of k, v and q as the host hands them over, and of out
 
     // Keys of policies, where they differ from the policy's own values.
@@ -94,8 +101,11 @@ struct CacheSetup {
     std::vector<int64_t> packed_slots(int64_t layer) const;
     bool has_room_in_each() const;             // what an eviction pass moves fits each of them
     CacheSetup of_segment(int64_t tier) const; // with the formats of packed segment `tier`, from 1 on, as k and v
-    bool covers_all(int64_t layer) const;      // the layer's budget holds all that can come
-    bool keeps_importance() const;             // in any layer
+    uint32_t k_type_of(int64_t segment) const; // of a segment, the dense one being 0
+    uint32_t v_type_of(int64_t segment) const;
+    bool has_zeroable_rows() const;       // of each side that is zeroed: else it is refused
+    bool covers_all(int64_t layer) const; // the layer's budget holds all that can come
+    bool keeps_importance() const;        // in any layer
 };
 
 // The rules of a layer's eviction passes.

@@ -1,8 +1,11 @@
 // Rows of tokens.
 #include "cache_token_rows.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace winnow::conformance {
 
@@ -50,6 +53,19 @@ int32_t run(CacheHost& host, TokenRowsFunction function, TokenRows& rows) {
     for (TestTensor* each : {&rows.k, &rows.v})
         if (*each) each->fetch();
     return status;
+}
+
+double distance_of(const TokenRows& rows, size_t head, size_t at, const StoredRow& stored) {
+    double sum = 0;
+    for (const auto& [tensor, row] : {std::pair{&rows.k, &stored.k}, std::pair{&rows.v, &stored.v}}) {
+        double most = 0;
+        for (size_t d = 0; d < row->size(); ++d)
+            most = std::max(most, std::fabs(tensor->get({0, static_cast<int64_t>(head), static_cast<int64_t>(at),
+                                                         static_cast<int64_t>(d)}) -
+                                            static_cast<double>((*row)[d])));
+        sum += most;
+    }
+    return sum;
 }
 
 } // namespace winnow::conformance

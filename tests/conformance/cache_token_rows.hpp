@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "cache_attention.hpp"
 #include "cache_host.hpp"
 
 namespace winnow::conformance {
@@ -21,6 +22,9 @@ TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequen
                           const std::vector<int64_t>& token_ids, uint32_t type, Layout layout = Layout::packed);
 // Random ones; of every fourth head and token the key and the value begin with NaN where `has_holes`.
 void fill_token_rows(TokenRows& rows, std::mt19937_64& engine, bool has_holes);
+
+// How far the rows of a token are from stored ones: the sum of the largest differences of key and value.
+double distance_of(const TokenRows& rows, size_t head, size_t at, const StoredRow& stored);
 
 using TokenRowsFunction = int32_t (*)(winnow_cache*, const winnow_cache_rows_desc*);
 // Runs, and brings the rows back. The status, WINNOW_OK or not.

@@ -221,6 +221,7 @@ public:
     void launch(const SlotEdit& given) override { launch_slots(defect_.before_slot_edit, {}, given); }
     void launch(const SlotCompact& given) override { launch_slots<SlotCompact>({}, defect_.after_slot_compact, given); }
     void launch(const SlotCopy& given) override { launch_slots(defect_.before_slot_copy, {}, given); }
+    void launch(const SlotZero& given) override { launch_slots(defect_.before_slot_zero, {}, given); }
     void launch(const PageSign& given) override { launch_slots(defect_.before_page_sign, {}, given); }
     void launch(const PagePick& given) override { launch_slots(defect_.before_page_pick, {}, given); }
 

@@ -29,6 +29,7 @@ struct Defect {
     std::function<void(SlotEdit&)> before_slot_edit = {};
     std::function<void(const SlotCompact&)> after_slot_compact = {};
     std::function<void(SlotCopy&)> before_slot_copy = {};
+    std::function<void(SlotZero&)> before_slot_zero = {};
     std::function<void(PageSign&)> before_page_sign = {};
     std::function<void(PagePick&)> before_page_pick = {};
 };

@@ -137,6 +137,16 @@ std::map<std::string, Defect> slot_defects() {
                   if (a.lower.size() > 1) a.lower.pop_back();
               }}},
         {"rows_do_not_go_down", {.before_slot_evict = [](SlotEvict& a) { a.lower.clear(); }}},
+        {"zeroes_nothing", {.before_slot_zero = [](SlotZero& a) { a.segments.clear(); }}},
+        {"zeroes_sinks", {.before_slot_zero = [](SlotZero& a) { a.sink = 0; }}},
+        {"zeroes_with_another_scale", {.before_slot_zero = [](SlotZero& a) { a.k_scale *= 1.01; }}},
+        {"zeroes_by_the_scale_of_keys", {.before_slot_zero = [](SlotZero& a) { a.v_scale = a.k_scale; }}},
+        {"zeroes_the_residual_window_alone", {.before_slot_zero = [](SlotZero& a) { a.segments.resize(1); }}},
+        {"threshold_of_the_first_head",
+         {.before_slot_zero =
+              [](SlotZero& a) {
+                  for (Segment& segment : a.segments) segment.k.stride[1] = 0;
+              }}},
         {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
         {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
         {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},

@@ -72,6 +72,8 @@ TEST(cache_config, has_one_spelling_for_one_configuration) {
                 {"h2o:alpha=.95", "h2o"},
                 {"h2o:alpha=-0", "h2o:alpha=0"},
                 {"random:seed=7,recent=0,budget=99", "random:budget=99,recent=0,seed=7"},
+                {"window:zero_after=128,elastic=sweet", "window:elastic=sweet"},
+                {"none:zero_k=.35,elastic=on,zero_every=32", "none:elastic=on,zero_k=0.35,zero_every=32"},
                 {"adaptive_budget:profile_file=a b/c:d=e.json", "adaptive_budget:profile_file=a b/c:d=e.json"}};
     for (const auto& [given, canonical] : rows) {
         EXPECT_EQ(to_string(parse(given)), canonical) << given;
@@ -79,6 +81,32 @@ TEST(cache_config, has_one_spelling_for_one_configuration) {
     }
     EXPECT_NE(parse("window"), parse("window:sink=5"));
     EXPECT_NE(parse("window"), parse("none"));
+}
+
+TEST(cache_config, elastic_has_presets) {
+    const struct {
+        const char* text;
+        double k, v;
+    } rows[] = {{"none:elastic=on", .35, .17},
+                {"h2o:elastic=sweet", .45, .5},
+                {"window:elastic=aggressive", .5, .5},
+                {"mixed:elastic=k_only", .35, 0},
+                {"none:elastic=sweet,zero_v=0", .45, 0},
+                {"none:elastic=k_only,zero_k=.2,zero_v=1", .2, 1},
+                {"none", 0, 0}};
+    for (const auto& [text, k, v] : rows) {
+        const Zeroing zeroing = parse(text).zeroing();
+        EXPECT_EQ(zeroing.k, k) << text;
+        EXPECT_EQ(zeroing.v, v) << text;
+        EXPECT_EQ(static_cast<bool>(zeroing), k + v > 0) << text;
+    }
+    const Zeroing zeroing = parse("window:elastic=on,zero_sink=9,zero_every=10,zero_after=11").zeroing();
+    EXPECT_EQ(zeroing.sink, 9);
+    EXPECT_EQ(zeroing.every, 10);
+    EXPECT_EQ(zeroing.after, 11);
+    EXPECT_EQ(with_policy(parse("h2o:elastic=sweet"), "window").zeroing().v, .5);
+    EXPECT_EQ(to_string(storage_of(parse("h2o:budget=1/4"))), "none");
+    EXPECT_EQ(to_string(storage_of(parse("h2o:elastic=sweet,zero_sink=2"))), "none:elastic=sweet,zero_sink=2");
 }
 
 TEST(cache_config, says_what_is_wrong_and_what_there_is) {
@@ -143,6 +171,13 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"window:share2=3/4,share3=1/4", {"share2=3/4 and share3=1/4 leave the first packed segment nothing"}},
         {"mixed:share2=1/1", {"share2=1/1 leave the first packed segment nothing"}},
         {"winnow:recall=host,budget=1/8,share2=1/4", {"with recall=host packed tokens lie in the cold tier", "share2"}},
+        {"window:zero_k=.4", {"window: zero_k is a key of elastic, and elastic=off"}},
+        {"window:zero_every=65", {"zero_every is a key of elastic, and elastic=off"}},
+        {"window:elastic=hot", {"elastic=\"hot\": expected one of off, on, sweet, aggressive, k_only"}},
+        {"window:elastic=k_only,zero_k=0", {"elastic=k_only with scales of 0 zeroes nothing"}},
+        {"winnow:recall=host,budget=1/8,elastic=on", {"with recall=host rows lie in the cold tier", "elastic="}},
+        {"window:elastic=sweet,center=on", {"with center=on rows of f16 are stored less their means"}},
+        {"window:elastic=sweet,center=on,k=q8_0,v=bf16", {"rows of bf16 are stored less their means"}},
         {"window:share2=64", {"share2=\"64\": expected a share"}},
         {"window:share2=1/4,k2=turbo9", {"k2=\"turbo9\": expected one of f32"}},
     };
@@ -150,6 +185,8 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         for (const char* part : parts)
             EXPECT_NE(refusal(text).find(part), std::string::npos) << text << "\n" << refusal(text) << "\n" << part;
     EXPECT_EQ(refusal("window:budget=53,residual=48"), "");
+    EXPECT_EQ(refusal("window:zero_every=64,zero_sink=64,zero_after=128"), ""); // which are the defaults
+    EXPECT_EQ(refusal("window:elastic=k_only,center=on,k=q8_0"), "");
     EXPECT_EQ(refusal("window:residual=0,cadence=17"), "");
     EXPECT_EQ(refusal("h2o:budget=256,heavy=200,recent=52"), "");
 }
@@ -223,9 +260,10 @@ Text random_text(Random& random) {
     const PolicyKind& kind = *policies()[static_cast<size_t>(below(random, static_cast<int64_t>(policies().size())))];
     Text text{kind.name, {}};
     std::vector<Key> keys = keys_of(kind);
-    // Lower packed segments make sense together alone.
+    // Those of lower packed segments and of elastic zeroing make sense together alone.
     const auto is_lower = [](const Key& key) {
-        return std::string_view("23").find(key.name[strlen(key.name) - 1]) < 2;
+        const std::string_view name = key.name;
+        return std::string_view("23").find(name.back()) < 2 || name == "elastic" || name.starts_with("zero_");
     };
     const std::vector<Key> all = keys;
     std::erase_if(keys, is_lower);

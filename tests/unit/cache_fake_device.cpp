@@ -51,6 +51,7 @@ void FakeDevice::clear() {
     attentions.clear();
     accumulations.clear();
     eviction_passes.clear();
+    zeroings.clear();
     log.clear();
 }
 
@@ -135,6 +136,12 @@ void FakeDevice::launch(const SlotCompact& args) {
 
 void FakeDevice::launch(const SlotCopy& args) {
     log.emplace_back("copy");
+    ReferenceDevice::launch(args);
+}
+
+void FakeDevice::launch(const SlotZero& args) {
+    zeroings.push_back(args);
+    log.emplace_back("zero");
     ReferenceDevice::launch(args);
 }
 

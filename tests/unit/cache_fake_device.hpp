@@ -20,6 +20,7 @@ public:
     std::vector<SlotAttention> attentions;
     std::vector<SlotAccumulate> accumulations;
     std::vector<SlotEvict> eviction_passes;
+    std::vector<SlotZero> zeroings;
     std::vector<std::string> log; // their names in order
     // What the last attention found live: for each KV head the token ids, and of each the first element of V.
     std::vector<std::map<int32_t, float>> seen;
@@ -46,6 +47,7 @@ public:
     void launch(const SlotEdit& args) override;
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;
+    void launch(const SlotZero& args) override;
     void step(const SlotStep& args) override;
 };
 

@@ -1,0 +1,76 @@
+// From winnow::SlotZero to two launches of slot_zero: what each range of slots adds up to, and what is below that.
+#include "opencl/launchers.hpp"
+
+#include <algorithm>
+
+#include "opencl/slot_segment.hpp"
+#include "opencl/variants.hpp"
+#include "opencl/view.hpp"
+#include "slot_zero_params.h"
+
+namespace winnow::opencl {
+namespace {
+
+constexpr int scratch_slot = 3;           // with SlotEvict; nothing in it is to last beyond a call
+constexpr int64_t slots_of_a_range = 128; // is worth the start of its group
+constexpr uint64_t bytes_of_sums = 16;
+
+uint32_t type_of(const Tensor& rows) {
+    return rows.type == Type::f32 || rows.type == Type::f16 || rows.type == Type::bf16
+               ? static_cast<uint32_t>(rows.type)
+               : TYPE_NONE;
+}
+
+} // namespace
+
+void launch(Runtime& runtime, const SlotZero& args) {
+    const Variant& variant = choose_variant("slot_zero", runtime.capabilities(), {}, 0, 0);
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
+    if (args.segments.size() > SLOT_MOST_SEGMENTS)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_zero: up to " + std::to_string(SLOT_MOST_SEGMENTS) +
+                                                  " segments are supported, given are " +
+                                                  std::to_string(args.segments.size()));
+    Operation operation(runtime);
+    slot_zero_params params{};
+    std::array<const Memory*, 3 * SLOT_MOST_SEGMENTS> memory{};
+    for (const Segment& segment : args.segments) {
+        if (!segment.tokens) continue; // it has no slots
+        const uint32_t part = params.part_count++;
+        const Bound k = operation.bind(segment.k, Access::read_write),
+                    v = operation.bind(segment.v, Access::read_write),
+                    tokens = operation.bind(segment.tokens, Access::read);
+        memory.at(3 * part) = k.memory;
+        memory.at(3 * part + 1) = v.memory;
+        memory.at(3 * part + 2) = tokens.memory;
+        params.parts[part] = {{view(segment.k, k), view(segment.v, v)},
+                              view_of_heads(segment.tokens, tokens),
+                              {type_of(segment.k), type_of(segment.v)},
+                              params.slots,
+                              static_cast<uint32_t>(segment.slots())};
+        params.slots += static_cast<uint32_t>(segment.slots());
+        params.heads = static_cast<uint32_t>(segment.kv_heads());
+        params.sizes[0] = static_cast<uint32_t>(segment.k.shape[3]);
+        params.sizes[1] = static_cast<uint32_t>(segment.v.shape[3]);
+    }
+    if (params.slots == 0) return;
+    const Bound positions = operation.bind(args.positions, Access::read);
+    params.positions = positions.offset;
+    params.scales[0] = static_cast<float>(args.k_scale);
+    params.scales[1] = static_cast<float>(args.v_scale);
+    params.sink = static_cast<int32_t>(std::min<int64_t>(args.sink, anchor_flag));
+    const int64_t wanted = 2 * static_cast<int64_t>(runtime.capabilities().compute_units) / params.heads + 1;
+    params.ranges = static_cast<uint32_t>(std::clamp<int64_t>(params.slots / slots_of_a_range, 1, wanted));
+    const size_t groups = 2 * static_cast<size_t>(params.heads * params.ranges);
+    const Memory* const sums = runtime.scratch(groups * bytes_of_sums, scratch_slot);
+    const uint64_t elements = static_cast<uint64_t>(params.slots) * params.heads * (params.sizes[0] + params.sizes[1]);
+    for (const uint32_t action : {SLOT_ZERO_ADD_UP, SLOT_ZERO_ZERO}) {
+        params.action = action;
+        operation.launch(kernel, params,
+                         {memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6], memory[7],
+                          memory[8], memory[9], memory[10], memory[11], positions.memory, sums},
+                         Grid{.groups = {groups, 1, 1}, .work = elements});
+    }
+    operation.complete(false);
+}
+
+} // namespace winnow::opencl

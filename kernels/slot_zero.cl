@@ -1,0 +1,235 @@
+/* slot_zero: makes small elements of dense rows zero, in place. "cpu" shape: one work-item per work-group, a group for
+ * each side (K, V), KV head and range of slots; two launches, since the threshold is of all ranges of a head.
+ *
+ *     SLOT_ZERO_ADD_UP   | count, sum, sum of squares of |x| | of each range
+ *     SLOT_ZERO_ZERO     tau = scale * max(sigma / 2, mu) of all ranges;   | .3 | -.02 | .1 |  ->  | .3 | 0 | .1 |
+ *
+ * Sums are of |x| * unit, a power of two by which the largest of a range is about 1: no square overflows. Halves need
+ * none. What is not finite counts nowhere, and stays. Layouts: slot_zero_params.h. Needs no -D.
+ */
+#include "one_work_item.h"
+#include "slot_zero_params.h"
+
+#include "float16_math.h"
+#include "formats.h"
+#include "format_any.h"
+#include "kv_rows.h"
+#include "slot_parts.h"
+
+typedef struct range_sums {
+    float unit, sum, squares;
+    uint count;
+} range_sums;
+
+/* A range of a segment's rows, of one side and head. */
+typedef struct some_rows {
+    __global uchar* rows; /* that of slot 0 */
+    long stride;
+    const __global int* tokens;
+    const __global int* positions; /* or NULL */
+    uint first, end;
+    uint size;
+    int sink;
+} some_rows;
+
+static inline int is_meant(const some_rows* at, uint slot) {
+    const int entry = at->tokens[slot];
+    if (entry < 0) return 0;
+    const int token_id = entry & (ANCHOR_FLAG - 1);
+    return (at->positions ? at->positions[token_id] : token_id) >= at->sink;
+}
+
+/* A sum of vectors that loses nothing but the last bit (Kahan). */
+typedef struct long_sum {
+    float16 sum, lost;
+} long_sum;
+
+static inline void add_to(long_sum* total, float16 x) {
+    const float16 y = x - total->lost;
+    const float16 sum = total->sum + y;
+    total->lost = (sum - total->sum) - y;
+    total->sum = sum;
+}
+
+/* |x| * unit; 0 where x is not finite. */
+static inline float16 magnitudes(float16 x, float unit) { return select((float16)(0.0f), fabs(x) * unit, isfinite(x)); }
+
+static inline float magnitude(float x, float unit) { return isfinite(x) ? fabs(x) * unit : 0.0f; }
+
+/* The power of two by which the largest of the rows is between 1 and 2. */
+__attribute__((always_inline)) static inline float unit_of(const some_rows* at, const uint TYPE) {
+    if (TYPE == TYPE_F16) return 1.0f;
+    float16 largest = (float16)(0.0f);
+    for (uint slot = at->first; slot < at->end; ++slot) {
+        if (!is_meant(at, slot)) continue;
+        const __global uchar* row = at->rows + (long)slot * at->stride;
+        uint i = 0;
+        for (; i + 16 <= at->size; i += 16) largest = larger(magnitudes(load16_any(row, TYPE, i), 1.0f), largest);
+        for (; i < at->size; ++i) largest.s0 = fmax(largest.s0, magnitude(load_any(row, TYPE, i), 1.0f));
+    }
+    const uint exponent = as_uint(maximum_of_lanes(largest)) >> 23;
+    return as_float(max(254u - exponent, 1u) << 23);
+}
+
+__attribute__((always_inline)) static inline range_sums add_up(const some_rows* at, const uint TYPE) {
+    range_sums result;
+    result.unit = unit_of(at, TYPE);
+    long_sum sums, squares;
+    sums.sum = sums.lost = squares.sum = squares.lost = (float16)(0.0f);
+    int16 counts = (int16)(0);
+    result.count = 0;
+    for (uint slot = at->first; slot < at->end; ++slot) {
+        if (!is_meant(at, slot)) continue;
+        const __global uchar* row = at->rows + (long)slot * at->stride;
+        float16 sum = (float16)(0.0f), square = (float16)(0.0f);
+        uint i = 0;
+        for (; i + 16 <= at->size; i += 16) {
+            const float16 x = load16_any(row, TYPE, i);
+            const float16 y = magnitudes(x, result.unit);
+            sum += y;
+            square = fma(y, y, square);
+            counts -= isfinite(x);
+        }
+        for (; i < at->size; ++i) {
+            const float x = load_any(row, TYPE, i);
+            const float y = magnitude(x, result.unit);
+            sum.s0 += y;
+            square.s0 = fma(y, y, square.s0);
+            result.count += isfinite(x) ? 1u : 0u;
+        }
+        add_to(&sums, sum);
+        add_to(&squares, square);
+    }
+    const int8 counts8 = counts.lo + counts.hi;
+    const int4 counts4 = counts8.lo + counts8.hi;
+    result.count += (uint)(counts4.x + counts4.y + counts4.z + counts4.w);
+    result.sum = sum_of_lanes(sums.sum);
+    result.squares = sum_of_lanes(squares.sum);
+    return result;
+}
+
+/* 16 elements as their bits, from element `first` on, and back. Halves go by bytes: PoCL takes a vector of ushort that
+ * becomes one of uint for aligned. */
+static inline uint16 load_bits(const __global uchar* row, uint type, uint first) {
+    if (type == TYPE_F32) return vload16(0, (const __global uint*)row + first);
+    const __global uchar* at = row + 2 * first;
+    return convert_uint16((ushort16)(as_ushort8(vload16(0, at)), as_ushort8(vload16(1, at))));
+}
+
+static inline void store_bits(__global uchar* row, uint type, uint first, uint16 bits) {
+    if (type == TYPE_F32) {
+        vstore16(bits, 0, (__global uint*)row + first);
+        return;
+    }
+    const ushort16 halves = convert_ushort16(bits);
+    vstore16(as_uchar16(halves.lo), 0, row + 2 * first);
+    vstore16(as_uchar16(halves.hi), 1, row + 2 * first);
+}
+
+/* Most rows were zeroed by an earlier pass: what would not change is not stored. */
+__attribute__((always_inline)) static inline void zero_rows(const some_rows* at, float unit, float threshold,
+                                                            const uint TYPE) {
+    const uint magnitude_bits = TYPE == TYPE_F32 ? 0x7fffffffu : 0x7fffu;
+    for (uint slot = at->first; slot < at->end; ++slot) {
+        if (!is_meant(at, slot)) continue;
+        __global uchar* row = at->rows + (long)slot * at->stride;
+        uint i = 0;
+        for (; i + 16 <= at->size; i += 16) {
+            const int16 is_small = fabs(load16_any(row, TYPE, i)) * unit < threshold;
+            const uint16 bits = load_bits(row, TYPE, i);
+            const int16 changes = is_small & ((bits & magnitude_bits) != 0);
+            const int8 changes8 = changes.lo | changes.hi;
+            const int4 changes4 = changes8.lo | changes8.hi;
+            if ((changes4.x | changes4.y | changes4.z | changes4.w) != 0)
+                store_bits(row, TYPE, i, bits & ~as_uint16(changes));
+        }
+        for (; i < at->size; ++i) {
+            if (!(fabs(load_any(row, TYPE, i)) * unit < threshold)) continue;
+            __global uint* word = (__global uint*)row + i;
+            __global ushort* half_word = (__global ushort*)row + i;
+            if (TYPE == TYPE_F32 && (*word & magnitude_bits) != 0) *word = 0;
+            if (TYPE != TYPE_F32 && (*half_word & magnitude_bits) != 0) *half_word = 0;
+        }
+    }
+}
+
+/* The sums of all ranges, in the smallest unit. */
+static inline range_sums join_sums(const __global range_sums* of_ranges, uint ranges) {
+    range_sums all;
+    all.unit = INFINITY;
+    for (uint range = 0; range < ranges; ++range)
+        if (of_ranges[range].count > 0) all.unit = fmin(all.unit, of_ranges[range].unit);
+    all.sum = all.squares = 0.0f;
+    all.count = 0;
+    for (uint range = 0; range < ranges; ++range) {
+        if (of_ranges[range].count == 0) continue;
+        const float ratio = all.unit / of_ranges[range].unit;
+        all.sum += of_ranges[range].sum * ratio;
+        all.squares += of_ranges[range].squares * ratio * ratio;
+        all.count += of_ranges[range].count;
+    }
+    return all;
+}
+
+static inline void join_segment(range_sums* all, range_sums one) {
+    if (one.count == 0) return;
+    const float unit = all->count == 0 ? one.unit : fmin(all->unit, one.unit);
+    const float mine = all->count == 0 ? 0.0f : unit / all->unit, its = unit / one.unit;
+    all->sum = all->sum * mine + one.sum * its;
+    all->squares = all->squares * mine * mine + one.squares * its * its;
+    all->count += one.count;
+    all->unit = unit;
+}
+
+ONE_WORK_ITEM __kernel void slot_zero(const slot_zero_params p, __global uchar* k0, __global uchar* v0,
+                                      __global uchar* tokens0, __global uchar* k1, __global uchar* v1,
+                                      __global uchar* tokens1, __global uchar* k2, __global uchar* v2,
+                                      __global uchar* tokens2, __global uchar* k3, __global uchar* v3,
+                                      __global uchar* tokens3, __global uchar* positions, __global uchar* sums,
+                                      uint group_base) {
+    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    const uint group = (uint)get_group_id(0) + group_base;
+    const uint range = group % p.ranges, head = group / p.ranges % p.heads, side = group / p.ranges / p.heads;
+    if (!(p.scales[side] > 0.0f)) return;
+    __global uchar* rows[2 * SLOT_MOST_SEGMENTS] = {k0, v0, k1, v1, k2, v2, k3, v3};
+    __global uchar* maps[SLOT_MOST_SEGMENTS] = {tokens0, tokens1, tokens2, tokens3};
+    __global range_sums* of_ranges = (__global range_sums*)sums + (group - range);
+    range_sums all;
+    all.unit = all.sum = all.squares = 0.0f;
+    all.count = 0;
+    float threshold = 0.0f;
+    if (p.action == SLOT_ZERO_ZERO) {
+        all = join_sums(of_ranges, p.ranges);
+        if (all.count == 0) return;
+        const float n = (float)all.count, mean = all.sum / n;
+        const float variance = fmax(all.squares / n - mean * mean, 0.0f);
+        threshold = fmax(0.5f * sqrt(variance), mean) * p.scales[side];
+    }
+    const uint first = (uint)((ulong)p.slots * range / p.ranges), end = (uint)((ulong)p.slots * (range + 1) / p.ranges);
+    for (uint part = 0; part < p.part_count; ++part) {
+        const __private slot_zero_part* segment = &p.parts[part];
+        const uint type = segment->types[side];
+        some_rows at;
+        at.first = max(first, segment->first) - segment->first;
+        at.end = min(max(end, segment->first) - segment->first, segment->slots);
+        if (type == TYPE_NONE || at.first >= at.end) continue;
+        at.rows = rows[2 * part + side] + row_offset(&segment->rows[side], 0, head, 0);
+        at.stride = segment->rows[side].stride[2];
+        at.tokens = (const __global int*)of_head(maps[part], &segment->tokens, head);
+        at.positions = positions ? (const __global int*)(positions + p.positions) : 0;
+        at.size = p.sizes[side];
+        at.sink = p.sink;
+        if (p.action == SLOT_ZERO_ADD_UP) {
+            join_segment(&all, type == TYPE_F32   ? add_up(&at, TYPE_F32)
+                               : type == TYPE_F16 ? add_up(&at, TYPE_F16)
+                                                  : add_up(&at, TYPE_BF16));
+        } else if (type == TYPE_F32) {
+            zero_rows(&at, all.unit, threshold, TYPE_F32);
+        } else if (type == TYPE_F16) {
+            zero_rows(&at, all.unit, threshold, TYPE_F16);
+        } else {
+            zero_rows(&at, all.unit, threshold, TYPE_BF16);
+        }
+    }
+    if (p.action == SLOT_ZERO_ADD_UP) of_ranges[range] = all;
+}
