@@ -168,8 +168,29 @@ static float16 by_chance(const slot_evict_params* p, uint head, int16 position) 
     int positions[16];
     float ranks[16];
     vstore16(position, 0, positions);
-    for (uint lane = 0; lane < 16; ++lane) ranks[lane] = random_rank(p->pass.seed, head, positions[lane]);
+    for (uint lane = 0; lane < 16; ++lane) ranks[lane] = random_rank(p->pass.of_ranking, head, positions[lane]);
     return vload16(0, ranks);
+}
+
+#define SMALLEST_IMPORTANCE_INPUT 0x1p-24f
+#define LARGEST_IMPORTANCE_INPUT 0x1p24f
+
+/* The prediction of the head's network (backend/device/network.hpp). */
+static float16 by_network(const __global float* network, float16 importance, int16 queries_seen) {
+    const float16 kept = fmin(fmax(importance, SMALLEST_IMPORTANCE_INPUT), LARGEST_IMPORTANCE_INPUT);
+    const float16 by_importance = log(kept), by_age = log(convert_float16(max(queries_seen, (int16)(1))));
+    float16 sum = (float16)(0.0f);
+    for (uint i = 0; i < HIDDEN_UNITS; ++i) {
+        const float4 unit = vload4(i, network); /* importance, age, bias, out */
+        const float16 hidden = fma(by_importance, (float16)(unit.x), fma(by_age, (float16)(unit.y), (float16)(unit.z)));
+        sum = fma(fmax(hidden, (float16)(0.0f)), (float16)(unit.w), sum);
+    }
+    return sum;
+}
+
+static inline const __global float* network_of(const slot_evict_params* p, const __global uchar* networks, uint head) {
+    if (p->pass.ranking != RANKING_PREDICTION) return 0;
+    return (const __global float*)(networks + p->pass.of_ranking) + head * HIDDEN_UNITS * 4;
 }
 
 typedef struct head_counts {
@@ -177,8 +198,8 @@ typedef struct head_counts {
 } head_counts;
 
 /* The keys of a segment's slots. Importances below threshold + rest are below the threshold. */
-static void make_keys(const slot_evict_params* p, const head_slots* at, const __global int* positions, uint head,
-                      float threshold, float rest, head_counts* counts) {
+static void make_keys(const slot_evict_params* p, const head_slots* at, const __global int* positions,
+                      const __global float* network, uint head, float threshold, float rest, head_counts* counts) {
     const slot_eviction* pass = &p->pass;
     int16 live = (int16)(0), preferred = (int16)(0), others = (int16)(0);
     for (uint slot = 0; slot < at->slots; slot += 16) {
@@ -212,6 +233,7 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
         case RANKING_IMPORTANCE_VALUE_DISTANCE:
         case RANKING_IMPORTANCE_VALUE_NORM: rank = by_value(p, at, slot, importance, is_ranked); break;
         case RANKING_RANDOM: rank = by_chance(p, head, position); break;
+        case RANKING_PREDICTION: rank = by_network(network, importance, pass->seen - position); break;
         }
         ulong16 key = select((ulong16)(KEY_CLASS), (ulong16)(0), convert_long16(is_preferred)) |
                       convert_ulong16(ordered_bits(rank)) << 30 | convert_ulong16(as_uint16(position));
@@ -331,8 +353,8 @@ static head_slots head_of(const slot_segment* segment, __global uchar* k, __glob
 /* The pass of one KV head. scratch: memory of the head's (slot_evict_params.h). */
 OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots dense, head_slots* packed,
                                       __global float* sum, const __global uchar* positions_of,
-                                      __global uchar* free_slots, __global uchar* states, __global uchar* scratch,
-                                      uint head) {
+                                      const __global float* network, __global uchar* free_slots, __global uchar* states,
+                                      __global uchar* scratch, uint head) {
     const slot_eviction* pass = &p->pass;
     const __global int* positions = positions_of ? (const __global int*)(positions_of + p->positions) : 0;
     dense.tier = 0;
@@ -370,9 +392,9 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots den
         }
     }
     head_counts counts = {0, 0, 0};
-    make_keys(p, &dense, positions, head, threshold, rest, &counts);
+    make_keys(p, &dense, positions, network, head, threshold, rest, &counts);
     const uint dense_live = counts.live;
-    for (uint t = 0; t < TIERS; ++t) make_keys(p, packed + t, positions, head, threshold, rest, &counts);
+    for (uint t = 0; t < TIERS; ++t) make_keys(p, packed + t, positions, network, head, threshold, rest, &counts);
     const slot_demand wanted = demand_of(pass, counts.live);
     const slot_bound bound = bound_of_pass(p, &dense, packed, leaving_keys, &counts, counts.live - dense_live, wanted);
 
@@ -407,21 +429,20 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots den
 #define LOWER_SEGMENT(n)                                                                                               \
     __global uchar *k_##n, __global uchar *v_##n, __global uchar *tokens_##n, __global uchar *importance_##n,
 
-ONE_WORK_ITEM __kernel void slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v,
-                                       __global uchar* dense_tokens, __global uchar* dense_importance,
-                                       __global uchar* dense_k_mean, __global uchar* dense_v_mean,
-                                       __global uchar* packed_k, __global uchar* packed_v,
-                                       __global uchar* packed_tokens, __global uchar* packed_importance,
-                                       __global uchar* packed_k_mean, __global uchar* packed_v_mean,
+ONE_WORK_ITEM __kernel void
+slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
+           __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
+           __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
+           __global uchar* packed_importance, __global uchar* packed_k_mean, __global uchar* packed_v_mean,
 #if TIERS > 1
-                                       LOWER_SEGMENT(2)
+           LOWER_SEGMENT(2)
 #endif
 #if TIERS > 2
-                                           LOWER_SEGMENT(3)
+               LOWER_SEGMENT(3)
 #endif
-                                               __global uchar* output_sum,
-                                       const __global uchar* positions_of, __global uchar* free_slots,
-                                       __global uchar* states, __global uchar* scratch, uint group_base) {
+                   __global uchar* output_sum,
+           const __global uchar* positions_of, const __global uchar* networks, __global uchar* free_slots,
+           __global uchar* states, __global uchar* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     const head_slots dense =
@@ -439,6 +460,6 @@ ONE_WORK_ITEM __kernel void slot_evict(const slot_evict_params p, __global uchar
         packed[t].k_mean = packed[0].k_mean;
         packed[t].v_mean = packed[0].v_mean;
     }
-    evict_of_head(&p, dense, packed, floats_of(output_sum, &p.output_sum, head), positions_of, free_slots, states,
-                  scratch + head * p.scratch_bytes, head);
+    evict_of_head(&p, dense, packed, floats_of(output_sum, &p.output_sum, head), positions_of,
+                  network_of(&p, networks, head), free_slots, states, scratch + head * p.scratch_bytes, head);
 }

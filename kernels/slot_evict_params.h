@@ -18,11 +18,16 @@
 #define RANKING_IMPORTANCE_VALUE_DISTANCE 3
 #define RANKING_IMPORTANCE_VALUE_NORM 4
 #define RANKING_RANDOM 5
+#define RANKING_PREDICTION 6
+
+/* Of a head's network, each with 4 numbers: backend/device/network.hpp. */
+#define HIDDEN_UNITS 8
 
 /* What an eviction pass decides by: winnow::Description with all that is the same for every head worked out. Positions
  * are bounds for `>=` and `<`. */
 typedef struct slot_eviction {
-    winnow_u64 seed;
+    /* RANKING_RANDOM: the seed; RANKING_PREDICTION: where the networks begin, [kv_heads][HIDDEN_UNITS][4] float. */
+    winnow_u64 of_ranking;
     winnow_i64 budget;
     winnow_i64 coming; /* tokens until the next eviction pass that the context has room for */
     winnow_i64 trigger_part, trigger_whole;
@@ -50,17 +55,15 @@ typedef struct slot_evict_params {
     winnow_u32 free_count;
     winnow_u32 residual_first, residual_count;
     winnow_u32 leaving_offset, leaving_count;
-    winnow_u32 set_means;
-    winnow_u32 k_norm, v_norm;
+    winnow_u8 set_means, moves_by_age, k_norm, v_norm;
     winnow_u32 k_size, v_size; /* elements of a row */
     winnow_f32 outputs;        /* in output_sum */
     winnow_u32 wanted_free;    /* slots of the packed segment */
     slot_segment lower[2];     /* the packed segments below it; their means are its means */
     winnow_u32 wanted_first;   /* slots of the first packed segment, as far as there is room below */
-    winnow_u32 moves_by_age;
 } slot_evict_params;
 
-#define SLOT_EVICT_PARAMS_SIZE 816
+#define SLOT_EVICT_PARAMS_SIZE 808
 #ifdef __OPENCL_VERSION__
 typedef char slot_evict_params_size_differs_from_the_host[sizeof(slot_evict_params) == SLOT_EVICT_PARAMS_SIZE ? 1 : -1];
 #else

@@ -3,6 +3,7 @@
 #pragma once
 
 #ifdef __OPENCL_VERSION__
+typedef uchar winnow_u8;
 typedef int winnow_i32;
 typedef uint winnow_u32;
 typedef long winnow_i64;
@@ -10,6 +11,7 @@ typedef ulong winnow_u64;
 typedef float winnow_f32;
 #else
 #include <stdint.h>
+typedef uint8_t winnow_u8;
 typedef int32_t winnow_i32;
 typedef uint32_t winnow_u32;
 typedef int64_t winnow_i64;

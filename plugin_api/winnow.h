@@ -376,7 +376,15 @@ typedef struct winnow_cache_desc {
     /* The most cells of a host that names its own (cell mode): tokens are then told apart by cells, not by position,
      * and each attention brings a mask by cells. 0: no cells. */
     int64_t cells;
+    /* For policies that rank by predictions of networks: WINNOW_NETWORK_NUMBERS for each KV head of each layer, one
+     * after another, or NULL. Of each hidden unit 4 numbers, finite and at most 2^20 in size: what it takes of the
+     * logarithm of the importance, within 2^-24 to 2^24, and of that of the queries that saw the token, its bias, and
+     * what the prediction takes of it; it is 0 where it would be negative. Not needed after the call. */
+    const double *network;
+    uint64_t network_count; /* numbers in network */
 } winnow_cache_desc;
+
+#define WINNOW_NETWORK_NUMBERS 32 /* 8 hidden units */
 
 /* Appending to one layer of one sequence, attending, or both in this order of the tokens.
  *
@@ -474,6 +482,7 @@ typedef struct winnow_cache_stats {
 #define WINNOW_CACHE_EVICTS 0x1u           /* some layer may evict tokens */
 #define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* for cache_importance and cache_set_importance */
 #define WINNOW_CACHE_NEEDS_PROFILE 0x4u    /* the budget is divided by winnow_cache_desc.profile: create wants one */
+#define WINNOW_CACHE_NEEDS_NETWORK 0x8u    /* tokens are ranked by winnow_cache_desc.network: create wants one */
 
 /* What a configuration means for a cache of one shape: cache_describe fills it in.
  *
@@ -487,7 +496,9 @@ typedef struct winnow_cache_info {
     uint64_t config_size;
     char *storage_config; /* canonical: the same formats, centring and sinks under "none", which evicts nothing */
     uint64_t storage_config_size;
-    char *profile_file; /* the path that the configuration names, "" for none. The host reads it: nothing here does */
+    /* The path that the configuration names, of a profile or of networks; "" for none. The host reads it: nothing here
+     * does. */
+    char *profile_file;
     uint64_t profile_file_size;
     char policy[32]; /* its name, zero terminated */
     uint32_t k_type; /* WINNOW_TYPE_* of the packed segment; sinks and residual window are dense */
@@ -673,9 +684,9 @@ typedef struct winnow_api {
 
     /* What the configuration of this description means, without making anything: so a host need not know the language
      * of configurations. It refuses what create refuses, with one exception: without a profile the layers of a policy
-     * that divides by one (WINNOW_CACHE_NEEDS_PROFILE) are described as if all were alike, so that a host can ask for
-     * profile_file before it has read the file. info is read (its pointers and their sizes) and filled in. message may
-     * be NULL. */
+     * that divides by one (WINNOW_CACHE_NEEDS_PROFILE) are described as if all were alike, and those of one that ranks
+     * by networks (WINNOW_CACHE_NEEDS_NETWORK) need none, so that a host can ask for profile_file before it has read
+     * the file. info is read (its pointers and their sizes) and filled in. message may be NULL. */
     int32_t (*cache_describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info,
                               char *message, size_t message_size);
 

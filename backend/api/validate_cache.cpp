@@ -7,12 +7,14 @@
 
 #include "api/shapes.hpp"
 #include "api/structs.hpp"
+#include "device/network.hpp"
 
 namespace winnow::api {
 namespace {
 
 constexpr int64_t most_axis = 1 << 16;   // layers, heads, sizes, sequences
 constexpr int64_t most_tokens = 1 << 30; // counts of tokens are below this
+constexpr uint64_t most_network_numbers = uint64_t{1} << 32;
 constexpr std::string_view default_config = "winnow";
 
 void expect_count(const char* name, int64_t value, int64_t most, int64_t least = 1) {
@@ -36,6 +38,24 @@ std::vector<cache::LayerProfile> to_profile(const double* numbers, int64_t layer
     profile.reserve(static_cast<size_t>(layers));
     for (const double* of = numbers; of != numbers + 3 * layers; of += 3) profile.push_back({of[0], of[1], of[2]});
     return profile;
+}
+
+std::vector<float> to_network(const double* numbers, uint64_t count) {
+    std::vector<float> network;
+    if (count > most_network_numbers)
+        invalid("network_count is " + std::to_string(count) + ", expected at most " +
+                std::to_string(most_network_numbers));
+    if (numbers == nullptr && count > 0) invalid("network is NULL, expected " + std::to_string(count) + " numbers");
+    for (uint64_t at = 0; at < count; ++at) {
+        if (std::fabs(numbers[at]) <= largest_network_number) {
+            network.push_back(static_cast<float>(numbers[at]));
+            continue;
+        }
+        invalid("network[" + std::to_string(at) + "] is " + std::to_string(numbers[at]) +
+                ", expected a number of at most " + std::to_string(static_cast<int64_t>(largest_network_number)) +
+                " in size");
+    }
+    return network;
 }
 
 // A side of a step is there as a whole or not at all.
@@ -215,6 +235,7 @@ cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
     request.max_sequences = given.max_sequences != 0 ? given.max_sequences : 1;
     request.cells = given.cells;
     request.profile = to_profile(given.profile, given.layers);
+    request.network = to_network(given.network, given.network_count);
     return request;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/device.hpp"
+#include "device/network.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -173,6 +174,8 @@ void check_room(const Config& config, const Description& description, int64_t la
 
 Type dense_format(Type format) { return is_packed(format) ? Type::f16 : format; }
 
+size_t network_size(const Shape& shape) { return static_cast<size_t>(shape.layers * shape.kv_heads * network_numbers); }
+
 int64_t most_free_listed(const Config& config) { return config.cadence().value_or(usual_cadence); }
 
 void place_part(StateLayout::Range& part, uint64_t bytes, uint64_t& end) {
@@ -193,6 +196,7 @@ StateLayout state_layout(const Config& config, const Shape& shape, int64_t resid
     if (residual == 0) place(layout.free_slots, heads * static_cast<uint64_t>(most_free_listed(config)));
     // Recall asks for ages so seldom that whoever evicts the oldest tokens brings them.
     if (!config.recalls()) place(layout.positions, static_cast<uint64_t>(shape.cells));
+    if (config.policy().has_network) place(layout.network, heads * network_numbers);
     return layout;
 }
 

@@ -31,11 +31,15 @@ struct StateLayout {
     Range k_mean, v_mean; // F32 [kv_heads, size]
     Range free_slots;     // I32 [kv_heads, most_free_listed]
     Range positions;      // I32 [cells]
+    Range network;        // F32 [kv_heads, network_numbers]
     uint64_t size = 0;
 };
 
 // Puts a part of so many bytes at `end`, and `end` behind it, at a multiple of 64 bytes.
 void place_part(StateLayout::Range& part, uint64_t bytes, uint64_t& end);
+
+// How many numbers the networks of all layers and KV heads have.
+size_t network_size(const Shape& shape);
 
 // The most slots that an eviction pass lists, without a residual window.
 int64_t most_free_listed(const Config& config);

@@ -7,6 +7,7 @@
 #include "cache/cold_rows.hpp"
 #include "cache/pressure.hpp"
 #include "cache/recall.hpp"
+#include "device/network.hpp"
 
 namespace winnow::cache {
 
@@ -64,7 +65,7 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
     growth.is_new = !layer.state;
     if (growth.is_new) {
         growth.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
-        growth.state = cache.device.allocate(geometry.state().size);
+        growth.state = make_state(cache.device, geometry, layer_number);
         take_recall_memory(cache.device, geometry, growth);
         growth.bytes +=
             bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size + recall_bytes(geometry);
@@ -165,6 +166,7 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_num
     args.residual_first = geometry.sink();
     const StateLayout& layout = geometry.state();
     args.positions = state_tensor(Type::i32, layout.positions, layer.state.get(), 1, geometry.request().cells);
+    args.network = state_tensor(Type::f32, layout.network, layer.state.get(), shape.kv_heads, network_numbers);
     args.free_slots = state_tensor(Type::i32, layout.free_slots, layer.state.get(), shape.kv_heads,
                                    most_free_listed(geometry.config()));
     args.head_state = layer.head_state(geometry);

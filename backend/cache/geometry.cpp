@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "device/network.hpp"
 #include "device/slots.hpp"
 
 namespace winnow::cache {
@@ -35,6 +36,7 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     if (config_.center() && residual() == 0)
         refuse_without_residual(config_.recalls() ? ": recall takes its means from"
                                                   : ": center=on takes its means from");
+    if (config_.policy().has_network) check_network();
     const std::vector<LowerTier> lower = config_.lower();
     tiers_ += lower.size();
     formats_[0] = {dense_format(k_), dense_format(v_)};
@@ -79,6 +81,19 @@ void Geometry::set_zeroing() {
     }
     if (!has_packed_k) zeroing_of_packed_.k = 0;
     if (!has_packed_v) zeroing_of_packed_.v = 0;
+}
+
+void Geometry::check_network() const {
+    const size_t given = request_.network.size(), expected = network_size(shape());
+    if (given == expected) return;
+    refuse(std::string(config_.policy().name) + ": the network has " + std::to_string(given) + " numbers, expected " +
+           std::to_string(expected) + ", " + std::to_string(network_numbers) + " for each layer and KV head");
+}
+
+std::span<const float> Geometry::network(int64_t layer) const {
+    if (state_.network.size == 0) return {};
+    const size_t of_layer = request_.network.size() / static_cast<size_t>(shape().layers);
+    return std::span(request_.network).subspan(static_cast<size_t>(layer) * of_layer, of_layer);
 }
 
 void Geometry::refuse_without_residual(const char* what) const {

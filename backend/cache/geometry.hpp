@@ -67,6 +67,8 @@ public:
     // Whether they count, where the last one's is the token of this number. Steps of one query take turns, and layers
     // do, so that steps take equal time.
     bool counts(int64_t layer, int64_t queries, int64_t token) const;
+    // The networks of its KV heads, by which the policy ranks; none under most.
+    std::span<const float> network(int64_t layer) const;
     bool ranks_distance(int64_t layer) const { return ranks_distance_[static_cast<size_t>(layer)]; }
 
     // Whether the layer's budget is no less than the most tokens that can be resident at a time.
@@ -103,6 +105,7 @@ public:
 private:
     [[noreturn]] void refuse_without_residual(const char* what) const;
     void set_zeroing();
+    void check_network() const;
 
     CacheRequest request_;
     Config config_;

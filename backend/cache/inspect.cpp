@@ -257,12 +257,15 @@ Meaning meaning_of(CacheRequest request) {
     const Config config = parse(request.config);
     const bool needs_profile = make_policy(config)->divides_by_profile();
     if (needs_profile && request.profile.empty()) request.profile.resize(static_cast<size_t>(request.shape.layers));
+    const bool needs_network = config.policy().has_network;
+    if (needs_network && request.network.empty()) request.network.resize(network_size(request.shape));
     const Geometry geometry(request, config);
     Meaning meaning;
     meaning.policy = config.policy().name;
     meaning.config = to_string(config);
     meaning.storage_config = to_string(storage_of(config));
-    if (config.has("profile_file")) meaning.profile_file = config.word("profile_file");
+    for (const char* const key : {"profile_file", "network_file"})
+        if (config.has(key)) meaning.profile_file = config.word(key);
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
         meaning.evicts |= geometry.may_evict(layer);
         meaning.budget_tokens =
@@ -270,6 +273,7 @@ Meaning meaning_of(CacheRequest request) {
     }
     meaning.keeps_importance = geometry.keeps_importance();
     meaning.needs_profile = needs_profile;
+    meaning.needs_network = needs_network;
     meaning.k = geometry.k();
     meaning.v = geometry.v();
     meaning.sink = geometry.sink();

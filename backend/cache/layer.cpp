@@ -108,6 +108,17 @@ Segment slots_of(Segment segment, int64_t first, int64_t count) {
     return segment;
 }
 
+std::unique_ptr<Buffer> make_state(Device& device, const Geometry& geometry, int64_t layer) {
+    std::unique_ptr<Buffer> state = device.allocate(geometry.state().size);
+    write_network(*state, geometry, layer);
+    return state;
+}
+
+void write_network(Buffer& state, const Geometry& geometry, int64_t layer) {
+    const std::span<const float> network = geometry.network(layer);
+    if (!network.empty()) state.write(geometry.state().network.offset, network.data(), network.size_bytes());
+}
+
 Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* state, int64_t heads, int64_t columns) {
     if (part.size == 0) return {};
     Tensor tensor = columns_tensor(type, state, heads, columns, columns);

@@ -56,6 +56,7 @@ struct PolicyKind {
     bool evicts;                                    // takes a budget
     std::span<const Key> keys;                      // its own; one with the name of a common key takes that one's place
     std::unique_ptr<Policy> (*make)(const Config&); // throws Error where values contradict each other
+    bool has_network = false;                       // ranks by predictions of networks that the host hands over
 };
 
 std::span<const PolicyKind* const> policies();

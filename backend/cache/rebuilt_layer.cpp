@@ -270,7 +270,7 @@ Growth RebuiltLayer::memory() {
         growth.rows(part) = make_rows(cache_.device, geometry_, part, slots);
         growth.bytes += counted_bytes_of(geometry_, part, slots);
     }
-    growth.state = cache_.device.allocate(geometry_.state().size);
+    growth.state = make_state(cache_.device, geometry_, args_.layer);
     take_recall_memory(cache_.device, geometry_, growth);
     growth.bytes += geometry_.state().size + recall_bytes(geometry_);
     return growth;
@@ -294,6 +294,7 @@ std::vector<std::byte> RebuiltLayer::state_bytes() {
         put(layout.free_slots, ledger_.free_listed[head],
             head * static_cast<size_t>(most_free_listed(geometry_.config())));
     put(layout.positions, index_.cells);
+    put(layout.network, geometry_.network(args_.layer));
     return bytes;
 }
 

@@ -19,6 +19,7 @@ struct CacheRequest {
     int64_t max_sequences = 1;
     int64_t cells = 0;
     std::vector<LayerProfile> profile;
+    std::vector<float> network{}; // of each layer and KV head, network_numbers; or empty
 };
 
 // winnow_cache_step_desc, checked: see there. Absent tensors have no type.
@@ -47,11 +48,12 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens);
 // winnow_cache_info without its memory.
 struct Meaning {
     std::string policy, config, storage_config, profile_file;
-    bool evicts = false, keeps_importance = false, needs_profile = false;
+    bool evicts = false, keeps_importance = false, needs_profile = false, needs_network = false;
     Type k = Type::f16, v = Type::f16;
     int64_t sink = 0, residual = 0, cadence = 0, budget_tokens = 0;
 };
-// What the configuration of a request means; without a profile as if the attention of all layers were alike.
+// What the configuration of a request means; without a profile as if the attention of all layers were alike, and
+// whether or not there is a network.
 Meaning meaning_of(CacheRequest request);
 
 } // namespace winnow::cache

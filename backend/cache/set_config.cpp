@@ -136,7 +136,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 change.bytes += counted_bytes_of(to, part, its);
             }
             if (!same_state(*cache.geometry, to)) {
-                layer_change.state = cache.device.allocate(to.state().size);
+                layer_change.state = make_state(cache.device, to, layer_change.layer_number);
                 change.bytes += to.state().size;
                 move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);
             }

@@ -137,6 +137,7 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
         file.bytes(bytes.data(), bytes.size());
         buffer->write(0, bytes.data(), bytes.size());
     }
+    write_network(*layer.state, geometry, layer_number); // the cache's own
     move_to_file(cache, layer);
     return layer;
 }

@@ -54,6 +54,7 @@ enum class Ranking : uint32_t {
     importance_value_distance, // I |v - o|
     importance_value_norm,     // I |v|
     random,                    // random_rank of its position
+    prediction,                // what a network predicts (network.hpp)
 };
 
 // For one KV head of one layer. All counts are tokens, all positions those of the sequence; `seen` are the tokens of

@@ -17,6 +17,7 @@ struct Slot {
     float value_norm = 0;     // |v|
     float value_distance = 0; // |v - mean output|
     bool anchor = false;      // named by the host
+    double prediction = 0;    // of the head's network, where the ranking asks for it
 };
 
 // What an eviction pass has to free, and up to how much it may.

@@ -140,6 +140,8 @@ struct SlotEvict {
     bool set_means = false;
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size], or absent where the layout has none
     int64_t outputs = 0;
+    // F32 [1, kv_heads, 1, network_numbers], or absent where the ranking asks for no prediction: HiddenUnits.
+    Tensor network;
     Tensor positions;  // I32 [1, 1, 1, token ids], or absent: token id to position
     Tensor free_slots; // I32 [1, kv_heads, 1, any], or absent
     Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState

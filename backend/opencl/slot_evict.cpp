@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/network.hpp"
 #include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 #include "opencl/view.hpp"
@@ -19,7 +20,8 @@ static_assert(agrees(Ranking::age, RANKING_AGE) && agrees(Ranking::importance, R
               agrees(Ranking::importance_per_query, RANKING_IMPORTANCE_PER_QUERY) &&
               agrees(Ranking::importance_value_distance, RANKING_IMPORTANCE_VALUE_DISTANCE) &&
               agrees(Ranking::importance_value_norm, RANKING_IMPORTANCE_VALUE_NORM) &&
-              agrees(Ranking::random, RANKING_RANDOM));
+              agrees(Ranking::random, RANKING_RANDOM) && agrees(Ranking::prediction, RANKING_PREDICTION));
+static_assert(network_hidden == HIDDEN_UNITS && sizeof(HiddenUnit) == 4 * sizeof(float));
 
 // Positions are below 2^30, so that nothing is lost.
 int32_t position_bound(int64_t position) {
@@ -36,7 +38,7 @@ void set_quantile(double quantile, slot_eviction& pass) {
 slot_eviction make_eviction_pass(const SlotEvict& args) {
     const Description& description = args.description;
     slot_eviction pass{};
-    pass.seed = description.seed;
+    pass.of_ranking = description.seed;
     pass.budget = description.budget;
     pass.coming = std::min(args.incoming, description.context - args.seen);
     pass.trigger_part = description.trigger.part;
@@ -95,8 +97,8 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
     params.wanted_first = static_cast<uint32_t>(args.wanted_first);
     params.moves_by_age = args.description.moves_by_age ? 1 : 0;
     params.set_means = args.set_means ? 1 : 0;
-    params.k_norm = static_cast<uint32_t>(args.k_norm);
-    params.v_norm = static_cast<uint32_t>(args.v_norm);
+    params.k_norm = static_cast<uint8_t>(args.k_norm);
+    params.v_norm = static_cast<uint8_t>(args.v_norm);
     params.k_size = static_cast<uint32_t>(args.packed.k.shape[3]);
     params.v_size = static_cast<uint32_t>(args.packed.v.shape[3]);
     params.outputs = static_cast<float>(args.outputs);
@@ -115,7 +117,8 @@ uint64_t work_of_head(const SlotEvict& args, const slot_evict_params& params) {
                               args.description.ranking == Ranking::importance_value_norm;
     uint64_t slots = in_whole_vectors(params.dense.slots) + in_whole_vectors(params.packed.slots);
     for (const slot_segment& segment : params.lower) slots += in_whole_vectors(segment.slots);
-    const uint64_t work_of_slot = 64 + (reads_values ? uint64_t{2} * params.v_size : 0);
+    const uint64_t of_prediction = args.description.ranking == Ranking::prediction ? network_numbers : 0;
+    const uint64_t work_of_slot = 64 + of_prediction + (reads_values ? uint64_t{2} * params.v_size : 0);
     const uint64_t work_of_row = params.k_size * work_of_element(args.dense.k.type, args.packed.k.type) +
                                  params.v_size * work_of_element(args.dense.v.type, args.packed.v.type);
     return slots * work_of_slot + params.leaving_count * (1 + args.lower.size()) * work_of_row;
@@ -133,10 +136,12 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
     for (const Segment& segment : args.lower) lower.push_back(bind_segment(operation, segment, Access::read_write));
     const Bound output_sum = operation.bind(args.output_sum, Access::read_write);
     const Bound positions = operation.bind(args.positions, Access::read);
+    const Bound network = operation.bind(args.network, Access::read);
     const Bound free_slots = operation.bind(args.free_slots, Access::read_write);
     const Bound state = operation.bind(args.head_state, Access::read_write);
     slot_evict_params params = make_params(args, dense.params, packed.params, lower);
     params.positions = positions.offset;
+    if (args.description.ranking == Ranking::prediction) params.pass.of_ranking = network.offset;
     if (args.output_sum) params.output_sum = view_of_heads(args.output_sum, output_sum);
     if (args.free_slots) params.free_slots = view_of_heads(args.free_slots, free_slots);
     params.state = view_of_heads(args.head_state, state);
@@ -147,7 +152,8 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
                                       packed.tokens, packed.importance, packed.k_mean, packed.v_mean};
     for (const BoundSegment& segment : lower)
         memory.insert(memory.end(), {segment.k, segment.v, segment.tokens, segment.importance});
-    memory.insert(memory.end(), {output_sum.memory, positions.memory, free_slots.memory, state.memory, scratch});
+    memory.insert(memory.end(),
+                  {output_sum.memory, positions.memory, network.memory, free_slots.memory, state.memory, scratch});
     operation.launch(kernel, &params, sizeof params, memory,
                      Grid{.groups = {heads, 1, 1}, .work = heads * work_of_head(args, params)});
     operation.complete(false);

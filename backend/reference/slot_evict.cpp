@@ -3,9 +3,11 @@
 #include "reference/slot_evict.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
+#include "device/network.hpp"
 #include "device/select.hpp"
 #include "reference/element.hpp"
 #include "reference/slot_rows.hpp"
@@ -102,7 +104,17 @@ private:
         }
         slot.value_norm = static_cast<float>(std::sqrt(norm));
         slot.value_distance = static_cast<float>(std::sqrt(distance));
+        if (args_.description.ranking == Ranking::prediction) slot.prediction = predicted(slot);
         return slot;
+    }
+
+    double predicted(const Slot& slot) const {
+        std::array<HiddenUnit, network_hidden> units;
+        int64_t at = 0;
+        for (HiddenUnit& unit : units)
+            for (float* number : {&unit.importance, &unit.age, &unit.bias, &unit.out})
+                *number = static_cast<float>(load(Type::f32, address(args_.network, 0, head_, 0, at++)));
+        return predict(units.data(), static_cast<double>(slot.importance), slot.queries_seen);
     }
 
     // o, or 0 where there was no output.

@@ -5,7 +5,6 @@
 
 #include "ggml_api.hpp"
 #include "kv_config.hpp"
-#include "profile_file.hpp"
 
 namespace winnow::ggml {
 
@@ -28,8 +27,8 @@ void CacheHandle::make() {
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(std::string(shape_.name()) + ": " + error.what());
     }
-    const std::vector<double> profile = read_profile(meaning_.profile_file, shape_.layer_names());
-    desc.profile = profile.empty() ? nullptr : profile.data();
+    const FileNumbers numbers = read_file_of(meaning_, shape_.layer_names(), shape_.kv_heads());
+    numbers.hand_to(desc);
     expect(api().cache_create(context_.get(), &desc, &cache_));
     try {
         tell_pressure();

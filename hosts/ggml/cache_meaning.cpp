@@ -3,6 +3,9 @@
 
 #include <stdexcept>
 
+#include "network_file.hpp"
+#include "profile_file.hpp"
+
 namespace winnow::ggml {
 
 winnow_cache_desc any_shape(const char* config) {
@@ -38,8 +41,20 @@ CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const wi
     meaning.policy = info.policy;
     meaning.sinks = info.sink;
     meaning.budget_tokens = info.budget_tokens;
+    meaning.needs_network = (info.properties & WINNOW_CACHE_NEEDS_NETWORK) != 0;
     meaning.evicts = (info.properties & WINNOW_CACHE_EVICTS) != 0;
     return meaning;
+}
+
+void FileNumbers::hand_to(winnow_cache_desc& desc) const {
+    desc.profile = profile.empty() ? nullptr : profile.data();
+    desc.network = network.empty() ? nullptr : network.data();
+    desc.network_count = network.size();
+}
+
+FileNumbers read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads) {
+    if (meaning.needs_network) return {{}, read_network(meaning.profile_file, layers, kv_heads)};
+    return {read_profile(meaning.profile_file, layers), {}};
 }
 
 } // namespace winnow::ggml

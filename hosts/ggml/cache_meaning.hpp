@@ -1,7 +1,9 @@
 // What a configuration means: the backend tells, and nothing here reads such a string.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "winnow.h"
 
@@ -11,11 +13,21 @@ struct CacheMeaning {
     std::string policy;         // its name
     std::string config;         // canonical
     std::string storage_config; // rows are stored alike, and nothing is evicted
-    std::string profile_file;   // "" where the configuration names none
+    std::string profile_file;   // of a profile or of networks; "" where the configuration names none
     int64_t sinks = 0;          // first tokens of a sequence, which stay
     int64_t budget_tokens = 0;  // of a KV head, of the layer with most
     bool evicts = false;        // some layer may evict tokens
+    bool needs_network = false; // tokens are ranked by networks
 };
+
+// What is in the file that a configuration names; nothing where it names none.
+struct FileNumbers {
+    std::vector<double> profile, network;
+    void hand_to(winnow_cache_desc& desc) const; // they have to stay while it is used
+};
+// Of these layers; without layers the file is checked alone. Throws std::runtime_error as read_profile and
+// read_network.
+FileNumbers read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads);
 
 // A cache of a shape that every policy and format takes, for what a string means before a model is known.
 winnow_cache_desc any_shape(const char* config);

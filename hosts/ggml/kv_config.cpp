@@ -7,7 +7,6 @@
 
 #include "environment.hpp"
 #include "ggml_api.hpp"
-#include "profile_file.hpp"
 
 namespace winnow::ggml {
 
@@ -17,10 +16,10 @@ std::mutex mutex;
 KvConfig current;
 std::string refusal; // why WINNOW_KV is none
 
-// Throws std::runtime_error where it is no configuration, or names a profile that cannot be read.
+// Throws std::runtime_error where it is no configuration, or names a profile or networks that cannot be read.
 CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
     CacheMeaning meaning = plugin.meaning_of(any_shape(config.c_str()));
-    read_profile(meaning.profile_file, {});
+    read_file_of(meaning, {}, 0);
     return meaning;
 }
 

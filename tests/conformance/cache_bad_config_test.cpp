@@ -32,7 +32,7 @@ const std::vector<BadConfig>& bad_configs() {
         {"unknown_policy",
          "snapkv:budget=64",
          {"\"snapkv\"", "none", "window", "random", "scissorhands", "tova", "external", "h2o", "hierarchical",
-          "adaptive_budget", "winnow"}},
+          "adaptive_budget", "learned", "winnow"}},
         {"capital_letters", "H2O", {"\"H2O\"", "h2o"}},
         {"unknown_key", "h2o:budget=64,colour=1", {"\"colour\"", "budget", "heavy", "recent", "alpha", "residual"}},
         {"key_of_another_policy", "window:heavy=1/2", {"\"heavy\"", "budget", "sink"}},
@@ -119,6 +119,28 @@ const std::vector<BadDescription>& bad_descriptions() {
         {"cells_below_0", "cells", [](winnow_cache_desc& d) { d.cells = -1; }},
         {"cells_without_end", "cells", [](winnow_cache_desc& d) { d.cells = huge; }},
         {"profile_nan", "profile", [](winnow_cache_desc& d) { d.profile = profile; }},
+        {"network_nan", "network",
+         [](winnow_cache_desc& d) {
+             d.network = profile;
+             d.network_count = 3;
+         }},
+        {"network_of_large_numbers", "network",
+         [](winnow_cache_desc& d) {
+             static const double large = 1 << 21;
+             d.network = &large;
+             d.network_count = 1;
+         }},
+        {"network_is_null", "network",
+         [](winnow_cache_desc& d) {
+             d.network = nullptr;
+             d.network_count = WINNOW_NETWORK_NUMBERS;
+         }},
+        {"network_without_end", "network_count", [](winnow_cache_desc& d) { d.network_count = ~uint64_t{0}; }},
+        {"no_network", "network",
+         [](winnow_cache_desc& d) {
+             d.config = "learned:budget=64";
+             d.network_count = 0;
+         }},
         {"no_profile", "profile", [](winnow_cache_desc& d) { d.config = "adaptive_budget:budget=64"; }},
         {"head_size_of_no_block", "head_size", [](winnow_cache_desc& d) { d.head_size = 24; }},
         {"more_than_the_memory_of_the_world", "bytes",

@@ -181,6 +181,13 @@ std::vector<NamedSetup> policy_setups() {
         s.budget = 77;
         s.recent = 30;
     });
+    add(all, "learned", Policy::learned, [](CacheSetup& s) { s.layers = 3; });
+    add(all, "learned_without_residual", Policy::learned, [](CacheSetup& s) {
+        s.residual = 0;
+        s.budget = 79;
+        s.recent = 20;
+        s.grace = 3;
+    });
     add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
     add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
         s.statistic = Statistic::probability;
@@ -277,6 +284,7 @@ std::vector<NamedSetup> policy_setups() {
     });
     add_divided(all, "random_of_three_segments_without_residual", "random_without_residual", {{{1, 3}}, {{1, 3}}});
     add_divided(all, "hierarchical_of_two_segments", "hierarchical", {{{1, 4}}});
+    add_divided(all, "learned_of_two_segments", "learned", {{{1, 4}}});
     add(all, "external_of_two_segments", Policy::external, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
     add(all, "adaptive_budget_of_two_segments", Policy::adaptive_budget, [](CacheSetup& s) {
         s.layers = 3;
@@ -330,11 +338,12 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
     for (int tried = 0; tried < 20; ++tried) {
         CacheSetup other = setup;
         const bool has_importance = setup.keeps_importance();
-        const std::vector<Policy> policies =
-            has_importance
-                ? std::vector{Policy::h2o, Policy::scissorhands, Policy::tova, Policy::external, Policy::winnow}
-                : std::vector{Policy::window, Policy::random};
+        const std::vector<Policy> policies = has_importance
+                                                 ? std::vector{Policy::h2o,      Policy::scissorhands, Policy::tova,
+                                                               Policy::external, Policy::learned,      Policy::winnow}
+                                                 : std::vector{Policy::window, Policy::random};
         if (draw(0, 1)) other.policy = policies[engine() % policies.size()];
+        if (other.policy == Policy::learned) other.group_maximum = false;
         if (other.policy == Policy::none) continue;
         other.budget = draw(1, 5) == 1 ? 0 : draw(60, 200);
         if (draw(1, 3) == 1) other.cadence = draw(1, 32);
@@ -350,9 +359,9 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
     };
     for (;;) {
         CacheSetup setup = with_shape({}, static_cast<int>(draw(0, 2)));
-        const Policy policies[] = {Policy::window,       Policy::random, Policy::h2o,     Policy::winnow,
-                                   Policy::scissorhands, Policy::tova,   Policy::external};
-        setup.policy = policies[draw(0, 6)];
+        const Policy policies[] = {Policy::window,       Policy::random, Policy::h2o,      Policy::winnow,
+                                   Policy::scissorhands, Policy::tova,   Policy::external, Policy::learned};
+        setup.policy = policies[draw(0, 7)];
         setup.layers = draw(1, 3);
         setup.sequences = draw(1, 2);
         setup.context = draw(60, 160);
@@ -409,8 +418,8 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
     const bool has_importance = setup.keeps_importance();
     if (draw(0, 1)) {
         const Policy policies[] = {Policy::h2o,  Policy::scissorhands, Policy::winnow, Policy::window,
-                                   Policy::tova, Policy::external,     Policy::random};
-        other.policy = policies[draw(0, 6)];
+                                   Policy::tova, Policy::external,     Policy::random, Policy::learned};
+        other.policy = policies[draw(0, 7)];
         other.recent = draw(0, 5);
         if (other.policy == Policy::h2o) other.recent.reset();
     }

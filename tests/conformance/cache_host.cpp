@@ -114,6 +114,8 @@ winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config) {
     desc.max_sequences = setup.sequences;
     desc.profile = setup.profile.empty() ? nullptr : setup.profile.data();
     desc.cells = setup.cells;
+    desc.network = networks_of(setup).data();
+    desc.network_count = networks_of(setup).size();
     return desc;
 }
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <random>
 #include <sstream>
 
 #include "formats.hpp"
@@ -84,7 +86,8 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("recent_deep", s.recent_deep);
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
-    if (!has_importance(s.policy) || s.policy == Policy::external) return;
+    if (s.policy == Policy::learned) text.add("recent", s.recent).add("grace", s.grace);
+    if (!has_importance(s.policy) || s.policy == Policy::external || s.policy == Policy::learned) return;
     if (s.statistic && s.policy != Policy::scissorhands && s.policy != Policy::tova)
         text.add("statistic", statistic_name(*s.statistic));
     text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
@@ -163,6 +166,7 @@ const char* policy_name(Policy policy) {
     case Policy::scissorhands: return "scissorhands";
     case Policy::tova: return "tova";
     case Policy::external: return "external";
+    case Policy::learned: return "learned";
     case Policy::h2o: return "h2o";
     case Policy::hierarchical: return "hierarchical";
     case Policy::adaptive_budget: return "adaptive_budget";
@@ -183,6 +187,32 @@ int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position) {
         bits ^= bits >> 31;
     }
     return static_cast<int64_t>(bits >> 40);
+}
+
+const std::vector<double>& networks_of(const CacheSetup& setup) {
+    static std::map<int64_t, std::vector<double>> all;
+    std::vector<double>& numbers = all[setup.layers * setup.kv_heads];
+    if (!numbers.empty()) return numbers;
+    std::mt19937_64 engine(1);
+    std::normal_distribution<double> weight;
+    for (int64_t unit = 0; unit < setup.layers * setup.kv_heads * WINNOW_NETWORK_NUMBERS / 4; ++unit)
+        for (const double size : {1, 1, 4, 1}) // importance, age, bias, out; a float holds them exactly
+            numbers.push_back(static_cast<double>(static_cast<float>(size * weight(engine))));
+    return numbers;
+}
+
+Prediction prediction_of(const double* network, double importance, int64_t queries_seen) {
+    const double least = std::ldexp(1.0, -24), most = std::ldexp(1.0, 24);
+    const double by_importance = std::log(importance >= least ? std::min(importance, most) : least);
+    const double by_age = std::log(static_cast<double>(std::max<int64_t>(queries_seen, 1)));
+    Prediction prediction;
+    for (const double* unit = network; unit != network + WINNOW_NETWORK_NUMBERS; unit += 4) {
+        const double terms[] = {unit[0] * by_importance, unit[1] * by_age, unit[2]};
+        const double hidden = terms[0] + terms[1] + terms[2];
+        if (hidden > 0) prediction.value += unit[3] * hidden;
+        for (const double term : terms) prediction.size += std::fabs(unit[3] * term);
+    }
+    return prediction;
 }
 
 std::string CacheSetup::config() const {
@@ -361,6 +391,18 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.ranking = Ranking::importance;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
         return r;
+    case Policy::learned: {
+        r.statistic = Statistic::probability;
+        r.is_sum = true;
+        r.decay = .99;
+        r.ranking = Ranking::prediction;
+        const std::vector<double>& all = networks_of(s);
+        const int64_t of_layer = s.kv_heads * WINNOW_NETWORK_NUMBERS;
+        r.network.assign(all.begin() + layer * of_layer, all.begin() + (layer + 1) * of_layer);
+        r.grace = s.grace;
+        r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
+        return r;
+    }
     case Policy::h2o:
         r.statistic = is_selector ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);
         r.is_sum = !is_selector && s.sum;

@@ -18,6 +18,7 @@ enum class Policy {
     scissorhands,
     tova,
     external,
+    learned,
     h2o,
     hierarchical,
     adaptive_budget,
@@ -25,7 +26,7 @@ enum class Policy {
     mixed
 };
 enum class Statistic { none, score_magnitude, probability, probability_squared, above_mean };
-enum class Ranking { age, importance, per_query, value_distance, value_norm, random };
+enum class Ranking { age, importance, per_query, value_distance, value_norm, random, prediction };
 
 struct Part {
     int64_t part = 0, whole = 1;
@@ -69,10 +70,11 @@ struct CacheSetup {
     std::optional<Statistic> statistic;
     bool group_maximum = false;
     int64_t grace = 8;
-    int64_t every = 1;                    // winnow, h2o: of steps of one query, one of so many counts
-    std::optional<double> decay;          // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
-    bool sum = false, per_query = false;  // h2o
-    std::optional<int64_t> heavy, recent; // h2o, tokens; recent of winnow, random, scissorhands, tova and external, too
+    int64_t every = 1;                   // winnow, h2o: of steps of one query, one of so many counts
+    std::optional<double> decay;         // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
+    bool sum = false, per_query = false; // h2o
+    std::optional<int64_t> heavy,
+        recent; // h2o, tokens; recent of winnow, random, scissorhands, tova, external and learned, too
     Ranking value = Ranking::value_distance; // winnow
     int64_t history = 400;                   // scissorhands
     Part drop = {1, 2};
@@ -116,6 +118,7 @@ struct Rules {
     int64_t every = 1;
     Ranking ranking = Ranking::age;
     uint64_t seed = 0;
+    std::vector<double> network; // of the layer's KV heads, one after another: learned
     int64_t sink = 0, recent = 0, grace = 0, context = 0, budget = 0, target = 0, most = 0;
     Part trigger = {1, 1}, most_share = {1, 1}, from = {0, 1}, until = {1, 1};
     int64_t first = 0;
@@ -133,6 +136,13 @@ struct Rules {
 Rules rules_of(const CacheSetup& setup, int64_t layer, double pressure);
 
 const char* policy_name(Policy policy);
+// The networks that every cache of so many layers and KV heads is made with; they stay.
+const std::vector<double>& networks_of(const CacheSetup& setup);
+// What the network of a KV head says of a token: the sum of its terms, and of their sizes.
+struct Prediction {
+    double value = 0, size = 0;
+};
+Prediction prediction_of(const double* network, double importance, int64_t queries_seen);
 // The rank of a position under `random`.
 int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position);
 

@@ -35,6 +35,13 @@ Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& pass, const 
         ranked.rank = c.importance / static_cast<double>(std::max<int64_t>(pass.seen - c.position, 1));
         ranked.slack = rounding * std::fabs(ranked.rank);
         break;
+    case Ranking::prediction: {
+        const Prediction prediction = prediction_of(&r.network[static_cast<size_t>(pass.head * WINNOW_NETWORK_NUMBERS)],
+                                                    c.importance, pass.seen - c.position);
+        ranked.rank = prediction.value;
+        ranked.slack = rounding * prediction.size;
+        break;
+    }
     case Ranking::value_distance:
     case Ranking::value_norm:
         ranked.rank = c.importance * c.value;

@@ -108,6 +108,7 @@ std::map<std::string, Defect> slot_defects() {
                   if (a.description.ranking != Ranking::random) a.description.ranking = Ranking::importance;
               }}},
         {"draws_by_another_seed", {.before_slot_evict = [](SlotEvict& a) { ++a.description.seed; }}},
+        {"network_of_the_first_head", {.before_slot_evict = [](SlotEvict& a) { a.network.stride[1] = 0; }}},
         {"threshold_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.description.threshold.reset(); }}},
         {"batch_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.description.most = 0; }}},
         {"everything_eligible",

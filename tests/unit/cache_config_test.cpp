@@ -116,7 +116,7 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
     } rows[] = {
         {"",
          {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, mixed, random, "
-                            "external, none"}},
+                            "external, learned, none"}},
         {"H2O", {"no policy \"H2O\"", "h2o"}},
         {"h2o ", {"no policy \"h2o \""}},
         {"h2o:", {"h2o: \"\" is not key=value"}},

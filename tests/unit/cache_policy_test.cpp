@@ -48,6 +48,15 @@ TEST(cache_policy, random_differs_between_layers_and_seeds) {
     EXPECT_EQ(describe("random:seed=1", 512), describe("random:seed=1", 512));
 }
 
+TEST(cache_policy, learned_ranks_by_prediction) {
+    const Description d = describe("learned", 512);
+    EXPECT_EQ(d.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, Group::mean, .99}));
+    EXPECT_EQ(d.ranking, Ranking::prediction);
+    EXPECT_EQ(d.recent, 128 - 32);
+    EXPECT_EQ(d.grace, 8);
+    EXPECT_EQ(describe("learned:recent=200,grace=0", 512).recent, 200 - 32);
+}
+
 TEST(cache_policy, scissorhands_drops_half) {
     const Description d = describe("scissorhands", 512);
     EXPECT_EQ(d.importance, (Importance{Statistic::above_mean, Accumulation::decayed_sum, Group::mean, 1 - 1. / 400}));

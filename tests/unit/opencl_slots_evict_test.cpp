@@ -2,6 +2,7 @@
 // such that no rank is so close to another that single and double precision could see them in another order:
 // importances that a ranking computes with are powers of two, and the values of a head are multiples of one row by
 // powers of two, whose distances are few and far apart. Sums and differences of rows and means are exact.
+#include "device/network.hpp"
 #include "opencl_slots.hpp"
 
 namespace winnow::opencl {
@@ -30,7 +31,8 @@ constexpr Ranking rankings[] = {Ranking::age,
                                 Ranking::importance_per_query,
                                 Ranking::importance_value_distance,
                                 Ranking::importance_value_norm,
-                                Ranking::random};
+                                Ranking::random,
+                                Ranking::prediction};
 
 float hostile(Random& random) {
     const float special[] = {not_a_number, infinity, -infinity, -0.0f, 0.0f, 1e-40f, -1.5f};
@@ -113,6 +115,7 @@ struct Problem {
             args.positions = memory.add("positions", Type::i32, {1, 1, 1, args.seen});
             fill<int32_t>(args.positions, [&] { return static_cast<int32_t>(draw(random, 0, args.seen / 2)); });
         }
+        if (shape.ranking == Ranking::prediction) add_network(random);
         set_values(random);
         for (const Segment* segment : segments())
             fill<float>(segment->importance, [&] {
@@ -139,6 +142,20 @@ private:
         std::vector<const Segment*> all{&args.dense, &args.packed};
         for (const Segment& segment : args.lower) all.push_back(&segment);
         return all;
+    }
+
+    // Each head's goes by the importance or by the age, and up or down, so that no two predictions are close together.
+    void add_network(Random& random) {
+        args.network = memory.add("network", Type::f32, {1, heads, 1, network_numbers});
+        for (int64_t head = 0; head < heads; ++head) {
+            const bool by_age = chance(random, .5);
+            const float sign = chance(random, .5) ? 1 : -1;
+            for (int64_t i = 0; i < network_hidden; ++i) {
+                const float weight = sign * power_of_two(random, 1), bias = static_cast<float>(draw(random, -8, 8));
+                const float unit[] = {by_age ? 0 : weight, by_age ? weight : 0, bias, power_of_two(random, 1)};
+                for (int64_t j = 0; j < 4; ++j) at<float>(args.network, head, 0, 4 * i + j) = unit[j];
+            }
+        }
     }
 
     void set_values(Random& random) {
@@ -215,7 +232,8 @@ TEST_F(opencl_slots, evict_does_what_the_reference_does) {
     for (int round = 0; round < 400; ++round) {
         SCOPED_TRACE(testing::Message() << "round " << round);
         const bool has_dense = !chance(random, .05);
-        Shape shape{.rows = formats[draw(random, 0, 3)], .ranking = rankings[round % 6]};
+        Shape shape{.rows = formats[draw(random, 0, 3)],
+                    .ranking = rankings[static_cast<size_t>(round) % std::size(rankings)]};
         shape.sink = has_dense ? draw(random, 0, 5) : 0;
         shape.residual = has_dense ? draw(random, 1, 60) : 0;
         shape.packed = draw(random, 1, 150);
@@ -240,7 +258,8 @@ TEST_F(opencl_slots, evict_moves_rows_down_as_the_reference_does) {
     Random random(27);
     for (int round = 0; round < 240; ++round) {
         SCOPED_TRACE(testing::Message() << "round " << round);
-        Shape shape{.rows = formats[round % 4], .ranking = rankings[round / 4 % 6]};
+        Shape shape{.rows = formats[round % 4],
+                    .ranking = rankings[static_cast<size_t>(round) / 4 % std::size(rankings)]};
         const bool has_dense = !chance(random, .1);
         shape.sink = has_dense ? draw(random, 0, 5) : 0;
         shape.residual = has_dense ? draw(random, 1, 40) : 0;

@@ -1,11 +1,13 @@
 // The reference's SlotEvict against eviction passes worked out by hand, and what holds of every one.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <set>
 
+#include "device/network.hpp"
 #include "reference/row.hpp"
 #include "reference_slots.hpp"
 
@@ -131,6 +133,36 @@ TEST_F(reference_slot_evict, norm_and_queries_seen_rank_too) {
         f.run(device_);
         EXPECT_EQ(f.packed.map(0), is_norm ? (Map{1, none}) : (Map{none, 5}));
     }
+}
+
+TEST_F(reference_slot_evict, each_head_goes_by_its_own_network) {
+    // The first head's prediction is 2 max(ln I - 1, 0) - max(ln age, 0), the second's grows with the age.
+    Evicting f({{3}, {3}}, {{1, 5}, {1, 5}});
+    std::array<HiddenUnit, network_hidden> first{}, second{};
+    first[0] = {1, 0, -1, 2};
+    first[1] = {0, 1, 0, -1};
+    second.back() = {0, 1, 0, 1};
+    Floats network({2, 1, network_numbers}, 0);
+    for (int64_t head = 0; head < 2; ++head) {
+        std::vector<float> numbers;
+        for (const HiddenUnit& unit : head == 0 ? first : second)
+            numbers.insert(numbers.end(), {unit.importance, unit.age, unit.bias, unit.out});
+        network.set_row(head, 0, numbers);
+    }
+    // Ages are 6 of token 3, 8 of token 1 and 4 of token 5: the first head has 2 ln 3 - 2 - ln 6 = -1.59, -ln 8 = -2.08
+    // where it is 0 below e, and -ln 4.
+    f.dense.importance.values = {3, 3};
+    f.packed.importance.values = {2, .1f, 2, .1f};
+    f.args.description = by_importance(3, 1);
+    f.args.description.ranking = Ranking::prediction;
+    f.args.seen = 9;
+    f.args.network = network;
+    f.run(device_);
+    EXPECT_EQ(f.packed.map(0), (Map{none, 5}));
+    EXPECT_EQ(f.packed.map(1), (Map{1, none}));
+    EXPECT_NEAR(predict(first.data(), 3, 6), 2 * std::log(3.) - 2 - std::log(6.), 1e-6);
+    for (const double importance : {0., -1., static_cast<double>(NAN)})
+        EXPECT_NEAR(predict(second.data(), importance, 0), 0, 1e-6);
 }
 
 TEST_F(reference_slot_evict, as_many_go_as_leaving_rows_need_room) {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "profile_file.hpp"
-
 namespace winnow::tools {
 
 namespace {
@@ -84,9 +82,9 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         const ggml::CacheMeaning means =
             ggml::meaning_of(backend_.api(), backend_.context(), is_bounded ? ggml::any_shape(config.kv.c_str()) : its);
         if (is_bounded) its.config = means.storage_config.c_str();
-        const std::vector<double> profile =
-            is_bounded ? std::vector<double>() : ggml::read_profile(means.profile_file, layer_names(group));
-        its.profile = profile.empty() ? nullptr : profile.data();
+        ggml::FileNumbers numbers;
+        if (!is_bounded) numbers = ggml::read_file_of(means, layer_names(group), group.kv_heads);
+        numbers.hand_to(its);
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
         char message[1024] = "";

@@ -20,6 +20,7 @@ extern const PolicyKind hierarchical_policy;
 extern const PolicyKind adaptive_budget_policy;
 extern const PolicyKind mixed_policy;
 extern const PolicyKind external_policy;
+extern const PolicyKind learned_policy;
 extern const PolicyKind winnow_policy;
 
 // Keys that several policies have, with one meaning.
