@@ -1,4 +1,4 @@
-// Starting `winnow eval` and `winnow profile`, whose files are found relative to this executable, in a build tree as
+// Starting `winnow eval`, `winnow profile` and `winnow calibrate`, whose files are found relative to this executable, in a build tree as
 // after an install.
 #include "eval.hpp"
 

@@ -46,10 +46,12 @@ int main(int argc, char** argv) {
     // Their command lines, --help included, are parsed by the program that they are.
     app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality, through llama.cpp");
     app.add_subcommand("profile", "Measure how spread out a model's attention is, layer by layer, through llama.cpp");
+    app.add_subcommand("calibrate", "The same, and train the networks of the policy learned on that attention");
 
     try {
         if (argc > 1 && std::string_view(argv[1]) == "eval") winnow::tools::run_eval(argc - 2, argv + 2);
-        if (argc > 1 && std::string_view(argv[1]) == "profile") winnow::tools::run_eval(argc - 1, argv + 1);
+        for (const char* const other : {"profile", "calibrate"})
+            if (argc > 1 && std::string_view(argv[1]) == other) winnow::tools::run_eval(argc - 1, argv + 1);
         CLI11_PARSE(app, argc, argv);
         if (*info_command) return winnow::tools::run_info(info, std::cout, std::cerr);
         if (*plan_command) return winnow::tools::run_plan(plan, std::cout, std::cerr);

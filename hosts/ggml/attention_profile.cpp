@@ -14,9 +14,13 @@ constexpr std::array<size_t, 2> newest = {50, 100};
 
 } // namespace
 
-AttentionProfile::AttentionProfile(int64_t layers, int64_t q_heads, int64_t columns)
+AttentionProfile::AttentionProfile(int64_t layers, int64_t q_heads, int64_t columns, int64_t kv_heads)
     : q_heads_(q_heads), columns_(columns),
-      layers_(static_cast<size_t>(layers), std::vector<Head>(static_cast<size_t>(q_heads))) {}
+      layers_(static_cast<size_t>(layers), std::vector<Head>(static_cast<size_t>(q_heads))) {
+    if (kv_heads == 0) return;
+    group_ = q_heads / kv_heads;
+    samples_.emplace(layers, kv_heads, columns);
+}
 
 const winnow_tensor* AttentionProfile::scores(int64_t tokens) {
     scores_.resize(static_cast<size_t>(q_heads_ * tokens * columns_));
@@ -42,15 +46,40 @@ void AttentionProfile::add(int64_t layer, int64_t stream) {
     Columns& its = columns_of(layer, stream);
     const int64_t tokens = tensor_.shape[2];
     for (int64_t head = 0; head < q_heads_; ++head) {
+        if (samples_ && head % group_ == 0) of_group_.assign(static_cast<size_t>(tokens * columns_), 0);
         for (int64_t token = 0; token < tokens; ++token) {
             add_row(layers_[static_cast<size_t>(layer)][static_cast<size_t>(head)],
                     &scores_[static_cast<size_t>((head * tokens + token) * columns_)],
-                    &its.received[static_cast<size_t>(head * columns_)], its.token);
+                    &its.received[static_cast<size_t>(head * columns_)], its.token,
+                    samples_ ? &of_group_[static_cast<size_t>(token * columns_)] : nullptr);
         }
+        if (samples_ && (head + 1) % group_ == 0) add_samples(layer, stream, head / group_, tokens, its);
     }
 }
 
-void AttentionProfile::add_row(Head& head, const float* logits, Received* received, const std::vector<int64_t>& token) {
+void AttentionProfile::add_samples(int64_t layer, int64_t stream, int64_t kv_head, int64_t tokens,
+                                   const Columns& columns) {
+    for (float& probability : of_group_) probability /= static_cast<float>(group_);
+    // A step's tokens are all in their columns, also those that a query is before.
+    const int64_t before = columns.tokens - tokens;
+    std::vector<int64_t> present = columns.token;
+    for (int64_t& token : present)
+        if (token >= before) token = -1;
+    std::vector<size_t> arriving(static_cast<size_t>(tokens), columns.token.size());
+    for (size_t i = 0; i < columns.token.size(); ++i)
+        if (columns.token[i] >= before) arriving[static_cast<size_t>(columns.token[i] - before)] = i;
+    for (int64_t token = 0; token < tokens; ++token) {
+        if (arriving[static_cast<size_t>(token)] < present.size())
+            present[arriving[static_cast<size_t>(token)]] = before + token;
+        samples_->add(
+            layer, stream, kv_head,
+            std::span(of_group_).subspan(static_cast<size_t>(token * columns_), static_cast<size_t>(columns_)),
+            present);
+    }
+}
+
+void AttentionProfile::add_row(Head& head, const float* logits, Received* received, const std::vector<int64_t>& token,
+                               float* probabilities) {
     seen_.clear();
     by_age_.clear();
     float most = -INFINITY;
@@ -72,6 +101,7 @@ void AttentionProfile::add_row(Head& head, const float* logits, Received* receiv
     for (int64_t i = 0; i < columns_; ++i) {
         if (logits[i] == -INFINITY) continue;
         const double probability = *next++ / sum;
+        if (probabilities) probabilities[i] += static_cast<float>(probability);
         received[i].count += 1;
         received[i].sum += probability;
         received[i].squares += probability * probability;
@@ -114,6 +144,7 @@ void AttentionProfile::end_sequences() {
         }
     }
     streams_.clear();
+    if (samples_) samples_->end_sequences();
 }
 
 std::vector<LayerProfile> AttentionProfile::layers(const std::vector<std::string>& names) const {
@@ -121,7 +152,7 @@ std::vector<LayerProfile> AttentionProfile::layers(const std::vector<std::string
     std::vector<LayerProfile> profile;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
         LayerProfile made{
-            names[layer], layers_[layer].empty() ? 0 : layers_[layer].front().queries, {}, {}, {}, {}, {}};
+            names[layer], layers_[layer].empty() ? 0 : layers_[layer].front().queries, {}, {}, {}, {}, {}, {}};
         for (const Head& head : layers_[layer]) {
             made.entropy.push_back(mean(head.entropy, head.queries));
             made.concentration.push_back(mean(head.concentration, head.queries));
@@ -129,6 +160,7 @@ std::vector<LayerProfile> AttentionProfile::layers(const std::vector<std::string
             made.newest_50.push_back(mean(head.newest[0], head.newest_queries[0]));
             made.newest_100.push_back(mean(head.newest[1], head.newest_queries[1]));
         }
+        if (samples_) made.samples = samples_->of(static_cast<int64_t>(layer));
         profile.push_back(std::move(made));
     }
     return profile;

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "attention_samples.hpp"
 #include "winnow.h"
 
 namespace winnow::ggml {
@@ -24,6 +26,7 @@ struct LayerProfile {
     // What the newest 50 and the newest 100 tokens hold together, over the queries that see more; the query's own is
     // one of them.
     std::vector<double> newest_50, newest_100;
+    std::vector<std::vector<AttentionSample>> samples; // of each KV head, where they are taken
 };
 
 class AttentionProfile {
@@ -31,7 +34,8 @@ public:
     // A query that sees fewer tokens is not counted: its probabilities cannot be spread out.
     static constexpr int64_t fewest_seen = 32;
 
-    AttentionProfile(int64_t layers, int64_t q_heads, int64_t columns);
+    // kv_heads: of which samples are taken; 0: none are.
+    AttentionProfile(int64_t layers, int64_t q_heads, int64_t columns, int64_t kv_heads = 0);
 
     // Where a step of so many tokens is to put its scores, until the next call.
     const winnow_tensor* scores(int64_t tokens);
@@ -65,11 +69,17 @@ private:
     };
 
     Columns& columns_of(int64_t layer, int64_t stream);
-    void add_row(Head& head, const float* logits, Received* received, const std::vector<int64_t>& token);
+    // probabilities: where those are added up, or NULL.
+    void add_row(Head& head, const float* logits, Received* received, const std::vector<int64_t>& token,
+                 float* probabilities);
+    // Of a KV head whose query heads were all added.
+    void add_samples(int64_t layer, int64_t stream, int64_t kv_head, int64_t tokens, const Columns& columns);
     void add_newest(Head& head); // of what by_age_ has
     static void end(Head& head, std::vector<Received>& received, size_t first, size_t count);
 
-    int64_t q_heads_, columns_;
+    int64_t q_heads_, columns_, group_ = 1; // query heads of a KV head
+    std::optional<AttentionSamples> samples_;
+    std::vector<float> of_group_; // by token and column: sums of probabilities over a query group
     std::vector<std::vector<Head>> layers_;
     std::map<std::pair<int64_t, int64_t>, Columns> streams_; // by layer and stream
     std::vector<float> scores_;

@@ -19,7 +19,8 @@ void FigureCollector::make() {
     figures_.streams = shape.streams();
     figures_.cells = shape.cells();
     figures_.full_bytes = shape.full_bytes();
-    if (reports("profile")) profile_.emplace(figures_.layers, shape.q_heads(), figures_.cells);
+    if (reports("profile"))
+        profile_.emplace(figures_.layers, shape.q_heads(), figures_.cells, reports("samples") ? shape.kv_heads() : 0);
 }
 
 void FigureCollector::note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask) {

@@ -19,13 +19,18 @@ template <typename Each>
 Json array_of(const std::vector<Each>& all);
 
 Json json_of(const LayerProfile& layer) {
-    return {{"name", layer.name},
-            {"queries", layer.queries},
-            {"entropy", layer.entropy},
-            {"concentration", layer.concentration},
-            {"variance", layer.variance},
-            {"newest_50", layer.newest_50},
-            {"newest_100", layer.newest_100}};
+    Json object = {{"name", layer.name},
+                   {"queries", layer.queries},
+                   {"entropy", layer.entropy},
+                   {"concentration", layer.concentration},
+                   {"variance", layer.variance},
+                   {"newest_50", layer.newest_50},
+                   {"newest_100", layer.newest_100}};
+    for (const std::vector<AttentionSample>& head : layer.samples) {
+        Json& its = object["samples"].emplace_back(Json::array());
+        for (const AttentionSample& each : head) its.push_back({each.importance, each.age, each.attention});
+    }
+    return object;
 }
 
 Json json_of(const StreamFigures& stream) {

@@ -6,7 +6,8 @@
 
 namespace winnow::ggml {
 
-// Whether the list in WINNOW_REPORT_WITH has this word: "resident" or "profile".
+// Whether the list in WINNOW_REPORT_WITH has this word: "resident", "profile" or "samples", which are a
+// part of the profile.
 bool reports(const char* word);
 
 // The cells whose tokens a cache holds. Throws std::runtime_error.

@@ -1,4 +1,5 @@
 // Figures of attention on scores whose answer is known, and the file that hands them to a policy.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -9,12 +10,15 @@
 #include <vector>
 
 #include "attention_profile.hpp"
+#include "network_file.hpp"
 #include "profile_file.hpp"
 
 namespace {
 
 using winnow::ggml::AttentionProfile;
+using winnow::ggml::AttentionSample;
 using winnow::ggml::LayerProfile;
+using winnow::ggml::read_network;
 using winnow::ggml::read_profile;
 
 void expect(bool condition, const std::string &text) {
@@ -96,6 +100,87 @@ void test_newest() {
     expect_near(its.newest_100[0], 7050.0 / 7260, "what the newest 100 hold");
 }
 
+// Two query heads of one KV head: the one attends to token 50 alone, the other to all alike.
+void test_samples() {
+    constexpr int32_t columns = 700, group = 2;
+    AttentionProfile profile(1, group, columns, 1);
+    for (int32_t query = 0; query < columns; ++query) {
+        const std::vector<int32_t> column{columns - 1 - query};
+        profile.append(0, 0, column);
+        float *scores = static_cast<float *>(profile.scores(1)->data);
+        std::fill(scores, scores + group * columns, -INFINITY);
+        for (int32_t token = 0; token <= query; ++token) {
+            scores[columns - 1 - token] = token == 50 ? 100.0f : 0.0f;
+            scores[columns + columns - 1 - token] = 0;
+        }
+        profile.add(0, 0);
+    }
+    profile.end_sequences();
+    const std::vector<std::vector<AttentionSample>> samples = profile.layers({"cache_k_l0"}).front().samples;
+    // They begin at 256 and 384 queries; those that begin at 512 and 640 lack a part of their horizon.
+    expect(samples.size() == 1 && samples[0].size() == 64, "not the samples of two times");
+    for (size_t i = 0; i < samples[0].size(); ++i) {
+        const AttentionSample &sample = samples[0][i];
+        const double queries = i < 32 ? 256 : 384, token = queries - sample.age;
+        expect(sample.age >= 32 && token >= 4, "a token that no policy would evict was sampled");
+        double importance = 0, attention = 0;
+        const auto mean = [&](double seen) { return ((token == 50 ? 1 : 0) + 1 / seen) / 2; };
+        // Queries that see fewer than 32 tokens do not count, and before token 50 all logits are alike.
+        for (double seen = std::max(token + 1, 32.0); seen <= queries; ++seen)
+            importance = .99 * importance + (seen > 50 ? mean(seen) : 1 / seen);
+        for (double seen = queries + 1; seen <= queries + 256; ++seen) attention += mean(seen);
+        expect_near(sample.importance, importance, "the importance of a sample");
+        expect_near(sample.attention, attention, "the attention that a sample got");
+    }
+}
+
+void expect_network_refused(const std::string &path, const std::string &wanted) {
+    try {
+        read_network(path, {"cache_k_l0"}, 2);
+    } catch (const std::runtime_error &error) {
+        expect(std::string(error.what()).find(wanted) != std::string::npos,
+               std::string(error.what()) + " does not say " + wanted);
+        return;
+    }
+    expect(false, path + " was not refused: expected " + wanted);
+}
+
+void test_network_file(const std::string &path) {
+    const auto write = [&](const std::string &text) { std::ofstream(path) << text; };
+    const std::string begin = R"({"winnow_network": 1, "hidden": [)",
+                      units = "[1,2,3],[4,5,6],[7,8,9],[0,0,0],[0,0,0],"
+                              "[0,0,0],[0,0,0],[-1,0.5,1e2]",
+                      layers = R"(], "layers": {"cache_k_l0": [[1,2,3,4,5,6,7,8],[8,7,6,5,4,3,2,1]]}})";
+    write(begin + units + layers);
+    const std::vector<double> numbers = read_network(path, {"cache_k_l0"}, 2);
+    expect(numbers.size() == 2 * WINNOW_NETWORK_NUMBERS, "not the numbers of two heads");
+    expect(std::vector(numbers.begin(), numbers.begin() + 8) == std::vector<double>({1, 2, 1, 3, 4, 5, 2, 6}),
+           "the first units are not importance, age, bias, out");
+    expect(std::vector(numbers.end() - 4, numbers.end()) == std::vector<double>({-1, .5, 1, 100}), "nor is the last");
+    expect(read_network(path, {}, 0).empty(), "a network without layers");
+    expect_network_refused("", "network_file=FILE");
+    write("cache_k_l0 1 2 3\n");
+    expect_network_refused(path, "is not JSON");
+    write("{}");
+    expect_network_refused(path, "winnow calibrate");
+    write(R"({"winnow_network": 2})");
+    expect_network_refused(path, "has version 2 of networks, expected 1");
+    write(begin + "[1,2,3]" + layers);
+    expect_network_refused(path, "has 1 hidden units, expected 8");
+    write(begin + "[1,2,null]" + units.substr(7) + layers);
+    expect_network_refused(path, "hidden unit 0");
+    write(begin + "[1,2,3e9]" + units.substr(7) + layers);
+    expect_network_refused(path, "hidden unit 0");
+    write(begin + units + R"(], "layers": {"cache_k_l0": [[1,2]]}})");
+    expect_network_refused(path, "biases of layer cache_k_l0");
+    write(begin + units + R"(], "layers": {"cache_k_l0": [[1,2,3,4,5,6,7,8]]}})");
+    expect_network_refused(path, "1 KV heads in layer cache_k_l0, expected 2");
+    write(begin + units + R"(], "layers": {"cache_k_l1": []}})");
+    expect_network_refused(path, "none that is called cache_k_l0");
+    std::remove(path.c_str());
+    expect_network_refused(path, "cannot read");
+}
+
 void expect_refused(const std::string &path, const std::string &wanted) {
     try {
         read_profile(path, {"cache_k_l0", "cache_k_l1"});
@@ -135,6 +220,8 @@ int main(int argc, char **argv) {
     test_movement();
     test_few();
     test_newest();
+    test_samples();
     test_file(argv[1]);
+    test_network_file(argv[1]);
     return 0;
 }

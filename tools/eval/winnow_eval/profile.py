@@ -7,6 +7,7 @@ them stands what the newest 50 and the newest 100 tokens hold.
 
 import csv
 import io
+from dataclasses import replace
 
 from winnow_eval import Failure, logs
 from winnow_eval.configs import Config
@@ -20,18 +21,20 @@ SHARES = ("newest_50", "newest_100")
 RECORDED = (*NUMBERS, *SHARES)
 # All tokens in f16: the attention of the model itself.
 CONFIG = Config("none", "winnow", kv="none", environment=(("WINNOW_REPORT_WITH", "profile"),))
+WITH_SAMPLES = replace(CONFIG, environment=(("WINNOW_REPORT_WITH", "profile,samples"),))
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
 FEWEST = 64  # tokens of a context: the plugin counts queries that see 32
 
 
-def record(host, path, context, count, advance=None):
-    """[{"name", "queries", and for each of RECORDED a list over query heads}] of each layer."""
+def record(host, path, context, count, advance=None, config=CONFIG):
+    """[{"name", "queries", and for each of RECORDED a list over query heads}] of each layer; WITH_SAMPLES also
+    "samples", [[importance, age, attention]] of each KV head."""
     arguments = ["-f", path, "-c", context, "--chunks", count, *COMMON]
-    run = host.run_program("llama-perplexity", arguments, CONFIG,
+    run = host.run_program("llama-perplexity", arguments, config,
                            advance and (lambda printed: advance(printed.count(",") / count)),
                            batch=min(host.batch, context))
     expected = count * micro_batches(host, context)
-    calls = calls_per_layer(run, CONFIG, logs.cache(run.stderr)["layers"])
+    calls = calls_per_layer(run, config, logs.cache(run.stderr)["layers"])
     if calls != expected:
         raise Failure(f"{calls} attention calls of each layer for {expected} micro-batches: not all was recorded")
     caches = run.report["caches"]
