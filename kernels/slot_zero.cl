@@ -51,8 +51,13 @@ static inline void add_to(long_sum* total, float16 x) {
     total->sum = sum;
 }
 
+/* By the bits, since PoCL's isfinite goes lane by lane. */
+static inline int16 lanes_finite(float16 x) { return (as_int16(x) & 0x7f800000) != 0x7f800000; }
+
 /* |x| * unit; 0 where x is not finite. */
-static inline float16 magnitudes(float16 x, float unit) { return select((float16)(0.0f), fabs(x) * unit, isfinite(x)); }
+static inline float16 magnitudes(float16 x, float unit) {
+    return as_float16(as_int16(fabs(x) * unit) & lanes_finite(x));
+}
 
 static inline float magnitude(float x, float unit) { return isfinite(x) ? fabs(x) * unit : 0.0f; }
 
@@ -71,84 +76,106 @@ __attribute__((always_inline)) static inline float unit_of(const some_rows* at, 
     return as_float(max(254u - exponent, 1u) << 23);
 }
 
+/* What a row adds to the sums; tells how many of its elements are finite. `is_checked` is 0 as long as all of them are
+ * taken for finite. */
+__attribute__((always_inline)) static inline uint add_row(const __global uchar* row, uint size, float unit,
+                                                          const uint TYPE, const int is_checked, float16* sum,
+                                                          float16* square) {
+    float16 all = (float16)(0.0f), squares = (float16)(0.0f);
+    int16 counts = (int16)(0);
+    uint i = 0, count = 0;
+    for (; i + 16 <= size; i += 16) {
+        const float16 x = load16_any(row, TYPE, i);
+        const float16 y = is_checked ? magnitudes(x, unit) : fabs(x) * unit;
+        all += y;
+        squares = fma(y, y, squares);
+        if (is_checked) counts -= lanes_finite(x);
+    }
+    for (; i < size; ++i) {
+        const float x = load_any(row, TYPE, i);
+        const float y = is_checked ? magnitude(x, unit) : fabs(x) * unit;
+        all.s0 += y;
+        squares.s0 = fma(y, y, squares.s0);
+        count += isfinite(x) ? 1u : 0u;
+    }
+    *sum = all;
+    *square = squares;
+    if (!is_checked) return size;
+    const int8 counts8 = counts.lo + counts.hi;
+    const int4 counts4 = counts8.lo + counts8.hi;
+    return count + (uint)(counts4.x + counts4.y + counts4.z + counts4.w);
+}
+
 __attribute__((always_inline)) static inline range_sums add_up(const some_rows* at, const uint TYPE) {
     range_sums result;
     result.unit = unit_of(at, TYPE);
     long_sum sums, squares;
     sums.sum = sums.lost = squares.sum = squares.lost = (float16)(0.0f);
-    int16 counts = (int16)(0);
     result.count = 0;
     for (uint slot = at->first; slot < at->end; ++slot) {
         if (!is_meant(at, slot)) continue;
         const __global uchar* row = at->rows + (long)slot * at->stride;
-        float16 sum = (float16)(0.0f), square = (float16)(0.0f);
-        uint i = 0;
-        for (; i + 16 <= at->size; i += 16) {
-            const float16 x = load16_any(row, TYPE, i);
-            const float16 y = magnitudes(x, result.unit);
-            sum += y;
-            square = fma(y, y, square);
-            counts -= isfinite(x);
-        }
-        for (; i < at->size; ++i) {
-            const float x = load_any(row, TYPE, i);
-            const float y = magnitude(x, result.unit);
-            sum.s0 += y;
-            square.s0 = fma(y, y, square.s0);
-            result.count += isfinite(x) ? 1u : 0u;
-        }
+        float16 sum, square;
+        uint count = add_row(row, at->size, result.unit, TYPE, 0, &sum, &square);
+        const int16 is_wrong = ~lanes_finite(sum); /* an element was not finite */
+        const int8 wrong8 = is_wrong.lo | is_wrong.hi;
+        const int4 wrong4 = wrong8.lo | wrong8.hi;
+        if ((wrong4.x | wrong4.y | wrong4.z | wrong4.w) != 0)
+            count = add_row(row, at->size, result.unit, TYPE, 1, &sum, &square);
+        result.count += count;
         add_to(&sums, sum);
         add_to(&squares, square);
     }
-    const int8 counts8 = counts.lo + counts.hi;
-    const int4 counts4 = counts8.lo + counts8.hi;
-    result.count += (uint)(counts4.x + counts4.y + counts4.z + counts4.w);
     result.sum = sum_of_lanes(sums.sum);
     result.squares = sum_of_lanes(squares.sum);
     return result;
 }
 
-/* 16 elements as their bits, from element `first` on, and back. Halves go by bytes: PoCL takes a vector of ushort that
- * becomes one of uint for aligned. */
-static inline uint16 load_bits(const __global uchar* row, uint type, uint first) {
-    if (type == TYPE_F32) return vload16(0, (const __global uint*)row + first);
-    const __global uchar* at = row + 2 * first;
-    return convert_uint16((ushort16)(as_ushort8(vload16(0, at)), as_ushort8(vload16(1, at))));
+/* The bits of the least number of a type that is no less than tau: magnitudes are in the order of their bits. */
+static inline uint least_bits(float tau, const uint TYPE) {
+    if (TYPE == TYPE_F32) return as_uint(tau);
+    if (TYPE == TYPE_BF16) return (as_uint(tau) + 0xffffu) >> 16;
+    ushort bits;
+    vstore_half_rte(tau, 0, (half*)&bits);
+    return vload_half(0, (const half*)&bits) < tau ? bits + 1u : bits;
 }
 
-static inline void store_bits(__global uchar* row, uint type, uint first, uint16 bits) {
-    if (type == TYPE_F32) {
-        vstore16(bits, 0, (__global uint*)row + first);
-        return;
-    }
-    const ushort16 halves = convert_ushort16(bits);
-    vstore16(as_uchar16(halves.lo), 0, row + 2 * first);
-    vstore16(as_uchar16(halves.hi), 1, row + 2 * first);
+/* 8 halves, by bytes: PoCL takes the address of a vector of them for aligned. What is zero already is not stored. */
+static inline void zero_halves(__global uchar* at, short least) {
+    const short8 bits = as_short8(vload16(0, at)), magnitude = bits & (short8)(0x7fff);
+    const short8 changes = (magnitude < (short8)(least)) & (magnitude != (short8)(0));
+    const ulong2 any = as_ulong2(changes);
+    if ((any.x | any.y) != 0) vstore16(as_uchar16(bits & ~changes), 0, at);
 }
 
-/* Most rows were zeroed by an earlier pass: what would not change is not stored. */
-__attribute__((always_inline)) static inline void zero_rows(const some_rows* at, float unit, float threshold,
-                                                            const uint TYPE) {
-    const uint magnitude_bits = TYPE == TYPE_F32 ? 0x7fffffffu : 0x7fffu;
+static inline void zero_floats(__global uint* at, uint least) {
+    const uint8 bits = vload8(0, at), magnitude = bits & 0x7fffffffu;
+    const uint8 changes = as_uint8((magnitude < least) & (magnitude != 0));
+    const uint4 any = changes.lo | changes.hi;
+    if ((any.x | any.y | any.z | any.w) != 0) vstore8(bits & ~changes, 0, at);
+}
+
+__attribute__((always_inline)) static inline void zero_rows(const some_rows* at, float tau, const uint TYPE) {
+    const uint least = least_bits(tau, TYPE);
     for (uint slot = at->first; slot < at->end; ++slot) {
         if (!is_meant(at, slot)) continue;
         __global uchar* row = at->rows + (long)slot * at->stride;
         uint i = 0;
-        for (; i + 16 <= at->size; i += 16) {
-            const int16 is_small = fabs(load16_any(row, TYPE, i)) * unit < threshold;
-            const uint16 bits = load_bits(row, TYPE, i);
-            const int16 changes = is_small & ((bits & magnitude_bits) != 0);
-            const int8 changes8 = changes.lo | changes.hi;
-            const int4 changes4 = changes8.lo | changes8.hi;
-            if ((changes4.x | changes4.y | changes4.z | changes4.w) != 0)
-                store_bits(row, TYPE, i, bits & ~as_uint16(changes));
+        for (; i + 8 <= at->size; i += 8) {
+            if (TYPE == TYPE_F32)
+                zero_floats((__global uint*)row + i, least);
+            else
+                zero_halves(row + 2 * i, (short)least);
         }
         for (; i < at->size; ++i) {
-            if (!(fabs(load_any(row, TYPE, i)) * unit < threshold)) continue;
             __global uint* word = (__global uint*)row + i;
             __global ushort* half_word = (__global ushort*)row + i;
-            if (TYPE == TYPE_F32 && (*word & magnitude_bits) != 0) *word = 0;
-            if (TYPE != TYPE_F32 && (*half_word & magnitude_bits) != 0) *half_word = 0;
+            const uint magnitude = TYPE == TYPE_F32 ? *word & 0x7fffffffu : *half_word & 0x7fffu;
+            if (magnitude == 0 || magnitude >= least) continue;
+            if (TYPE == TYPE_F32)
+                *word = 0;
+            else
+                *half_word = 0;
         }
     }
 }
@@ -197,13 +224,13 @@ ONE_WORK_ITEM __kernel void slot_zero(const slot_zero_params p, __global uchar* 
     range_sums all;
     all.unit = all.sum = all.squares = 0.0f;
     all.count = 0;
-    float threshold = 0.0f;
+    float tau = 0.0f;
     if (p.action == SLOT_ZERO_ZERO) {
         all = join_sums(of_ranges, p.ranges);
         if (all.count == 0) return;
         const float n = (float)all.count, mean = all.sum / n;
         const float variance = fmax(all.squares / n - mean * mean, 0.0f);
-        threshold = fmax(0.5f * sqrt(variance), mean) * p.scales[side];
+        tau = fmax(0.5f * sqrt(variance), mean) * p.scales[side] / all.unit;
     }
     const uint first = (uint)((ulong)p.slots * range / p.ranges), end = (uint)((ulong)p.slots * (range + 1) / p.ranges);
     for (uint part = 0; part < p.part_count; ++part) {
@@ -224,11 +251,11 @@ ONE_WORK_ITEM __kernel void slot_zero(const slot_zero_params p, __global uchar* 
                                : type == TYPE_F16 ? add_up(&at, TYPE_F16)
                                                   : add_up(&at, TYPE_BF16));
         } else if (type == TYPE_F32) {
-            zero_rows(&at, all.unit, threshold, TYPE_F32);
+            zero_rows(&at, tau, TYPE_F32);
         } else if (type == TYPE_F16) {
-            zero_rows(&at, all.unit, threshold, TYPE_F16);
+            zero_rows(&at, tau, TYPE_F16);
         } else {
-            zero_rows(&at, all.unit, threshold, TYPE_BF16);
+            zero_rows(&at, tau, TYPE_BF16);
         }
     }
     if (p.action == SLOT_ZERO_ADD_UP) of_ranges[range] = all;
