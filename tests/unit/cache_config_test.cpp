@@ -302,7 +302,7 @@ TEST(cache_config, names_the_part_that_is_wrong) {
         if (below(random, 2) != 0) {
             junk.erase(std::remove(junk.begin(), junk.end(), '='), junk.end());
             key = junk;
-        } else if (key != "profile_file" && key != "recall") { // which take any text, or any with a / in it
+        } else if (!key.ends_with("_file") && key != "recall") { // which take any text, or any with a / in it
             value = junk;
         } else {
             continue;
