@@ -50,7 +50,12 @@ void check_format(const char* key, Type format, const char* name, int64_t elemen
         refuse(given + "at most " + std::to_string(largest_rotation));
 }
 
-Layout layout_of(const Config& config, const Shape& shape, int64_t residual, bool importance) {
+Schedule schedule_of(const Config& config, const Policy& policy, const Shape& shape) {
+    return policy.schedule(shape.context).value_or(Schedule{shape.context, 0, config.lower()});
+}
+
+Layout layout_of(const Config& config, const Schedule& schedule, const Shape& shape, int64_t residual,
+                 bool importance) {
     const StateLayout state = state_layout(config, shape, residual, importance);
     const auto heads = static_cast<uint64_t>(shape.kv_heads);
     const uint64_t beside_means = state.size - state.k_mean.size - state.v_mean.size;
@@ -62,19 +67,21 @@ Layout layout_of(const Config& config, const Shape& shape, int64_t residual, boo
             importance,
             config.center(),
             (beside_means + heads - 1) / heads,
-            config.lower()};
+            schedule.lower};
 }
 
-int64_t budget_tokens(const Amount& budget, const Layout& layout, const Shape& shape) {
+int64_t budget_tokens(const Amount& budget, const Schedule& schedule, const Layout& layout, const Shape& shape) {
     if (budget.unit == Amount::Unit::bytes)
-        return tokens_in(layout, static_cast<uint64_t>(budget.count / (shape.layers * shape.kv_heads)), shape.context);
-    return std::min(tokens_of(budget, shape.context), shape.context);
+        return tokens_in(layout, static_cast<uint64_t>(budget.count / (shape.layers * shape.kv_heads)),
+                         schedule.tokens);
+    return std::min(tokens_of(budget, shape.context), schedule.tokens);
 }
 
 std::string what_holds(const Config& config, int64_t tokens) {
     const char* const key = config.recalls() ? "cold" : "budget";
     const std::string budget = config.has(key) ? std::string(key) + "=" + spell(config.at(key)) : "the context";
-    return config.policy().name + (": " + budget) + " is " + std::to_string(tokens) + " tokens of a KV head";
+    const char* const is = config.policy().has_schedule ? ", by age, is " : " is ";
+    return config.policy().name + (": " + budget) + is + std::to_string(tokens) + " tokens of a KV head";
 }
 
 // Whether the dense rows take no more than half of the bytes of so many tokens.
@@ -84,9 +91,10 @@ bool leaves_half(const Layout& layout, int64_t tokens) {
 }
 
 // The residual window that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
-int64_t residual_of(const Config& config, const Shape& shape, bool importance) {
+int64_t residual_of(const Config& config, const Schedule& schedule, const Shape& shape, bool importance) {
+    const auto layout_with = [&](int64_t residual) { return layout_of(config, schedule, shape, residual, importance); };
     const auto tokens_with = [&](int64_t residual) {
-        return budget_tokens(config.budget(), layout_of(config, shape, residual, importance), shape);
+        return budget_tokens(config.budget(), schedule, layout_with(residual), shape);
     };
     if (config.residual()) {
         const int64_t tokens = tokens_with(*config.residual());
@@ -97,7 +105,7 @@ int64_t residual_of(const Config& config, const Shape& shape, bool importance) {
     }
     if (config.recalls() && tokens_with(recall_residual) > config.sink() + recall_residual) return recall_residual;
     for (const int64_t residual : usual_residuals)
-        if (leaves_half(layout_of(config, shape, residual, importance), tokens_with(residual))) return residual;
+        if (leaves_half(layout_with(residual), tokens_with(residual))) return residual;
     return 0;
 }
 
@@ -122,11 +130,18 @@ Plan sizes(const Config& config, const Policy& policy, const Shape& shape, std::
            bool importance) {
     Plan made;
     made.sink = config.sink();
-    made.residual = residual_of(config, shape, importance);
-    const Layout layout = layout_of(config, shape, made.residual, importance);
-    made.tokens = budget_tokens(config.budget(), layout, shape);
+    const Schedule schedule = schedule_of(config, policy, shape);
+    made.residual = residual_of(config, schedule, shape, importance);
+    Layout layout = layout_of(config, schedule, shape, made.residual, importance);
+    made.tokens = budget_tokens(config.budget(), schedule, layout, shape);
     if (made.tokens <= layout.dense_rows)
         refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
+    if (made.tokens < schedule.always)
+        refuse(what_holds(config, made.tokens) + ", and the newest " + std::to_string(schedule.always) +
+               " always stay: expected a larger budget or a smaller window=");
+    // Ages that the budget does not reach need no segment.
+    while (!layout.lower.empty() && layout.lower.back().after >= made.tokens) layout.lower.pop_back();
+    made.lower = layout.lower;
     made.cadence = cadence_of(config, made.residual, made.tokens);
     int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
     while (least < made.tokens && lacking_tier(layout, least, made.cadence) != nullptr) ++least;
@@ -202,9 +217,14 @@ StateLayout state_layout(const Config& config, const Shape& shape, int64_t resid
 
 std::array<int64_t, most_tiers> divide(const std::vector<LowerTier>& lower, int64_t tokens, int64_t dense_rows) {
     std::array<int64_t, most_tiers> parts{std::max<int64_t>(tokens - dense_rows, 0), 0, 0};
+    int64_t oldest = 0; // those below
     for (size_t i = lower.size(); i > 0; --i) {
-        parts[i] = std::min(floor_of(lower[i - 1].share, tokens), parts[0]);
+        const LowerTier& tier = lower[i - 1];
+        const int64_t its =
+            tier.after > 0 ? std::max<int64_t>(tokens - oldest - tier.after, 0) : floor_of(tier.share, tokens);
+        parts[i] = std::min(its, parts[0]);
         parts[0] -= parts[i];
+        oldest += parts[i];
     }
     return parts;
 }
@@ -241,7 +261,8 @@ int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
 std::optional<LeastResidual> least_residual(const Config& config, const Shape& shape, bool importance) {
     if (config.recalls()) return LeastResidual{config.sink() + recall_residual + 1, recall_residual};
     const int64_t rows = std::end(usual_residuals)[-1];
-    const Layout layout = layout_of(config, shape, rows, importance);
+    const Schedule schedule = schedule_of(config, *make_policy(config), shape);
+    const Layout layout = layout_of(config, schedule, shape, rows, importance);
     int64_t too_few = layout.dense_rows, enough = longest_context; // bytes_of grows with the tokens
     if (!leaves_half(layout, enough)) return std::nullopt;
     while (enough - too_few > 1) {
@@ -254,18 +275,18 @@ std::optional<LeastResidual> least_residual(const Config& config, const Shape& s
 Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile> profile) {
     check_format("k", config.k(), "head_size", shape.head_size);
     check_format("v", config.v(), "v_head_size", shape.v_head_size);
-    const std::vector<LowerTier> lower = config.lower();
+    const std::unique_ptr<Policy> policy = make_policy(config);
+    const std::vector<LowerTier> lower = schedule_of(config, *policy, shape).lower;
     for (size_t i = 0; i < lower.size(); ++i) {
         check_format(i == 0 ? "k2" : "k3", lower[i].k, "head_size", shape.head_size);
         check_format(i == 0 ? "v2" : "v3", lower[i].v, "v_head_size", shape.v_head_size);
     }
-    const std::unique_ptr<Policy> policy = make_policy(config);
     // Whether an importance is kept may depend on the budget, and the tokens of a budget in bytes on what is kept.
     Plan made = sizes(config, *policy, shape, profile, false);
     const bool importance = keeps_importance(*policy, made, shape);
     if (importance) made = sizes(config, *policy, shape, profile, true);
     check_cadence(config, made);
-    const Layout layout = layout_of(config, shape, made.residual, importance);
+    const Layout layout = layout_of(config, {made.tokens, 0, made.lower}, shape, made.residual, importance);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
         const bool holds_all = config.recalls() && tokens >= std::max(shape.context, shape.cells);

@@ -89,8 +89,9 @@ struct Plan {
     int64_t sink = 0;
     int64_t residual = 0;
     int64_t cadence = 0;
-    Bytes bytes;             // of the whole cache
-    uint64_t full_bytes = 0; // K and V of the whole context in f16, nothing else
+    std::vector<LowerTier> lower; // further packed segments, each with tokens
+    Bytes bytes;                  // of the whole cache
+    uint64_t full_bytes = 0;      // K and V of the whole context in f16, nothing else
 };
 
 // From how many tokens of a KV head on there is a residual window by default, and of how many rows; none where no

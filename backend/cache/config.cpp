@@ -53,6 +53,13 @@ constexpr TierKeys lower_keys[] = {{"share2", "k2", "v2", "second"}, {"share3", 
 // A lower packed segment has a share, which leaves those above it something, and is below one that there is.
 void check_lower(const Config& config) {
     const std::string where = std::string(config.policy().name) + ": ";
+    if (config.policy().has_schedule) {
+        for (const TierKeys& keys : lower_keys)
+            if (config.has(keys.share))
+                refuse(where + keys.share + "=" + spell(config.at(keys.share)) + " would say how many tokens the " +
+                       keys.name + " packed segment has, and here their age does");
+        return;
+    }
     for (const TierKeys& keys : lower_keys) {
         if (config.has(keys.share)) continue;
         for (const char* key : {keys.k, keys.v})
@@ -102,8 +109,13 @@ void check_elastic(const Config& config, const std::map<std::string, Value, std:
         refuse(where + "with recall=" + config.word("recall") +
                " rows lie in the cold tier, where elastic= would not find them");
     if (!config.center()) return;
-    std::vector<LowerTier> tiers = config.lower();
-    tiers.push_back({config.k(), config.v(), {}});
+    std::vector<LowerTier> tiers = {{config.k(), config.v()}};
+    for (const TierKeys& keys : lower_keys) {
+        LowerTier tier = tiers.back();
+        if (config.has(keys.k)) tier.k = format_of(config.word(keys.k));
+        if (config.has(keys.v)) tier.v = format_of(config.word(keys.v));
+        tiers.push_back(tier);
+    }
     for (const LowerTier& tier : tiers)
         if ((zeroing.k > 0 && !is_packed(tier.k)) || (zeroing.v > 0 && !is_packed(tier.v)))
             refuse(where + "with center=on rows of " + format_name(!is_packed(tier.k) ? tier.k : tier.v) +
@@ -321,6 +333,9 @@ Config storage_of(const Config& config) {
     Config storage = with_policy(config, "none");
     storage.given_.erase(budget_key.name);
     if (!config.residual()) storage.given_.erase("cadence");
+    for (const TierKeys& keys : lower_keys) // ages are the policy's
+        for (const char* key : {keys.k, keys.v})
+            if (config.policy().has_schedule) storage.given_.erase(key);
     return parse(to_string(storage)); // without what is a default of "none"
 }
 

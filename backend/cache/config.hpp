@@ -11,13 +11,6 @@
 
 namespace winnow::cache {
 
-// A further packed segment: its formats, and its share of the budget's tokens.
-struct LowerTier {
-    Type k = Type::f16, v = Type::f16;
-    Share share;
-    friend bool operator==(const LowerTier&, const LowerTier&) = default;
-};
-
 // What elastic zeroing does: elements below a threshold become zero.
 struct Zeroing {
     double k = 0, v = 0;          // scales of the thresholds; 0: that side stays as it is
@@ -33,6 +26,7 @@ public:
     // The value of a key, given or default. The key has to be one of the policy's, of that kind, and to have a value.
     const Value& at(std::string_view key) const;
     bool has(std::string_view key) const; // whether there is a value: not where it was left to depend on others
+    bool differs(std::string_view key) const { return given_.contains(key); } // from the policy's default
     Amount amount(std::string_view key) const { return std::get<Amount>(at(key)); }
     int64_t count(std::string_view key) const { return amount(key).count; }
     double number(std::string_view key) const { return std::get<double>(at(key)); }

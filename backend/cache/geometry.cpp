@@ -37,7 +37,7 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
         refuse_without_residual(config_.recalls() ? ": recall takes its means from"
                                                   : ": center=on takes its means from");
     if (config_.policy().has_network) check_network();
-    const std::vector<LowerTier> lower = config_.lower();
+    const std::vector<LowerTier>& lower = plan_.lower;
     tiers_ += lower.size();
     formats_[0] = {dense_format(k_), dense_format(v_)};
     formats_[1] = {k_, v_};

@@ -35,12 +35,30 @@ struct LayerContext {
     double pressure = 0;  // of memory, 0..1, as the host reports it
 };
 
+// A further packed segment: its formats, and its share of the budget's tokens, or, where a schedule says it, how many
+// newer tokens a head holds before the newest of its own.
+struct LowerTier {
+    Type k = Type::f16, v = Type::f16;
+    Share share;
+    int64_t after = 0; // 0: by share
+    friend bool operator==(const LowerTier&, const LowerTier&) = default;
+};
+
+// What a policy keeps of a context by itself, whatever the budget allows.
+struct Schedule {
+    int64_t tokens = 0;           // that stay, of each KV head; no more than the context
+    int64_t always = 0;           // of these, so many that no budget may be less
+    std::vector<LowerTier> lower; // each has tokens
+};
+
 class Policy {
 public:
     virtual ~Policy() = default;
     virtual Description describe(const LayerContext& context) const = 0;
     // Whether that description has an importance; known also for budgets that describe refuses.
     virtual bool keeps_importance(const LayerContext& context) const = 0;
+    // None: the budget says how many tokens stay, and keys how they are divided among packed segments.
+    virtual std::optional<Schedule> schedule(int64_t) const { return std::nullopt; }
     // Whether budgets() wants a profile.
     virtual bool divides_by_profile() const { return false; }
     // Tokens of each layer, which add up to layers * tokens exactly; none is less than `least` or more than `most`,
@@ -57,6 +75,7 @@ struct PolicyKind {
     std::span<const Key> keys;                      // its own; one with the name of a common key takes that one's place
     std::unique_ptr<Policy> (*make)(const Config&); // throws Error where values contradict each other
     bool has_network = false;                       // ranks by predictions of networks that the host hands over
+    bool has_schedule = false;                      // Policy::schedule is not none: no keys say how tokens are divided
 };
 
 std::span<const PolicyKind* const> policies();

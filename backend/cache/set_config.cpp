@@ -18,9 +18,11 @@ void expect_same(const char* what, const std::string& now, const std::string& th
 // Of further packed segments all has to stay that says how many slots each has.
 std::string lower_of(const Geometry& geometry) {
     std::string text;
-    for (const LowerTier& tier : geometry.config().lower())
+    for (const LowerTier& tier : geometry.plan().lower)
         text.append(text.empty() ? "" : " and ")
-            .append(std::to_string(tier.share.part) + "/" + std::to_string(tier.share.whole) + " in ")
+            .append(tier.after > 0 ? "what is older than " + std::to_string(tier.after)
+                                   : std::to_string(tier.share.part) + "/" + std::to_string(tier.share.whole))
+            .append(" in ")
             .append(format_name(tier.k))
             .append(", ")
             .append(format_name(tier.v));

@@ -1,7 +1,8 @@
-// Tables of caches.
+// Caches of any shape, drawn or named.
 #include "cache_cases.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "formats.hpp"
@@ -9,29 +10,9 @@
 namespace winnow::conformance {
 namespace {
 
-CacheSetup of(Policy policy) {
-    CacheSetup setup;
-    setup.policy = policy;
-    return setup;
-}
-
-template <typename Change>
-void add(std::vector<NamedSetup>& all, const char* name, Policy policy, Change change) {
-    all.push_back({name, of(policy)});
-    change(all.back().setup);
-}
-
-// A case that there is, in several packed segments.
-void add_divided(std::vector<NamedSetup>& all, const char* name, const std::string& of,
-                 const std::vector<LowerSegment>& lower) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const NamedSetup& each) { return each.name == of; });
-    NamedSetup divided{name, found->setup};
-    divided.setup.lower = lower;
-    all.push_back(std::move(divided));
-}
-
 // What a full head has to keep, and what comes until the next eviction pass, fits the budget of every layer.
 bool has_room(const CacheSetup& setup) {
+    if (setup.policy == Policy::decay && setup.tokens() < std::min(setup.ages.window, setup.context)) return false;
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         const Rules rules = rules_of(setup, layer, 0);
         const int64_t kept = rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens();
@@ -63,10 +44,6 @@ bool set_least_budget(CacheSetup& setup, int64_t more) {
     return false;
 }
 
-} // namespace
-
-namespace {
-
 // Formats of the second and the third packed segment, K and V, for each shape: narrower ones, and wider ones.
 constexpr uint32_t lower_types[cache_shapes][2][2] = {
     {{WINNOW_TYPE_Q8_0, WINNOW_TYPE_TURBO4}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_Q4_0}},
@@ -75,6 +52,51 @@ constexpr uint32_t lower_types[cache_shapes][2][2] = {
     {{WINNOW_TYPE_TURBO2_5, WINNOW_TYPE_F16}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_TURBO2}},
     {{WINNOW_TYPE_TURBO3, WINNOW_TYPE_Q4_0}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_TURBO2}},
     {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_IQ4_NL, WINNOW_TYPE_AFFINE4_G32}}};
+
+void set_lower_types(CacheSetup& setup, int shape) {
+    for (size_t at = 0; at < setup.lower.size(); ++at) {
+        setup.lower[at].k_type = lower_types[shape][at][0];
+        setup.lower[at].v_type = lower_types[shape][at][1];
+    }
+}
+
+// Another cadence or budget, which ages bound; false where a segment would come that has no formats yet.
+bool change_decay(CacheSetup& setup, std::mt19937_64& engine) {
+    if (engine() % 2 == 0)
+        setup.cadence =
+            1 + static_cast<int64_t>(engine() % static_cast<uint64_t>(setup.residual > 0 ? setup.residual : 6));
+    if (setup.ages.mode != "bit_reduction" && engine() % 2 == 0)
+        setup.budget = setup.tokens() - static_cast<int64_t>(engine() % 9);
+    const std::vector<LowerSegment> before = setup.lower;
+    setup.set_segments_by_age();
+    if (setup.lower.size() > before.size()) return false;
+    for (size_t at = 0; at < setup.lower.size(); ++at) {
+        setup.lower[at].k_type = before[at].k_type;
+        setup.lower[at].v_type = before[at].v_type;
+    }
+    return setup.tokens() >= std::min(setup.ages.window, setup.context);
+}
+
+// Ages at which a head of so many tokens has one or two further segments, or none.
+void draw_ages(CacheSetup& setup, std::mt19937_64& engine) {
+    const auto draw = [&](int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
+    };
+    const auto rounded = [](double weight) { return std::round(weight * 1e5) / 1e5; };
+    const int64_t tokens = setup.tokens(), second = draw(tokens / 4, tokens - 1), third = draw(second + 1, tokens + 2);
+    setup.policy = Policy::decay;
+    setup.ages.mode = std::vector<std::string>{"hybrid", "hybrid", "bit_reduction", "eviction"}[engine() % 4];
+    setup.ages.window = draw(0, tokens / 3);
+    setup.ages.lambda = rounded(2.0 / static_cast<double>(tokens));
+    const auto weight_of = [&](int64_t age) { // between those of this age and the one before
+        return rounded(std::exp(-setup.ages.lambda * (static_cast<double>(age) - .5)));
+    };
+    setup.ages.weight2 = weight_of(second);
+    setup.ages.weight3 = draw(0, 2) ? weight_of(third) : 0;
+    setup.ages.eviction_threshold = weight_of(tokens);
+    if (setup.ages.mode == "bit_reduction" || draw(0, 1)) setup.budget = 0;
+    setup.set_segments_by_age();
+}
 
 } // namespace
 
@@ -98,10 +120,7 @@ CacheSetup with_shape(CacheSetup setup, int shape) {
     default: set(WINNOW_TYPE_BF16, WINNOW_TYPE_F32, 64, 64, 2, 3, WINNOW_TYPE_F32); break;
     }
     if (shape == 1) setup.k_norm = WINNOW_NORM_UNIT_SLOPE;
-    for (size_t at = 0; at < setup.lower.size(); ++at) {
-        setup.lower[at].k_type = lower_types[shape][at][0];
-        setup.lower[at].v_type = lower_types[shape][at][1];
-    }
+    set_lower_types(setup, shape);
     return setup;
 }
 
@@ -138,171 +157,6 @@ CacheSetup recall_setup_of_large_rows() {
     return setup;
 }
 
-std::vector<NamedSetup> policy_setups() {
-    std::vector<NamedSetup> all;
-    add(all, "none", Policy::none, [](CacheSetup& s) { s.context = 300; });
-    add(all, "window", Policy::window, [](CacheSetup& s) { s.cadence = 32; });
-    add(all, "window_of_everything", Policy::window, [](CacheSetup& s) {
-        s.budget = 0;
-        s.context = 300;
-    });
-    add(all, "window_without_residual", Policy::window, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 70;
-    });
-    add(all, "window_without_sinks", Policy::window, [](CacheSetup& s) {
-        s.sink = 0;
-        s.residual = 32;
-        s.budget = 65;
-    });
-    add(all, "random", Policy::random, [](CacheSetup& s) { s.seed = 7; });
-    add(all, "random_without_residual", Policy::random, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 66;
-        s.recent = 10;
-    });
-    add(all, "scissorhands", Policy::scissorhands, [](CacheSetup& s) { s.history = 50; });
-    add(all, "scissorhands_maximum", Policy::scissorhands, [](CacheSetup& s) {
-        s.group_maximum = true;
-        s.drop = {1, 4};
-        s.residual = 32;
-        s.budget = 90;
-    });
-    add(all, "tova", Policy::tova, [](CacheSetup&) {});
-    add(all, "tova_maximum_without_residual", Policy::tova, [](CacheSetup& s) {
-        s.group_maximum = true;
-        s.residual = s.grace = 0;
-        s.budget = 75;
-        s.recent = 20;
-    });
-    add(all, "external", Policy::external, [](CacheSetup&) {});
-    add(all, "external_without_residual", Policy::external, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 77;
-        s.recent = 30;
-    });
-    add(all, "learned", Policy::learned, [](CacheSetup& s) { s.layers = 3; });
-    add(all, "learned_without_residual", Policy::learned, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 79;
-        s.recent = 20;
-        s.grace = 3;
-    });
-    add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
-    add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
-        s.statistic = Statistic::probability;
-        s.sum = s.per_query = true;
-        s.decay = 1;
-    });
-    add(all, "h2o_maximum_less_than_budget", Policy::h2o, [](CacheSetup& s) {
-        s.group_maximum = true;
-        s.heavy = 30;
-        s.recent = 40;
-    });
-    add(all, "h2o_without_residual", Policy::h2o, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 80;
-        s.cadence = 7;
-    });
-    add(all, "hierarchical", Policy::hierarchical, [](CacheSetup& s) {
-        s.layers = 3;
-        s.first = 8;
-        s.recent_middle = s.recent_deep = 20;
-        s.theta_middle = .5;
-        s.theta_deep = .6;
-    });
-    add(all, "hierarchical_by_theta", Policy::hierarchical, [](CacheSetup& s) {
-        s.layers = 3;
-        s.theta_shallow = .2;
-        s.trigger = {1, 2};
-        s.recent_shallow = s.recent_middle = s.recent_deep = 16;
-        s.batch = 5;
-        s.grace = 2;
-    });
-    add(all, "adaptive_budget", Policy::adaptive_budget, [](CacheSetup& s) {
-        s.layers = 3;
-        s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
-        s.residual = 32;
-    });
-    add(all, "adaptive_budget_of_winnow", Policy::adaptive_budget, [](CacheSetup& s) {
-        s.profile = {3, .5, 0, 1, .25, 0};
-        s.selector = Policy::winnow;
-        s.residual = 32;
-    });
-    add(all, "winnow", Policy::winnow, [](CacheSetup& s) { s.cadence = 32; });
-    add(all, "winnow_by_norm", Policy::winnow, [](CacheSetup& s) {
-        s.value = Ranking::value_norm;
-        s.group_maximum = true;
-        s.statistic = Statistic::probability;
-    });
-    add(all, "winnow_without_residual", Policy::winnow, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 72;
-        s.decay = .9;
-    });
-    add(all, "h2o_centered", Policy::h2o, [](CacheSetup& s) {
-        s.center = true;
-        s.cadence = 32;
-    });
-    add(all, "winnow_centered", Policy::winnow, [](CacheSetup& s) {
-        s.center = true;
-        s.residual = 32;
-    });
-    add(all, "winnow_with_grace", Policy::winnow, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 90;
-        s.recent = 2;
-        s.grace = 40;
-    });
-    add(all, "winnow_as_window", Policy::winnow, [](CacheSetup& s) {
-        s.context = 250;
-        s.budget = 130;
-    });
-    add(all, "h2o_every_third_step", Policy::h2o, [](CacheSetup& s) { s.every = 3; });
-    add(all, "winnow_every_fourth_step", Policy::winnow, [](CacheSetup& s) {
-        s.every = 4;
-        s.layers = 3;
-    });
-    add(all, "window_of_two_segments", Policy::window, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
-    add(all, "winnow_of_three_segments", Policy::winnow, [](CacheSetup& s) { s.lower = {{{1, 4}}, {{1, 8}}}; });
-    add_divided(all, "h2o_of_two_segments_without_residual", "h2o_without_residual", {{{1, 2}}});
-    add(all, "mixed", Policy::mixed, [](CacheSetup& s) { s.lower = {{{2, 5}}}; });
-    add(all, "mixed_of_three_segments", Policy::mixed, [](CacheSetup& s) {
-        s.residual = 32;
-        s.value = Ranking::importance;
-        s.lower = {{{1, 4}}, {{1, 4}}};
-    });
-    add(all, "none_of_three_segments", Policy::none, [](CacheSetup& s) {
-        s.context = 250;
-        s.lower = {{{1, 4}}, {{1, 3}}};
-    });
-    add_divided(all, "scissorhands_of_two_segments", "scissorhands", {{{3, 8}}});
-    add(all, "winnow_centered_of_two_segments", Policy::winnow, [](CacheSetup& s) {
-        s.center = true;
-        s.residual = 32;
-        s.lower = {{{1, 3}}};
-    });
-    add_divided(all, "random_of_three_segments_without_residual", "random_without_residual", {{{1, 3}}, {{1, 3}}});
-    add_divided(all, "hierarchical_of_two_segments", "hierarchical", {{{1, 4}}});
-    add_divided(all, "learned_of_two_segments", "learned", {{{1, 4}}});
-    add(all, "external_of_two_segments", Policy::external, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
-    add(all, "adaptive_budget_of_two_segments", Policy::adaptive_budget, [](CacheSetup& s) {
-        s.layers = 3;
-        s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
-        s.residual = 16;
-        s.lower = {{{1, 4}}};
-    });
-    add(all, "winnow_sparse_v", Policy::winnow, [](CacheSetup& s) { s.sparse_v = .003; });
-    add(all, "winnow_elastic", Policy::winnow, [](CacheSetup& s) { s.zeroing = {.45, .5, 10, 16, 40}; });
-    add(all, "none_elastic", Policy::none, [](CacheSetup& s) {
-        s.context = 300;
-        s.layers = 3;
-        s.zeroing = {.5, .5, 4, 20, 0};
-    });
-    add(all, "window_elastic_of_keys", Policy::window, [](CacheSetup& s) { s.zeroing = {.35, 0, 64, 64, 128}; });
-    return all;
-}
-
 CacheSetup draw_setup(std::mt19937_64& engine) {
     const auto draw = [&](int64_t low, int64_t high) {
         return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
@@ -311,7 +165,8 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         std::vector<NamedSetup> policies = policy_setups();
         std::erase_if(policies, [](const NamedSetup& each) { return each.setup.zeroing.has_value(); });
         CacheSetup setup = policies[engine() % policies.size()].setup;
-        setup = with_shape(setup, static_cast<int>(engine() % cache_shapes));
+        const int shape = static_cast<int>(engine() % cache_shapes);
+        setup = with_shape(setup, shape);
         setup.layers = std::max<int64_t>(setup.layers, draw(1, 3));
         if (!setup.profile.empty()) setup.profile.resize(static_cast<size_t>(3 * setup.layers), .5);
         setup.sequences = draw(1, 3);
@@ -323,6 +178,10 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         if (setup.residual > 0 && draw(1, 4) == 1) setup.center = true;
         if (setup.residual == 0) setup.center = false; // which takes its means from there
         setup.type = draw(0, 3) ? setup.type : static_cast<uint32_t>(WINNOW_TYPE_F16);
+        if (setup.policy == Policy::decay) {
+            setup.set_segments_by_age();
+            set_lower_types(setup, shape);
+        }
         if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
         if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
         setup.sparse_v = draw(1, 4) == 1 ? .003 : 0;
@@ -337,6 +196,10 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
     };
     for (int tried = 0; tried < 20; ++tried) {
         CacheSetup other = setup;
+        if (setup.policy == Policy::decay) {
+            if (change_decay(other, engine) && other.config() != setup.config() && has_room(other)) return other;
+            continue;
+        }
         const bool has_importance = setup.keeps_importance();
         const std::vector<Policy> policies = has_importance
                                                  ? std::vector{Policy::h2o,      Policy::scissorhands, Policy::tova,
@@ -386,12 +249,17 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
 
 std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engine) {
     constexpr Part shares[] = {{1, 8}, {1, 5}, {1, 4}, {1, 3}, {2, 5}, {1, 2}, {3, 5}};
-    const bool is_mixed = engine() % 4 == 0;
+    const uint64_t kind = engine() % 4;
+    const bool is_decay = kind == 1 || setup.policy == Policy::decay, is_mixed = kind == 0 && !is_decay;
+    setup.lower.clear();
     if (is_mixed) setup.policy = Policy::mixed;
-    for (uint64_t at = engine() % 2; at < 2; ++at) setup.lower.push_back({shares[engine() % std::size(shares)]});
+    if (is_decay) draw_ages(setup, engine);
+    for (uint64_t at = engine() % 2; at < 2 && !is_decay; ++at)
+        setup.lower.push_back({shares[engine() % std::size(shares)]});
     const int shape = static_cast<int>(engine() % cache_shapes);
     setup = with_shape(setup, shape);
     if (setup.recent && is_mixed) setup.recent.reset();
+    if (is_decay && setup.tokens() <= setup.sink + setup.residual) return std::nullopt;
     for (int64_t layer = 0; layer < setup.layers; ++layer)
         for (const int64_t slots : setup.packed_slots(layer))
             if (slots < 1) return std::nullopt;
@@ -415,6 +283,8 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
         return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
     };
     CacheSetup other = setup;
+    if (setup.policy == Policy::decay)
+        return change_decay(other, engine) && other.config() != setup.config() ? std::optional(other) : std::nullopt;
     const bool has_importance = setup.keeps_importance();
     if (draw(0, 1)) {
         const Policy policies[] = {Policy::h2o,  Policy::scissorhands, Policy::winnow, Policy::window,

@@ -204,7 +204,8 @@ void register_cache_cells() {
         if (each.setup.policy == Policy::adaptive_budget) continue;
         each.setup.cells = each.setup.budget == 0 || each.setup.policy == Policy::none ? 150 : 200;
         each.setup.context = 4096;
-        if (each.setup.budget == 0) each.setup.budget = 150; // no more tokens than cells at a time
+        if (each.setup.budget == 0 && each.setup.policy != Policy::decay)
+            each.setup.budget = 150; // no more tokens than cells at a time
         const CacheSetup setup = with_shape(each.setup, at % 3);
         const int streams = 1 + at % 3;
         const MaskKind mask = mask_kinds[at % 4];

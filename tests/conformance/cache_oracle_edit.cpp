@@ -255,7 +255,8 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
     for (const OracleSequence& sequence : sequences_) refusal = std::max(refusal, refusal_of(sequence, setup));
     // Packed segments below the first stay as large as they are.
     const bool is_same = setup.layer_tokens() == setup_.layer_tokens() && setup.covers_all(0) == setup_.covers_all(0);
-    if (!setup.has_room_in_each() || (!setup.lower.empty() && !is_same)) refusal = Refusal::due;
+    const bool has_lower = !setup.lower.empty() || !setup_.lower.empty();
+    if (!setup.has_room_in_each() || (has_lower && !is_same)) refusal = Refusal::due;
     const int32_t status = host_.api().cache_set_config(host_.get(), setup.config().c_str());
     if (const std::string wrong = judge_call("cache_set_config", status, refusal); !wrong.empty()) return wrong;
     if (status != WINNOW_OK) return look();

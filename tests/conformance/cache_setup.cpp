@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <sstream>
+#include <tuple>
 
 #include "formats.hpp"
 
@@ -46,7 +47,15 @@ private:
 };
 
 bool has_importance(Policy policy) {
-    return policy != Policy::none && policy != Policy::window && policy != Policy::random;
+    return policy != Policy::none && policy != Policy::window && policy != Policy::random && policy != Policy::decay;
+}
+
+// The age from which on tokens have less than this weight, and are not of the window either; the context where none
+// has.
+int64_t age_below(const CacheSetup& s, double weight) {
+    int64_t age = std::min(s.ages.window, s.context);
+    while (age < s.context && std::exp(-s.ages.lambda * static_cast<double>(age)) >= weight) ++age;
+    return age;
 }
 
 void add_keys_of_policy(Text& text, const CacheSetup& s) {
@@ -63,6 +72,11 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
                                                              : "none")
             .add("decay", s.decay)
             .add("every", s.every);
+    if (s.policy == Policy::decay) {
+        text.add("mode", s.ages.mode).add("window", s.ages.window).add("decay_lambda", s.ages.lambda);
+        if (s.ages.mode != "eviction") text.add("weight2", s.ages.weight2).add("weight3", s.ages.weight3);
+        if (s.ages.mode != "bit_reduction") text.add("eviction_threshold", s.ages.eviction_threshold);
+    }
     if (s.policy == Policy::h2o)
         text.add("accumulation", s.sum ? "sum" : "ema")
             .add("per_query", s.per_query ? "on" : "off")
@@ -171,6 +185,7 @@ const char* policy_name(Policy policy) {
     case Policy::hierarchical: return "hierarchical";
     case Policy::adaptive_budget: return "adaptive_budget";
     case Policy::mixed: return "mixed";
+    case Policy::decay: return "decay";
     case Policy::winnow: break;
     }
     return "winnow";
@@ -233,8 +248,9 @@ std::string CacheSetup::config() const {
     if (!recalls) text.add("center", center ? "on" : "off");
     text.add("k_norm", norm_name(k_norm)).add("v_norm", norm_name(v_norm));
     for (size_t at = 0; at < lower.size(); ++at) {
-        const std::string number = std::to_string(at + 2);
-        text.add(("share" + number).c_str(), spell(lower[at].share));
+        const std::string number =
+            std::to_string(policy == Policy::decay ? lower[at].number : static_cast<int>(at) + 2);
+        if (policy != Policy::decay) text.add(("share" + number).c_str(), spell(lower[at].share));
         text.add(("k" + number).c_str(), type_name(lower[at].k_type));
         text.add(("v" + number).c_str(), type_name(lower[at].v_type));
     }
@@ -271,6 +287,25 @@ bool CacheSetup::has_zeroable_rows() const {
            !is_refused(zeroing->v, is_packed(v_type), is_every_v_packed);
 }
 
+int64_t CacheSetup::tokens() const {
+    const int64_t all = policy == Policy::none || budget == 0 ? context : budget;
+    if (policy != Policy::decay || ages.mode == "bit_reduction") return all;
+    return std::min(all, age_below(*this, ages.eviction_threshold));
+}
+
+void CacheSetup::set_segments_by_age() {
+    if (policy != Policy::decay) return;
+    lower.clear();
+    if (ages.mode == "eviction") return;
+    const int64_t second = age_below(*this, ages.weight2), third = age_below(*this, ages.weight3);
+    for (const auto& [number, after, until] : {std::tuple(2, second, third), std::tuple(3, third, context)})
+        if (after < std::min(until, tokens())) {
+            lower.emplace_back();
+            lower.back().after = after;
+            lower.back().number = number;
+        }
+}
+
 int64_t CacheSetup::cadence_tokens() const {
     if (cadence) return *cadence;
     return std::max<int64_t>(std::min({static_cast<int64_t>(32), residual > 0 ? 2 * residual / 3 : 32, tokens() / 8}),
@@ -299,7 +334,9 @@ std::vector<int64_t> CacheSetup::layer_tokens() const {
         }
     }
     const double needs = std::accumulate(need.begin(), need.end(), 0.0);
-    const int64_t least = std::max(tokens() / 2, std::min(sink + residual + cadence_tokens(), tokens()));
+    int64_t least = std::min(sink + residual + cadence_tokens(), tokens());
+    while (least < tokens() && !lower.empty() && !has_room_in_each(packed_slots_of(least))) ++least;
+    least = std::max(tokens() / 2, least);
     const int64_t all_left = (tokens() - least) * layers;
     int64_t left = all_left;
     std::vector<std::pair<double, size_t>> remainders;
@@ -315,19 +352,29 @@ std::vector<int64_t> CacheSetup::layer_tokens() const {
 }
 
 std::vector<int64_t> CacheSetup::packed_slots(int64_t layer) const {
-    const int64_t tokens = layer_tokens()[static_cast<size_t>(layer)];
+    return packed_slots_of(layer_tokens()[static_cast<size_t>(layer)]);
+}
+
+std::vector<int64_t> CacheSetup::packed_slots_of(int64_t tokens) const {
     std::vector<int64_t> slots{tokens - sink - residual};
     for (const LowerSegment& each : lower) slots.push_back(each.share.floor_of(tokens));
+    for (size_t at = lower.size(); policy == Policy::decay && at > 0; --at) {
+        const int64_t end = at == lower.size() ? tokens : lower[at].after;
+        slots[at] = end - lower[at - 1].after;
+    }
     for (size_t at = 1; at < slots.size(); ++at) slots[0] -= slots[at];
     return slots;
 }
 
+bool CacheSetup::has_room_in_each(const std::vector<int64_t>& slots) const {
+    for (size_t at = 0; at < slots.size(); ++at)
+        if (slots[at] < (at + 1 < slots.size() ? cadence_tokens() : 1)) return false;
+    return true;
+}
+
 bool CacheSetup::has_room_in_each() const {
-    for (int64_t layer = 0; layer < layers && !lower.empty(); ++layer) {
-        const std::vector<int64_t> slots = packed_slots(layer);
-        for (size_t at = 0; at < slots.size(); ++at)
-            if (slots[at] < (at + 1 < slots.size() ? cadence_tokens() : 1)) return false;
-    }
+    for (int64_t layer = 0; layer < layers && !lower.empty(); ++layer)
+        if (!has_room_in_each(packed_slots(layer))) return false;
     return true;
 }
 
@@ -364,6 +411,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     switch (is_selector ? s.selector : s.policy) {
     case Policy::none:
     case Policy::window:
+    case Policy::decay: // the oldest, too, and all that it keeps is its budget
     case Policy::adaptive_budget: return r;
     case Policy::random:
         r.ranking = Ranking::random;

@@ -23,7 +23,8 @@ enum class Policy {
     hierarchical,
     adaptive_budget,
     winnow,
-    mixed
+    mixed,
+    decay
 };
 enum class Statistic { none, score_magnitude, probability, probability_squared, above_mean };
 enum class Ranking { age, importance, per_query, value_distance, value_norm, random, prediction };
@@ -38,6 +39,15 @@ struct Part {
 struct LowerSegment {
     Part share; // of the budget's tokens
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
+    int64_t after = 0; // under decay, in the place of a share: tokens that a head holds before these
+    int number = 2;    // under decay: of its keys
+};
+
+// Keys of decay. A token of age a weighs exp(-lambda a).
+struct Ages {
+    std::string mode = "hybrid";
+    int64_t window = 4096;
+    double lambda = 2, weight2 = .5, weight3 = .2, eviction_threshold = .05;
 };
 
 // elastic=on.
@@ -64,6 +74,7 @@ struct CacheSetup {
     std::vector<LowerSegment> lower; // none to two
     double sparse_v = 0;
     std::optional<ZeroingSetup> zeroing;
+    Ages ages;                       // decay
     uint32_t type = WINNOW_TYPE_F32; // of k, v and q as the host hands them over, and of out
 
     // Keys of policies, where they differ from the policy's own values.
@@ -88,11 +99,12 @@ struct CacheSetup {
     Policy selector = Policy::h2o; // adaptive_budget: the policy that selects, with its own defaults
     std::vector<double> profile;   // 3 numbers a layer
 
+    // Under decay: lower becomes the packed segments that ages lead to. After each change of what they depend on.
+    void set_segments_by_age();
+
     std::string config() const;
     int64_t q_heads() const { return kv_heads * group; }
-    int64_t tokens() const {
-        return policy == Policy::none || budget == 0 ? context : budget;
-    } // on average over layers
+    int64_t tokens() const; // on average over layers
     int64_t cadence_tokens() const;
     bool has_cold_budget() const { return recalls && policy == Policy::window; }
     int64_t coming() const;                                      // tokens for which an eviction pass leaves room
@@ -101,7 +113,9 @@ struct CacheSetup {
     std::vector<int64_t> layer_tokens() const;                   // of each KV head of each layer
     // How many slots the packed segments of a layer have, each, once it is full; the last may have more.
     std::vector<int64_t> packed_slots(int64_t layer) const;
-    bool has_room_in_each() const;             // what an eviction pass moves fits each of them
+    bool has_room_in_each() const;                              // what an eviction pass moves fits each of them
+    std::vector<int64_t> packed_slots_of(int64_t tokens) const; // of a layer of so many tokens
+    bool has_room_in_each(const std::vector<int64_t>& packed_slots) const; // of a layer
     CacheSetup of_segment(int64_t tier) const; // with the formats of packed segment `tier`, from 1 on, as k and v
     uint32_t k_type_of(int64_t segment) const; // of a segment, the dense one being 0
     uint32_t v_type_of(int64_t segment) const;

@@ -113,6 +113,46 @@ TEST(cache_budget, tokens_are_divided_among_packed_segments) {
     EXPECT_EQ(divide({}, 100, 20), (std::array<int64_t, 3>{80, 0, 0}));
 }
 
+TEST(cache_budget, ages_say_how_many_tokens_each_packed_segment_has) {
+    Shape shape = smollm;
+    shape.context = 32768;
+    const auto divided = [&](const char* text) {
+        const Plan made = plan(parse(text), shape);
+        return std::pair(made.tokens, divide(made.lower, made.tokens, made.sink + made.residual));
+    };
+    using Parts = std::array<int64_t, 3>;
+    // 52 dense rows are among the newest. The figures of the description that decay follows: 4096 stay, all of them of
+    // the window, and 28672 go.
+    EXPECT_EQ(divided("decay"), std::pair(int64_t{4096}, Parts{4044, 0, 0}));
+    EXPECT_EQ(divided("decay:mode=eviction"), divided("decay"));
+    EXPECT_EQ(divided("decay:mode=bit_reduction"), std::pair(int64_t{32768}, Parts{4044, 28672, 0}));
+    // ln 2, ln 5 and ln 20 of an age of 10000: 6932, 16095 and 29958 ages are younger.
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001"), std::pair(int64_t{29958}, Parts{6880, 9163, 13863}));
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,mode=eviction"), std::pair(int64_t{29958}, Parts{29906, 0, 0}));
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,mode=bit_reduction"),
+              std::pair(int64_t{32768}, Parts{6880, 9163, 16673}));
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,weight3=0"), std::pair(int64_t{29958}, Parts{6880, 23026, 0}));
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,weight2=0,weight3=0"), std::pair(int64_t{29958}, Parts{29906, 0, 0}));
+    EXPECT_EQ(divided("decay:decay_lambda=0"), std::pair(int64_t{32768}, Parts{32716, 0, 0}));
+    // A window that is longer than the first ages, and budgets that end before the last.
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,window=1/4"), std::pair(int64_t{29958}, Parts{8140, 7903, 13863}));
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,budget=10000"), std::pair(int64_t{10000}, Parts{6880, 3068, 0}));
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,budget=6932"), std::pair(int64_t{6932}, Parts{6880, 0, 0}));
+    const Plan bytes = plan(parse("decay:decay_lambda=0.0001,budget=64M"), shape);
+    EXPECT_LE(bytes.bytes.total(), uint64_t{64} << 20);
+    EXPECT_GT(bytes.bytes.total() + 90 * (18 + 18 + 4), uint64_t{64} << 20) << "a token more would fit";
+    shape.context = 2048;
+    EXPECT_EQ(divided("decay"), std::pair(int64_t{2048}, Parts{1996, 0, 0}));
+    try {
+        plan(parse("decay:budget=1/4"), shape);
+        ADD_FAILURE() << "a budget that is less than the window is taken";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("512 tokens of a KV head, and the newest 2048 always stay"),
+                  std::string::npos)
+            << error.what();
+    }
+}
+
 TEST(cache_budget, packed_segments_too_small_for_a_cadence_are_refused) {
     const auto refusal = [](const char* text) -> std::string {
         try {

@@ -115,8 +115,8 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         std::vector<const char*> parts;
     } rows[] = {
         {"",
-         {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, mixed, random, "
-                            "external, learned, none"}},
+         {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, mixed, decay, "
+                            "random, external, learned, none"}},
         {"H2O", {"no policy \"H2O\"", "h2o"}},
         {"h2o ", {"no policy \"h2o \""}},
         {"h2o:", {"h2o: \"\" is not key=value"}},
@@ -178,6 +178,12 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"winnow:recall=host,budget=1/8,elastic=on", {"with recall=host rows lie in the cold tier", "elastic="}},
         {"window:elastic=sweet,center=on", {"with center=on rows of f16 are stored less their means"}},
         {"window:elastic=sweet,center=on,k=q8_0,v=bf16", {"rows of bf16 are stored less their means"}},
+        {"decay:share2=1/4", {"share2=1/4 would say how many tokens the second packed segment has"}},
+        {"decay:mode=bit_reduction,budget=1/2", {"mode=bit_reduction evicts nothing, and budget=1/2", "mode=hybrid"}},
+        {"decay:mode=bit_reduction,eviction_threshold=0.1", {"eviction_threshold=0.1 would say what is evicted"}},
+        {"decay:mode=eviction,v3=q4_0", {"mode=eviction reduces no bits, and v3=q4_0", "mode=hybrid"}},
+        {"decay:weight2=0.2", {"weight3=0.2 is of tokens that are older than those of weight2=0.2"}},
+        {"decay:weight2=1.5", {"weight2=\"1.5\": expected a number from 0 to 1"}},
         {"window:share2=64", {"share2=\"64\": expected a share"}},
         {"window:share2=1/4,k2=turbo9", {"k2=\"turbo9\": expected one of f32"}},
     };

@@ -354,10 +354,11 @@ std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
 TEST(cache_policy, budgets_hold_and_protection_holds_over_a_long_run) {
     for (const PolicyKind* kind : policies()) {
         if (!kind->evicts || std::string_view(kind->name) == "adaptive_budget") continue; // which needs a profile
+        const std::string window = kind->has_schedule ? ",window=1/64" : "";
         for (const char* budget : {"64", "1/16", "512"})
             for (const char* residual : {"", ",residual=0", ",residual=16"})
                 for (const int64_t layer : {0, 15, 31})
-                    run(parse(std::string(kind->name) + ":budget=" + budget + residual), layer, 3000);
+                    run(parse(std::string(kind->name) + ":budget=" + budget + residual + window), layer, 3000);
     }
 }
 
