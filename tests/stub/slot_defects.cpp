@@ -107,6 +107,11 @@ std::map<std::string, Defect> slot_defects() {
               [](SlotEvict& a) {
                   if (a.description.ranking != Ranking::random) a.description.ranking = Ranking::importance;
               }}},
+        {"forgets_the_age",
+         {.before_slot_evict =
+              [](SlotEvict& a) {
+                  if (a.description.ranking == Ranking::age) a.description.ranking = Ranking::random;
+              }}},
         {"draws_by_another_seed", {.before_slot_evict = [](SlotEvict& a) { ++a.description.seed; }}},
         {"network_of_the_first_head", {.before_slot_evict = [](SlotEvict& a) { a.network.stride[1] = 0; }}},
         {"threshold_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.description.threshold.reset(); }}},
