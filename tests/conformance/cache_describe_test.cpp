@@ -172,6 +172,31 @@ void run_full() {
     }
 }
 
+// The figures that decay is made after: of 32768 tokens 4096 stay and 28672 go.
+void run_decay() {
+    std::mt19937_64 engine(options().seed);
+    CacheSetup setup;
+    setup.policy = Policy::decay;
+    setup.layers = setup.kv_heads = setup.group = 1;
+    setup.context = 32768;
+    setup.budget = 0;
+    setup.k_type = WINNOW_TYPE_TURBO4;
+    setup.v_type = WINNOW_TYPE_TURBO3;
+    EXPECT_EQ(describe(setup, "decay").info.budget_tokens, 4096);
+    EXPECT_EQ(describe(setup, "decay:mode=bit_reduction").info.budget_tokens, 32768);
+    EXPECT_EQ(describe(setup, "decay:decay_lambda=0.0001").info.budget_tokens, 29958);
+    CacheHost cache(subject(), setup);
+    for (int64_t seen = 0; seen < setup.context; seen += 4096) {
+        Step step = draw_step(setup, engine, 0, 0, 4096, 0);
+        ASSERT_EQ(cache.run(step), WINNOW_OK) << cache.message();
+    }
+    EXPECT_EQ(cache.stats().evictions, 28672u);
+    const std::vector<int32_t> left = cache.positions(0, 0, 0);
+    ASSERT_EQ(left.size(), 4096u);
+    EXPECT_EQ(left[3], 3) << "a sink";
+    EXPECT_EQ(left[4], 32768 - 4092) << "the newest are in one piece";
+}
+
 void run_profile() {
     const std::string config = "adaptive_budget:budget=128,policy=window,profile_file=/a path/of, no one";
     CacheSetup setup;
@@ -229,8 +254,8 @@ void register_cache_describe() {
     const struct {
         const char* name;
         void (*action)();
-    } tests[] = {{"policies", run_policies}, {"random", run_random},   {"defaults", run_defaults},
-                 {"full", run_full},         {"profile", run_profile}, {"refusals", run_refusals}};
+    } tests[] = {{"policies", run_policies}, {"random", run_random},   {"defaults", run_defaults}, {"full", run_full},
+                 {"decay", run_decay},       {"profile", run_profile}, {"refusals", run_refusals}};
     for (const auto& [name, action] : tests)
         register_cache_test("describe", name, __FILE__, __LINE__, [action = action] { action(); });
 }
