@@ -109,7 +109,7 @@ void check_elastic(const Config& config, const std::map<std::string, Value, std:
         refuse(where + "with recall=" + config.word("recall") +
                " rows lie in the cold tier, where elastic= would not find them");
     if (!config.center()) return;
-    std::vector<LowerTier> tiers = {{config.k(), config.v()}};
+    std::vector<LowerTier> tiers = {{config.k(), config.v(), {}, 0}};
     for (const TierKeys& keys : lower_keys) {
         LowerTier tier = tiers.back();
         if (config.has(keys.k)) tier.k = format_of(config.word(keys.k));
