@@ -507,6 +507,11 @@ typedef struct winnow_cache_info {
     int64_t residual;      /* newest tokens that are dense; 0: there is no residual window */
     int64_t cadence;       /* tokens from one eviction pass to the next */
     int64_t budget_tokens; /* what a KV head may hold, sinks and residual window included: of the layer with most */
+    /* How many of budget_tokens lie in the dense segment (sinks and residual window), and in each packed one, down from
+     * the first; 0: there is none. And their types. */
+    int64_t segment_tokens[4];
+    uint32_t segment_k_types[4]; /* WINNOW_TYPE_* */
+    uint32_t segment_v_types[4];
 } winnow_cache_info;
 
 /* ---- The table ---------------------------------------------------------------------------------------- */

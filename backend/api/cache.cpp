@@ -146,6 +146,12 @@ int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, w
         value.residual = meaning.residual;
         value.cadence = meaning.cadence;
         value.budget_tokens = meaning.budget_tokens;
+        for (size_t i = 0; i < std::size(value.segment_tokens); ++i) {
+            const bool is_there = i < meaning.segments.size();
+            value.segment_tokens[i] = is_there ? meaning.segments[i].tokens : 0;
+            value.segment_k_types[i] = is_there ? static_cast<uint32_t>(meaning.segments[i].k) : 0;
+            value.segment_v_types[i] = is_there ? static_cast<uint32_t>(meaning.segments[i].v) : 0;
+        }
         write_struct(info, value, "info");
     };
     return with_message(message, message_size, [&] { named("cache_describe", describe); });

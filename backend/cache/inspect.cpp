@@ -279,6 +279,13 @@ Meaning meaning_of(CacheRequest request) {
     meaning.sink = geometry.sink();
     meaning.residual = geometry.residual();
     meaning.cadence = geometry.cadence();
+    const int64_t dense = std::min(geometry.dense_slots(), meaning.budget_tokens);
+    const std::array<int64_t, most_tiers> packed =
+        divide(geometry.plan().lower, meaning.budget_tokens, geometry.dense_slots());
+    for (const Part part : geometry.parts()) {
+        const size_t tier = meaning.segments.size();
+        meaning.segments.push_back({tier == 0 ? dense : packed[tier - 1], geometry.k(part), geometry.v(part)});
+    }
     return meaning;
 }
 

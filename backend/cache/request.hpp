@@ -51,6 +51,11 @@ struct Meaning {
     bool evicts = false, keeps_importance = false, needs_profile = false, needs_network = false;
     Type k = Type::f16, v = Type::f16;
     int64_t sink = 0, residual = 0, cadence = 0, budget_tokens = 0;
+    struct Segment {
+        int64_t tokens = 0; // of budget_tokens
+        Type k = Type::none, v = Type::none;
+    };
+    std::vector<Segment> segments; // the dense one first
 };
 // What the configuration of a request means; without a profile as if the attention of all layers were alike, and
 // whether or not there is a network.

@@ -1,6 +1,7 @@
 // Asking for the sizes of the strings, and then for the strings.
 #include "cache_meaning.hpp"
 
+#include <iterator>
 #include <stdexcept>
 
 #include "network_file.hpp"
@@ -41,6 +42,8 @@ CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const wi
     meaning.policy = info.policy;
     meaning.sinks = info.sink;
     meaning.budget_tokens = info.budget_tokens;
+    for (size_t i = 0; i < std::size(info.segment_tokens) && info.segment_k_types[i] != 0; ++i)
+        meaning.segments.push_back({info.segment_tokens[i], info.segment_k_types[i], info.segment_v_types[i]});
     meaning.needs_network = (info.properties & WINNOW_CACHE_NEEDS_NETWORK) != 0;
     meaning.evicts = (info.properties & WINNOW_CACHE_EVICTS) != 0;
     return meaning;

@@ -9,15 +9,22 @@
 
 namespace winnow::ggml {
 
+// Tokens of a head in one of its segments, and their types (WINNOW_TYPE_*).
+struct SegmentTokens {
+    int64_t tokens = 0;
+    uint32_t k_type = 0, v_type = 0;
+};
+
 struct CacheMeaning {
-    std::string policy;         // its name
-    std::string config;         // canonical
-    std::string storage_config; // rows are stored alike, and nothing is evicted
-    std::string profile_file;   // of a profile or of networks; "" where the configuration names none
-    int64_t sinks = 0;          // first tokens of a sequence, which stay
-    int64_t budget_tokens = 0;  // of a KV head, of the layer with most
-    bool evicts = false;        // some layer may evict tokens
-    bool needs_network = false; // tokens are ranked by networks
+    std::string policy;                  // its name
+    std::string config;                  // canonical
+    std::string storage_config;          // rows are stored alike, and nothing is evicted
+    std::string profile_file;            // of a profile or of networks; "" where the configuration names none
+    int64_t sinks = 0;                   // first tokens of a sequence, which stay
+    int64_t budget_tokens = 0;           // of a KV head, of the layer with most
+    std::vector<SegmentTokens> segments; // of these, the dense one first
+    bool evicts = false;                 // some layer may evict tokens
+    bool needs_network = false;          // tokens are ranked by networks
 };
 
 // What is in the file that a configuration names; nothing where it names none.

@@ -78,6 +78,19 @@ void expect_storage(const CacheSetup& setup, const Description& whole) {
     EXPECT_EQ(storage.info.budget_tokens, setup.context);
 }
 
+// Where so many tokens of a head lie.
+void expect_segments(const CacheSetup& setup, const winnow_cache_info& info, int64_t tokens) {
+    std::vector<int64_t> want = setup.packed_slots_of(tokens);
+    want.insert(want.begin(), setup.sink + setup.residual);
+    for (int64_t i = 0; i < 4; ++i) {
+        const bool is_there = i < static_cast<int64_t>(want.size());
+        SCOPED_TRACE("segment " + std::to_string(i));
+        EXPECT_EQ(info.segment_tokens[i], is_there ? want[static_cast<size_t>(i)] : 0);
+        EXPECT_EQ(info.segment_k_types[i], is_there ? setup.k_type_of(i) : 0);
+        EXPECT_EQ(info.segment_v_types[i], is_there ? setup.v_type_of(i) : 0);
+    }
+}
+
 // Beside the numbers of the oracle, the words of a cache that is made of the same description.
 void expect_described(const CacheSetup& setup) {
     const std::string config = setup.config();
@@ -91,7 +104,9 @@ void expect_described(const CacheSetup& setup) {
     EXPECT_EQ(found.info.residual, setup.residual);
     EXPECT_EQ(found.info.cadence, setup.cadence_tokens());
     const std::vector<int64_t> tokens = setup.layer_tokens();
-    EXPECT_EQ(found.info.budget_tokens, *std::max_element(tokens.begin(), tokens.end()));
+    const int64_t most = *std::max_element(tokens.begin(), tokens.end());
+    EXPECT_EQ(found.info.budget_tokens, most);
+    expect_segments(setup, found.info, most);
     EXPECT_EQ(found.is(WINNOW_CACHE_EVICTS), may_evict(setup));
     EXPECT_EQ(found.is(WINNOW_CACHE_KEEPS_IMPORTANCE), setup.keeps_importance());
     EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_PROFILE), setup.policy == Policy::adaptive_budget);

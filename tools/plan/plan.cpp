@@ -75,6 +75,7 @@ PlanRow make_row(const Configuration& config, const Plan& plan, const Costs& cos
         const ggml::CacheMeaning meaning = is_winnow ? costs.meaning(config.kv, plan.context) : ggml::CacheMeaning{};
         row.canonical = is_winnow ? meaning.config : config.name;
         row.evicts = meaning.evicts;
+        row.segments = meaning.segments;
         row.from_f16 = costs.pays_from(config, parse_configuration(f16));
         row.from_q8_0 = costs.pays_from(config, parse_configuration(q8_0));
         const auto is_model = [&](const std::string& model) { return is_same_model(model, plan); };

@@ -28,12 +28,26 @@ struct PlanRow {
     Configuration config;
     std::string refused; // why this model cannot have it; then there is nothing else
     std::string canonical;
-    bool evicts = false; // what is far above may be forgotten
+    bool evicts = false;                       // what is far above may be forgotten
+    std::vector<ggml::SegmentTokens> segments; // of a head when the context is full; of Winnow's caches
     Cost cost;
     std::optional<int64_t> from_f16, from_q8_0; // the context from which on it takes less than llama.cpp's own
     std::optional<Loss> loss;
     bool is_measured_on_model = false;
 };
+
+// A KV head's tokens when the context is full.
+struct TokensOfHead {
+    int64_t retained = 0, evicted = 0;
+    struct Segment {
+        int64_t tokens;
+        std::string k, v; // formats
+    };
+    std::vector<Segment> segments; // that have any, the dense one first
+    double packed_bits = 0;        // of a code where packed, K and V on average; 0: nothing is
+};
+TokensOfHead tokens_of_head(const PlanRow& row, int64_t context);
+std::string where_tokens_lie(const PlanRow& row, int64_t context); // the same in a line
 
 struct Curve { // of a row that is not refused
     std::string name;

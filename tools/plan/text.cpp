@@ -152,7 +152,16 @@ ordered_json json_of(const Loss& loss, bool is_of_this_model) {
             {"command", loss.command}};
 }
 
-ordered_json json_of(const PlanRow& row) {
+ordered_json json_of(const TokensOfHead& tokens) {
+    ordered_json segments = ordered_json::array();
+    for (const auto& [count, k, v] : tokens.segments) segments.push_back({{"tokens", count}, {"k", k}, {"v", v}});
+    return {{"retained", tokens.retained},
+            {"evicted", tokens.evicted},
+            {"segments", std::move(segments)},
+            {"packed_bits", tokens.packed_bits}};
+}
+
+ordered_json json_of(const PlanRow& row, int64_t context) {
     const char* places[] = {"cpu", "inplace", "winnow"};
     ordered_json object{{"name", row.config.name}, {"cache", places[static_cast<int>(row.config.where)]}};
     if (!row.refused.empty()) {
@@ -162,16 +171,18 @@ ordered_json json_of(const PlanRow& row) {
     const auto or_null = [](const std::optional<int64_t>& value) {
         return value ? ordered_json(*value) : ordered_json(nullptr);
     };
-    object.update({{"config", row.canonical},
-                   {"bytes", row.cost.bytes},
-                   {"scratch_bytes", row.cost.scratch},
-                   {"cold_bytes", row.cost.cold},
-                   {"disk_bytes", row.cost.disk},
-                   {"added_bytes", row.cost.added},
-                   {"total_bytes", row.cost.total()},
-                   {"less_than_f16_from", or_null(row.from_f16)},
-                   {"less_than_q8_0_from", or_null(row.from_q8_0)},
-                   {"loss", row.loss ? json_of(*row.loss, row.is_measured_on_model) : ordered_json(nullptr)}});
+    object.update(
+        {{"config", row.canonical},
+         {"bytes", row.cost.bytes},
+         {"scratch_bytes", row.cost.scratch},
+         {"cold_bytes", row.cost.cold},
+         {"disk_bytes", row.cost.disk},
+         {"added_bytes", row.cost.added},
+         {"total_bytes", row.cost.total()},
+         {"tokens_of_head", row.segments.empty() ? ordered_json(nullptr) : json_of(tokens_of_head(row, context))},
+         {"less_than_f16_from", or_null(row.from_f16)},
+         {"less_than_q8_0_from", or_null(row.from_q8_0)},
+         {"loss", row.loss ? json_of(*row.loss, row.is_measured_on_model) : ordered_json(nullptr)}});
     return object;
 }
 
@@ -215,13 +226,16 @@ std::string to_text(const Plan& plan) {
             refused += "not with this model: " + row.config.name + ": " + row.refused + '\n';
     }
     text += table(rows) + refused + '\n';
+    for (const PlanRow& row : plan.rows)
+        if (std::ranges::find(plan.options.kv, row.config.kv) != plan.options.kv.end() && !row.segments.empty())
+            text += wrapped(row.config.name + ": " + where_tokens_lie(row, plan.cells));
     for (const std::string& sentence : plan.advice) text += wrapped(sentence);
     return text;
 }
 
 std::string to_json(const Plan& plan) {
     ordered_json rows = ordered_json::array(), curves = ordered_json::array();
-    for (const PlanRow& row : plan.rows) rows.push_back(json_of(row));
+    for (const PlanRow& row : plan.rows) rows.push_back(json_of(row, plan.cells));
     for (const Curve& curve : plan.curves) curves.push_back({{"name", curve.name}, {"total_bytes", curve.totals}});
     const Measured& measured = plan.measured;
     const ordered_json all{

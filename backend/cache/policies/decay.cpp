@@ -90,6 +90,7 @@ private:
 
 } // namespace
 
-constinit const PolicyKind decay_policy = {"decay", true, keys, make<Decay>, true};
+constinit const PolicyKind decay_policy = {
+    .name = "decay", .evicts = true, .keys = keys, .make = make<Decay>, .has_schedule = true};
 
 } // namespace winnow::cache

@@ -26,6 +26,7 @@ Description describe(const Config& config, const LayerContext& context) {
 
 } // namespace
 
-constinit const PolicyKind learned_policy = {"learned", true, keys, make<Described<describe, true>>, true};
+constinit const PolicyKind learned_policy = {
+    .name = "learned", .evicts = true, .keys = keys, .make = make<Described<describe, true>>, .has_network = true};
 
 } // namespace winnow::cache
