@@ -293,8 +293,35 @@ class Losses(Files):
             self.assertEqual(plan["recommended"], chosen)
             self.assertIn(words, plan["advice"][0])
 
+    def test_what_loses_bits_with_age_loses_more_than_its_first_formats(self):
+        asked = ("decay:mode=bit_reduction", "none:k=turbo4,v=turbo3,share2=1/2,k2=turbo2,v2=turbo2")
+        _, rows = self.plan(gguf_files.header(gguf_files.model()), "--context", 16384,
+                            *(word for kv in asked for word in ("--kv", kv)))
+        self.assertEqual(rows["winnow"]["loss"]["configuration"], "winnow")
+        for kv in asked:
+            self.assertIsNone(rows[kv]["loss"], kv)
+
 
 class Output(Files):
+    def test_a_dry_run_says_what_becomes_of_the_tokens(self):
+        data = gguf_files.header(gguf_files.model())
+        young, kept = "decay:decay_lambda=0.0001", "decay:mode=bit_reduction"
+        _, rows = self.plan(data, "--context", 32768, "--kv", "decay", "--kv", young, "--kv", kept)
+
+        def tokens(name):
+            its = rows[name]["tokens_of_head"]
+            return its["retained"], its["evicted"], [each["tokens"] for each in its["segments"]]
+
+        self.assertEqual(tokens("decay"), (4096, 28672, [52, 4044]))
+        self.assertEqual(rows["decay"]["tokens_of_head"]["packed_bits"], 3.5)
+        self.assertEqual(tokens(young), (29958, 2810, [52, 6880, 9163, 13863]))
+        self.assertEqual(tokens(kept), (32768, 0, [52, 4044, 28672]))
+        self.assertEqual(rows[kept]["tokens_of_head"]["segments"][2], {"tokens": 28672, "k": "turbo2", "v": "turbo2"})
+        self.assertIsNone(rows["cpu:k=f16,v=f16"]["tokens_of_head"])
+        _, text, _ = self.run_plan(data, "--context", 32768, "--kv", "decay")
+        self.assertIn("decay: of 32,768 tokens a KV head retains 4,096 and evicts 28,672: 52 in f16, 4,044 in turbo4 "
+                      "and turbo3; codes of the packed ones have 3.50 bits on average.", " ".join(text.split()))
+
     def test_table_and_json_say_the_same(self):
         data = gguf_files.header(gguf_files.model())
         kept = self.folder / "plan.json"

@@ -49,6 +49,14 @@ std::string with_rows_in_memory(std::string config) {
     return folder ? config.replace(folder->begin, folder->size, "host") : config;
 }
 
+// The formats in which tokens lie, segment by segment.
+std::vector<std::pair<uint32_t, uint32_t>> formats_of(const ggml::CacheMeaning& cache) {
+    std::vector<std::pair<uint32_t, uint32_t>> formats;
+    for (const ggml::SegmentTokens& segment : cache.segments)
+        if (segment.tokens > 0) formats.emplace_back(segment.k_type, segment.v_type);
+    return formats;
+}
+
 // Whether two configurations lose alike: both attend to every token in the same formats, hold the same share of a
 // context, or pick within the same budget.
 bool is_alike(const Meant& one, const Meant& other) {
@@ -57,7 +65,9 @@ bool is_alike(const Meant& one, const Meant& other) {
     if (recalls(one.cache.config))
         return with_rows_in_memory(one.cache.config) == with_rows_in_memory(other.cache.config) &&
                (has_share(one.cache.config) || one.context == other.context);
-    if (!one.cache.evicts) return one.cache.storage_config == other.cache.storage_config;
+    if (!one.cache.evicts)
+        return one.cache.storage_config == other.cache.storage_config &&
+               formats_of(one.cache) == formats_of(other.cache); // what is by age is no matter of storage
     const int64_t difference = one.cache.budget_tokens * other.context - other.cache.budget_tokens * one.context;
     return one.cache.config == other.cache.config &&
            std::abs(difference) <= std::max(one.context, other.context); // shares are rounded
