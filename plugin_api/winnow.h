@@ -494,7 +494,9 @@ typedef struct winnow_cache_info {
     uint32_t properties; /* WINNOW_CACHE_* */
     char *config;        /* the canonical string, as cache_get_config gives it */
     uint64_t config_size;
-    char *storage_config; /* canonical: the same formats, centring and sinks under "none", which evicts nothing */
+    /* Canonical: the same formats, centring and sinks under "none", which evicts nothing; of a policy by age the
+     * formats of its first packed segment. */
+    char *storage_config;
     uint64_t storage_config_size;
     /* The path that the configuration names, of a profile or of networks; "" for none. The host reads it: nothing here
      * does. */
@@ -645,7 +647,7 @@ typedef struct winnow_api {
                                 uint64_t capacity, uint64_t *count);
 
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
-     * have to stay. A smaller budget holds when the call returns. get_config writes the canonical string, zero
+     * have to stay, and networks are those of cache_create. A smaller budget holds when the call returns. get_config writes the canonical string, zero
      * terminated; *size says how many bytes config has, and becomes how many the string needs, the zero included; where
      * that is more, or config is NULL, no string is written. */
     int32_t (*cache_set_config)(winnow_cache *cache, const char *config);

@@ -318,6 +318,9 @@ class Output(Files):
         self.assertEqual(tokens(kept), (32768, 0, [52, 4044, 28672]))
         self.assertEqual(rows[kept]["tokens_of_head"]["segments"][2], {"tokens": 28672, "k": "turbo2", "v": "turbo2"})
         self.assertIsNone(rows["cpu:k=f16,v=f16"]["tokens_of_head"])
+        _, rows = self.plan(data, "--context", 32768, "--kv", "window:budget=1/4", "--kv", "window:budget=1/4,k=q8_0")
+        self.assertEqual(rows["window:budget=1/4"]["tokens_of_head"]["packed_bits"], 0)
+        self.assertEqual(rows["window:budget=1/4,k=q8_0"]["tokens_of_head"]["packed_bits"], 8)
         _, text, _ = self.run_plan(data, "--context", 32768, "--kv", "decay")
         self.assertIn("decay: of 32,768 tokens a KV head retains 4,096 and evicts 28,672: 52 in f16, 4,044 in turbo4 "
                       "and turbo3; codes of the packed ones have 3.50 bits on average.", " ".join(text.split()))

@@ -51,7 +51,7 @@ void check_format(const char* key, Type format, const char* name, int64_t elemen
 }
 
 Schedule schedule_of(const Config& config, const Policy& policy, const Shape& shape) {
-    return policy.schedule(shape.context).value_or(Schedule{shape.context, 0, config.lower()});
+    return policy.schedule(shape.context).value_or(Schedule{shape.context, config.lower()});
 }
 
 Layout layout_of(const Config& config, const Schedule& schedule, const Shape& shape, int64_t residual,
@@ -136,15 +136,14 @@ Plan sizes(const Config& config, const Policy& policy, const Shape& shape, std::
     made.tokens = budget_tokens(config.budget(), schedule, layout, shape);
     if (made.tokens <= layout.dense_rows)
         refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
-    if (made.tokens < schedule.always)
-        refuse(what_holds(config, made.tokens) + ", and the newest " + std::to_string(schedule.always) +
-               " always stay: expected a larger budget or a smaller window=");
     // Ages that the budget does not reach need no segment.
     while (!layout.lower.empty() && layout.lower.back().after >= made.tokens) layout.lower.pop_back();
     made.lower = layout.lower;
     made.cadence = cadence_of(config, made.residual, made.tokens);
     int64_t least = std::min(layout.dense_rows + made.cadence, made.tokens);
-    while (least < made.tokens && lacking_tier(layout, least, made.cadence) != nullptr) ++least;
+    // Layers of unlike budgets have shares of them; ages divide those of all layers alike.
+    while (!config.policy().has_schedule && least < made.tokens && lacking_tier(layout, least, made.cadence) != nullptr)
+        ++least;
     made.layer_tokens = policy.budgets(shape.layers, made.tokens, least, shape.context, profile);
     return made;
 }
@@ -276,17 +275,17 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
     check_format("k", config.k(), "head_size", shape.head_size);
     check_format("v", config.v(), "v_head_size", shape.v_head_size);
     const std::unique_ptr<Policy> policy = make_policy(config);
-    const std::vector<LowerTier> lower = schedule_of(config, *policy, shape).lower;
-    for (size_t i = 0; i < lower.size(); ++i) {
-        check_format(i == 0 ? "k2" : "k3", lower[i].k, "head_size", shape.head_size);
-        check_format(i == 0 ? "v2" : "v3", lower[i].v, "v_head_size", shape.v_head_size);
+    for (const LowerTier& tier : schedule_of(config, *policy, shape).lower) {
+        const std::string number = std::to_string(tier.number);
+        check_format(("k" + number).c_str(), tier.k, "head_size", shape.head_size);
+        check_format(("v" + number).c_str(), tier.v, "v_head_size", shape.v_head_size);
     }
     // Whether an importance is kept may depend on the budget, and the tokens of a budget in bytes on what is kept.
     Plan made = sizes(config, *policy, shape, profile, false);
     const bool importance = keeps_importance(*policy, made, shape);
     if (importance) made = sizes(config, *policy, shape, profile, true);
     check_cadence(config, made);
-    const Layout layout = layout_of(config, {made.tokens, 0, made.lower}, shape, made.residual, importance);
+    const Layout layout = layout_of(config, {made.tokens, made.lower}, shape, made.residual, importance);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
         const bool holds_all = config.recalls() && tokens >= std::max(shape.context, shape.cells);

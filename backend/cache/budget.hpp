@@ -25,6 +25,7 @@ struct Shape {
 struct StateLayout {
     struct Range {
         uint64_t offset = 0, size = 0;
+        friend bool operator==(const Range&, const Range&) = default;
     };
     Range head_state;     // I32 [kv_heads, 4]
     Range output_sum;     // F32 [kv_heads, v_head_size]
@@ -33,6 +34,7 @@ struct StateLayout {
     Range positions;      // I32 [cells]
     Range network;        // F32 [kv_heads, network_numbers]
     uint64_t size = 0;
+    friend bool operator==(const StateLayout&, const StateLayout&) = default;
 };
 
 // Puts a part of so many bytes at `end`, and `end` behind it, at a multiple of 64 bytes.

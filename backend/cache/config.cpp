@@ -109,7 +109,7 @@ void check_elastic(const Config& config, const std::map<std::string, Value, std:
         refuse(where + "with recall=" + config.word("recall") +
                " rows lie in the cold tier, where elastic= would not find them");
     if (!config.center()) return;
-    std::vector<LowerTier> tiers = {{config.k(), config.v(), {}, 0}};
+    std::vector<LowerTier> tiers = {{config.k(), config.v(), {}, 0, 1}};
     for (const TierKeys& keys : lower_keys) {
         LowerTier tier = tiers.back();
         if (config.has(keys.k)) tier.k = format_of(config.word(keys.k));
@@ -242,6 +242,7 @@ std::vector<LowerTier> Config::lower() const {
     for (const TierKeys& keys : lower_keys) {
         if (!has(keys.share)) return all;
         tier.share = amount(keys.share).share;
+        tier.number = 2 + static_cast<int>(all.size());
         if (has(keys.k)) tier.k = format_of(word(keys.k));
         if (has(keys.v)) tier.v = format_of(word(keys.v));
         all.push_back(tier);
@@ -325,6 +326,7 @@ Config with_policy(const Config& config, std::string_view policy) {
 
 std::string without_folder(Config config) {
     if (config.recall_folder()) config.given_.insert_or_assign("recall", std::string("host"));
+    if (config.policy_->has_network) config.given_.erase("network_file");
     return to_string(config);
 }
 

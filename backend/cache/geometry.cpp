@@ -85,7 +85,7 @@ void Geometry::set_zeroing() {
 
 void Geometry::check_network() const {
     const size_t given = request_.network.size(), expected = network_size(shape());
-    if (given == expected) return;
+    if (given == expected || (given == 0 && request_.is_described)) return;
     refuse(std::string(config_.policy().name) + ": the network has " + std::to_string(given) + " numbers, expected " +
            std::to_string(expected) + ", " + std::to_string(network_numbers) + " for each layer and KV head");
 }

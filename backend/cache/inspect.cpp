@@ -258,7 +258,7 @@ Meaning meaning_of(CacheRequest request) {
     const bool needs_profile = make_policy(config)->divides_by_profile();
     if (needs_profile && request.profile.empty()) request.profile.resize(static_cast<size_t>(request.shape.layers));
     const bool needs_network = config.policy().has_network;
-    if (needs_network && request.network.empty()) request.network.resize(network_size(request.shape));
+    request.is_described = true;
     const Geometry geometry(request, config);
     Meaning meaning;
     meaning.policy = config.policy().name;

@@ -41,13 +41,13 @@ struct LowerTier {
     Type k = Type::f16, v = Type::f16;
     Share share;
     int64_t after = 0; // 0: by share
+    int number = 2;    // of its keys: k2, or k3
     friend bool operator==(const LowerTier&, const LowerTier&) = default;
 };
 
 // What a policy keeps of a context by itself, whatever the budget allows.
 struct Schedule {
     int64_t tokens = 0;           // that stay, of each KV head; no more than the context
-    int64_t always = 0;           // of these, so many that no budget may be less
     std::vector<LowerTier> lower; // each has tokens
 };
 

@@ -20,6 +20,7 @@ struct CacheRequest {
     int64_t cells = 0;
     std::vector<LayerProfile> profile;
     std::vector<float> network{}; // of each layer and KV head, network_numbers; or empty
+    bool is_described = false;    // nothing is made of it, so that the numbers of a policy's networks may lack
 };
 
 // winnow_cache_step_desc, checked: see there. Absent tensors have no type.

@@ -44,6 +44,10 @@ void check_lower(const Geometry& from, const Geometry& to) {
 // What has to stay of recall: all of it, since hot slots and signatures are as large as it says.
 std::string recall_of(const Config& config) { return config.recalls() ? to_string(config) : "off"; }
 
+std::string network_file_of(const Config& config) {
+    return config.has("network_file") ? config.word("network_file") : "";
+}
+
 void check(const CacheState& cache, const Geometry& to) {
     const Geometry& from = *cache.geometry;
     expect_same("k", format_name(from.k()), format_name(to.k()));
@@ -52,6 +56,8 @@ void check(const CacheState& cache, const Geometry& to) {
     expect_same("residual", std::to_string(from.residual()), std::to_string(to.residual()));
     expect_same("center", from.config().word("center"), to.config().word("center"));
     check_lower(from, to);
+    if (from.config().policy().has_network && to.config().policy().has_network) // which a cache has from its beginning
+        expect_same("network_file", network_file_of(from.config()), network_file_of(to.config()));
     expect_same("recall", recall_of(from.config()), recall_of(to.config()));
     expect_same("importance", from.keeps_importance() ? "kept" : "not kept",
                 to.keeps_importance() ? "kept" : "not kept");
@@ -111,8 +117,6 @@ struct Change {
     uint64_t bytes = 0;
 };
 
-bool same_state(const Geometry& a, const Geometry& b) { return a.state().size == b.state().size; }
-
 Change prepare(CacheState& cache, const Geometry& to) {
     Change change;
     int64_t scored = 0;
@@ -137,7 +141,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 layer_change.rows(part) = make_packed_rows(cache, to, part, its);
                 change.bytes += counted_bytes_of(to, part, its);
             }
-            if (!same_state(*cache.geometry, to)) {
+            if (!(cache.geometry->state() == to.state())) {
                 layer_change.state = make_state(cache.device, to, layer_change.layer_number);
                 change.bytes += to.state().size;
                 move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);

@@ -34,7 +34,9 @@ void launch(Runtime& runtime, const SlotZero& args) {
     slot_zero_params params{};
     std::array<const Memory*, 3 * SLOT_MOST_SEGMENTS> memory{};
     for (const Segment& segment : args.segments) {
-        if (!segment.tokens) continue; // it has no slots
+        const bool has_k = segment.k && args.k_scale > 0 && !is_packed(segment.k.type),
+                   has_v = segment.v && args.v_scale > 0 && !is_packed(segment.v.type);
+        if (!segment.tokens || !(has_k || has_v)) continue; // it has no slots, or none that is zeroed
         const uint32_t part = params.part_count++;
         const Bound k = operation.bind(segment.k, Access::read_write),
                     v = operation.bind(segment.v, Access::read_write),

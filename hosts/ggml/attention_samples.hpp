@@ -40,16 +40,18 @@ public:
 private:
     struct Open {
         size_t column;
+        int64_t token; // that is there, until the column is used again
         AttentionSample sample;
         int64_t left; // of the horizon
     };
     struct Head {
         std::vector<double> importance; // by column
+        std::vector<int64_t> token;     // whose it is
         std::vector<Open> open;
         int64_t queries = 0;
     };
 
-    void begin(Head& head, std::span<const int64_t> token);
+    void begin(Head& head, std::span<const float> probabilities);
 
     int64_t kv_heads_, columns_;
     std::vector<std::vector<std::vector<AttentionSample>>> samples_;

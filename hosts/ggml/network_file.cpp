@@ -45,8 +45,8 @@ std::array<double, count> numbers_of(const nlohmann::json& json, const std::stri
         is_right = is_right && std::fabs(numbers[i]) <= most;
     }
     if (!is_right)
-        refuse(path, "has as " + what + " " + json.dump().substr(0, 80) + ", expected " + std::to_string(count) +
-                         " numbers of at most 2^20 in size");
+        refuse(path,
+               "has as " + what + " something else than " + std::to_string(count) + " numbers of at most 2^20 in size");
     return numbers;
 }
 
@@ -54,8 +54,8 @@ Networks parse(const nlohmann::json& json, const std::string& path) {
     if (!json.is_object() || !json.contains("winnow_network"))
         refuse(path, "has no \"winnow_network\": it holds no networks; winnow calibrate writes them");
     if (json["winnow_network"] != format)
-        refuse(path,
-               "has version " + json["winnow_network"].dump() + " of networks, expected " + std::to_string(format));
+        refuse(path, "has version " + (json["winnow_network"].is_number() ? json["winnow_network"].dump() : "?") +
+                         " of networks, expected " + std::to_string(format));
     const nlohmann::json units = json.value("hidden", nlohmann::json()),
                          layers = json.value("layers", nlohmann::json());
     if (!units.is_array() || units.size() != hidden)

@@ -15,6 +15,7 @@ struct StoredRow {
     double k_size = 0;                   // length of the key, or of what it is computed from
     std::vector<float> v_size;           // of each element, at least its magnitude
     std::vector<float> v_group;          // of each element the largest magnitude that shares its bias; empty: no bias
+    std::vector<float> k_less_mean, v_less_mean; // as they lie in a packed segment that has means; else empty
 };
 
 struct QueryOptions {

@@ -12,7 +12,6 @@ namespace {
 
 // What a full head has to keep, and what comes until the next eviction pass, fits the budget of every layer.
 bool has_room(const CacheSetup& setup) {
-    if (setup.policy == Policy::decay && setup.tokens() < std::min(setup.ages.window, setup.context)) return false;
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         const Rules rules = rules_of(setup, layer, 0);
         const int64_t kept = rules.sink + std::max(rules.recent, rules.grace) + setup.cadence_tokens();
@@ -74,7 +73,7 @@ bool change_decay(CacheSetup& setup, std::mt19937_64& engine) {
         setup.lower[at].k_type = before[at].k_type;
         setup.lower[at].v_type = before[at].v_type;
     }
-    return setup.tokens() >= std::min(setup.ages.window, setup.context);
+    return true;
 }
 
 // Ages at which a head of so many tokens has one or two further segments, or none.

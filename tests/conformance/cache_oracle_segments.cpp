@@ -16,24 +16,47 @@ void widen_by_rounding(std::vector<float>& slack, const std::vector<float>& row,
     for (size_t d = 0; d < row.size(); ++d) slack[d] = std::max(slack[d], std::fabs(row[d] - off[d]));
 }
 
-std::vector<float> scaled(std::vector<float> row, float factor) {
-    for (float& each : row) each *= factor;
+StoredRow scaled(StoredRow row, float factor) {
+    for (std::vector<float>* each : {&row.k, &row.v, &row.k_less_mean, &row.v_less_mean})
+        for (float& element : *each) element *= factor;
+    return row;
+}
+
+// Each element off by its slack, up or down.
+StoredRow shifted(StoredRow row, float sign) {
+    const auto shift = [&](std::vector<float>& values, const std::vector<float>& slack) {
+        for (size_t d = 0; d < std::min(values.size(), slack.size()); ++d) values[d] += sign * slack[d];
+    };
+    shift(row.k, row.k_slack);
+    shift(row.k_less_mean, row.k_slack);
+    shift(row.v, row.v_slack);
+    shift(row.v_less_mean, row.v_slack);
     return row;
 }
 
 // A row of a head as packed segment `segment` stores it.
 StoredRow requantized(Session& session, const CacheSetup& setup, const OracleLayer& layer, size_t head,
                       const StoredRow& row, int64_t segment) {
+    const CacheSetup its = setup.of_segment(segment);
     const RowPair pair{row.k, row.v, layer.has_means ? &layer.k_mean[head] : nullptr,
                        layer.has_means ? &layer.v_mean[head] : nullptr};
-    StoredRow stored = as_packed(session, setup.of_segment(segment), {pair})[0];
+    const auto stored_as = [&](const StoredRow& given) {
+        if (!given.k_less_mean.empty() && layer.has_means) return as_requantized(session, its, given, pair);
+        return as_packed(session, its, {RowPair{given.k, given.v, pair.k_mean, pair.v_mean}})[0];
+    };
+    StoredRow stored = stored_as(row);
     for (const float factor : {1 - 0x1p-23f, 1 + 0x1p-23f}) {
-        const CacheSetup its = setup.of_segment(segment);
         if (is_packed(its.k_type) && is_packed(its.v_type)) break;
-        const RowPair off{scaled(pair.k, factor), scaled(pair.v, factor), pair.k_mean, pair.v_mean};
-        const StoredRow other = as_packed(session, its, {off})[0];
+        const StoredRow other = stored_as(scaled(row, factor));
         if (!is_packed(its.k_type)) widen_by_rounding(stored.k_slack, stored.k, other.k);
         if (!is_packed(its.v_type)) widen_by_rounding(stored.v_slack, stored.v, other.v);
+    }
+    // Of a row that may be off other codes may be the nearest.
+    for (const float sign : {-1.0f, 1.0f}) {
+        if (row.k_slack.empty() && row.v_slack.empty()) break;
+        const StoredRow other = stored_as(shifted(row, sign));
+        widen_by_rounding(stored.k_slack, stored.k, other.k);
+        widen_by_rounding(stored.v_slack, stored.v, other.v);
     }
     if (may_have_zeros(row))
         allow_zeros(stored, as_packed(session, setup.of_segment(segment), {with_zeros(pair, row)})[0]);

@@ -127,6 +127,15 @@ bool may_be_zero(float x, const std::vector<float>& slack, size_t d) {
     return x != 0 && d < slack.size() && slack[d] >= std::fabs(x);
 }
 
+// What lies in a packed segment becomes a row.
+void put_means(const CacheSetup& setup, StoredRow& stored, const RowPair& source) {
+    if (source.k_mean) stored.k_less_mean = stored.k;
+    if (source.v_mean) stored.v_less_mean = stored.v;
+    add_mean(stored.k, source.k_mean);
+    add_mean(stored.v, source.v_mean);
+    measure(setup, stored, source, true);
+}
+
 } // namespace
 
 StoredRow as_dense(const CacheSetup& setup, const RowPair& row) {
@@ -177,11 +186,16 @@ std::vector<StoredRow> as_packed(Session& session, const CacheSetup& setup, cons
             widen(stored[at].v_slack, v[at], v_off[at], rows[at].v_mean);
         }
     }
-    for (size_t at = 0; at < rows.size(); ++at) {
-        add_mean(stored[at].k, rows[at].k_mean);
-        add_mean(stored[at].v, rows[at].v_mean);
-        measure(setup, stored[at], rows[at], true);
-    }
+    for (size_t at = 0; at < rows.size(); ++at) put_means(setup, stored[at], rows[at]);
+    return stored;
+}
+
+StoredRow as_requantized(Session& session, const CacheSetup& setup, const StoredRow& row, const RowPair& means) {
+    const auto [k, v] = round_trip(session, setup, {row.k_less_mean}, {row.v_less_mean});
+    StoredRow stored;
+    stored.k = k[0];
+    stored.v = v[0];
+    put_means(setup, stored, means);
     return stored;
 }
 

@@ -26,5 +26,7 @@ RowPair with_zeros(RowPair pair, const StoredRow& row);
 void allow_zeros(StoredRow& stored, const StoredRow& with_zeros);
 // Rows of the packed segment.
 std::vector<StoredRow> as_packed(Session& session, const CacheSetup& setup, const std::vector<RowPair>& rows);
+// The same of a row that lies in another packed segment less its means, which both have. No mean is added on the way.
+StoredRow as_requantized(Session& session, const CacheSetup& setup, const StoredRow& row, const RowPair& means);
 
 } // namespace winnow::conformance

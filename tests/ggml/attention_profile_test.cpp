@@ -134,6 +134,44 @@ void test_samples() {
     }
 }
 
+// The columns of a sliding window are used again: what another token gets there is not a sample's. The newest 10 tokens
+// get more than others.
+void test_samples_of_a_window() {
+    constexpr int32_t columns = 400, window = 300;
+    AttentionProfile profile(1, 1, columns, 1);
+    for (int32_t query = 0; query < 1200; ++query) {
+        profile.append(0, 0, std::vector<int32_t>{query % columns});
+        float *scores = static_cast<float *>(profile.scores(1)->data);
+        std::fill(scores, scores + columns, -INFINITY);
+        for (int32_t token = std::max(query - window + 1, 0); token <= query; ++token)
+            scores[token % columns] = query - token < 10 ? 3.0f : 0.0f;
+        profile.add(0, 0);
+    }
+    profile.end_sequences();
+    const auto probability = [](double seen, double age) { // of the query that is the so manyth, ages from 1 on
+        const double sum = std::min<double>(seen, window) - 10 + 10 * std::exp(3.0);
+        return age > window ? 0 : (age <= 10 ? std::exp(3.0) : 1.0) / sum;
+    };
+    const std::vector<AttentionSample> samples = profile.layers({"cache_k_l0"}).front().samples.at(0);
+    expect(samples.size() > 40, "hardly a sample of a window was kept");
+    size_t found = 0;
+    for (const AttentionSample &sample : samples) {
+        for (double queries = 256; queries + 256 <= 1200; queries += 128) {
+            const double token = queries - sample.age; // 0 for the first
+            double importance = 0, attention = 0;
+            for (double seen = std::max(token + 1, 32.0); seen <= queries; ++seen)
+                importance = .99 * importance + probability(seen, seen - token);
+            for (double seen = queries + 1; seen <= queries + 256; ++seen) attention += probability(seen, seen - token);
+            if (std::fabs(sample.importance - importance) < 1e-6 && std::fabs(sample.attention - attention) < 1e-6) {
+                ++found;
+                break;
+            }
+        }
+        expect(sample.age <= window, "a token that no query sees was sampled");
+    }
+    expect(found == samples.size(), "a sample has what another token in its column got");
+}
+
 void expect_network_refused(const std::string &path, const std::string &wanted) {
     try {
         read_network(path, {"cache_k_l0"}, 2);
@@ -221,6 +259,7 @@ int main(int argc, char **argv) {
     test_few();
     test_newest();
     test_samples();
+    test_samples_of_a_window();
     test_file(argv[1]);
     test_network_file(argv[1]);
     return 0;

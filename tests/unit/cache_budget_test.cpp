@@ -143,13 +143,17 @@ TEST(cache_budget, ages_say_how_many_tokens_each_packed_segment_has) {
     EXPECT_GT(bytes.bytes.total() + 90 * (18 + 18 + 4), uint64_t{64} << 20) << "a token more would fit";
     shape.context = 2048;
     EXPECT_EQ(divided("decay"), std::pair(int64_t{2048}, Parts{1996, 0, 0}));
+    // A budget that is less than the window is the window.
+    EXPECT_EQ(divided("decay:budget=1/4"), std::pair(int64_t{512}, Parts{460, 0, 0}));
+    EXPECT_EQ(divided("decay:window=1/8,budget=100"), std::pair(int64_t{100}, Parts{48, 0, 0}));
+    // Without a second segment the third one comes next.
+    shape.context = 32768;
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,weight2=0"), std::pair(int64_t{29958}, Parts{16043, 13863, 0}));
     try {
-        plan(parse("decay:budget=1/4"), shape);
-        ADD_FAILURE() << "a budget that is less than the window is taken";
+        plan(parse("decay:mode=bit_reduction,k3=affine4_g128"), shape);
+        ADD_FAILURE() << "a format that does not fit the head is taken";
     } catch (const Error& error) {
-        EXPECT_NE(std::string(error.what()).find("512 tokens of a KV head, and the newest 2048 always stay"),
-                  std::string::npos)
-            << error.what();
+        EXPECT_NE(std::string(error.what()).find("k3=affine4_g128"), std::string::npos) << error.what();
     }
 }
 

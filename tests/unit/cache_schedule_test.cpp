@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cache/budget.hpp"
 #include "cache/cache.hpp"
 #include "cache_fake_device.hpp"
 
@@ -238,6 +239,39 @@ TEST(cache_schedule, values_may_be_passed_over_in_every_step) {
         f.step(0, tokens);
         for (const SlotAttention& each : f.device.attentions) EXPECT_EQ(each.sdpa.v_threshold, 1e-3f);
         EXPECT_FALSE(f.device.attentions.empty());
+    }
+}
+
+// The state that it needs is as large as that of a policy without networks and with a longer list of free slots.
+TEST(cache_schedule, networks_are_there_once_a_policy_has_them) {
+    const Shape shape = {1, 2, 2, 2, 900};
+    std::vector<float> network(network_size(shape));
+    for (size_t i = 0; i < network.size(); ++i) network[i] = static_cast<float>(i) + 1;
+    FakeDevice device;
+    Cache cache(device, {"h2o:k=f32,v=f32,budget=300,residual=0,cadence=64", shape, 4, 1, 0, {}, network});
+    const auto append = [&](int64_t tokens) {
+        HostRows rows(2, tokens, 2), q(4, tokens, 2), out = q;
+        CacheStep args;
+        args.scale = 1;
+        args.k = args.v = rows.tensor();
+        args.q = q.tensor();
+        args.out = out.tensor();
+        cache.step(args);
+    };
+    append(200);
+    cache.set_config("learned:k=f32,v=f32,budget=300,residual=0,cadence=32");
+    device.clear();
+    append(200);
+    ASSERT_FALSE(device.eviction_passes.empty());
+    const Tensor& its = device.eviction_passes.back().network;
+    std::vector<float> found(network.size());
+    its.buffer->read(its.offset, found.data(), 4 * found.size());
+    EXPECT_EQ(found, network);
+    try {
+        cache.set_config("learned:k=f32,v=f32,budget=300,residual=0,cadence=32,network_file=/other");
+        ADD_FAILURE() << "other networks are taken without being there";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("network_file"), std::string::npos) << error.what();
     }
 }
 

@@ -65,9 +65,11 @@ bool is_alike(const Meant& one, const Meant& other) {
     if (recalls(one.cache.config))
         return with_rows_in_memory(one.cache.config) == with_rows_in_memory(other.cache.config) &&
                (has_share(one.cache.config) || one.context == other.context);
-    if (!one.cache.evicts)
-        return one.cache.storage_config == other.cache.storage_config &&
-               formats_of(one.cache) == formats_of(other.cache); // what is by age is no matter of storage
+    const auto formats = formats_of(one.cache);
+    if (formats != formats_of(other.cache)) return false;
+    if (formats.size() > 2 && (one.cache.config != other.cache.config || one.context != other.context))
+        return false; // several packed segments, and what is in which may be a matter of ages
+    if (!one.cache.evicts) return one.cache.storage_config == other.cache.storage_config;
     const int64_t difference = one.cache.budget_tokens * other.context - other.cache.budget_tokens * one.context;
     return one.cache.config == other.cache.config &&
            std::abs(difference) <= std::max(one.context, other.context); // shares are rounded

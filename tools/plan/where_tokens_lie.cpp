@@ -54,9 +54,11 @@ TokensOfHead tokens_of_head(const PlanRow& row, int64_t context) {
         const TypeBits k = bits_of(each.k_type), v = bits_of(each.v_type);
         all.retained += each.tokens;
         all.segments.push_back({each.tokens, k.name, v.name});
-        if (i == 0) continue;
-        packed += each.tokens;
-        bits += static_cast<double>(each.tokens) * (k.bits + v.bits) / 2;
+        for (const TypeBits& side : {k, v}) {
+            if (side.bits >= 16) continue; // dense
+            packed += each.tokens;
+            bits += static_cast<double>(each.tokens) * side.bits;
+        }
     }
     all.evicted = std::max<int64_t>(context - all.retained, 0);
     if (packed > 0) all.packed_bits = bits / static_cast<double>(packed);

@@ -21,7 +21,7 @@ constexpr std::array keys = {
     Key{"v3", Kind::format, "turbo2", "storage format of values there"},
     Key{"mode", Kind::word, "hybrid", "whether old tokens lose bits, are evicted, or both",
         "bit_reduction|eviction|hybrid"},
-    Key{"window", Kind::amount, "4096", "newest tokens that always stay as they are: tokens or a share of the context"},
+    Key{"window", Kind::amount, "4096", "newest tokens that stay as they are: tokens or a share of the context"},
     Key{"decay_lambda", Kind::number, "2", "the weight of a token is exp(-decay_lambda * age)", "", 0, 1024},
     Key{"weight2", Kind::number, "0.5", "a token of less weight is in the second packed segment; 0: there is none", "",
         0, 1},
@@ -55,7 +55,7 @@ public:
                 refuse(where + " reduces no bits, and " + key + "=" + spell(config_.at(key)) +
                        " is of a further packed segment: expected mode=hybrid");
         const double weight2 = config_.number("weight2"), weight3 = config_.number("weight3");
-        if (weight3 > 0 && weight3 >= weight2)
+        if (weight2 > 0 && weight3 >= weight2)
             refuse(std::string(config_.policy().name) + ": weight3=" + spell(weight3) +
                    " is of tokens that are older than those of weight2=" + spell(weight2) + ": expected less than it");
     }
@@ -69,11 +69,11 @@ public:
         const auto newer_than = [&](const char* key) {
             return std::max(window, ages_of(config_.number("decay_lambda"), config_.number(key), context));
         };
-        Schedule schedule{evicts() ? newer_than("eviction_threshold") : context, window, {}};
+        Schedule schedule{evicts() ? newer_than("eviction_threshold") : context, {}};
         if (!reduces()) return schedule;
         const int64_t second = newer_than("weight2"), third = newer_than("weight3");
-        if (second < std::min(third, schedule.tokens)) add(schedule, "k2", "v2", second);
-        if (third < schedule.tokens) add(schedule, "k3", "v3", third);
+        if (second < std::min(third, schedule.tokens)) add(schedule, 2, second);
+        if (third < schedule.tokens) add(schedule, 3, third);
         return schedule;
     }
 
@@ -81,8 +81,9 @@ private:
     bool evicts() const { return config_.word("mode") != "bit_reduction"; }
     bool reduces() const { return config_.word("mode") != "eviction"; }
 
-    void add(Schedule& schedule, const char* k, const char* v, int64_t after) const {
-        schedule.lower.push_back({format_of(config_.word(k)), format_of(config_.word(v)), {}, after});
+    void add(Schedule& schedule, int number, int64_t after) const {
+        const auto format = [&](const char* side) { return format_of(config_.word(side + std::to_string(number))); };
+        schedule.lower.push_back({format("k"), format("v"), {}, after, number});
     }
 
     Config config_;

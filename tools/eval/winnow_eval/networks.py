@@ -15,6 +15,7 @@ LEAST, MOST = 2.0**-24, 2.0**24  # of an importance, as kernels take it
 FLOOR = 1e-4  # of an attention, before its logarithm
 STEPS, BATCH, RATE = 4000, 4096, 3e-3
 FEWEST = 2000  # samples
+CONTEXT = 512  # tokens: the first sample is taken at query 256, and looks 256 further
 HELD_OUT = 5  # of so many samples of a head the last one is not trained on
 
 

@@ -38,8 +38,9 @@ AS_IS = Annotated[bool, typer.Option("--weights-as-is", help="do not dequantize 
 
 def run(host, text_file, context, count, part, out, as_is, trains):
     """Records, and writes what there is to write; trains: networks, too."""
-    if context < profile.FEWEST:
-        raise Failure(f"--context: {context}, expected at least {profile.FEWEST}")
+    fewest = networks.CONTEXT if trains else profile.FEWEST
+    if context < fewest:
+        raise Failure(f"--context: {context}, expected at least {fewest}")
     one_of("--part", part, text.PARTS)
     with tempfile.TemporaryDirectory(prefix="winnow-profile-") as work, Progress(console_for_output()) as progress:
         source, identity = text.prepare(text_file, part, Path(work))
