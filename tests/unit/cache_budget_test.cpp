@@ -145,7 +145,7 @@ TEST(cache_budget, ages_say_how_many_tokens_each_packed_segment_has) {
     EXPECT_EQ(divided("decay"), std::pair(int64_t{2048}, Parts{1996, 0, 0}));
     // A budget that is less than the window is the window.
     EXPECT_EQ(divided("decay:budget=1/4"), std::pair(int64_t{512}, Parts{460, 0, 0}));
-    EXPECT_EQ(divided("decay:window=1/8,budget=100"), std::pair(int64_t{100}, Parts{48, 0, 0}));
+    EXPECT_EQ(divided("decay:window=1/8,budget=100"), std::pair(int64_t{100}, Parts{96, 0, 0}));
     // Without a second segment the third one comes next.
     shape.context = 32768;
     EXPECT_EQ(divided("decay:decay_lambda=0.0001,weight2=0"), std::pair(int64_t{29958}, Parts{16043, 13863, 0}));
