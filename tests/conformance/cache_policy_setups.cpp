@@ -1,4 +1,5 @@
-// A table of caches: every policy, with options that lead everywhere in its description.
+// A table of caches: every policy, with options that lead everywhere in its description. Which shape a case gets follows
+// from its place (with_shape): new ones come last.
 #include <algorithm>
 
 #include "cache_cases.hpp"
@@ -82,13 +83,6 @@ std::vector<NamedSetup> policy_setups() {
         s.residual = 0;
         s.budget = 77;
         s.recent = 30;
-    });
-    add(all, "learned", Policy::learned, [](CacheSetup& s) { s.layers = 3; });
-    add(all, "learned_without_residual", Policy::learned, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 79;
-        s.recent = 20;
-        s.grace = 3;
     });
     add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
     add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
@@ -174,18 +168,6 @@ std::vector<NamedSetup> policy_setups() {
         s.value = Ranking::importance;
         s.lower = {{{1, 4}}, {{1, 4}}};
     });
-    add_decay(all, "decay", {.window = 16, .lambda = .0231}, [](CacheSetup& s) { s.residual = 8; });
-    add_decay(all, "decay_to_fewer_bits", {.mode = "bit_reduction", .window = 90, .lambda = .01}, [](CacheSetup& s) {
-        s.context = 250;
-        s.residual = 32;
-    });
-    add_decay(all, "decay_out_of_a_window", {.window = 110}, [](CacheSetup&) {});
-    add_decay(all, "decay_by_eviction", {.mode = "eviction", .window = 0, .lambda = .02}, [](CacheSetup&) {});
-    add_decay(all, "decay_without_residual", {.window = 10, .lambda = .02, .weight3 = 0}, [](CacheSetup& s) {
-        s.residual = 0;
-        s.cadence = 7;
-    });
-    add_decay(all, "decay_inside_a_budget", {.window = 85, .lambda = .01}, [](CacheSetup& s) { s.budget = 128; });
     add(all, "none_of_three_segments", Policy::none, [](CacheSetup& s) {
         s.context = 250;
         s.lower = {{{1, 4}}, {{1, 3}}};
@@ -198,13 +180,32 @@ std::vector<NamedSetup> policy_setups() {
     });
     add_divided(all, "random_of_three_segments_without_residual", "random_without_residual", {{{1, 3}}, {{1, 3}}});
     add_divided(all, "hierarchical_of_two_segments", "hierarchical", {{{1, 4}}});
-    add_divided(all, "learned_of_two_segments", "learned", {{{1, 4}}});
     add(all, "external_of_two_segments", Policy::external, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
     add(all, "adaptive_budget_of_two_segments", Policy::adaptive_budget, [](CacheSetup& s) {
         s.layers = 3;
         s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
         s.residual = 16;
         s.lower = {{{1, 4}}};
+    });
+    add(all, "window_elastic_of_keys", Policy::window, [](CacheSetup& s) { s.zeroing = {.35, 0, 64, 64, 128}; });
+    add_decay(all, "decay", {.window = 16, .lambda = .0231}, [](CacheSetup& s) { s.residual = 8; });
+    add_decay(all, "decay_to_fewer_bits", {.mode = "bit_reduction", .window = 90, .lambda = .01}, [](CacheSetup& s) {
+        s.context = 250;
+        s.residual = 32;
+    });
+    add_decay(all, "decay_out_of_a_window", {.window = 110}, [](CacheSetup&) {});
+    add_decay(all, "decay_by_eviction", {.mode = "eviction", .window = 0, .lambda = .02}, [](CacheSetup&) {});
+    add_decay(all, "decay_without_residual", {.window = 10, .lambda = .02, .weight3 = 0}, [](CacheSetup& s) {
+        s.residual = 0;
+        s.cadence = 7;
+    });
+    add_decay(all, "decay_inside_a_budget", {.window = 85, .lambda = .01}, [](CacheSetup& s) { s.budget = 128; });
+    add(all, "learned", Policy::learned, [](CacheSetup& s) { s.layers = 3; });
+    add(all, "learned_without_residual", Policy::learned, [](CacheSetup& s) {
+        s.residual = 0;
+        s.budget = 79;
+        s.recent = 20;
+        s.grace = 3;
     });
     add(all, "winnow_sparse_v", Policy::winnow, [](CacheSetup& s) { s.sparse_v = .003; });
     add(all, "winnow_elastic", Policy::winnow, [](CacheSetup& s) { s.zeroing = {.45, .5, 10, 16, 40}; });
@@ -213,7 +214,7 @@ std::vector<NamedSetup> policy_setups() {
         s.layers = 3;
         s.zeroing = {.5, .5, 4, 20, 0};
     });
-    add(all, "window_elastic_of_keys", Policy::window, [](CacheSetup& s) { s.zeroing = {.35, 0, 64, 64, 128}; });
+    add_divided(all, "learned_of_two_segments", "learned", {{{1, 4}}});
     return all;
 }
 
