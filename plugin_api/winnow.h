@@ -647,9 +647,9 @@ typedef struct winnow_api {
                                 uint64_t capacity, uint64_t *count);
 
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
-     * have to stay, and networks are those of cache_create. A smaller budget holds when the call returns. get_config writes the canonical string, zero
-     * terminated; *size says how many bytes config has, and becomes how many the string needs, the zero included; where
-     * that is more, or config is NULL, no string is written. */
+     * have to stay, and networks are those of cache_create. A smaller budget holds when the call returns. get_config
+     * writes the canonical string, zero terminated; *size says how many bytes config has, and becomes how many the
+     * string needs, the zero included; where that is more, or config is NULL, no string is written. */
     int32_t (*cache_set_config)(winnow_cache *cache, const char *config);
     int32_t (*cache_get_config)(winnow_cache *cache, char *config, size_t *size);
     /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
