@@ -1,5 +1,5 @@
-// A table of caches: every policy, with options that lead everywhere in its description. Which shape a case gets follows
-// from its place (with_shape): new ones come last.
+// A table of caches: every policy, with options that lead everywhere in its description. Which shape a case gets
+// follows from its place (with_shape): new ones come last.
 #include <algorithm>
 
 #include "cache_cases.hpp"
