@@ -141,7 +141,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 layer_change.rows(part) = make_packed_rows(cache, to, part, its);
                 change.bytes += counted_bytes_of(to, part, its);
             }
-            if (!(cache.geometry->state() == to.state())) {
+            if (cache.geometry->state() != to.state()) {
                 layer_change.state = make_state(cache.device, to, layer_change.layer_number);
                 change.bytes += to.state().size;
                 move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);

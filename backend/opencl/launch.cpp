@@ -86,27 +86,6 @@ void warm_up(const WorkerQueues& workers, size_t worker, const Arguments& argume
     instance.warm_up_group_size = grid.group_size;
 }
 
-// Runs task(i) for each i below count in the host's threads, where nothing may be thrown: what was thrown first is,
-// once all have ended.
-void run_in_threads(const RuntimeState& state, uint32_t count, const std::function<void(uint32_t)>& task) {
-    struct Tasks {
-        const std::function<void(uint32_t)>& task;
-        std::atomic_flag has_failed = ATOMIC_FLAG_INIT;
-        std::exception_ptr failure{}; // of whoever set has_failed
-
-        static void run(void* data, uint32_t i) {
-            auto& tasks = *static_cast<Tasks*>(data);
-            try {
-                tasks.task(i);
-            } catch (...) {
-                if (!tasks.has_failed.test_and_set()) tasks.failure = std::current_exception();
-            }
-        }
-    } tasks{task};
-    state.parallel_for(state.parallel_user_data, count, &Tasks::run, &tasks);
-    if (tasks.has_failed.test()) std::rethrow_exception(tasks.failure);
-}
-
 // A launch cut into parts, which the worker queues take one after the other.
 struct Division {
     const WorkerQueues& workers;
@@ -140,7 +119,7 @@ void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& gr
         warm_up(state.workers, worker, arguments, grid);
     Division division{state.workers, arguments, grid, groups_per_part};
     has_begun = true;
-    run_in_threads(state, static_cast<uint32_t>(used), [&](uint32_t worker) { division.work_on(worker); });
+    run_on_host(state, static_cast<uint32_t>(used), [&](uint32_t worker) { division.work_on(worker); });
 }
 
 void run_on_first_queue(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
@@ -169,8 +148,25 @@ uint32_t host_threads(const RuntimeState& state) {
     return state.workers.is_divided() ? static_cast<uint32_t>(state.workers.all.size()) : 1;
 }
 
+// Runs task(i) for each i below count in the host's threads, where nothing may be thrown: what was thrown first is,
+// once all have ended.
 void run_on_host(const RuntimeState& state, uint32_t count, const std::function<void(uint32_t)>& task) {
-    run_in_threads(state, count, task);
+    struct Tasks {
+        const std::function<void(uint32_t)>& task;
+        std::atomic_flag has_failed = ATOMIC_FLAG_INIT;
+        std::exception_ptr failure{}; // of whoever set has_failed
+
+        static void run(void* data, uint32_t i) {
+            auto& tasks = *static_cast<Tasks*>(data);
+            try {
+                tasks.task(i);
+            } catch (...) {
+                if (!tasks.has_failed.test_and_set()) tasks.failure = std::current_exception();
+            }
+        }
+    } tasks{task};
+    state.parallel_for(state.parallel_user_data, count, &Tasks::run, &tasks);
+    if (tasks.has_failed.test()) std::rethrow_exception(tasks.failure);
 }
 
 } // namespace winnow::opencl

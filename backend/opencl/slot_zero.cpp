@@ -15,10 +15,9 @@ constexpr int scratch_slot = 3;           // with SlotEvict; nothing in it is to
 constexpr int64_t slots_of_a_range = 128; // is worth the start of its group
 constexpr uint64_t bytes_of_sums = 16;
 
-uint32_t type_of(const Tensor& rows) {
-    return rows.type == Type::f32 || rows.type == Type::f16 || rows.type == Type::bf16
-               ? static_cast<uint32_t>(rows.type)
-               : TYPE_NONE;
+// TYPE_NONE of a side that stays as it is.
+uint32_t type_of(const Tensor& rows, double scale) {
+    return rows && scale > 0 && !is_packed(rows.type) ? static_cast<uint32_t>(rows.type) : TYPE_NONE;
 }
 
 } // namespace
@@ -34,9 +33,8 @@ void launch(Runtime& runtime, const SlotZero& args) {
     slot_zero_params params{};
     std::array<const Memory*, 3 * SLOT_MOST_SEGMENTS> memory{};
     for (const Segment& segment : args.segments) {
-        const bool has_k = segment.k && args.k_scale > 0 && !is_packed(segment.k.type),
-                   has_v = segment.v && args.v_scale > 0 && !is_packed(segment.v.type);
-        if (!segment.tokens || !(has_k || has_v)) continue; // it has no slots, or none that is zeroed
+        const uint32_t k_type = type_of(segment.k, args.k_scale), v_type = type_of(segment.v, args.v_scale);
+        if (!segment.tokens || (k_type == TYPE_NONE && v_type == TYPE_NONE)) continue; // no slots, or none to zero
         const uint32_t part = params.part_count++;
         const Bound k = operation.bind(segment.k, Access::read_write),
                     v = operation.bind(segment.v, Access::read_write),
@@ -46,7 +44,7 @@ void launch(Runtime& runtime, const SlotZero& args) {
         memory.at(3 * part + 2) = tokens.memory;
         params.parts[part] = {{view(segment.k, k), view(segment.v, v)},
                               view_of_heads(segment.tokens, tokens),
-                              {type_of(segment.k), type_of(segment.v)},
+                              {k_type, v_type},
                               params.slots,
                               static_cast<uint32_t>(segment.slots())};
         params.slots += static_cast<uint32_t>(segment.slots());

@@ -11,10 +11,10 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"budget", Kind::budget, "1/1", "of each KV head: share of the context or tokens; or bytes of the whole cache"},
-    Key{"k", Kind::format, "turbo4", "storage format of keys"},
-    Key{"v", Kind::format, "turbo3", "storage format of values"},
-    Key{"k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
+    whole_budget_key,
+    turbo4_k_key,
+    turbo3_v_key,
+    unit_slope_k_norm_key,
     Key{"k2", Kind::format, "turbo3", "storage format of keys there"},
     Key{"v2", Kind::format, "turbo3", "storage format of values there"},
     Key{"k3", Kind::format, "turbo2", "storage format of keys there"},

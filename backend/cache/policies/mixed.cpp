@@ -8,9 +8,9 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"k", Kind::format, "turbo4", "storage format of keys"},
+    turbo4_k_key,
     Key{"v", Kind::format, "turbo4", "storage format of values"},
-    Key{"k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
+    unit_slope_k_norm_key,
     Key{"share2", Kind::share, "1/2", "share of the budget's tokens in a second packed segment: the heavy hitters"},
     Key{"k2", Kind::format, "q8_0", "storage format of keys there"},
     Key{"v2", Kind::format, "q8_0", "storage format of values there"},

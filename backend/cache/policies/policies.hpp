@@ -31,6 +31,13 @@ inline constexpr Key group_key = {"group", Kind::word, "mean", "how the query he
                                   "mean|maximum"};
 inline constexpr Key every_key = {
     "every", Kind::count, "1", "of decoded tokens, each n-th one updates the importance, for all of them", "", 1, 64};
+// In the place of common keys: everything in 4 and 3 bits, unless somebody says otherwise.
+inline constexpr Key whole_budget_key = {
+    "budget", Kind::budget, "1/1", "of each KV head: share of the context or tokens; or bytes of the whole cache"};
+inline constexpr Key turbo4_k_key = {"k", Kind::format, "turbo4", "storage format of keys"};
+inline constexpr Key turbo3_v_key = {"v", Kind::format, "turbo3", "storage format of values"};
+inline constexpr Key unit_slope_k_norm_key = {
+    "k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"};
 inline constexpr const char* statistic_choices = "score_magnitude|probability|probability_squared";
 
 // What a PolicyKind makes its policy with.
