@@ -2,7 +2,8 @@
 
 The last lines are the summary of ctest, which runs all there is: unit, ABI and conformance tests on every backend and
 driver, calls that fail, llama.cpp with a real model, the rules of the tree, formatting, clang-tidy, sanitizers,
-fuzzing, threads, an installed package and quickstart.
+fuzzing, threads, an installed package and quickstart. Long tests that passed with all that they read as it is now are
+listed as skipped; --rerun runs them, too.
 """
 
 import argparse
@@ -29,6 +30,9 @@ def arguments():
                         help="all cases where otherwise a sample is taken: of ggml's suite, of llama.cpp's "
                              "releases and architectures, on Oclgrind, of calls that fail, under sanitizers, and an "
                              "hour of fuzzing; for a run a day")
+    parser.add_argument("--rerun", action="store_true",
+                        help="run the tests, too, that are known to pass with all that they read as it is now; --full "
+                             "does")
     parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
     parser.add_argument("--exclude", metavar="REGEX", help="not the tests whose name matches, as ctest -E")
     return parser.parse_args()
@@ -94,6 +98,8 @@ def main():
     sys.stdout.flush()
     # All tests together compile more than a user's programs do.
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "WINNOW_PROGRAM_CACHE_MIB": "1024"}
+    if options.rerun or options.full:
+        environment["WINNOW_RERUN_TESTS"] = "1"
     sys.exit(subprocess.run([str(part) for part in command], env=environment).returncode)
 
 

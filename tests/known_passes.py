@@ -1,8 +1,9 @@
 """Remembers what has passed by the content of the files that it depends on, so that it is not done once more.
 
 A pass is one file in ${XDG_CACHE_HOME:-~/.cache}/winnow-dev/passes/<kind>/. Its name is a digest of what was done: its
-subject, the programs' versions, their options. It holds the paths of all files that were read, and a digest of their
-contents. Only the last pass of a subject is kept, and of a kind as many as `most`, those that were used last.
+subject, the programs' versions, their options. It holds the paths of all files that were read or made, a digest of
+their contents, and the time. Only the last pass of a subject is kept, and of a kind as many as `most`, those that were
+used last.
 """
 
 import hashlib
@@ -50,26 +51,31 @@ class KnownPasses:
         return digest.hexdigest()
 
     def knows(self, *subject):
-        """Whether this has passed, with all files as they are now."""
+        """When this passed, in words, if all files are as they were then; else nothing."""
         file = self._file(subject)
         try:
-            digest, *paths = file.read_text(encoding="utf-8").split("\0")
+            digest, when, *paths = file.read_text(encoding="utf-8").split("\0")
             if digest != self._digest(paths):
-                return False
+                return ""
             os.utime(file)  # used now
-        except (OSError, UnicodeDecodeError):
-            return False
-        return True
+        except (OSError, ValueError):
+            return ""
+        return when
 
-    def keep(self, paths, *subject):
-        """This has passed and has read these files. One that was written since this object was made may not be what
-        was read, so that then nothing is kept."""
+    def keep(self, paths, *subject, made=()):
+        """This has passed, has read these files and has made others. One that was written since this object was made
+        may not be what was read, so that then nothing is kept."""
         paths = sorted({os.path.realpath(path) for path in paths})
         if any(os.stat(path).st_mtime >= self.began for path in paths):
             return
+        made = sorted(os.path.realpath(path) for path in made)
+        for path in made:
+            self.contents.pop(path, None)  # of before
+        paths += made
         file = self._file(subject)
         temporary = file.with_name(f"{file.name}.{os.getpid()}")
-        temporary.write_text("\0".join([self._digest(paths), *paths]), encoding="utf-8")
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        temporary.write_text("\0".join([self._digest(paths), when, *paths]), encoding="utf-8")
         temporary.replace(file)
 
     def trim(self):

@@ -1,5 +1,6 @@
 """What passed once is not done again, and whatever could change that is seen: sources, headers, new headers in their
-place, commands, the configuration. Shown with clang-tidy over a tree of a source and a header.
+place, commands, the configuration. Shown with clang-tidy over a tree of a source and a header, and with a test that is
+a shell script (unless_known.py).
 
     known_passes_test.py
 """
@@ -8,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,9 +17,11 @@ from pathlib import Path
 
 import clang_test
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
 
 import known_passes  # noqa: E402
+import unless_known  # noqa: E402
 
 GOOD = "#pragma once\ninline int *nothing() { return nullptr; }\n"
 BAD = "#pragma once\ninline int *nothing() { return 0; }\n"
@@ -84,6 +88,48 @@ def clang_tidy_reads_what_changed(folder):
     tree.expect(1, True, "which is not kept")
 
 
+def a_test_is_skipped_where_nothing_changed(folder):
+    if not unless_known.PACKAGES.is_file():
+        print("left out: without the packages of Debian no test is known")
+        return
+    script, read, made, runs = (folder / name for name in ("test.sh", "read", "made", "runs"))
+    write(read / "input", "0")
+    write(script, f'echo run >>{runs}; cat {read}/input >{made}; echo "UNSUPPORTED: $(cat {read}/input)"; '
+                  f'exit $(cat {read}/input)')
+
+    def expect(count, status, why, **variables):
+        runs.write_text("")
+        command = [sys.executable, "-B", HERE.parent / "unless_known.py", "--passes", folder / "kept", "--reads", read,
+                   "--makes", made, "--fails", "UNSUPPORTED: [1-9]", "--", "/bin/sh", script, made,
+                   "a word that is no file's name" * 100]
+        done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+        count_of_runs = len(runs.read_text().splitlines())
+        assert (count_of_runs, done.returncode) == (count, status), f"{why}: {count_of_runs} runs, {done}"
+
+    expect(1, 0, "the first time")
+    expect(0, 77, "the second time")
+    expect(1, 0, "asked to run again", WINNOW_RERUN_TESTS="1")
+    expect(1, 0, "a variable", WINNOW_DEVICE="cpu")
+    expect(0, 77, "as it was")
+    made.unlink()
+    expect(1, 0, "what it made is gone")
+    write(made, "another")
+    expect(1, 0, "what it made is another")
+    write(read / "further", "")
+    expect(1, 0, "a further file")
+    expect(0, 77, "the same again")
+    write(read / "input", "3")
+    expect(1, 3, "a failure")
+    expect(1, 3, "which is not kept")
+    write(read / "input", "0")
+    expect(1, 0, "what a failure made is not what the pass made")
+    write(script, script.read_text().replace("exit $(cat", "exit 0; : $(cat"))
+    expect(1, 0, "another script")
+    write(read / "input", "3")
+    expect(1, 1, "words that it must not have")
+    expect(1, 1, "which are not kept")
+
+
 def some_are_kept(folder):
     write(folder / "file", "text")
     passes = known_passes.KnownPasses("number", folder=folder, most=2)
@@ -98,7 +144,7 @@ def some_are_kept(folder):
 
 
 def main():
-    for check in (clang_tidy_reads_what_changed, some_are_kept):
+    for check in (clang_tidy_reads_what_changed, a_test_is_skipped_where_nothing_changed, some_are_kept):
         with tempfile.TemporaryDirectory() as folder:
             check(Path(folder))
         print(f"{check.__name__}: ok")

@@ -1,0 +1,20 @@
+# winnow_add_known_test(<name> [READS <path>...] [MAKES <path>...] [FAILS <regex>] COMMAND <command>...): a long test,
+# which is skipped while all that it reads is as it was when it passed (unless_known.py). READS are files and folders
+# beside those of the command, MAKES are files that other tests need.
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+set(unless_known ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/unless_known.py)
+function(winnow_add_known_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "FAILS" "READS;MAKES;COMMAND")
+    set(options "")
+    foreach(path IN LISTS arg_READS)
+        list(APPEND options --reads "${path}")
+    endforeach()
+    foreach(path IN LISTS arg_MAKES)
+        list(APPEND options --makes "${path}")
+    endforeach()
+    if(arg_FAILS)
+        list(APPEND options --fails "${arg_FAILS}")
+    endif()
+    add_test(NAME ${name} COMMAND ${unless_known} ${options} -- ${arg_COMMAND})
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+endfunction()
