@@ -393,9 +393,10 @@ typedef struct winnow_cache_desc {
  * memory than the budget; a token of the prompt sees those before it that are not yet evicted.
  * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, head sink and scale as in
  * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
- * incomplete, and should be removed. With recall a call with more than 8 tokens waits for what was enqueued before,
- * with recall=FOLDER every call does, and for reads of the file; where the disk is full, or a read or write fails, it
- * returns WINNOW_ERROR_IO. */
+ * incomplete, and should be removed. A call waits for what was enqueued before where its layer has less memory than it
+ * needs (cache_reserve takes it beforehand) and at the first token of a layer under recall or `learned`. With recall a
+ * call with more than 8 tokens waits, too, with recall=FOLDER every call does, and for reads of the file; where the
+ * disk is full, or a read or write fails, it returns WINNOW_ERROR_IO. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */

@@ -145,6 +145,9 @@ void make_buffer(winnow_context& context, const winnow_buffer_desc& given, winno
     case WINNOW_BUFFER_IMPORT_HOST:
         check_only(given.cl_mem != nullptr || given.offset != 0, "cl_mem or offset", "WINNOW_BUFFER_IMPORT_HOST");
         checked(static_cast<std::byte*>(given.host_data), "buffer_create: host_data");
+        if (given.size > std::numeric_limits<uintptr_t>::max() - reinterpret_cast<uintptr_t>(given.host_data))
+            invalid("buffer_create: size is " + std::to_string(given.size) +
+                    ", which leads from host_data beyond the last address");
         handle.misalignment = reinterpret_cast<uintptr_t>(given.host_data) % 16;
         handle.buffer = device.import_host(given.host_data, given.size);
         return;

@@ -79,8 +79,9 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
         if (its <= now) continue;
         growth.rows(part) = make_packed_rows(cache, geometry, part, its);
         if (cache.cold_file) {
-            growth.region = layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file);
-            growth.region->reserve(cold_file_bytes(geometry, its));
+            growth.region =
+                ColdReservation(layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file),
+                                cold_file_bytes(geometry, its));
         }
         growth.bytes += counted_bytes_of(geometry, part, its);
     }
@@ -122,7 +123,7 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     }
     for (const Part part : geometry.packed_parts())
         if (growth.rows(part).slots > 0) layer.rows(part) = std::move(growth.rows(part));
-    if (growth.region) layer.cold.region = std::move(growth.region);
+    if (auto region = growth.region.keep()) layer.cold.region = std::move(region);
     cache.layer_bytes += layer.bytes();
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
 }
@@ -405,11 +406,16 @@ void edit(CacheState& cache, Layer& layer, SlotEdit::Action action, Range token_
     SlotEdit args;
     args.action = action;
     args.segments = layer.segments_with_copies(*cache.geometry);
-    if (cache.cold_file) layer.cold.map.edit(action, token_ids.begin, token_ids.end, delta);
+    ColdMap map; // the layer's from where nothing fails any more
+    if (cache.cold_file) {
+        map = layer.cold.map;
+        map.edit(action, token_ids.begin, token_ids.end, delta);
+    }
     args.begin = token_ids.begin;
     args.end = std::min<int64_t>(token_ids.end, anchor_flag);
     args.delta = delta;
     if (!args.segments.empty() && args.begin < args.end) cache.device.launch(args);
+    if (cache.cold_file) layer.cold.map = std::move(map);
 }
 
 void mark_anchors(CacheState& cache, Layer& layer, const std::set<int64_t>& anchors, Range token_ids) {

@@ -114,8 +114,8 @@ private:
 // Memory that a layer is going to have, taken before anything changes.
 struct Growth : SegmentRows { // those without slots stay as they are
     bool is_new = false;
-    Rows hot;                           // of recall, as the index
-    std::shared_ptr<ColdRegion> region; // of the packed segment, where its rows lie in a file
+    Rows hot;               // of recall, as the index
+    ColdReservation region; // of the packed segment, where its rows lie in a file
     std::unique_ptr<Buffer> state, index_memory;
     Scratch scratch; // without slots: as it is
     uint64_t bytes = 0;

@@ -111,6 +111,12 @@ void ColdRegion::reserve(uint64_t bytes) {
     reserved_ = bytes;
 }
 
+void ColdRegion::shrink(uint64_t bytes) noexcept {
+    if (bytes >= reserved_) return;
+    file_->give_back(begin_ + bytes, reserved_ - bytes);
+    reserved_ = bytes;
+}
+
 void ColdRegion::write(uint64_t offset, std::span<const std::byte> bytes) {
     const uint64_t begin = begin_ + offset;
     for (size_t done = 0; done < bytes.size();) {

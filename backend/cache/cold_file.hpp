@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.hpp"
@@ -51,6 +52,8 @@ public:
 
     // Takes space on the disk for its first so many bytes, so that writes of them do not run out of it.
     void reserve(uint64_t bytes);
+    // Gives back the space behind so many bytes.
+    void shrink(uint64_t bytes) noexcept;
     uint64_t reserved() const { return reserved_; }
     // What is written leaves the page cache when it has aged.
     void write(uint64_t offset, std::span<const std::byte> bytes);
@@ -65,6 +68,30 @@ private:
     uint64_t number_ = 0, begin_ = 0, reserved_ = 0;
     // Written and not yet sent to the disk, and sent there before; in the file.
     uint64_t new_begin_ = 0, new_end_ = 0, old_begin_ = 0, old_end_ = 0;
+};
+
+// Space that a region takes on the disk for its first so many bytes; what it took more goes back unless it is kept.
+class ColdReservation {
+public:
+    ColdReservation() = default;
+    ColdReservation(std::shared_ptr<ColdRegion> region, uint64_t bytes)
+        : region_(std::move(region)), before_(region_->reserved()) {
+        region_->reserve(bytes);
+    }
+    ColdReservation(ColdReservation&&) = default;
+    ColdReservation& operator=(ColdReservation&& other) noexcept {
+        std::swap(region_, other.region_);
+        std::swap(before_, other.before_);
+        return *this;
+    }
+    ~ColdReservation() {
+        if (region_) region_->shrink(before_);
+    }
+    std::shared_ptr<ColdRegion> keep() { return std::exchange(region_, nullptr); } // none where nothing was reserved
+
+private:
+    std::shared_ptr<ColdRegion> region_;
+    uint64_t before_ = 0;
 };
 
 } // namespace winnow::cache

@@ -147,9 +147,11 @@ void shift(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t en
                std::to_string(limit));
     }
     const std::set<int64_t> anchors = shifted(sequence.anchors, range, delta);
-    if (anchors.size() != sequence.anchors.size() || (!anchors.empty() && *anchors.begin() < 0))
+    const bool is_outside = !anchors.empty() && (*anchors.begin() < 0 || *anchors.rbegin() >= limit);
+    if (anchors.size() != sequence.anchors.size() || is_outside)
         refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
-               std::to_string(delta) + ": anchors would meet, or come before 0");
+               std::to_string(delta) + ": anchors would meet, or come before 0 or beyond the context of " +
+               std::to_string(limit));
     for (size_t i = 0; i < indices.size(); ++i)
         cache.geometry->check_anchors(sequence_number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
                                       indices[i].displaced(cache.geometry->keep()));

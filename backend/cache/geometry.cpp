@@ -60,6 +60,7 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
                                 row_bytes_of(dense_format(v_), shape().v_head_size, 1) + row_bytes_of(Type::i32, 1, 1),
                    packed_slot = row_bytes_of(k_, shape().head_size, 1) + row_bytes_of(v_, shape().v_head_size, 1) +
                                  row_bytes_of(Type::i32, 1, 1);
+    if (config_.recalls()) check_query_heads();
     recall_ =
         recall_sizes(config_, shape(), plan_.full_bytes / static_cast<uint64_t>(shape().layers),
                      dense_slot * static_cast<uint64_t>(dense_slots()) + state_.size, packed_slot, most_packed(0));
@@ -68,6 +69,16 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
         importance_.push_back(description.importance);
         ranks_distance_.push_back(description.ranking == Ranking::importance_value_distance);
     }
+}
+
+// A pick has the sums of each query head's elements before it, in memory of a work-item: 4 MiB of them.
+void Geometry::check_query_heads() const {
+    constexpr int64_t most_elements = 1 << 18;
+    const int64_t group = request_.q_heads / shape().kv_heads;
+    if (group * shape().head_size <= most_elements) return;
+    refuse("recall with " + std::to_string(group) + " query heads for a KV head, of " +
+           std::to_string(shape().head_size) + " elements: expected at most " + std::to_string(most_elements) +
+           " elements in all");
 }
 
 void Geometry::set_zeroing() {

@@ -104,6 +104,7 @@ public:
 
 private:
     [[noreturn]] void refuse_without_residual(const char* what) const;
+    void check_query_heads() const;
     void set_zeroing();
     void check_network() const;
 

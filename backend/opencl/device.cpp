@@ -105,9 +105,7 @@ std::vector<winnow_device_info> enumerate() {
     for (const opencl::DeviceEntry& entry : opencl::list_devices()) {
         infos.push_back(entry.info);
         // Without a context nothing is probed; the shape follows from what the device says.
-        opencl::Capabilities capabilities;
-        capabilities.type = entry.info.type;
-        const std::string_view shape = opencl::kernel_shape(capabilities);
+        const std::string_view shape = opencl::kernel_shape(opencl::told_capabilities(entry));
         std::snprintf(infos.back().kernel_shape, sizeof infos.back().kernel_shape, "%.*s",
                       static_cast<int>(shape.size()), shape.data());
     }

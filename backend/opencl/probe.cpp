@@ -38,18 +38,23 @@ bool reaches_host_memory(WorkerQueues& workers, Programs& programs) {
 
 } // namespace
 
-Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool copies) {
-    const winnow_device_info& info = workers.entry.info;
+Capabilities told_capabilities(const DeviceEntry& entry) {
     Capabilities found;
-    found.type = info.type;
-    found.compute_units = workers.entry.is_multiple() ? static_cast<uint32_t>(workers.all.size()) : info.compute_units;
-    found.max_allocation_size = info.max_allocation_size;
-    found.local_memory_size = device_value<cl_ulong>(workers.front().device, CL_DEVICE_LOCAL_MEM_SIZE);
-    found.max_group_size = device_value<size_t>(workers.front().device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+    found.type = entry.info.type;
+    found.compute_units = entry.info.compute_units;
+    found.max_allocation_size = entry.info.max_allocation_size;
+    found.local_memory_size = device_value<cl_ulong>(entry.devices.front(), CL_DEVICE_LOCAL_MEM_SIZE);
+    found.max_group_size = device_value<size_t>(entry.devices.front(), CL_DEVICE_MAX_WORK_GROUP_SIZE);
     // PoCL 3.1 takes minutes for such a kernel, or crashes in LLVM (InstCombine), or its results are wrong without
     // optimization. It needs none: its work-items are a loop.
-    found.takes_barriers = !workers.is_pocl;
-    found.single_launch = (info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
+    found.takes_barriers = !is_pocl(entry);
+    found.single_launch = (entry.info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
+    return found;
+}
+
+Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool copies) {
+    Capabilities found = told_capabilities(workers.entry);
+    if (workers.entry.is_multiple()) found.compute_units = static_cast<uint32_t>(workers.all.size());
     found.zero_copy = !copies && reaches_host_memory(workers, programs);
     return found;
 }

@@ -49,6 +49,9 @@ struct RuntimeState {
     uint64_t host_copies = 0;
 };
 
+// What a device says of itself, without a context.
+Capabilities told_capabilities(const DeviceEntry& entry);
+
 // What was found out about the device, by queries and, for zero_copy, by a probe: a kernel that works on host memory.
 // With `copies` nothing is tried, and zero_copy is false.
 Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool copies);

@@ -124,7 +124,7 @@ cl::CommandQueue make_queue(const WorkerQueue& worker) {
 WorkerQueues open_worker_queues(const DeviceRequest& request) {
     WorkerQueues workers = choose_worker_queues(request);
     workers.is_hosts = request.cl_command_queue != nullptr;
-    workers.is_pocl = platform_text(workers.entry.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
+    workers.is_pocl = is_pocl(workers.entry);
     return workers;
 }
 

@@ -145,8 +145,9 @@ void Instance::end_virtual(bool done) {
         }
     };
     if (done) each([&](VirtualBuffer& buffer) { buffer.end_graph(counters); });
-    if (!done || first) each([](VirtualBuffer& buffer) { buffer.drop_deferred(); }); // they lie in the graph's memory
     each([](VirtualBuffer& buffer) { buffer.finish(); });
+    // They lie in the graph's memory; what ran until now may have read them.
+    if (!done || first) each([](VirtualBuffer& buffer) { buffer.drop_deferred(); });
     if (first) std::rethrow_exception(first);
     if (!done) return;
     for (VirtualBuffer* buffer : buffers) buffer->report_if_due();

@@ -14,7 +14,10 @@ CacheHandle::CacheHandle(Context& context, const CacheShape& shape, std::vector<
 CacheHandle::~CacheHandle() { api().cache_destroy(cache_); }
 
 void CacheHandle::expect(int32_t status) const {
-    if (status != WINNOW_OK) throw std::runtime_error(std::string(shape_.name()) + ": " + context_.message());
+    if (status == WINNOW_OK) return;
+    const std::string reason = std::string(shape_.name()) + ": " + context_.message();
+    if (status == WINNOW_ERROR_DEVICE) throw IncompleteError(reason);
+    throw std::runtime_error(reason);
 }
 
 void CacheHandle::make() {
@@ -33,10 +36,14 @@ void CacheHandle::make() {
     try {
         tell_pressure();
     } catch (...) { // as where the system tells none
-        api().cache_destroy(cache_);
-        cache_ = nullptr;
+        destroy();
         throw;
     }
+}
+
+void CacheHandle::destroy() {
+    api().cache_destroy(cache_);
+    cache_ = nullptr;
 }
 
 void CacheHandle::reset() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,12 @@
 #include "plugin.hpp"
 
 namespace winnow::ggml {
+
+// A call that failed in the middle: what is stored may be incomplete (WINNOW_ERROR_DEVICE).
+class IncompleteError : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
 
 // Functions throw std::runtime_error with the reason.
 class CacheHandle {
@@ -25,6 +32,7 @@ public:
     // Throws where no rule fits, once the heads are known.
     void check_rules() const { config_for(rules_, shape_.desc()); }
     void make();
+    void destroy(); // as before make
     // All tokens are gone; configuration and pressure are as they were.
     void reset();
     bool is_made() const { return cache_ != nullptr; }

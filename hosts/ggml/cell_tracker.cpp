@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 namespace winnow::ggml {
 
@@ -182,6 +183,13 @@ int64_t CellTracker::count_taken_back(const std::vector<int64_t>& dead, const Ma
     return std::count_if(dead.begin(), dead.end(), [&](int64_t cell) {
         return group_[static_cast<size_t>(cell)] == group_[static_cast<size_t>(seen)];
     });
+}
+
+void CellTracker::note_shift(std::span<const int32_t> cells) {
+    std::set<int64_t> groups;
+    for (const int32_t cell : cells) groups.insert(group_[static_cast<size_t>(cell)]);
+    for (int64_t& group : group_)
+        if (groups.contains(group)) group = -1;
 }
 
 void CellTracker::remove(const CellRange& range) {

@@ -55,6 +55,9 @@ public:
     // tokens_seen does not count it.
     Opening restore(std::span<const int32_t> cells);
 
+    // The tokens in these cells moved. llama.cpp moves tokens that live, mostly because others before them are gone: of
+    // their sequences the first token says nothing about the others any more.
+    void note_shift(std::span<const int32_t> cells);
     // The tokens in these cells are gone.
     void remove(const CellRange& range);
     void clear();

@@ -38,9 +38,22 @@ size_t copy_text(const std::string& from, char* text, size_t size) {
     return from.size();
 }
 
+// What an action returns; 0 where it fails, and the reason is in the log.
+template <typename Action>
+size_t told(Action&& action) {
+    try {
+        return action();
+    } catch (const std::exception& error) {
+        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
+        return 0;
+    }
+}
+
 // Under the name "winnow_ggml_report": the counts of all backend instances that were freed so far, as JSON. Writes at
 // most size bytes, zero terminated, and returns the length of the whole text.
-size_t write_report(char* text, size_t size) { return copy_text(registration()->report.json(), text, size); }
+size_t write_report(char* text, size_t size) {
+    return told([&] { return copy_text(registration()->report.json(), text, size); });
+}
 
 // Under the name "winnow_ggml_reset_report": from now on the report counts from nothing, apart from caches that there
 // are.
@@ -49,12 +62,7 @@ void reset_report() { registration()->report.reset(); }
 // Under the name "winnow_ggml_caches": what the virtual caches hold that there are now, as a JSON array of objects as
 // the report's. Not while a graph is computed. Likewise; 0 where it fails, and the reason is in the log.
 size_t write_caches(char* text, size_t size) {
-    try {
-        return copy_text(VirtualBuffer::living_caches(), text, size);
-    } catch (const std::exception& error) {
-        log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
-        return 0;
-    }
+    return told([&] { return copy_text(VirtualBuffer::living_caches(), text, size); });
 }
 
 // Under the name "winnow_ggml_set_kv": the configuration of the caches that are made from now on, as WINNOW_KV; "" or

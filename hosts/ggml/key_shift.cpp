@@ -60,7 +60,7 @@ void turn(const CacheHandle& cache, const ggml_tensor* node, const Turns& turns)
 
 } // namespace
 
-void shift_keys(const CacheHandle& cache, const ggml_tensor* node) {
+void shift_keys(const CacheHandle& cache, Streams& streams, const ggml_tensor* node) {
     const CacheShape& shape = cache.shape();
     check(shape, node);
     const auto* by = static_cast<const int32_t*>(node->src[1]->data);
@@ -74,6 +74,7 @@ void shift_keys(const CacheHandle& cache, const ggml_tensor* node) {
             }
             const bool is_last = cell + 1 == shape.cells();
             if (turns.cells.empty() || (!is_last && static_cast<int64_t>(turns.cells.size()) < most_at_once)) continue;
+            streams.note_shift(stream, turns.cells);
             turn(cache, node, turns);
             turns = {stream, {}, {}};
         }

@@ -7,6 +7,7 @@
 
 #include "environment.hpp"
 #include "ggml_api.hpp"
+#include "report_with.hpp"
 
 namespace winnow::ggml {
 
@@ -39,6 +40,7 @@ std::string own_window_config(const Plugin& plugin) {
 void check_variables() {
     kv_pressure();
     decode_from();
+    check_report_with();
 }
 
 } // namespace

@@ -1,6 +1,8 @@
 // What WINNOW_REPORT_WITH asks for, beside the figures that the report always has.
 #pragma once
 
+#include <string_view>
+
 #include "cache_handle.hpp"
 #include "kv_figures.hpp"
 
@@ -8,7 +10,9 @@ namespace winnow::ggml {
 
 // Whether the list in WINNOW_REPORT_WITH has this word: "resident", "profile" or "samples", which are a
 // part of the profile.
-bool reports(const char* word);
+bool reports(std::string_view word);
+// Throws std::runtime_error where it has another word.
+void check_report_with();
 
 // The cells whose tokens a cache holds. Throws std::runtime_error.
 ResidentCells resident_cells(const CacheHandle& cache);

@@ -38,6 +38,7 @@ public:
     CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells) {
         return of(stream).tracker.restore(cells);
     }
+    void note_shift(int64_t stream, std::span<const int32_t> cells) { of(stream).tracker.note_shift(cells); }
     void remove(int64_t stream, const CellRange& range) { of(stream).tracker.remove(range); }
     void copy(int64_t from, int64_t to) { of(to).tracker.copy(of(from).tracker); }
     void clear();

@@ -17,9 +17,15 @@ VirtualCache::VirtualCache(Context& context, std::vector<KvRule> rules, std::vec
       steps_(cache_, streams_, figures_), states_(shape_) {}
 
 void VirtualCache::make() {
+    const std::optional<int64_t> from = decode_from();
     cache_.make();
-    streams_.make(cache_.meaning().sinks, decode_from());
-    figures_.make();
+    try {
+        streams_.make(cache_.meaning().sinks, from);
+        figures_.make();
+    } catch (...) { // the cache is made whole or not at all
+        cache_.destroy();
+        throw;
+    }
 }
 
 void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters) {
@@ -30,14 +36,14 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
             "-ctk and -ctv)");
     }
     restore_pending();
-    steps_.defer(root, node, counters);
+    failing_if_incomplete([&] { steps_.defer(root, node, counters); });
 }
 
 void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {
     shape_.check_supported(node, sdpa.desc());
     if (!cache_.is_made()) make();
     restore_pending();
-    steps_.attend(node, sdpa, counters);
+    failing_if_incomplete([&] { steps_.attend(node, sdpa, counters); });
 }
 
 // What fails in the middle leaves other rows than llama.cpp believes.
@@ -47,6 +53,17 @@ void VirtualCache::with_sticky_error(Action&& action) {
     try {
         action();
     } catch (const std::exception& error) {
+        failed_ = error.what();
+        throw;
+    }
+}
+
+// A step that was refused has changed nothing; one that failed in the middle may have.
+template <typename Action>
+void VirtualCache::failing_if_incomplete(Action&& action) {
+    try {
+        action();
+    } catch (const IncompleteError& error) {
         failed_ = error.what();
         throw;
     }
@@ -104,7 +121,7 @@ void VirtualCache::shift(const ggml_tensor* node) {
     restore_pending();
     with_sticky_error([&] {
         if (cache_.is_made()) {
-            shift_keys(cache_, node);
+            shift_keys(cache_, streams_, node);
         } else if (!states_.empty()) {
             throw std::runtime_error(std::string(node->name) + ": a state of " + node->src[0]->view_src->name +
                                      " is shifted before any attention over it");

@@ -59,6 +59,8 @@ private:
     void restore(const PendingStates::State& state);
     template <typename Action>
     void with_sticky_error(Action&& action);
+    template <typename Action>
+    void failing_if_incomplete(Action&& action);
 
     CacheShape shape_;
     CacheHandle cache_;

@@ -133,6 +133,9 @@ TEST_F(buffers, a_wrong_description_is_refused_by_name) {
     desc = import(bytes);
     desc.host_data = nullptr;
     expect_refused(desc, "host_data");
+    desc = import(bytes);
+    desc.size = UINT64_MAX;
+    expect_refused(desc, "size");
     desc = allocate(16);
     desc.kind = WINNOW_BUFFER_IMPORT_CL_MEM;
     winnow_buffer* buffer = nullptr;

@@ -9,6 +9,7 @@
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -78,6 +79,22 @@ void run_anchor_before_the_shift() {
     EXPECT_TRUE(cache.holds(13)) << "a token was shifted to the anchor";
     EXPECT_TRUE(cache.holds(56)) << "a token was appended to the anchor, which the shift moved";
     EXPECT_FALSE(cache.holds(12) || cache.holds(14) || cache.holds(60));
+}
+
+void run_anchor_beyond_the_context() {
+    const CacheSetup setup = window_of(24, 4);
+    Judged cache(setup);
+    ASSERT_EQ(cache.append(20), "");
+    ASSERT_EQ(cache.oracle.anchor(0, {setup.context - 3}), "");
+    EXPECT_EQ(cache.host.api().cache_shift(cache.host.get(), 0, 0, -1, 3), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(cache.host.message().find("anchors would meet, or come before 0 or beyond the context"),
+              std::string::npos)
+        << cache.host.message();
+    ASSERT_EQ(cache.oracle.shift(0, 0, -1, 2), "");
+    const TemporaryFolder folder;
+    const std::string file = folder.file("cache");
+    ASSERT_EQ(cache.host.api().cache_save(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
+    EXPECT_EQ(cache.host.api().cache_load(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
 }
 
 void run_columns_after_a_shift() {
@@ -193,6 +210,7 @@ void register_cache_contract() {
     } tests[] = {{"sinks_shifted_up_and_down", run_sinks_up_and_down},
                  {"sinks_beside_their_slots", run_sinks_beside_their_slots},
                  {"anchor_before_the_shift", run_anchor_before_the_shift},
+                 {"anchor_beyond_the_context", run_anchor_beyond_the_context},
                  {"columns_after_a_shift", run_columns_after_a_shift},
                  {"no_token_is_left", run_no_token_is_left},
                  {"cells_beyond_the_context", run_cells_beyond_the_context},

@@ -47,7 +47,8 @@ bool move_positions(OracleSequence& all, int64_t begin, int64_t until, int64_t d
     }
     std::set<int64_t> anchors;
     for (const int64_t each : all.anchors) anchors.insert(moves(each) ? each + delta : each);
-    if (anchors.size() != all.anchors.size() || (!anchors.empty() && *anchors.begin() < 0)) return false;
+    if (anchors.size() != all.anchors.size()) return false;
+    if (!anchors.empty() && (*anchors.begin() < 0 || *anchors.rbegin() >= context)) return false;
     all.anchors = anchors;
     return true;
 }

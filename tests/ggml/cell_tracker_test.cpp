@@ -1,5 +1,6 @@
 // What is read off cells and masks, on masks made as llama.cpp makes them: by positions and sequences, which the
 // tracker is not told.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -92,6 +93,29 @@ public:
             at = sequences.empty() ? resident_.erase(at) : std::next(at);
         }
         next_[sequence] = begin;
+    }
+
+    // What is left of a sequence moves down, to position 0.
+    void shift(int sequence) {
+        std::vector<int32_t> moved;
+        int64_t first = next_[sequence];
+        for (const auto &[cell, resident] : resident_)
+            if (resident.sequences.count(sequence) > 0) first = std::min(first, resident.position);
+        for (auto &[cell, resident] : resident_) {
+            if (resident.sequences.count(sequence) == 0) continue;
+            resident.position -= first;
+            moved.push_back(cell);
+        }
+        next_[sequence] -= first;
+        tracker_.note_shift(moved);
+    }
+    // The first tokens of a sequence are gone.
+    void remove_front(int sequence, int64_t end) {
+        for (auto at = resident_.begin(); at != resident_.end();) {
+            const bool goes = at->second.sequences.count(sequence) > 0 && at->second.position < end;
+            if (goes) removed_.insert(at->first);
+            at = goes ? resident_.erase(at) : std::next(at);
+        }
     }
 
     void overwrite(int32_t cell) { resident_.erase(cell); }
@@ -207,6 +231,19 @@ void test_shared_window() {
     expect_dead("the sequence without its beginning goes on", host.append(tokens(9, 1, 0)), {});
 }
 
+// Of a sequence whose beginning was cut off, and whose rest moved down, another one may take the first cell.
+void test_shared_shift() {
+    Host host(false);
+    host.append(tokens(0, 6, 0));
+    host.append(tokens(6, 1, 1));
+    host.remove_front(0, 2);
+    host.shift(0);
+    expect_dead("another sequence where the first token was", host.append(tokens(0, 2, 1)), {});
+    expect_dead("the rest goes on", host.append(tokens(7, 1, 0)), {});
+    host.remove(0, 0);
+    expect_dead("gone, and not known to be", host.append(tokens(2, 1, 1)), {});
+}
+
 void test_all_over() {
     Host host(false);
     host.append(tokens(0, 4, 0));
@@ -292,6 +329,7 @@ int main() {
     test_columns();
     test_shared();
     test_shared_window();
+    test_shared_shift();
     test_all_over();
     test_restored_alone();
     test_restored_window();

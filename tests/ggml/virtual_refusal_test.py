@@ -49,6 +49,10 @@ def test():
     for position in ("-1", "half", "1.5"):
         refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_DECODE_FROM={position}: expected a position"],
                {"WINNOW_DECODE_FROM": position})
+    for words, complaint in (("profiles", '"profiles" is none of'), ("profile, samples", '" samples" is none of'),
+                             ("samples", "expected with profile")):
+        refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_REPORT_WITH={words}: ", complaint],
+               {"WINNOW_REPORT_WITH": words})
     stay_in_place(host, options, ["-fa", "off"])
 
 

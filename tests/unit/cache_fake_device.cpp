@@ -125,6 +125,7 @@ void FakeDevice::launch(const SlotEvict& args) {
 }
 
 void FakeDevice::launch(const SlotEdit& args) {
+    if (fails_edits) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no edit");
     log.emplace_back("edit");
     ReferenceDevice::launch(args);
 }

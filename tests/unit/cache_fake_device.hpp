@@ -30,7 +30,7 @@ public:
     uint64_t sizes_asked = 0;               // how often a buffer told its size
     bool refuses_attention = false;
     bool heads_differ = false; // a state is restored of which a head does not hold every token
-    bool fails_steps = false;
+    bool fails_steps = false, fails_edits = false;
 
     void clear();
 

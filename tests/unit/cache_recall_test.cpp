@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -104,6 +105,43 @@ TEST(cache_recall, rows_of_a_file_stay_where_they_are_without_memory_to_move_the
     expect_same(file, memory);
 }
 
+// The slot map of rows in a file is the host's; it changes with those on the device, or not at all.
+TEST(cache_recall, an_edit_that_fails_leaves_the_rows_of_a_file_where_they_were) {
+    const TemporaryFolder folder;
+    FakeDevice device;
+    Cache file(device, request_of(folder.path())), memory(device, request_of("host"));
+    for (Cache* each : {&file, &memory}) append(*each, 200, 1);
+    const std::vector<int64_t> anchors = {3, 40};
+    const std::function<void(Cache&)> edits[] = {
+        [](Cache& cache) { cache.shift(0, 30, -1, 7); }, [](Cache& cache) { cache.remove(0, 50, 80); },
+        [&](Cache& cache) { cache.anchor(0, anchors); }, [](Cache& cache) { cache.truncate(0, 190); }};
+    for (const auto& edit : edits) {
+        device.fails_edits = true;
+        EXPECT_THROW(edit(file), Error);
+        device.fails_edits = false;
+        edit(file);
+        edit(memory);
+        EXPECT_EQ(file.positions(0, 0, 0), memory.positions(0, 0, 0));
+    }
+    file.save(folder.file("cache"));
+    EXPECT_NO_THROW(file.load(folder.file("cache")));
+    expect_same(file, memory);
+}
+
+TEST(cache_recall, a_refused_reservation_gives_the_disk_its_space_back) {
+    const TemporaryFolder folder;
+    FakeDevice device;
+    Cache cache(device, request_of(folder.path()));
+    append(cache, 100, 1);
+    const uint64_t before = stats_of(cache).disk_bytes;
+    device.allocations_until_failure = 0;
+    EXPECT_THROW(cache.reserve(0, 390), Error);
+    device.allocations_until_failure = -1;
+    EXPECT_EQ(stats_of(cache).disk_bytes, before);
+    cache.reserve(0, 390);
+    EXPECT_GT(stats_of(cache).disk_bytes, before);
+}
+
 // A head that holds less than others has free slots in front, where no query looks for what comes.
 TEST(cache_recall, heads_that_disagree_lose_nothing_that_comes) {
     const TemporaryFolder folder;
@@ -122,6 +160,22 @@ TEST(cache_recall, heads_that_disagree_lose_nothing_that_comes) {
         EXPECT_EQ(of_file, of_memory) << tokens;
     }
     expect_same(file, memory);
+}
+
+TEST(cache_recall, more_query_heads_than_a_pick_has_tables_for_are_refused) {
+    FakeDevice device;
+    CacheRequest request = request_of("host");
+    request.q_heads = shape.kv_heads * 8193; // of 32 elements
+    try {
+        const Cache cache(device, request);
+        ADD_FAILURE() << "it was taken";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT_NE(std::string(error.what()).find("8193 query heads for a KV head"), std::string::npos) << error.what();
+    }
+    --request.q_heads;
+    request.q_heads -= request.q_heads % shape.kv_heads;
+    EXPECT_NO_THROW(Cache(device, request));
 }
 
 TEST(cache_recall, a_refused_write_changes_no_pick) {

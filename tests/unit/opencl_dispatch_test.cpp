@@ -6,7 +6,7 @@
 #include <string>
 
 #include "opencl/kernel_sources.hpp"
-#include "opencl/runtime.hpp"
+#include "opencl/runtime_state.hpp"
 #include "opencl/variants.hpp"
 
 namespace winnow::opencl {
@@ -114,6 +114,17 @@ TEST(opencl_dispatch, what_is_forced_is_chosen_or_refused) {
         EXPECT_STREQ(error.what(), "sdpa_vector takes up to 8 query tokens, given are 9");
     }
     EXPECT_THROW(choose_variant("no such operation", cpu(), {}, 1, 1), Error);
+}
+
+// Which a list of devices needs, to name the shape that a context has.
+TEST(opencl_dispatch, a_device_says_without_a_context_what_its_groups_may_have) {
+    for (const DeviceEntry& entry : list_devices()) {
+        const Capabilities told = told_capabilities(entry);
+        EXPECT_EQ(told.type, entry.info.type) << entry.info.name;
+        EXPECT_GT(told.max_group_size, 1u) << entry.info.name;
+        EXPECT_GT(told.local_memory_size, 0u) << entry.info.name;
+        EXPECT_EQ(told.takes_barriers, !is_pocl(entry)) << entry.info.name;
+    }
 }
 
 TEST(opencl_dispatch, the_shape_is_that_of_the_rows_that_run_there) { EXPECT_EQ(kernel_shape(cpu()), "cpu"); }
