@@ -35,9 +35,9 @@
 #endif
 
 /* A page's key is its score, a float whose bits are ordered as numbers are; NaN is the least number. */
-#define NO_KEY 0u /* it may not be picked */
+#define NO_KEY 0u         /* it may not be picked */
 #define PINNED 0xffffffffu
-#define NOT_PICKED 0u /* once the keys have been compared */
+#define NOT_PICKED 0u     /* once the keys have been compared */
 #define PICKED 1u
 #define IN_A_FRAME 2u
 
