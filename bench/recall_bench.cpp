@@ -1,6 +1,7 @@
 // A query of decoding under recall, which scores all signatures (page_sign made them), picks pages (page_pick) and
 // attends to them, against a query over the whole packed cache. The columns: microseconds of the whole, of recall with
-// a budget of 1/16, and how many times as fast that is; minima of turns.
+// a budget of 1/16 and signatures of signs, and of codes, and how many times as fast these two are; minima of turns.
+#include "../tests/made_codebooks.hpp"
 #include "attention.hpp"
 
 namespace winnow::bench {
@@ -14,7 +15,11 @@ public:
         : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size),
           kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * chunk * sizes.head_size),
           out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size) {
-        cache_ = backend.make_cache(layer_of(sizes, config, 2 * sizes.kv_len));
+        winnow_cache_desc desc = layer_of(sizes, config, 2 * sizes.kv_len);
+        const std::vector<uint8_t> codebooks = made_codebooks(1, sizes.kv_heads, sizes.head_size);
+        desc.codebooks = codebooks.data();
+        desc.codebooks_size = codebooks.size();
+        cache_ = backend.make_cache(desc);
         for (int64_t begin = 0; begin < sizes.kv_len; begin += chunk) append();
     }
     ~Layer() { backend_.destroy(cache_); }
@@ -58,18 +63,21 @@ nlohmann::json bench_recall(const Options& options, Backend& backend) {
             for (const int64_t keys : options.key_counts) {
                 const AttentionSizes sizes{options.kv_heads,  group, 1, keys, head_size, WINNOW_TYPE_TURBO4,
                                            WINNOW_TYPE_TURBO3};
-                Layer whole(backend, "winnow", sizes), recall(backend, "winnow:budget=1/16,recall=host", sizes);
-                const std::vector<double> seconds =
-                    take_turns({[&] { whole.attend(); }, [&] { recall.attend(); }}, options.seconds);
+                Layer whole(backend, "winnow", sizes), signs(backend, "winnow:budget=1/16,recall=host", sizes),
+                    codes(backend, "winnow:budget=1/16,recall=host,signature=codes", sizes);
+                const std::vector<double> seconds = take_turns(
+                    {[&] { whole.attend(); }, [&] { signs.attend(); }, [&] { codes.attend(); }}, options.seconds);
                 print_row({"page_pick: G=" + std::to_string(group) + " D=" + std::to_string(head_size) + " of " +
                                std::to_string(keys),
-                           fixed(seconds[0] * 1e6, 1), fixed(seconds[1] * 1e6, 1), fixed(seconds[0] / seconds[1], 2)});
+                           fixed(seconds[0] * 1e6, 1), fixed(seconds[1] * 1e6, 1), fixed(seconds[2] * 1e6, 1),
+                           fixed(seconds[0] / seconds[1], 2), fixed(seconds[0] / seconds[2], 2)});
                 rows.push_back({{"operation", "page_pick, page_sign"},
                                 {"head_size", head_size},
                                 {"group", group},
                                 {"tokens", keys},
                                 {"whole_seconds", seconds[0]},
-                                {"recall_seconds", seconds[1]}});
+                                {"recall_seconds", seconds[1]},
+                                {"codes_seconds", seconds[2]}});
             }
     return rows;
 }

@@ -1,6 +1,11 @@
-/* Where a page's signature lies, and the hot slots of a frame. Needs before it: page_index_params.h, K_SIZE. */
+/* Where a page's signature lies, and the hot slots of a frame. Needs before it: page_index_params.h, K_SIZE, CODES
+ * where signatures are codes. */
 #define BLOCK_PAGES 16
-#define SIGNATURE_BYTES (K_SIZE / 8)
+#ifdef CODES
+#define SIGNATURE_BYTES (K_SIZE / 16)
+#else
+#define SIGNATURE_BYTES (K_SIZE / 8) /* and the factor */
+#endif
 
 static inline __global uchar* signature_block(__global uchar* signatures, const page_index* index, uint head,
                                               uint block) {

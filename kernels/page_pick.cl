@@ -2,13 +2,14 @@
  * their rows into the hot slots. "cpu" shape: one work-item per work-group, a group for each KV head, vectors of 16
  * pages.
  *
- *     signatures    | block of 16 pages | block | ...     scores: nibble by nibble, from a table of 16 sums each
+ *     signatures    | block of 16 pages | block | ...     scores: byte by byte, from tables of sums
  *     keys          | . 7 . 2 | 9 . . 4 | ...             which are the largest, without sorting: by their bits
  *     frames        | 9 | - | 7 |                         what was not picked goes, what is missing comes
  *
  * Layouts: page_pick_params.h. Needs -D:
  *     K_SIZE   elements of a key, a multiple of 16 up to 576
  *     GROUP    query heads of a KV head
+ *     CODES    where signatures are codes of codebooks
  */
 #include "one_work_item.h"
 #include "page_pick_params.h"
@@ -26,6 +27,12 @@
 #include "slot_parts.h"
 #include "ordered_bits.h"
 #include "page_index.h"
+#ifdef CODES
+#include "page_codebooks.h"
+#include "page_score_codes.h"
+#else
+#include "page_score_signs.h"
+#endif
 
 /* A page's key is its score, a float whose bits are ordered as numbers are; NaN is the least number. */
 #define NO_KEY 0u         /* it may not be picked */
@@ -33,53 +40,6 @@
 #define NOT_PICKED 0u     /* once the keys have been compared */
 #define PICKED 1u
 #define IN_A_FRAME 2u
-
-/* ---- Scores ---- */
-
-/* What a query head makes of signatures: the sums of each nibble of signs, and the score of the mean. */
-typedef struct head_table {
-    float16 sums[K_SIZE / 4]; /* lane v: of elements 4 i .. 4 i + 3 by the signs of v */
-    float base;
-} head_table;
-
-static inline void make_table(const page_pick_params* p, const __global uchar* q, const __global float* mean,
-                              head_table* table) {
-    float16 x[K_SIZE / 16];
-    float16 dot = (float16)(0.0f);
-    for (uint c = 0; c < K_SIZE / 16; ++c) {
-        x[c] = load16_any(q, p->q_type, c * 16) * p->scale;
-        if (mean) dot = fma(x[c], vload16(c, mean), dot);
-    }
-    table->base = sum_of_lanes(dot);
-    rotate(x, K_SIZE);
-    for (uint c = 0; c < K_SIZE / 16; ++c) {
-        float lanes[16];
-        vstore16(x[c], 0, lanes);
-        for (uint i = 0; i < 4; ++i)
-            table->sums[c * 4 + i] =
-                lanes[i * 4] * (float16)(-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1) +
-                lanes[i * 4 + 1] * (float16)(-1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1) +
-                lanes[i * 4 + 2] * (float16)(-1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1) +
-                lanes[i * 4 + 3] * (float16)(-1, -1, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1, 1, 1);
-    }
-}
-
-/* Scores of the 16 pages of a block. */
-static inline float16 score_block(const __global uchar* block, const head_table* tables) {
-    float16 sum[GROUP];
-    for (uint g = 0; g < GROUP; ++g) sum[g] = (float16)(0.0f);
-    for (uint j = 0; j < SIGNATURE_BYTES; ++j) {
-        const int16 bytes = convert_int16(vload16(j, block));
-        const int16 low = bytes & 15, high = bytes >> 4;
-#pragma unroll
-        for (uint g = 0; g < GROUP; ++g)
-            sum[g] += lookup16(tables[g].sums[2 * j], low) + lookup16(tables[g].sums[2 * j + 1], high);
-    }
-    const float16 factor = load16_f16(block + SIGNATURE_BYTES * BLOCK_PAGES, 0, 16);
-    float16 best = (float16)(-INFINITY); /* NaN takes nobody's place */
-    for (uint g = 0; g < GROUP; ++g) best = larger(fma(sum[g], factor, (float16)(tables[g].base)), best);
-    return best;
-}
 
 /* ---- Which pages may be picked ---- */
 
@@ -145,7 +105,7 @@ static inline int16 lanes_of_bits(uint bits) { return ((int16)((int)bits) & LANE
 
 /* Keys of `blocks` blocks of pages; returns how many may be picked. */
 static uint make_keys(const page_pick_params* p, __global uchar* signatures, const __global int* tokens,
-                      const __global uchar* mask, const head_table* tables, __global uint* keys, uint blocks,
+                      const __global uchar* mask, const score_tables* tables, __global uint* keys, uint blocks,
                       uint head) {
     uint eligible = 0;
     for (uint block = 0; block < blocks; ++block) {
@@ -250,6 +210,7 @@ typedef struct pick_head {
     const __global uchar *cold_k, *cold_v;
     __global int *frames, *hot_tokens;
     const __global int* cold_tokens;
+    const __global uchar* codebooks; /* or none */
 } pick_head;
 
 /* Frees the frames whose pages were not picked, and marks the pages of the others. */
@@ -297,16 +258,17 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
                                      __global ulong* counts, __global uint* keys, uint head) {
     const uint slots_of_block = BLOCK_PAGES * p->index.page_slots;
     const uint blocks = (p->cold.slots + slots_of_block - 1) / slots_of_block, pages = blocks * BLOCK_PAGES;
-    head_table tables[GROUP];
-    for (uint g = 0; g < GROUP; ++g) make_table(p, q + row_offset(&p->q, 0, head * GROUP + g, 0), mean, tables + g);
-    const uint eligible = make_keys(p, signatures, at->cold_tokens, mask, tables, keys, blocks, head);
+    __global uint* const frame_keys = keys + pages;
+    score_tables tables;
+    make_tables(p, q, mean, at->codebooks, (__global float*)(frame_keys + (p->index.frame_count + 15) / 16 * 16), head,
+                &tables);
+    const uint eligible = make_keys(p, signatures, at->cold_tokens, mask, &tables, keys, blocks, head);
     for (uint frame = 0; frame < p->index.frame_count; ++frame) {
         const int page = at->frames[frame];
         if (page < 0 || (uint)page >= pages || keys[page] == NO_KEY || keys[page] == PINNED) continue;
         keys[page] = ordered_bits((float16)(from_ordered_bits(keys[page]) + p->bonus)).s0;
     }
     const uint picked = min(p->count, eligible);
-    __global uint* const frame_keys = keys + pages;
     uint by_score = picked;
     if (p->by_score < picked && make_frame_keys(p, at->frames, keys, pages, frame_keys) >= picked)
         by_score = min(max(p->by_score, count_from(keys, pages, PINNED)), picked);
@@ -320,11 +282,12 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
 }
 
 ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* signatures, __global uchar* frames,
-                                      const __global uchar* q, const __global uchar* mask,
-                                      const __global uchar* cold_k, const __global uchar* cold_v,
-                                      __global uchar* cold_tokens, __global uchar* cold_mean, __global uchar* hot_k,
-                                      __global uchar* hot_v, __global uchar* hot_tokens, __global uchar* counts,
-                                      __global uchar* scratch, uint group_base) {
+                                      const __global uchar* codebooks, const __global uchar* q,
+                                      const __global uchar* mask, const __global uchar* cold_k,
+                                      const __global uchar* cold_v, __global uchar* cold_tokens,
+                                      __global uchar* cold_mean, __global uchar* hot_k, __global uchar* hot_v,
+                                      __global uchar* hot_tokens, __global uchar* counts, __global uchar* scratch,
+                                      uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     pick_head at;
@@ -335,6 +298,11 @@ ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* 
     at.frames = (__global int*)of_head(frames, &p.index.frames, head);
     at.hot_tokens = (__global int*)of_head(hot_tokens, &p.hot.tokens, head);
     at.cold_tokens = (const __global int*)of_head(cold_tokens, &p.cold.tokens, head);
+#ifdef CODES
+    at.codebooks = codebooks_of_head(codebooks, &p.index, head);
+#else
+    at.codebooks = 0;
+#endif
     pick_of_head(&p, &at, signatures, q, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0,
                  cold_mean ? (const __global float*)of_head(cold_mean, &p.cold.k_mean, head) : 0,
                  (__global ulong*)of_head(counts, &p.counts, head), (__global uint*)(scratch + head * p.scratch_bytes),

@@ -2,7 +2,7 @@
  * in backend/device/pages.hpp (PagePick). A work-group for each KV head.
  *
  * Scratch memory, scratch_bytes for each head: the key of each page, an uint, in whole blocks of 16 pages; then those
- * of the pages in frames, in runs of 16, too. */
+ * of the pages in frames, in runs of 16, too; then the tables of page_score_codes.h, where signatures are codes. */
 #pragma once
 
 #include "page_index_params.h"
@@ -24,7 +24,7 @@ typedef struct page_pick_params {
     winnow_u32 reserved;
 } page_pick_params;
 
-#define PAGE_PICK_PARAMS_SIZE 488
+#define PAGE_PICK_PARAMS_SIZE 504
 #ifdef __OPENCL_VERSION__
 typedef char page_pick_params_size_differs_from_the_host[sizeof(page_pick_params) == PAGE_PICK_PARAMS_SIZE ? 1 : -1];
 #else

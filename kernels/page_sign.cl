@@ -2,10 +2,12 @@
  * KV head, which takes the pages one after another.
  *
  *     live rows of a page  | k0 - mean | k1 - mean |  ->  r = R(sum of rows / rows)  ->  signs of r, sum of |r| / n
+ *                                                     ->  r = A (sum of rows / rows) ->  the nearest centroids
  *
  * Layouts: page_sign_params.h. Needs -D:
  *     K_FORMAT   of the rows; -DUSES_F with it where F is packed
  *     K_SIZE     elements of a row, a multiple of 16 up to 576
+ *     CODES      where signatures are codes of codebooks
  */
 #include "one_work_item.h"
 #include "page_sign_params.h"
@@ -18,9 +20,13 @@
 #include "formats.h"
 #include "format_any.h"
 #include "rotation.h"
+#include "vector_lanes.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
 #include "page_index.h"
+#ifdef CODES
+#include "page_codebooks.h"
+#endif
 
 /* Adds a row to the sum, rotated where its format is. */
 static inline void add_row(float16* sum, const __global uchar* row) {
@@ -33,8 +39,55 @@ static inline void add_row(float16* sum, const __global uchar* row) {
         sum[c] = fma(JOIN(load16_, K_FORMAT)(row, c * 16, K_SIZE), (float16)(scale), sum[c]);
 }
 
+#ifdef CODES
+#define LARGEST_FLOAT 0x1.fffffep127f
+
+/* The number of the centroid that is nearest to the elements from r on. */
+static inline uint nearest_centroid(const float* r, const __global uchar* centroids, uint codebook) {
+    float16 least = (float16)(LARGEST_FLOAT);
+    int16 nearest = (int16)(0);
+    for (uint first = 0; first < CENTROIDS; first += 16) {
+        float16 distance = (float16)(0.0f);
+        for (uint e = 0; e < CENTROID_ELEMENTS; ++e) {
+            const uint at = (codebook * CENTROID_ELEMENTS + e) * CENTROIDS + first;
+            const float16 apart = load16_f16(centroids, at, 16) - r[e];
+            distance = fma(apart, apart, distance);
+        }
+        const int16 is_nearer = distance < least;
+        least = select(least, distance, is_nearer);
+        nearest = select(nearest, LANE_INDEX + (int)first, is_nearer);
+    }
+    float distances[16], found = LARGEST_FLOAT;
+    int numbers[16], code = 0;
+    vstore16(least, 0, distances);
+    vstore16(nearest, 0, numbers);
+    for (uint lane = 0; lane < 16; ++lane) {
+        if (distances[lane] > found || (distances[lane] == found && numbers[lane] >= code)) continue;
+        found = distances[lane];
+        code = numbers[lane];
+    }
+    return (uint)code;
+}
+
+/* The signature of r = A (x / count), to place `lane` of a block. */
+static inline void store_signature(__global uchar* block, uint lane, float16* x, float count,
+                                   const __global uchar* codebooks) {
+    float mean[K_SIZE], r[K_SIZE];
+#if JOIN(FORMAT_ROTATED_, K_FORMAT)
+    rotate_back(x, K_SIZE);
+#endif
+    for (uint c = 0; c < K_SIZE / 16; ++c) vstore16(x[c] / count, c, mean);
+    multiply(r, key_matrix(codebooks), mean);
+    for (uint j = 0; j < SIGNATURE_BYTES; ++j)
+        block[j * BLOCK_PAGES + lane] = (uchar)nearest_centroid(r + j * CENTROID_ELEMENTS, centroids_of(codebooks), j);
+}
+#else
 /* The signature of r = x / count, to place `lane` of a block. */
-static inline void store_signature(__global uchar* block, uint lane, const float16* x, float count) {
+static inline void store_signature(__global uchar* block, uint lane, float16* x, float count,
+                                   const __global uchar* codebooks) {
+#if !JOIN(FORMAT_ROTATED_, K_FORMAT)
+    rotate_to_segment(x, K_SIZE);
+#endif
     float16 magnitude = (float16)(0.0f);
     for (uint c = 0; c < K_SIZE / 16; ++c) {
         magnitude += fabs(x[c]);
@@ -48,9 +101,10 @@ static inline void store_signature(__global uchar* block, uint lane, const float
     const float factor = sum_of_lanes(magnitude) / (count * (float)K_SIZE);
     store_half(block + SIGNATURE_BYTES * BLOCK_PAGES + 2 * lane, isnan(factor) ? 0.0f : fmin(factor, 65504.0f));
 }
+#endif
 
 OUT_OF_LINE static void sign_page(const page_sign_params* p, __global uchar* signatures, const __global uchar* k,
-                                  const __global int* tokens, uint page, uint head) {
+                                  const __global int* tokens, const __global uchar* codebooks, uint page, uint head) {
     float16 x[K_SIZE / 16];
     for (uint c = 0; c < K_SIZE / 16; ++c) x[c] = (float16)(0.0f);
     uint count = 0;
@@ -64,18 +118,17 @@ OUT_OF_LINE static void sign_page(const page_sign_params* p, __global uchar* sig
     __global uchar* block = signature_block(signatures, &p->index, head, page / BLOCK_PAGES);
     if (count == 0) {
         for (uint j = 0; j < SIGNATURE_BYTES; ++j) block[j * BLOCK_PAGES + page % BLOCK_PAGES] = 0;
+#ifndef CODES
         store_half(block + SIGNATURE_BYTES * BLOCK_PAGES + 2 * (page % BLOCK_PAGES), 0.0f);
+#endif
         return;
     }
-#if !JOIN(FORMAT_ROTATED_, K_FORMAT)
-    rotate_to_segment(x, K_SIZE);
-#endif
-    store_signature(block, page % BLOCK_PAGES, x, (float)count);
+    store_signature(block, page % BLOCK_PAGES, x, (float)count, codebooks);
 }
 
 ONE_WORK_ITEM __kernel void page_sign(const page_sign_params p, __global uchar* signatures, __global uchar* frames,
-                                      const __global uchar* k, __global uchar* cold_tokens, __global uchar* hot_tokens,
-                                      uint group_base) {
+                                      const __global uchar* codebooks, const __global uchar* k,
+                                      __global uchar* cold_tokens, __global uchar* hot_tokens, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     __global int* pages = (__global int*)of_head(frames, &p.index.frames, head);
@@ -83,5 +136,8 @@ ONE_WORK_ITEM __kernel void page_sign(const page_sign_params p, __global uchar* 
     for (uint frame = 0; frame < p.index.frame_count; ++frame)
         if (pages[frame] >= (int)p.first && pages[frame] < (int)p.end) free_frame(&p.index, pages, hot, frame);
     const __global int* tokens = (const __global int*)of_head(cold_tokens, &p.cold_tokens, head);
-    for (uint page = p.first; page < p.end; ++page) sign_page(&p, signatures, k, tokens, page, head);
+#ifdef CODES
+    codebooks = codebooks_of_head(codebooks, &p.index, head);
+#endif
+    for (uint page = p.first; page < p.end; ++page) sign_page(&p, signatures, k, tokens, codebooks, page, head);
 }

@@ -14,7 +14,7 @@ typedef struct page_sign_params {
     winnow_u32 cold_first; /* the slot that row 0 of k and entry 0 of cold_tokens are of */
 } page_sign_params;
 
-#define PAGE_SIGN_PARAMS_SIZE 128
+#define PAGE_SIGN_PARAMS_SIZE 144
 #ifdef __OPENCL_VERSION__
 typedef char page_sign_params_size_differs_from_the_host[sizeof(page_sign_params) == PAGE_SIGN_PARAMS_SIZE ? 1 : -1];
 #else

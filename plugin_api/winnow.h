@@ -382,6 +382,10 @@ typedef struct winnow_cache_desc {
      * what the prediction takes of it; it is 0 where it would be negative. Not needed after the call. */
     const double *network;
     uint64_t network_count; /* numbers in network */
+    /* For signatures of codes: the model's codebooks, a record for each layer as `winnow calibrate` writes them
+     * (docs/recall.md), or NULL. Not needed after the call. */
+    const void *codebooks;
+    uint64_t codebooks_size; /* bytes */
 } winnow_cache_desc;
 
 #define WINNOW_NETWORK_NUMBERS 32 /* 8 hidden units */
@@ -473,9 +477,10 @@ typedef struct winnow_cache_stats {
     uint64_t picks;           /* pages that queries picked, over layers and KV heads */
     uint64_t misses;          /* of them those that were not hot, so that their rows were copied or read */
     /* With recall=FOLDER cold_bytes lie in a file, and only there. */
-    uint64_t disk_bytes; /* space reserved in that file */
-    uint64_t bytes_read; /* read from it so far, by sequences that still exist */
-    uint64_t wait_ns;    /* time spent waiting for those reads, in nanoseconds; side by side, of the longest */
+    uint64_t disk_bytes;     /* space reserved in that file */
+    uint64_t bytes_read;     /* read from it so far, by sequences that still exist */
+    uint64_t wait_ns;        /* time spent waiting for those reads, in nanoseconds; side by side, of the longest */
+    uint64_t codebook_bytes; /* codebooks of the whole cache, constants of the model as its weights; not in bytes */
 } winnow_cache_stats;
 
 /* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy
@@ -484,6 +489,7 @@ typedef struct winnow_cache_stats {
 #define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* for cache_importance and cache_set_importance */
 #define WINNOW_CACHE_NEEDS_PROFILE 0x4u    /* the budget is divided by winnow_cache_desc.profile: create wants one */
 #define WINNOW_CACHE_NEEDS_NETWORK 0x8u    /* tokens are ranked by winnow_cache_desc.network: create wants one */
+#define WINNOW_CACHE_NEEDS_CODEBOOKS 0x10u /* pages are signed by winnow_cache_desc.codebooks: create wants them */
 
 /* What a configuration means for a cache of one shape: cache_describe fills it in.
  *
@@ -499,8 +505,8 @@ typedef struct winnow_cache_info {
      * formats of its first packed segment. */
     char *storage_config;
     uint64_t storage_config_size;
-    /* The path that the configuration names, of a profile or of networks; "" for none. The host reads it: nothing here
-     * does. */
+    /* The path that the configuration names, of a profile, of networks or of codebooks; "" for none. The host reads it:
+     * nothing here does. */
     char *profile_file;
     uint64_t profile_file_size;
     char policy[32]; /* its name, zero terminated */
@@ -648,9 +654,9 @@ typedef struct winnow_api {
                                 uint64_t capacity, uint64_t *count);
 
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
-     * have to stay, and networks are those of cache_create. A smaller budget holds when the call returns. get_config
-     * writes the canonical string, zero terminated; *size says how many bytes config has, and becomes how many the
-     * string needs, the zero included; where that is more, or config is NULL, no string is written. */
+     * have to stay, and networks and codebooks are those of cache_create. A smaller budget holds when the call returns.
+     * get_config writes the canonical string, zero terminated; *size says how many bytes config has, and becomes how
+     * many the string needs, the zero included; where that is more, or config is NULL, no string is written. */
     int32_t (*cache_set_config)(winnow_cache *cache, const char *config);
     int32_t (*cache_get_config)(winnow_cache *cache, char *config, size_t *size);
     /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
@@ -693,8 +699,9 @@ typedef struct winnow_api {
     /* What the configuration of this description means, without making anything: so a host need not know the language
      * of configurations. It refuses what create refuses, with one exception: without a profile the layers of a policy
      * that divides by one (WINNOW_CACHE_NEEDS_PROFILE) are described as if all were alike, and those of one that ranks
-     * by networks (WINNOW_CACHE_NEEDS_NETWORK) need none, so that a host can ask for profile_file before it has read
-     * the file. info is read (its pointers and their sizes) and filled in. message may be NULL. */
+     * by networks (WINNOW_CACHE_NEEDS_NETWORK) or sign pages by codebooks (WINNOW_CACHE_NEEDS_CODEBOOKS) need none, so
+     * that a host can ask for profile_file before it has read the file. info is read (its pointers and their sizes) and
+     * filled in. message may be NULL. */
     int32_t (*cache_describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info,
                               char *message, size_t message_size);
 

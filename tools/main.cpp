@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
     // Their command lines, --help included, are parsed by the program that they are.
     app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality, through llama.cpp");
     app.add_subcommand("profile", "Measure how spread out a model's attention is, layer by layer, through llama.cpp");
-    app.add_subcommand("calibrate", "The same, and train the networks of the policy learned on that attention");
+    app.add_subcommand("calibrate", "The same, and train the networks of the policy learned and codebooks of recall");
 
     try {
         if (argc > 1 && std::string_view(argv[1]) == "eval") winnow::tools::run_eval(argc - 2, argv + 2);

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
+import zlib
 from pathlib import Path
 
 import gguf_files
@@ -143,6 +144,29 @@ class Bytes(Files):
             self.assertEqual(row["disk_bytes"], 0)
             for other in ("winnow", "winnow:budget=1/8", "cpu:k=f16,v=f16"):
                 self.assertEqual(rows[other].get("cold_bytes"), 0, other)
+
+    def test_codebooks_are_added_and_of_no_budget(self):
+        model, size, heads = gguf_files.header(gguf_files.model()), 64, 3
+        halves = heads * size * (2 * size + 256)
+        path = self.folder / "codebooks.bin"
+        with open(path, "wb") as file:
+            for layer in range(30):
+                name = f"cache_k_l{layer}".encode()
+                begin = b"WNCODES\0" + struct.pack("<4I", 1, heads, size, len(name))
+                body = name + bytes(2 * halves)
+                file.write(begin + struct.pack("<I", zlib.crc32(begin, zlib.crc32(body))) + body)
+        signs = "winnow:budget=1/8,recall=host"
+        codes = f"{signs},signature=codes,codebook_file={path}"
+        _, rows = self.plan(model, "--context", 8192, "--kv", codes)
+        self.assertEqual(rows[codes]["codebook_bytes"], 30 * 2 * halves)
+        self.assertEqual(rows[signs]["codebook_bytes"], 0)
+        self.assertEqual(rows[codes]["added_bytes"] - rows[codes]["scratch_bytes"] - 30 * 2 * halves,
+                         rows[signs]["added_bytes"] - rows[signs]["scratch_bytes"])
+        self.assertLessEqual(rows[codes]["bytes"], rows["cpu:k=f16,v=f16"]["bytes"] / 8)
+        other = gguf_files.header(gguf_files.model(block_count=(UINT32, 31)))
+        status, _, err = self.run_plan(other, "--context", 8192, "--kv", codes)
+        self.assertEqual(status, 1)
+        self.assertIn("none that is called cache_k_l30", err)
 
     def test_recall_in_a_file_takes_a_disk_in_place_of_memory(self):
         model = gguf_files.header(gguf_files.model())

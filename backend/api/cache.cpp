@@ -139,7 +139,8 @@ int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, w
         value.properties = (meaning.evicts ? WINNOW_CACHE_EVICTS : 0) |
                            (meaning.keeps_importance ? WINNOW_CACHE_KEEPS_IMPORTANCE : 0) |
                            (meaning.needs_profile ? WINNOW_CACHE_NEEDS_PROFILE : 0) |
-                           (meaning.needs_network ? WINNOW_CACHE_NEEDS_NETWORK : 0);
+                           (meaning.needs_network ? WINNOW_CACHE_NEEDS_NETWORK : 0) |
+                           (meaning.needs_codebooks ? WINNOW_CACHE_NEEDS_CODEBOOKS : 0);
         value.k_type = static_cast<uint32_t>(meaning.k);
         value.v_type = static_cast<uint32_t>(meaning.v);
         value.sink = meaning.sink;

@@ -7,6 +7,7 @@
 
 #include "api/shapes.hpp"
 #include "api/structs.hpp"
+#include "cache/codebooks.hpp"
 #include "device/network.hpp"
 
 namespace winnow::api {
@@ -56,6 +57,13 @@ std::vector<float> to_network(const double* numbers, uint64_t count) {
                 " in size");
     }
     return network;
+}
+
+std::shared_ptr<std::vector<uint16_t>> to_codebooks(const void* bytes, uint64_t size, const cache::Shape& shape) {
+    if (bytes == nullptr && size > 0) invalid("codebooks is NULL, expected " + std::to_string(size) + " bytes");
+    if (bytes == nullptr) return nullptr;
+    return std::make_shared<std::vector<uint16_t>>(
+        cache::read_codebooks({static_cast<const std::byte*>(bytes), size}, shape));
 }
 
 // A side of a step is there as a whole or not at all.
@@ -236,6 +244,7 @@ cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
     request.cells = given.cells;
     request.profile = to_profile(given.profile, given.layers);
     request.network = to_network(given.network, given.network_count);
+    request.codebooks = to_codebooks(given.codebooks, given.codebooks_size, request.shape);
     return request;
 }
 

@@ -7,6 +7,7 @@
 #include "cache/exact_rows.hpp"
 #include "cache/inspect.hpp"
 #include "cache/pressure.hpp"
+#include "cache/recall.hpp"
 #include "cache/set_config.hpp"
 #include "cache/set_importance.hpp"
 #include "cache/snapshot.hpp"
@@ -18,6 +19,8 @@ Cache::Cache(Device& device, const CacheRequest& request, const Log& log)
     : state_(std::make_unique<CacheState>(device, std::make_unique<Geometry>(request, parse(request.config)))) {
     state_->log = log;
     state_->cold_file = open_cold_file(*state_->geometry, log);
+    state_->codebooks = make_codebooks(device, *state_->geometry);
+    if (request.codebooks) *request.codebooks = {}; // the device has them
 }
 
 Cache::~Cache() = default;

@@ -26,7 +26,7 @@ CacheState::CacheState(Device& on, std::unique_ptr<Geometry> sizes) : device(on)
 
 CacheState::CacheState(CacheState& before, std::vector<Sequence> empty)
     : device(before.device), geometry(std::move(before.geometry)), log(std::move(before.log)),
-      cold_file(std::move(before.cold_file)), sequences(std::move(empty)) {}
+      cold_file(std::move(before.cold_file)), codebooks(std::move(before.codebooks)), sequences(std::move(empty)) {}
 
 std::vector<Sequence> CacheState::new_sequences() const {
     std::vector<Sequence> all;
@@ -217,7 +217,7 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
         args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells, cell_positions);
     }
     cache.device.launch(args);
-    sign_all(cache, layer); // which reads how many rows there are, and so waits
+    sign_all(cache, layer, layer_number); // which reads how many rows there are, and so waits
     fetched.store();
 }
 
@@ -265,7 +265,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
         // But where some were shifted up, the oldest tokens that went may have been among these rows.
         layer.is_signed =
             layer.index.removed(moved) == 0 && (!geometry.has_cold_budget() || layer.index.are_newest_last());
-        if (layer.is_signed) sign_slots(cache, layer, layer.in_front, layer.in_front + moved);
+        if (layer.is_signed) sign_slots(cache, layer, layer_number, layer.in_front, layer.in_front + moved);
         layer.in_front += moved;
     }
     layer.index.leave(moved);

@@ -52,6 +52,7 @@ struct CacheState {
     std::unique_ptr<Geometry> geometry;
     Log log = [](int32_t, const std::string&) {};
     std::shared_ptr<ColdFile> cold_file; // of recall; none: the cold tier lies in memory, as packed segments
+    std::unique_ptr<Buffer> codebooks;   // of recall, of all layers; none: signatures are of signs
     ColdScratch cold_scratch;
     std::unique_ptr<Buffer> carried;        // of recall, where memory is reserved: what the queries of a prompt carry
     std::unique_ptr<Buffer> cell_positions; // likewise: what evict_oldest takes

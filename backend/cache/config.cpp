@@ -129,7 +129,8 @@ constexpr std::string_view eviction_keys[] = {"recent",      "decay", "statistic
 // Recall evicts by age alone, and its signatures need means.
 void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {
     if (!config.recalls()) {
-        for (const std::string_view key : {"cold", "page", "bonus", "hysteresis", "newest", "picked"})
+        for (const std::string_view key :
+             {"cold", "page", "signature", "codebook_file", "bonus", "hysteresis", "newest", "picked"})
             if (given.contains(key))
                 refuse(std::string(config.policy().name) + ": " + std::string(key) +
                        " is a key of recall, and recall=off");
@@ -147,6 +148,9 @@ void check_recall(const Config& config, const std::map<std::string, Value, std::
                "tokens stay in the cold tier, and the budget is of bytes: expected bytes or a share of what keys and "
                "values would be in F16, got budget=" +
                spell(config.recall_budget()) + "; cold= says how many tokens stay");
+    if (given.contains("codebook_file") && config.signature_kind() != SignatureKind::codes)
+        refuse(where + "codebook_file=" + config.word("codebook_file") +
+               " is of signatures of codes, expected signature=codes, too");
     if (config.count("page") == 3) refuse(where + "page=3: expected 1, 2 or 4 tokens");
 }
 
@@ -218,6 +222,10 @@ bool Config::has(std::string_view key) const { return given_.contains(key) || de
 Norm Config::k_norm() const { return norm_of(word("k_norm")); }
 
 Norm Config::v_norm() const { return norm_of(word("v_norm")); }
+
+SignatureKind Config::signature_kind() const {
+    return recalls() && word("signature") == "codes" ? SignatureKind::codes : SignatureKind::signs;
+}
 
 std::optional<std::string> Config::recall_folder() const {
     return recalls() && word("recall") != "host" ? std::optional(word("recall")) : std::nullopt;
@@ -327,6 +335,7 @@ Config with_policy(const Config& config, std::string_view policy) {
 std::string without_folder(Config config) {
     if (config.recall_folder()) config.given_.insert_or_assign("recall", std::string("host"));
     if (config.policy_->has_network) config.given_.erase("network_file");
+    config.given_.erase("codebook_file");
     return to_string(config);
 }
 

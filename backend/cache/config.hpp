@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/policy.hpp"
+#include "device/pages.hpp"
 
 namespace winnow::cache {
 
@@ -38,6 +39,7 @@ public:
     Norm k_norm() const;
     Norm v_norm() const;
     bool center() const { return recalls() || word("center") == "on"; } // signatures are of centred keys
+    SignatureKind signature_kind() const;                               // of recall
     bool recalls() const { return has("recall") && word("recall") != "off"; }
     std::optional<std::string> recall_folder() const; // none: what is not hot lies in memory
     int64_t sink() const { return count("sink"); }
@@ -69,8 +71,8 @@ private:
 Config parse(std::string_view text);
 // The canonical string, which parse takes back: what differs from the defaults, in the order of keys_of.
 std::string to_string(const Config& config);
-// The same as files and states have it: where rows that are not hot lie is not theirs to say, and networks are those of
-// the cache that reads them.
+// The same as files and states have it: where rows that are not hot lie is not theirs to say, and networks and
+// codebooks are those of the cache that reads them.
 std::string without_folder(Config config);
 // Another policy with its own defaults and this configuration's values of the common keys.
 Config with_policy(const Config& config, std::string_view policy);

@@ -37,6 +37,9 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
         refuse_without_residual(config_.recalls() ? ": recall takes its means from"
                                                   : ": center=on takes its means from");
     if (config_.policy().has_network) check_network();
+    if (config_.signature_kind() == SignatureKind::codes && !request_.codebooks && !request_.is_described)
+        refuse(std::string(config_.policy().name) +
+               ": signature=codes needs the model's codebooks, and there are none (winnow_cache_desc.codebooks)");
     const std::vector<LowerTier>& lower = plan_.lower;
     tiers_ += lower.size();
     formats_[0] = {dense_format(k_), dense_format(v_)};

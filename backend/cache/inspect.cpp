@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cache/codebooks.hpp"
 #include "cache/cold_rows.hpp"
 #include "cache/recall.hpp"
 
@@ -204,6 +205,7 @@ void stats(const CacheState& cache, winnow_cache_stats& out) {
     sum.budget_bytes = budget_bytes(geometry);
     sum.eviction_passes = cache.eviction_passes;
     sum.steps = cache.steps;
+    if (cache.codebooks) sum.codebook_bytes = cache.codebooks->size();
     out = sum;
 }
 
@@ -239,6 +241,7 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
     const Geometry geometry(request, parse(request.config));
     winnow_cache_stats out{};
     out.budget_bytes = budget_bytes(geometry);
+    if (geometry.recall().kind == SignatureKind::codes) out.codebook_bytes = codebook_bytes(geometry.shape());
     if (tokens == 0) return out;
     const Growing growing(geometry, tokens);
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
@@ -264,7 +267,7 @@ Meaning meaning_of(CacheRequest request) {
     meaning.policy = config.policy().name;
     meaning.config = to_string(config);
     meaning.storage_config = to_string(storage_of(config));
-    for (const char* const key : {"profile_file", "network_file"})
+    for (const char* const key : {"profile_file", "network_file", "codebook_file"})
         if (config.has(key)) meaning.profile_file = config.word(key);
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
         meaning.evicts |= geometry.may_evict(layer);
@@ -274,6 +277,7 @@ Meaning meaning_of(CacheRequest request) {
     meaning.keeps_importance = geometry.keeps_importance();
     meaning.needs_profile = needs_profile;
     meaning.needs_network = needs_network;
+    meaning.needs_codebooks = config.signature_kind() == SignatureKind::codes;
     meaning.k = geometry.k();
     meaning.v = geometry.v();
     meaning.sink = geometry.sink();

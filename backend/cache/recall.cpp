@@ -17,12 +17,13 @@ Tensor index_tensor(const StateLayout::Range& part, Buffer* index, int64_t heads
 }
 
 // Signs slots [first, end); `cold` is the segment from first_slot on.
-void sign(CacheState& cache, Layer& layer, const Segment& cold, int64_t first_slot, int64_t first, int64_t end) {
+void sign(CacheState& cache, Layer& layer, int64_t layer_number, const Segment& cold, int64_t first_slot, int64_t first,
+          int64_t end) {
     const Geometry& geometry = *cache.geometry;
     const int64_t page_slots = geometry.recall().page_slots;
     if (first >= end) return;
-    cache.device.launch(PageSign{page_index(geometry, layer), cold, layer.hot_segment(geometry), first / page_slots,
-                                 (end + page_slots - 1) / page_slots, first_slot});
+    cache.device.launch(PageSign{page_index(cache, layer, layer_number), cold, layer.hot_segment(geometry),
+                                 first / page_slots, (end + page_slots - 1) / page_slots, first_slot});
 }
 
 // The cold segment without its rows, which lie in a file: its slot map, in scratch memory of the cache's.
@@ -95,28 +96,44 @@ uint64_t recall_bytes(const Geometry& geometry) {
     return sizes ? bytes_of(geometry, Part::packed, sizes.hot_slots()) + sizes.index_bytes : 0;
 }
 
-PageIndex page_index(const Geometry& geometry, const Layer& layer) {
-    const RecallSizes& sizes = geometry.recall();
-    const Shape& shape = geometry.shape();
-    return {sizes.page_slots,
-            index_tensor(sizes.signatures, layer.index_memory.get(), shape.kv_heads, sizes.blocks,
-                         signature_block_bytes(shape.head_size) / 4),
-            index_tensor(sizes.frame_pages, layer.index_memory.get(), shape.kv_heads, 1, sizes.frames)};
+std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry) {
+    if (geometry.recall().kind != SignatureKind::codes) return nullptr;
+    const std::vector<uint16_t>& halves = *geometry.request().codebooks;
+    std::unique_ptr<Buffer> codebooks = device.allocate(2 * halves.size());
+    codebooks->write(0, halves.data(), codebooks->size());
+    return codebooks;
 }
 
-void sign_slots(CacheState& cache, Layer& layer, int64_t first, int64_t end) {
+PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_number) {
+    const RecallSizes& sizes = cache.geometry->recall();
+    const Shape& shape = cache.geometry->shape();
+    PageIndex index{sizes.page_slots,
+                    index_tensor(sizes.signatures, layer.index_memory.get(), shape.kv_heads, sizes.blocks,
+                                 signature_block_bytes(shape.head_size, sizes.kind) / 4),
+                    index_tensor(sizes.frame_pages, layer.index_memory.get(), shape.kv_heads, 1, sizes.frames)};
+    if (cache.codebooks == nullptr) return index;
+    const int64_t numbers = codebook_numbers(shape.head_size), head_bytes = 2 * numbers;
+    index.codebooks.type = Type::f16;
+    index.codebooks.buffer = cache.codebooks.get();
+    index.codebooks.offset = static_cast<uint64_t>(layer_number * shape.kv_heads * head_bytes);
+    index.codebooks.shape = {1, shape.kv_heads, 1, numbers};
+    index.codebooks.stride = {shape.kv_heads * head_bytes, head_bytes, head_bytes, 2};
+    return index;
+}
+
+void sign_slots(CacheState& cache, Layer& layer, int64_t layer_number, int64_t first, int64_t end) {
     if (layer.packed.slots == 0) return;
-    sign(cache, layer, layer.packed_segment(*cache.geometry), layer.packed_first, first, end);
+    sign(cache, layer, layer_number, layer.packed_segment(*cache.geometry), layer.packed_first, first, end);
 }
 
-void sign_all(CacheState& cache, Layer& layer) {
+void sign_all(CacheState& cache, Layer& layer, int64_t layer_number) {
     const bool lies_in_front =
         cache.cold_file && !layer.packed.k && !layer.cold.is_moved && layer.cold.map.in_front() >= 0;
     if (lies_in_front) {
         const int64_t in_front = compact(cache, layer);
         Stretches stretches(cache, layer, in_front);
         while (stretches.next()) {
-            sign(cache, layer, stretches.segment(), stretches.first(), stretches.first(),
+            sign(cache, layer, layer_number, stretches.segment(), stretches.first(), stretches.first(),
                  stretches.first() + stretches.segment().slots());
             stretches.read_ahead();
         }
@@ -124,20 +141,20 @@ void sign_all(CacheState& cache, Layer& layer) {
     } else {
         Fetched fetched(cache, layer);
         const int64_t in_front = compact(cache, layer);
-        sign_slots(cache, layer, 0, std::max<int64_t>(in_front, 1));
+        sign_slots(cache, layer, layer_number, 0, std::max<int64_t>(in_front, 1));
         fetched.store();
         layer.in_front = in_front;
     }
     layer.is_signed = true;
 }
 
-void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
+void pick(CacheState& cache, Layer& layer, int64_t layer_number, const PickRequest& request) {
     const Geometry& geometry = *cache.geometry;
     if (layer.packed.slots == 0) return;
-    if (!layer.is_signed) sign_all(cache, layer);
+    if (!layer.is_signed) sign_all(cache, layer, layer_number);
     const RecallSizes& sizes = geometry.recall();
     PagePick args;
-    args.index = page_index(geometry, layer);
+    args.index = page_index(cache, layer, layer_number);
     const bool is_in_file = !layer.packed.k;
     args.cold = is_in_file ? mapped_segment(cache, layer) : layer.packed_segment(geometry);
     args.hot = layer.hot_segment(geometry);

@@ -38,13 +38,16 @@ void take_recall_memory(Device& device, const Geometry& geometry, Memory& memory
 }
 uint64_t recall_bytes(const Geometry& geometry); // of a layer
 
-PageIndex page_index(const Geometry& geometry, const Layer& layer);
+// The codebooks of the request, of all layers; none where signatures are of signs.
+std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry);
+
+PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_number);
 
 // The rows that an eviction pass put into the packed segment's slots [first, end) get signatures.
-void sign_slots(CacheState& cache, Layer& layer, int64_t first, int64_t end);
+void sign_slots(CacheState& cache, Layer& layer, int64_t layer_number, int64_t first, int64_t end);
 
 // Brings the live rows together, so that it is known which slots have them, and signs all of their pages.
-void sign_all(CacheState& cache, Layer& layer);
+void sign_all(CacheState& cache, Layer& layer, int64_t layer_number);
 
 // The query's pages come into the hot slots. q: [1, q_heads, 1, head_size]; the mask may be absent.
 struct PickRequest {
@@ -52,7 +55,7 @@ struct PickRequest {
     float scale = 0;
     int64_t visible_from = 0; // token id
 };
-void pick(CacheState& cache, Layer& layer, const PickRequest& request);
+void pick(CacheState& cache, Layer& layer, int64_t layer_number, const PickRequest& request);
 
 // Pages that queries of a layer picked so far, and those of them that had to come into the hot slots.
 struct PickCounts {

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "device/pages.hpp"
-
 namespace winnow::cache {
 namespace {
 
@@ -18,8 +16,8 @@ int64_t pages_of(int64_t slots, int64_t page_slots) { return (slots + page_slots
 void lay_out(RecallSizes& sizes, const Shape& shape) {
     uint64_t end = 0;
     const auto heads = static_cast<uint64_t>(shape.kv_heads);
-    place_part(sizes.signatures, heads * static_cast<uint64_t>(sizes.blocks * signature_block_bytes(shape.head_size)),
-               end);
+    place_part(sizes.signatures,
+               heads * static_cast<uint64_t>(sizes.blocks * signature_block_bytes(shape.head_size, sizes.kind)), end);
     place_part(sizes.frame_pages, 4 * heads * static_cast<uint64_t>(sizes.frames), end);
     place_part(sizes.counts, 4 * heads * count_words, end);
     sizes.index_bytes = end;
@@ -40,6 +38,7 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full
     RecallSizes sizes;
     if (!config.recalls()) return sizes;
     check_head_size(shape);
+    sizes.kind = config.signature_kind();
     sizes.page_slots = config.count("page");
     sizes.bonus = static_cast<float>(config.number("bonus"));
     sizes.newest = config.count("newest");

@@ -4,10 +4,12 @@
 #include <cstdint>
 
 #include "cache/budget.hpp"
+#include "device/pages.hpp"
 
 namespace winnow::cache {
 
 struct RecallSizes {
+    SignatureKind kind = SignatureKind::signs;          // of the signatures
     int64_t page_slots = 0;                             // 0: the configuration recalls nothing
     int64_t frames = 0;                                 // pages in the hot slots of a KV head
     int64_t by_score = 0;                               // pages picked by score, whether they are in frames or not

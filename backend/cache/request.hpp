@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,9 @@ struct CacheRequest {
     int64_t max_sequences = 1;
     int64_t cells = 0;
     std::vector<LayerProfile> profile;
-    std::vector<float> network{}; // of each layer and KV head, network_numbers; or empty
-    bool is_described = false;    // nothing is made of it, so that the numbers of a policy's networks may lack
+    std::vector<float> network{};                       // of each layer and KV head, network_numbers; or empty
+    std::shared_ptr<std::vector<uint16_t>> codebooks{}; // read_codebooks, or none; emptied once a cache has them
+    bool is_described = false; // nothing is made of it, so that networks and codebooks may lack
 };
 
 // winnow_cache_step_desc, checked: see there. Absent tensors have no type.
@@ -49,7 +51,8 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens);
 // winnow_cache_info without its memory.
 struct Meaning {
     std::string policy, config, storage_config, profile_file;
-    bool evicts = false, keeps_importance = false, needs_profile = false, needs_network = false;
+    bool evicts = false, keeps_importance = false, needs_profile = false, needs_network = false,
+         needs_codebooks = false;
     Type k = Type::f16, v = Type::f16;
     int64_t sink = 0, residual = 0, cadence = 0, budget_tokens = 0;
     struct Segment {

@@ -126,7 +126,7 @@ private:
 
     // A piece of a prompt. Slots before its tail do not change while it runs.
     void stream(int64_t first, int64_t count) {
-        if (!layer_.is_signed) sign_all(cache_, layer_);
+        if (!layer_.is_signed) sign_all(cache_, layer_, args_.layer);
         tail_ = layer_.in_front / geometry_.recall().page_slots * geometry_.recall().page_slots;
         const int64_t in_page = layer_.in_front - tail_,
                       coming = appended_ > 0 ? layer_.index.newest() + count : 0; // at most
@@ -188,7 +188,7 @@ private:
     void pick_for(int64_t query) {
         const Sdpa sdpa = attention_of(query, 1, 0).sdpa;
         const int64_t oldest = sdpa.window_left > 0 ? sdpa.q_offset - sdpa.window_left + 1 : 0;
-        pick(cache_, layer_, {.q = sdpa.q, .mask = sdpa.mask, .scale = sdpa.scale, .visible_from = oldest});
+        pick(cache_, layer_, args_.layer, {sdpa.q, sdpa.mask, sdpa.scale, oldest});
     }
 
     void check() const {

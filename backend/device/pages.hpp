@@ -16,17 +16,33 @@ namespace winnow {
 //
 // Signatures lie in blocks of 16 pages: n / 8 runs of 16 bytes, of which run j has byte j (elements 8 j ... 8 j + 7,
 // the first one in the lowest bit) of each page, then the 16 factors.
-inline constexpr int64_t block_pages = 16;
-constexpr int64_t signature_block_bytes(int64_t head_size) { return block_pages * (head_size / 8 + 2); }
+//
+// With codebooks a page has n / 16 codes instead, a byte each: of y = A (mean of its live rows) code j is the number of
+// the centroid of codebook j that is nearest to elements 16 j ... 16 j + 15, of equal ones the lowest, 0 where no
+// squared distance is below the largest float. There are n / 16 runs then, and no factors.
+inline constexpr int64_t block_pages = 16, centroids = 256, centroid_elements = 16;
+enum class SignatureKind : uint8_t { signs, codes };
+constexpr int64_t signature_block_bytes(int64_t head_size, SignatureKind kind) {
+    return block_pages * (kind == SignatureKind::signs ? head_size / 8 + 2 : head_size / centroid_elements);
+}
+
+// The codebooks of a KV head, as halves: A, and B by which a query is compared with centroids (calibration makes them
+// so that q . k is near to (B q) . (A k)), both by columns; then the codebooks, each of which has the first elements of
+// its centroids, then the second ones, and so on.
+constexpr int64_t codebook_numbers(int64_t head_size) { return 2 * head_size * head_size + centroids * head_size; }
 
 struct PageIndex {
     int64_t page_slots = 2; // 1, 2 or 4
     Tensor signatures;      // I32 [1, kv_heads, blocks, signature_block_bytes / 4]
     Tensor frames;          // I32 [1, kv_heads, 1, frames]: the page in each frame of the hot slots, or -1
+    Tensor codebooks{};     // F16 [1, kv_heads, 1, codebook_numbers], or absent: signatures are of signs
+
+    SignatureKind kind() const { return codebooks ? SignatureKind::codes : SignatureKind::signs; }
 };
 
 // Makes the signatures of pages [first, end), whose rows changed; of slots beyond the cold segment's as if they were
-// free. A page without live slots has signs and a factor of 0. Frames that had one of these pages become free.
+// free. A page without live slots has signs and a factor of 0, or codes of 0. Frames that had one of these pages become
+// free.
 struct PageSign {
     PageIndex index;
     Segment cold; // its K, and the slot map
@@ -38,9 +54,9 @@ struct PageSign {
 // One query picks pages for each KV head, and they come into the hot slots. Those are frames of page_slots.
 //  1. A page may be picked where one of its live slots is visible: the token id in [visible_from, visible_end) and not
 //     hidden by the mask of the query group's first head.
-//  2. Its score is the largest over the query group of scale * (q . k_mean + f * (R q) . signs), and `bonus` more where
-//     a frame has it. Pages with an anchor come before all others, and so do those from pinned_from on: they are
-//     pinned. NaN is the least score.
+//  2. Its score is the largest over the query group of scale * (q . k_mean + f * (R q) . signs), with codebooks of
+//     scale * (q . k_mean + (B q) . the centroids of its codes), and `bonus` more where a frame has it. Pages with an
+//     anchor come before all others, and so do those from pinned_from on: they are pinned. NaN is the least score.
 //  3. The `count` pages of the largest scores are picked; of equal ones the lower page. Where frames have as many pages
 //     that may be picked, only the `by_score` largest are picked so, or as many as are pinned; the others are those
 //     of the largest scores among the pages in frames, of equal ones the one in the lower frame.

@@ -18,6 +18,12 @@ int32_t bounded(int64_t token) {
     return static_cast<int32_t>(std::clamp<int64_t>(token, 0, std::numeric_limits<int32_t>::max()));
 }
 
+// A query group's scores of all centroids, as page_code_scores.h lays them out.
+int64_t table_floats(int64_t head_size, int64_t group) {
+    const int64_t width = group <= 4 ? 4 : group <= 8 ? 8 : 16;
+    return head_size / centroid_elements * centroids * ((group + width - 1) / width * width);
+}
+
 void set_mask(const Tensor& mask, const Bound& bound, page_pick_params& params) {
     params.mask_type = static_cast<uint32_t>(mask.type);
     if (!mask) return;
@@ -33,9 +39,9 @@ void launch(Runtime& runtime, const PagePick& args) {
     const Variant& variant = choose_variant("page_pick", runtime.capabilities(), {}, 0, 0);
     const auto heads = static_cast<size_t>(args.hot.kv_heads());
     const int64_t group = args.q.shape[1] / args.hot.kv_heads();
-    Kernel& kernel =
-        runtime.kernel(variant.file, variant.entry_point,
-                       "-DK_SIZE=" + std::to_string(args.q.shape[3]) + " -DGROUP=" + std::to_string(group));
+    Kernel& kernel = runtime.kernel(variant.file, variant.entry_point,
+                                    "-DK_SIZE=" + std::to_string(args.q.shape[3]) +
+                                        " -DGROUP=" + std::to_string(group) + option_of(args.index.kind()));
 
     Operation operation(runtime);
     const BoundPages index = bind_pages(operation, args.index, Access::read);
@@ -64,13 +70,15 @@ void launch(Runtime& runtime, const PagePick& args) {
     const int64_t block_slots = block_pages * args.index.page_slots;
     const auto pages = static_cast<uint64_t>((args.cold.slots() + block_slots - 1) / block_slots * block_pages);
     const auto frames = static_cast<uint64_t>(args.index.frames.shape[3] + 15) & ~uint64_t{15};
-    params.scratch_bytes = (4 * (pages + frames) + 63) & ~uint64_t{63};
+    const int64_t elements = args.q.shape[3], table = args.index.codebooks ? table_floats(elements, group) : 0;
+    params.scratch_bytes = (4 * (pages + frames + static_cast<uint64_t>(table)) + 63) & ~uint64_t{63};
     const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
-    const auto work_of_page = static_cast<uint64_t>(group * args.q.shape[3] / 8 + 16);
-    operation.launch(kernel, params,
-                     {index.signatures, index.frames, q.memory, mask.memory, cold.k, cold.v, cold.tokens, cold.k_mean,
-                      hot.k, hot.v, hot.tokens, counts.memory, scratch},
-                     Grid{.groups = {heads, 1, 1}, .work = heads * pages * work_of_page});
+    const auto work_of_page = static_cast<uint64_t>(group * elements / 8 + 16);
+    operation.launch(
+        kernel, params,
+        {index.signatures, index.frames, index.codebooks, q.memory, mask.memory, cold.k, cold.v, cold.tokens,
+         cold.k_mean, hot.k, hot.v, hot.tokens, counts.memory, scratch},
+        Grid{.groups = {heads, 1, 1}, .work = heads * (pages * work_of_page + 8 * static_cast<uint64_t>(table))});
     operation.complete(false);
 }
 

@@ -13,7 +13,7 @@ void launch(Runtime& runtime, const PageSign& args) {
     const Tensor& k = args.cold.k;
     std::string options = uses_options({k.type});
     options.append("-DK_SIZE=").append(std::to_string(k.shape[3]));
-    options.append(" -DK_FORMAT=").append(format_name(k.type));
+    options.append(" -DK_FORMAT=").append(format_name(k.type)).append(option_of(args.index.kind()));
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, options);
 
     Operation operation(runtime);
@@ -31,10 +31,13 @@ void launch(Runtime& runtime, const PageSign& args) {
     params.end = static_cast<uint32_t>(args.end);
     params.cold_first = static_cast<uint32_t>(args.first_slot);
     const auto heads = static_cast<size_t>(k.shape[1]);
-    const auto elements = static_cast<uint64_t>((args.end - args.first) * args.index.page_slots * k.shape[3]);
-    operation.launch(kernel, params,
-                     {index.signatures, index.frames, rows.memory, cold_tokens.memory, hot_tokens.memory},
-                     Grid{.groups = {heads, 1, 1}, .work = heads * elements * work_of_element(k.type, k.type)});
+    const auto pages = static_cast<uint64_t>(args.end - args.first);
+    const uint64_t row_elements = pages * static_cast<uint64_t>(args.index.page_slots * k.shape[3]);
+    const uint64_t of_codes = args.index.codebooks ? pages * static_cast<uint64_t>(centroids * k.shape[3]) : 0;
+    operation.launch(
+        kernel, params,
+        {index.signatures, index.frames, index.codebooks, rows.memory, cold_tokens.memory, hot_tokens.memory},
+        Grid{.groups = {heads, 1, 1}, .work = heads * (row_elements * work_of_element(k.type, k.type) + of_codes)});
     operation.complete(false);
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "reference/element.hpp"
@@ -26,7 +28,9 @@ struct Candidate {
 class HeadPick {
 public:
     HeadPick(const PagePick& args, int64_t head)
-        : args_(args), index_(args.index), head_(head), group_(args.q.shape[1] / args.hot.kv_heads()) {}
+        : args_(args), index_(args.index), head_(head), group_(args.q.shape[1] / args.hot.kv_heads()) {
+        if (index_.kind() == SignatureKind::codes) codebooks_.emplace(index_, head, args.q.shape[3]);
+    }
 
     void run() {
         const std::vector<int64_t> picked = pick();
@@ -61,25 +65,55 @@ private:
         return mask.type == Type::boolean ? *element != std::byte{0} : load(mask.type, element) != -infinity;
     }
 
-    double score(int64_t page) const {
-        const int64_t elements = args_.q.shape[3];
-        const Signature signature = signature_of(index_, head_, page, elements);
-        double best = -infinity;
+    // What a query head makes of the mean, and of signatures: rotated for signs, times B for codes.
+    struct Query {
+        std::vector<double> row;
+        double of_mean = 0;
+    };
+
+    std::vector<Query> queries() const {
+        std::vector<Query> all;
         for (int64_t g = 0; g < group_; ++g) {
-            std::vector<double> query = slot_row(args_.q, {}, head_ * group_ + g, 0);
+            Query query{slot_row(args_.q, {}, head_ * group_ + g, 0)};
             const Tensor& mean = args_.cold.k_mean;
-            double sum = 0;
-            for (int64_t e = 0; mean && e < elements; ++e)
-                sum += query[static_cast<size_t>(e)] * load(mean.type, address(mean, 0, head_, 0, e));
-            rotate(query.data(), elements);
-            for (size_t e = 0; e < query.size(); ++e)
-                sum += signature.factor * (signature.signs[e] ? query[e] : -query[e]);
+            for (size_t e = 0; mean && e < query.row.size(); ++e)
+                query.of_mean += query.row[e] * load(mean.type, address(mean, 0, head_, 0, static_cast<int64_t>(e)));
+            if (codebooks_)
+                query.row = codebooks_->times(CodebookMatrix::of_queries, query.row);
+            else
+                rotate(query.row.data(), args_.q.shape[3]);
+            all.push_back(std::move(query));
+        }
+        return all;
+    }
+
+    // What a page's signature stands for.
+    std::vector<double> signature(int64_t page) const {
+        const int64_t elements = args_.q.shape[3];
+        std::vector<double> numbers;
+        if (codebooks_) {
+            const std::vector<int> codes = codes_of(index_, head_, page, elements);
+            for (size_t e = 0; e < static_cast<size_t>(elements); ++e)
+                numbers.push_back(codebooks_->centroid(e, codes[e / static_cast<size_t>(centroid_elements)]));
+            return numbers;
+        }
+        const Signature its = signature_of(index_, head_, page, elements);
+        for (const bool sign : its.signs) numbers.push_back(sign ? its.factor : -its.factor);
+        return numbers;
+    }
+
+    double score(int64_t page, const std::vector<Query>& queries) const {
+        const std::vector<double> numbers = signature(page);
+        double best = -infinity;
+        for (const Query& query : queries) {
+            const double sum = std::inner_product(numbers.begin(), numbers.end(), query.row.begin(), query.of_mean);
             best = std::max(best, static_cast<double>(args_.scale) * sum); // NaN leaves what there is
         }
         return frame_of(page) < frames() ? best + static_cast<double>(args_.bonus) : best;
     }
 
     std::vector<Candidate> candidates() const {
+        const std::vector<Query> its = queries();
         std::vector<Candidate> found;
         for (int64_t first = 0; first < args_.cold.slots(); first += index_.page_slots) {
             bool is_shown = false, has_anchor = false;
@@ -90,7 +124,7 @@ private:
                 has_anchor |= (token & anchor_flag) != 0;
             }
             const int64_t page = first / index_.page_slots;
-            if (is_shown) found.push_back({page, score(page), has_anchor || page >= args_.pinned_from});
+            if (is_shown) found.push_back({page, score(page, its), has_anchor || page >= args_.pinned_from});
         }
         return found;
     }
@@ -154,6 +188,7 @@ private:
     const PagePick& args_;
     const PageIndex& index_;
     int64_t head_, group_;
+    std::optional<HeadCodebooks> codebooks_; // none: signatures are of signs
 };
 
 } // namespace

@@ -1,8 +1,11 @@
-// r = R(mean of a page's live rows); its signs, and the mean of |r|.
+// r = R(mean of a page's live rows); its signs, and the mean of |r|. With codebooks the centroids nearest to A times
+// that mean.
 #include "reference/page_sign.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 
 #include "reference/page_index.hpp"
 #include "reference/rotation.hpp"
@@ -13,22 +16,44 @@ namespace {
 
 constexpr double largest_half = 65504;
 
-Signature signature_from(const Tensor& k, int64_t head, const std::vector<int64_t>& rows) {
-    const auto elements = static_cast<size_t>(k.shape[3]);
-    Signature signature{std::vector<bool>(elements, false), 0};
-    if (rows.empty()) return signature;
-    std::vector<double> mean(elements, 0);
+std::vector<double> mean_of(const Tensor& k, int64_t head, const std::vector<int64_t>& rows) {
+    std::vector<double> mean(static_cast<size_t>(k.shape[3]), 0);
     for (const int64_t row : rows) {
         const std::vector<double> each = slot_row(k, {}, head, row);
-        for (size_t e = 0; e < elements; ++e) mean[e] += each[e] / static_cast<double>(rows.size());
+        for (size_t e = 0; e < mean.size(); ++e) mean[e] += each[e] / static_cast<double>(rows.size());
     }
-    rotate(mean.data(), k.shape[3]);
-    for (size_t e = 0; e < elements; ++e) {
+    return mean;
+}
+
+Signature signature_from(std::vector<double> mean, bool has_rows) {
+    Signature signature{std::vector<bool>(mean.size(), false), 0};
+    if (!has_rows) return signature;
+    rotate(mean.data(), static_cast<int64_t>(mean.size()));
+    for (size_t e = 0; e < mean.size(); ++e) {
         signature.signs[e] = mean[e] >= 0;
-        signature.factor += std::abs(mean[e]) / static_cast<double>(elements);
+        signature.factor += std::abs(mean[e]) / static_cast<double>(mean.size());
     }
     signature.factor = std::isnan(signature.factor) ? 0 : std::min(signature.factor, largest_half);
     return signature;
+}
+
+std::vector<int> codes_from(const HeadCodebooks& codebooks, const std::vector<double>& mean, bool has_rows) {
+    const std::vector<double> y = codebooks.times(CodebookMatrix::of_keys, mean);
+    std::vector<int> codes;
+    for (size_t first = 0; first < y.size(); first += static_cast<size_t>(centroid_elements)) {
+        int nearest = 0;
+        double least = std::numeric_limits<float>::max();
+        for (int code = 0; has_rows && code < centroids; ++code) {
+            double distance = 0;
+            for (size_t e = first; e < first + static_cast<size_t>(centroid_elements); ++e)
+                distance += std::pow(y[e] - codebooks.centroid(e, code), 2);
+            if (!(distance < least)) continue;
+            least = distance;
+            nearest = code;
+        }
+        codes.push_back(nearest);
+    }
+    return codes;
 }
 
 } // namespace
@@ -40,12 +65,18 @@ void page_sign(const PageSign& args) {
             const int32_t page = entry(index.frames, head, frame);
             if (page >= args.first && page < args.end) free_frame(index, args.hot, head, frame);
         }
+        std::optional<HeadCodebooks> codebooks;
+        if (index.kind() == SignatureKind::codes) codebooks.emplace(index, head, args.cold.k.shape[3]);
         for (int64_t page = args.first; page < args.end; ++page) {
             std::vector<int64_t> live;
             const int64_t first = page * index.page_slots - args.first_slot;
             for (int64_t row = first; row < std::min(first + index.page_slots, args.cold.slots()); ++row)
                 if (is_live(entry(args.cold.tokens, head, row))) live.push_back(row);
-            set_signature(index, head, page, signature_from(args.cold.k, head, live));
+            const std::vector<double> mean = mean_of(args.cold.k, head, live);
+            if (codebooks)
+                set_codes(index, head, page, codes_from(*codebooks, mean, !live.empty()));
+            else
+                set_signature(index, head, page, signature_from(mean, !live.empty()));
         }
     }
 }

@@ -30,8 +30,8 @@ void CacheHandle::make() {
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(std::string(shape_.name()) + ": " + error.what());
     }
-    const FileNumbers numbers = read_file_of(meaning_, shape_.layer_names(), shape_.kv_heads());
-    numbers.hand_to(desc);
+    const FileContents contents = read_file_of(meaning_, shape_.layer_names(), shape_.kv_heads());
+    contents.hand_to(desc);
     expect(api().cache_create(context_.get(), &desc, &cache_));
     try {
         tell_pressure();

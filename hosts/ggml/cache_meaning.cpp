@@ -4,6 +4,7 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "codebook_file.hpp"
 #include "network_file.hpp"
 #include "profile_file.hpp"
 
@@ -45,19 +46,23 @@ CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const wi
     for (size_t i = 0; i < std::size(info.segment_tokens) && info.segment_k_types[i] != 0; ++i)
         meaning.segments.push_back({info.segment_tokens[i], info.segment_k_types[i], info.segment_v_types[i]});
     meaning.needs_network = (info.properties & WINNOW_CACHE_NEEDS_NETWORK) != 0;
+    meaning.needs_codebooks = (info.properties & WINNOW_CACHE_NEEDS_CODEBOOKS) != 0;
     meaning.evicts = (info.properties & WINNOW_CACHE_EVICTS) != 0;
     return meaning;
 }
 
-void FileNumbers::hand_to(winnow_cache_desc& desc) const {
+void FileContents::hand_to(winnow_cache_desc& desc) const {
     desc.profile = profile.empty() ? nullptr : profile.data();
     desc.network = network.empty() ? nullptr : network.data();
     desc.network_count = network.size();
+    desc.codebooks = codebooks.empty() ? nullptr : codebooks.data();
+    desc.codebooks_size = codebooks.size();
 }
 
-FileNumbers read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads) {
-    if (meaning.needs_network) return {{}, read_network(meaning.profile_file, layers, kv_heads)};
-    return {read_profile(meaning.profile_file, layers), {}};
+FileContents read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads) {
+    if (meaning.needs_network) return {{}, read_network(meaning.profile_file, layers, kv_heads), {}};
+    if (meaning.needs_codebooks) return {{}, {}, read_codebook_file(meaning.profile_file, layers)};
+    return {read_profile(meaning.profile_file, layers), {}, {}};
 }
 
 } // namespace winnow::ggml

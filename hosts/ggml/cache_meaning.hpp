@@ -1,6 +1,7 @@
 // What a configuration means: the backend tells, and nothing here reads such a string.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,22 +20,24 @@ struct CacheMeaning {
     std::string policy;                  // its name
     std::string config;                  // canonical
     std::string storage_config;          // rows are stored alike, and nothing is evicted
-    std::string profile_file;            // of a profile or of networks; "" where the configuration names none
+    std::string profile_file;            // of a profile, networks or codebooks; "" where none is named
     int64_t sinks = 0;                   // first tokens of a sequence, which stay
     int64_t budget_tokens = 0;           // of a KV head, of the layer with most
     std::vector<SegmentTokens> segments; // of these, the dense one first
     bool evicts = false;                 // some layer may evict tokens
     bool needs_network = false;          // tokens are ranked by networks
+    bool needs_codebooks = false;        // pages are signed by codebooks
 };
 
 // What is in the file that a configuration names; nothing where it names none.
-struct FileNumbers {
+struct FileContents {
     std::vector<double> profile, network;
+    std::vector<std::byte> codebooks;
     void hand_to(winnow_cache_desc& desc) const; // they have to stay while it is used
 };
-// Of these layers; without layers the file is checked alone. Throws std::runtime_error as read_profile and
-// read_network.
-FileNumbers read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads);
+// Of these layers; without layers the file is checked alone. Throws std::runtime_error as read_profile, read_network
+// and read_codebook_file.
+FileContents read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads);
 
 // A cache of a shape that every policy and format takes, for what a string means before a model is known.
 winnow_cache_desc any_shape(const char* config);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "environment.hpp"
 #include "report_with.hpp"
 
 namespace winnow::ggml {
@@ -21,6 +22,7 @@ void FigureCollector::make() {
     figures_.full_bytes = shape.full_bytes();
     if (reports("profile"))
         profile_.emplace(figures_.layers, shape.q_heads(), figures_.cells, reports("samples") ? shape.kv_heads() : 0);
+    if (const std::string path(variable("WINNOW_REPORT_ROWS")); !path.empty()) rows_.emplace(path);
 }
 
 void FigureCollector::note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask) {
@@ -75,6 +77,7 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.importance_bytes = now.importance_bytes;
     figures.state_bytes = now.state_bytes;
     figures.signature_bytes = now.signature_bytes;
+    figures.codebook_bytes = now.codebook_bytes;
     figures.cold_bytes = now.cold_bytes;
     figures.picks = now.picks;
     figures.misses = now.misses;

@@ -8,6 +8,7 @@
 #include "attention_profile.hpp"
 #include "cache_handle.hpp"
 #include "kv_figures.hpp"
+#include "row_recorder.hpp"
 
 namespace winnow::ggml {
 
@@ -29,6 +30,10 @@ public:
     void note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask);
     // Where WINNOW_REPORT_WITH asks for a profile, else NULL.
     AttentionProfile* profile() { return profile_ ? &*profile_ : nullptr; }
+    // Where WINNOW_REPORT_ROWS names a file: an attention that is about to run.
+    void record_rows(const winnow_cache_step_desc& step) {
+        if (rows_) rows_->add(cache_.shape().layer_names()[static_cast<size_t>(step.layer)], step);
+    }
     // Before the cache is reset.
     void end_sequences();
 
@@ -41,6 +46,7 @@ private:
     const CacheHandle& cache_;
     CacheFigures figures_;
     std::optional<AttentionProfile> profile_;
+    std::optional<RowRecorder> rows_;
 };
 
 } // namespace winnow::ggml

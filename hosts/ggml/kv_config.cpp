@@ -17,7 +17,7 @@ std::mutex mutex;
 KvConfig current;
 std::string refusal; // why WINNOW_KV is none
 
-// Throws std::runtime_error where it is no configuration, or names a profile or networks that cannot be read.
+// Throws std::runtime_error where it is no configuration, or names a file that cannot be read.
 CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
     CacheMeaning meaning = plugin.meaning_of(any_shape(config.c_str()));
     read_file_of(meaning, {}, 0);

@@ -37,10 +37,10 @@ struct CacheFigures {
     uint64_t tokens = 0;
     uint64_t bytes = 0, original_bytes = 0, budget_bytes = 0, full_bytes = 0;
     uint64_t k_bytes = 0, v_bytes = 0, dense_bytes = 0, slot_map_bytes = 0, importance_bytes = 0, state_bytes = 0;
-    uint64_t signature_bytes = 0, cold_bytes = 0, picks = 0, misses = 0; // of recall
-    uint64_t disk_bytes = 0, bytes_read = 0, wait_ns = 0;                // of recall with a folder
-    std::vector<uint64_t> resident_of_layers;                            // over KV heads and streams
-    std::vector<StreamFigures> of_streams;                               // now, or when it ended
+    uint64_t signature_bytes = 0, codebook_bytes = 0, cold_bytes = 0, picks = 0, misses = 0; // of recall
+    uint64_t disk_bytes = 0, bytes_read = 0, wait_ns = 0;                                    // of recall with a folder
+    std::vector<uint64_t> resident_of_layers; // over KV heads and streams
+    std::vector<StreamFigures> of_streams;    // now, or when it ended
     // Where WINNOW_REPORT_WITH asks for it: of the newest tokens that there were.
     ResidentCells resident;
     std::vector<LayerProfile> profile;

@@ -186,6 +186,7 @@ void LayerSteps::run_as_decoded(const winnow_cache_step_desc& step, const Slice&
 void LayerSteps::run_attention(winnow_cache_step_desc step) {
     AttentionProfile* profile = figures_.profile();
     if (profile) step.scores_out = profile->scores(step.q->shape[2]);
+    figures_.record_rows(step);
     run(step);
     if (!profile) return;
     cache_.expect(cache_.api().finish(cache_.context().get()));

@@ -68,6 +68,7 @@ Json json_of(const CacheFigures& figures) {
                    {"importance_bytes", figures.importance_bytes},
                    {"state_bytes", figures.state_bytes},
                    {"signature_bytes", figures.signature_bytes},
+                   {"codebook_bytes", figures.codebook_bytes},
                    {"cold_bytes", figures.cold_bytes},
                    {"picks", figures.picks},
                    {"misses", figures.misses},

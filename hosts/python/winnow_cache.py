@@ -53,7 +53,7 @@ class CacheDesc(Struct):
                 ("layers", c_int64), ("q_num_heads", c_int64), ("kv_num_heads", c_int64), ("head_size", c_int64),
                 ("v_head_size", c_int64), ("context", c_int64), ("max_sequences", c_int64),
                 ("profile", POINTER(c_double)), ("cells", c_int64), ("network", POINTER(c_double)),
-                ("network_count", c_uint64)]
+                ("network_count", c_uint64), ("codebooks", c_void_p), ("codebooks_size", c_uint64)]
 
 
 class CacheStepDesc(Struct):

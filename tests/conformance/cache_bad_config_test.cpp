@@ -141,6 +141,15 @@ const std::vector<BadDescription>& bad_descriptions() {
              d.config = "learned:budget=64";
              d.network_count = 0;
          }},
+        {"codebooks_are_null", "codebooks", [](winnow_cache_desc& d) { d.codebooks_size = 28; }},
+        {"no_codebooks", "codebooks",
+         [](winnow_cache_desc& d) { d.config = "winnow:recall=host,signature=codes,residual=16"; }},
+        {"codebooks_of_nothing", "codebooks", [](winnow_cache_desc& d) { d.codebooks = profile; }},
+        {"codebooks_of_something_else", "codebooks",
+         [](winnow_cache_desc& d) {
+             d.codebooks = profile;
+             d.codebooks_size = sizeof profile;
+         }},
         {"no_profile", "profile", [](winnow_cache_desc& d) { d.config = "adaptive_budget:budget=64"; }},
         {"head_size_of_no_block", "head_size", [](winnow_cache_desc& d) { d.head_size = 24; }},
         {"more_than_the_memory_of_the_world", "bytes",

@@ -137,6 +137,7 @@ CacheSetup recall_setup(int shape, const char* budget) {
     setup.context = 300;
     setup.residual = 16;
     setup.cadence = 8;
+    setup.has_codes = shape >= 3;
     return with_shape(setup, shape);
 }
 
@@ -153,6 +154,7 @@ CacheSetup recall_setup_of_large_rows() {
     setup.kv_heads = 8;
     setup.group = 4;
     setup.head_size = setup.v_head_size = 256;
+    setup.has_codes = true;
     return setup;
 }
 

@@ -111,6 +111,7 @@ void expect_described(const CacheSetup& setup) {
     EXPECT_EQ(found.is(WINNOW_CACHE_KEEPS_IMPORTANCE), setup.keeps_importance());
     EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_PROFILE), setup.policy == Policy::adaptive_budget);
     EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_NETWORK), setup.policy == Policy::learned);
+    EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_CODEBOOKS), setup.has_codes);
     EXPECT_EQ(found.profile_file, "");
     const CacheHost cache(subject(), setup);
     EXPECT_EQ(found.config, config_of(cache));

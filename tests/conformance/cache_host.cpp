@@ -5,6 +5,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "cache_codebooks.hpp"
+
 namespace winnow::conformance {
 namespace {
 
@@ -116,6 +118,11 @@ winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config) {
     desc.cells = setup.cells;
     desc.network = networks_of(setup).data();
     desc.network_count = networks_of(setup).size();
+    if (setup.has_codes) {
+        const auto codebooks = setup.codebooks ? setup.codebooks : random_codebooks(setup);
+        desc.codebooks = codebooks->data();
+        desc.codebooks_size = codebooks->size();
+    }
     return desc;
 }
 
@@ -227,7 +234,7 @@ void CacheHost::expect_sum_of_sequences(const winnow_cache_stats& whole) const {
         for (const auto& [name, field] : parts) sum.*field += own.*field;
         sum.evictions += own.evictions;
         if (own.budget_bytes != whole.budget_bytes) throw std::runtime_error("a sequence has another budget");
-        if (own.scratch_bytes + own.peak_bytes + own.eviction_passes + own.steps != 0)
+        if (own.scratch_bytes + own.peak_bytes + own.eviction_passes + own.steps + own.codebook_bytes != 0)
             throw std::runtime_error("a sequence counts what belongs to the cache");
     }
     for (const auto& [name, field] : parts) {

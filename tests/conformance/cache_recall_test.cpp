@@ -6,9 +6,16 @@
 //
 //  - page_sign: eviction passes that pack rows, and all pages after whatever moves or changes them
 //  - page_pick: every query of a step of up to 8
+//
+// Shapes from 3 on have signatures of codes, by codebooks of random numbers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
 #include "cache_cases.hpp"
+#include "cache_codebooks.hpp"
 #include "cache_host.hpp"
 #include "cache_registration.hpp"
 #include "cache_schedule.hpp"
@@ -51,12 +58,64 @@ void expect_picks_kept(const CacheSetup& setup) {
     EXPECT_GT(after.picks - before.picks, 30 * tokens * heads);
 }
 
+// Codebooks of which centroid 1 is far along one element of 16, another one for each layer and head, and all others are
+// 0: pages along it, of keys that are small otherwise, are those that its queries pick.
+void expect_planted_pages_picked(CacheSetup setup) {
+    constexpr int64_t planted[] = {150, 151, 210, 211, 212, 213};
+    const auto element_of = [&](int64_t layer, int64_t head) { return layer * setup.kv_heads + head; };
+    const auto one = [](int64_t row, int64_t column) { return row == column ? 1 : 0; };
+    setup.has_codes = true;
+    setup.codebooks = codebooks_with(setup, [&](int64_t layer, int64_t head) {
+        const int64_t far = element_of(layer, head);
+        return HeadCodebooks{one, one, [far](int64_t element, int64_t code) {
+                                 return code == 1 && element % codebook_elements == far ? 8 : 0;
+                             }};
+    });
+    CacheHost host(subject(), setup);
+    std::mt19937_64 engine(options().seed);
+    std::normal_distribution<double> noise(0, 1.0 / 64);
+    const auto run_step = [&](int64_t layer, int64_t tokens, int64_t queries, const StepOptions& options) {
+        Step step = draw_step(setup, engine, layer, 0, tokens, queries, options, setup.context);
+        step.k.each([&](const Index& at) {
+            const bool is_planted = std::find(std::begin(planted), std::end(planted), at[2]) != std::end(planted);
+            const bool is_far = at[3] % codebook_elements == element_of(layer, at[1]);
+            step.k.set(at, tokens > 1 && is_planted && is_far ? 8 : noise(engine));
+        });
+        if (queries > 0)
+            step.q.each([&](const Index& at) {
+                step.q.set(at, at[3] % codebook_elements == element_of(layer, at[1] / setup.group) ? 1 : 0);
+            });
+        EXPECT_EQ(host.run(step), WINNOW_OK) << host.message();
+        return step;
+    };
+    StepOptions asks_for_scores;
+    asks_for_scores.scores = true;
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        run_step(layer, 260, 0, {});
+        const Step step = run_step(layer, 1, 1, asks_for_scores);
+        for (int64_t head = 0; head < setup.kv_heads * setup.group; ++head) {
+            for (const int64_t position : planted)
+                EXPECT_NE(step.scores.get({0, head, 0, position}), -INFINITY)
+                    << "layer " << layer << ", head " << head << ", position " << position;
+            int64_t seen = 0;
+            for (int64_t position = 0; position < setup.context; ++position)
+                seen += step.scores.get({0, head, 0, position}) != -INFINITY;
+            EXPECT_LT(seen, 180) << "not a pick";
+        }
+    }
+}
+
 void register_schedules() {
     CacheSetup sticky = recall_setup(1, "60000B");
     sticky.head_size = sticky.v_head_size = 64;
     sticky.hysteresis = "1/1";
     register_cache_test("recall", "hysteresis_" + shape_name(1), __FILE__, __LINE__,
                         [=] { expect_picks_kept(sticky); });
+    for (const int shape : {0, 1}) {
+        const CacheSetup setup = recall_setup(shape, "60000B");
+        register_cache_test("recall", "codes_" + shape_name(shape), __FILE__, __LINE__,
+                            [=] { expect_planted_pages_picked(setup); });
+    }
     for (int shape = 0; shape < cache_shapes; ++shape) {
         const uint64_t seed = static_cast<uint64_t>(7000 + shape);
         const CacheSetup everything = recall_setup(shape, "1G");

@@ -2,7 +2,9 @@
 // numbers. Written from docs/policies.md, not from a backend.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,6 +68,8 @@ struct CacheSetup {
                                     // with budget as cold=, as a window that evicts many tokens at once
     std::string cold_tier = "host"; // of recall: that, or a folder
     std::string hysteresis = "0/1"; // of recall
+    bool has_codes = false;         // of recall: signatures are of codes
+    std::shared_ptr<const std::vector<std::byte>> codebooks{}; // by which; none: by random ones
     int64_t sink = 4, residual = 48;
     std::optional<int64_t> cadence; // none: what docs/policies.md makes of residual window and budget
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;

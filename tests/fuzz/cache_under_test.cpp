@@ -6,7 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
+
+#include "../made_codebooks.hpp"
 
 namespace winnow::fuzz {
 namespace {
@@ -35,6 +38,7 @@ constexpr Choice choices[] = {
     {"winnow:recall=host,budget=1G,k=q8_0,v=q8_0,page=4,residual=8,cadence=4", 0},
     {"winnow:recall=host,budget=60000B,cold=40,center=on,page=2,residual=8,cadence=4,hysteresis=1/4", 40},
     {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,newest=8", 0},
+    {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,signature=codes", 0},
 };
 
 std::vector<float> numbers(Input& input, int64_t count) {
@@ -109,6 +113,11 @@ CacheUnderTest::CacheUnderTest(winnow_context* context, const CacheSetup& setup)
     desc.context = setup.context;
     desc.max_sequences = setup.sequences;
     desc.cells = setup.cells;
+    static std::map<std::pair<int64_t, int64_t>, std::vector<uint8_t>> made;
+    std::vector<uint8_t>& codebooks = made[{setup.layers, setup.kv_heads}];
+    if (codebooks.empty()) codebooks = made_codebooks(setup.layers, setup.kv_heads, setup.size);
+    desc.codebooks = codebooks.data();
+    desc.codebooks_size = codebooks.size();
     if (api().cache_create(context, &desc, &cache_) != WINNOW_OK)
         broken("a cache can be made of " + setup.config + ": " + message_of(context));
     last_ = portrait();

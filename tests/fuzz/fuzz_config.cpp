@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../made_codebooks.hpp"
 #include "backend.hpp"
 #include "input.hpp"
 
@@ -15,6 +16,7 @@ namespace {
 struct Request {
     winnow_cache_desc desc{};
     std::vector<double> profile;
+    std::vector<uint8_t> codebooks;
     int64_t tokens = 0;
 };
 
@@ -39,6 +41,25 @@ void hostile_shape(Input& input, winnow_cache_desc& desc) {
     keep_small(desc.cells, 1 << 12, 1 << 30);
 }
 
+// As a cache takes them, or damaged: cut short, or with another byte.
+void draw_codebooks(Input& input, Request& request, bool is_damaged) {
+    winnow_cache_desc& desc = request.desc;
+    const bool is_small = desc.layers > 0 && desc.layers <= 2 && desc.kv_num_heads > 0 && desc.kv_num_heads <= 2 &&
+                          desc.head_size > 0 && desc.head_size <= 64;
+    request.codebooks = is_small ? winnow::made_codebooks(desc.layers, desc.kv_num_heads, desc.head_size)
+                                 : winnow::made_codebooks(1, 1, 16);
+    if (is_damaged) {
+        const int64_t at = input.within(0, 63);
+        if (input.chance(128))
+            request.codebooks.resize(static_cast<size_t>(at));
+        else
+            request.codebooks[static_cast<size_t>(at)] = input.byte();
+    }
+    request.codebooks.shrink_to_fit(); // no byte more
+    desc.codebooks = request.codebooks.data();
+    desc.codebooks_size = request.codebooks.size();
+}
+
 Request draw(Input& input) {
     Request request;
     winnow_cache_desc& desc = request.desc;
@@ -54,6 +75,7 @@ Request draw(Input& input) {
         }
         desc.profile = request.profile.data();
     }
+    if ((kind & 32) != 0) draw_codebooks(input, request, (kind & 64) != 0);
     desc.max_sequences = input.within(0, 2);
     request.tokens = (kind & 16) != 0 ? input.hostile() : std::min<int64_t>(input.within(0, 999), desc.context);
     return request;

@@ -1,17 +1,23 @@
-// Figures of attention on scores whose answer is known, and the file that hands them to a policy.
+// Figures of attention on scores whose answer is known, and the files of what is made of them: a profile, networks,
+// codebooks; and that of the rows by which codebooks are trained.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "../made_codebooks.hpp"
 #include "attention_profile.hpp"
+#include "codebook_file.hpp"
 #include "network_file.hpp"
 #include "profile_file.hpp"
+#include "row_recorder.hpp"
 
 namespace {
 
@@ -219,6 +225,102 @@ void test_network_file(const std::string &path) {
     expect_network_refused(path, "cannot read");
 }
 
+void expect_codebooks_refused(const std::string &path, const std::string &wanted) {
+    try {
+        winnow::ggml::read_codebook_file(path, {"cache_k_l0"});
+    } catch (const std::runtime_error &error) {
+        expect(std::string(error.what()).find(wanted) != std::string::npos,
+               std::string(error.what()) + " does not say " + wanted);
+        return;
+    }
+    expect(false, path + " was not refused: expected " + wanted);
+}
+
+void test_codebook_file(const std::string &path) {
+    using winnow::ggml::read_codebook_file;
+    const std::vector<uint8_t> first = winnow::made_record("cache_k_l0", 2, 16),
+                               second = winnow::made_record("cache_k_l10", 1, 32);
+    std::vector<uint8_t> both = second;
+    both.insert(both.end(), first.begin(), first.end());
+    const auto write = [&](const std::vector<uint8_t> &bytes, size_t count) {
+        std::ofstream(path, std::ios::binary)
+            .write(reinterpret_cast<const char *>(bytes.data()), static_cast<std::streamsize>(count));
+    };
+    const auto is_same = [](const std::vector<std::byte> &found, const std::vector<uint8_t> &wanted) {
+        return found.size() == wanted.size() && std::memcmp(found.data(), wanted.data(), wanted.size()) == 0;
+    };
+    write(both, both.size());
+    expect(is_same(read_codebook_file(path, {"cache_k_l10", "cache_k_l0"}), both), "not the records of both layers");
+    expect(is_same(read_codebook_file(path, {"cache_k_l0"}), first), "not the record of a layer");
+    expect(read_codebook_file(path, {}).empty(), "codebooks without layers");
+    for (size_t count = 0; count < both.size(); count += count < 50 ? 1 : 333)
+        if (count != second.size()) {
+            write(both, count);
+            expect_codebooks_refused(path, "cut short");
+        }
+    write(second, second.size());
+    expect_codebooks_refused(path, "has 1 layers, and none that is called cache_k_l0");
+    both[8] = 3;
+    write(both, both.size());
+    expect_codebooks_refused(path, "has version 3 of codebooks, expected 1");
+    both[8] = 1;
+    for (size_t at = 12; at < 24; ++at) both[at] = 0xff; // sizes without end
+    write(both, both.size());
+    expect_codebooks_refused(path, "cut short");
+    expect_codebooks_refused("", "codebook_file=FILE");
+    std::remove(path.c_str());
+    expect_codebooks_refused(path, "cannot be read");
+}
+
+// Keys of two heads and 9 tokens, with gaps between their rows, and queries of tokens 0 and 8.
+void test_row_recorder(const std::string &path) {
+    std::vector<float> k(2 * 9 * 24), q(9 * 16);
+    for (size_t i = 0; i < k.size(); ++i) k[i] = static_cast<float>(i);
+    for (size_t i = 0; i < q.size(); ++i) q[i] = -static_cast<float>(i);
+    const auto rows = [](std::vector<float> &of, int64_t heads, int64_t tokens, int64_t stride) {
+        winnow_tensor tensor{};
+        tensor.type = WINNOW_TYPE_F32;
+        tensor.data = of.data();
+        const int64_t shape[] = {1, heads, tokens, 16}, strides[] = {0, 4 * stride * tokens, 4 * stride, 4};
+        std::copy_n(shape, 4, tensor.shape);
+        std::copy_n(strides, 4, tensor.stride);
+        return tensor;
+    };
+    winnow_tensor keys = rows(k, 2, 9, 24), queries = rows(q, 1, 9, 16);
+    winnow_cache_step_desc step{};
+    step.k = &keys;
+    step.q = &queries;
+    {
+        winnow::ggml::RowRecorder recorder(path);
+        recorder.add("cache_k_l3", step);
+        recorder.add("cache_k_l3", step);
+        step.k = nullptr;
+        try {
+            recorder.add("cache_k_l3", step);
+            expect(false, "a step without keys was recorded");
+        } catch (const std::runtime_error &) {
+        }
+    }
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    constexpr size_t header = 64 + 7 * 8, record = header + 4 * 16 * (2 * 9 + 2);
+    expect(bytes.size() == 2 * record && bytes.substr(0, record) == bytes.substr(record), "not two equal records");
+    expect(std::string(bytes.c_str()) == "cache_k_l3", "not the layer's name");
+    int64_t numbers[7];
+    std::memcpy(numbers, bytes.data() + 64, sizeof numbers);
+    expect(std::vector(numbers, numbers + 7) ==
+               std::vector<int64_t>({WINNOW_TYPE_F32, 2, 9, 16, WINNOW_TYPE_F32, 1, 2}),
+           "not the sizes of keys and queries");
+    const auto at = [&](size_t row, size_t element) {
+        float value;
+        std::memcpy(&value, bytes.data() + header + 4 * (16 * row + element), sizeof value);
+        return value;
+    };
+    expect(at(1, 3) == 24 + 3 && at(9, 0) == 9 * 24, "not the keys of token 1, and of head 1");
+    expect(at(18, 5) == -5 && at(19, 5) == -(8 * 16 + 5), "not the queries of tokens 0 and 8");
+    std::remove(path.c_str());
+}
+
 void expect_refused(const std::string &path, const std::string &wanted) {
     try {
         read_profile(path, {"cache_k_l0", "cache_k_l1"});
@@ -262,5 +364,7 @@ int main(int argc, char **argv) {
     test_samples_of_a_window();
     test_file(argv[1]);
     test_network_file(argv[1]);
+    test_codebook_file(argv[1]);
+    test_row_recorder(argv[1]);
     return 0;
 }

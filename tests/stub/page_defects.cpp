@@ -16,6 +16,8 @@ std::map<std::string, Defect> page_defects() {
         {"carried_rows_of_the_first_query",
          {.before_slot_attention = [](SlotAttention& a) { a.sdpa.carry.rows.stride[2] = 0; }}},
         {"scores_of_the_last_stretch", {.before_slot_scores = [](SlotScores& a) { a.keeps_others = false; }}},
+        {"codebooks_of_the_first_layer", {.before_page_sign = [](PageSign& a) { a.index.codebooks.offset = 0; }}},
+        {"codebooks_of_the_first_head", {.before_page_pick = [](PagePick& a) { a.index.codebooks.stride[1] = 0; }}},
         // As if the rows that an eviction pass appends to were the segment from its beginning on.
         {"appended_pages_look_empty", {.before_page_sign = [](PageSign& a) { a.first_slot = 0; }}},
     };

@@ -9,6 +9,7 @@ namespace {
 struct PagesShape {
     Type k = Type::turbo4, v = Type::turbo3;
     int64_t heads = 2, group = 3, k_size = 64, v_size = 64, page_slots = 2, slots = 90, frames = 5;
+    SignatureKind kind = SignatureKind::signs;
 };
 
 const PagesShape shapes[] = {
@@ -17,6 +18,18 @@ const PagesShape shapes[] = {
     {.k = Type::q8_0, .v = Type::affine4_g64, .heads = 3, .group = 2, .k_size = 96, .page_slots = 4, .slots = 70},
     {.k = Type::bf16, .group = 8, .k_size = 128, .v_size = 128, .slots = 333, .frames = 30},
     {.k = Type::turbo2_5, .v = Type::turbo2, .group = 4, .k_size = 80, .v_size = 80, .slots = 3, .frames = 1},
+    {.kind = SignatureKind::codes},
+    {.k = Type::f16,
+     .v = Type::f32,
+     .heads = 1,
+     .group = 1,
+     .k_size = 16,
+     .v_size = 20,
+     .page_slots = 1,
+     .kind = SignatureKind::codes},
+    {.k = Type::q8_0, .heads = 3, .group = 7, .k_size = 96, .page_slots = 4, .slots = 70, .kind = SignatureKind::codes},
+    {.k = Type::bf16, .heads = 1, .group = 20, .k_size = 128, .slots = 333, .frames = 30, .kind = SignatureKind::codes},
+    {.k = Type::turbo2_5, .v = Type::turbo2, .group = 9, .k_size = 80, .v_size = 80, .kind = SignatureKind::codes},
 };
 
 struct PagesMemory {
@@ -44,9 +57,13 @@ void set_up(PagesMemory& setup, Random& random, const PagesShape& shape, double 
     const int64_t block_slots = block_pages * shape.page_slots;
     const int64_t blocks = (shape.slots + block_slots - 1) / block_slots;
     setup.pages = (shape.slots + shape.page_slots - 1) / shape.page_slots;
-    setup.index.signatures =
-        memory.add("signatures", Type::i32, {1, shape.heads, blocks, signature_block_bytes(shape.k_size) / 4});
+    setup.index.signatures = memory.add("signatures", Type::i32,
+                                        {1, shape.heads, blocks, signature_block_bytes(shape.k_size, shape.kind) / 4});
     std::memset(setup.index.signatures.data, 0, setup.index.signatures.extent());
+    if (shape.kind == SignatureKind::codes) {
+        setup.index.codebooks = memory.add("codebooks", Type::f16, {1, shape.heads, 1, codebook_numbers(shape.k_size)});
+        store_rows(setup.index.codebooks, [&](int64_t, int64_t, int64_t) { return normal(random); });
+    }
     setup.index.frames = memory.add("frames", Type::i32, {1, shape.heads, 1, shape.frames});
     fill<int32_t>(setup.index.frames, [] { return -1; });
     setup.cold = add_segment(memory, random, segment_shape(shape, shape.slots));

@@ -27,7 +27,7 @@ void set_rotated_back(Floats& rows, int64_t row, std::vector<double> rotated) {
 
 // Slot i holds token 100 + i with the value i; frames for two pages.
 struct TestPages {
-    Ints signatures{{1, 1, signature_block_bytes(size) / 4}, 0};
+    Ints signatures{{1, 1, signature_block_bytes(size, SignatureKind::signs) / 4}, 0};
     Ints frames{{1, 1, 2}, -1};
     TestSegment cold{{std::vector<int32_t>(slots, free_slot)}};
     TestSegment hot{{std::vector<int32_t>(4, free_slot)}};
@@ -60,6 +60,85 @@ struct TestPages {
     }
     Signature signature(int64_t page) { return signature_of(index(), 0, page, size); }
 };
+
+// A doubles the elements and swaps the two halves of 8; B is the identity. Centroid c is c / 4 in each element.
+struct TestCodebooks {
+    std::vector<uint16_t> halves = std::vector<uint16_t>(static_cast<size_t>(codebook_numbers(size)), 0);
+
+    explicit operator Tensor() {
+        Tensor tensor;
+        tensor.type = Type::f16;
+        tensor.data = reinterpret_cast<std::byte*>(halves.data());
+        tensor.shape = {1, 1, 1, codebook_numbers(size)};
+        tensor.stride = {0, 0, 0, 2};
+        return tensor;
+    }
+    void set(int64_t at, double value) {
+        store(Type::f16, reinterpret_cast<std::byte*>(&halves[static_cast<size_t>(at)]), value);
+    }
+    TestCodebooks() {
+        for (int64_t e = 0; e < size; ++e) {
+            set(e * size + (e + 8) % size, 2);
+            set(size * size + e * size + e, 1);
+            for (int64_t c = 0; c < centroids; ++c)
+                set(2 * size * size + e * centroids + c, static_cast<double>(c) / 4);
+        }
+    }
+};
+
+TEST_F(reference_slots, a_code_is_that_of_the_nearest_centroid) {
+    static_assert(size == 16); // one codebook
+    TestPages test;
+    TestCodebooks codebooks;
+    PageSign sign = test.sign(3, 4);
+    sign.index.codebooks = static_cast<Tensor>(codebooks);
+    const auto code_with = [&](float first, float second) {
+        for (int64_t slot : {6, 7}) {
+            test.cold.tokens.at(0, 0, slot) = static_cast<int32_t>(100 + slot);
+            for (int64_t e = 0; e < size; ++e) test.cold.k.at(0, slot, e) = slot == 6 ? first : second;
+        }
+        device_.launch(sign);
+        return codes_of(sign.index, 0, 3, size);
+    };
+    EXPECT_EQ(code_with(1, 2), std::vector<int>{12});      // twice the mean is 3
+    EXPECT_EQ(code_with(1, 2.05f), std::vector<int>{12});  // 3.05
+    EXPECT_EQ(code_with(1.125f, 2), std::vector<int>{12}); // 3.125, between two: the lower one
+    EXPECT_EQ(code_with(-50, 3), std::vector<int>{0});
+    EXPECT_EQ(code_with(500, 3), std::vector<int>{255});
+    EXPECT_EQ(code_with(std::numeric_limits<float>::quiet_NaN(), 3), std::vector<int>{0});
+    EXPECT_EQ(code_with(1e30f, 0), std::vector<int>{0}); // no float holds the distance
+    test.cold.tokens.at(0, 0, 6) = free_slot;
+    device_.launch(sign);
+    EXPECT_EQ(codes_of(sign.index, 0, 3, size), std::vector<int>{0}); // of the other row alone
+    EXPECT_EQ(code_with(-50, 3), std::vector<int>{0});
+    test.cold.tokens.at(0, 0, 6) = free_slot;
+    device_.launch(sign);
+    EXPECT_EQ(codes_of(sign.index, 0, 3, size), std::vector<int>{24});
+    test.cold.tokens.at(0, 0, 7) = free_slot;
+    device_.launch(sign);
+    EXPECT_EQ(codes_of(sign.index, 0, 3, size), std::vector<int>{0});
+}
+
+TEST_F(reference_slots, the_page_of_the_largest_centroid_is_picked) {
+    TestPages test;
+    TestCodebooks codebooks;
+    Floats q({1, 1, size}, 0);
+    Ints counts({1, 1, 4}, 0);
+    for (int64_t slot = 0; slot < 8; ++slot) {
+        test.cold.tokens.at(0, 0, slot) = static_cast<int32_t>(slot);
+        for (int64_t e = 0; e < size; ++e)
+            test.cold.k.at(0, slot, e) = slot / 2 == 1 ? 20.0f : slot / 2 == 3 ? 25.0f : 1.0f;
+    }
+    PageSign sign = test.sign(0, 4);
+    PagePick pick = test.pick(q, counts);
+    sign.index.codebooks = pick.index.codebooks = static_cast<Tensor>(codebooks);
+    device_.launch(sign);
+    for (const float element : {1.0f, -1.0f}) {
+        for (int64_t e = 0; e < size; ++e) q.at(0, 0, e) = element;
+        device_.launch(pick);
+        EXPECT_EQ(test.frames.row(0), (element > 0 ? std::vector<int32_t>{1, 3} : std::vector<int32_t>{0, 2}));
+    }
+}
 
 TEST_F(reference_slots, a_signature_has_the_signs_of_the_mean_and_its_magnitude) {
     TestPages test;

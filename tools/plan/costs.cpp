@@ -82,9 +82,9 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         const ggml::CacheMeaning means =
             ggml::meaning_of(backend_.api(), backend_.context(), is_bounded ? ggml::any_shape(config.kv.c_str()) : its);
         if (is_bounded) its.config = means.storage_config.c_str();
-        ggml::FileNumbers numbers;
-        if (!is_bounded) numbers = ggml::read_file_of(means, layer_names(group), group.kv_heads);
-        numbers.hand_to(its);
+        ggml::FileContents contents;
+        if (!is_bounded) contents = ggml::read_file_of(means, layer_names(group), group.kv_heads);
+        contents.hand_to(its);
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
         char message[1024] = "";
@@ -95,8 +95,9 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         cost.scratch += stats.scratch_bytes;
         const uint64_t cold = stats.disk_bytes == 0 ? stats.cold_bytes : 0;
         cost.cold += cold;
+        cost.codebooks += stats.codebook_bytes;
         cost.disk += stats.disk_bytes;
-        cost.added += stats.scratch_bytes + cold;
+        cost.added += stats.scratch_bytes + cold + stats.codebook_bytes;
     }
     return cost;
 }

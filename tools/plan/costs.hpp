@@ -36,11 +36,12 @@ struct Added {
 };
 
 struct Cost {
-    uint64_t bytes = 0;   // of keys and values and what belongs to them
-    uint64_t scratch = 0; // that the steps of Winnow's layers share
-    uint64_t cold = 0;    // of recall: all packed rows, where they lie in the host's memory
-    uint64_t disk = 0;    // of recall: of the file, where they lie in one
-    uint64_t added = 0;   // by Winnow beside the cache: scratch, the cold tier in memory, and the fixed part
+    uint64_t bytes = 0;     // of keys and values and what belongs to them
+    uint64_t scratch = 0;   // that the steps of Winnow's layers share
+    uint64_t cold = 0;      // of recall: all packed rows, where they lie in the host's memory
+    uint64_t disk = 0;      // of recall: of the file, where they lie in one
+    uint64_t codebooks = 0; // of recall, with signatures of codes
+    uint64_t added = 0; // by Winnow beside the cache: scratch, codebooks, the cold tier in memory, and the fixed part
     uint64_t total() const { return bytes + added; }
     bool recalls() const { return cold + disk > 0; }
 };

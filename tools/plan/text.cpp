@@ -176,6 +176,7 @@ ordered_json json_of(const PlanRow& row, int64_t context) {
          {"bytes", row.cost.bytes},
          {"scratch_bytes", row.cost.scratch},
          {"cold_bytes", row.cost.cold},
+         {"codebook_bytes", row.cost.codebooks},
          {"disk_bytes", row.cost.disk},
          {"added_bytes", row.cost.added},
          {"total_bytes", row.cost.total()},

@@ -15,7 +15,8 @@ from winnow_eval import Failure, memory, store
 
 # What of the caller's environment would change a run behind our back.
 STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DECODE_FROM", "WINNOW_DEVICE", "WINNOW_KV",
-            "WINNOW_KV_SWA", "WINNOW_PRESSURE", "WINNOW_REPORT", "WINNOW_REPORT_EVERY", "WINNOW_REPORT_WITH")
+            "WINNOW_KV_SWA", "WINNOW_PRESSURE", "WINNOW_REPORT", "WINNOW_REPORT_EVERY",
+            "WINNOW_REPORT_ROWS", "WINNOW_REPORT_WITH")
 # llama.cpp prints from a thread that it does not wait for, so the end of what it says may be missing. Its last words
 # tell a whole output. What is cut, or a failure without an explanation, is asked for again if it came quickly.
 LAST_WORDS = "prompt eval time"

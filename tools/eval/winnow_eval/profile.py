@@ -21,13 +21,19 @@ SHARES = ("newest_50", "newest_100")
 RECORDED = (*NUMBERS, *SHARES)
 # All tokens in f16: the attention of the model itself.
 CONFIG = Config("none", "winnow", kv="none", environment=(("WINNOW_REPORT_WITH", "profile"),))
-WITH_SAMPLES = replace(CONFIG, environment=(("WINNOW_REPORT_WITH", "profile,samples"),))
+
+
+def with_samples(rows):
+    """The same, with what networks are trained on, and in the file `rows` what codebooks are."""
+    return replace(CONFIG, environment=(("WINNOW_REPORT_WITH", "profile,samples"), ("WINNOW_REPORT_ROWS", str(rows))))
+
+
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
 FEWEST = 64  # tokens of a context: the plugin counts queries that see 32
 
 
 def record(host, path, context, count, advance=None, config=CONFIG):
-    """[{"name", "queries", and for each of RECORDED a list over query heads}] of each layer; WITH_SAMPLES also
+    """[{"name", "queries", and for each of RECORDED a list over query heads}] of each layer; with_samples also
     "samples", [[importance, age, attention]] of each KV head."""
     arguments = ["-f", path, "-c", context, "--chunks", count, *COMMON]
     run = host.run_program("llama-perplexity", arguments, config,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from winnow_eval import Failure, divergence, networks, profile, text, weights
+from winnow_eval import Failure, codebooks, divergence, networks, profile, text, weights
 from winnow_eval.cli import (BATCH, DEVICE, LLAMA_CPP, PLUGIN, THREADS, console_for_output, one_of, or_all,
                              plugin_folders, run_app)
 from winnow_eval.host import Host, find_plugin, find_programs
@@ -19,11 +19,12 @@ Writes tables and pictures to --out, and profile.txt, by which the policy adapti
 layers: WINNOW_KV="adaptive_budget:budget=1/4,profile_file=profile.txt"."""
 
 
-CALIBRATE_HELP = """What `winnow profile` finds out of a model, and networks trained on the same attention, which
-predict how much of it a token is going to get.
+CALIBRATE_HELP = """What `winnow profile` finds out of a model, networks trained on the same attention, which predict
+how much of it a token is going to get, and codebooks of its keys.
 
 Writes network.json to --out, by which the policy learned ranks tokens:
-WINNOW_KV="learned:budget=1/4,network_file=network.json"."""
+WINNOW_KV="learned:budget=1/4,network_file=network.json", and codebooks.bin, by which recall makes signatures of codes:
+WINNOW_KV="winnow:budget=1/16,recall=host,signature=codes,codebook_file=codebooks.bin"."""
 
 MODEL = Annotated[Path, typer.Option(metavar="FILE.gguf", exists=True, dir_okay=False, help="the model")]
 TEXT = Annotated[Path, typer.Option("--text", metavar="FILE", exists=True, dir_okay=False,
@@ -37,7 +38,7 @@ AS_IS = Annotated[bool, typer.Option("--weights-as-is", help="do not dequantize 
 
 
 def run(host, text_file, context, count, part, out, as_is, trains):
-    """Records, and writes what there is to write; trains: networks, too."""
+    """Records, and writes what there is to write; trains: networks and codebooks, too."""
     fewest = networks.CONTEXT if trains else profile.FEWEST
     if context < fewest:
         raise Failure(f"--context: {context}, expected at least {fewest}")
@@ -53,16 +54,17 @@ def run(host, text_file, context, count, part, out, as_is, trains):
             weights.write_f32(model, copy)
             host.use_copy(lambda: copy)
         training = context * count // 4 if trains else 0
-        progress.expect(context * count + training)
+        rows = Path(work) / "rows"
+        progress.expect(context * count + 3 * training)
         with progress.step(f"attention of {count} contexts of {context} tokens", context * count) as advance:
             layers = profile.record(host, source, context, count, advance,
-                                    profile.WITH_SAMPLES if trains else profile.CONFIG)
+                                    profile.with_samples(rows) if trains else profile.CONFIG)
         setting = {"model": model.name, "sha256": host.model_sha256, "weights": "as-is" if as_is else "f32",
                    "text": text_file.name, **{f"text_{key}": value for key, value in identity.items()},
                    "context": context, "contexts": count}
         written = []
         if trains:
-            with progress.step("training", training) as advance:
+            with progress.step("training networks", training) as advance:
                 trained = networks.calibrate(layers, advance)
             out.mkdir(parents=True, exist_ok=True)
             written.append(networks.write(trained, setting, out))
@@ -70,6 +72,10 @@ def run(host, text_file, context, count, part, out, as_is, trains):
                          ", ".join(f"{value:.3f} by {name}" for name, value in trained["rank_correlation"].items()))
             for layer in layers:
                 del layer["samples"]
+            with progress.step("training codebooks", 2 * training) as advance:
+                data, left_out = codebooks.train(codebooks.read(rows, context), advance)
+            written.append(codebooks.write(data, out))
+            progress.say(f"codebooks leave out {left_out:.1%} of the scores' spread over pages")
         found = {"format": profile.FORMAT, "setting": setting, "layers": layers}
         from winnow_eval import profile_plots  # matplotlib takes a second to load
 

@@ -19,12 +19,16 @@ FORMAT = 1
 
 def write_atomically(path, text):
     """Readers see the old file or the new one, also after a crash."""
+    write_bytes_atomically(path, text.encode())
+
+
+def write_bytes_atomically(path, data):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)

@@ -1,0 +1,57 @@
+// Rows as they lie, one after another.
+#include "row_recorder.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+namespace winnow::ggml {
+
+namespace {
+
+constexpr int64_t every_query = 8;
+constexpr size_t name_size = 64;
+
+std::runtime_error refusal(const std::string& why) { return std::runtime_error("WINNOW_REPORT_ROWS: " + why); }
+
+int64_t element_size(const winnow_tensor& rows) {
+    if (rows.type == WINNOW_TYPE_F32) return 4;
+    if (rows.type == WINNOW_TYPE_F16) return 2;
+    throw refusal("rows of type " + std::to_string(rows.type) + ", expected F32 or F16");
+}
+
+} // namespace
+
+RowRecorder::RowRecorder(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "ab"), std::fclose) {
+    if (!file_) throw refusal("cannot write " + path + ": " + std::strerror(errno));
+}
+
+void RowRecorder::write(const void* data, size_t size) {
+    if (std::fwrite(data, 1, size, file_.get()) != size)
+        throw refusal("cannot write " + path_ + ": " + std::strerror(errno));
+}
+
+void RowRecorder::write_rows(const winnow_tensor& rows, int64_t every) {
+    const int64_t size = element_size(rows);
+    for (int64_t head = 0; head < rows.shape[1]; ++head)
+        for (int64_t token = 0; token < rows.shape[2]; token += every)
+            write(static_cast<const char*>(rows.data) + head * rows.stride[1] + token * rows.stride[2],
+                  static_cast<size_t>(size * rows.shape[3]));
+}
+
+void RowRecorder::add(const std::string& layer, const winnow_cache_step_desc& step) {
+    if (step.k == nullptr) throw refusal(layer + " attends to keys that came before, and not with its queries");
+    char name[name_size] = "";
+    std::copy_n(layer.begin(), std::min(layer.size(), name_size - 1), name);
+    write(name, sizeof name);
+    const winnow_tensor &k = *step.k, &q = *step.q;
+    const int64_t numbers[] = {
+        k.type, k.shape[1], k.shape[2], k.shape[3], q.type, q.shape[1], (q.shape[2] + every_query - 1) / every_query};
+    write(numbers, sizeof numbers);
+    write_rows(k, 1);
+    write_rows(q, every_query);
+    std::fflush(file_.get());
+}
+
+} // namespace winnow::ggml

@@ -1,0 +1,48 @@
+"""`winnow calibrate` on a small text, and `winnow eval` of what it makes: networks by which a policy ranks, and
+codebooks by which recall signs its pages.
+"""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import measured
+from measured import expect
+
+SIZES = ("--contexts", 256, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--weights", "as-is",
+         "--mode", "decode", "--tasks", "none")
+SIGNS = "winnow:budget=1/4,recall=host"
+
+
+def calibrate(work, folder):
+    """The files that it writes."""
+    command = [word if word != "eval" else "calibrate" for word in
+               work.command("--context", 512, "--count", 5, "--part", "all", "--weights-as-is", out=folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env=work.environment, stdin=subprocess.DEVNULL)
+    print(f"$ {' '.join(command[1:])}\n{done.stdout}{done.stderr}", flush=True)
+    expect(done.returncode == 0, f"winnow calibrate ended with status {done.returncode}")
+    expect("codebooks leave out" in done.stdout + done.stderr, "it does not say what codebooks leave out")
+    return folder / "network.json", folder / "codebooks.bin"
+
+
+def main():
+    options = measured.parser(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = measured.Eval(options, Path(folder) / "out")
+        network, codebooks = calibrate(work, Path(folder) / "calibrated")
+        expect(json.loads(network.read_text())["winnow_network"] == 1, "no networks")
+        codes = f"{SIGNS},signature=codes,codebook_file={codebooks}"
+        learned = f"learned:budget=1/4,network_file={network}"
+        work.good(*SIZES, SIGNS, codes, learned)
+        rows = {row["name"]: row for row in work.results()["rows"] if row["mode"] == "decode"}
+        expect(rows[codes]["files"].keys() == {str(codebooks)}, f"files {rows[codes].get('files')}")
+        expect(0 < rows[codes]["kld"] < 1, f"codes lose {rows[codes]['kld']}")
+        expect(rows[codes]["per_context"] != rows[SIGNS]["per_context"], "codes pick what signs pick")
+        short = codebooks.with_name("short.bin")
+        short.write_bytes(codebooks.read_bytes()[:-100])
+        work = measured.Eval(options, Path(folder) / "refused")
+        work.refused(["short.bin is cut short"], *SIZES, f"{SIGNS},signature=codes,codebook_file={short}")
+
+
+main()
