@@ -1,7 +1,6 @@
 // Record by record, with the end in view.
 #include "cache/codebooks.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -48,7 +47,7 @@ public:
     Reader(std::span<const std::byte> bytes, const Shape& shape) : left_(bytes), shape_(shape) {}
 
     std::vector<uint16_t> read() {
-        halves_.reserve(static_cast<size_t>(std::min<uint64_t>(codebook_bytes(shape_), left_.size())) / 2);
+        halves_.reserve(left_.size() / 2);
         for (layer_ = 0; layer_ < shape_.layers; ++layer_) read_record();
         if (left_.empty()) return std::move(halves_);
         refuse("codebooks have " + std::to_string(left_.size()) + " bytes behind those of " +

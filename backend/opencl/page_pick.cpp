@@ -18,7 +18,7 @@ int32_t bounded(int64_t token) {
     return static_cast<int32_t>(std::clamp<int64_t>(token, 0, std::numeric_limits<int32_t>::max()));
 }
 
-// A query group's scores of all centroids, as page_code_scores.h lays them out.
+// A query group's scores of all centroids, as page_score_codes.h lays them out.
 int64_t table_floats(int64_t head_size, int64_t group) {
     const int64_t width = group <= 4 ? 4 : group <= 8 ? 8 : 16;
     return head_size / centroid_elements * centroids * ((group + width - 1) / width * width);

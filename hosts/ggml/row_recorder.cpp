@@ -51,7 +51,7 @@ void RowRecorder::add(const std::string& layer, const winnow_cache_step_desc& st
     write(numbers, sizeof numbers);
     write_rows(k, 1);
     write_rows(q, every_query);
-    std::fflush(file_.get());
+    if (std::fflush(file_.get()) != 0) throw refusal("cannot write " + path_ + ": " + std::strerror(errno));
 }
 
 } // namespace winnow::ggml

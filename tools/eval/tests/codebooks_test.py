@@ -6,6 +6,7 @@
 import struct
 import sys
 import tempfile
+import types
 import unittest
 import zlib
 from pathlib import Path
@@ -93,6 +94,10 @@ class Training(unittest.TestCase):
             path.write_bytes(b"")
             with self.assertRaisesRegex(Failure, "no rows were recorded"):
                 codebooks.read(path, CONTEXT)
+
+    def test_a_model_of_other_heads_has_none(self):
+        with self.assertRaisesRegex(codebooks.Unsuited, "cache_k_l0: keys of 40 elements, expected a multiple of 16"):
+            codebooks.train({"cache_k_l0": types.SimpleNamespace(moment=numpy.zeros((1, 40, 40)))})
 
     def test_the_file_is_written(self):
         with tempfile.TemporaryDirectory() as folder:

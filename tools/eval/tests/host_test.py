@@ -4,6 +4,7 @@ does not help, and what memory they had.
     host_test.py
 """
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ class Tries(unittest.TestCase):
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
-    def tries(self, last, *before, quick=1000):
+    def tries(self, last, *before, quick=1000, config=configs.CONTROL):
         """(Run or Failure, how often the program ran): it prints `before`, a text for each of its first runs, or else
         `last`, and ends with status 1 where the text begins with "!"."""
         for number, text in enumerate(before):
@@ -30,11 +31,12 @@ class Tries(unittest.TestCase):
         program = self.folder / "llama-perplexity"
         program.write_text(f"#!/bin/sh\ncd {self.folder}\nnumber=$(cat runs 2>/dev/null || echo 0)\n"
                            "echo $((number + 1)) > runs\n[ -f $number ] || number=last\ncat $number\n"
+                           '[ -z "$WINNOW_REPORT_ROWS" ] || echo $number >> "$WINNOW_REPORT_ROWS"\n'
                            "! grep -q '^!' $number\n")
         program.chmod(0o755)
         with mock.patch.object(host, "QUICK", quick):
             try:
-                made = host.Host(self.folder, "plugin", "model").run_program("llama-perplexity", [], configs.CONTROL)
+                made = host.Host(self.folder, "plugin", "model").run_program("llama-perplexity", [], config)
             except Failure as failure:
                 made = failure
         return made, int((self.folder / "runs").read_text())
@@ -46,6 +48,12 @@ class Tries(unittest.TestCase):
     def test_cut_output_is_asked_for_again(self):
         made, runs = self.tries(host.LAST_WORDS, "cut", "cut")
         self.assertEqual((made.stdout, runs), (host.LAST_WORDS, 3))
+
+    def test_rows_that_a_cut_run_recorded_are_gone(self):
+        rows = self.folder / "rows"
+        config = dataclasses.replace(configs.CONTROL, environment=(("WINNOW_REPORT_ROWS", str(rows)),))
+        _, runs = self.tries(host.LAST_WORDS, "cut", "cut", config=config)
+        self.assertEqual((runs, rows.read_text()), (3, "last\n"))
 
     def test_always_cut(self):
         made, runs = self.tries("[1]12.5,")

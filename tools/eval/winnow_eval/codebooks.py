@@ -149,6 +149,10 @@ def record(name, heads, size):
     return begin + struct.pack("<I", zlib.crc32(begin, zlib.crc32(body))) + body
 
 
+class Unsuited(Failure):
+    """The model is none that codebooks can be made for; all else can be."""
+
+
 def train(layers, advance=None):
     """The file's bytes, and how much of the scores' spread the codes leave out: of all layers and heads."""
     data, left_out, done = [], [], 0
@@ -156,7 +160,7 @@ def train(layers, advance=None):
     for name, layer in sorted(layers.items(), key=lambda each: (len(each[0]), each[0])):
         size = layer.moment.shape[1]
         if size % ELEMENTS != 0:
-            raise Failure(f"{name}: keys of {size} elements, expected a multiple of {ELEMENTS}")
+            raise Unsuited(f"{name}: keys of {size} elements, expected a multiple of {ELEMENTS}")
         if not layer.contexts or sum(keys.shape[1] for keys in layer.contexts) < PAGE * FEWEST:
             raise Failure(f"{name}: too few keys, expected at least {PAGE * FEWEST}: longer contexts, or more of them")
         heads = []

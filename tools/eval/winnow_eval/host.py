@@ -176,7 +176,10 @@ class Host:
         settings, environment = self.settings(program, config, batch)
         command = [str(part) for part in (self.programs / program, *settings, *arguments)]
         speaks_last = program == "llama-perplexity"
+        rows = environment.get("WINNOW_REPORT_ROWS")
         for _ in range(TRIES):
+            if rows:  # what a try before this one left; the plugin adds to it
+                Path(rows).unlink(missing_ok=True)
             status, run = _start(command, environment, config.backend == "winnow", on_output)
             printed = run.stdout + run.stderr
             if status == 0 and (not speaks_last or LAST_WORDS in printed):

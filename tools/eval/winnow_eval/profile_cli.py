@@ -42,6 +42,9 @@ def run(host, text_file, context, count, part, out, as_is, trains):
     fewest = networks.CONTEXT if trains else profile.FEWEST
     if context < fewest:
         raise Failure(f"--context: {context}, expected at least {fewest}")
+    if trains and context * count < codebooks.PAGE * codebooks.FEWEST:
+        raise Failure(f"--context times --count: {context * count} tokens, expected at least "
+                      f"{codebooks.PAGE * codebooks.FEWEST} for codebooks")
     one_of("--part", part, text.PARTS)
     with tempfile.TemporaryDirectory(prefix="winnow-profile-") as work, Progress(console_for_output()) as progress:
         source, identity = text.prepare(text_file, part, Path(work))
@@ -73,9 +76,13 @@ def run(host, text_file, context, count, part, out, as_is, trains):
             for layer in layers:
                 del layer["samples"]
             with progress.step("training codebooks", 2 * training) as advance:
-                data, left_out = codebooks.train(codebooks.read(rows, context), advance)
-            written.append(codebooks.write(data, out))
-            progress.say(f"codebooks leave out {left_out:.1%} of the scores' spread over pages")
+                try:
+                    data, left_out = codebooks.train(codebooks.read(rows, context), advance)
+                    written.append(codebooks.write(data, out))
+                    said = f"codebooks leave out {left_out:.1%} of the scores' spread over pages"
+                except codebooks.Unsuited as why:
+                    said = f"no codebooks: {why}"
+            progress.say(said)
         found = {"format": profile.FORMAT, "setting": setting, "layers": layers}
         from winnow_eval import profile_plots  # matplotlib takes a second to load
 
