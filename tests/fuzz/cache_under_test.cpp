@@ -113,8 +113,8 @@ CacheUnderTest::CacheUnderTest(winnow_context* context, const CacheSetup& setup)
     desc.context = setup.context;
     desc.max_sequences = setup.sequences;
     desc.cells = setup.cells;
-    static std::map<std::pair<int64_t, int64_t>, std::vector<uint8_t>> made;
-    std::vector<uint8_t>& codebooks = made[{setup.layers, setup.kv_heads}];
+    static std::map<std::array<int64_t, 3>, std::vector<uint8_t>> made;
+    std::vector<uint8_t>& codebooks = made[{setup.layers, setup.kv_heads, setup.size}];
     if (codebooks.empty()) codebooks = made_codebooks(setup.layers, setup.kv_heads, setup.size);
     desc.codebooks = codebooks.data();
     desc.codebooks_size = codebooks.size();
