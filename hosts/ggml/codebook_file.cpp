@@ -28,12 +28,10 @@ uint64_t word_at(std::span<const std::byte> bytes, size_t at) {
     return word;
 }
 
-std::vector<std::byte> contents(const std::string& path) {
+std::string contents(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) refuse(path, std::string("cannot be read: ") + std::strerror(errno));
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    const auto bytes = std::as_bytes(std::span(text));
-    return {bytes.begin(), bytes.end()};
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 using Records = std::map<std::string, std::span<const std::byte>>;
@@ -66,8 +64,8 @@ Records records_of(std::span<const std::byte> left, const std::string& path) {
 std::vector<std::byte> read_codebook_file(const std::string& path, const std::vector<std::string>& layers) {
     if (path.empty())
         throw std::runtime_error("signature=codes needs codebook_file=FILE; winnow calibrate writes such a file");
-    const std::vector<std::byte> bytes = contents(path);
-    const Records records = records_of(bytes, path);
+    const std::string bytes = contents(path);
+    const Records records = records_of(std::as_bytes(std::span(bytes)), path);
     std::vector<std::byte> all;
     for (const std::string& layer : layers) {
         const auto at = records.find(layer);

@@ -178,15 +178,20 @@ void test_samples_of_a_window() {
     expect(found == samples.size(), "a sample has what another token in its column got");
 }
 
-void expect_network_refused(const std::string &path, const std::string &wanted) {
+template <typename Read>
+void expect_refused(const std::string &path, const std::string &wanted, Read &&read) {
     try {
-        read_network(path, {"cache_k_l0"}, 2);
+        read();
     } catch (const std::runtime_error &error) {
         expect(std::string(error.what()).find(wanted) != std::string::npos,
                std::string(error.what()) + " does not say " + wanted);
         return;
     }
     expect(false, path + " was not refused: expected " + wanted);
+}
+
+void expect_network_refused(const std::string &path, const std::string &wanted) {
+    expect_refused(path, wanted, [&] { read_network(path, {"cache_k_l0"}, 2); });
 }
 
 void test_network_file(const std::string &path) {
@@ -226,14 +231,7 @@ void test_network_file(const std::string &path) {
 }
 
 void expect_codebooks_refused(const std::string &path, const std::string &wanted) {
-    try {
-        winnow::ggml::read_codebook_file(path, {"cache_k_l0"});
-    } catch (const std::runtime_error &error) {
-        expect(std::string(error.what()).find(wanted) != std::string::npos,
-               std::string(error.what()) + " does not say " + wanted);
-        return;
-    }
-    expect(false, path + " was not refused: expected " + wanted);
+    expect_refused(path, wanted, [&] { winnow::ggml::read_codebook_file(path, {"cache_k_l0"}); });
 }
 
 void test_codebook_file(const std::string &path) {
