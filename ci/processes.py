@@ -20,7 +20,7 @@ sys.path.append(str(parts.SOURCE / "tools" / "eval"))
 from winnow_eval import memory  # noqa: E402
 
 MIB = 1 << 20
-TRIES = 3
+TRIES = 12  # a run of a tenth of a second loses its log once in 5 to 50, more when cores are short
 KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_MIB")  # of the caller's environment
 # Whose a mapping is, by the name of its file. What is asked first wins.
 OWNERS = (
@@ -149,7 +149,8 @@ def scratch_bytes(report):
 def run(kind, program, arguments, model, environment=None, with_owners=False):
     """Runs llama-completion once with these arguments. Fails if it fails, or if Winnow was not called and should be.
 
-    A run that ended at once may lack the end of its log, timings and all, though its status is 0; it is repeated.
+    llama.cpp's thread that writes the log may end before the run does: then the end of the log is missing, timings and
+    all, though the status is 0. Such a run is repeated.
     """
     for _ in range(TRIES):
         log, result = run_once(kind, program, arguments, model, environment, with_owners)
