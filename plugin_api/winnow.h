@@ -383,7 +383,7 @@ typedef struct winnow_cache_desc {
     const double *network;
     uint64_t network_count; /* numbers in network */
     /* For signatures of codes: the model's codebooks, a record for each layer as `winnow calibrate` writes them
-     * (docs/recall.md), or NULL. Not needed after the call. */
+     * (docs/recall.md), or NULL; trained on contexts of at least `context` tokens. Not needed after the call. */
     const void *codebooks;
     uint64_t codebooks_size; /* bytes */
 } winnow_cache_desc;

@@ -152,7 +152,7 @@ class Bytes(Files):
         with open(path, "wb") as file:
             for layer in range(30):
                 name = f"cache_k_l{layer}".encode()
-                begin = b"WNCODES\0" + struct.pack("<4I", 1, heads, size, len(name))
+                begin = b"WNCODES\0" + struct.pack("<5I", 1, heads, size, len(name), 8192)
                 body = name + bytes(2 * halves)
                 file.write(begin + struct.pack("<I", zlib.crc32(begin, zlib.crc32(body))) + body)
         signs = "winnow:budget=1/8,recall=host"
@@ -167,6 +167,9 @@ class Bytes(Files):
         status, _, err = self.run_plan(other, "--context", 8192, "--kv", codes)
         self.assertEqual(status, 1)
         self.assertIn("none that is called cache_k_l30", err)
+        status, _, err = self.run_plan(model, "--context", 16384, "--kv", codes)
+        self.assertEqual(status, 1)
+        self.assertIn("trained on contexts of 8192 tokens, expected at least 16384", err)
 
     def test_recall_in_a_file_takes_a_disk_in_place_of_memory(self):
         model = gguf_files.header(gguf_files.model())

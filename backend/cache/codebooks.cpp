@@ -13,7 +13,7 @@ namespace {
 constexpr char magic[8] = {'W', 'N', 'C', 'O', 'D', 'E', 'S', 0};
 constexpr uint32_t version = 1;
 constexpr uint32_t longest_name = 255;
-constexpr size_t header_bytes = 28, checksum_at = 24;
+constexpr size_t header_bytes = 32, checksum_at = 28;
 
 uint32_t byte_at(std::span<const std::byte> bytes, size_t at) { return std::to_integer<uint32_t>(bytes[at]); }
 
@@ -83,6 +83,10 @@ private:
         if (name > longest_name)
             refuse_record("have a name of " + std::to_string(name) + " bytes, expected at most " +
                           std::to_string(longest_name));
+        if (const uint32_t trained = word_at(left_, 24); trained < shape_.context)
+            refuse_record("were trained on contexts of " + std::to_string(trained) + " tokens, expected at least " +
+                          std::to_string(shape_.context) + ", which the cache is for: winnow calibrate --context " +
+                          std::to_string(shape_.context));
         const auto numbers = static_cast<uint64_t>(shape_.kv_heads * codebook_numbers(shape_.head_size));
         const uint64_t size = header_bytes + name + 2 * numbers;
         expect_bytes(size);

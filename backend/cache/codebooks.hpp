@@ -8,8 +8,9 @@
 //     12  u32  KV heads
 //     16  u32  elements of a key
 //     20  u32  bytes of the layer's name, at most 255
-//     24  u32  CRC-32 (that of zip and PNG) of all that follows, and of the record before it
-//     28       the name, which is the host's to look for
+//     24  u32  tokens of the contexts that they were trained on; for longer ones they are refused
+//     28  u32  CRC-32 (that of zip and PNG) of all that follows, and of the record before it
+//     32       the name, which is the host's to look for
 //              halves: of each KV head codebook_numbers, as device/pages.hpp has them
 #pragma once
 

@@ -15,7 +15,7 @@ namespace winnow::ggml {
 namespace {
 
 constexpr char magic[8] = {'W', 'N', 'C', 'O', 'D', 'E', 'S', 0};
-constexpr size_t header_size = 28;
+constexpr size_t header_size = 32;
 constexpr uint64_t version = 1, most = 1 << 16; // heads and elements
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {

@@ -141,7 +141,7 @@ const std::vector<BadDescription>& bad_descriptions() {
              d.config = "learned:budget=64";
              d.network_count = 0;
          }},
-        {"codebooks_are_null", "codebooks", [](winnow_cache_desc& d) { d.codebooks_size = 28; }},
+        {"codebooks_are_null", "codebooks", [](winnow_cache_desc& d) { d.codebooks_size = 32; }},
         {"no_codebooks", "codebooks",
          [](winnow_cache_desc& d) { d.config = "winnow:recall=host,signature=codes,residual=16"; }},
         {"codebooks_of_nothing", "codebooks", [](winnow_cache_desc& d) { d.codebooks = profile; }},

@@ -11,7 +11,8 @@
 namespace winnow::conformance {
 namespace {
 
-constexpr size_t checksum_at = 24, header_size = 28;
+constexpr size_t checksum_at = 28, header_size = 32;
+constexpr int64_t any_context = INT32_MAX;
 
 void put_word(CodebookBytes& bytes, uint32_t word) {
     for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::byte>(word >> shift & 0xff));
@@ -53,7 +54,8 @@ codebooks_with(const CacheSetup& setup, const std::function<HeadCodebooks(int64_
         const size_t begin = bytes.size();
         const std::string name = "layer " + std::to_string(layer);
         for (const char letter : std::string("WNCODES") + '\0') bytes.push_back(static_cast<std::byte>(letter));
-        for (const int64_t word : {int64_t{1}, setup.kv_heads, setup.head_size, static_cast<int64_t>(name.size())})
+        for (const int64_t word :
+             {int64_t{1}, setup.kv_heads, setup.head_size, static_cast<int64_t>(name.size()), any_context})
             put_word(bytes, static_cast<uint32_t>(word));
         put_word(bytes, 0);
         for (const char letter : name) bytes.push_back(static_cast<std::byte>(letter));

@@ -39,7 +39,7 @@ TEST(cache_codebooks, halves_are_read_in_their_order) {
     const size_t record = bytes.size() / 2, of_layer = halves.size() / 2;
     for (size_t layer = 0; layer < 2; ++layer)
         for (size_t i = 0; i < of_layer; ++i) {
-            const size_t at = layer * record + 28 + 2 * i;
+            const size_t at = layer * record + 32 + 2 * i;
             ASSERT_EQ(halves[layer * of_layer + i], bytes[at] | bytes[at + 1] << 8) << layer << ", " << i;
         }
 }
@@ -57,6 +57,15 @@ TEST(cache_codebooks, other_sizes_are_refused) {
     other.head_size = 64;
     expect_refused(made(), "32 elements of a key, expected 64", other);
     expect_refused({}, "layer 0 are cut short");
+}
+
+TEST(cache_codebooks, longer_contexts_than_those_of_the_training_are_refused) {
+    const auto trained = [](int64_t context) {
+        return made_codebooks(shape.layers, shape.kv_heads, shape.head_size, context);
+    };
+    expect_refused(trained(99), "were trained on contexts of 99 tokens, expected at least 100");
+    expect_refused(trained(0), "winnow calibrate --context 100");
+    EXPECT_EQ(2 * read(trained(100)).size(), codebook_bytes(shape));
 }
 
 TEST(cache_codebooks, damage_is_found) {
@@ -86,9 +95,9 @@ TEST(cache_codebooks, numbers_have_to_be_finite) {
     std::vector<uint8_t> record = made_codebooks(1, shape.kv_heads, shape.head_size);
     Shape one = shape;
     one.layers = 1;
-    record[28 + 2 * 77 + 1] |= 0x7c;
+    record[32 + 2 * 77 + 1] |= 0x7c;
     const uint32_t checksum = checksum_of(record);
-    for (size_t i = 0; i < 4; ++i) record[24 + i] = static_cast<uint8_t>(checksum >> 8 * i);
+    for (size_t i = 0; i < 4; ++i) record[28 + i] = static_cast<uint8_t>(checksum >> 8 * i);
     expect_refused(record, "infinite or no number", one);
 }
 

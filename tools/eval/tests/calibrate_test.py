@@ -43,6 +43,8 @@ def main():
         short.write_bytes(codebooks.read_bytes()[:-100])
         work = measured.Eval(options, Path(folder) / "refused")
         work.refused(["short.bin is cut short"], *SIZES, f"{SIGNS},signature=codes,codebook_file={short}")
+        status, _, err = measured.Eval(options, Path(folder) / "longer").run("--contexts", 1024, *SIZES[2:], codes)
+        expect(status == 1 and "trained on contexts of 512 tokens, expected at least 1024" in err, f"{status}: {err}")
 
 
 main()

@@ -50,11 +50,11 @@ class Training(unittest.TestCase):
     def records(self):
         data, found = self.data, []
         while data:
-            magic, version, heads, size, name, checksum = struct.unpack("<8s5I", data[:28])
-            self.assertEqual((magic, version, heads, size), (b"WNCODES\0", 1, KV_HEADS, SIZE))
-            end = 28 + name + 2 * heads * size * (2 * size + 256)
-            self.assertEqual(checksum, zlib.crc32(data[:24], zlib.crc32(data[28:end])))
-            found.append((data[28:28 + name].decode(), numpy.frombuffer(data[28 + name:end], "<f2").reshape(heads, -1)))
+            magic, version, heads, size, name, context, checksum = struct.unpack("<8s6I", data[:32])
+            self.assertEqual((magic, version, heads, size, context), (b"WNCODES\0", 1, KV_HEADS, SIZE, CONTEXT))
+            end = 32 + name + 2 * heads * size * (2 * size + 256)
+            self.assertEqual(checksum, zlib.crc32(data[:28], zlib.crc32(data[32:end])))
+            found.append((data[32:32 + name].decode(), numpy.frombuffer(data[32 + name:end], "<f2").reshape(heads, -1)))
             data = data[end:]
         return found
 

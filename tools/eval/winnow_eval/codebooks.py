@@ -139,12 +139,12 @@ class Head:
         return b"".join(numpy.clip(each, -limit, limit).astype("<f2").tobytes() for each in halves)
 
 
-def record(name, heads, size):
-    """The bytes of a layer."""
+def record(name, heads, size, context):
+    """The bytes of a layer; context: the tokens of the contexts that its codebooks saw."""
     encoded = name.encode()
     if len(encoded) > LONGEST_NAME:
         raise Failure(f"{name}: a name of {len(encoded)} bytes, expected at most {LONGEST_NAME}")
-    begin = MAGIC + struct.pack("<4I", VERSION, len(heads), size, len(encoded))
+    begin = MAGIC + struct.pack("<5I", VERSION, len(heads), size, len(encoded), context)
     body = encoded + b"".join(head.data() for head in heads)
     return begin + struct.pack("<I", zlib.crc32(begin, zlib.crc32(body))) + body
 
@@ -177,7 +177,7 @@ def train(layers, advance=None):
             done += 1
             if advance:
                 advance(done / count)
-        data.append(record(name, heads, size))
+        data.append(record(name, heads, size, layer.contexts[0].shape[1]))
     return b"".join(data), float(numpy.mean(left_out))
 
 

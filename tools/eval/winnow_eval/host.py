@@ -48,7 +48,8 @@ def _read(pipe, on_output):
 
 def errors_of(printed):
     """The lines of a program's output that speak of errors."""
-    return [line for line in printed.splitlines() if re.search(r"\berror|\bfail|cannot|refuse|^[\d.]+ [EW] ", line)]
+    telling = re.compile(r"\berror|\bfail|cannot|refuse|expected|^[\d.]+ [EW] ")
+    return [line for line in printed.splitlines() if telling.search(line)]
 
 
 def essence(printed):
