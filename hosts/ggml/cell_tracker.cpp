@@ -33,9 +33,9 @@ MaskSlice::MaskSlice(const ggml_tensor* mask, int64_t slice)
     : data_(static_cast<const char*>(mask->data) + static_cast<size_t>(slice % mask->ne[3]) * mask->nb[3]),
       row_bytes_(mask->nb[1]), element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
 
-CellTracker::CellTracker(int64_t cells, bool is_alone, int64_t sinks)
+CellTracker::CellTracker(int64_t cells, bool is_alone, int64_t sinks, bool has_window)
     : order_(static_cast<size_t>(cells), -1), is_anchored_(static_cast<size_t>(cells), false),
-      group_(static_cast<size_t>(cells), -1), is_alone_(is_alone), sinks_(sinks) {}
+      group_(static_cast<size_t>(cells), -1), is_alone_(is_alone), has_window_(has_window), sinks_(sinks) {}
 
 void CellTracker::clear() {
     std::fill(order_.begin(), order_.end(), -1);

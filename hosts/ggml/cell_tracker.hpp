@@ -39,8 +39,9 @@ class CellTracker {
 public:
     // is_alone: the stream has one sequence, so that a cell that its newest tokens do not see is dead. Otherwise it may
     // be another sequence's; but where a first token is overwritten, those that came after it are dead, unless tokens
-    // were seen to leave a window. sinks: how many first tokens of a sequence are to stay.
-    CellTracker(int64_t cells, bool is_alone, int64_t sinks);
+    // leave a window: has_window says that they will, and masks may show it. sinks: how many first tokens of a sequence
+    // are to stay.
+    CellTracker(int64_t cells, bool is_alone, int64_t sinks, bool has_window);
 
     // What has to happen before the tokens of these cells are appended.
     struct Opening {
@@ -89,7 +90,7 @@ private:
     // from which they all descend; -1 where that is not known.
     std::vector<int64_t> group_;
     bool is_alone_;
-    bool has_window_ = false; // of what the masks show so far
+    bool has_window_; // as it was told, or as the masks show
     int64_t sinks_;
     int64_t next_ = 0;     // tokens since the stream was empty
     int64_t resident_ = 0; // cells with a token

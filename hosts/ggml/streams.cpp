@@ -5,10 +5,10 @@
 
 namespace winnow::ggml {
 
-void Streams::make(int64_t sinks, std::optional<int64_t> decode_from) {
+void Streams::make(int64_t sinks, bool has_window, std::optional<int64_t> decode_from) {
     decode_from_ = decode_from;
     const auto streams = static_cast<size_t>(shape_.streams());
-    streams_.assign(streams, Stream(CellTracker(shape_.cells(), streams > 1, sinks)));
+    streams_.assign(streams, Stream(CellTracker(shape_.cells(), streams > 1, sinks, has_window)));
     batches_of_layers_.assign(shape_.layers().size(), std::vector<uint64_t>(streams, 0));
 }
 

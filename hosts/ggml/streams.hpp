@@ -15,9 +15,9 @@ class Streams {
 public:
     // The shape has to outlive the streams.
     explicit Streams(const CacheShape& shape) : shape_(shape) {}
-    // Makes the streams, once it is known how many first tokens of a sequence are sinks. decode_from: the position from
-    // which on tokens are appended one at a time.
-    void make(int64_t sinks, std::optional<int64_t> decode_from);
+    // Makes the streams, once it is known how many first tokens of a sequence are sinks. has_window: tokens leave one.
+    // decode_from: the position from which on tokens are appended one at a time.
+    void make(int64_t sinks, bool has_window, std::optional<int64_t> decode_from);
 
     // Whether a batch is new: each batch of a stream comes once for every layer, and this layer is the first.
     bool begins_batch(size_t layer, int64_t stream);

@@ -157,10 +157,12 @@ void VirtualBuffer::group() {
         const ggml_tensor* k = layer.k;
         shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
     }
-    const std::vector<KvRule>& rules = has_windows() ? config_.windows : config_.all;
+    const bool are_windows = has_windows();
+    const std::vector<KvRule>& rules = are_windows ? config_.windows : config_.all;
     std::vector<std::unique_ptr<VirtualCache>> made;
     made.reserve(shapes.size());
-    for (const auto& [shape, its] : shapes) made.push_back(std::make_unique<VirtualCache>(context(), rules, its));
+    for (const auto& [shape, its] : shapes)
+        made.push_back(std::make_unique<VirtualCache>(context(), rules, its, are_windows));
     const std::lock_guard lock(living().mutex);
     caches_ = std::move(made);
 }

@@ -12,15 +12,16 @@
 
 namespace winnow::ggml {
 
-VirtualCache::VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers)
+VirtualCache::VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers,
+                           bool has_windows)
     : shape_(std::move(layers)), cache_(context, shape_, std::move(rules)), streams_(shape_), figures_(cache_),
-      steps_(cache_, streams_, figures_), states_(shape_) {}
+      steps_(cache_, streams_, figures_), states_(shape_), has_windows_(has_windows) {}
 
 void VirtualCache::make() {
     const std::optional<int64_t> from = decode_from();
     cache_.make();
     try {
-        streams_.make(cache_.meaning().sinks, from);
+        streams_.make(cache_.meaning().sinks, has_windows_, from);
         figures_.make();
     } catch (...) { // the cache is made whole or not at all
         cache_.destroy();

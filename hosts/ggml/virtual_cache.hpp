@@ -17,7 +17,8 @@ namespace winnow::ggml {
 // Functions throw std::runtime_error with the reason.
 class VirtualCache {
 public:
-    VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers);
+    // has_windows: tokens leave the windows of these layers.
+    VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers, bool has_windows);
 
     bool has(const ggml_tensor* root) const { return shape_.has(root); }
 
@@ -68,6 +69,7 @@ private:
     FigureCollector figures_;
     LayerSteps steps_;
     PendingStates states_;
+    bool has_windows_;
     std::string failed_; // why what is stored is not what llama.cpp believes, until it is cleared
 };
 

@@ -33,7 +33,8 @@ std::string to_string(const std::set<int64_t> &numbers) {
 // The host's side: cells with sequences and positions, and a batch after it was placed.
 class Host {
 public:
-    explicit Host(bool is_alone, int64_t window = cells) : tracker_(cells, is_alone, sinks), window_(window) {}
+    explicit Host(bool is_alone, int64_t window = cells, bool is_known = false)
+        : tracker_(cells, is_alone, sinks, is_known), window_(window) {}
 
     struct Token {
         int32_t cell;
@@ -231,6 +232,16 @@ void test_shared_window() {
     expect_dead("the sequence without its beginning goes on", host.append(tokens(9, 1, 0)), {});
 }
 
+// A sequence as long as its window: its next token will not see the first one, whose cell is free to all by then. No
+// mask has shown a window so far; what is known of the cache says it.
+void test_shared_full_window() {
+    Host host(false, 4, true);
+    host.append(tokens(0, 4, 0));
+    host.append(tokens(4, 3, 1));
+    expect_dead("a beginning that is about to leave its window", host.append(tokens(0, 1, 1)), {});
+    expect_dead("the sequence without its beginning goes on", host.append(tokens(9, 1, 0)), {});
+}
+
 // Of a sequence whose beginning was cut off, and whose rest moved down, another one may take the first cell.
 void test_shared_shift() {
     Host host(false);
@@ -329,6 +340,7 @@ int main() {
     test_columns();
     test_shared();
     test_shared_window();
+    test_shared_full_window();
     test_shared_shift();
     test_all_over();
     test_restored_alone();
