@@ -19,7 +19,7 @@ import known_passes
 
 SKIPPED = 77  # the status that ctest takes for it
 PACKAGES = Path("/var/lib/dpkg/status")
-TOLD_BY = re.compile(r"(WINNOW|OCL|POCL|OMP|CL)_\w+|LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH")
+TOLD_BY = re.compile(r"(WINNOW|OCL|POCL|OMP|CL|LLAMA|GGML)_\w+|LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH")
 RERUN = "WINNOW_RERUN_TESTS"
 BESIDE = {"__pycache__", ".git", "build"}
 
@@ -33,9 +33,10 @@ def files_below(path):
 
 
 def processor():
-    """As far as compilers and kernels differ by it."""
+    """As far as compilers and kernels differ by it, and how many there are."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
-    return [line for line in lines if line.startswith(("model name", "flags"))]
+    its = [line for line in lines if line.startswith(("model name", "flags"))]
+    return [*its, f"processors: {len(os.sched_getaffinity(0))}"]
 
 
 def said_by(command):
