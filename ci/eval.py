@@ -16,7 +16,7 @@ import texts
 from parts import Failure
 
 PROGRAMS = ("llama-completion", "llama-bench")
-NOTHING_RUNS = ("--help", "--list-configs", "--from")
+NOTHING_RUNS = ("--help", "--list-configs", "--list-tasks", "--from")
 
 
 def given(option, arguments):
@@ -37,6 +37,8 @@ def named(option, kinds, arguments):
 
 def main():
     arguments = sys.argv[1:]
+    if given("--help", arguments):
+        print(f"{__doc__}\nWhat `winnow eval` says:\n")
     if any(given(option, arguments) for option in NOTHING_RUNS):
         command = [sys.executable, "-B", parts.SOURCE / "tools" / "eval" / "launch.py", *arguments]
     elif not given("--text", arguments):

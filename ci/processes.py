@@ -67,6 +67,7 @@ def check_options(parser, options, **least):
         return
     if not options.model.is_file():
         parser.error(f"--model: no file {options.model}")
+    options.model = options.model.resolve()  # as the system calls it
     with open(options.model, "rb") as file:
         if file.read(4) != b"GGUF":
             parser.error(f"--model: {options.model} is not a GGUF file")

@@ -38,15 +38,15 @@ def draw(generator, heads):
 def run(context, config, policy):
     """Positions that each head of each layer holds in the end, and the output of the last token's last layer."""
     generator = random.Random(1)
-    cache = context.cache(config, layers=LAYERS, q_num_heads=Q_HEADS, kv_num_heads=KV_HEADS, head_size=SIZE,
-                          context=CONTEXT)
-    for length in range(1, TOKENS + 1):
-        for layer in range(LAYERS):
-            k, v, q = draw(generator, KV_HEADS), draw(generator, KV_HEADS), draw(generator, Q_HEADS)
-            out, scores = cache.step(layer, k, v, q, length=length if policy else 0)
-            for head in range(KV_HEADS if policy else 0):
-                cache.set_importance(layer, head, policy(scores, head, length))
-    return [cache.positions(layer, head) for layer in range(LAYERS) for head in range(KV_HEADS)], list(out)
+    with context.cache(config, layers=LAYERS, q_num_heads=Q_HEADS, kv_num_heads=KV_HEADS, head_size=SIZE,
+                       context=CONTEXT) as cache:
+        for length in range(1, TOKENS + 1):
+            for layer in range(LAYERS):
+                k, v, q = draw(generator, KV_HEADS), draw(generator, KV_HEADS), draw(generator, Q_HEADS)
+                out, scores = cache.step(layer, k, v, q, length=length if policy else 0)
+                for head in range(KV_HEADS if policy else 0):
+                    cache.set_importance(layer, head, policy(scores, head, length))
+        return [cache.positions(layer, head) for layer in range(LAYERS) for head in range(KV_HEADS)], list(out)
 
 
 def main():

@@ -129,12 +129,15 @@ class Context:
         """A cache of this context: config as docs/policies.md has it, shape as the fields of winnow_cache_desc."""
         return Cache(self, self._handle, config, shape)
 
+    def destroy_cache(self, handle):
+        self._functions["cache_destroy"](handle)
+
     def finish(self):
         self.call("finish", self._handle)
 
 
 class Cache:
-    """Lives as long as its context."""
+    """For a `with` within its context's."""
 
     def __init__(self, context, context_handle, config, shape):
         self._context = context
@@ -142,6 +145,12 @@ class Cache:
         self._handle = c_void_p()
         desc = CacheDesc(config=config.encode(), **shape)
         context.call("cache_create", context_handle, byref(desc), byref(self._handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._context.destroy_cache(self._handle)
 
     def step(self, layer, k, v, q, sequence=0, length=0):
         """Appends the tokens of k and v, and lets those of q attend: (out, scores), both [query heads][tokens][...].

@@ -40,22 +40,22 @@ def check_cache(backend):
     """Importances are as they were set, also by a policy that has no sense; and what is wrong is refused."""
     shape = {"layers": 1, "q_num_heads": 4, "kv_num_heads": 2, "head_size": 16, "context": 64}
     with winnow_cache.Context(backend) as context:
-        cache = context.cache("external:budget=32,sink=0,residual=0,cadence=1,recent=1", **shape)
-        rows = (ctypes.c_float * 64)(*range(64))
-        half = (ctypes.c_float * 32)(*range(32))
-        for position in range(40):
-            cache.step(0, half, half, rows)
-            cache.set_importance(0, 1, {position: 5.0 if position % 2 else float("nan"), 63: 1.0})
-        kept = cache.positions(0, 1)
-        assert len(kept) == 32 and [p for p in range(40) if p not in kept] == list(range(0, 16, 2)), kept
-        assert cache.positions(0, 0) == list(range(8, 40)), "the head without importances is no window"
-        assert [value == 5 for value in cache.importance(0, 1)] == [position % 2 == 1 for position in kept]
-        expect_error("positions[0]", lambda: cache.set_importance(0, 0, {64: 1.0}))
-        expect_error("head", lambda: cache.set_importance(0, 2, {0: 1.0}))
-        expect_error("no importance",
-                     lambda: context.cache("window:budget=32", **shape).set_importance(0, 0, {0: 1.0}))
+        with context.cache("external:budget=32,sink=0,residual=0,cadence=1,recent=1", **shape) as cache:
+            rows = (ctypes.c_float * 64)(*range(64))
+            half = (ctypes.c_float * 32)(*range(32))
+            for position in range(40):
+                cache.step(0, half, half, rows)
+                cache.set_importance(0, 1, {position: 5.0 if position % 2 else float("nan"), 63: 1.0})
+            kept = cache.positions(0, 1)
+            assert len(kept) == 32 and [p for p in range(40) if p not in kept] == list(range(0, 16, 2)), kept
+            assert cache.positions(0, 0) == list(range(8, 40)), "the head without importances is no window"
+            assert [value == 5 for value in cache.importance(0, 1)] == [position % 2 == 1 for position in kept]
+            expect_error("positions[0]", lambda: cache.set_importance(0, 0, {64: 1.0}))
+            expect_error("head", lambda: cache.set_importance(0, 2, {0: 1.0}))
+            expect_error("expected", lambda: cache.step(0, rows, half, rows))
+        with context.cache("window:budget=32", **shape) as cache:
+            expect_error("no importance", lambda: cache.set_importance(0, 0, {0: 1.0}))
         expect_error("no policy", lambda: context.cache("nonsense", **shape))
-        expect_error("expected", lambda: cache.step(0, rows, half, rows))
 
 
 def main():

@@ -121,8 +121,7 @@ def evaluate(options, console):
     rows = configs.gather(options.strings, options.files)
     divergence.check_sizes(options.contexts, options.count)
     tasks.check(options.tasks, options.task_contexts, options.task_trials)
-    for path in options.others:
-        others.read(path)  # before hours of measuring
+    others_of = [(path, others.read(path)) for path in options.others]
     weights.check_kind(options.model)
     made = _make_host(options)
     made.weights = options.weights
@@ -134,6 +133,10 @@ def evaluate(options, console):
         for leftover in kept.base.glob("*.part"):
             leftover.unlink()
         part, identity = text.prepare(options.text, options.part, kept.base)
+        subject = {"model": {"file": options.model.name, "sha256": made.model_sha256, "weights": options.weights},
+                   "text": {"file": options.text.name, **identity}}
+        for path, found in others_of:  # before hours of measuring
+            others.expect_the_same(path, found, subject)
         plan = _plan(made, kept, part, identity, options, rows, progress)
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
@@ -143,9 +146,7 @@ def evaluate(options, console):
         _use_weights(made, options, kept, progress)
         plan.run(progress)
         found = tasks.run(asking, progress)
-        results = {"format": FORMAT, "command": options.command(),
-                   "model": {"file": options.model.name, "sha256": made.model_sha256, "weights": options.weights},
-                   "text": {"file": options.text.name, **identity},
+        results = {"format": FORMAT, "command": options.command(), **subject,
                    "host": {"version": made.version, "batch": options.batch, "ubatch": options.ubatch,
                             "threads": options.threads},
                    "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "tasks": found}

@@ -32,8 +32,9 @@ def read(path):
     return found
 
 
-def _expect_the_same(path, found, results):
-    """Fails where another model or text was measured: its figures would stand beside others of which they are not."""
+def expect_the_same(path, found, results):
+    """Fails where another model or text was measured than `model` and `text` of the results say: its figures would
+    stand beside others of which they are not."""
     if found["model"]["sha256"] != results["model"]["sha256"]:
         raise Failure(f"--with: {path} is of {found['model']['file']}, sha256 {found['model']['sha256'][:16]}, the "
                       f"results of {results['model']['file']}, {results['model']['sha256'][:16]}")
@@ -59,7 +60,7 @@ def add(results, paths):
     more. Fails, and nothing is changed, where a file is no such or of another model or text."""
     files = [(path, read(path)) for path in paths]
     for path, found in files:
-        _expect_the_same(path, found, results)
+        expect_the_same(path, found, results)
     made = results | {"rows": list(results["rows"]), "tasks": [dict(task) for task in results["tasks"]],
                       "refused": list(results.get("refused", [])), "remarks": list(results.get("remarks", []))}
     for path, found in files:

@@ -119,6 +119,7 @@ def _draw_front(axes, quantity, rows, right):
 
 def _bytes_panel(axes, rows, quantity, palette):
     key, error_key, _ = quantity
+    rows = [row for row in rows if row[key] is not None]  # another tool may not tell it
     sizes = [row["kv_bytes_per_token"] for row in rows]
     axes.set_xscale("log")
     axes.set_xlim(min(sizes) / 1.35, max(sizes) * 1.35)
@@ -220,6 +221,7 @@ def over_bytes(results, setting):
 
 def _contexts_panel(axes, rows, quantity, palette):
     key, error_key, _ = quantity
+    rows = [row for row in rows if row[key] is not None]
     contexts = sorted({row["context"] for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xlim(contexts[0] / 1.15, contexts[-1] * 1.15)

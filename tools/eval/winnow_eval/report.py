@@ -8,7 +8,7 @@ import statistics
 import textwrap
 from pathlib import Path
 
-from winnow_eval import resident
+from winnow_eval import resident, store
 
 MIB = 1024 * 1024
 MODES = {"batch": "in batches", "decode": "decoded"}
@@ -284,8 +284,8 @@ def markdown(results):
         name = named_setting(each)
         parts += [f"{name[0].upper()}{name[1:]}:\n", quality_table(results, each), cost_table(results, each)]
     for task in results["tasks"]:
-        parts += [f"Task {task['task']}, {task['meaning']}:\n", full_cache(results, task["task"]),
-                  task_table(results, task["task"])]
+        parts += [f"Task {task['task']}, {task['meaning']}:\n",
+                  *([full_cache(results, task["task"])] if task["trials"] else []), task_table(results, task["task"])]
     if results.get("refused"):
         parts += ["Not measured:\n", refused_table(results)]
     return "\n".join(parts)
@@ -329,6 +329,8 @@ def write(results, folder):
     written = {folder / "results.csv": csv_text(results), folder / "results.md": markdown(results)}
     if results["tasks"]:
         written[folder / "tasks.csv"] = task_csv_text(results)
+    else:
+        (folder / "tasks.csv").unlink(missing_ok=True)  # of an earlier run
     for path, text in written.items():
-        path.write_text(text, encoding="utf-8")
+        store.write_atomically(path, text)
     return list(written)
