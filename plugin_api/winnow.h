@@ -399,8 +399,9 @@ typedef struct winnow_cache_desc {
  * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
  * incomplete, and should be removed. A call waits for what was enqueued before where its layer has less memory than it
  * needs (cache_reserve takes it beforehand) and at the first token of a layer under recall or `learned`. With recall a
- * call with more than 8 tokens waits, too, with recall=FOLDER every call does, and for reads of the file; where the
- * disk is full, or a read or write fails, it returns WINNOW_ERROR_IO. */
+ * call with more than 8 tokens waits, too, as does one whose cells lie in a buffer, with recall=FOLDER every call does,
+ * and for reads of the file; where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO: the sequence
+ * is as it was before, and out and scores_out may have been written in part. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -618,7 +619,8 @@ typedef struct winnow_api {
     /* Appends, attends or both; enqueued as sdpa is. event may be NULL. */
     int32_t (*cache_step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
 
-    /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later. */
+    /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later; with
+     * recall=FOLDER but for what a step reads from the file. */
     int32_t (*cache_reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
     /* Takes back all tokens of a sequence from position `length` on, in every layer; the next token of a layer that was
      * longer has position `length`, also where none is left before it. What was evicted stays so. */

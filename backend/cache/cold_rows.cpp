@@ -292,6 +292,7 @@ void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to) {
     if (!from.cold.region) return;
     const Geometry& geometry = *cache.geometry;
     to.cold.map = from.cold.map;
+    to.cold.has_gaps = from.cold.has_gaps;
     to.cold.region = std::make_shared<ColdRegion>(cache.cold_file);
     to.cold.region->reserve(from.cold.region->reserved());
     std::vector<std::byte> bytes;

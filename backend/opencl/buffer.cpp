@@ -91,9 +91,12 @@ std::unique_ptr<ClBuffer> ClBuffer::import_cl_mem(RuntimeState& state, cl_mem me
 ClBuffer::~ClBuffer() {
     try {
         state_.finish();
-    } catch (const Error& error) {
-        state_.log(WINNOW_LOG_ERROR, std::string("while waiting to release a buffer: ") + error.what());
-        state_.retired.push_back({std::move(pages_), std::move(memory_), size_});
+    } catch (const std::exception& error) { // what may still be used is kept, if there is memory to note it
+        try {
+            state_.retired.push_back({std::move(pages_), std::move(memory_), size_});
+            state_.log(WINNOW_LOG_ERROR, std::string("while waiting to release a buffer: ") + error.what());
+        } catch (const std::bad_alloc&) {
+        }
     }
 }
 

@@ -77,11 +77,11 @@ std::vector<int32_t> CacheHandle::cells_of(int64_t stream, int64_t layer, int64_
 
 void CacheHandle::apply(const CellTracker::Opening& opening, int64_t stream) {
     for (const CellRange& range : opening.dead) expect(api().cache_remove(cache_, stream, range.begin, range.end));
-    if (!opening.anchors.empty() &&
-        api().cache_anchor(cache_, stream, opening.anchors.data(), opening.anchors.size()) != WINNOW_OK) {
-        log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be evicted: %s", shape_.name(),
-                 context_.message());
-    }
+    if (opening.anchors.empty()) return;
+    const int32_t status = api().cache_anchor(cache_, stream, opening.anchors.data(), opening.anchors.size());
+    if (status != WINNOW_ERROR_INVALID_ARGUMENT) return expect(status);
+    log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be evicted: %s", shape_.name(),
+             context_.message());
 }
 
 } // namespace winnow::ggml

@@ -10,14 +10,24 @@
 
 namespace winnow::ggml {
 
-winnow_cache_desc any_shape(const char* config) {
+CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask) {
+    constexpr int64_t long_context = 1 << 20, short_context = 1 << 12;
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;
     desc.config = config;
     desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
     desc.head_size = 128;
-    desc.context = 1 << 20;
-    return desc;
+    desc.context = long_context;
+    try {
+        return ask(desc);
+    } catch (const std::runtime_error& refused) {
+        desc.context = short_context;
+        try {
+            return ask(desc);
+        } catch (const std::runtime_error&) {
+            throw refused;
+        }
+    }
 }
 
 CacheMeaning meaning_of(const winnow_api& api, winnow_context* context, const winnow_cache_desc& desc) {

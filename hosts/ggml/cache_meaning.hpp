@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,11 @@ struct FileContents {
 // and read_codebook_file.
 FileContents read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads);
 
-// A cache of a shape that every policy and format takes, for what a string means before a model is known.
-winnow_cache_desc any_shape(const char* config);
+// What a string means before a model is known: of a cache of a shape that every policy and format takes, with a long
+// context or, since a budget in bytes may be too small for that, a short one. `ask` is meaning_of; what it throws goes
+// through.
+using Ask = std::function<CacheMeaning(const winnow_cache_desc&)>;
+CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask);
 
 // The meaning of a description whose profile may be missing. Throws std::runtime_error where there can be no such
 // cache.

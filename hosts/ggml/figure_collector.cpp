@@ -61,6 +61,10 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.shortfall += now.shortfall;
     figures.eviction_passes += now.eviction_passes;
     figures.steps += now.steps;
+    figures.picks += now.picks;
+    figures.misses += now.misses;
+    figures.bytes_read += now.bytes_read;
+    figures.wait_ns += now.wait_ns;
     figures.peak_bytes = std::max(figures.peak_bytes, now.peak_bytes);
     figures.scratch_bytes = std::max(figures.scratch_bytes, now.scratch_bytes);
     if (now.resident_slots > 0 && reports("resident")) figures.resident = resident_cells(cache_);
@@ -79,11 +83,7 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.signature_bytes = now.signature_bytes;
     figures.codebook_bytes = now.codebook_bytes;
     figures.cold_bytes = now.cold_bytes;
-    figures.picks = now.picks;
-    figures.misses = now.misses;
     figures.disk_bytes = now.disk_bytes;
-    figures.bytes_read = now.bytes_read;
-    figures.wait_ns = now.wait_ns;
     figures.resident_of_layers.assign(static_cast<size_t>(figures.layers), 0);
     for (int64_t layer = 0; layer < figures.layers; ++layer) {
         for (int64_t stream = 0; stream < figures.streams; ++stream) {

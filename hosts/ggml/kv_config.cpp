@@ -19,7 +19,8 @@ std::string refusal; // why WINNOW_KV is none
 
 // Throws std::runtime_error where it is no configuration, or names a file that cannot be read.
 CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
-    CacheMeaning meaning = plugin.meaning_of(any_shape(config.c_str()));
+    CacheMeaning meaning =
+        meaning_of_any_shape(config.c_str(), [&](const winnow_cache_desc& desc) { return plugin.meaning_of(desc); });
     read_file_of(meaning, {}, 0);
     return meaning;
 }

@@ -119,13 +119,15 @@ void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
 }
 
 void VirtualCache::shift(const ggml_tensor* node) {
+    // A state that came before any attention; where one was planned, the heads are known.
+    if (!cache_.is_made() && !states_.empty() && shape_.kv_heads() > 0) make();
     restore_pending();
     with_sticky_error([&] {
         if (cache_.is_made()) {
             shift_keys(cache_, streams_, node);
         } else if (!states_.empty()) {
             throw std::runtime_error(std::string(node->name) + ": a state of " + node->src[0]->view_src->name +
-                                     " is shifted before any attention over it");
+                                     " is shifted before any attention over it was planned");
         }
     });
 }

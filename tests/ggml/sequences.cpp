@@ -83,6 +83,13 @@ public:
         length_[static_cast<size_t>(sequence)] = begin;
     }
 
+    // Its first positions; the others move down.
+    void remove_front(int sequence, int count) {
+        if (!llama_memory_seq_rm(memory_, sequence, 0, count)) throw std::runtime_error("seq_rm failed");
+        llama_memory_seq_add(memory_, sequence, count, -1, -count);
+        length_[static_cast<size_t>(sequence)] -= count;
+    }
+
     void copy(int from, int to) {
         llama_memory_seq_cp(memory_, from, to, -1, -1);
         length_[static_cast<size_t>(to)] = length_[static_cast<size_t>(from)];
@@ -209,6 +216,15 @@ void states(llama_model *model) {
     print("states", out);
 }
 
+// A state is shifted before anything is computed over it.
+void shifted_states(llama_model *model) {
+    Session from(model, 512, 2, true), to(model, 512, 2, true);
+    from.decode({{0, part(0, 80)}});
+    to.restore(from);
+    to.remove_front(0, 16);
+    print("shifted states", to.generate(0, 6));
+}
+
 // States that are cut short are refused, and whoever was there goes on as if they had not come.
 void broken_states(llama_model *model) {
     Session session(model, 512, 3, true);
@@ -262,6 +278,7 @@ void run(const char *model_path, const char *text_path) {
     share(model.get(), "unified", true);
     contexts(model.get());
     states(model.get());
+    shifted_states(model.get());
     broken_states(model.get());
     both_ways(model.get());
 }

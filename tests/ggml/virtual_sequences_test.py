@@ -11,8 +11,9 @@ import llama_cpp
 import random_models
 from llama_cpp import expect
 
-USES = ("reuse", "rollback", "streams", "unified", "contexts", "states", "broken states", "both ways")
-CONTEXTS = 10  # of all uses together
+USES = ("reuse", "rollback", "streams", "unified", "contexts", "states", "shifted states", "broken states",
+        "both ways")
+CONTEXTS = 12  # of all uses together
 SHARE = 8
 
 

@@ -79,8 +79,10 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         winnow_cache_desc its = desc(group, context, config.kv);
         // A cache of sliding windows evicts nothing, unless it has as many cells as the others.
         const bool is_bounded = group.window != 0 && its.cells < most_cells;
-        const ggml::CacheMeaning means =
-            ggml::meaning_of(backend_.api(), backend_.context(), is_bounded ? ggml::any_shape(config.kv.c_str()) : its);
+        const auto ask = [&](const winnow_cache_desc& desc) {
+            return ggml::meaning_of(backend_.api(), backend_.context(), desc);
+        };
+        const ggml::CacheMeaning means = is_bounded ? ggml::meaning_of_any_shape(config.kv.c_str(), ask) : ask(its);
         if (is_bounded) its.config = means.storage_config.c_str();
         ggml::FileContents contents;
         if (!is_bounded) contents = ggml::read_file_of(means, layer_names(group), group.kv_heads);

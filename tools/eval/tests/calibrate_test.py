@@ -13,6 +13,7 @@ from measured import expect
 SIZES = ("--contexts", 256, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--weights", "as-is",
          "--mode", "decode", "--tasks", "none")
 SIGNS = "winnow:budget=1/4,recall=host"
+IN_BYTES = "winnow:budget=4M,recall=host"  # less than the signatures of a million tokens take
 
 
 def calibrate(work, folder):
@@ -34,8 +35,9 @@ def main():
         expect(json.loads(network.read_text())["winnow_network"] == 1, "no networks")
         codes = f"{SIGNS},signature=codes,codebook_file={codebooks}"
         learned = f"learned:budget=1/4,network_file={network}"
-        work.good(*SIZES, SIGNS, codes, learned)
+        work.good(*SIZES, SIGNS, IN_BYTES, codes, learned)
         rows = {row["name"]: row for row in work.results()["rows"] if row["mode"] == "decode"}
+        expect(0 < rows[IN_BYTES]["kld"] < rows[SIGNS]["kld"], f"a budget of bytes loses {rows[IN_BYTES]['kld']}")
         expect(rows[codes]["files"].keys() == {str(codebooks)}, f"files {rows[codes].get('files')}")
         expect(0 < rows[codes]["kld"] < 1, f"codes lose {rows[codes]['kld']}")
         expect(rows[codes]["per_context"] != rows[SIGNS]["per_context"], "codes pick what signs pick")
