@@ -141,15 +141,15 @@ void sign_all(CacheState& cache, Layer& layer, int64_t layer_number) {
     } else {
         Fetched fetched(cache, layer);
         const bool had_gaps = layer.cold.has_gaps;
-        const int64_t in_front = compact(cache, layer);
-        sign_slots(cache, layer, layer_number, 0, std::max<int64_t>(in_front, 1));
         try {
+            const int64_t in_front = compact(cache, layer);
+            sign_slots(cache, layer, layer_number, 0, std::max<int64_t>(in_front, 1));
             fetched.store();
+            layer.in_front = in_front;
         } catch (...) { // the file has them still
             layer.cold.has_gaps = had_gaps;
             throw;
         }
-        layer.in_front = in_front;
     }
     layer.is_signed = true;
 }

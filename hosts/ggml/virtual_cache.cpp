@@ -119,8 +119,9 @@ void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
 }
 
 void VirtualCache::shift(const ggml_tensor* node) {
-    // A state that came before any attention; where one was planned, the heads are known.
-    if (!cache_.is_made() && !states_.empty() && shape_.kv_heads() > 0) make();
+    with_sticky_error([&] { // a state that came before any attention; where one was planned, the heads are known
+        if (!cache_.is_made() && !states_.empty() && shape_.kv_heads() > 0) make();
+    });
     restore_pending();
     with_sticky_error([&] {
         if (cache_.is_made()) {
