@@ -5,6 +5,7 @@
 
 #include "device/device.hpp"
 #include "device/network.hpp"
+#include "device/pages.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -14,8 +15,9 @@ constexpr uint64_t head_numbers = 4;     // of a HeadState
 constexpr uint64_t state_alignment = 64; // bytes
 constexpr int64_t usual_cadence = 32;
 constexpr int64_t usual_residuals[] = {48, 32};
-constexpr int64_t recall_residual = 16, recall_cadence = 8; // dense rows are of the budget, too
-constexpr int64_t longest_context = 1 << 24;                // in which a residual window is looked for
+constexpr int64_t recall_residuals[] = {48, 32, 16};
+constexpr int64_t least_recall_residual = 16, recall_cadence = 8; // dense rows are of the budget, too
+constexpr int64_t longest_context = 1 << 24;                      // in which a residual window is looked for
 
 uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product = 0;
@@ -90,6 +92,29 @@ bool leaves_half(const Layout& layout, int64_t tokens) {
     return tokens > layout.dense_rows && 2 * (bytes.dense_k + bytes.dense_v) <= bytes.total();
 }
 
+// Under recall: the largest residual window whose dense rows take at most a third of what signatures leave of the
+// budget, or the least one; 0 where that leaves nothing of `cold`.
+template <typename LayoutWith, typename TokensWith>
+int64_t recall_residual(const Config& config, const Shape& shape, LayoutWith layout_with, TokensWith tokens_with) {
+    const Amount& budget = config.recall_budget();
+    const int64_t of_head = budget.unit == Amount::Unit::bytes
+                                ? budget.count / (shape.layers * shape.kv_heads)
+                                : floor_of(budget.share, shape.context * 2 * (shape.head_size + shape.v_head_size));
+    for (const int64_t residual : recall_residuals) {
+        const int64_t tokens = tokens_with(residual), packed = tokens - config.sink() - residual;
+        // An eviction pass under cold= takes twice the residual window or more, which are to be few of what there is.
+        const bool takes_many = config.has_cold_budget() && residual != least_recall_residual && packed <= 8 * residual;
+        if (packed <= 0 || takes_many) continue;
+        const Bytes bytes = bytes_of(layout_with(residual), tokens);
+        const int64_t block = block_pages * config.count("page"),
+                      signatures = (std::max(packed, shape.cells) + block - 1) / block *
+                                   signature_block_bytes(shape.head_size, config.signature_kind()),
+                      dense = static_cast<int64_t>(bytes.dense_k + bytes.dense_v);
+        if (3 * dense <= of_head - signatures || residual == least_recall_residual) return residual;
+    }
+    return 0;
+}
+
 // The residual window that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
 int64_t residual_of(const Config& config, const Schedule& schedule, const Shape& shape, bool importance) {
     const auto layout_with = [&](int64_t residual) { return layout_of(config, schedule, shape, residual, importance); };
@@ -103,7 +128,8 @@ int64_t residual_of(const Config& config, const Schedule& schedule, const Shape&
                    " and residual=" + std::to_string(*config.residual()));
         return *config.residual();
     }
-    if (config.recalls() && tokens_with(recall_residual) > config.sink() + recall_residual) return recall_residual;
+    if (config.recalls())
+        if (const int64_t residual = recall_residual(config, shape, layout_with, tokens_with)) return residual;
     for (const int64_t residual : usual_residuals)
         if (leaves_half(layout_with(residual), tokens_with(residual))) return residual;
     return 0;
@@ -258,7 +284,7 @@ int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
 }
 
 std::optional<LeastResidual> least_residual(const Config& config, const Shape& shape, bool importance) {
-    if (config.recalls()) return LeastResidual{config.sink() + recall_residual + 1, recall_residual};
+    if (config.recalls()) return LeastResidual{config.sink() + least_recall_residual + 1, least_recall_residual};
     const int64_t rows = std::end(usual_residuals)[-1];
     const Schedule schedule = schedule_of(config, *make_policy(config), shape);
     const Layout layout = layout_of(config, schedule, shape, rows, importance);

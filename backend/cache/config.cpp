@@ -9,18 +9,21 @@
 namespace winnow::cache {
 namespace {
 
+constexpr const char* center_key = "center";
 constexpr Key budget_key = {"budget", Kind::budget, "1/4",
                             "of each KV head: share of the context or tokens; or bytes of the whole cache"};
 
 constexpr std::array storage_keys = {
     Key{"k", Kind::format, "f16", "storage format of keys"},
     Key{"v", Kind::format, "f16", "storage format of values"},
-    Key{"residual", Kind::count, "", "newest tokens kept dense; 48, or 32 or 0 where it would take half of the bytes",
-        "", 0, 1 << 16},
+    Key{"residual", Kind::count, "",
+        "newest tokens kept dense; 48, or 32 or 0 where it would take half of the bytes, under recall 48, 32 or 16", "",
+        0, 1 << 16},
     Key{"sink", Kind::count, "4", "first tokens, kept dense and never evicted", "", 0, 1 << 16},
     Key{"cadence", Kind::count, "",
         "tokens between eviction passes; 32, or less where residual window or budget are small", "", 1, 1 << 16},
-    Key{"center", Kind::word, "off", "subtract the means of K and V per head before packing", "off|on"},
+    Key{center_key, Kind::word, "off",
+        "subtract the means of K and V per head before packing; on under recall with signs", "off|on"},
     Key{"k_norm", Kind::word, "corrected", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
     Key{"v_norm", Kind::word, "corrected", "the norm that turbo formats store for values",
         "plain|corrected|unit_slope"},
@@ -126,7 +129,7 @@ void check_elastic(const Config& config, const std::map<std::string, Value, std:
 constexpr std::string_view eviction_keys[] = {"recent",      "decay", "statistic", "value",
                                               "window_from", "group", "grace",     "every"};
 
-// Recall evicts by age alone, and its signatures need means.
+// Recall evicts by age alone.
 void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {
     if (!config.recalls()) {
         for (const std::string_view key :
@@ -141,8 +144,6 @@ void check_recall(const Config& config, const std::map<std::string, Value, std::
         if (given.contains(key))
             refuse(where + "no token is evicted but the oldest by cold=, and " + std::string(key) +
                    " would say which are");
-    if (given.contains("center") && std::get<std::string>(given.find("center")->second) == "off")
-        refuse(where + "signatures are made of centred keys, and center=off says that there are no means");
     if (config.recall_budget().unit == Amount::Unit::tokens)
         refuse(where +
                "tokens stay in the cold tier, and the budget is of bytes: expected bytes or a share of what keys and "
@@ -227,6 +228,14 @@ SignatureKind Config::signature_kind() const {
     return recalls() && word("signature") == "codes" ? SignatureKind::codes : SignatureKind::signs;
 }
 
+// Signs of keys that are not centred would mostly be those of the mean.
+bool Config::centers_unless_said() const { return recalls() && signature_kind() == SignatureKind::signs; }
+
+bool Config::center() const {
+    const auto said = given_.find(center_key);
+    return said == given_.end() ? centers_unless_said() : std::get<std::string>(said->second) == "on";
+}
+
 std::optional<std::string> Config::recall_folder() const {
     return recalls() && word("recall") != "host" ? std::optional(word("recall")) : std::nullopt;
 }
@@ -293,6 +302,8 @@ Config parse(std::string_view text) {
     check_lower(config);
     check_elastic(config, config.given_, config.defaults_);
     std::erase_if(config.given_, [&](const auto& pair) {
+        if (pair.first == center_key)
+            return (std::get<std::string>(pair.second) == "on") == config.centers_unless_said();
         const auto otherwise = config.defaults_.find(pair.first);
         return otherwise != config.defaults_.end() && otherwise->second == pair.second;
     });

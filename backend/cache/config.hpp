@@ -38,8 +38,8 @@ public:
     Type v() const { return format_of(word("v")); }
     Norm k_norm() const;
     Norm v_norm() const;
-    bool center() const { return recalls() || word("center") == "on"; } // signatures are of centred keys
-    SignatureKind signature_kind() const;                               // of recall
+    bool center() const;
+    SignatureKind signature_kind() const; // of recall
     bool recalls() const { return has("recall") && word("recall") != "off"; }
     std::optional<std::string> recall_folder() const; // none: what is not hot lies in memory
     int64_t sink() const { return count("sink"); }
@@ -61,6 +61,7 @@ private:
     friend Config storage_of(const Config& config);
     friend std::string without_folder(Config config);
     explicit Config(const PolicyKind& policy);
+    bool centers_unless_said() const;
 
     const PolicyKind* policy_;
     std::map<std::string, Value, std::less<>> defaults_;

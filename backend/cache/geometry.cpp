@@ -33,8 +33,8 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
       plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
       k_norm_(config.k_norm()), v_norm_(config.v_norm()), v_threshold_(config.v_threshold()) {
-    if (config_.center() && residual() == 0)
-        refuse_without_residual(config_.recalls() ? ": recall takes its means from"
+    if ((config_.center() || config_.recalls()) && residual() == 0)
+        refuse_without_residual(config_.recalls() ? ": recall packs whole pages from"
                                                   : ": center=on takes its means from");
     if (config_.policy().has_network) check_network();
     if (config_.signature_kind() == SignatureKind::codes && !request_.codebooks && !request_.is_described)

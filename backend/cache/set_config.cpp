@@ -54,7 +54,8 @@ void check(const CacheState& cache, const Geometry& to) {
     expect_same("v", format_name(from.v()), format_name(to.v()));
     expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
     expect_same("residual", std::to_string(from.residual()), std::to_string(to.residual()));
-    expect_same("center", from.config().word("center"), to.config().word("center"));
+    const auto word_of = [](const Config& config) -> std::string { return config.center() ? "on" : "off"; };
+    expect_same("center", word_of(from.config()), word_of(to.config()));
     check_lower(from, to);
     if (from.config().policy().has_network && to.config().policy().has_network) // which a cache has from its beginning
         expect_same("network_file", network_file_of(from.config()), network_file_of(to.config()));

@@ -24,7 +24,7 @@ sys.path.insert(0, str(FOLDER.parent.parent / "tools" / "eval"))
 
 from winnow_eval import report  # noqa: E402  after its path
 
-PAGES = ("quality.md", "quality_tables.md", "quality_runs.md")  # in docs
+PAGES = ("quality.md", "quality_tables.md", "quality_runs.md", "recall.md")  # in docs
 MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S)
 
 

@@ -131,13 +131,14 @@ std::string shape_name(int shape) {
 CacheSetup recall_setup(int shape, const char* budget) {
     CacheSetup setup;
     setup.policy = Policy::none;
-    setup.recalls = setup.center = true;
+    setup.recalls = true;
     setup.budget_text = budget;
     if (shape % 2 == 1) setup.hysteresis = "1/4";
     setup.context = 300;
     setup.residual = 16;
     setup.cadence = 8;
     setup.has_codes = shape >= 3;
+    setup.center = shape <= 1 || shape == 3; // both kinds of signatures with means and without
     return with_shape(setup, shape);
 }
 

@@ -281,6 +281,26 @@ TEST(cache_budget, the_residual_shrinks_where_it_would_take_half) {
     EXPECT_EQ(residual_and_cadence("window:budget=512,residual=0,cadence=100"), Pair(0, 100));
 }
 
+TEST(cache_budget, the_residual_under_recall_leaves_room_for_pages) {
+    const auto residual = [](const std::string& rest, int64_t context, int64_t head_size = 64) {
+        return plan(parse("winnow:recall=host," + rest),
+                    {.layers = 30, .kv_heads = 3, .head_size = head_size, .v_head_size = head_size, .context = context})
+            .residual;
+    };
+    // A sixteenth of 2048 tokens is 32,768 bytes of a head, of which signs take 10,240 and codes 4,096.
+    EXPECT_EQ(residual("budget=1/16", 2048), 16);
+    EXPECT_EQ(residual("budget=1/16,signature=codes", 2048), 32);
+    EXPECT_EQ(residual("budget=2880K", 2048), 16);
+    EXPECT_EQ(residual("budget=1/8", 2048), 48);
+    EXPECT_EQ(residual("budget=1/16", 8192), 48);
+    EXPECT_EQ(residual("budget=1/64", 2048), 16); // more than a third of it
+    EXPECT_EQ(residual("budget=1/16,residual=24", 8192), 24);
+    EXPECT_EQ(residual("budget=1/8,cold=292", 2048), 16); // 256 packed ones, of which 64 would go at once
+    EXPECT_EQ(residual("budget=1/8,cold=293", 2048), 32);
+    EXPECT_EQ(residual("budget=1/8,cold=437", 2048), 48);
+    EXPECT_EQ(residual("budget=1/16", 2048, 256), 16);
+}
+
 TEST(cache_budget, layers_of_a_plan_add_up) {
     std::vector<LayerProfile> profile(30);
     for (size_t i = 0; i < profile.size(); ++i) profile[i].entropy = static_cast<double>(i * i);

@@ -108,7 +108,7 @@ std::optional<int64_t> Costs::pays_from(const Configuration& config, const Confi
     const auto is_less = [&](int64_t steps) -> std::optional<bool> {
         try {
             return at(config, steps * step).total() < at(other, steps * step).total();
-        } catch (const std::runtime_error&) { // a budget in bytes that such a context cannot have
+        } catch (const std::runtime_error&) { // which a budget in bytes or codebooks cannot have
             return std::nullopt;
         }
     };

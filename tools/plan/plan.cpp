@@ -103,7 +103,7 @@ Curve make_curve(const PlanRow& row, const Plan& plan, const Costs& costs) {
         uint64_t total = 0;
         try {
             total = costs.at(row.config, context).total();
-        } catch (const std::runtime_error&) { // a budget in bytes that is too small or too large for it
+        } catch (const std::runtime_error&) { // for which a budget in bytes or codebooks are not
         }
         curve.totals.push_back(total);
     }

@@ -1,9 +1,9 @@
 """Codebooks by which recall makes signatures of codes, trained on keys and queries of a text that the model read.
 
-For each KV head: mean keys of pages of two tokens, less the context's mean, are taken to coordinates y = A k in which
-an error of any direction costs a query's score as much, on average over the text's queries: A A^T is their second
-moment. These coordinates are divided among codebooks of 16 so that each gets as much of the spread, and k-means makes
-the centroids. A query is compared with them by B q, B = A^-T. docs/recall.md has the file's format.
+For each KV head: mean keys of pages of two tokens are taken to coordinates y = A k in which an error of any direction
+costs a query's score as much, on average over the text's queries: A A^T is their second moment. These coordinates are
+divided among codebooks of 16 so that each gets as much of the spread, and k-means makes the centroids. A query is
+compared with them by B q, B = A^-T. docs/recall.md has the file's format.
 """
 
 import math
@@ -18,7 +18,7 @@ from winnow_eval.store import write_bytes_atomically
 MAGIC, VERSION, LONGEST_NAME = b"WNCODES\0", 1, 255
 CENTROIDS, ELEMENTS = 256, 16
 PAGE = 2  # tokens
-SINKS, FIRST = 4, 36  # the mean is of tokens from the sinks on, as at the first eviction pass
+SINKS = 4
 ROUNDS = 10  # of k-means
 MOST = 8192  # pages that it sees
 FEWEST = 4 * CENTROIDS
@@ -71,11 +71,10 @@ def read(path, context):
 
 
 def pages(contexts, head):
-    """Mean keys of the pages of a KV head, less the mean of their context."""
+    """Mean keys of the pages of a KV head."""
     found = []
     for keys in contexts:
-        its = keys[head].astype(numpy.float32)
-        its = its[SINKS:] - its[SINKS:FIRST].mean(axis=0)
+        its = keys[head].astype(numpy.float32)[SINKS:]
         found.append(its[:len(its) // PAGE * PAGE].reshape(-1, PAGE, its.shape[1]).mean(axis=1))
     return numpy.concatenate(found)
 
