@@ -15,9 +15,9 @@ constexpr uint64_t head_numbers = 4;     // of a HeadState
 constexpr uint64_t state_alignment = 64; // bytes
 constexpr int64_t usual_cadence = 32;
 constexpr int64_t usual_residuals[] = {48, 32};
-constexpr int64_t recall_residuals[] = {48, 32, 16};
-constexpr int64_t least_recall_residual = 16, recall_cadence = 8; // dense rows are of the budget, too
-constexpr int64_t longest_context = 1 << 24;                      // in which a residual window is looked for
+constexpr int64_t recall_residuals[] = {48, 32, 16}, least_recall_residual = std::end(recall_residuals)[-1];
+constexpr int64_t recall_cadence = 8;        // dense rows are of the budget, too
+constexpr int64_t longest_context = 1 << 24; // in which a residual window is looked for
 
 uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product = 0;
@@ -128,8 +128,7 @@ int64_t residual_of(const Config& config, const Schedule& schedule, const Shape&
                    " and residual=" + std::to_string(*config.residual()));
         return *config.residual();
     }
-    if (config.recalls())
-        if (const int64_t residual = recall_residual(config, shape, layout_with, tokens_with)) return residual;
+    if (config.recalls()) return recall_residual(config, shape, layout_with, tokens_with);
     for (const int64_t residual : usual_residuals)
         if (leaves_half(layout_with(residual), tokens_with(residual))) return residual;
     return 0;
