@@ -14,7 +14,8 @@
  *     | A, n * n | B, n * n | codebook 0: element 0 of 256 centroids, element 1, ... element 15 | codebook 1 | ...   */
 typedef struct page_index {
     head_view signatures;
-    head_view frames; /* [kv_heads][frame_count] int: the page in each frame, or -1 */
+    head_view frames;  /* [kv_heads][frame_count] int: the page in each frame, or -1 */
+    head_view centers; /* [kv_heads][n] half; absent: the pointer is NULL, as with codebooks */
     head_view codebooks;
     winnow_i64 block_stride;
     winnow_u32 page_slots;

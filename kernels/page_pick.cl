@@ -35,9 +35,9 @@
 #endif
 
 /* A page's key is its score, a float whose bits are ordered as numbers are; NaN is the least number. */
-#define NO_KEY 0u         /* it may not be picked */
+#define NO_KEY 0u /* it may not be picked */
 #define PINNED 0xffffffffu
-#define NOT_PICKED 0u     /* once the keys have been compared */
+#define NOT_PICKED 0u /* once the keys have been compared */
 #define PICKED 1u
 #define IN_A_FRAME 2u
 
@@ -210,7 +210,7 @@ typedef struct pick_head {
     const __global uchar *cold_k, *cold_v;
     __global int *frames, *hot_tokens;
     const __global int* cold_tokens;
-    const __global uchar* codebooks; /* or none */
+    const __global uchar* constants; /* the head's codebooks, or its center or none */
 } pick_head;
 
 /* Frees the frames whose pages were not picked, and marks the pages of the others. */
@@ -260,7 +260,7 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
     const uint blocks = (p->cold.slots + slots_of_block - 1) / slots_of_block, pages = blocks * BLOCK_PAGES;
     __global uint* const frame_keys = keys + pages;
     score_tables tables;
-    make_tables(p, q, mean, at->codebooks, (__global float*)(frame_keys + (p->index.frame_count + 15) / 16 * 16), head,
+    make_tables(p, q, mean, at->constants, (__global float*)(frame_keys + (p->index.frame_count + 15) / 16 * 16), head,
                 &tables);
     const uint eligible = make_keys(p, signatures, at->cold_tokens, mask, &tables, keys, blocks, head);
     for (uint frame = 0; frame < p->index.frame_count; ++frame) {
@@ -282,7 +282,7 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
 }
 
 ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* signatures, __global uchar* frames,
-                                      const __global uchar* codebooks, const __global uchar* q,
+                                      __global uchar* centers, const __global uchar* codebooks, const __global uchar* q,
                                       const __global uchar* mask, const __global uchar* cold_k,
                                       const __global uchar* cold_v, __global uchar* cold_tokens,
                                       __global uchar* cold_mean, __global uchar* hot_k, __global uchar* hot_v,
@@ -299,9 +299,9 @@ ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* 
     at.hot_tokens = (__global int*)of_head(hot_tokens, &p.hot.tokens, head);
     at.cold_tokens = (const __global int*)of_head(cold_tokens, &p.cold.tokens, head);
 #ifdef CODES
-    at.codebooks = codebooks_of_head(codebooks, &p.index, head);
+    at.constants = codebooks_of_head(codebooks, &p.index, head);
 #else
-    at.codebooks = 0;
+    at.constants = centers ? of_head(centers, &p.index.centers, head) : 0;
 #endif
     pick_of_head(&p, &at, signatures, q, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0,
                  cold_mean ? (const __global float*)of_head(cold_mean, &p.cold.k_mean, head) : 0,

@@ -24,7 +24,7 @@ typedef struct page_pick_params {
     winnow_u32 reserved;
 } page_pick_params;
 
-#define PAGE_PICK_PARAMS_SIZE 504
+#define PAGE_PICK_PARAMS_SIZE 520
 #ifdef __OPENCL_VERSION__
 typedef char page_pick_params_size_differs_from_the_host[sizeof(page_pick_params) == PAGE_PICK_PARAMS_SIZE ? 1 : -1];
 #else

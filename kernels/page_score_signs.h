@@ -1,7 +1,7 @@
 /* Scores of pages whose signatures are signs: nibble by nibble, from a table of 16 sums each. Needs before it:
  * page_pick_params.h, page_index.h, the formats, rotation.h, vector_lanes.h, kv_rows.h, K_SIZE, GROUP. */
 
-/* What a query head makes of signatures: the sums of each nibble of signs, and the score of the mean. */
+/* What a query head makes of signatures: the sums of each nibble of signs, and the score of the mean and the center. */
 typedef struct head_table {
     float16 sums[K_SIZE / 4]; /* lane v: of elements 4 i .. 4 i + 3 by the signs of v */
     float base;
@@ -12,15 +12,16 @@ typedef struct score_tables {
 } score_tables;
 
 static inline void make_table(const page_pick_params* p, const __global uchar* q, const __global float* mean,
-                              head_table* table) {
+                              const __global uchar* center, head_table* table) {
     float16 x[K_SIZE / 16];
     float16 dot = (float16)(0.0f);
     for (uint c = 0; c < K_SIZE / 16; ++c) {
         x[c] = load16_any(q, p->q_type, c * 16) * p->scale;
         if (mean) dot = fma(x[c], vload16(c, mean), dot);
     }
-    table->base = sum_of_lanes(dot);
     rotate(x, K_SIZE);
+    for (uint c = 0; center && c < K_SIZE / 16; ++c) dot = fma(x[c], load16_f16(center, c * 16, K_SIZE), dot);
+    table->base = sum_of_lanes(dot);
     for (uint c = 0; c < K_SIZE / 16; ++c) {
         float lanes[16];
         vstore16(x[c], 0, lanes);
@@ -34,10 +35,9 @@ static inline void make_table(const page_pick_params* p, const __global uchar* q
 }
 
 static inline void make_tables(const page_pick_params* p, const __global uchar* q, const __global float* mean,
-                               const __global uchar* codebooks, __global float* entries, uint head,
-                               score_tables* tables) {
+                               const __global uchar* center, __global float* entries, uint head, score_tables* tables) {
     for (uint g = 0; g < GROUP; ++g)
-        make_table(p, q + row_offset(&p->q, 0, head * GROUP + g, 0), mean, tables->heads + g);
+        make_table(p, q + row_offset(&p->q, 0, head * GROUP + g, 0), mean, center, tables->heads + g);
 }
 
 /* Scores of the 16 pages of a block. */

@@ -1,8 +1,8 @@
 /* page_sign: makes the signatures of pages from their rows. "cpu" shape: one work-item per work-group, a group for each
  * KV head, which takes the pages one after another.
  *
- *     live rows of a page  | k0 - mean | k1 - mean |  ->  r = R(sum of rows / rows)  ->  signs of r, sum of |r| / n
- *                                                     ->  r = A (sum of rows / rows) ->  the nearest centroids
+ *     live rows of a page  | k0 - mean | k1 - mean |  ->  r = R(sum of rows / rows) - c  ->  signs of r, sum of |r| / n
+ *                                                     ->  r = A (sum of rows / rows)      ->  the nearest centroids
  *
  * Layouts: page_sign_params.h. Needs -D:
  *     K_FORMAT   of the rows; -DUSES_F with it where F is packed
@@ -82,14 +82,21 @@ static inline void store_signature(__global uchar* block, uint lane, float16* x,
         block[j * BLOCK_PAGES + lane] = (uchar)nearest_centroid(r + j * CENTROID_ELEMENTS, centroids_of(codebooks), j);
 }
 #else
-/* The signature of r = x / count, to place `lane` of a block. */
-static inline void store_signature(__global uchar* block, uint lane, float16* x, float count,
-                                   const __global uchar* codebooks) {
+/* R(x / count). */
+static inline void rotated_mean(float16* x, float count) {
 #if !JOIN(FORMAT_ROTATED_, K_FORMAT)
     rotate_to_segment(x, K_SIZE);
 #endif
+    for (uint c = 0; c < K_SIZE / 16; ++c) x[c] /= count;
+}
+
+/* The signature of r = R(x / count) less the center, to place `lane` of a block. */
+static inline void store_signature(__global uchar* block, uint lane, float16* x, float count,
+                                   const __global uchar* center) {
+    rotated_mean(x, count);
     float16 magnitude = (float16)(0.0f);
     for (uint c = 0; c < K_SIZE / 16; ++c) {
+        if (center) x[c] -= load16_f16(center, c * 16, K_SIZE);
         magnitude += fabs(x[c]);
         float lanes[16];
         vstore16(x[c], 0, lanes);
@@ -98,23 +105,46 @@ static inline void store_signature(__global uchar* block, uint lane, float16* x,
         block[(2 * c) * BLOCK_PAGES + lane] = (uchar)bits;
         block[(2 * c + 1) * BLOCK_PAGES + lane] = (uchar)(bits >> 8);
     }
-    const float factor = sum_of_lanes(magnitude) / (count * (float)K_SIZE);
+    const float factor = sum_of_lanes(magnitude) / (float)K_SIZE;
     store_half(block + SIGNATURE_BYTES * BLOCK_PAGES + 2 * lane, isnan(factor) ? 0.0f : fmin(factor, 65504.0f));
 }
 #endif
 
-OUT_OF_LINE static void sign_page(const page_sign_params* p, __global uchar* signatures, const __global uchar* k,
-                                  const __global int* tokens, const __global uchar* codebooks, uint page, uint head) {
-    float16 x[K_SIZE / 16];
+/* The sum of the live rows of slots [first, end), and how many there are. */
+OUT_OF_LINE static uint sum_rows(const page_sign_params* p, const __global uchar* k, const __global int* tokens,
+                                 uint first, uint end, uint head, float16* x) {
     for (uint c = 0; c < K_SIZE / 16; ++c) x[c] = (float16)(0.0f);
     uint count = 0;
-    const uint first = page * p->index.page_slots;
-    for (uint slot = first; slot < min(first + p->index.page_slots, p->cold_first + p->cold_slots); ++slot) {
+    for (uint slot = first; slot < min(end, p->cold_first + p->cold_slots); ++slot) {
         const uint row = slot - p->cold_first;
         if (tokens[row] < 0) continue;
         add_row(x, k + row_offset(&p->k, 0, head, row));
         ++count;
     }
+    return count;
+}
+
+#ifndef CODES
+static inline void set_center(const page_sign_params* p, __global uchar* center, const __global uchar* k,
+                              const __global int* tokens, uint head) {
+    float16 x[K_SIZE / 16];
+    const uint count = sum_rows(p, k, tokens, p->cold_first, p->center_end, head, x);
+    rotated_mean(x, (float)max(count, 1u));
+    for (uint c = 0; c < K_SIZE / 16; ++c) {
+        float lanes[16];
+        vstore16(x[c], 0, lanes);
+        for (uint e = 0; e < 16; ++e)
+            store_half(center + 2 * (c * 16 + e), isnan(lanes[e]) ? 0.0f : clamp(lanes[e], -65504.0f, 65504.0f));
+    }
+}
+#endif
+
+/* constants: the head's codebooks, or its center. */
+static inline void sign_page(const page_sign_params* p, __global uchar* signatures, const __global uchar* k,
+                             const __global int* tokens, const __global uchar* constants, uint page, uint head) {
+    float16 x[K_SIZE / 16];
+    const uint first = page * p->index.page_slots;
+    const uint count = sum_rows(p, k, tokens, first, first + p->index.page_slots, head, x);
     __global uchar* block = signature_block(signatures, &p->index, head, page / BLOCK_PAGES);
     if (count == 0) {
         for (uint j = 0; j < SIGNATURE_BYTES; ++j) block[j * BLOCK_PAGES + page % BLOCK_PAGES] = 0;
@@ -123,21 +153,24 @@ OUT_OF_LINE static void sign_page(const page_sign_params* p, __global uchar* sig
 #endif
         return;
     }
-    store_signature(block, page % BLOCK_PAGES, x, (float)count, codebooks);
+    store_signature(block, page % BLOCK_PAGES, x, (float)count, constants);
 }
 
 ONE_WORK_ITEM __kernel void page_sign(const page_sign_params p, __global uchar* signatures, __global uchar* frames,
-                                      const __global uchar* codebooks, const __global uchar* k,
+                                      __global uchar* centers, const __global uchar* codebooks, const __global uchar* k,
                                       __global uchar* cold_tokens, __global uchar* hot_tokens, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     __global int* pages = (__global int*)of_head(frames, &p.index.frames, head);
     __global int* hot = (__global int*)of_head(hot_tokens, &p.hot_tokens, head);
-    for (uint frame = 0; frame < p.index.frame_count; ++frame)
+    for (uint frame = 0; frame < p.index.frame_count && !p.keeps_frames; ++frame)
         if (pages[frame] >= (int)p.first && pages[frame] < (int)p.end) free_frame(&p.index, pages, hot, frame);
     const __global int* tokens = (const __global int*)of_head(cold_tokens, &p.cold_tokens, head);
 #ifdef CODES
-    codebooks = codebooks_of_head(codebooks, &p.index, head);
+    const __global uchar* constants = codebooks_of_head(codebooks, &p.index, head);
+#else
+    __global uchar* const constants = centers ? of_head(centers, &p.index.centers, head) : 0;
+    if (constants && p.center_end > 0) set_center(&p, constants, k, tokens, head);
 #endif
-    for (uint page = p.first; page < p.end; ++page) sign_page(&p, signatures, k, tokens, codebooks, page, head);
+    for (uint page = p.first; page < p.end; ++page) sign_page(&p, signatures, k, tokens, constants, page, head);
 }

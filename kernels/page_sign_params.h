@@ -12,9 +12,11 @@ typedef struct page_sign_params {
     winnow_u32 cold_slots;
     winnow_u32 first, end; /* pages */
     winnow_u32 cold_first; /* the slot that row 0 of k and entry 0 of cold_tokens are of */
+    winnow_u32 center_end; /* 0: the center stays; no other number is below cold_first */
+    winnow_u32 keeps_frames;
 } page_sign_params;
 
-#define PAGE_SIGN_PARAMS_SIZE 144
+#define PAGE_SIGN_PARAMS_SIZE 168
 #ifdef __OPENCL_VERSION__
 typedef char page_sign_params_size_differs_from_the_host[sizeof(page_sign_params) == PAGE_SIGN_PARAMS_SIZE ? 1 : -1];
 #else

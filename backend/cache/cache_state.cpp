@@ -265,8 +265,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
         // But where some were shifted up, the oldest tokens that went may have been among these rows.
         layer.is_signed =
             layer.index.removed(moved) == 0 && (!geometry.has_cold_budget() || layer.index.are_newest_last());
-        if (layer.is_signed) sign_slots(cache, layer, layer_number, layer.in_front, layer.in_front + moved);
-        layer.in_front += moved;
+        if (layer.is_signed) sign_newest(cache, layer, layer_number, moved);
     }
     layer.index.leave(moved);
     layer.free_listed = free_listed;

@@ -9,7 +9,6 @@
 namespace winnow::cache {
 namespace {
 
-constexpr const char* center_key = "center";
 constexpr Key budget_key = {"budget", Kind::budget, "1/4",
                             "of each KV head: share of the context or tokens; or bytes of the whole cache"};
 
@@ -21,8 +20,7 @@ constexpr std::array storage_keys = {
     Key{"sink", Kind::count, "4", "first tokens, kept dense and never evicted", "", 0, 1 << 16},
     Key{"cadence", Kind::count, "",
         "tokens between eviction passes; 32, or less where residual window or budget are small", "", 1, 1 << 16},
-    Key{center_key, Kind::word, "off",
-        "subtract the means of K and V per head before packing; on under recall with signs", "off|on"},
+    Key{"center", Kind::word, "off", "subtract the means of K and V per head before packing", "off|on"},
     Key{"k_norm", Kind::word, "corrected", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"},
     Key{"v_norm", Kind::word, "corrected", "the norm that turbo formats store for values",
         "plain|corrected|unit_slope"},
@@ -227,13 +225,7 @@ SignatureKind Config::signature_kind() const {
     return recalls() && word("signature") == "codes" ? SignatureKind::codes : SignatureKind::signs;
 }
 
-// Signs of keys that are not centred would mostly be those of the mean.
-bool Config::centers_unless_said() const { return recalls() && signature_kind() == SignatureKind::signs; }
-
-bool Config::center() const {
-    const auto said = given_.find(center_key);
-    return said == given_.end() ? centers_unless_said() : std::get<std::string>(said->second) == "on";
-}
+bool Config::center() const { return word("center") == "on"; }
 
 std::optional<std::string> Config::recall_folder() const {
     return recalls() && word("recall") != "host" ? std::optional(word("recall")) : std::nullopt;
@@ -301,8 +293,6 @@ Config parse(std::string_view text) {
     check_lower(config);
     check_elastic(config, config.given_, config.defaults_);
     std::erase_if(config.given_, [&](const auto& pair) {
-        if (pair.first == center_key)
-            return (std::get<std::string>(pair.second) == "on") == config.centers_unless_said();
         const auto otherwise = config.defaults_.find(pair.first);
         return otherwise != config.defaults_.end() && otherwise->second == pair.second;
     });

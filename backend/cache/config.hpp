@@ -61,7 +61,6 @@ private:
     friend Config storage_of(const Config& config);
     friend std::string without_folder(Config config);
     explicit Config(const PolicyKind& policy);
-    bool centers_unless_said() const;
 
     const PolicyKind* policy_;
     std::map<std::string, Value, std::less<>> defaults_;

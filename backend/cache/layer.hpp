@@ -82,11 +82,12 @@ struct Layer : SegmentRows {
     int64_t outputs = 0;     // rows in output_sum
     bool has_means = false;
     // Of recall: the hot slots, as frames of pages, and the page index; whether all pages of the packed segment have
-    // their signatures, and then how many slots at its front have rows.
+    // their signatures, and then how many slots at its front have rows; and of how many of these the center is. Where
+    // that is of none there are no signatures yet.
     Rows hot;
     std::unique_ptr<Buffer> index_memory;
     bool is_signed = false;
-    int64_t in_front = 0;
+    int64_t in_front = 0, centered = 0;
     ColdRows cold;
     int64_t packed_first = 0; // the slot that the first row of `packed` is of: not 0 only while the
                               // end of a cold segment in a file is in memory

@@ -16,14 +16,56 @@ Tensor index_tensor(const StateLayout::Range& part, Buffer* index, int64_t heads
     return tensor;
 }
 
-// Signs slots [first, end); `cold` is the segment from first_slot on.
-void sign(CacheState& cache, Layer& layer, int64_t layer_number, const Segment& cold, int64_t first_slot, int64_t first,
-          int64_t end) {
+Tensor halves_tensor(Buffer* buffer, uint64_t offset, int64_t heads, int64_t numbers) {
+    Tensor tensor;
+    tensor.type = Type::f16;
+    tensor.buffer = buffer;
+    tensor.offset = offset;
+    tensor.shape = {1, heads, 1, numbers};
+    tensor.stride = {2 * heads * numbers, 2 * numbers, 2 * numbers, 2};
+    return tensor;
+}
+
+// Of which slots pages are signed.
+struct Signed {
+    int64_t first = 0, end = 0;
+    int64_t center_end = 0;    // not 0: by a new center, of the rows before
+    bool keeps_frames = false; // the rows are as they were
+};
+
+// `cold` is the segment from first_slot on.
+void sign(CacheState& cache, Layer& layer, int64_t layer_number, const Segment& cold, int64_t first_slot,
+          const Signed& what) {
     const Geometry& geometry = *cache.geometry;
     const int64_t page_slots = geometry.recall().page_slots;
-    if (first >= end) return;
+    if (what.first >= what.end) return;
     cache.device.launch(PageSign{page_index(cache, layer, layer_number), cold, layer.hot_segment(geometry),
-                                 first / page_slots, (end + page_slots - 1) / page_slots, first_slot});
+                                 what.first / page_slots, (what.end + page_slots - 1) / page_slots, first_slot,
+                                 what.center_end, what.keeps_frames});
+}
+
+// Of the rows that are in memory.
+void sign(CacheState& cache, Layer& layer, int64_t layer_number, const Signed& what) {
+    sign(cache, layer, layer_number, layer.packed_segment(*cache.geometry), layer.packed_first, what);
+}
+
+// The same stretch by stretch, from the first slot on.
+void sign_stretches(CacheState& cache, Layer& layer, int64_t layer_number, const Signed& what) {
+    Stretches stretches(cache, layer, what.end);
+    while (stretches.next()) {
+        const int64_t first = stretches.first();
+        sign(cache, layer, layer_number, stretches.segment(), first,
+             {first, first + stretches.segment().slots(), first == 0 ? what.center_end : 0, what.keeps_frames});
+        stretches.read_ahead();
+    }
+}
+
+// Signs all pages anew where there are enough rows by now for another center.
+void follow_center(CacheState& cache, Layer& layer, int64_t layer_number) {
+    const int64_t rows = cache.geometry->recall().center_rows(layer.in_front);
+    if (rows <= layer.centered) return;
+    sign_stretches(cache, layer, layer_number, {0, layer.in_front, rows, true});
+    layer.centered = rows;
 }
 
 // The cold segment without its rows, which lie in a file: its slot map, in scratch memory of the cache's.
@@ -111,39 +153,39 @@ PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_
                     index_tensor(sizes.signatures, layer.index_memory.get(), shape.kv_heads, sizes.blocks,
                                  signature_block_bytes(shape.head_size, sizes.kind) / 4),
                     index_tensor(sizes.frame_pages, layer.index_memory.get(), shape.kv_heads, 1, sizes.frames)};
-    if (cache.codebooks == nullptr) return index;
-    const int64_t numbers = codebook_numbers(shape.head_size), head_bytes = 2 * numbers;
-    index.codebooks.type = Type::f16;
-    index.codebooks.buffer = cache.codebooks.get();
-    index.codebooks.offset = static_cast<uint64_t>(layer_number * shape.kv_heads * head_bytes);
-    index.codebooks.shape = {1, shape.kv_heads, 1, numbers};
-    index.codebooks.stride = {shape.kv_heads * head_bytes, head_bytes, head_bytes, 2};
+    if (cache.codebooks == nullptr) {
+        index.centers = halves_tensor(layer.index_memory.get(), sizes.centers.offset, shape.kv_heads, shape.head_size);
+        return index;
+    }
+    const int64_t numbers = codebook_numbers(shape.head_size);
+    index.codebooks =
+        halves_tensor(cache.codebooks.get(), static_cast<uint64_t>(2 * layer_number * shape.kv_heads * numbers),
+                      shape.kv_heads, numbers);
     return index;
 }
 
-void sign_slots(CacheState& cache, Layer& layer, int64_t layer_number, int64_t first, int64_t end) {
-    if (layer.packed.slots == 0) return;
-    sign(cache, layer, layer_number, layer.packed_segment(*cache.geometry), layer.packed_first, first, end);
+void sign_newest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t rows) {
+    const int64_t first = layer.in_front;
+    layer.in_front += rows;
+    const bool has_center = layer.centered > 0 || cache.geometry->recall().center_rows(layer.in_front) == 0;
+    if (layer.packed.slots > 0 && has_center) sign(cache, layer, layer_number, {first, layer.in_front});
 }
 
 void sign_all(CacheState& cache, Layer& layer, int64_t layer_number) {
+    const RecallSizes& sizes = cache.geometry->recall();
     const bool lies_in_front =
         cache.cold_file && !layer.packed.k && !layer.cold.is_moved && layer.cold.map.in_front() >= 0;
     if (lies_in_front) {
         const int64_t in_front = compact(cache, layer);
-        Stretches stretches(cache, layer, in_front);
-        while (stretches.next()) {
-            sign(cache, layer, layer_number, stretches.segment(), stretches.first(), stretches.first(),
-                 stretches.first() + stretches.segment().slots());
-            stretches.read_ahead();
-        }
+        sign_stretches(cache, layer, layer_number, {0, in_front, sizes.center_rows(in_front)});
         layer.in_front = in_front;
     } else {
         Fetched fetched(cache, layer);
         const bool had_gaps = layer.cold.has_gaps;
         try {
             const int64_t in_front = compact(cache, layer);
-            sign_slots(cache, layer, layer_number, 0, std::max<int64_t>(in_front, 1));
+            if (layer.packed.slots > 0)
+                sign(cache, layer, layer_number, {0, std::max<int64_t>(in_front, 1), sizes.center_rows(in_front)});
             fetched.store();
             layer.in_front = in_front;
         } catch (...) { // the file has them still
@@ -151,6 +193,7 @@ void sign_all(CacheState& cache, Layer& layer, int64_t layer_number) {
             throw;
         }
     }
+    layer.centered = sizes.center_rows(layer.in_front);
     layer.is_signed = true;
 }
 
@@ -158,6 +201,7 @@ void pick(CacheState& cache, Layer& layer, int64_t layer_number, const PickReque
     const Geometry& geometry = *cache.geometry;
     if (layer.packed.slots == 0) return;
     if (!layer.is_signed) sign_all(cache, layer, layer_number);
+    follow_center(cache, layer, layer_number);
     const RecallSizes& sizes = geometry.recall();
     PagePick args;
     args.index = page_index(cache, layer, layer_number);

@@ -43,8 +43,9 @@ std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry)
 
 PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_number);
 
-// The rows that an eviction pass put into the packed segment's slots [first, end) get signatures.
-void sign_slots(CacheState& cache, Layer& layer, int64_t layer_number, int64_t first, int64_t end);
+// The rows that an eviction pass put behind those in front get signatures; not yet where there is no center: then the
+// next pick signs all pages.
+void sign_newest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t rows);
 
 // Brings the live rows together, so that it is known which slots have them, and signs all of their pages.
 void sign_all(CacheState& cache, Layer& layer, int64_t layer_number);

@@ -2,6 +2,7 @@
 #include "cache/recall_sizes.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace winnow::cache {
 namespace {
@@ -20,6 +21,8 @@ void lay_out(RecallSizes& sizes, const Shape& shape) {
                heads * static_cast<uint64_t>(sizes.blocks * signature_block_bytes(shape.head_size, sizes.kind)), end);
     place_part(sizes.frame_pages, 4 * heads * static_cast<uint64_t>(sizes.frames), end);
     place_part(sizes.counts, 4 * heads * count_words, end);
+    if (sizes.kind == SignatureKind::signs)
+        place_part(sizes.centers, 2 * heads * static_cast<uint64_t>(shape.head_size), end);
     sizes.index_bytes = end;
 }
 
@@ -32,6 +35,11 @@ void check_head_size(const Shape& shape) {
 }
 
 } // namespace
+
+int64_t RecallSizes::center_rows(int64_t rows) const {
+    if (kind != SignatureKind::signs) return 0;
+    return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(rows, stretch_slots))));
+}
 
 RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full_bytes, uint64_t fixed_bytes,
                          uint64_t hot_slot_bytes, int64_t cold_slots) {

@@ -9,20 +9,23 @@
 namespace winnow::cache {
 
 struct RecallSizes {
-    SignatureKind kind = SignatureKind::signs;          // of the signatures
-    int64_t page_slots = 0;                             // 0: the configuration recalls nothing
-    int64_t frames = 0;                                 // pages in the hot slots of a KV head
-    int64_t by_score = 0;                               // pages picked by score, whether they are in frames or not
-    float bonus = 0;                                    // on the score of a page in a frame
-    int64_t newest = 0;                                 // packed rows that every query picks
-    int64_t blocks = 0;                                 // of signatures, for all tokens that may stay
-    int64_t stretch_slots = 0;                          // of the cold segment, to which a prompt attends at once
-    StateLayout::Range signatures, frame_pages, counts; // of one layer, in one buffer
-    uint64_t index_bytes = 0;                           // that buffer's
-    uint64_t budget_bytes = 0;                          // of one layer
+    SignatureKind kind = SignatureKind::signs; // of the signatures
+    int64_t page_slots = 0;                    // 0: the configuration recalls nothing
+    int64_t frames = 0;                        // pages in the hot slots of a KV head
+    int64_t by_score = 0;                      // pages picked by score, whether they are in frames or not
+    float bonus = 0;                           // on the score of a page in a frame
+    int64_t newest = 0;                        // packed rows that every query picks
+    int64_t blocks = 0;                        // of signatures, for all tokens that may stay
+    int64_t stretch_slots = 0;                 // of the cold segment, to which a prompt attends at once
+    StateLayout::Range signatures, frame_pages, counts, centers; // of one layer, in one buffer
+    uint64_t index_bytes = 0;                                    // that buffer's
+    uint64_t budget_bytes = 0;                                   // of one layer
 
     explicit operator bool() const { return page_slots > 0; }
     int64_t hot_slots() const { return frames * page_slots; }
+    // Of how many packed rows, of the oldest ones, signatures have their center where there are so many: a power of
+    // two, so that pages are signed anew only now and then, and no more than a stretch has; with codes 0.
+    int64_t center_rows(int64_t rows) const;
 };
 
 // A layer's K and V take full_bytes in f16, its dense rows and state fixed_bytes. A budget of bytes in which not even

@@ -10,9 +10,10 @@
 
 namespace winnow {
 
-// The signature of a page is made from r = R(mean of its live rows), R the rotation of the turbo formats
-// (docs/formats.md) and rows less the segment's mean: a bit for each of the n elements, set where r is not negative,
-// and as F16 the factor f = (|r_1| + ... + |r_n|) / n. f times the signs is the multiple of the signs nearest to r.
+// The signature of a page is made from r = R(mean of its live rows) - c, R the rotation of the turbo formats
+// (docs/formats.md), rows less the segment's mean, and c the head's center, which is R(mean of many rows): a bit for
+// each of the n elements, set where r is not negative, and as F16 the factor f = (|r_1| + ... + |r_n|) / n. f times the
+// signs is the multiple of the signs nearest to r.
 //
 // Signatures lie in blocks of 16 pages: n / 8 runs of 16 bytes, of which run j has byte j (elements 8 j ... 8 j + 7,
 // the first one in the lowest bit) of each page, then the 16 factors.
@@ -35,6 +36,7 @@ struct PageIndex {
     int64_t page_slots = 2; // 1, 2 or 4
     Tensor signatures;      // I32 [1, kv_heads, blocks, signature_block_bytes / 4]
     Tensor frames;          // I32 [1, kv_heads, 1, frames]: the page in each frame of the hot slots, or -1
+    Tensor centers{};       // F16 [1, kv_heads, 1, head_size], or absent, as with codebooks: 0
     Tensor codebooks{};     // F16 [1, kv_heads, 1, codebook_numbers], or absent: signatures are of signs
 
     SignatureKind kind() const { return codebooks ? SignatureKind::codes : SignatureKind::signs; }
@@ -42,21 +44,24 @@ struct PageIndex {
 
 // Makes the signatures of pages [first, end), whose rows changed; of slots beyond the cold segment's as if they were
 // free. A page without live slots has signs and a factor of 0, or codes of 0. Frames that had one of these pages become
-// free.
+// free, but where only the center is another one. Where center_end is not 0, centers are made before: of the live rows
+// of slots [first_slot, center_end), each number that is no half the nearest one, and what is no number 0.
 struct PageSign {
     PageIndex index;
     Segment cold; // its K, and the slot map
     Segment hot;  // its slot map
     int64_t first = 0, end = 0;
     int64_t first_slot = 0; // `cold` is the part of the cold segment from this slot on, where a page begins
+    int64_t center_end = 0;
+    bool keeps_frames = false; // the rows are as they were
 };
 
 // One query picks pages for each KV head, and they come into the hot slots. Those are frames of page_slots.
 //  1. A page may be picked where one of its live slots is visible: the token id in [visible_from, visible_end) and not
 //     hidden by the mask of the query group's first head.
-//  2. Its score is the largest over the query group of scale * (q . k_mean + f * (R q) . signs), with codebooks of
-//     scale * (q . k_mean + (B q) . the centroids of its codes), and `bonus` more where a frame has it. Pages with an
-//     anchor come before all others, and so do those from pinned_from on: they are pinned. NaN is the least score.
+//  2. Its score is the largest over the query group of scale * (q . k_mean + (R q) . (c + f * signs)), with codebooks
+//     of scale * (q . k_mean + (B q) . the centroids of its codes), and `bonus` more where a frame has it. Pages with
+//     an anchor come before all others, and so do those from pinned_from on: they are pinned. NaN is the least score.
 //  3. The `count` pages of the largest scores are picked; of equal ones the lower page. Where frames have as many pages
 //     that may be picked, only the `by_score` largest are picked so, or as many as are pinned; the others are those
 //     of the largest scores among the pages in frames, of equal ones the one in the lower frame.

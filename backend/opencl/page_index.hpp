@@ -11,6 +11,7 @@ namespace winnow::opencl {
 struct BoundPages {
     const Memory* signatures = nullptr;
     const Memory* frames = nullptr;
+    const Memory* centers = nullptr;
     const Memory* codebooks = nullptr; // none where signatures are of signs
     page_index params{};
 };
@@ -18,11 +19,13 @@ struct BoundPages {
 inline BoundPages bind_pages(Operation& operation, const PageIndex& index, Access signatures_access) {
     const Bound signatures = operation.bind(index.signatures, signatures_access),
                 frames = operation.bind(index.frames, Access::read_write),
+                centers = operation.bind(index.centers, signatures_access),
                 codebooks = operation.bind(index.codebooks, Access::read);
-    return {signatures.memory, frames.memory, codebooks.memory,
+    return {signatures.memory, frames.memory, centers.memory, codebooks.memory,
             page_index{view_of_heads(index.signatures, signatures), view_of_heads(index.frames, frames),
-                       view_of_heads(index.codebooks, codebooks), index.signatures.stride[2],
-                       static_cast<uint32_t>(index.page_slots), static_cast<uint32_t>(index.frames.shape[3])}};
+                       view_of_heads(index.centers, centers), view_of_heads(index.codebooks, codebooks),
+                       index.signatures.stride[2], static_cast<uint32_t>(index.page_slots),
+                       static_cast<uint32_t>(index.frames.shape[3])}};
 }
 
 // The option of a program for signatures of this kind.

@@ -76,8 +76,8 @@ void launch(Runtime& runtime, const PagePick& args) {
     const auto work_of_page = static_cast<uint64_t>(group * elements / 8 + 16);
     operation.launch(
         kernel, params,
-        {index.signatures, index.frames, index.codebooks, q.memory, mask.memory, cold.k, cold.v, cold.tokens,
-         cold.k_mean, hot.k, hot.v, hot.tokens, counts.memory, scratch},
+        {index.signatures, index.frames, index.centers, index.codebooks, q.memory, mask.memory, cold.k, cold.v,
+         cold.tokens, cold.k_mean, hot.k, hot.v, hot.tokens, counts.memory, scratch},
         Grid{.groups = {heads, 1, 1}, .work = heads * (pages * work_of_page + 8 * static_cast<uint64_t>(table))});
     operation.complete(false);
 }

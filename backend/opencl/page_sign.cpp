@@ -1,4 +1,6 @@
 // From winnow::PageSign to a launch of page_sign.
+#include <algorithm>
+
 #include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 #include "opencl/page_index.hpp"
@@ -30,13 +32,18 @@ void launch(Runtime& runtime, const PageSign& args) {
     params.first = static_cast<uint32_t>(args.first);
     params.end = static_cast<uint32_t>(args.end);
     params.cold_first = static_cast<uint32_t>(args.first_slot);
+    params.center_end = static_cast<uint32_t>(args.center_end);
+    params.keeps_frames = args.keeps_frames;
     const auto heads = static_cast<size_t>(k.shape[1]);
     const auto pages = static_cast<uint64_t>(args.end - args.first);
-    const uint64_t row_elements = pages * static_cast<uint64_t>(args.index.page_slots * k.shape[3]);
+    const auto of_centers = static_cast<uint64_t>(std::max<int64_t>(args.center_end - args.first_slot, 0));
+    const uint64_t row_elements =
+        (pages * static_cast<uint64_t>(args.index.page_slots) + of_centers) * static_cast<uint64_t>(k.shape[3]);
     const uint64_t of_codes = args.index.codebooks ? pages * static_cast<uint64_t>(centroids * k.shape[3]) : 0;
     operation.launch(
         kernel, params,
-        {index.signatures, index.frames, index.codebooks, rows.memory, cold_tokens.memory, hot_tokens.memory},
+        {index.signatures, index.frames, index.centers, index.codebooks, rows.memory, cold_tokens.memory,
+         hot_tokens.memory},
         Grid{.groups = {heads, 1, 1}, .work = heads * (row_elements * work_of_element(k.type, k.type) + of_codes)});
     operation.complete(false);
 }

@@ -38,6 +38,13 @@ Signature signature_of(const PageIndex& index, int64_t head, int64_t page, int64
     return signature;
 }
 
+std::vector<double> center_of(const PageIndex& index, int64_t head, int64_t elements) {
+    std::vector<double> center(static_cast<size_t>(elements), 0);
+    for (int64_t e = 0; index.centers && e < elements; ++e)
+        center[static_cast<size_t>(e)] = load(Type::f16, address(index.centers, 0, head, 0, e));
+    return center;
+}
+
 void set_codes(const PageIndex& index, int64_t head, int64_t page, const std::vector<int>& codes) {
     for (size_t run = 0; run < codes.size(); ++run)
         *signature_byte(index, head, page, static_cast<int64_t>(run)) = static_cast<std::byte>(codes[run]);

@@ -15,6 +15,9 @@ struct Signature {
 void set_signature(const PageIndex& index, int64_t head, int64_t page, const Signature& signature);
 Signature signature_of(const PageIndex& index, int64_t head, int64_t page, int64_t elements);
 
+// Zeros where the index has no centers.
+std::vector<double> center_of(const PageIndex& index, int64_t head, int64_t elements);
+
 // With codebooks: a code of each.
 void set_codes(const PageIndex& index, int64_t head, int64_t page, const std::vector<int>& codes);
 std::vector<int> codes_of(const PageIndex& index, int64_t head, int64_t page, int64_t elements);

@@ -65,10 +65,10 @@ private:
         return mask.type == Type::boolean ? *element != std::byte{0} : load(mask.type, element) != -infinity;
     }
 
-    // What a query head makes of the mean, and of signatures: rotated for signs, times B for codes.
+    // What a query head makes of the mean and the center, and of signatures: rotated for signs, times B for codes.
     struct Query {
         std::vector<double> row;
-        double of_mean = 0;
+        double of_means = 0;
     };
 
     std::vector<Query> queries() const {
@@ -77,11 +77,14 @@ private:
             Query query{slot_row(args_.q, {}, head_ * group_ + g, 0)};
             const Tensor& mean = args_.cold.k_mean;
             for (size_t e = 0; mean && e < query.row.size(); ++e)
-                query.of_mean += query.row[e] * load(mean.type, address(mean, 0, head_, 0, static_cast<int64_t>(e)));
-            if (codebooks_)
+                query.of_means += query.row[e] * load(mean.type, address(mean, 0, head_, 0, static_cast<int64_t>(e)));
+            if (codebooks_) {
                 query.row = codebooks_->times(CodebookMatrix::of_queries, query.row);
-            else
+            } else {
                 rotate(query.row.data(), args_.q.shape[3]);
+                const std::vector<double> center = center_of(index_, head_, args_.q.shape[3]);
+                query.of_means = std::inner_product(center.begin(), center.end(), query.row.begin(), query.of_means);
+            }
             all.push_back(std::move(query));
         }
         return all;
@@ -106,7 +109,7 @@ private:
         const std::vector<double> numbers = signature(page);
         double best = -infinity;
         for (const Query& query : queries) {
-            const double sum = std::inner_product(numbers.begin(), numbers.end(), query.row.begin(), query.of_mean);
+            const double sum = std::inner_product(numbers.begin(), numbers.end(), query.row.begin(), query.of_means);
             best = std::max(best, static_cast<double>(args_.scale) * sum); // NaN leaves what there is
         }
         return frame_of(page) < frames() ? best + static_cast<double>(args_.bonus) : best;

@@ -246,7 +246,7 @@ std::string CacheSetup::config() const {
     }
     text.add("k", type_name(k_type)).add("v", type_name(v_type)).add("sink", sink).add("residual", residual);
     text.add("cadence", cadence);
-    if (!recalls || center == has_codes) text.add("center", center ? "on" : "off"); // unsaid under recall: for signs
+    text.add("center", center ? "on" : "off");
     text.add("k_norm", norm_name(k_norm)).add("v_norm", norm_name(v_norm));
     for (size_t at = 0; at < lower.size(); ++at) {
         const std::string number =

@@ -59,10 +59,8 @@ TEST(cache_config, has_one_spelling_for_one_configuration) {
         const char *given, *canonical;
     } rows[] = {{"window", "window"},
                 {"window:budget=1/4,sink=4,center=off", "window"},      // defaults
-                {"winnow:recall=host,center=on", "winnow:recall=host"}, // signs are made of centred keys
-                {"winnow:recall=host,center=off", "winnow:center=off,recall=host"},
-                {"winnow:recall=host,signature=codes,center=off", "winnow:recall=host,signature=codes"},
-                {"winnow:recall=host,signature=codes,center=on", "winnow:center=on,recall=host,signature=codes"},
+                {"winnow:recall=host,center=on", "winnow:center=on,recall=host"},
+                {"winnow:recall=host,center=off,signature=signs", "winnow:recall=host"},
                 {"window:sink=0,budget=2/16", "window:budget=1/8,sink=0"},
                 {"window:budget=0512", "window:budget=512"},
                 {"window:budget=64M", "window:budget=64M"},

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -226,6 +227,54 @@ TEST(cache_recall, the_peak_counts_rows_on_their_way_into_a_file) {
     }
     EXPECT_EQ(imported.positions(0, 0, 0), cache.positions(0, 0, 0));
     EXPECT_LE(of_imported.most_in_use, stats_of(imported).peak_bytes);
+}
+
+// What the pages of the first layer were signed by.
+class SigningDevice : public FakeDevice {
+public:
+    struct Signing {
+        int64_t center_end, first, end;
+    };
+    std::vector<Signing> signings;
+
+    using FakeDevice::launch;
+    void launch(const PageSign& args) override {
+        if (signings.empty()) first_layer_ = args.index.signatures.buffer;
+        if (args.index.signatures.buffer == first_layer_) signings.push_back({args.center_end, args.first, args.end});
+        FakeDevice::launch(args);
+    }
+
+private:
+    const Buffer* first_layer_ = nullptr;
+};
+
+// All pages are signed anew where a query picks among twice as many rows, however these came.
+TEST(cache_recall, the_center_of_signatures_is_that_of_the_rows_at_each_power_of_two) {
+    const TemporaryFolder folder;
+    for (const std::string& where : {std::string("host"), folder.path()})
+        for (const std::vector<int64_t>& prompts : {std::vector<int64_t>{100}, {9, 40, 51}}) {
+            SigningDevice device;
+            Cache cache(device, request_of(where, ",residual=16,cadence=8"));
+            for (const int64_t tokens : prompts) append(cache, tokens, tokens, tokens == prompts.back());
+            ASSERT_EQ(device.signings.size(), 1u);
+            EXPECT_EQ(device.signings[0].center_end, 64);
+            EXPECT_EQ(device.signings[0].first, 0);
+            const int64_t pages = device.signings[0].end;
+            EXPECT_GE(pages, 36);
+            for (int64_t at = 0; at < 200; ++at) append(cache, 1, at);
+            std::vector<int64_t> centers;
+            int64_t end = pages;
+            for (const SigningDevice::Signing& each : std::span(device.signings).subspan(1)) {
+                EXPECT_LE(each.first, end);
+                EXPECT_GE(each.first, each.center_end > 0 ? 0 : end - 1); // a page that has come to have both rows
+                EXPECT_EQ(each.first == 0, each.center_end > 0);
+                if (each.center_end > 0) centers.push_back(each.center_end);
+                EXPECT_GE(2 * each.end, each.center_end);
+                end = each.end;
+            }
+            EXPECT_EQ(centers, (std::vector<int64_t>{128, 256}));
+            EXPECT_GE(end, pages + 96);
+        }
 }
 
 // A host that lends three threads.

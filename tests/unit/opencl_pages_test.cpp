@@ -63,6 +63,9 @@ void set_up(PagesMemory& setup, Random& random, const PagesShape& shape, double 
     if (shape.kind == SignatureKind::codes) {
         setup.index.codebooks = memory.add("codebooks", Type::f16, {1, shape.heads, 1, codebook_numbers(shape.k_size)});
         store_rows(setup.index.codebooks, [&](int64_t, int64_t, int64_t) { return normal(random); });
+    } else if (chance(random, .7)) {
+        setup.index.centers = memory.add("centers", Type::f16, {1, shape.heads, 1, shape.k_size});
+        store_rows(setup.index.centers, [&](int64_t, int64_t, int64_t) { return normal(random); });
     }
     setup.index.frames = memory.add("frames", Type::i32, {1, shape.heads, 1, shape.frames});
     fill<int32_t>(setup.index.frames, [] { return -1; });
@@ -87,6 +90,9 @@ TEST_F(opencl_slots, pages_are_signed_as_the_reference_signs_them) {
             fill<int32_t>(setup.hot.tokens, [&] { return static_cast<int32_t>(draw(random, -1, 40)); });
             PageSign args{setup.index, setup.cold, setup.hot, 0, setup.pages};
             setup.memory.expect_same(cpu_device(), [&](Device& any) { any.launch(args); });
+            args.center_end = draw(random, 1, shape.slots);
+            setup.memory.expect_same(cpu_device(), [&](Device& any) { any.launch(args); });
+            args.center_end = 0;
             args.first = draw(random, 0, setup.pages);
             args.end = draw(random, args.first, setup.pages);
             set_tokens(setup.cold, random, .5, [](int64_t, int64_t slot) { return static_cast<int32_t>(slot); });
@@ -100,6 +106,7 @@ TEST_F(opencl_slots, pages_of_rows_that_are_no_numbers_are_signed) {
     const PagesShape shape = {.k = Type::f16, .v = Type::f16, .heads = 1, .k_size = 16, .v_size = 16, .slots = 8};
     PagesMemory setup;
     set_up(setup, random, shape, 1);
+    setup.index.centers = {};
     const float hostile[] = {not_a_number, infinity, 60000.0f, 0.0f};
     store_rows(setup.cold.k, [&](int64_t, int64_t row, int64_t) { return hostile[row / 2]; });
     const PageSign args{setup.index, setup.cold, setup.hot, 0, 4};

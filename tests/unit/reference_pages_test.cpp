@@ -61,6 +61,22 @@ struct TestPages {
     Signature signature(int64_t page) { return signature_of(index(), 0, page, size); }
 };
 
+struct TestCenter {
+    std::vector<uint16_t> halves = std::vector<uint16_t>(static_cast<size_t>(size), 7);
+
+    explicit operator Tensor() {
+        Tensor tensor;
+        tensor.type = Type::f16;
+        tensor.data = reinterpret_cast<std::byte*>(halves.data());
+        tensor.shape = {1, 1, 1, size};
+        tensor.stride = {0, 0, 0, 2};
+        return tensor;
+    }
+    double at(int64_t e) const {
+        return load(Type::f16, reinterpret_cast<const std::byte*>(&halves[static_cast<size_t>(e)]));
+    }
+};
+
 // A doubles the elements and swaps the two halves of 8; B is the identity. Centroid c is c / 4 in each element.
 struct TestCodebooks {
     std::vector<uint16_t> halves = std::vector<uint16_t>(static_cast<size_t>(codebook_numbers(size)), 0);
@@ -161,6 +177,71 @@ TEST_F(reference_slots, a_signature_has_the_signs_of_the_mean_and_its_magnitude)
     EXPECT_EQ(test.signature(3).factor, 0);
     EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{2, -1}));
     EXPECT_EQ(test.hot.map(0), (std::vector<int32_t>{77, 77, free_slot, free_slot}));
+}
+
+// Keys that have much in common differ in their signatures by what they have not.
+TEST_F(reference_slots, signatures_and_scores_are_beside_the_center) {
+    TestPages test;
+    TestCenter center;
+    const auto sum_of = [](const std::vector<double>& a, std::vector<double> b) {
+        for (size_t e = 0; e < b.size(); ++e) b[e] += a[e];
+        return b;
+    };
+    const std::vector<double> common = pattern(0x0f0f, 100);
+    for (int64_t slot = 0; slot < 8; ++slot)
+        if (slot != 3) test.set(slot, sum_of(common, pattern(0x5a5a, slot < 4 ? 2 : slot < 6 ? -1 : -3)));
+    PageSign sign = test.sign(0, 4);
+    sign.index.centers = static_cast<Tensor>(center);
+    sign.center_end = 6; // slots 0 to 5 without 3: common and 4/5 of the pattern
+    device_.launch(sign);
+    for (int64_t e = 0; e < size; ++e) {
+        const bool is_in_pattern = (0x5a5a >> e & 1) != 0, is_common = (0x0f0f >> e & 1) != 0;
+        EXPECT_NEAR(center.at(e), (is_common ? 100 : -100) + (is_in_pattern ? .8 : -.8), .05) << e;
+        EXPECT_EQ(test.signature(1).signs[static_cast<size_t>(e)], is_in_pattern) << e;
+        EXPECT_EQ(test.signature(2).signs[static_cast<size_t>(e)], !is_in_pattern) << e;
+    }
+    EXPECT_NEAR(test.signature(1).factor, 1.2, .05);
+    EXPECT_NEAR(test.signature(3).factor, 3.8, .05);
+
+    // One query head finds in the center what the other is far from: its pages win.
+    Floats q({1, 2, size}, 0);
+    const auto set_query = [&](int64_t head, const std::vector<double>& rotated) {
+        Floats row({1, 1, size}, 0);
+        set_rotated_back(row, 0, rotated);
+        q.set_row(0, head, row.row(0));
+    };
+    set_query(0, sum_of(pattern(0x0f0f, -1), pattern(0x5a5a, 1)));
+    set_query(1, sum_of(pattern(0x0f0f, 1), pattern(0x5a5a, -1)));
+    Ints counts({1, 1, 4}, 0);
+    PagePick pick = test.pick(q, counts);
+    pick.index.centers = static_cast<Tensor>(center);
+    std::swap(pick.q.shape[1], pick.q.shape[2]); // heads of one token each
+    std::swap(pick.q.stride[1], pick.q.stride[2]);
+    device_.launch(pick);
+    EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{2, 3}));
+
+    sign.center_end = 0; // stays as it is
+    sign.end = 1;
+    test.set(0, pattern(0x0f0f, 200));
+    device_.launch(sign);
+    EXPECT_NEAR(center.at(0), 100, 1);
+    for (int64_t e = 0; e < size; ++e)
+        EXPECT_EQ(test.signature(0).signs[static_cast<size_t>(e)], (0x0f0f >> e & 1) != 0);
+}
+
+TEST_F(reference_slots, a_center_of_rows_that_are_no_numbers_is_finite) {
+    TestPages test;
+    TestCenter center;
+    for (const float element :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30f}) {
+        test.set(0, pattern(0, 1));
+        for (int64_t e = 0; e < size; ++e) test.cold.k.at(0, 0, e) = element;
+        PageSign sign = test.sign(0, 1);
+        sign.index.centers = static_cast<Tensor>(center);
+        sign.center_end = 1;
+        device_.launch(sign);
+        for (int64_t e = 0; e < size; ++e) EXPECT_LE(std::abs(center.at(e)), 65504) << element << ", " << e;
+    }
 }
 
 TEST_F(reference_slots, a_pick_brings_the_pages_of_the_largest_scores_and_keeps_what_it_has) {
