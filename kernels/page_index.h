@@ -4,7 +4,7 @@
 #ifdef CODES
 #define SIGNATURE_BYTES (K_SIZE / 16)
 #else
-#define SIGNATURE_BYTES (K_SIZE / 8) /* and the factor */
+#define SIGNATURE_BYTES (K_SIZE / 8)
 #endif
 
 static inline __global uchar* signature_block(__global uchar* signatures, const page_index* index, uint head,

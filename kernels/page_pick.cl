@@ -2,8 +2,9 @@
  * their rows into the hot slots. "cpu" shape: one work-item per work-group, a group for each KV head, vectors of 16
  * pages.
  *
- *     signatures    | block of 16 pages | block | ...     scores: byte by byte, from tables of sums
- *     keys          | . 7 . 2 | 9 . . 4 | ...             which are the largest, without sorting: by their bits
+ *     signatures    | block of 16 pages | block | ...     scores of each query head: byte by byte, from tables of sums
+ *     keys          | . 7 . 2 | 9 . . 4 | ...             sums of the heads' softmax; which are the largest, without
+ *                                                         sorting: by their bits
  *     frames        | 9 | - | 7 |                         what was not picked goes, what is missing comes
  *
  * Layouts: page_pick_params.h. Needs -D:
@@ -34,12 +35,13 @@
 #include "page_score_signs.h"
 #endif
 
-/* A page's key is its score, a float whose bits are ordered as numbers are; NaN is the least number. */
+/* A page's key is its score, a float whose bits are ordered as numbers are. */
 #define NO_KEY 0u /* it may not be picked */
 #define PINNED 0xffffffffu
 #define NOT_PICKED 0u /* once the keys have been compared */
 #define PICKED 1u
 #define IN_A_FRAME 2u
+#define LEAST_EXPONENT (-60.0f) /* what promises less than e^-60 of the largest promises nothing */
 
 /* ---- Which pages may be picked ---- */
 
@@ -103,25 +105,67 @@ static inline uint visible_pages(const page_pick_params* p, const __global int* 
 
 static inline int16 lanes_of_bits(uint bits) { return ((int16)((int)bits) & LANE_BITS) != 0; }
 
-/* Keys of `blocks` blocks of pages; returns how many may be picked. */
-static uint make_keys(const page_pick_params* p, __global uchar* signatures, const __global int* tokens,
-                      const __global uchar* mask, const score_tables* tables, __global uint* keys, uint blocks,
-                      uint head) {
+/* What is known of pages before their keys, MAY_BE_PICKED and IS_PINNED in their place, and what each query head makes
+ * of them: scores[g][page], -INFINITY of pages that may not be picked. Returns how many may be picked. */
+#define MAY_BE_PICKED 1u
+#define IS_PINNED 2u
+
+static uint score_pages(const page_pick_params* p, __global uchar* signatures, const __global int* tokens,
+                        const __global uchar* mask, const score_tables* tables, __global uint* keys,
+                        __global float* scores, uint blocks, uint head, float16* maximum) {
     uint eligible = 0;
+    for (uint g = 0; g < GROUP; ++g) maximum[g] = (float16)(-INFINITY);
     for (uint block = 0; block < blocks; ++block) {
         uint anchored;
         const uint may = visible_pages(p, tokens, mask, block, &anchored);
         const uint others = max(p->pinned_from, block * BLOCK_PAGES) - block * BLOCK_PAGES; /* before the pinned ones */
         if (others < BLOCK_PAGES) anchored |= may & 0xffffu << others;
-        uint16 key = (uint16)(NO_KEY);
-        if (may) {
-            key = ordered_bits(score_block(signature_block(signatures, &p->index, head, block), tables));
-            key = (key & as_uint16(lanes_of_bits(may))) | as_uint16(lanes_of_bits(anchored));
-            eligible += popcount(may);
+        const int16 lanes = lanes_of_bits(may);
+        vstore16((as_uint16(lanes) & MAY_BE_PICKED) | (as_uint16(lanes_of_bits(anchored)) & IS_PINNED), 0,
+                 keys + block * BLOCK_PAGES);
+        if (!may) continue;
+        eligible += popcount(may);
+        float16 z[GROUP];
+        score_block(signature_block(signatures, &p->index, head, block), tables, z);
+        for (uint g = 0; g < GROUP; ++g) {
+            const float16 seen = select((float16)(-INFINITY), z[g], lanes);
+            maximum[g] = larger(seen, maximum[g]);
+            vstore16(seen, block, scores + g * blocks * BLOCK_PAGES);
         }
-        vstore16(key, 0, keys + block * BLOCK_PAGES);
     }
     return eligible;
+}
+
+/* e^z of a block's pages, of the largest one's. */
+static inline float16 exponentials(const __global float* scores, uint block, float maximum) {
+    const float16 below = vload16(block, scores) - maximum;
+    return select(exp16(below), (float16)(0.0f), below < LEAST_EXPONENT);
+}
+
+/* Keys of `blocks` blocks of pages, in the place of what is known of them. */
+static void make_keys(const page_pick_params* p, __global uint* keys, const __global float* scores, uint blocks,
+                      const float16* maximum) {
+    float largest[GROUP], weight[GROUP]; /* 0: the head is left out */
+    for (uint g = 0; g < GROUP; ++g) {
+        largest[g] = maximum_of_lanes(maximum[g]);
+        float16 sum = (float16)(0.0f);
+        for (uint block = 0; block < blocks; ++block)
+            if (any_lane(vload16(block, keys) != (uint16)(0)))
+                sum += exponentials(scores + g * blocks * BLOCK_PAGES, block, largest[g]);
+        const float all = sum_of_lanes(sum);
+        weight[g] = all >= 1.0f ? 1.0f / all : 0.0f; /* no number is not */
+    }
+    for (uint block = 0; block < blocks; ++block) {
+        const uint16 known = vload16(block, keys);
+        if (!any_lane(known != (uint16)(0))) continue; /* NO_KEY is 0 */
+        float16 score = (float16)(0.0f);
+        for (uint g = 0; g < GROUP; ++g)
+            if (weight[g] != 0.0f)
+                score = fma(exponentials(scores + g * blocks * BLOCK_PAGES, block, largest[g]), (float16)(weight[g]),
+                            score);
+        const uint16 key = ordered_bits(score) | as_uint16((known & IS_PINNED) != (uint16)(0));
+        vstore16(key & as_uint16((known & MAY_BE_PICKED) != (uint16)(0)), block, keys);
+    }
 }
 
 /* ---- The largest keys ---- */
@@ -210,7 +254,7 @@ typedef struct pick_head {
     const __global uchar *cold_k, *cold_v;
     __global int *frames, *hot_tokens;
     const __global int* cold_tokens;
-    const __global uchar* constants; /* the head's codebooks, or its center or none */
+    const __global uchar* constants; /* the head's codebooks, or its center */
 } pick_head;
 
 /* Frees the frames whose pages were not picked, and marks the pages of the others. */
@@ -254,19 +298,23 @@ static uint fill_frames(const page_pick_params* p, const pick_head* at, const __
 /* ---- A head ---- */
 
 OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head* at, __global uchar* signatures,
-                                     const __global uchar* q, const __global uchar* mask, const __global float* mean,
-                                     __global ulong* counts, __global uint* keys, uint head) {
+                                     const __global uchar* q, const __global uchar* mask, __global ulong* counts,
+                                     __global uint* keys, uint head) {
     const uint slots_of_block = BLOCK_PAGES * p->index.page_slots;
     const uint blocks = (p->cold.slots + slots_of_block - 1) / slots_of_block, pages = blocks * BLOCK_PAGES;
     __global uint* const frame_keys = keys + pages;
+    __global float* const scores = (__global float*)(frame_keys + (p->index.frame_count + 15) / 16 * 16);
+    float16 maximum[GROUP];
     score_tables tables;
-    make_tables(p, q, mean, at->constants, (__global float*)(frame_keys + (p->index.frame_count + 15) / 16 * 16), head,
-                &tables);
-    const uint eligible = make_keys(p, signatures, at->cold_tokens, mask, &tables, keys, blocks, head);
+    make_tables(p, q, at->constants, scores + GROUP * pages, head, &tables);
+    const uint eligible =
+        score_pages(p, signatures, at->cold_tokens, mask, &tables, keys, scores, blocks, head, maximum);
+    make_keys(p, keys, scores, blocks, maximum);
+    const float16 bonus = exp16((float16)(p->bonus));
     for (uint frame = 0; frame < p->index.frame_count; ++frame) {
         const int page = at->frames[frame];
         if (page < 0 || (uint)page >= pages || keys[page] == NO_KEY || keys[page] == PINNED) continue;
-        keys[page] = ordered_bits((float16)(from_ordered_bits(keys[page]) + p->bonus)).s0;
+        keys[page] = ordered_bits(from_ordered_bits(keys[page]) * bonus).s0;
     }
     const uint picked = min(p->count, eligible);
     uint by_score = picked;
@@ -284,10 +332,9 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
 ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* signatures, __global uchar* frames,
                                       __global uchar* centers, const __global uchar* codebooks, const __global uchar* q,
                                       const __global uchar* mask, const __global uchar* cold_k,
-                                      const __global uchar* cold_v, __global uchar* cold_tokens,
-                                      __global uchar* cold_mean, __global uchar* hot_k, __global uchar* hot_v,
-                                      __global uchar* hot_tokens, __global uchar* counts, __global uchar* scratch,
-                                      uint group_base) {
+                                      const __global uchar* cold_v, __global uchar* cold_tokens, __global uchar* hot_k,
+                                      __global uchar* hot_v, __global uchar* hot_tokens, __global uchar* counts,
+                                      __global uchar* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
     pick_head at;
@@ -301,10 +348,9 @@ ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* 
 #ifdef CODES
     at.constants = codebooks_of_head(codebooks, &p.index, head);
 #else
-    at.constants = centers ? of_head(centers, &p.index.centers, head) : 0;
+    at.constants = of_head(centers, &p.index.centers, head);
 #endif
     pick_of_head(&p, &at, signatures, q, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0,
-                 cold_mean ? (const __global float*)of_head(cold_mean, &p.cold.k_mean, head) : 0,
                  (__global ulong*)of_head(counts, &p.counts, head), (__global uint*)(scratch + head * p.scratch_bytes),
                  head);
 }

@@ -2,7 +2,8 @@
  * in backend/device/pages.hpp (PagePick). A work-group for each KV head.
  *
  * Scratch memory, scratch_bytes for each head: the key of each page, an uint, in whole blocks of 16 pages; then those
- * of the pages in frames, in runs of 16, too; then the tables of page_score_codes.h, where signatures are codes. */
+ * of the pages in frames, in runs of 16, too; then the scores of each query head, a float for each page; then the
+ * tables of page_score_codes.h, where signatures are codes. */
 #pragma once
 
 #include "page_index_params.h"

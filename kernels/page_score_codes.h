@@ -19,7 +19,6 @@
 
 typedef struct score_tables {
     const __global float* entries;
-    float base[PARTS * WIDTH]; /* of each head the score of the mean; -INFINITY where there is none */
 } score_tables;
 
 /* What the heads make of 16 centroids of a codebook, the first of them at `centroid`. */
@@ -40,21 +39,13 @@ static inline void store_entries(__global float* entries, const float (*x)[K_SIZ
     }
 }
 
-static inline void make_tables(const page_pick_params* p, const __global uchar* q, const __global float* mean,
-                               const __global uchar* codebooks, __global float* entries, uint head,
-                               score_tables* tables) {
+static inline void make_tables(const page_pick_params* p, const __global uchar* q, const __global uchar* codebooks,
+                               __global float* entries, uint head, score_tables* tables) {
     float x[GROUP][K_SIZE];
-    for (uint g = 0; g < PARTS * WIDTH; ++g) tables->base[g] = -INFINITY;
     for (uint g = 0; g < GROUP; ++g) {
         const __global uchar* row = q + row_offset(&p->q, 0, head * GROUP + g, 0);
-        float16 dot = (float16)(0.0f);
         float query[K_SIZE];
-        for (uint c = 0; c < K_SIZE / 16; ++c) {
-            const float16 part = load16_any(row, p->q_type, c * 16) * p->scale;
-            if (mean) dot = fma(part, vload16(c, mean), dot);
-            vstore16(part, c, query);
-        }
-        tables->base[g] = sum_of_lanes(dot);
+        for (uint c = 0; c < K_SIZE / 16; ++c) vstore16(load16_any(row, p->q_type, c * 16) * p->scale, c, query);
         multiply(x[g], query_matrix(codebooks), query);
     }
     for (uint codebook = 0; codebook < CODEBOOKS; ++codebook)
@@ -63,21 +54,18 @@ static inline void make_tables(const page_pick_params* p, const __global uchar* 
     tables->entries = entries;
 }
 
-/* Scores of the 16 pages of a block. */
-static inline float16 score_block(const __global uchar* block, const score_tables* tables) {
-    float best[BLOCK_PAGES];
-    for (uint page = 0; page < BLOCK_PAGES; ++page) {
-        best[page] = -INFINITY;
+/* What each query head makes of the 16 pages of a block. */
+static inline void score_block(const __global uchar* block, const score_tables* tables, float16* z) {
+    float scores[PARTS * WIDTH][BLOCK_PAGES];
+    for (uint page = 0; page < BLOCK_PAGES; ++page)
         for (uint part = 0; part < PARTS; ++part) {
             const __global float* const entries = tables->entries + part * CODEBOOKS * CODEBOOK_SCORES;
-            SCORES sum = LOAD_SCORES(part, tables->base);
+            SCORES sum = (SCORES)(0.0f);
             for (uint j = 0; j < CODEBOOKS; ++j)
                 sum += LOAD_SCORES(block[j * BLOCK_PAGES + page], entries + j * CODEBOOK_SCORES);
             float heads[WIDTH];
             JOIN(vstore, WIDTH)(sum, 0, heads);
-            for (uint g = 0; g < WIDTH; ++g) /* NaN takes nobody's place */
-                best[page] = heads[g] > best[page] ? heads[g] : best[page];
+            for (uint g = 0; g < WIDTH; ++g) scores[part * WIDTH + g][page] = heads[g];
         }
-    }
-    return vload16(0, best);
+    for (uint g = 0; g < GROUP; ++g) z[g] = vload16(0, scores[g]);
 }

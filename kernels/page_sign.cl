@@ -1,7 +1,7 @@
 /* page_sign: makes the signatures of pages from their rows. "cpu" shape: one work-item per work-group, a group for each
  * KV head, which takes the pages one after another.
  *
- *     live rows of a page  | k0 - mean | k1 - mean |  ->  r = R(sum of rows / rows) - c  ->  signs of r, sum of |r| / n
+ *     live rows of a page  | k0 - mean | k1 - mean |  ->  r = R(sum of rows / rows) - c  ->  signs of r
  *                                                     ->  r = A (sum of rows / rows)      ->  the nearest centroids
  *
  * Layouts: page_sign_params.h. Needs -D:
@@ -90,23 +90,21 @@ static inline void rotated_mean(float16* x, float count) {
     for (uint c = 0; c < K_SIZE / 16; ++c) x[c] /= count;
 }
 
-/* The signature of r = R(x / count) less the center, to place `lane` of a block. */
+/* r = R(x / count) less the center, in the place of x. */
+static inline void to_apart(float16* x, float count, const __global uchar* center) {
+    rotated_mean(x, count);
+    for (uint c = 0; c < K_SIZE / 16; ++c) x[c] -= load16_f16(center, c * 16, K_SIZE);
+}
+
+/* The signature of x / count, to place `lane` of a block. */
 static inline void store_signature(__global uchar* block, uint lane, float16* x, float count,
                                    const __global uchar* center) {
-    rotated_mean(x, count);
-    float16 magnitude = (float16)(0.0f);
+    to_apart(x, count, center);
     for (uint c = 0; c < K_SIZE / 16; ++c) {
-        if (center) x[c] -= load16_f16(center, c * 16, K_SIZE);
-        magnitude += fabs(x[c]);
-        float lanes[16];
-        vstore16(x[c], 0, lanes);
-        uint bits = 0;
-        for (uint e = 0; e < 16; ++e) bits |= (lanes[e] >= 0.0f ? 1u : 0u) << e;
+        const uint bits = bits_of_lanes(x[c] >= 0.0f);
         block[(2 * c) * BLOCK_PAGES + lane] = (uchar)bits;
         block[(2 * c + 1) * BLOCK_PAGES + lane] = (uchar)(bits >> 8);
     }
-    const float factor = sum_of_lanes(magnitude) / (float)K_SIZE;
-    store_half(block + SIGNATURE_BYTES * BLOCK_PAGES + 2 * lane, isnan(factor) ? 0.0f : fmin(factor, 65504.0f));
 }
 #endif
 
@@ -125,17 +123,32 @@ OUT_OF_LINE static uint sum_rows(const page_sign_params* p, const __global uchar
 }
 
 #ifndef CODES
-static inline void set_center(const page_sign_params* p, __global uchar* center, const __global uchar* k,
-                              const __global int* tokens, uint head) {
+static inline void store_bounded(__global uchar* to, float number) {
+    store_half(to, isnan(number) ? 0.0f : clamp(number, -65504.0f, 65504.0f));
+}
+
+/* c, and behind it f. */
+static void set_center(const page_sign_params* p, __global uchar* center, const __global uchar* k,
+                       const __global int* tokens, uint head) {
     float16 x[K_SIZE / 16];
     const uint count = sum_rows(p, k, tokens, p->cold_first, p->center_end, head, x);
     rotated_mean(x, (float)max(count, 1u));
     for (uint c = 0; c < K_SIZE / 16; ++c) {
         float lanes[16];
         vstore16(x[c], 0, lanes);
-        for (uint e = 0; e < 16; ++e)
-            store_half(center + 2 * (c * 16 + e), isnan(lanes[e]) ? 0.0f : clamp(lanes[e], -65504.0f, 65504.0f));
+        for (uint e = 0; e < 16; ++e) store_bounded(center + 2 * (c * 16 + e), lanes[e]);
     }
+    float sum = 0.0f, pages = 0.0f;
+    for (uint first = p->cold_first; first < p->center_end; first += p->index.page_slots) {
+        const uint live = sum_rows(p, k, tokens, first, min(first + p->index.page_slots, p->center_end), head, x);
+        if (live == 0) continue;
+        to_apart(x, (float)live, center);
+        float16 magnitude = (float16)(0.0f);
+        for (uint c = 0; c < K_SIZE / 16; ++c) magnitude += fabs(x[c]);
+        sum += sum_of_lanes(magnitude) / (float)K_SIZE;
+        pages += 1.0f;
+    }
+    store_bounded(center + 2 * K_SIZE, sum / fmax(pages, 1.0f));
 }
 #endif
 
@@ -148,9 +161,6 @@ static inline void sign_page(const page_sign_params* p, __global uchar* signatur
     __global uchar* block = signature_block(signatures, &p->index, head, page / BLOCK_PAGES);
     if (count == 0) {
         for (uint j = 0; j < SIGNATURE_BYTES; ++j) block[j * BLOCK_PAGES + page % BLOCK_PAGES] = 0;
-#ifndef CODES
-        store_half(block + SIGNATURE_BYTES * BLOCK_PAGES + 2 * (page % BLOCK_PAGES), 0.0f);
-#endif
         return;
     }
     store_signature(block, page % BLOCK_PAGES, x, (float)count, constants);
@@ -169,8 +179,8 @@ ONE_WORK_ITEM __kernel void page_sign(const page_sign_params p, __global uchar* 
 #ifdef CODES
     const __global uchar* constants = codebooks_of_head(codebooks, &p.index, head);
 #else
-    __global uchar* const constants = centers ? of_head(centers, &p.index.centers, head) : 0;
-    if (constants && p.center_end > 0) set_center(&p, constants, k, tokens, head);
+    __global uchar* const constants = of_head(centers, &p.index.centers, head);
+    if (p.center_end > 0) set_center(&p, constants, k, tokens, head);
 #endif
     for (uint page = p.first; page < p.end; ++page) sign_page(&p, signatures, k, tokens, constants, page, head);
 }

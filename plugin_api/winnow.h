@@ -473,7 +473,7 @@ typedef struct winnow_cache_stats {
     uint64_t eviction_passes; /* eviction passes, over layers */
     uint64_t steps;           /* calls of cache_step that returned WINNOW_OK */
     /* With recall k_bytes, v_bytes and slot_map_bytes are those of the hot slots, and resident_slots counts them. */
-    uint64_t signature_bytes; /* signatures of all pages, and which pages are hot; in bytes */
+    uint64_t signature_bytes; /* signatures of all pages, centers, and which pages are hot; in bytes */
     uint64_t cold_bytes;      /* all packed rows with their slot maps; not in bytes */
     uint64_t picks;           /* pages that queries picked, over layers and KV heads */
     uint64_t misses;          /* of them those that were not hot, so that their rows were copied or read */

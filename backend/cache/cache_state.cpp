@@ -217,7 +217,8 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
         args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells, cell_positions);
     }
     cache.device.launch(args);
-    sign_all(cache, layer, layer_number); // which reads how many rows there are, and so waits
+    sign_all(cache, layer, layer_number);            // which reads how many rows there are, and so waits
+    layer.centered = geometry.recall().signed_slots; // soon there is another center
     fetched.store();
 }
 

@@ -230,7 +230,8 @@ void Fetched::store() {
     has_changed_rows_ = false;
 }
 
-Stretches::Stretches(CacheState& cache, Layer& layer, int64_t end) : cache_(cache), layer_(layer), end_(end) {
+Stretches::Stretches(CacheState& cache, Layer& layer, int64_t end, int64_t at_once)
+    : cache_(cache), layer_(layer), end_(end), at_once_(at_once) {
     if (!cache.cold_file || layer.packed.k || end == 0) return;
     const Geometry& geometry = *cache.geometry;
     const int64_t most = slots_from(0);
@@ -239,9 +240,7 @@ Stretches::Stretches(CacheState& cache, Layer& layer, int64_t end) : cache_(cach
     memory_.emplace(cache, bytes_of(geometry, Part::packed, most) + bytes_.capacity());
 }
 
-int64_t Stretches::slots_from(int64_t first) const {
-    return std::min(cache_.geometry->recall().stretch_slots, end_ - first);
-}
+int64_t Stretches::slots_from(int64_t first) const { return std::min(at_once_, end_ - first); }
 
 bool Stretches::next() {
     first_ += slots_;

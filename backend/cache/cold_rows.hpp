@@ -62,7 +62,7 @@ private:
 //     | stretch | stretch | stretch |   -> memory for one, and for what was read of the next
 class Stretches {
 public:
-    Stretches(CacheState& cache, Layer& layer, int64_t end);
+    Stretches(CacheState& cache, Layer& layer, int64_t end, int64_t at_once); // slots, a multiple of a page's
     bool next(); // turns to the next one; the first time to the first
     int64_t first() const { return first_; }
     const Segment& segment() const { return segment_; }
@@ -74,7 +74,7 @@ private:
 
     CacheState& cache_;
     Layer& layer_;
-    int64_t end_, first_ = 0, slots_ = 0;
+    int64_t end_, at_once_, first_ = 0, slots_ = 0;
     Segment segment_;
     Rows rows_;
     std::vector<std::byte> bytes_; // of the pages from slot `read_` on

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <map>
+#include <utility>
 
 #include "cache/codebooks.hpp"
 #include "cache/cold_rows.hpp"
@@ -96,8 +99,13 @@ class Growing {
 public:
     Growing(const Geometry& geometry, int64_t tokens)
         : geometry_(geometry), packed_(static_cast<size_t>(geometry.shape().layers), 0) {
+        if (geometry.config().recall_folder())
+            for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) find_centers(layer, tokens);
         for (int64_t length = 1; length <= tokens; length = next_change(length, tokens))
-            for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) grow(layer, length);
+            for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) {
+                grow(layer, length);
+                if (const auto rows = centers_.find({length, layer}); rows != centers_.end()) sign(rows->second);
+            }
         evict_oldest(tokens);
     }
     int64_t packed(int64_t layer) const { return packed_[static_cast<size_t>(layer)]; }
@@ -120,7 +128,34 @@ private:
             }
             next = other;
         }
-        return next;
+        const auto center = centers_.lower_bound({length + 1, 0});
+        return center == centers_.end() ? next : std::min(next, center->first.first);
+    }
+
+    // The lengths at which a query signs all pages by another center, as eviction passes pack rows until the oldest
+    // tokens have to go.
+    void find_centers(int64_t layer, int64_t tokens) {
+        const int64_t most = geometry_.most_packed(layer), end = std::min(tokens, tokens_before_evictions(layer));
+        int64_t newest = 0, in_front = 0, centered = 0;
+        for (int64_t length = geometry_.sink() + 1; length <= end && in_front < most; ++length) {
+            const bool turn = is_turn(layer, length - 1);
+            if (newest == geometry_.residual() || (turn && newest > geometry_.keep())) {
+                const int64_t leaving = std::min(newest - geometry_.keep(), most - in_front);
+                in_front += leaving;
+                newest -= leaving;
+            }
+            ++newest;
+            if (geometry_.recall().center_rows(in_front) == centered) continue;
+            centered = geometry_.recall().center_rows(in_front);
+            centers_[{length, layer}] = in_front;
+        }
+    }
+
+    // Rows of the file, stretch by stretch.
+    void sign(int64_t rows) {
+        const int64_t slots = std::min(geometry_.recall().signed_slots, rows);
+        peak_ = std::max(peak_, bytes_ + scratch_bytes() + bytes_of(geometry_, Part::packed, slots) +
+                                    cold_file_bytes(geometry_, slots));
     }
 
     void grow(int64_t layer, int64_t length) {
@@ -151,15 +186,24 @@ private:
         if (taken > 0) peak_ = std::max(peak_, before + taken);
     }
 
+    // Whether the layer has an eviction pass before the token that comes, if it has the rows for it.
+    bool is_turn(int64_t layer, int64_t tokens) const {
+        return tokens % geometry_.cadence() == layer * geometry_.cadence() / geometry_.shape().layers;
+    }
+
+    // How many tokens come before the oldest ones have to go.
+    int64_t tokens_before_evictions(int64_t layer) const {
+        if (!geometry_.has_cold_budget() || geometry_.covers_all(layer)) return std::numeric_limits<int64_t>::max();
+        int64_t tokens = geometry_.plan().layer_tokens[static_cast<size_t>(layer)] - geometry_.coming() + 1;
+        while (!is_turn(layer, tokens)) ++tokens;
+        return tokens;
+    }
+
     // What it takes to bring rows together once the oldest tokens have gone, when all other memory is there.
     void evict_oldest(int64_t tokens) {
         if (!geometry_.has_cold_budget()) return;
-        const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
-        for (int64_t layer = 0; layer < layers; ++layer) {
-            if (geometry_.covers_all(layer)) continue;
-            int64_t before = geometry_.plan().layer_tokens[static_cast<size_t>(layer)] - geometry_.coming() + 1;
-            while (before % cadence != layer * cadence / layers) ++before;
-            if (before >= tokens) continue;
+        for (int64_t layer = 0; layer < geometry_.shape().layers; ++layer) {
+            if (tokens_before_evictions(layer) >= tokens) continue;
             uint64_t taken = 4 * unsigned_of(geometry_.request().cells);
             if (geometry_.config().recall_folder()) taken += bytes_of(geometry_, Part::packed, packed(layer));
             peak_ = std::max(peak_, bytes_ + scratch_bytes() + taken);
@@ -167,8 +211,9 @@ private:
     }
 
     const Geometry& geometry_;
-    std::vector<int64_t> packed_;    // slots
-    int64_t scratch_ = 0, cold_ = 0; // slots
+    std::map<std::pair<int64_t, int64_t>, int64_t> centers_; // of (length, layer) the packed rows
+    std::vector<int64_t> packed_;                            // slots
+    int64_t scratch_ = 0, cold_ = 0;                         // slots
     uint64_t bytes_ = 0, peak_ = 0;
 };
 

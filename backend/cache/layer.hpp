@@ -82,8 +82,8 @@ struct Layer : SegmentRows {
     int64_t outputs = 0;     // rows in output_sum
     bool has_means = false;
     // Of recall: the hot slots, as frames of pages, and the page index; whether all pages of the packed segment have
-    // their signatures, and then how many slots at its front have rows; and of how many of these the center is. Where
-    // that is of none there are no signatures yet.
+    // their signatures, and then how many slots at its front have rows; and of how many of these the center is, or more
+    // where it is not to follow them. With signs there are no signatures where that is of none.
     Rows hot;
     std::unique_ptr<Buffer> index_memory;
     bool is_signed = false;

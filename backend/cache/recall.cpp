@@ -51,7 +51,7 @@ void sign(CacheState& cache, Layer& layer, int64_t layer_number, const Signed& w
 
 // The same stretch by stretch, from the first slot on.
 void sign_stretches(CacheState& cache, Layer& layer, int64_t layer_number, const Signed& what) {
-    Stretches stretches(cache, layer, what.end);
+    Stretches stretches(cache, layer, what.end, cache.geometry->recall().signed_slots);
     while (stretches.next()) {
         const int64_t first = stretches.first();
         sign(cache, layer, layer_number, stretches.segment(), first,
@@ -64,7 +64,8 @@ void sign_stretches(CacheState& cache, Layer& layer, int64_t layer_number, const
 void follow_center(CacheState& cache, Layer& layer, int64_t layer_number) {
     const int64_t rows = cache.geometry->recall().center_rows(layer.in_front);
     if (rows <= layer.centered) return;
-    sign_stretches(cache, layer, layer_number, {0, layer.in_front, rows, true});
+    const bool have_signatures = layer.centered > 0; // those of pages that changed since then are free already
+    sign_stretches(cache, layer, layer_number, {0, layer.in_front, rows, have_signatures});
     layer.centered = rows;
 }
 
@@ -154,7 +155,8 @@ PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_
                                  signature_block_bytes(shape.head_size, sizes.kind) / 4),
                     index_tensor(sizes.frame_pages, layer.index_memory.get(), shape.kv_heads, 1, sizes.frames)};
     if (cache.codebooks == nullptr) {
-        index.centers = halves_tensor(layer.index_memory.get(), sizes.centers.offset, shape.kv_heads, shape.head_size);
+        index.centers =
+            halves_tensor(layer.index_memory.get(), sizes.centers.offset, shape.kv_heads, shape.head_size + 1);
         return index;
     }
     const int64_t numbers = codebook_numbers(shape.head_size);

@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t count_words = 4; // of a KV head, in PagePick::counts
 constexpr int64_t least_pages_of_share = 8;
 constexpr int64_t stretch_bytes = 512 << 10, stretch_multiple = 64; // slots
+constexpr int64_t least_signed_slots = 1024; // so that a center is of many rows in large layers, too
 
 int64_t pages_of(int64_t slots, int64_t page_slots) { return (slots + page_slots - 1) / page_slots; }
 
@@ -22,7 +23,7 @@ void lay_out(RecallSizes& sizes, const Shape& shape) {
     place_part(sizes.frame_pages, 4 * heads * static_cast<uint64_t>(sizes.frames), end);
     place_part(sizes.counts, 4 * heads * count_words, end);
     if (sizes.kind == SignatureKind::signs)
-        place_part(sizes.centers, 2 * heads * static_cast<uint64_t>(shape.head_size), end);
+        place_part(sizes.centers, 2 * heads * static_cast<uint64_t>(shape.head_size + 1), end);
     sizes.index_bytes = end;
 }
 
@@ -38,7 +39,7 @@ void check_head_size(const Shape& shape) {
 
 int64_t RecallSizes::center_rows(int64_t rows) const {
     if (kind != SignatureKind::signs) return 0;
-    return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(rows, stretch_slots))));
+    return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(rows, signed_slots))));
 }
 
 RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full_bytes, uint64_t fixed_bytes,
@@ -52,6 +53,7 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full
     sizes.newest = config.count("newest");
     const int64_t in_bytes = stretch_bytes / static_cast<int64_t>(hot_slot_bytes);
     sizes.stretch_slots = std::max(in_bytes / stretch_multiple, int64_t{1}) * stretch_multiple;
+    sizes.signed_slots = std::max(sizes.stretch_slots, least_signed_slots);
     const int64_t pages = pages_of(cold_slots, sizes.page_slots);
     sizes.blocks = std::max<int64_t>(pages_of(pages, block_pages), 1);
     const Amount& budget = config.recall_budget();

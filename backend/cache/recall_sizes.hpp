@@ -17,6 +17,7 @@ struct RecallSizes {
     int64_t newest = 0;                        // packed rows that every query picks
     int64_t blocks = 0;                        // of signatures, for all tokens that may stay
     int64_t stretch_slots = 0;                 // of the cold segment, to which a prompt attends at once
+    int64_t signed_slots = 0;                  // of the cold segment, signed at once where all of it is
     StateLayout::Range signatures, frame_pages, counts, centers; // of one layer, in one buffer
     uint64_t index_bytes = 0;                                    // that buffer's
     uint64_t budget_bytes = 0;                                   // of one layer
@@ -24,7 +25,7 @@ struct RecallSizes {
     explicit operator bool() const { return page_slots > 0; }
     int64_t hot_slots() const { return frames * page_slots; }
     // Of how many packed rows, of the oldest ones, signatures have their center where there are so many: a power of
-    // two, so that pages are signed anew only now and then, and no more than a stretch has; with codes 0.
+    // two, so that pages are signed anew only now and then, and no more than are signed at once; with codes 0.
     int64_t center_rows(int64_t rows) const;
 };
 

@@ -142,7 +142,7 @@ private:
 
     void attend_to_stretches(int64_t first, int64_t count) {
         carried_first_ = first;
-        Stretches stretches(cache_, layer_, tail_);
+        Stretches stretches(cache_, layer_, tail_, geometry_.recall().stretch_slots);
         while (stretches.next()) {
             SlotAttention attention;
             attention.segments = {stretches.segment()};

@@ -71,13 +71,14 @@ void launch(Runtime& runtime, const PagePick& args) {
     const auto pages = static_cast<uint64_t>((args.cold.slots() + block_slots - 1) / block_slots * block_pages);
     const auto frames = static_cast<uint64_t>(args.index.frames.shape[3] + 15) & ~uint64_t{15};
     const int64_t elements = args.q.shape[3], table = args.index.codebooks ? table_floats(elements, group) : 0;
-    params.scratch_bytes = (4 * (pages + frames + static_cast<uint64_t>(table)) + 63) & ~uint64_t{63};
+    const uint64_t scores = pages * static_cast<uint64_t>(group);
+    params.scratch_bytes = (4 * (pages + frames + scores + static_cast<uint64_t>(table)) + 63) & ~uint64_t{63};
     const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
-    const auto work_of_page = static_cast<uint64_t>(group * elements / 8 + 16);
+    const auto work_of_page = static_cast<uint64_t>(group * (elements / 8 + 8) + 16);
     operation.launch(
         kernel, params,
         {index.signatures, index.frames, index.centers, index.codebooks, q.memory, mask.memory, cold.k, cold.v,
-         cold.tokens, cold.k_mean, hot.k, hot.v, hot.tokens, counts.memory, scratch},
+         cold.tokens, hot.k, hot.v, hot.tokens, counts.memory, scratch},
         Grid{.groups = {heads, 1, 1}, .work = heads * (pages * work_of_page + 8 * static_cast<uint64_t>(table))});
     operation.complete(false);
 }

@@ -8,40 +8,32 @@
 namespace winnow::reference {
 namespace {
 
-// The byte `run` of a page's signature, or, from head_size / 8 on, of its factor's two.
+// The byte `run` of a page's signature.
 std::byte* signature_byte(const PageIndex& index, int64_t head, int64_t page, int64_t run) {
     return address(index.signatures, 0, head, page / block_pages, 0) + run * block_pages + page % block_pages;
 }
 
-std::byte* factor_address(const PageIndex& index, int64_t head, int64_t page, int64_t elements) {
-    return address(index.signatures, 0, head, page / block_pages, 0) + elements / 8 * block_pages +
-           2 * (page % block_pages);
-}
-
 } // namespace
 
-void set_signature(const PageIndex& index, int64_t head, int64_t page, const Signature& signature) {
-    const auto elements = static_cast<int64_t>(signature.signs.size());
-    for (int64_t run = 0; run < elements / 8; ++run) {
+void set_signs(const PageIndex& index, int64_t head, int64_t page, const std::vector<bool>& signs) {
+    for (size_t run = 0; run < signs.size() / 8; ++run) {
         int bits = 0;
-        for (int64_t bit = 0; bit < 8; ++bit) bits |= signature.signs[static_cast<size_t>(8 * run + bit)] << bit;
-        *signature_byte(index, head, page, run) = static_cast<std::byte>(bits);
+        for (size_t bit = 0; bit < 8; ++bit) bits |= signs[8 * run + bit] << bit;
+        *signature_byte(index, head, page, static_cast<int64_t>(run)) = static_cast<std::byte>(bits);
     }
-    store(Type::f16, factor_address(index, head, page, elements), signature.factor);
 }
 
-Signature signature_of(const PageIndex& index, int64_t head, int64_t page, int64_t elements) {
-    Signature signature;
+std::vector<bool> signs_of(const PageIndex& index, int64_t head, int64_t page, int64_t elements) {
+    std::vector<bool> signs;
     for (int64_t e = 0; e < elements; ++e)
-        signature.signs.push_back((std::to_integer<int>(*signature_byte(index, head, page, e / 8)) >> e % 8 & 1) != 0);
-    signature.factor = load(Type::f16, factor_address(index, head, page, elements));
-    return signature;
+        signs.push_back((std::to_integer<int>(*signature_byte(index, head, page, e / 8)) >> e % 8 & 1) != 0);
+    return signs;
 }
 
-std::vector<double> center_of(const PageIndex& index, int64_t head, int64_t elements) {
-    std::vector<double> center(static_cast<size_t>(elements), 0);
-    for (int64_t e = 0; index.centers && e < elements; ++e)
-        center[static_cast<size_t>(e)] = load(Type::f16, address(index.centers, 0, head, 0, e));
+std::vector<double> center_of(const PageIndex& index, int64_t head) {
+    std::vector<double> center;
+    for (int64_t at = 0; at < index.centers.shape[3]; ++at)
+        center.push_back(load(Type::f16, address(index.centers, 0, head, 0, at)));
     return center;
 }
 

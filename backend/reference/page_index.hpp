@@ -7,16 +7,12 @@
 
 namespace winnow::reference {
 
-struct Signature {
-    std::vector<bool> signs; // of each element: whether it is not negative
-    double factor = 0;
-};
+// With centers: of each element whether r is not negative.
+void set_signs(const PageIndex& index, int64_t head, int64_t page, const std::vector<bool>& signs);
+std::vector<bool> signs_of(const PageIndex& index, int64_t head, int64_t page, int64_t elements);
 
-void set_signature(const PageIndex& index, int64_t head, int64_t page, const Signature& signature);
-Signature signature_of(const PageIndex& index, int64_t head, int64_t page, int64_t elements);
-
-// Zeros where the index has no centers.
-std::vector<double> center_of(const PageIndex& index, int64_t head, int64_t elements);
+// c, and f behind it.
+std::vector<double> center_of(const PageIndex& index, int64_t head);
 
 // With codebooks: a code of each.
 void set_codes(const PageIndex& index, int64_t head, int64_t page, const std::vector<int>& codes);

@@ -17,7 +17,7 @@
 namespace winnow::reference {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double infinity = std::numeric_limits<double>::infinity(), least_exponent = -60;
 
 struct Candidate {
     int64_t page;
@@ -65,29 +65,18 @@ private:
         return mask.type == Type::boolean ? *element != std::byte{0} : load(mask.type, element) != -infinity;
     }
 
-    // What a query head makes of the mean and the center, and of signatures: rotated for signs, times B for codes.
-    struct Query {
-        std::vector<double> row;
-        double of_means = 0;
-    };
-
-    std::vector<Query> queries() const {
-        std::vector<Query> all;
-        for (int64_t g = 0; g < group_; ++g) {
-            Query query{slot_row(args_.q, {}, head_ * group_ + g, 0)};
-            const Tensor& mean = args_.cold.k_mean;
-            for (size_t e = 0; mean && e < query.row.size(); ++e)
-                query.of_means += query.row[e] * load(mean.type, address(mean, 0, head_, 0, static_cast<int64_t>(e)));
-            if (codebooks_) {
-                query.row = codebooks_->times(CodebookMatrix::of_queries, query.row);
-            } else {
-                rotate(query.row.data(), args_.q.shape[3]);
-                const std::vector<double> center = center_of(index_, head_, args_.q.shape[3]);
-                query.of_means = std::inner_product(center.begin(), center.end(), query.row.begin(), query.of_means);
-            }
-            all.push_back(std::move(query));
+    // What a query head makes of signatures: scale * f * R q for signs, scale * B q for codes.
+    std::vector<double> query(int64_t q_head) const {
+        std::vector<double> row = slot_row(args_.q, {}, q_head, 0);
+        double factor = static_cast<double>(args_.scale);
+        if (codebooks_) {
+            row = codebooks_->times(CodebookMatrix::of_queries, row);
+        } else {
+            rotate(row.data(), args_.q.shape[3]);
+            factor *= center_of(index_, head_).back();
         }
-        return all;
+        for (double& each : row) each *= factor;
+        return row;
     }
 
     // What a page's signature stands for.
@@ -100,23 +89,27 @@ private:
                 numbers.push_back(codebooks_->centroid(e, codes[e / static_cast<size_t>(centroid_elements)]));
             return numbers;
         }
-        const Signature its = signature_of(index_, head_, page, elements);
-        for (const bool sign : its.signs) numbers.push_back(sign ? its.factor : -its.factor);
+        for (const bool sign : signs_of(index_, head_, page, elements)) numbers.push_back(sign ? 1 : -1);
         return numbers;
     }
 
-    double score(int64_t page, const std::vector<Query>& queries) const {
-        const std::vector<double> numbers = signature(page);
-        double best = -infinity;
-        for (const Query& query : queries) {
-            const double sum = std::inner_product(numbers.begin(), numbers.end(), query.row.begin(), query.of_means);
-            best = std::max(best, static_cast<double>(args_.scale) * sum); // NaN leaves what there is
+    // Adds a query head's softmax over the pages to their scores.
+    void add_softmax(std::vector<Candidate>& pages, int64_t q_head) const {
+        const std::vector<double> q = query(q_head);
+        std::vector<double> z;
+        double largest = -infinity, sum = 0;
+        for (const Candidate& each : pages) {
+            const std::vector<double> numbers = signature(each.page);
+            z.push_back(std::inner_product(numbers.begin(), numbers.end(), q.begin(), 0.0));
+            if (std::isnan(z.back())) return;
+            largest = std::max(largest, z.back());
         }
-        return frame_of(page) < frames() ? best + static_cast<double>(args_.bonus) : best;
+        if (!std::isfinite(largest)) return;
+        for (double& each : z) sum += each = each - largest < least_exponent ? 0 : std::exp(each - largest);
+        for (size_t i = 0; i < z.size(); ++i) pages[i].score += z[i] / sum;
     }
 
     std::vector<Candidate> candidates() const {
-        const std::vector<Query> its = queries();
         std::vector<Candidate> found;
         for (int64_t first = 0; first < args_.cold.slots(); first += index_.page_slots) {
             bool is_shown = false, has_anchor = false;
@@ -127,8 +120,11 @@ private:
                 has_anchor |= (token & anchor_flag) != 0;
             }
             const int64_t page = first / index_.page_slots;
-            if (is_shown) found.push_back({page, score(page, its), has_anchor || page >= args_.pinned_from});
+            if (is_shown) found.push_back({page, 0, has_anchor || page >= args_.pinned_from});
         }
+        for (int64_t g = 0; g < group_; ++g) add_softmax(found, head_ * group_ + g);
+        for (Candidate& each : found)
+            if (frame_of(each.page) < frames()) each.score *= std::exp(static_cast<double>(args_.bonus));
         return found;
     }
 

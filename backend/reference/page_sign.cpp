@@ -1,5 +1,5 @@
-// r = R(mean of a page's live rows) less the head's center; its signs, and the mean of |r|. With codebooks the
-// centroids nearest to A times that mean.
+// r = R(mean of a page's live rows) less the head's center; its signs. With codebooks the centroids nearest to A times
+// that mean.
 #include "reference/page_sign.hpp"
 
 #include <algorithm>
@@ -34,26 +34,60 @@ std::vector<int64_t> live_rows(const Segment& cold, int64_t head, int64_t first,
     return live;
 }
 
-void set_center(const Tensor& centers, int64_t head, std::vector<double> mean) {
+// R(mean of the rows).
+std::vector<double> rotated_mean(const Tensor& k, int64_t head, const std::vector<int64_t>& rows) {
+    std::vector<double> mean = mean_of(k, head, rows);
     rotate(mean.data(), static_cast<int64_t>(mean.size()));
-    for (size_t e = 0; e < mean.size(); ++e) {
-        const double number = std::isnan(mean[e]) ? 0 : std::clamp(mean[e], -largest_half, largest_half);
-        store(Type::f16, address(centers, 0, head, 0, static_cast<int64_t>(e)), number);
-    }
+    return mean;
 }
 
-Signature signature_from(std::vector<double> mean, const std::vector<double>& center, bool has_rows) {
-    Signature signature{std::vector<bool>(mean.size(), false), 0};
-    if (!has_rows) return signature;
-    rotate(mean.data(), static_cast<int64_t>(mean.size()));
-    for (size_t e = 0; e < mean.size(); ++e) {
-        const double r = mean[e] - center[e];
-        signature.signs[e] = r >= 0;
-        signature.factor += std::abs(r) / static_cast<double>(mean.size());
+class Signs {
+public:
+    Signs(const PageSign& args, int64_t head) : args_(args), head_(head) {
+        if (args_.center_end > 0) set_center();
+        center_ = center_of(args_.index, head_);
     }
-    signature.factor = std::isnan(signature.factor) ? 0 : std::min(signature.factor, largest_half);
-    return signature;
-}
+
+    std::vector<bool> of(const std::vector<int64_t>& rows) const {
+        std::vector<bool> signs;
+        for (const double each : apart(rows)) signs.push_back(!rows.empty() && each >= 0);
+        return signs;
+    }
+
+private:
+    void set_center() {
+        const Segment& cold = args_.cold;
+        const int64_t end = args_.center_end - args_.first_slot, page_slots = args_.index.page_slots;
+        center_ = rotated_mean(cold.k, head_, live_rows(cold, head_, 0, end));
+        for (size_t e = 0; e < center_.size(); ++e) set(e, center_[e]);
+        center_ = center_of(args_.index, head_);
+        double sum = 0, pages = 0;
+        for (int64_t row = 0; row < end; row += page_slots) {
+            const std::vector<int64_t> rows = live_rows(cold, head_, row, std::min(row + page_slots, end));
+            if (rows.empty()) continue;
+            const std::vector<double> r = apart(rows);
+            for (const double each : r) sum += std::abs(each) / static_cast<double>(r.size());
+            ++pages;
+        }
+        set(center_.size() - 1, sum / std::max(pages, 1.0));
+    }
+
+    void set(size_t at, double number) const {
+        const double bounded = std::isnan(number) ? 0 : std::clamp(number, -largest_half, largest_half);
+        store(Type::f16, address(args_.index.centers, 0, head_, 0, static_cast<int64_t>(at)), bounded);
+    }
+
+    // r
+    std::vector<double> apart(const std::vector<int64_t>& rows) const {
+        std::vector<double> r = rotated_mean(args_.cold.k, head_, rows);
+        for (size_t e = 0; e < r.size(); ++e) r[e] -= center_[e];
+        return r;
+    }
+
+    const PageSign& args_;
+    int64_t head_;
+    std::vector<double> center_;
+};
 
 std::vector<int> codes_from(const HeadCodebooks& codebooks, const std::vector<double>& mean, bool has_rows) {
     const std::vector<double> y = codebooks.times(CodebookMatrix::of_keys, mean);
@@ -84,19 +118,18 @@ void page_sign(const PageSign& args) {
             if (!args.keeps_frames && page >= args.first && page < args.end) free_frame(index, args.hot, head, frame);
         }
         std::optional<HeadCodebooks> codebooks;
-        if (index.kind() == SignatureKind::codes) codebooks.emplace(index, head, args.cold.k.shape[3]);
-        if (index.centers && args.center_end > 0)
-            set_center(index.centers, head,
-                       mean_of(args.cold.k, head, live_rows(args.cold, head, 0, args.center_end - args.first_slot)));
-        const std::vector<double> center = center_of(index, head, args.cold.k.shape[3]);
+        std::optional<Signs> signs;
+        if (index.kind() == SignatureKind::codes)
+            codebooks.emplace(index, head, args.cold.k.shape[3]);
+        else
+            signs.emplace(args, head);
         for (int64_t page = args.first; page < args.end; ++page) {
             const int64_t first = page * index.page_slots - args.first_slot;
             const std::vector<int64_t> live = live_rows(args.cold, head, first, first + index.page_slots);
-            const std::vector<double> mean = mean_of(args.cold.k, head, live);
-            if (codebooks)
-                set_codes(index, head, page, codes_from(*codebooks, mean, !live.empty()));
+            if (signs)
+                set_signs(index, head, page, signs->of(live));
             else
-                set_signature(index, head, page, signature_from(mean, center, !live.empty()));
+                set_codes(index, head, page, codes_from(*codebooks, mean_of(args.cold.k, head, live), !live.empty()));
         }
     }
 }

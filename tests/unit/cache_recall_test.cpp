@@ -229,18 +229,47 @@ TEST(cache_recall, the_peak_counts_rows_on_their_way_into_a_file) {
     EXPECT_LE(of_imported.most_in_use, stats_of(imported).peak_bytes);
 }
 
+// Pages that a frame still names may be of other tokens by the time that they are signed for the first time.
+TEST(cache_recall, tokens_after_a_truncate_are_attended_to_as_in_a_new_cache) {
+    const TemporaryFolder folder;
+    for (const std::string& where : {std::string("host"), folder.path()})
+        for (const int64_t length : {0, 4})
+            for (const bool asks : {true, false}) {
+                SCOPED_TRACE(testing::Message() << where << ", " << length << (asks ? "" : ", asks nothing"));
+                FakeDevice device, other;
+                Cache used(device, request_of(where, ",bonus=20")), fresh(other, request_of(where, ",bonus=20"));
+                used.reserve(0, 390);
+                append(used, 200, 1);
+                for (int at = 0; at < 3; ++at) append(used, 1, at);
+                used.truncate(0, 0);
+                for (Cache* each : {&used, &fresh}) append(*each, 4, 3);
+                if (length > 0) {
+                    append(used, 190, 4);
+                    used.truncate(0, length);
+                }
+                const winnow_cache_stats before[] = {stats_of(used), stats_of(fresh)};
+                for (const int64_t tokens : {300, 1, 1})
+                    EXPECT_EQ(append(used, tokens, 5, asks || tokens == 1),
+                              append(fresh, tokens, 5, asks || tokens == 1))
+                        << tokens;
+                EXPECT_EQ(stats_of(used).misses - before[0].misses, stats_of(fresh).misses - before[1].misses);
+            }
+}
+
 // What the pages of the first layer were signed by.
 class SigningDevice : public FakeDevice {
 public:
     struct Signing {
         int64_t center_end, first, end;
+        bool keeps_frames;
     };
     std::vector<Signing> signings;
 
     using FakeDevice::launch;
     void launch(const PageSign& args) override {
         if (signings.empty()) first_layer_ = args.index.signatures.buffer;
-        if (args.index.signatures.buffer == first_layer_) signings.push_back({args.center_end, args.first, args.end});
+        if (args.index.signatures.buffer == first_layer_)
+            signings.push_back({args.center_end, args.first, args.end, args.keeps_frames});
         FakeDevice::launch(args);
     }
 
@@ -268,6 +297,7 @@ TEST(cache_recall, the_center_of_signatures_is_that_of_the_rows_at_each_power_of
                 EXPECT_LE(each.first, end);
                 EXPECT_GE(each.first, each.center_end > 0 ? 0 : end - 1); // a page that has come to have both rows
                 EXPECT_EQ(each.first == 0, each.center_end > 0);
+                EXPECT_EQ(each.keeps_frames, each.center_end > 0);
                 if (each.center_end > 0) centers.push_back(each.center_end);
                 EXPECT_GE(2 * each.end, each.center_end);
                 end = each.end;
