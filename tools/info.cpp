@@ -186,7 +186,10 @@ int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err) {
         backends.push_back(std::move(backend));
     }
     if (options.json)
-        out << ordered_json{{"backends", std::move(backends)}}.dump(2) << '\n';
+        // What drivers and paths are called need not be UTF-8.
+        out << ordered_json{{"backends", std::move(backends)}}.dump(2, ' ', false,
+                                                                    ordered_json::error_handler_t::replace)
+            << '\n';
     else
         print(backends, out);
     if (!any_loaded) err << "winnow info: no backend could be loaded\n";

@@ -44,6 +44,12 @@ class Info(unittest.TestCase):
         self.assertIn("WINNOW_ERROR_NOT_FOUND", out)
         self.assertIn("no such device", out)
 
+    def test_names_that_are_no_utf_8_are_replaced_in_json(self):
+        status, out, err = winnow("info", "--json", "--backend", "reference", "--device", b"no such \xff device")
+        self.assertEqual((status, err), (1, ""))
+        (backend,) = json.loads(out)["backends"]
+        self.assertEqual(backend["devices"][0]["device"], "no such \ufffd device")
+
     def test_no_subcommand_is_an_error(self):
         status, _, _ = winnow()
         self.assertNotEqual(status, 0)

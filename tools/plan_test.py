@@ -1,52 +1,25 @@
 """Runs `winnow plan` as a user would, on files that it makes: usage: plan_test.py WINNOW_PROGRAM"""
 
 import json
+import os
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 import xml.etree.ElementTree
 import zlib
 from pathlib import Path
 
 import gguf_files
-from gguf_files import ARRAY, BOOL, FLOAT32, INT32, STRING, UINT32, UINT64
+from gguf_files import ARRAY, BOOL, INT32, STRING, UINT32
+from plan.planned_files import Files
+from plan.refused_files import BrokenFiles, Metadata  # noqa: F401: unittest finds them here
 
-PROGRAM = sys.argv.pop(1)
+Files.program = sys.argv.pop(1)
 MIB = 1 << 20
 # Bytes of 32 elements: https://github.com/ggml-org/ggml, struct block_*.
 BLOCKS = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 2 + 32, "q5_1": 2 + 2 + 4 + 16, "q5_0": 2 + 4 + 16,
           "q4_1": 2 + 2 + 16, "q4_0": 2 + 16, "iq4_nl": 2 + 16}
-
-
-class Files(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def run_plan(self, data, *arguments, file="model.gguf"):
-        """(status, stdout, stderr) for a file of these bytes."""
-        path = self.folder / file
-        path.write_bytes(data)
-        done = subprocess.run([PROGRAM, "plan", "--model", path, *map(str, arguments)], capture_output=True, text=True,
-                              timeout=60)
-        self.assertIn(done.returncode, (0, 1), f"ended with {done.returncode}: {done.stderr}")  # and no signal
-        return done.returncode, done.stdout, done.stderr
-
-    def plan(self, data, *arguments, **named):
-        status, out, err = self.run_plan(data, "--json", "-", *arguments, **named)
-        self.assertEqual(status, 0, err)
-        plan = json.loads(out)
-        return plan, {row["name"]: row for row in plan["configurations"]}
-
-    def refuse(self, data, *words):
-        status, out, err = self.run_plan(data, "--context", 1024)
-        self.assertEqual(status, 1, out)
-        self.assertEqual(out, "")
-        for word in words:
-            self.assertIn(word, err)
 
 
 class Bytes(Files):
@@ -272,6 +245,18 @@ class Losses(Files):
         self.assertNotIn("recall", rows["winnow"]["loss"]["configuration"])
         self.assertNotIn("recall", rows["winnow:budget=1/8"]["loss"]["configuration"])
 
+    def test_budgets_are_shares_of_the_cells_that_llama_cpp_makes_of_a_context(self):
+        data = gguf_files.header(gguf_files.model())
+        asked = ("--max-kld", 0.2, "--kv", "winnow:budget=16M,recall=host")
+        short, rows = self.plan(data, "--context", 10000, *asked)
+        full, same = self.plan(data, "--context", 10240, *asked)
+        self.assertEqual((short["cells"], full["cells"]), (10240, 10240))
+        for budget in ("1/2", "1/4", "1/8"):
+            self.assertIsNotNone(rows[f"winnow:budget={budget}"]["loss"], budget)
+        self.assertEqual({name: row["loss"] for name, row in rows.items()},
+                         {name: row["loss"] for name, row in same.items()})
+        self.assertEqual(short["recommended"], full["recommended"])
+
     def test_what_evicts_is_recommended_with_what_keeps(self):
         data = gguf_files.header(gguf_files.model())
         plan, rows = self.plan(data, "--context", 65536, "--max-kld", 0.2)
@@ -363,6 +348,13 @@ class Output(Files):
             self.assertEqual(line.split()[1], f"{row['bytes'] / MIB:.1f}")
         self.assertIn(" ".join(plan["advice"][0].split()), " ".join(text.split()))
 
+    def test_bytes_of_a_token_are_those_of_a_cell(self):
+        data = gguf_files.header(gguf_files.model())
+        for context in (1000, 1024):  # both of 1,024 cells
+            _, text, _ = self.run_plan(data, "--context", context)
+            (line,) = [line for line in text.splitlines() if line.startswith("cpu:k=f16,v=f16  ")]
+            self.assertEqual(line.split()[2:4], [f"{30 * 3 * 64 * 2 * 2:,}", "1.000"], context)
+
     def test_context_is_the_model_s_own_unless_said(self):
         plan, _ = self.plan(gguf_files.header(gguf_files.model()))
         self.assertEqual(plan["context"], 8192)
@@ -382,14 +374,67 @@ class Output(Files):
         self.assertEqual(status, 1)
         self.assertIn(".svg", err)
 
+    def test_names_in_a_plot_are_cut_between_characters(self):
+        picture = self.folder / "plan.svg"
+        for folder in ("/", "/x"):  # a place for the cut before a character, and one within
+            name = f"winnow:recall={folder}{'é' * 20},budget=1/8"
+            status, _, err = self.run_plan(gguf_files.header(gguf_files.model()), "--context", 4096, "--kv", name,
+                                           "--plot", picture)
+            self.assertEqual(status, 0, err)
+            svg = xml.etree.ElementTree.parse(picture).getroot()
+            names = [node.text for node in svg.iter("{http://www.w3.org/2000/svg}text")]
+            self.assertIn(f"winnow:recall={folder}{'é' * (7 - len(folder) + 1)}...", names)
+
+    def test_files_take_their_places_when_they_are_complete(self):
+        data = gguf_files.header(gguf_files.model())
+        for option, name in (("--json", "plan.json"), ("--plot", "plan.svg")):
+            kept, old, link = self.folder / name, self.folder / f"old_{name}", self.folder / f"link_{name}"
+            kept.write_text("old")
+            os.link(kept, old)
+            self.assertEqual(self.run_plan(data, "--context", 256, option, kept)[0], 0)
+            self.assertEqual(old.read_text(), "old")
+            new = kept.read_text(encoding="utf-8")
+            self.assertIn("winnow:budget=1/8", new)
+            link.symlink_to(old)
+            self.assertEqual(self.run_plan(data, "--context", 256, option, link)[0], 0)
+            self.assertTrue(link.is_symlink())
+            self.assertEqual(old.read_text(encoding="utf-8"), new)
+        self.assertEqual([path.name for path in self.folder.iterdir() if path.name.endswith(".tmp")], [])
+
+    def test_files_that_cannot_be_written_are_refused_before_the_table(self):
+        data = gguf_files.header(gguf_files.model())
+        folder, full = self.folder / "folder.svg", self.folder / "full.svg"
+        folder.mkdir()
+        full.symlink_to("/dev/full")
+        for path, reason in ((self.folder / "none" / "plan.svg", "No such file or directory"),
+                             (folder, "Is a directory"), (full, "No space left on device")):
+            for option in ("--json", "--plot"):
+                status, out, err = self.run_plan(data, "--context", 256, option, path)
+                self.assertEqual((status, out), (1, ""), path)
+                self.assertIn(f"cannot write {path}: {reason}", err)
+
     def test_strings_that_are_no_configuration_are_refused(self):
         data = gguf_files.header(gguf_files.model())
         for string, word in (("nonesuch", "nonesuch"), ("winnow:budget=", "budget"), ("cpu:k=q9", "q9"),
                              ("cpu:", "expected"), ("cpu:k=f16,k=f16", "twice"), ("", "empty"),
+                             ("recall=host", 'no policy "recall=host"'),
                              ("adaptive_budget:budget=1/4,profile_file=/nonesuch", "/nonesuch")):
-            status, _, err = self.run_plan(data, "--context", 1024, "--kv", string)
-            self.assertEqual(status, 1, string)
+            status, out, err = self.run_plan(data, "--context", 1024, "--kv", string)
+            self.assertEqual((status, out), (1, ""), string)
+            self.assertIn("--kv: ", err)
             self.assertIn(word, err)
+        status, out, err = self.run_plan(data, "--context", 1024, "--budget", "half")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("--budget: ", err)
+
+    def test_configurations_that_only_this_model_cannot_have_stand_below_the_table(self):
+        data = gguf_files.header(gguf_files.model(embedding_length=(UINT32, 720)))
+        for string in ("cpu:k=f16,v=q8_0", "winnow:budget=1/1000"):  # heads of 80, and a single token
+            status, text, err = self.run_plan(data, "--context", 1024, "--kv", string)
+            self.assertEqual(status, 1, string)
+            self.assertIn(f"\nnot with this model: {string}: ", text)
+            self.assertIn(f"winnow plan: {string}: ", err)
+            self.assertNotIn("--kv", err)
 
     def test_configurations_are_read_as_winnow_eval_reads_them(self):
         """Two programs have one grammar: each reads it before anything of the other has to run."""
@@ -414,80 +459,6 @@ class Output(Files):
             status, _, err = self.run_plan(gguf_files.header(gguf_files.model()), "--context", context)
             self.assertEqual(status, 1)
             self.assertIn("expected 1 to", err)
-
-
-class BrokenFiles(Files):
-    def test_every_length_that_a_file_may_be_cut_to_is_refused(self):
-        data = gguf_files.header(gguf_files.model())
-        for length in range(len(data)):
-            self.refuse(data[:length], "model.gguf", "expected")
-
-    def test_what_is_no_gguf_is_refused(self):
-        values = gguf_files.model()
-        self.refuse(gguf_files.header(values, magic=b"GGML"), "expected a GGUF file")
-        self.refuse(gguf_files.header(values, version=1), "version 1", "expected version 2 or 3")
-        self.refuse(gguf_files.header(values, version=0x03000000), "big-endian")
-        self.refuse(b"", "expected")
-        done = subprocess.run([PROGRAM, "plan", "--model", self.folder / "none.gguf"], capture_output=True, text=True)
-        self.assertEqual((done.returncode, "cannot be opened" in done.stderr), (1, True))
-        done = subprocess.run([PROGRAM, "plan", "--model", self.folder], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 1, done.stderr)
-
-    def test_huge_counts_are_refused_without_reading_on(self):
-        values = gguf_files.model()
-        for count in (len(values) + 1, 1 << 32, (1 << 64) - 1):
-            self.refuse(gguf_files.header(values, count=count), "and the file has")
-        huge = struct.pack("<Q", (1 << 64) - 1)
-        head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
-        self.refuse(head + huge + b"key, type and more", "key 1 of 1")
-        key = gguf_files.text("llama.x")
-        self.refuse(head + key + struct.pack("<I", STRING) + huge + b"text", "llama.x")
-        for of in (UINT32, UINT64, STRING, BOOL):
-            self.refuse(head + key + struct.pack("<II", ARRAY, of) + huge + bytes(64), "llama.x")
-            self.refuse(head + key + struct.pack("<IIQ", ARRAY, of, 1 << 61) + bytes(64), "llama.x")
-
-    def test_unknown_types_and_nested_lists_are_refused(self):
-        head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_files.text("llama.x")
-        self.refuse(head + struct.pack("<I", 13) + bytes(64), "type 13")
-        self.refuse(head + struct.pack("<IIQ", ARRAY, 4000000000, 1) + bytes(64), "type 4000000000")
-        self.refuse(head + struct.pack("<IIQ", ARRAY, ARRAY, 1) + struct.pack("<IQ", UINT32, 1) + bytes(64),
-                    "list of lists")
-
-    def test_a_key_twice_is_refused(self):
-        values = gguf_files.model()
-        self.refuse(gguf_files.header([*values, values[-1]]), values[-1][0], "once")
-
-
-class Metadata(Files):
-    def test_missing_keys_are_named(self):
-        for key, word in (("block_count", "llama.block_count"), ("head_count", "llama.attention.head_count"),
-                          ("embedding_length", "llama.embedding_length")):
-            self.refuse(gguf_files.header(gguf_files.model(**{key: None})), word)
-        self.refuse(gguf_files.header([]), "general.architecture")
-
-    def test_numbers_that_cannot_be_are_refused(self):
-        for changes, word in (({"head_count": (UINT32, 0)}, "expected 1 to"),
-                              ({"block_count": (UINT32, 0)}, "expected 1 to"),
-                              ({"block_count": (UINT32, 4000000000)}, "expected 1 to"),
-                              ({"head_count_kv": (UINT32, 2)}, "expected a multiple"),
-                              ({"head_count": (UINT32, 7), "head_count_kv": (UINT32, 7)}, "no multiple"),
-                              ({"head_count_kv": (INT32, -3)}, "is -3"),
-                              ({"key_length": (UINT32, 0)}, "expected 1 to"),
-                              ({"key_length": (UINT64, (1 << 64) - 1)}, "a whole number"),
-                              ({"key_length": (FLOAT32, 64.0)}, "a whole number"),
-                              ({"block_count": (STRING, "30")}, "block_count"),
-                              ({"head_count_kv": (ARRAY, (INT32, [3] * 29))}, "29 numbers"),
-                              ({"head_count_kv": (ARRAY, (STRING, ["3"] * 30))}, "a list of whole numbers")):
-            self.refuse(gguf_files.header(gguf_files.model(**changes)), word)
-
-    def test_caches_that_are_not_known_are_refused(self):
-        for architecture, changes, word in (
-                ("llama", {"head_count_kv": (ARRAY, (INT32, [3] * 29 + [0]))}, "hybrid"),
-                ("deepseek2", {"kv_lora_rank": (UINT32, 512)}, "MLA"),
-                ("jamba", {"ssm": (UINT32, 16)}, "hybrid"), ("grok", {}, "stays in place"),
-                ("gemma3n", {}, "stays in place"), ("nonesuch", {}, "nonesuch"),
-                ("openelm", {"head_count": (ARRAY, (INT32, [9] * 29 + [6]))}, "stays in place")):
-            self.refuse(gguf_files.header(gguf_files.model(architecture, **changes)), word)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,15 @@ Backend::~Backend() {
     winnow_library_close(&library_);
 }
 
+void Backend::check(const std::string& kv) const {
+    const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(api(), context_, desc); };
+    try {
+        ggml::read_file_of(ggml::meaning_of_any_shape(kv.c_str(), ask), {}, 0);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error("configuration \"" + kv + "\": " + error.what());
+    }
+}
+
 Costs::Costs(const Backend& backend, ModelShape shape, int64_t ubatch, Added added)
     : backend_(backend), shape_(std::move(shape)), ubatch_(ubatch), added_(added) {}
 
@@ -60,6 +69,8 @@ winnow_cache_desc Costs::desc(const LayerGroup& group, int64_t context, const st
 ggml::CacheMeaning Costs::meaning(const std::string& kv, int64_t context) const {
     return ggml::meaning_of(backend_.api(), backend_.context(), desc(shape_.groups.front(), context, kv));
 }
+
+int64_t Costs::cells(int64_t context) const { return cells_of(shape_.groups.front(), context, ubatch_); }
 
 Cost Costs::at(const Configuration& config, int64_t context) const {
     Cost cost;

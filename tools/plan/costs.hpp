@@ -25,6 +25,10 @@ public:
     const winnow_api& api() const { return *library_.api; }
     winnow_context* context() const { return context_; }
 
+    // Throws std::runtime_error, which names the string of WINNOW_KV, where it is none whatever the model is, or names
+    // a file that cannot be read. That the model can have such a cache, it does not say.
+    void check(const std::string& kv) const;
+
 private:
     winnow_library library_{};
     winnow_context* context_ = nullptr;
@@ -55,6 +59,10 @@ public:
 
     // The meaning of the cache with all tokens that Winnow makes for a string of WINNOW_KV. Throws as `at` does.
     ggml::CacheMeaning meaning(const std::string& kv, int64_t context) const;
+
+    // The cells of that cache, of which a budget may be a share: more than the tokens where llama.cpp pads the context,
+    // and fewer where windows bound the cache.
+    int64_t cells(int64_t context) const;
 
     // A context, a multiple of 256, from which on `config` takes less memory than `other`, by bisection up to the
     // longest that it can have, `longest` at most; nothing where it does not take less there.

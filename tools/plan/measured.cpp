@@ -28,16 +28,16 @@ std::string name_as_measured(const Configuration& config, const ModelShape& shap
     return where + ":k=" + config.k + ",v=" + config.v + (is_off ? ",rotate=off" : "");
 }
 
-// What a configuration of Winnow's means at a context.
+// What a configuration of Winnow's means for a cache of so many cells, of which its budget may be a share.
 struct Meant {
     ggml::CacheMeaning cache;
-    int64_t context;
+    int64_t cells;
 };
 
 // Whether tokens are attended to as far as queries pick them.
 bool recalls(const std::string& config) { return find_value(config, "recall").has_value(); }
 
-// Whether the budget is a share of the context, and not bytes.
+// Whether the budget is a share of the cells, and not bytes.
 bool has_share(const std::string& config) {
     const std::optional<ValueRange> budget = find_value(config, "budget");
     return budget && config.substr(budget->begin, budget->size).find('/') != std::string::npos;
@@ -57,22 +57,22 @@ std::vector<std::pair<uint32_t, uint32_t>> formats_of(const ggml::CacheMeaning& 
     return formats;
 }
 
-// Whether two configurations lose alike: both attend to every token in the same formats, hold the same share of a
-// context, or pick within the same budget.
+// Whether two configurations lose alike: both attend to every token in the same formats, hold the same share of their
+// cells, or pick within the same budget.
 bool is_alike(const Meant& one, const Meant& other) {
     if (one.cache.evicts != other.cache.evicts || recalls(one.cache.config) != recalls(other.cache.config))
         return false;
     if (recalls(one.cache.config))
         return with_rows_in_memory(one.cache.config) == with_rows_in_memory(other.cache.config) &&
-               (has_share(one.cache.config) || one.context == other.context);
+               (has_share(one.cache.config) || one.cells == other.cells);
     const auto formats = formats_of(one.cache);
     if (formats != formats_of(other.cache)) return false;
-    if (formats.size() > 2 && (one.cache.config != other.cache.config || one.context != other.context))
+    if (formats.size() > 2 && (one.cache.config != other.cache.config || one.cells != other.cells))
         return false; // several packed segments, and what is in which may be a matter of ages
     if (!one.cache.evicts) return one.cache.storage_config == other.cache.storage_config;
-    const int64_t difference = one.cache.budget_tokens * other.context - other.cache.budget_tokens * one.context;
+    const int64_t difference = one.cache.budget_tokens * other.cells - other.cache.budget_tokens * one.cells;
     return one.cache.config == other.cache.config &&
-           std::abs(difference) <= std::max(one.context, other.context); // shares are rounded
+           std::abs(difference) <= std::max(one.cells, other.cells); // shares are rounded
 }
 
 } // namespace
@@ -98,12 +98,12 @@ std::optional<Loss> Measured::find(const Configuration& config, int64_t context,
     const bool is_winnow = config.where == Configuration::Where::winnow;
     const std::string name = is_winnow ? "" : name_as_measured(config, shape);
     std::optional<Meant> meant;
-    if (is_winnow) meant = Meant{costs.meaning(config.kv, context), context};
+    if (is_winnow) meant = Meant{costs.meaning(config.kv, context), costs.cells(context)};
     const auto is_its = [&](const Loss& loss) {
         if (!is_winnow) return loss.name == name;
         if (parse_configuration(loss.name).where != Configuration::Where::winnow) return false;
         try {
-            return is_alike(*meant, {costs.meaning(loss.name, loss.context), loss.context});
+            return is_alike(*meant, {costs.meaning(loss.name, loss.context), costs.cells(loss.context)});
         } catch (const std::runtime_error&) { // nothing that this model could have
             return false;
         }

@@ -34,8 +34,9 @@ public:
     const std::string& added_command() const { return added_command_; }
 
     // The loss of the same configuration; nothing where it was not measured. Where tokens are evicted, the same share
-    // of the context has to be held; where none is, formats alone count. A loss of this model, which is_model(name)
-    // says, comes before one of another; then that at the nearest context, and the first in the data.
+    // of the context's cells has to be held; where none is, formats alone count. A loss of this model, which
+    // is_model(name) says, comes before one of another; then that at the nearest context, and the first in the data.
+    // Throws std::runtime_error where the model cannot have such a cache.
     std::optional<Loss> find(const Configuration& config, int64_t context, const Costs& costs, const ModelShape& shape,
                              const std::function<bool(const std::string&)>& is_model) const;
 

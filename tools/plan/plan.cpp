@@ -1,10 +1,14 @@
 // Gathers the rows of a plan, and writes what was asked for.
 #include "plan.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <ostream>
 #include <regex>
 #include <stdexcept>
@@ -33,17 +37,28 @@ const char* const always[] = {f16,
                               "winnow:budget=1/8",
                               "winnow:budget=1/8,recall=host"};
 
-std::vector<Configuration> configurations(const PlanOptions& options) {
+// What an option asks for. Throws std::runtime_error, which names the option, where that is no configuration whatever
+// the model is, or names a file that cannot be read.
+Configuration asked_for(const std::string& option, const std::string& text, const Backend& backend) {
+    try {
+        Configuration config = parse_configuration(text);
+        if (config.where == Configuration::Where::winnow) backend.check(config.kv);
+        return config;
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(option + ": " + error.what());
+    }
+}
+
+std::vector<Configuration> configurations(const PlanOptions& options, const Backend& backend) {
     std::vector<Configuration> all;
-    const auto add = [&](const std::string& text) {
-        const Configuration config = parse_configuration(text);
+    const auto add = [&](const Configuration& config) {
         const bool is_there =
             std::any_of(all.begin(), all.end(), [&](const Configuration& other) { return other.name == config.name; });
         if (!is_there) all.push_back(config);
     };
-    for (const char* text : always) add(text);
-    for (const std::string& budget : options.budgets) add("winnow:budget=" + budget);
-    for (const std::string& text : options.kv) add(text);
+    for (const char* text : always) add(parse_configuration(text));
+    for (const std::string& budget : options.budgets) add(asked_for("--budget", "winnow:budget=" + budget, backend));
+    for (const std::string& text : options.kv) add(asked_for("--kv", text, backend));
     return all;
 }
 
@@ -110,11 +125,24 @@ Curve make_curve(const PlanRow& row, const Plan& plan, const Costs& costs) {
     return curve;
 }
 
+// Whole or not at all: the text is written beside its place and takes it when it is complete. A link, a pipe or a
+// device stays what it is and is written to. Throws std::runtime_error with the system's reason.
 void write_file(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) throw std::runtime_error("cannot write " + path);
+    std::error_code unknown; // then opening says why
+    const fs::file_status there = fs::symlink_status(path, unknown);
+    const bool is_replaced = !fs::exists(there) || fs::is_regular_file(there);
+    const std::string made = is_replaced ? path + '.' + std::to_string(::getpid()) + ".tmp" : path;
+    const auto refusal = [&](int code) {
+        return std::runtime_error("cannot write " + path + ": " + std::strerror(code));
+    };
+    std::FILE* file = std::fopen(made.c_str(), "wb");
+    if (!file) throw refusal(errno);
+    int code = std::fwrite(text.data(), 1, text.size(), file) == text.size() ? 0 : errno;
+    if (std::fclose(file) != 0 && code == 0) code = errno;
+    if (is_replaced && code == 0 && std::rename(made.c_str(), path.c_str()) != 0) code = errno;
+    if (code == 0) return;
+    if (is_replaced) std::remove(made.c_str());
+    throw refusal(code);
 }
 
 } // namespace
@@ -136,7 +164,7 @@ Plan make_plan(const PlanOptions& options) {
     plan.contexts = contexts_to_draw(plan.context);
     const Backend backend(options.backend);
     const Costs costs(backend, plan.shape, options.ubatch, plan.measured.added());
-    for (const Configuration& config : configurations(options)) {
+    for (const Configuration& config : configurations(options, backend)) {
         plan.rows.push_back(make_row(config, plan, costs));
         if (config.name == q8_0) plan.has_q8_0 = plan.rows.back().refused.empty();
         if (plan.rows.back().refused.empty()) plan.curves.push_back(make_curve(plan.rows.back(), plan, costs));
@@ -147,9 +175,10 @@ Plan make_plan(const PlanOptions& options) {
 
 int run_plan(const PlanOptions& options, std::ostream& out, std::ostream& err) {
     const Plan plan = make_plan(options);
-    out << (options.json == "-" ? to_json(plan) : to_text(plan));
+    // The table comes last, so that a file that cannot be written is not missed behind it.
     if (!options.json.empty() && options.json != "-") write_file(options.json, to_json(plan));
     if (!options.plot.empty()) write_file(options.plot, to_svg(plan));
+    out << (options.json == "-" ? to_json(plan) : to_text(plan));
     // What was asked for by name, and the model cannot have.
     int status = 0;
     for (const PlanRow& row : plan.rows) {

@@ -67,7 +67,8 @@ struct Plan {
     std::vector<std::string> advice;
 };
 
-// Throws std::runtime_error where options or file are refused.
+// Throws std::runtime_error where options or file are refused: of --kv and --budget what is no configuration whatever
+// the model is. What only this model cannot have is a row that says so.
 Plan make_plan(const PlanOptions& options);
 
 // Fills in `recommended` and `advice`.
@@ -80,7 +81,8 @@ std::string plus_minus(double value, double error, bool with_sign); // "0.0097 Â
 std::string grouped(int64_t number);                                // "8,192"
 std::string mebibytes(uint64_t bytes);                              // "12.5"
 
-// Returns the exit status.
+// Returns the exit status: 0, or 1 if the model cannot have what was asked for by name. Throws std::runtime_error,
+// before anything is printed, as make_plan does, and where a file cannot be written.
 int run_plan(const PlanOptions& options, std::ostream& out, std::ostream& err);
 
 } // namespace winnow::tools

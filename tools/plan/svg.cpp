@@ -39,7 +39,10 @@ std::string escaped(const std::string& text) {
 }
 
 std::string shortened(const std::string& name) {
-    return name.size() <= longest_name ? name : name.substr(0, longest_name - 3) + "...";
+    if (name.size() <= longest_name) return name;
+    size_t end = longest_name - 3;
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end; // whole UTF-8 characters
+    return name.substr(0, end) + "...";
 }
 
 // A logarithmic axis from one number to another, over pixels.

@@ -91,7 +91,7 @@ Cells cells_of(const PlanRow& row, const Plan& plan) {
     };
     Cells cells{row.config.name,
                 mebibytes(row.cost.bytes),
-                grouped(std::llround(ratio(row.cost.bytes, static_cast<uint64_t>(plan.context)))),
+                grouped(std::llround(ratio(row.cost.bytes, static_cast<uint64_t>(plan.cells)))),
                 fixed(ratio(row.cost.bytes, plan.rows[0].cost.bytes), 3),
                 is_plain ? "-" : mebibytes(row.cost.added),
                 mebibytes(row.cost.total()),

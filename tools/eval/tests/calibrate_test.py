@@ -19,7 +19,7 @@ IN_BYTES = "winnow:budget=4M,recall=host"  # less than the signatures of a milli
 def calibrate(work, folder):
     """The files that it writes."""
     command = [word if word != "eval" else "calibrate" for word in
-               work.command("--context", 512, "--count", 5, "--part", "all", "--weights-as-is", out=folder)]
+               work.command("--context", 512, "--count", 5, "--part", "all", "--weights", "as-is", out=folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=work.environment, stdin=subprocess.DEVNULL)
     print(f"$ {' '.join(command[1:])}\n{done.stdout}{done.stderr}", flush=True)
     expect(done.returncode == 0, f"winnow calibrate ended with status {done.returncode}")
@@ -45,6 +45,8 @@ def main():
         short.write_bytes(codebooks.read_bytes()[:-100])
         work = measured.Eval(options, Path(folder) / "refused")
         work.refused(["short.bin is cut short"], *SIZES, f"{SIGNS},signature=codes,codebook_file={short}")
+        work.refused(["trained on contexts of 512 tokens, expected at least 768", "generation after 512 tokens"],
+                     *SIZES, "--contexts", 512, "--generation", codes)
         status, _, err = measured.Eval(options, Path(folder) / "longer").run("--contexts", 1024, *SIZES[2:], codes)
         expect(status == 1 and "trained on contexts of 512 tokens, expected at least 1024" in err, f"{status}: {err}")
 

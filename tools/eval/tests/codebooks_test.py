@@ -88,9 +88,11 @@ class Training(unittest.TestCase):
             write_rows(path, contexts=1)
             with self.assertRaisesRegex(Failure, "too few keys"):
                 codebooks.train(codebooks.read(path, CONTEXT))
-            path.write_bytes(path.read_bytes()[:-5])
-            with self.assertRaisesRegex(Failure, "cut short"):
-                codebooks.read(path, CONTEXT)
+            whole = path.read_bytes()
+            for end in (len(whole) - 5, codebooks.RECORD.size - 1, 1):
+                path.write_bytes(whole[:end])
+                with self.assertRaisesRegex(Failure, "cut short"):
+                    codebooks.read(path, CONTEXT)
             path.write_bytes(b"")
             with self.assertRaisesRegex(Failure, "no rows were recorded"):
                 codebooks.read(path, CONTEXT)

@@ -35,7 +35,7 @@ class Evaluation(unittest.TestCase):
         (self.folder / "text.txt").write_text("Some words.\n")
         self.works = []  # (expected, done) of each evaluation
 
-    def evaluate(self, *strings, free=10**12, **more):
+    def evaluate(self, *strings, free=10**12, takes=None, **more):
         """(results, what was said, what llama.cpp was asked)"""
         options = dict(model=self.folder / "model.gguf", text=self.folder / "text.txt",
                        strings=list(strings) or [ROW], files=[], contexts=[128], modes=["batch", "decode"], count=COUNT,
@@ -44,7 +44,7 @@ class Evaluation(unittest.TestCase):
                        plugin=None, plugin_folders=[], device=None, tasks=["needle"], task_contexts=[256],
                        task_trials=4, generation=False, fresh=False, others=[]) | more
         self.host = MadeHost(self.folder)
-        self.host.version = "made up"
+        self.host.version, self.host.takes = "made up", takes or {}
         said, seen = io.StringIO(), []
 
         class Noted(progress.Progress):
@@ -87,6 +87,26 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(set(original), {"probe"})
         self.assertTrue(all(name.endswith("-f32.gguf") for kind, name in models if kind != "probe"))
         self.assertLess(len(original), len(models))
+
+    def test_each_configuration_is_probed_in_the_shortest_and_the_longest_context(self):
+        self.evaluate(ROW, contexts=[512, 2048], tasks=[])
+        probes = [asked for asked in self.host.asked if asked.startswith("probe")]
+        names = ("inplace:k=f16,v=f16", "cpu:k=f16,v=f16", ROW)
+        self.assertEqual(probes, [f"probe {name} {cells}" for name in names for cells in (512, 2048)])
+        self.evaluate(ROW, contexts=[512, 2048], task_contexts=[256, 2048])
+        probes = [asked for asked in self.host.asked if asked.startswith("probe")]
+        self.assertEqual(probes, [f"probe {name} {cells}" for name in names for cells in (512, 2304)],
+                         "not what the questions alone take")
+
+    def test_what_another_length_than_the_shortest_would_refuse_is_refused_before_anything_is_measured(self):
+        takes = {"cpu:k=q4_0,v=q4_0": (512, 2048)}
+        self.evaluate(*takes, contexts=[512, 2048], tasks=[], takes=takes)
+        for more, words in (({"contexts": [128, 2048], "tasks": []}, "256 tokens, which --contexts 128 takes"),
+                            ({"generation": True, "tasks": []}, "2304 tokens, which generation after 2048 tokens"),
+                            ({"task_contexts": [512, 2048]}, "2304 tokens, which the task needle of 2048 tokens")):
+            with self.assertRaisesRegex(Failure, f"(?s)made for 512 to 2048 tokens.*{words}"):
+                self.evaluate(*takes, **{"contexts": [512, 2048], "takes": takes} | more)
+            self.assertEqual([asked for asked in self.host.asked if not asked.startswith("probe")], [], words)
 
     def test_what_is_kept_is_no_work(self):
         self.evaluate(ROW)

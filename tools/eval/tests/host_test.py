@@ -107,6 +107,37 @@ class Process(unittest.TestCase):
                 process.count_tokens("some words")
 
 
+    def test_it_is_read_as_utf_8_whatever_the_locale(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        program = folder / "winnow-measure"
+        answer = '{"error": "où"}'
+        program.write_text(f"#!/bin/sh\necho '{self.FIRST}'; echo 'été' >&2; read line; echo '{answer}'\n",
+                           encoding="utf-8")
+        program.chmod(0o755)
+        asks = """
+from winnow_eval import Failure, host, measure
+with measure.Measure(host.Host("bin", "plugin.so", "model.gguf"), "model.gguf") as process:
+    try:
+        process.count_tokens("some words")
+    except Failure as failure:
+        print(ascii((str(failure), process.log())))
+"""
+        done = subprocess.run([sys.executable, "-B", "-c", asks], capture_output=True, encoding="ascii",
+                              env=os.environ | {"PYTHONPATH": str(Path(host.__file__).parent.parent), "LC_ALL": "C",
+                                                "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
+                                                "WINNOW_EVAL_MEASURE": str(program)})
+        self.assertEqual((done.stdout, done.stderr), (ascii(("a text: où", "été\n")) + "\n", ""))
+
+
+class Programs(unittest.TestCase):
+    def test_one_that_is_missing_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(Failure, f"no llama-bench in {folder}; build this target of llama.cpp, or not"):
+                host.expect_program(folder, "llama-bench", ", or not")
+            (Path(folder) / "llama-bench").touch()
+            host.expect_program(folder, "llama-bench")
+
+
 class Memory(unittest.TestCase):
     SIZE = 64 << 20
 

@@ -45,6 +45,7 @@ class MadeHost(Host):
         self.ignores_decoding = False
         self.plugin_version = 1
         self.kld = {}  # {name of a configuration: divergence of each context}, where it is not KLD
+        self.takes = {}  # {name of a configuration: the fewest and the most tokens of a context that it takes}
 
     def identity(self, config):
         return {"config": config.settings(), "plugin": self.plugin_version if config.backend == "winnow" else None}
@@ -87,12 +88,10 @@ class MadeMeasure:
 
     def run(self, config, context, base=False, decode_from=None):
         host, tokens = self.host, self.context - self.first_scored - 1
-        kind = "probe" if self.context == divergence.PROBE_CONTEXT else "base" if base else "row"
         decoded = "" if decode_from is None else f" from {decode_from}"
-        host.asked.append(f"probe {config}" if kind == "probe" else f"base {self.context} {context}" if base
-                          else f"{config} {self.context} {context}{decoded}")
-        host.models.append((kind, self.model.name))
-        if config.name == host.fails and kind != "probe" and context >= host.fails_at:
+        host.asked.append(f"base {self.context} {context}" if base else f"{config} {self.context} {context}{decoded}")
+        host.models.append(("base" if base else "row", self.model.name))
+        if config.name == host.fails and context >= host.fails_at:
             raise Failure(f"made-up failure of {config}")
         if base:
             self.base = context
@@ -107,12 +106,24 @@ class MadeMeasure:
         return Measured([nll] * tokens, [] if base else [kld[context % len(kld)]] * tokens,
                         [] if base else [1] * same + [0] * (tokens - same), run)
 
-
     def count_tokens(self, text):
         return len(text) // 5
 
+    def probe(self, config, cells):
+        host = self.host
+        host.asked.append(f"probe {config} {cells}")
+        host.models.append(("probe", self.model.name))
+        least, most = host.takes.get(config.name, (cells, cells))
+        if not least <= cells <= most:
+            raise Failure(f"{config}: made for {least} to {most} tokens")
+        run = Run("", log(cells, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
+                  host.report(config, 2 - host.short_calls), 1.0, 1)
+        return Answered([" boat"], 31, 30, 32, [], 2, run)
+
     def answer(self, config, dialogue):
         """Every needle is found."""
+        if dialogue["turns"] == divergence.PROBE["turns"]:
+            return self.probe(config, dialogue["cells"])
         self.host.asked.append(f"needle {config}")
         self.host.models.append(("needle", self.model.name))
         turn, = dialogue["turns"]

@@ -155,21 +155,32 @@ class Plan(unittest.TestCase):
 
     def test_a_policy_is_measured_if_the_plugin_says_that_it_carries_it_out(self):
         policy = configs.parse(POLICY)
-        with divergence.probing(self.host, "text") as process:
+        length = (256, "--contexts 128")
+        with divergence.probing(self.host, "text", 128) as process:
             with self.assertRaisesRegex(Failure, "does not carry out"):
-                divergence.probe(self.host, process, policy)
+                divergence.probe(process, policy, length)
             self.host.policies = ["h2o:budget=1/8"]
-            with self.assertRaisesRegex(Failure, "does not carry out"):
-                divergence.probe(self.host, process, policy)
+            with self.assertRaisesRegex(Failure, "(?s)does not carry out.*context of 256 tokens.*--contexts 128 takes"):
+                divergence.probe(process, policy, length)
             self.host.policies = [POLICY]
-            divergence.probe(self.host, process, policy)
+            divergence.probe(process, policy, length)
             rows, _ = self.run_plan(POLICY)
             self.assertEqual(rows[1]["config"]["kv"], POLICY)
             self.assertEqual((rows[1]["kv_bytes_per_token"], rows[1]["kv_bytes"]), (8, 8 * CELLS))
             self.assertEqual((rows[1]["kv_metadata_bytes"], rows[0]["kv_metadata_bytes"]), (2 * CELLS, 0))
             self.host.in_place_calls = 1
             with self.assertRaisesRegex(Failure, "1 in place"):
-                divergence.probe(self.host, process, policy)
+                divergence.probe(process, policy, length)
+            self.host.in_place_calls, self.host.short_calls = 0, 1
+            with self.assertRaisesRegex(Failure, "1 attention calls of each layer for 2 micro-batches"):
+                divergence.probe(process, policy, length)
+
+    def test_the_shortest_and_the_longest_context_are_those_that_llama_cpp_makes(self):
+        for contexts, with_generation, ends in (
+                ([512, 2048], True, [(512, "--contexts 512"), (2304, "generation after 2048 tokens")]),
+                ([2048, 512], False, [(512, "--contexts 512"), (2048, "--contexts 2048")]),
+                ([128], True, [(256, "--contexts 128")]), ([100, 128], False, [(256, "--contexts 100")])):
+            self.assertEqual(divergence.ends(divergence.lengths(contexts, with_generation)), ends)
 
     def test_of_a_long_context_the_end_is_scored(self):
         for context, first, count in ((128, 64, 63), (129, 64, 64), (4096, 2048, 2047), (4098, 2050, 2047),

@@ -175,6 +175,18 @@ class Pictures(unittest.TestCase):
         self.assertTrue(all(0 <= found.min() < found.max() <= 1 for found in maps))
         plots.pyplot.close(figure)
 
+    def test_layers_may_have_unlike_numbers_of_heads(self):
+        results = made_results(contexts=(512,))
+        task, = results["tasks"]
+        for result in task["results"]:
+            if "resident" in result:
+                result["resident"]["layers"][:2] = [[3], [4, 5, 6, 7, 8]]
+        figure = plots.holdings(results, task)
+        found = next(axes.images[0].get_array() for axes in figure.axes if axes.images)
+        plots.pyplot.close(figure)
+        self.assertEqual((found.shape, found.mask.sum()), ((30, 5), 4 + 28 * 2))
+        self.assertEqual((found[0, 0], found[1, 4]), (3 / 12, 8 / 12))
+
     def test_a_control_run_below_what_is_drawn_is_said(self):
         results = made_results(needle=False)
         for row in results["rows"]:

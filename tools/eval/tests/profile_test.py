@@ -5,15 +5,18 @@
 
 import csv
 import io
+import json
 import sys
 import tempfile
+import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import made_host  # noqa: E402
-from winnow_eval import Failure, profile, profile_plots  # noqa: E402
+from winnow_eval import Failure, divergence, profile, profile_cli, profile_plots, weights  # noqa: E402
 from winnow_eval.host import Host, Run  # noqa: E402
 
 LAYERS, HEADS, CONTEXT, COUNT = 12, 4, 256, 3
@@ -70,6 +73,75 @@ class Recording(unittest.TestCase):
                 self.record(**settings)
 
 
+class Command(unittest.TestCase):
+    """What is refused before the model is written in F32, and which weights are recorded."""
+
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.programs = self.folder / "bin"
+        self.programs.mkdir()
+        for name in ("bin/llama-completion", "bin/llama-perplexity", "plugin.so", "model.gguf"):
+            (self.folder / name).touch()
+        (self.folder / "text.txt").write_text("Some words.\n")
+        self.tokens, self.probes = 10 * CONTEXT, []
+
+    def run_command(self, command=profile_cli.measure, **more):
+        """What was written in F32."""
+        written = []
+        options = dict(model=self.folder / "model.gguf", text_file=self.folder / "text.txt", context=CONTEXT,
+                       count=COUNT, part="all", out=self.folder / "out", batch=128, llama_cpp=self.programs,
+                       plugin=self.folder / "plugin.so") | more
+        made = mock.MagicMock()
+        made.__enter__.return_value = types.SimpleNamespace(tokens=self.tokens)
+
+        def probing(*arguments):
+            self.probes.append(arguments)
+            return made
+
+        with (mock.patch.object(divergence, "probing", probing),
+              mock.patch.object(weights, "write_f32", lambda source, target: written.append(source.name)),
+              mock.patch.object(profile, "record", lambda host, *_: [made_layer(0)] if host.model else None),
+              mock.patch.object(profile_plots, "draw", lambda *_: []), mock.patch("sys.stdout", io.StringIO())):
+            command(**options)
+        return written
+
+    def setting(self):
+        return json.loads((self.folder / "out" / "profile.json").read_text())["setting"]
+
+    def test_weights(self):
+        self.assertEqual(self.run_command(), ["model.gguf"])
+        self.assertEqual(self.setting()["weights"], "f32")
+        self.assertEqual(self.run_command(weights="as-is"), [])
+        self.assertEqual(self.setting()["weights"], "as-is")
+        for command in (profile_cli.measure, profile_cli.calibrate):
+            with self.assertRaisesRegex(Failure, '--weights: "f16", expected f32, as-is'):
+                self.run_command(command, context=1024, weights="f16")
+
+    def test_a_folder_that_cannot_be_written_is_said_first(self):
+        taken = self.folder / "taken"
+        taken.write_text("a file")
+        for out in (taken, taken / "below"):
+            with self.assertRaisesRegex(Failure, f"--out: cannot write to {out}, expected a folder: "):
+                self.run_command(out=out)
+        self.assertEqual(self.probes, [])
+
+    def test_the_program_that_records_has_to_be_there(self):
+        (self.programs / "llama-perplexity").unlink()
+        for command in (profile_cli.measure, profile_cli.calibrate):
+            with self.assertRaisesRegex(Failure, f"no llama-perplexity in {self.programs}; build this target"):
+                self.run_command(command)
+        self.assertEqual(self.probes, [])
+
+    def test_a_text_has_at_least_two_contexts(self):
+        for self.tokens, count, words in ((2 * CONTEXT - 1, 1, "--context: the text has 511 tokens, expected at least "
+                                                               "512: llama-perplexity"),
+                                          (CONTEXT - 1, 1, "--count: the text has 0 contexts"),
+                                          (2 * CONTEXT, 3, "--count: the text has 2 contexts")):
+            with self.assertRaisesRegex(Failure, words):
+                self.run_command(count=count)
+        self.assertEqual(self.run_command(count=1), ["model.gguf"])
+
+
 class Files(unittest.TestCase):
     def test_the_policys_file_has_the_layers_means(self):
         lines = profile.policy_text(made_profile()).splitlines()
@@ -87,6 +159,15 @@ class Files(unittest.TestCase):
 
     def test_what_the_newest_hold_is_the_mean_over_layers(self):
         self.assertEqual([round(each, 6) for each in profile.newest(made_profile())], [0.4, 0.555])
+
+    def test_layers_may_have_unlike_numbers_of_heads(self):
+        made = made_profile()
+        for layer in made["layers"][1:]:
+            layer |= {key: layer[key][:-1] for key in profile.RECORDED}
+        figure = profile_plots.picture(made)
+        found = next(axes.images[0].get_array() for axes in figure.axes if axes.images)
+        profile_plots.pyplot.close(figure)
+        self.assertEqual((found.shape, found.mask.sum()), ((LAYERS, HEADS), LAYERS - 1))
 
     def test_all_is_written_and_the_picture_is_the_same_again(self):
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:

@@ -193,6 +193,16 @@ class Plan(unittest.TestCase):
         self.assertEqual(tasks.plan(needle, [512, 1024, 2048], 45), ([0, 0.25, 0.5, 0.75, 1], 3))
         self.assertEqual(tasks.plan(needle, [256], 2), ([0, 1], 1))
 
+    def test_the_shortest_and_the_longest_context_have_room_for_the_answers(self):
+        self.assertEqual(tasks.lengths([], [512]), [])
+        self.assertEqual(tasks.lengths(["needle", "several"], [2048, 512, 1024]),
+                         [(588, "the task needle of 512 tokens"), (2124, "the task needle of 2048 tokens"),
+                          (640, "the task several of 512 tokens"), (2176, "the task several of 2048 tokens")])
+        of_talk = [cells for cells, _ in tasks.lengths(["conversation"], [512])]
+        self.assertEqual(of_talk, [512 + tasks.ROOM + 4 * 12, 512 + 2 * tasks.ROOM + 12], "not all that is read anew")
+        for name, task in tasks.TASKS.items():
+            self.assertGreater(tasks.lengths([name], [256])[0][0], 256 + tasks.ROOM, name)
+
     def test_what_cannot_be_is_refused(self):
         for names, contexts, trials, words in (
                 (["needle"], [512, 64], 45, "--task-contexts: 64 tokens, expected at least 128"),
@@ -215,10 +225,10 @@ class Answers(unittest.TestCase):
 
     def ask(self, *arguments, **more):
         asking = self.asking(*arguments, **more)
-        self.work = tasks.units(asking)
+        self.work = sum(tasks.work_left(asking).values())
         self.store = asking.store
         found = tasks.run(asking, self.progress)
-        self.assertEqual(tasks.units(asking), 0)
+        self.assertEqual(sum(tasks.work_left(asking).values()), 0)
         return found
 
     def test_a_cache_that_forgets_the_first_half_finds_the_second(self):

@@ -14,10 +14,10 @@ class ChildProcess:
         self.process = self.errors = None
 
     def __enter__(self):
-        self.errors = tempfile.TemporaryFile("w+", errors="replace")
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         try:
-            self.process = subprocess.Popen(self.command, env=self.environment, text=True, stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=self.errors)
+            self.process = subprocess.Popen(self.command, env=self.environment, encoding="utf-8",
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
             self.first = self._answer()
         except BaseException:
             self.__exit__()

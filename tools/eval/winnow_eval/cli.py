@@ -23,6 +23,8 @@ Each CONFIGURATION is compared with the full f16 cache by KL divergence and perp
 read and as text is generated. Finished contexts are kept in --out, and the same command goes on where it was
 interrupted. Without configurations the baselines are measured: llama.cpp's own f16, q8_0, q5_1 and q4_0 caches."""
 
+UBATCH = 512
+KINDS_OF_WEIGHTS = ("f32", "as-is")
 
 # Options of `winnow profile`, too.
 BATCH = Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a batch, llama.cpp's -b")]
@@ -32,6 +34,8 @@ LLAMA_CPP = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of l
 PLUGIN = Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_ggml.so; otherwise $GGML_BACKEND_PATH, "
                                              "this installation")]
 DEVICE = Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")]
+WEIGHTS = Annotated[str, typer.Option(metavar="|".join(KINDS_OF_WEIGHTS), help="f32: dequantized, so that the rounding "
+                                      "of activations does not hide what a cache costs")]
 
 
 def plugin_folders():
@@ -49,9 +53,10 @@ def numbers(option, given):
     parts = [part.strip() for part in given.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise Failure(f"{option}: \"{given}\", expected token counts like 512,2048")
-    if len(set(parts)) != len(parts):
+    found = [int(part) for part in parts]
+    if len(set(found)) != len(found):
         raise Failure(f"{option}: \"{given}\" has a number twice")
-    return [int(part) for part in parts]
+    return found
 
 
 def modes(given):
@@ -132,10 +137,10 @@ def measure(
                                       "choosing and judging use different contexts")] = "all",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of results; finished runs in it are kept "
                                              "(default winnow-eval; with --from, that folder)")] = None,
-    weights: Annotated[str, typer.Option(metavar="f32|as-is", help="f32: dequantized, so that the rounding of "
-                                         "activations does not hide what a cache costs")] = "f32",
+    weights: WEIGHTS = "f32",
     batch: BATCH = 512,
-    ubatch: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a micro-batch, llama.cpp's -ub")] = 512,
+    ubatch: Annotated[int | None, typer.Option(min=1, metavar="N", help="tokens of a micro-batch, llama.cpp's -ub "
+                                               f"(default {UBATCH}, or --batch if that is less)")] = None,
     threads: THREADS = None,
     llama_cpp: LLAMA_CPP = None,
     plugin: PLUGIN = None,
@@ -180,13 +185,14 @@ def measure(
             raise Failure(f"{option}: missing; expected a file (see winnow eval --help)")
         if not given.is_file():
             raise Failure(f"{option}: no file {given}")
+    ubatch = ubatch or min(UBATCH, batch)
     if batch < ubatch:
         raise Failure(f"--ubatch: {ubatch}, expected at most --batch, which is {batch}")
     options = Options(
         model=model, text=text_file, strings=strings or [], files=files or [],
         contexts=numbers("--contexts", contexts) if contexts else configs.contexts_of(files or []) or [512, 2048],
         modes=modes(mode), count=count, sigmas=until_decided, part=one_of("--part", part, text.PARTS), out=out,
-        weights=one_of("--weights", weights, ("f32", "as-is")), batch=batch, ubatch=ubatch,
+        weights=one_of("--weights", weights, KINDS_OF_WEIGHTS), batch=batch, ubatch=ubatch,
         threads=or_all(threads), programs=llama_cpp, plugin=plugin, plugin_folders=plugin_folders(), device=device,
         tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
         task_trials=task_trials, generation=generation, fresh=fresh, others=with_files or [])

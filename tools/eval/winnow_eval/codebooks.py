@@ -24,6 +24,7 @@ MOST = 8192  # pages that it sees
 FEWEST = 4 * CENTROIDS
 LEAST_MOMENT = 1e-4  # of a direction, of the largest one's
 RECORD = struct.Struct("<64s7q")  # of WINNOW_REPORT_ROWS, hosts/ggml/row_recorder.hpp
+CUT_SHORT = "the recorded rows are cut short"
 TYPES = {1: numpy.float32, 2: numpy.float16}  # WINNOW_TYPE_F32, WINNOW_TYPE_F16
 
 
@@ -52,7 +53,7 @@ def _array(file, kind, shape):
     count = math.prod(shape) * numpy.dtype(TYPES[kind]).itemsize
     data = file.read(count)
     if len(data) != count:
-        raise Failure("the recorded rows are cut short")
+        raise Failure(CUT_SHORT)
     return numpy.frombuffer(data, TYPES[kind]).reshape(shape)
 
 
@@ -61,6 +62,8 @@ def read(path, context):
     layers = {}
     with open(path, "rb") as file:
         while header := file.read(RECORD.size):
+            if len(header) != RECORD.size:
+                raise Failure(CUT_SHORT)
             name, k_type, kv_heads, tokens, size, q_type, q_heads, q_tokens = RECORD.unpack(header)
             keys = _array(file, k_type, (kv_heads, tokens, size)).astype(numpy.float16)
             queries = _array(file, q_type, (q_heads, q_tokens, size))

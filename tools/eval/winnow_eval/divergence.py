@@ -25,7 +25,12 @@ MOST_SCORED = 2048  # positions of a context, since the base keeps a row of logi
 FEWEST_DECIDED = 8  # contexts before a difference counts as decided
 GENERATED = 32  # tokens of a measurement of generation
 GENERATION_RUNS = 2
-PROBE_CONTEXT = 32
+LEAST_CONTEXT = 32  # tokens
+PADDING = 256  # llama.cpp makes contexts of a multiple of so many tokens
+# What a configuration is probed with, as winnow-measure takes it: some thirty tokens, and one that it generates.
+PROBE = {"turns": [{"text": "The ferry leaves at noon, when the bells of both churches have rung, and comes back "
+                            "before dark. Whoever misses it has to wait for", "question": " the", "prefix": ""}],
+         "generate": 2, "until": "", "chat": False, "decode": False, "find": []}
 DIGITS = 6  # of a token's divergence that is kept
 METHOD = 4  # how a result follows from what the programs tell; results of another one are not found again
 MODES = ("batch", "decode")
@@ -79,8 +84,8 @@ def check_sizes(contexts, count):
     if count < 2:
         raise Failure(f"--count: {count}, expected at least 2, which a standard error needs")
     for context in contexts:
-        if context < PROBE_CONTEXT:
-            raise Failure(f"--contexts: {context}, expected at least {PROBE_CONTEXT}")
+        if context < LEAST_CONTEXT:
+            raise Failure(f"--contexts: {context}, expected at least {LEAST_CONTEXT}")
         if scored(context) * count < FEWEST_SCORED:
             raise Failure(f"--count: {count} contexts of {context} tokens have {scored(context) * count} scored "
                           f"tokens, expected at least {FEWEST_SCORED}")
@@ -94,21 +99,48 @@ def check_length(tokens, contexts, count):
                           "asked for; give a longer text, or fewer or shorter contexts")
 
 
-def probing(host, text):
-    """The process in which configurations are probed: with the file that was given, whatever its weights."""
-    return Measure(host, host.original, text, PROBE_CONTEXT, PROBE_CONTEXT - 1)
+def lengths(contexts, with_generation):
+    """[(tokens of a context, what takes it)] of all that compares and generates."""
+    found = [(context, f"--contexts {context}") for context in contexts]
+    if with_generation:
+        found += [(context + GENERATED, f"generation after {context} tokens") for context in contexts]
+    return found
 
 
-def probe(host, process, config):
-    """Runs a configuration over a few tokens; fails if llama.cpp or the plugin cannot, or does something else."""
-    run = process.run(config, 0, base=True).run
+def ends(found):
+    """Of [(tokens of a context, what takes it)] the shortest and the longest, as llama.cpp makes them; one where these
+    are the same."""
+    found = [(-(-tokens // PADDING) * PADDING, what) for tokens, what in found]
+    by_length = {tokens: (tokens, what) for tokens, what in reversed(found)}  # of the same length, the first
+    return [by_length[tokens] for tokens in sorted({min(by_length), max(by_length)})]
+
+
+def probing(host, text, context):
+    """The process in which configurations are probed: with the file that was given, whatever its weights. context: the
+    longest of the text."""
+    return Measure(host, host.original, text, context, context - 1)
+
+
+def probe(process, config, length):
+    """Runs a configuration over a few tokens, in a context of a length out of ends(); fails if llama.cpp or the plugin
+    cannot, or does something else."""
+    tokens, what = length
+    try:
+        return _probe(process, config, tokens)
+    except Failure as failure:
+        raise Failure(f"{failure}\nIt was tried in a context of {tokens} tokens, which {what} takes") from failure
+
+
+def _probe(process, config, tokens):
+    answered = process.answer(config, PROBE | {"cells": tokens})
+    run = answered.run
     if config.kv:
         expect_virtual(run.report, config)
         if run.report.get("kv") != config.kv:
             raise Failure(f"{config}: the plugin does not carry out this policy; it reports "
                           f"{json.dumps(run.report.get('kv'))} as what it did")
     found = logs.cache(run.stderr)
-    expect_calls(run, config, found["layers"], micro_batches(host, PROBE_CONTEXT))
+    expect_calls(run, config, found["layers"], answered.micro_batches)
     return run.report
 
 

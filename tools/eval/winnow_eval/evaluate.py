@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from winnow_eval import Failure, configs, divergence, others, store, tasks, text, weights
-from winnow_eval.host import Host, find_plugin, find_programs
+from winnow_eval.host import Host, expect_program, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
 FORMAT = 4
@@ -58,26 +58,31 @@ class Options:
 
 def _make_host(options):
     programs = find_programs(options.programs)
-    if options.generation and not (programs / "llama-bench").is_file():
-        raise Failure(f"no llama-bench in {programs}; build this target of llama.cpp, or leave out what needs it with "
-                      "--no-generation")
+    if options.generation:
+        expect_program(programs, "llama-bench", ", or leave out what needs it with --no-generation")
     return Host(programs, find_plugin(options.plugin, options.plugin_folders), options.model, options.batch,
                 options.ubatch, options.threads, options.device)
 
 
-def _plan(made, kept, part, identity, options, rows, progress):
-    """What there is to do; fails where the text is too short, or llama.cpp or the plugin cannot."""
-    with divergence.probing(made, part) as process:
+def _plan(task, rows, asking, options, progress):
+    """(what there is to compare, what work there is to ask); fails where the text is too short, or llama.cpp or the
+    plugin cannot."""
+    made = task.host
+    ends = divergence.ends([*divergence.lengths(options.contexts, options.generation),
+                            *tasks.lengths(options.tasks, options.task_contexts)])
+    with divergence.probing(made, task.text, max(options.contexts)) as process:
         for remark in _remarks(options, process.trained_context):
             progress.say(remark)
         divergence.check_length(process.tokens, options.contexts, options.count)
-        report = divergence.probe(made, process, configs.BASE)
+        report = [divergence.probe(process, configs.BASE, length) for length in ends][0]
         made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
-        plan = divergence.Plan(divergence.Task(made, kept, part, identity, options.count), rows, options.contexts,
-                               options.modes, options.generation, options.sigmas)
-        for config in plan.configurations():
-            divergence.probe(made, process, config)
-    return plan
+        plan = divergence.Plan(task, rows, options.contexts, options.modes, options.generation, options.sigmas)
+        work = tasks.work_left(asking)
+        compared = plan.configurations()
+        for config in [config for config in plan.rows if config in compared or work[config.name]]:
+            for length in ends:
+                divergence.probe(process, config, length)
+    return plan, work
 
 
 def _use_weights(made, options, kept, progress):
@@ -137,12 +142,12 @@ def evaluate(options, console):
                    "text": {"file": options.text.name, **identity}}
         for path, found in others_of:  # before hours of measuring
             others.expect_the_same(path, found, subject)
-        plan = _plan(made, kept, part, identity, options, rows, progress)
-        if kept.kept:
-            progress.say(f"{kept.kept} finished runs are kept from before")
         asking = tasks.Asking(made, kept, [configs.CONTROL, *rows], options.tasks, options.task_contexts,
                               options.task_trials)
-        progress.expect(plan.units() + tasks.units(asking))
+        plan, work = _plan(divergence.Task(made, kept, part, identity, options.count), rows, asking, options, progress)
+        if kept.kept:
+            progress.say(f"{kept.kept} finished runs are kept from before")
+        progress.expect(plan.units() + sum(work.values()))
         _use_weights(made, options, kept, progress)
         plan.run(progress)
         found = tasks.run(asking, progress)

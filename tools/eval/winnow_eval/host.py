@@ -64,7 +64,7 @@ def _start(command, environment, with_report, on_output):
         report_path = Path(folder) / "report.json"
         if with_report:
             environment = environment | {"WINNOW_REPORT": str(report_path)}
-        with open(Path(folder) / "stderr", "w+", errors="replace") as errors:
+        with open(Path(folder) / "stderr", "w+", encoding="utf-8", errors="replace") as errors:
             begin = time.monotonic()
             try:
                 process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -83,7 +83,7 @@ def _start(command, environment, with_report, on_output):
             seconds = time.monotonic() - begin
             errors.seek(0)
             stderr = errors.read()
-        report = json.loads(report_path.read_text()) if report_path.exists() else None
+        report = json.loads(report_path.read_text(encoding="utf-8")) if report_path.exists() else None
     return process.returncode, Run(stdout, stderr, report, seconds, peak_rss)
 
 
@@ -98,11 +98,16 @@ def find_programs(folder):
         return Path(folder).resolve()
     found = shutil.which("llama-completion")
     if not found:
-        raise Failure("llama-completion was not found; build llama.cpp's targets llama-completion and "
-                      "llama-bench (and llama-perplexity for winnow profile) and give their folder as --llama-cpp or "
-                      "WINNOW_LLAMA_CPP_BIN, or run ci/eval, "
-                      "which builds them")
+        raise Failure("llama-completion was not found; build llama.cpp's targets llama-completion and llama-bench "
+                      "(llama-perplexity for winnow profile and winnow calibrate) and give their folder as --llama-cpp "
+                      "or WINNOW_LLAMA_CPP_BIN, or run ci/eval, which builds those for winnow eval")
     return Path(found).resolve().parent
+
+
+def expect_program(folder, name, otherwise=""):
+    """Fails where a folder does not have one of llama.cpp's programs; otherwise: what else there is to do about it."""
+    if not (Path(folder) / name).is_file():
+        raise Failure(f"no {name} in {folder}; build this target of llama.cpp{otherwise}")
 
 
 def find_plugin(path, beside=None):
@@ -204,8 +209,8 @@ class Host:
     @functools.cached_property
     def version(self):
         """What llama.cpp calls itself."""
-        run = subprocess.run([self.programs / "llama-completion", "--version"], capture_output=True, text=True,
-                             env=self.environment, stdin=subprocess.DEVNULL)
+        run = subprocess.run([self.programs / "llama-completion", "--version"], capture_output=True,
+                             encoding="utf-8", errors="replace", env=self.environment, stdin=subprocess.DEVNULL)
         for line in (run.stdout + run.stderr).splitlines():
             if line.startswith("version:"):
                 return line.removeprefix("version:").strip()

@@ -312,9 +312,17 @@ def depths(results, task):
     return figure
 
 
+def padded(layers):
+    """The numbers of heads, layer by layer, as a picture needs them: with NaN where a layer has fewer heads than
+    another one."""
+    most = max(map(len, layers))
+    return [[*heads, *[float("nan")] * (most - len(heads))] for heads in layers]
+
+
 def holdings(results, task):
     """One heat map for each policy: what each layer and head still holds of the facts' tokens."""
-    kinds = [(result, resident.shares(result["resident"])) for result in task["results"] if "resident" in result]
+    kinds = [(result, padded(resident.shares(result["resident"]))) for result in task["results"]
+             if "resident" in result]
     columns = min(6, len(kinds))
     lines = -(-len(kinds) // columns)
     layers, heads = max(len(shares) for _, shares in kinds), max(len(shares[0]) for _, shares in kinds)

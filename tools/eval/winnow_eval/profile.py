@@ -9,10 +9,9 @@ import csv
 import io
 from dataclasses import replace
 
-from winnow_eval import Failure, logs
+from winnow_eval import Failure, divergence, logs
 from winnow_eval.configs import Config
 from winnow_eval.host import calls_per_layer
-from winnow_eval.divergence import micro_batches
 from winnow_eval.store import write_atomically, write_json
 
 FORMAT = 1
@@ -28,18 +27,29 @@ def with_samples(rows):
     return replace(CONFIG, environment=(("WINNOW_REPORT_WITH", "profile,samples"), ("WINNOW_REPORT_ROWS", str(rows))))
 
 
+PROGRAM = "llama-perplexity"
+FEWEST_CONTEXTS = 2  # of a text: it reads no shorter one, however few of them it is asked for
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
 FEWEST = 64  # tokens of a context: the plugin counts queries that see 32
+
+
+def check_length(tokens, context, count):
+    """Fails if a text of so many tokens is too short for so many contexts, or for the program that reads it."""
+    divergence.check_length(tokens, [context], count)
+    if tokens < FEWEST_CONTEXTS * context:
+        raise Failure(f"--context: the text has {tokens} tokens, expected at least {FEWEST_CONTEXTS * context}: "
+                      f"{PROGRAM} reads no text of less than {FEWEST_CONTEXTS} contexts; give a longer text or a "
+                      "shorter context")
 
 
 def record(host, path, context, count, advance=None, config=CONFIG):
     """[{"name", "queries", and for each of RECORDED a list over query heads}] of each layer; with_samples also
     "samples", [[importance, age, attention]] of each KV head."""
     arguments = ["-f", path, "-c", context, "--chunks", count, *COMMON]
-    run = host.run_program("llama-perplexity", arguments, config,
+    run = host.run_program(PROGRAM, arguments, config,
                            advance and (lambda printed: advance(printed.count(",") / count)),
                            batch=min(host.batch, context))
-    expected = count * micro_batches(host, context)
+    expected = count * divergence.micro_batches(host, context)
     calls = calls_per_layer(run, config, logs.cache(run.stderr)["layers"])
     if calls != expected:
         raise Failure(f"{calls} attention calls of each layer for {expected} micro-batches: not all was recorded")

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from winnow_eval import Failure, codebooks, divergence, networks, profile, text, weights
-from winnow_eval.cli import (BATCH, DEVICE, LLAMA_CPP, PLUGIN, THREADS, console_for_output, one_of, or_all,
-                             plugin_folders, run_app)
-from winnow_eval.host import Host, find_plugin, find_programs
+from winnow_eval.cli import (BATCH, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, PLUGIN, THREADS, WEIGHTS, console_for_output,
+                             one_of, or_all, plugin_folders, run_app)
+from winnow_eval.host import Host, expect_program, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
 HELP = """How spread out a model's attention is: entropy, concentration and variance of each layer and head, on a text,
@@ -34,11 +34,20 @@ COUNT = Annotated[int, typer.Option(min=1, metavar="N", help="how many contexts"
 PART = Annotated[str, typer.Option(metavar="all|first|second", help="all of the text or a half, so that profiling and "
                                    "judging use different contexts")]
 OUT = Annotated[Path, typer.Option(metavar="DIR", help="folder of what is written")]
-AS_IS = Annotated[bool, typer.Option("--weights-as-is", help="do not dequantize the weights before")]
 
 
-def run(host, text_file, context, count, part, out, as_is, trains):
-    """Records, and writes what there is to write; trains: networks and codebooks, too."""
+def make_folder(out):
+    """The folder of what is written, before anything is computed; fails where nothing can be written there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise Failure(f"--out: cannot write to {out}, expected a folder: {error.strerror}") from error
+
+
+def run(host, text_file, context, count, part, out, kind, trains):
+    """Records, and writes what there is to write; kind: of the weights; trains: networks and codebooks, too."""
     fewest = networks.CONTEXT if trains else profile.FEWEST
     if context < fewest:
         raise Failure(f"--context: {context}, expected at least {fewest}")
@@ -46,12 +55,14 @@ def run(host, text_file, context, count, part, out, as_is, trains):
         raise Failure(f"--context times --count: {context * count} tokens, expected at least "
                       f"{codebooks.PAGE * codebooks.FEWEST} for codebooks")
     one_of("--part", part, text.PARTS)
+    one_of("--weights", kind, KINDS_OF_WEIGHTS)
+    make_folder(out)
     with tempfile.TemporaryDirectory(prefix="winnow-profile-") as work, Progress(console_for_output()) as progress:
         source, identity = text.prepare(text_file, part, Path(work))
-        with divergence.probing(host, source) as process:
-            divergence.check_length(process.tokens, [context], count)
+        with divergence.probing(host, source, context) as process:
+            profile.check_length(process.tokens, context, count)
         model = host.model
-        if not as_is:
+        if kind == "f32":
             copy = Path(work) / "model-f32.gguf"
             progress.say(f"writing {model.name} with its weights in F32")
             weights.write_f32(model, copy)
@@ -62,14 +73,13 @@ def run(host, text_file, context, count, part, out, as_is, trains):
         with progress.step(f"attention of {count} contexts of {context} tokens", context * count) as advance:
             layers = profile.record(host, source, context, count, advance,
                                     profile.with_samples(rows) if trains else profile.CONFIG)
-        setting = {"model": model.name, "sha256": host.model_sha256, "weights": "as-is" if as_is else "f32",
+        setting = {"model": model.name, "sha256": host.model_sha256, "weights": kind,
                    "text": text_file.name, **{f"text_{key}": value for key, value in identity.items()},
                    "context": context, "contexts": count}
         written = []
         if trains:
             with progress.step("training networks", training) as advance:
                 trained = networks.calibrate(layers, advance)
-            out.mkdir(parents=True, exist_ok=True)
             written.append(networks.write(trained, setting, out))
             progress.say("rank correlation with the attention that came, on samples held out: " +
                          ", ".join(f"{value:.3f} by {name}" for name, value in trained["rank_correlation"].items()))
@@ -93,20 +103,21 @@ def run(host, text_file, context, count, part, out, as_is, trains):
 
 
 def host_of(model, batch, threads, llama_cpp, plugin, device):
-    return Host(find_programs(llama_cpp), find_plugin(plugin, plugin_folders()), model, batch, batch, or_all(threads),
-                device)
+    programs = find_programs(llama_cpp)
+    expect_program(programs, profile.PROGRAM)
+    return Host(programs, find_plugin(plugin, plugin_folders()), model, batch, batch, or_all(threads), device)
 
 
 def measure(model: MODEL, text_file: TEXT, context: CONTEXT = 2048, count: COUNT = 4, part: PART = "first",
-            out: OUT = Path("winnow-profile"), as_is: AS_IS = False, batch: BATCH = 512, threads: THREADS = None,
+            out: OUT = Path("winnow-profile"), weights: WEIGHTS = "f32", batch: BATCH = 512, threads: THREADS = None,
             llama_cpp: LLAMA_CPP = None, plugin: PLUGIN = None, device: DEVICE = None):
-    run(host_of(model, batch, threads, llama_cpp, plugin, device), text_file, context, count, part, out, as_is, False)
+    run(host_of(model, batch, threads, llama_cpp, plugin, device), text_file, context, count, part, out, weights, False)
 
 
 def calibrate(model: MODEL, text_file: TEXT, context: CONTEXT = 2048, count: COUNT = 4, part: PART = "first",
-              out: OUT = Path("winnow-calibrate"), as_is: AS_IS = False, batch: BATCH = 512, threads: THREADS = None,
-              llama_cpp: LLAMA_CPP = None, plugin: PLUGIN = None, device: DEVICE = None):
-    run(host_of(model, batch, threads, llama_cpp, plugin, device), text_file, context, count, part, out, as_is, True)
+              out: OUT = Path("winnow-calibrate"), weights: WEIGHTS = "f32", batch: BATCH = 512,
+              threads: THREADS = None, llama_cpp: LLAMA_CPP = None, plugin: PLUGIN = None, device: DEVICE = None):
+    run(host_of(model, batch, threads, llama_cpp, plugin, device), text_file, context, count, part, out, weights, True)
 
 
 def main(name):

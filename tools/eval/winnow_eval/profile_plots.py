@@ -6,7 +6,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
 
-from winnow_eval.plots import STYLE  # noqa: E402
+from winnow_eval.plots import STYLE, padded  # noqa: E402
 from winnow_eval.profile import means  # noqa: E402
 
 TITLES = {"entropy": "entropy (nats)", "concentration": "share of the largest tenth",
@@ -27,7 +27,7 @@ def picture(profile):
     for (grid, curve), key in zip(panels.T, TITLES):
         heads = [layer[key] for layer in layers]
         grid.grid(False)
-        image = grid.imshow(heads, cmap="viridis", aspect="auto", interpolation="nearest")
+        image = grid.imshow(padded(heads), cmap="viridis", aspect="auto", interpolation="nearest")
         figure.colorbar(image, ax=grid, fraction=0.05, pad=0.02)
         grid.set_title(TITLES[key], fontsize=9)
         grid.set_xlabel("query head")

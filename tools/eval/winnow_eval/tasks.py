@@ -7,6 +7,7 @@ could choose by it what to keep. Each answer is kept by itself, so that a furthe
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
@@ -21,6 +22,7 @@ LEAST_CONTEXT = 128
 CANDIDATES = 4  # questions that are tried for each one wanted, before a cell is left with fewer
 ROOM = 64  # tokens that the context has beyond the text
 CALIBRATION = 4000  # characters
+UNCOUNTED = 1.0  # characters of a token, as long as nobody counted them
 START_UNITS = 100  # making a context and generating take about as long as so many tokens of a prompt
 METHOD = 1  # how a result follows from what the program tells; results of another one are not found again
 
@@ -114,12 +116,16 @@ def plan(task, contexts, trials):
     return depths, -(-trials // (len(contexts) * count))
 
 
+def _cells(trial):
+    """Tokens of the context that a trial takes, with its answers."""
+    return trial.context + ROOM + len(trial.turns) * trial.generate
+
+
 def _dialogue(trial, config):
     """What winnow-measure is asked."""
     return {"turns": [{"text": text, "question": question, "prefix": prefix} for text, question, prefix in trial.turns],
-            "cells": trial.context + ROOM + len(trial.turns) * trial.generate, "generate": trial.generate,
-            "until": trial.until, "chat": trial.is_chat, "decode": bool(config.kv),
-            "find": list(trial.facts) if config.kv else []}
+            "cells": _cells(trial), "generate": trial.generate, "until": trial.until, "chat": trial.is_chat,
+            "decode": bool(config.kv), "find": list(trial.facts) if config.kv else []}
 
 
 def _watched(config):
@@ -229,6 +235,21 @@ def _knows(answer):
     return any(any(found) for found in answer["found"])
 
 
+def lengths(names, contexts):
+    """[(tokens of a context, what takes it)] of the shortest and the longest trials of these tasks, as far as there
+    are some."""
+    found = []
+    for task in map(TASKS.get, names):
+        for context in sorted({min(contexts), max(contexts)}):
+            for trial in _candidates(task, context, 0.5, 1, UNCOUNTED):
+                cells = [_cells(trial)]
+                if len(trial.turns) > 1:
+                    cells.append(_cells(_anew(trial, [""] * len(trial.turns))))
+                found += [(each, f"the task {task.name} of {context} tokens") for each in cells]
+                break
+    return found
+
+
 def _foreseen(asking, task, length):
     """(trials that will count, those that the base is still to be asked) if the full cache knows all that it was not
     asked yet."""
@@ -247,18 +268,19 @@ def _foreseen(asking, task, length):
     return counted, unknown
 
 
-def units(asking):
-    """About how much work is left of run(), in tokens of a prompt."""
-    total = 0
+def work_left(asking):
+    """{name of a configuration, or of the base: about how much work is left of it in run(), in tokens of a prompt}"""
+    left = Counter()
     for name in asking.tasks:
         task = TASKS[name]
         kept = asking.store.peek("tokens", _calibration(asking.host, task))
-        length = kept["characters"] / kept["tokens"] if kept else 1.0  # without it, no answer was kept either
+        length = kept["characters"] / kept["tokens"] if kept else UNCOUNTED  # without it, no answer was kept either
         counted, unknown = _foreseen(asking, task, length)
-        total += sum(_units(trial, BASE) for trial in unknown)
-        total += sum(_config_units(asking, task, config, counted) for config in asking.configs
-                     if config.settings() != BASE.settings())  # the base is asked once
-    return total
+        left[BASE.name] += sum(_units(trial, BASE) for trial in unknown)
+        for config in asking.configs:
+            if config.settings() != BASE.settings():  # the base is asked once
+                left[config.name] += _config_units(asking, task, config, counted)
+    return left
 
 
 def _config_units(asking, task, config, trials):
