@@ -254,7 +254,7 @@ TEST_F(cold_file, a_read_of_any_stretch_fails) {
 
 // Where hot pages stay hot a draft needs a few pages more, as every query picks the newest.
 TEST_F(cold_file, a_draft_reads_what_its_queries_miss) {
-    RecallCache cache(folder_.path(), "", "1000");
+    RecallCache cache(folder_.path(), "", "80");
     std::string output;
     ASSERT_EQ(cache.step(0, 200, 1, output), WINNOW_OK) << cache.message();
     for (uint64_t seed = 10; seed < 15; ++seed) ASSERT_EQ(cache.step(0, 1, seed, output), WINNOW_OK) << cache.message();
