@@ -58,7 +58,7 @@ TEST(cache_config, has_one_spelling_for_one_configuration) {
     const struct {
         const char *given, *canonical;
     } rows[] = {{"window", "window"},
-                {"window:budget=1/4,sink=4,center=off", "window"},      // defaults
+                {"window:budget=1/4,sink=4,center=off", "window"}, // defaults
                 {"winnow:recall=host,center=on", "winnow:center=on,recall=host"},
                 {"winnow:recall=host,center=off,signature=signs", "winnow:recall=host"},
                 {"window:sink=0,budget=2/16", "window:budget=1/8,sink=0"},
