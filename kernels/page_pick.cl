@@ -136,24 +136,26 @@ static uint score_pages(const page_pick_params* p, __global uchar* signatures, c
     return eligible;
 }
 
-/* e^z of a block's pages, of the largest one's. */
-static inline float16 exponentials(const __global float* scores, uint block, float maximum) {
-    const float16 below = vload16(block, scores) - maximum;
-    return select(exp16(below), (float16)(0.0f), below < LEAST_EXPONENT);
+/* e^z in the place of the scores z of a head, of the largest one's, where pages may be picked; returns their sum. */
+static float make_exponentials(const __global uint* known, __global float* scores, uint blocks, float largest) {
+    float16 sum = (float16)(0.0f);
+    for (uint block = 0; block < blocks; ++block) {
+        if (!any_lane(vload16(block, known) != (uint16)(0))) continue;
+        const float16 below = vload16(block, scores) - largest;
+        const float16 power = select(exp16(below), (float16)(0.0f), below < LEAST_EXPONENT);
+        vstore16(power, block, scores);
+        sum += power;
+    }
+    return sum_of_lanes(sum);
 }
 
 /* Keys of `blocks` blocks of pages, in the place of what is known of them. */
-static void make_keys(const page_pick_params* p, __global uint* keys, const __global float* scores, uint blocks,
-                      const float16* maximum) {
-    float largest[GROUP], weight[GROUP]; /* 0: the head is left out */
+static void make_keys(__global uint* keys, __global float* scores, uint blocks, const float16* maximum) {
+    float weight[GROUP]; /* 0: the head is left out */
     for (uint g = 0; g < GROUP; ++g) {
-        largest[g] = maximum_of_lanes(maximum[g]);
-        float16 sum = (float16)(0.0f);
-        for (uint block = 0; block < blocks; ++block)
-            if (any_lane(vload16(block, keys) != (uint16)(0)))
-                sum += exponentials(scores + g * blocks * BLOCK_PAGES, block, largest[g]);
-        const float all = sum_of_lanes(sum);
-        weight[g] = all >= 1.0f ? 1.0f / all : 0.0f; /* no number is not */
+        const float sum =
+            make_exponentials(keys, scores + g * blocks * BLOCK_PAGES, blocks, maximum_of_lanes(maximum[g]));
+        weight[g] = sum >= 1.0f ? 1.0f / sum : 0.0f; /* no number is not */
     }
     for (uint block = 0; block < blocks; ++block) {
         const uint16 known = vload16(block, keys);
@@ -161,8 +163,7 @@ static void make_keys(const page_pick_params* p, __global uint* keys, const __gl
         float16 score = (float16)(0.0f);
         for (uint g = 0; g < GROUP; ++g)
             if (weight[g] != 0.0f)
-                score = fma(exponentials(scores + g * blocks * BLOCK_PAGES, block, largest[g]), (float16)(weight[g]),
-                            score);
+                score = fma(vload16(block, scores + g * blocks * BLOCK_PAGES), (float16)(weight[g]), score);
         const uint16 key = ordered_bits(score) | as_uint16((known & IS_PINNED) != (uint16)(0));
         vstore16(key & as_uint16((known & MAY_BE_PICKED) != (uint16)(0)), block, keys);
     }
@@ -309,7 +310,7 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
     make_tables(p, q, at->constants, scores + GROUP * pages, head, &tables);
     const uint eligible =
         score_pages(p, signatures, at->cold_tokens, mask, &tables, keys, scores, blocks, head, maximum);
-    make_keys(p, keys, scores, blocks, maximum);
+    make_keys(keys, scores, blocks, maximum);
     const float16 bonus = exp16((float16)(p->bonus));
     for (uint frame = 0; frame < p->index.frame_count; ++frame) {
         const int page = at->frames[frame];

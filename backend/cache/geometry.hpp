@@ -52,6 +52,8 @@ public:
     // Whether recall keeps only so many of the newest tokens.
     bool has_cold_budget() const { return has_cold_budget_; }
     int64_t dense_slots() const { return plan_.sink + plan_.residual; }
+    // Whether a layer's eviction pass is due before the next token where one comes at a time: the layers take turns.
+    bool is_turn(int64_t layer, int64_t next) const { return next % cadence() == layer * cadence() / shape().layers; }
     // Rows that an eviction pass leaves in the residual window.
     int64_t keep() const { return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0; }
     const Zeroing& zeroing() const { return zeroing_; }

@@ -138,16 +138,17 @@ private:
         const int64_t most = geometry_.most_packed(layer), end = std::min(tokens, tokens_before_evictions(layer));
         int64_t newest = 0, in_front = 0, centered = 0;
         for (int64_t length = geometry_.sink() + 1; length <= end && in_front < most; ++length) {
-            const bool turn = is_turn(layer, length - 1);
+            const bool turn = geometry_.is_turn(layer, length - 1);
             if (newest == geometry_.residual() || (turn && newest > geometry_.keep())) {
                 const int64_t leaving = std::min(newest - geometry_.keep(), most - in_front);
                 in_front += leaving;
                 newest -= leaving;
             }
             ++newest;
-            if (geometry_.recall().center_rows(in_front) == centered) continue;
-            centered = geometry_.recall().center_rows(in_front);
-            centers_[{length, layer}] = in_front;
+            if (const int64_t rows = geometry_.recall().center_rows(in_front); rows != centered) {
+                centered = rows;
+                centers_[{length, layer}] = in_front;
+            }
         }
     }
 
@@ -186,16 +187,11 @@ private:
         if (taken > 0) peak_ = std::max(peak_, before + taken);
     }
 
-    // Whether the layer has an eviction pass before the token that comes, if it has the rows for it.
-    bool is_turn(int64_t layer, int64_t tokens) const {
-        return tokens % geometry_.cadence() == layer * geometry_.cadence() / geometry_.shape().layers;
-    }
-
     // How many tokens come before the oldest ones have to go.
     int64_t tokens_before_evictions(int64_t layer) const {
         if (!geometry_.has_cold_budget() || geometry_.covers_all(layer)) return std::numeric_limits<int64_t>::max();
         int64_t tokens = geometry_.plan().layer_tokens[static_cast<size_t>(layer)] - geometry_.coming() + 1;
-        while (!is_turn(layer, tokens)) ++tokens;
+        while (!geometry_.is_turn(layer, tokens)) ++tokens;
         return tokens;
     }
 

@@ -21,7 +21,8 @@ Tensor columns_tensor(Type type, Buffer* buffer, int64_t heads, int64_t columns,
     tensor.type = type;
     tensor.buffer = buffer;
     tensor.shape = {1, heads, 1, columns};
-    tensor.stride = {heads * capacity * 4, capacity * 4, capacity * 4, 4};
+    const auto element = static_cast<int64_t>(row_bytes(type, 1)), row = capacity * element;
+    tensor.stride = {heads * row, row, row, element};
     return tensor;
 }
 
@@ -119,9 +120,9 @@ void write_network(Buffer& state, const Geometry& geometry, int64_t layer) {
     if (!network.empty()) state.write(geometry.state().network.offset, network.data(), network.size_bytes());
 }
 
-Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* state, int64_t heads, int64_t columns) {
+Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* buffer, int64_t heads, int64_t columns) {
     if (part.size == 0) return {};
-    Tensor tensor = columns_tensor(type, state, heads, columns, columns);
+    Tensor tensor = columns_tensor(type, buffer, heads, columns, columns);
     tensor.offset = part.offset;
     return tensor;
 }

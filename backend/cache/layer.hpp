@@ -68,8 +68,8 @@ Segment slots_of(Segment segment, int64_t first, int64_t count);
 // The state of a layer whose heads hold nothing; throws where there is no memory.
 std::unique_ptr<Buffer> make_state(Device& device, const Geometry& geometry, int64_t layer);
 void write_network(Buffer& state, const Geometry& geometry, int64_t layer); // into it, where there is one
-// A tensor over a part of a layer's state.
-Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* state, int64_t heads, int64_t columns);
+// A tensor [1, heads, 1, columns] of a dense type over a part of a buffer, as of a layer's state.
+Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* buffer, int64_t heads, int64_t columns);
 
 struct Layer : SegmentRows {
     explicit Layer(const Geometry& geometry) : index(geometry.sink(), geometry.request().cells) {}

@@ -16,16 +16,6 @@ Tensor index_tensor(const StateLayout::Range& part, Buffer* index, int64_t heads
     return tensor;
 }
 
-Tensor halves_tensor(Buffer* buffer, uint64_t offset, int64_t heads, int64_t numbers) {
-    Tensor tensor;
-    tensor.type = Type::f16;
-    tensor.buffer = buffer;
-    tensor.offset = offset;
-    tensor.shape = {1, heads, 1, numbers};
-    tensor.stride = {2 * heads * numbers, 2 * numbers, 2 * numbers, 2};
-    return tensor;
-}
-
 // Of which slots pages are signed.
 struct Signed {
     int64_t first = 0, end = 0;
@@ -156,13 +146,13 @@ PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_
                     index_tensor(sizes.frame_pages, layer.index_memory.get(), shape.kv_heads, 1, sizes.frames)};
     if (cache.codebooks == nullptr) {
         index.centers =
-            halves_tensor(layer.index_memory.get(), sizes.centers.offset, shape.kv_heads, shape.head_size + 1);
+            state_tensor(Type::f16, sizes.centers, layer.index_memory.get(), shape.kv_heads, shape.head_size + 1);
         return index;
     }
     const int64_t numbers = codebook_numbers(shape.head_size);
-    index.codebooks =
-        halves_tensor(cache.codebooks.get(), static_cast<uint64_t>(2 * layer_number * shape.kv_heads * numbers),
-                      shape.kv_heads, numbers);
+    const auto bytes = static_cast<uint64_t>(2 * shape.kv_heads * numbers); // of a layer
+    index.codebooks = state_tensor(Type::f16, {static_cast<uint64_t>(layer_number) * bytes, bytes},
+                                   cache.codebooks.get(), shape.kv_heads, numbers);
     return index;
 }
 

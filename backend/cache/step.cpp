@@ -270,8 +270,7 @@ private:
         const TokenIndex& index = layer_.index;
         if (geometry_.residual() == 0 && others <= layer_.free_listed - index.newest()) return std::nullopt;
         if (geometry_.residual() == 0) return 0;
-        const int64_t layers = geometry_.shape().layers, cadence = geometry_.cadence();
-        const bool turn = appended_ == 1 && index.next() % cadence == args_.layer * cadence / layers;
+        const bool turn = appended_ == 1 && geometry_.is_turn(args_.layer, index.next());
         const bool is_full = index.newest() + others > geometry_.residual();
         if (!is_full && !(turn && index.newest() > geometry_.keep())) return std::nullopt;
         int64_t leaving = std::max(index.newest() - geometry_.keep(), index.newest() + others - geometry_.residual());
