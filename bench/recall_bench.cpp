@@ -1,6 +1,9 @@
 // A query of decoding under recall, which scores all signatures (page_sign made them), picks pages (page_pick) and
 // attends to them, against a query over the whole packed cache. The columns: microseconds of the whole, of recall with
 // a budget of 1/16 and signatures of signs, and of codes, and how many times as fast these two are; minima of turns.
+// The context is as long as there are keys: of a longer one the budget would hold more of them.
+#include <algorithm>
+
 #include "../tests/made_codebooks.hpp"
 #include "attention.hpp"
 
@@ -15,20 +18,20 @@ public:
         : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size),
           kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * chunk * sizes.head_size),
           out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size) {
-        winnow_cache_desc desc = layer_of(sizes, config, 2 * sizes.kv_len);
+        winnow_cache_desc desc = layer_of(sizes, config, sizes.kv_len);
         const std::vector<uint8_t> codebooks = made_codebooks(1, sizes.kv_heads, sizes.head_size);
         desc.codebooks = codebooks.data();
         desc.codebooks_size = codebooks.size();
         cache_ = backend.make_cache(desc);
-        for (int64_t begin = 0; begin < sizes.kv_len; begin += chunk) append();
+        for (int64_t begin = 0; begin < sizes.kv_len; begin += chunk) append(std::min(chunk, sizes.kv_len - begin));
     }
     ~Layer() { backend_.destroy(cache_); }
     Layer(const Layer&) = delete;
     Layer& operator=(const Layer&) = delete;
 
-    void append() {
+    void append(int64_t tokens) {
         winnow_cache_step_desc desc = step();
-        const winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, chunk, sizes_.head_size);
+        const winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, tokens, sizes_.head_size);
         desc.k = desc.v = &kv;
         backend_.run(cache_, desc);
     }

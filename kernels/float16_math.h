@@ -52,12 +52,14 @@ static inline float maximum_of_lanes(float16 x) {
     return x2.x > x2.y ? x2.x : x2.y;
 }
 
+#define LOG2_E 1.44269504088896341f
+
 /* e to the x for x <= 88; 0 below -87. x = n ln 2 + r, e^r by a polynomial for |r| <= ln 2 / 2 (coefficients of
  * Cephes' expf). */
 static inline float16 exp16(float16 x) {
     const float16 clamped = select(x, (float16)(-88.0f), x < -88.0f); /* keeps NaN */
     /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits. */
-    const float16 shifted = fma(clamped, (float16)(1.44269504088896341f), (float16)(12582912.0f));
+    const float16 shifted = fma(clamped, (float16)(LOG2_E), (float16)(12582912.0f));
     const float16 n = shifted - 12582912.0f;
     float16 r = fma(n, (float16)(-0.693359375f), clamped);
     r = fma(n, (float16)(2.12194440e-4f), r);
@@ -70,6 +72,20 @@ static inline float16 exp16(float16 x) {
     y = fma(y * r, r, r) + 1.0f;
     const float16 power = as_float16((as_int16(shifted) - (0x4b400000 - 127)) << 23);
     return select(y * power, (float16)(0.0f), x < -87.0f);
+}
+
+/* 2 to the x for x <= 0; below -126 the result means nothing. Correct to 2e-7 relative. NaN comes out as NaN. */
+static inline float16 exp2_of_negative16(float16 x) {
+    const float16 shifted = x + 12582912.0f; /* 1.5 * 2^23, as above */
+    const float16 r = x - (shifted - 12582912.0f);
+    float16 y = (float16)(1.534581159526972e-4f);
+    y = fma(y, r, (float16)(1.339993121623974e-3f));
+    y = fma(y, r, (float16)(9.618488958626981e-3f));
+    y = fma(y, r, (float16)(5.550328776974536e-2f));
+    y = fma(y, r, (float16)(2.402264689062006e-1f));
+    y = fma(y, r, (float16)(6.931472057372634e-1f));
+    y = fma(y, r, (float16)(1.0f));
+    return y * as_float16((as_int16(shifted) - (0x4b400000 - 127)) << 23);
 }
 
 static inline float exp1(float x) { return exp16((float16)(x)).s0; }

@@ -13,6 +13,7 @@
  *     CODES    where signatures are codes of codebooks
  */
 #include "one_work_item.h"
+#include "opencl_1_2.h"
 #include "page_pick_params.h"
 
 #if !defined(K_SIZE) || !defined(GROUP)
@@ -26,7 +27,6 @@
 #include "vector_lanes.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
-#include "ordered_bits.h"
 #include "page_index.h"
 #ifdef CODES
 #include "page_codebooks.h"
@@ -35,13 +35,51 @@
 #include "page_score_signs.h"
 #endif
 
-/* A page's key is its score, a float whose bits are ordered as numbers are. */
+/* What is compared of a page, its key: IS_KEY and the bits of its score, a float that is not negative, so that keys are
+ * ordered as scores are. */
 #define NO_KEY 0u /* it may not be picked */
 #define PINNED 0xffffffffu
-#define NOT_PICKED 0u /* once the keys have been compared */
-#define PICKED 1u
-#define IN_A_FRAME 2u
-#define LEAST_EXPONENT (-60.0f) /* what promises less than e^-60 of the largest promises nothing */
+#define IS_KEY 0x80000000u
+#define ALL_OF_A_BLOCK 0xffffu
+#define LEAST_EXPONENT (-60.0f * LOG2_E) /* what promises less than e^-60 of the largest promises nothing */
+
+/* A head's scratch memory. Of a set of pages a block has 16 bits. */
+typedef struct pick_scratch {
+    __global uint16* keys;       /* [blocks] */
+    __global float16* scores;    /* [GROUP][blocks]: z log2 e, then 2 to that; once there are keys, a choice of them */
+    __global uint16* frame_keys; /* of the pages in frames */
+    __global float* entries;     /* the tables of page_score_codes.h */
+    __global ushort* eligible;   /* [blocks]: the pages that may be picked */
+    __global ushort* pinned;     /* those that have to be */
+    __global ushort* held;       /* those in frames, before the pick */
+    __global ushort* picked;
+    uint blocks;
+} pick_scratch;
+
+static inline uint padded_to_16(uint count) { return (count + 15) / 16 * 16; }
+
+static inline pick_scratch divide_scratch(const page_pick_params* p, __global uchar* memory) {
+    const uint slots_of_block = BLOCK_PAGES * p->index.page_slots;
+    pick_scratch at;
+    at.blocks = (p->cold.slots + slots_of_block - 1) / slots_of_block;
+    at.keys = (__global uint16*)memory;
+    at.scores = (__global float16*)(at.keys + at.blocks);
+    at.frame_keys = (__global uint16*)(at.scores + GROUP * at.blocks);
+    at.entries = (__global float*)(at.frame_keys + padded_to_16(p->index.frame_count) / 16);
+    at.eligible = (__global ushort*)(at.entries + ENTRIES);
+    at.pinned = at.eligible + at.blocks;
+    at.held = at.pinned + at.blocks;
+    at.picked = at.held + at.blocks;
+    return at;
+}
+
+static inline int has_page(const __global ushort* bits, uint page) {
+    return bits[page / BLOCK_PAGES] >> page % BLOCK_PAGES & 1;
+}
+
+static inline void add_page(__global ushort* bits, uint page) {
+    bits[page / BLOCK_PAGES] |= (ushort)(1 << page % BLOCK_PAGES);
+}
 
 /* ---- Which pages may be picked ---- */
 
@@ -88,12 +126,25 @@ static inline uint pages_of_slots(uint slots, uint page_slots) {
     return slots;
 }
 
-/* The same of the 16 pages of a block: whether a bit of a page's slots is set. */
+/* Whether nothing hides any slot of a block, and none has an anchor. */
+static inline int is_plain_block(const page_pick_params* p, const __global int* tokens, uint block) {
+    const uint slots = p->index.page_slots, first = block * slots * BLOCK_PAGES;
+    if (p->mask_type != TYPE_NONE || first + slots * BLOCK_PAGES > p->cold.slots) return 0;
+    const uint from = (uint)p->visible_from, end = (uint)min(p->visible_end, ANCHOR_FLAG);
+    if (end < from) return 0;
+    int16 is_other = (int16)(0);
+    for (uint part = 0; part < slots; ++part)
+        is_other |= as_uint16(vload16(0, tokens + first + part * 16)) - from >= (uint16)(end - from);
+    return !any_lane(is_other);
+}
+
+/* As visible_slots, of the 16 pages of a block, each of which has what any of its slots has. */
 static inline uint visible_pages(const page_pick_params* p, const __global int* tokens, const __global uchar* mask,
                                  uint block, uint* anchored) {
     const uint slots = p->index.page_slots;
     uint pages = 0;
     *anchored = 0;
+    if (is_plain_block(p, tokens, block)) return ALL_OF_A_BLOCK;
     for (uint part = 0; part < slots; ++part) {
         uint anchors;
         const uint seen = visible_slots(p, tokens, mask, (block * slots + part) * 16, &anchors);
@@ -103,116 +154,131 @@ static inline uint visible_pages(const page_pick_params* p, const __global int* 
     return pages;
 }
 
-static inline int16 lanes_of_bits(uint bits) { return ((int16)((int)bits) & LANE_BITS) != 0; }
-
-/* What is known of pages before their keys, MAY_BE_PICKED and IS_PINNED in their place, and what each query head makes
- * of them: scores[g][page], -INFINITY of pages that may not be picked. Returns how many may be picked. */
-#define MAY_BE_PICKED 1u
-#define IS_PINNED 2u
-
-static uint score_pages(const page_pick_params* p, __global uchar* signatures, const __global int* tokens,
-                        const __global uchar* mask, const score_tables* tables, __global uint* keys,
-                        __global float* scores, uint blocks, uint head, float16* maximum) {
+/* Which pages may be picked, which of them have to be, and what each query head makes of them: -INFINITY of the others
+ * of their block. Returns how many may be picked. */
+static uint score_pages(const page_pick_params* p, const pick_scratch* at, __global uchar* signatures,
+                        const __global int* tokens, const __global uchar* mask, const score_tables* tables, uint head,
+                        float16* maximum) {
     uint eligible = 0;
     for (uint g = 0; g < GROUP; ++g) maximum[g] = (float16)(-INFINITY);
-    for (uint block = 0; block < blocks; ++block) {
+    for (uint block = 0; block < at->blocks; ++block) {
         uint anchored;
         const uint may = visible_pages(p, tokens, mask, block, &anchored);
         const uint others = max(p->pinned_from, block * BLOCK_PAGES) - block * BLOCK_PAGES; /* before the pinned ones */
-        if (others < BLOCK_PAGES) anchored |= may & 0xffffu << others;
-        const int16 lanes = lanes_of_bits(may);
-        vstore16((as_uint16(lanes) & MAY_BE_PICKED) | (as_uint16(lanes_of_bits(anchored)) & IS_PINNED), 0,
-                 keys + block * BLOCK_PAGES);
+        if (others < BLOCK_PAGES) anchored |= may & ALL_OF_A_BLOCK << others;
+        at->eligible[block] = (ushort)may;
+        at->pinned[block] = (ushort)anchored;
         if (!may) continue;
         eligible += popcount(may);
         float16 z[GROUP];
         score_block(signature_block(signatures, &p->index, head, block), tables, z);
+        if (may != ALL_OF_A_BLOCK)
+            for (uint g = 0; g < GROUP; ++g) z[g] = select((float16)(-INFINITY), z[g], lanes_of_bits(may));
         for (uint g = 0; g < GROUP; ++g) {
-            const float16 seen = select((float16)(-INFINITY), z[g], lanes);
-            maximum[g] = larger(seen, maximum[g]);
-            vstore16(seen, block, scores + g * blocks * BLOCK_PAGES);
+            maximum[g] = larger(z[g], maximum[g]);
+            at->scores[g * at->blocks + block] = z[g];
         }
     }
     return eligible;
 }
 
-/* e^z in the place of the scores z of a head, of the largest one's, where pages may be picked; returns their sum. */
-static float make_exponentials(const __global uint* known, __global float* scores, uint blocks, float largest) {
+/* 2^z in the place of the scores z of a head, of the largest one's, where pages may be picked; returns their sum. */
+static float make_exponentials(const pick_scratch* at, __global float16* scores, float largest) {
     float16 sum = (float16)(0.0f);
-    for (uint block = 0; block < blocks; ++block) {
-        if (!any_lane(vload16(block, known) != (uint16)(0))) continue;
-        const float16 below = vload16(block, scores) - largest;
-        const float16 power = select(exp16(below), (float16)(0.0f), below < LEAST_EXPONENT);
-        vstore16(power, block, scores);
+    for (uint block = 0; block < at->blocks; ++block) {
+        if (!at->eligible[block]) continue;
+        const float16 below = scores[block] - largest;
+        const float16 power = select(exp2_of_negative16(below), (float16)(0.0f), below < LEAST_EXPONENT);
+        scores[block] = power;
         sum += power;
     }
     return sum_of_lanes(sum);
 }
 
-/* Keys of `blocks` blocks of pages, in the place of what is known of them. */
-static void make_keys(__global uint* keys, __global float* scores, uint blocks, const float16* maximum) {
+static void make_keys(const page_pick_params* p, const pick_scratch* at, const float16* maximum) {
     float weight[GROUP]; /* 0: the head is left out */
     for (uint g = 0; g < GROUP; ++g) {
-        const float sum =
-            make_exponentials(keys, scores + g * blocks * BLOCK_PAGES, blocks, maximum_of_lanes(maximum[g]));
+        const float sum = make_exponentials(at, at->scores + g * at->blocks, maximum_of_lanes(maximum[g]));
         weight[g] = sum >= 1.0f ? 1.0f / sum : 0.0f; /* no number is not */
     }
-    for (uint block = 0; block < blocks; ++block) {
-        const uint16 known = vload16(block, keys);
-        if (!any_lane(known != (uint16)(0))) continue; /* NO_KEY is 0 */
-        float16 score = (float16)(0.0f);
-        for (uint g = 0; g < GROUP; ++g)
-            if (weight[g] != 0.0f)
-                score = fma(vload16(block, scores + g * blocks * BLOCK_PAGES), (float16)(weight[g]), score);
-        const uint16 key = ordered_bits(score) | as_uint16((known & IS_PINNED) != (uint16)(0));
-        vstore16(key & as_uint16((known & MAY_BE_PICKED) != (uint16)(0)), block, keys);
+    const float16 bonus = exp16((float16)(p->bonus));
+    for (uint block = 0; block < at->blocks; ++block) {
+        uint16 key = (uint16)(NO_KEY);
+        if (at->eligible[block]) {
+            float16 score = (float16)(0.0f);
+            for (uint g = 0; g < GROUP; ++g)
+                if (weight[g] != 0.0f) score = fma(at->scores[g * at->blocks + block], (float16)(weight[g]), score);
+            score = select(score, score * bonus, lanes_of_bits(at->held[block]));
+            key = (as_uint16(score) | IS_KEY | as_uint16(lanes_of_bits(at->pinned[block]))) &
+                  as_uint16(lanes_of_bits(at->eligible[block]));
+        }
+        at->keys[block] = key;
     }
 }
 
 /* ---- The largest keys ---- */
 
-/* How many keys are at least `least`; `count` is a multiple of 16. */
-static inline uint count_from(const __global uint* keys, uint count, uint least) {
+/* How many keys of `count` vectors are at least `least`. */
+static inline uint count_from(const __global uint16* keys, uint count, uint least) {
     int16 found = (int16)(0);
-    for (uint i = 0; i < count; i += 16) found -= vload16(0, keys + i) >= (uint16)(least);
+    for (uint i = 0; i < count; ++i) found -= keys[i] >= (uint16)(least);
     const int8 x8 = found.lo + found.hi;
     const int4 x4 = x8.lo + x8.hi;
     return (uint)(x4.x + x4.y + x4.z + x4.w);
 }
 
+/* Puts the keys from `least` to `most` into `some`; returns how many vectors that makes. */
+static uint collect_keys(const __global uint16* keys, uint count, uint least, uint most, __global uint16* some) {
+    __global uint* const found = (__global uint*)some;
+    uint number = 0;
+    for (uint i = 0; i < count; ++i) {
+        uint within = bits_of_lanes((keys[i] >= (uint16)(least)) & (keys[i] <= (uint16)(most)));
+        for (; within; within &= within - 1)
+            found[number++] = ((const __global uint*)(keys + i))[trailing_zeros(within)];
+    }
+    for (; number % 16; ++number) found[number] = NO_KEY;
+    return number / 16;
+}
+
+#define FEW 64 /* one key of so many is worth being collected */
+
 /* A bound, and *equal: the `k` largest keys, k from 1 on, are those above the bound and *equal of those that equal it.
- * Bit by bit from the highest, until a bound divides the keys. */
-static uint bound_of_largest(const __global uint* keys, uint count, uint k, uint* equal) {
-    uint bound = 0, above = 0; /* at least k keys reach the bound; so many are larger than what is left to try */
+ * Bit by bit from the highest, until a bound divides the keys; where few keys are left to be divided, among these
+ * alone, in `some`. */
+static uint bound_of_largest(const __global uint16* keys, uint count, uint k, __global uint16* some, uint* equal) {
+    uint bound = 0, at_least = 16 * count; /* so many keys, at least k, reach the bound */
+    uint above = 0;                        /* so many are larger than what is left to try */
+    uint elsewhere = 0;                    /* so many are larger, and not among `keys` */
     for (uint bit = 0x80000000u; bit != 0; bit >>= 1) {
-        const uint reached = count_from(keys, count, bound | bit);
+        if (keys != some && at_least - above < 16 * count / FEW) {
+            count = collect_keys(keys, count, bound, bound | bit | (bit - 1), some);
+            keys = some;
+            elsewhere = above;
+        }
+        const uint reached = elsewhere + count_from(keys, count, bound | bit);
         if (reached == k) {
             *equal = 0;
             return (bound | bit) - 1;
         }
-        if (reached > k)
+        if (reached > k) {
             bound |= bit;
-        else
+            at_least = reached;
+        } else {
             above = reached;
+        }
     }
     *equal = k - above;
     return bound;
 }
 
-/* PICKED or NOT_PICKED in the place of each key. */
-static void mark_picked(__global uint* keys, uint count, uint least, uint equal) {
-    for (uint i = 0; i < count; i += 16) {
-        const uint16 key = vload16(0, keys + i);
-        uint marks[16];
-        vstore16(select((uint16)(NOT_PICKED), (uint16)(PICKED), key > least), 0, marks);
-        if (any_lane(key == least)) {
-            for (uint lane = 0; lane < 16 && equal > 0; ++lane)
-                if (keys[i + lane] == least) {
-                    marks[lane] = PICKED;
-                    --equal;
-                }
-        }
-        vstore16(vload16(0, marks), 0, keys + i);
+static void mark_picked(const pick_scratch* at, uint least, uint equal) {
+    for (uint block = 0; block < at->blocks; ++block) {
+        const uint16 key = at->keys[block];
+        uint picked = bits_of_lanes(key > (uint16)(least));
+        if (equal > 0)
+            for (uint ties = bits_of_lanes(key == (uint16)(least)); ties && equal > 0; ties &= ties - 1, --equal)
+                picked |= ties & -ties;
+        at->picked[block] = (ushort)picked;
     }
 }
 
@@ -220,31 +286,32 @@ static void mark_picked(__global uint* keys, uint count, uint least, uint equal)
 
 /* The keys of the pages in frames, NO_KEY for a frame without a page that may be picked; returns in how many frames
  * there is one. */
-static uint make_frame_keys(const page_pick_params* p, const __global int* frames, const __global uint* keys,
-                            uint pages, __global uint* frame_keys) {
+static uint make_frame_keys(const page_pick_params* p, const pick_scratch* at, const __global int* frames) {
+    const __global uint* const keys = (const __global uint*)at->keys;
+    __global uint* const frame_keys = (__global uint*)at->frame_keys;
     uint held = 0;
-    for (uint frame = 0; frame < (p->index.frame_count + 15) / 16 * 16; ++frame) {
+    for (uint frame = 0; frame < padded_to_16(p->index.frame_count); ++frame) {
         const int page = frame < p->index.frame_count ? frames[frame] : -1;
-        const uint key = page >= 0 && (uint)page < pages ? keys[page] : NO_KEY;
+        const uint key = page >= 0 && (uint)page < at->blocks * BLOCK_PAGES ? keys[page] : NO_KEY;
         frame_keys[frame] = key;
         held += key != NO_KEY;
     }
     return held;
 }
 
-/* Marks the `more` pages of the largest keys among those in frames that are not picked yet. */
-static void mark_in_frames(const page_pick_params* p, const __global int* frames, __global uint* marks,
-                           __global uint* frame_keys, uint more) {
-    const uint count = (p->index.frame_count + 15) / 16 * 16;
+/* Picks the `more` pages of the largest keys among those in frames that are not picked yet. */
+static void pick_in_frames(const page_pick_params* p, const pick_scratch* at, const __global int* frames, uint more) {
+    __global uint* const frame_keys = (__global uint*)at->frame_keys;
     for (uint frame = 0; frame < p->index.frame_count; ++frame)
-        if (frame_keys[frame] != NO_KEY && marks[frames[frame]] == PICKED) frame_keys[frame] = NO_KEY;
+        if (frame_keys[frame] != NO_KEY && has_page(at->picked, (uint)frames[frame])) frame_keys[frame] = NO_KEY;
     uint equal = 0;
-    const uint least = bound_of_largest(frame_keys, count, more, &equal);
+    const uint least = bound_of_largest(at->frame_keys, padded_to_16(p->index.frame_count) / 16, more,
+                                        (__global uint16*)at->scores, &equal);
     for (uint frame = 0; frame < p->index.frame_count; ++frame) {
         const uint key = frame_keys[frame];
         if (key == NO_KEY || key < least || (key == least && equal == 0)) continue;
         if (key == least) --equal;
-        marks[frames[frame]] = PICKED;
+        add_page(at->picked, (uint)frames[frame]);
     }
 }
 
@@ -258,76 +325,71 @@ typedef struct pick_head {
     const __global uchar* constants; /* the head's codebooks, or its center */
 } pick_head;
 
-/* Frees the frames whose pages were not picked, and marks the pages of the others. */
-static void drop_frames(const page_pick_params* p, const pick_head* at, __global uint* marks, uint pages) {
+static void find_held(const page_pick_params* p, const pick_scratch* at, const __global int* frames) {
+    for (uint block = 0; block < at->blocks; ++block) at->held[block] = 0;
     for (uint frame = 0; frame < p->index.frame_count; ++frame) {
-        const int page = at->frames[frame];
-        if (page >= 0 && (uint)page < pages && marks[page] == PICKED)
-            marks[page] = IN_A_FRAME;
-        else
-            free_frame(&p->index, at->frames, at->hot_tokens, frame);
+        const int page = frames[frame];
+        if (page >= 0 && (uint)page < at->blocks * BLOCK_PAGES) add_page(at->held, (uint)page);
     }
 }
 
-static inline void fill_frame(const page_pick_params* p, const pick_head* at, uint frame, uint page) {
-    at->frames[frame] = (int)page;
+/* Frees the frames whose pages were not picked. */
+static void drop_frames(const page_pick_params* p, const pick_scratch* at, const pick_head* its) {
+    for (uint frame = 0; frame < p->index.frame_count; ++frame) {
+        const int page = its->frames[frame];
+        if (page < 0 || (uint)page >= at->blocks * BLOCK_PAGES || !has_page(at->picked, (uint)page))
+            free_frame(&p->index, its->frames, its->hot_tokens, frame);
+    }
+}
+
+static inline void fill_frame(const page_pick_params* p, const pick_head* its, uint frame, uint page) {
+    its->frames[frame] = (int)page;
     for (uint i = 0; i < p->index.page_slots; ++i) {
         const uint to = frame * p->index.page_slots + i, from = page * p->index.page_slots + i;
-        const int token = from < p->cold.slots ? at->cold_tokens[from] : FREE_SLOT;
-        at->hot_tokens[to] = token;
+        const int token = from < p->cold.slots ? its->cold_tokens[from] : FREE_SLOT;
+        its->hot_tokens[to] = token;
         if (token < 0) continue;
-        copy_bytes(at->hot_k + to * p->hot.k.stride[2], at->cold_k + from * p->cold.k.stride[2], p->k_bytes);
-        copy_bytes(at->hot_v + to * p->hot.v.stride[2], at->cold_v + from * p->cold.v.stride[2], p->v_bytes);
+        copy_bytes(its->hot_k + to * p->hot.k.stride[2], its->cold_k + from * p->cold.k.stride[2], p->k_bytes);
+        copy_bytes(its->hot_v + to * p->hot.v.stride[2], its->cold_v + from * p->cold.v.stride[2], p->v_bytes);
     }
 }
 
 /* Pages that were picked and are in no frame take free ones; returns how many those are. */
-static uint fill_frames(const page_pick_params* p, const pick_head* at, const __global uint* marks, uint pages) {
+static uint fill_frames(const page_pick_params* p, const pick_scratch* at, const pick_head* its) {
     uint count = 0, frame = 0;
-    for (uint first = 0; first < pages; first += 16) {
-        if (!any_lane(vload16(0, marks + first) == (uint16)(PICKED))) continue;
-        for (uint page = first; page < first + 16; ++page) {
-            if (marks[page] != PICKED) continue;
-            while (at->frames[frame] >= 0) ++frame;
-            fill_frame(p, at, frame, page);
+    for (uint block = 0; block < at->blocks; ++block)
+        for (uint missing = at->picked[block] & ~(uint)at->held[block]; missing; missing &= missing - 1) {
+            while (frame < p->index.frame_count && its->frames[frame] >= 0) ++frame;
+            if (frame == p->index.frame_count) return count; /* only if two frames had one page */
+            fill_frame(p, its, frame, block * BLOCK_PAGES + trailing_zeros(missing));
             ++count;
         }
-    }
     return count;
 }
 
 /* ---- A head ---- */
 
-OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head* at, __global uchar* signatures,
+OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head* its, __global uchar* signatures,
                                      const __global uchar* q, const __global uchar* mask, __global ulong* counts,
-                                     __global uint* keys, uint head) {
-    const uint slots_of_block = BLOCK_PAGES * p->index.page_slots;
-    const uint blocks = (p->cold.slots + slots_of_block - 1) / slots_of_block, pages = blocks * BLOCK_PAGES;
-    __global uint* const frame_keys = keys + pages;
-    __global float* const scores = (__global float*)(frame_keys + (p->index.frame_count + 15) / 16 * 16);
+                                     __global uchar* memory, uint head) {
+    const pick_scratch at = divide_scratch(p, memory);
     float16 maximum[GROUP];
     score_tables tables;
-    make_tables(p, q, at->constants, scores + GROUP * pages, head, &tables);
-    const uint eligible =
-        score_pages(p, signatures, at->cold_tokens, mask, &tables, keys, scores, blocks, head, maximum);
-    make_keys(keys, scores, blocks, maximum);
-    const float16 bonus = exp16((float16)(p->bonus));
-    for (uint frame = 0; frame < p->index.frame_count; ++frame) {
-        const int page = at->frames[frame];
-        if (page < 0 || (uint)page >= pages || keys[page] == NO_KEY || keys[page] == PINNED) continue;
-        keys[page] = ordered_bits(from_ordered_bits(keys[page]) * bonus).s0;
-    }
+    make_tables(p, q, its->constants, at.entries, head, &tables);
+    find_held(p, &at, its->frames);
+    const uint eligible = score_pages(p, &at, signatures, its->cold_tokens, mask, &tables, head, maximum);
+    make_keys(p, &at, maximum);
     const uint picked = min(p->count, eligible);
     uint by_score = picked;
-    if (p->by_score < picked && make_frame_keys(p, at->frames, keys, pages, frame_keys) >= picked)
-        by_score = min(max(p->by_score, count_from(keys, pages, PINNED)), picked);
-    uint equal = 0;
-    const uint least = by_score > 0 ? bound_of_largest(keys, pages, by_score, &equal) : PINNED;
-    mark_picked(keys, pages, least, equal);
-    if (by_score < picked) mark_in_frames(p, at->frames, keys, frame_keys, picked - by_score);
-    drop_frames(p, at, keys, pages);
+    if (p->by_score < picked && make_frame_keys(p, &at, its->frames) >= picked)
+        by_score = min(max(p->by_score, count_from(at.keys, at.blocks, PINNED)), picked);
+    uint equal = 0, least = PINNED;
+    if (by_score > 0) least = bound_of_largest(at.keys, at.blocks, by_score, (__global uint16*)at.scores, &equal);
+    mark_picked(&at, least, equal);
+    if (by_score < picked) pick_in_frames(p, &at, its->frames, picked - by_score);
+    drop_frames(p, &at, its);
     counts[0] += picked;
-    counts[1] += fill_frames(p, at, keys, pages);
+    counts[1] += fill_frames(p, &at, its);
 }
 
 ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* signatures, __global uchar* frames,
@@ -338,20 +400,19 @@ ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* 
                                       __global uchar* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     const uint head = (uint)get_group_id(0) + group_base;
-    pick_head at;
-    at.hot_k = hot_k + row_offset(&p.hot.k, 0, head, 0);
-    at.hot_v = hot_v + row_offset(&p.hot.v, 0, head, 0);
-    at.cold_k = cold_k + row_offset(&p.cold.k, 0, head, 0);
-    at.cold_v = cold_v + row_offset(&p.cold.v, 0, head, 0);
-    at.frames = (__global int*)of_head(frames, &p.index.frames, head);
-    at.hot_tokens = (__global int*)of_head(hot_tokens, &p.hot.tokens, head);
-    at.cold_tokens = (const __global int*)of_head(cold_tokens, &p.cold.tokens, head);
+    pick_head its;
+    its.hot_k = hot_k + row_offset(&p.hot.k, 0, head, 0);
+    its.hot_v = hot_v + row_offset(&p.hot.v, 0, head, 0);
+    its.cold_k = cold_k + row_offset(&p.cold.k, 0, head, 0);
+    its.cold_v = cold_v + row_offset(&p.cold.v, 0, head, 0);
+    its.frames = (__global int*)of_head(frames, &p.index.frames, head);
+    its.hot_tokens = (__global int*)of_head(hot_tokens, &p.hot.tokens, head);
+    its.cold_tokens = (const __global int*)of_head(cold_tokens, &p.cold.tokens, head);
 #ifdef CODES
-    at.constants = codebooks_of_head(codebooks, &p.index, head);
+    its.constants = codebooks_of_head(codebooks, &p.index, head);
 #else
-    at.constants = of_head(centers, &p.index.centers, head);
+    its.constants = of_head(centers, &p.index.centers, head);
 #endif
-    pick_of_head(&p, &at, signatures, q, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0,
-                 (__global ulong*)of_head(counts, &p.counts, head), (__global uint*)(scratch + head * p.scratch_bytes),
-                 head);
+    pick_of_head(&p, &its, signatures, q, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0,
+                 (__global ulong*)of_head(counts, &p.counts, head), scratch + head * p.scratch_bytes, head);
 }

@@ -1,9 +1,11 @@
 /* The parameters of one page_pick launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/pages.hpp (PagePick). A work-group for each KV head.
  *
- * Scratch memory, scratch_bytes for each head: the key of each page, an uint, in whole blocks of 16 pages; then those
- * of the pages in frames, in runs of 16, too; then the scores of each query head, a float for each page; then the
- * tables of page_score_codes.h, where signatures are codes. */
+ * Scratch memory, scratch_bytes for each head, as page_pick.cl divides it: the key of each page, an uint, in whole
+ * blocks of 16 pages; the scores of each query head, a float for each page, in whose place some of the keys come later;
+ * the keys of the pages in frames, in runs of 16, too; the tables of page_score_codes.h, where signatures are codes;
+ * and four sets of pages, 16 bits of each for a block.
+ */
 #pragma once
 
 #include "page_index_params.h"

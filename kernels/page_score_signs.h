@@ -1,5 +1,7 @@
-/* Scores of pages whose signatures are signs: nibble by nibble, from a table of 16 sums each. Needs before it:
- * page_pick_params.h, page_index.h, the formats, rotation.h, vector_lanes.h, kv_rows.h, K_SIZE, GROUP. */
+/* Scores of pages whose signatures are signs, times log2 e: nibble by nibble, from a table of 16 sums each. Needs
+ * before it: page_pick_params.h, page_index.h, float16_math.h, the formats, rotation.h, vector_lanes.h, kv_rows.h,
+ * K_SIZE, GROUP. */
+#define ENTRIES 0
 
 /* What a query head makes of signatures: the sums of each nibble of signs. */
 typedef struct head_table {
@@ -29,7 +31,7 @@ static inline void make_table(const page_pick_params* p, const __global uchar* q
 /* center: of the head; f lies behind it. */
 static inline void make_tables(const page_pick_params* p, const __global uchar* q, const __global uchar* center,
                                __global float* entries, uint head, score_tables* tables) {
-    const float factor = p->scale * load_f16(center, K_SIZE);
+    const float factor = p->scale * LOG2_E * load_f16(center, K_SIZE);
     for (uint g = 0; g < GROUP; ++g)
         make_table(p, q + row_offset(&p->q, 0, head * GROUP + g, 0), factor, tables->heads + g);
 }

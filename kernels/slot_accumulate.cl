@@ -35,7 +35,6 @@ typedef struct row_facts {
     float maximum, shift;
 } row_facts;
 
-#define LOG2_E 1.44269504f
 #define RATE (STATISTIC == PROBABILITY_SQUARED ? 2.0f * LOG2_E : LOG2_E)
 
 /* How many slots a query sees: counted through its whole row. */

@@ -20,8 +20,7 @@ int32_t bounded(int64_t token) {
 
 // A query group's scores of all centroids, as page_score_codes.h lays them out.
 int64_t table_floats(int64_t head_size, int64_t group) {
-    const int64_t width = group <= 4 ? 4 : group <= 8 ? 8 : 16;
-    return head_size / centroid_elements * centroids * ((group + width - 1) / width * width);
+    return head_size / centroid_elements * centroids * ((group + 3) / 4 * 4);
 }
 
 void set_mask(const Tensor& mask, const Bound& bound, page_pick_params& params) {
@@ -68,11 +67,12 @@ void launch(Runtime& runtime, const PagePick& args) {
     params.bonus = args.bonus;
     params.pinned_from = static_cast<uint32_t>(args.pinned_from);
     const int64_t block_slots = block_pages * args.index.page_slots;
-    const auto pages = static_cast<uint64_t>((args.cold.slots() + block_slots - 1) / block_slots * block_pages);
+    const auto blocks = static_cast<uint64_t>((args.cold.slots() + block_slots - 1) / block_slots);
     const auto frames = static_cast<uint64_t>(args.index.frames.shape[3] + 15) & ~uint64_t{15};
     const int64_t elements = args.q.shape[3], table = args.index.codebooks ? table_floats(elements, group) : 0;
-    const uint64_t scores = pages * static_cast<uint64_t>(group);
-    params.scratch_bytes = (4 * (pages + frames + scores + static_cast<uint64_t>(table)) + 63) & ~uint64_t{63};
+    const uint64_t pages = blocks * block_pages, scores = pages * static_cast<uint64_t>(group);
+    const uint64_t numbers = pages + scores + frames + static_cast<uint64_t>(table);
+    params.scratch_bytes = (4 * numbers + 8 * blocks + 63) & ~uint64_t{63};
     const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
     const auto work_of_page = static_cast<uint64_t>(group * (elements / 8 + 8) + 16);
     operation.launch(

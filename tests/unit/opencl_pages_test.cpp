@@ -192,6 +192,25 @@ TEST_F(opencl_slots, picks_are_those_of_the_reference) {
     }
 }
 
+// So many pages, and frames, that the search for the bound goes on among a choice of the keys.
+TEST_F(opencl_slots, picks_of_many_pages_are_those_of_the_reference) {
+    Random random(16);
+    for (const SignatureKind kind : {SignatureKind::signs, SignatureKind::codes}) {
+        const PagesShape shape = {
+            .k = Type::f16, .v = Type::f16, .heads = 1, .group = 2, .slots = 3000, .frames = 400, .kind = kind};
+        PagesMemory setup;
+        set_up(setup, random, shape, .99);
+        PagePick args = pick_of(setup, random, shape);
+        for (const int64_t count : {300, 400, 250, 5, 399}) {
+            SCOPED_TRACE(count);
+            args.count = count;
+            args.by_score = count == 250 ? 100 : count;
+            setup.memory.expect_same(cpu_device(), [&](Device& any) { any.launch(args); });
+            store_random_rows(args.q, random);
+        }
+    }
+}
+
 // A query head that is no number leaves the picks to the others of its group, whichever of them it is.
 TEST_F(opencl_slots, heads_that_are_no_numbers_pick_nothing) {
     Random random(15);
