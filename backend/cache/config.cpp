@@ -10,7 +10,7 @@ namespace winnow::cache {
 namespace {
 
 constexpr Key budget_key = {"budget", Kind::budget, "1/4",
-                            "of each KV head: share of the context or tokens; or bytes of the whole cache"};
+                            "of each KV head: share of the context or tokens; or bytes of a sequence in all layers"};
 
 constexpr std::array storage_keys = {
     Key{"k", Kind::format, "f16", "storage format of keys"},

@@ -33,7 +33,8 @@ inline constexpr Key every_key = {
     "every", Kind::count, "1", "of decoded tokens, each n-th one updates the importance, for all of them", "", 1, 64};
 // In the place of common keys: everything in 4 and 3 bits, unless somebody says otherwise.
 inline constexpr Key whole_budget_key = {
-    "budget", Kind::budget, "1/1", "of each KV head: share of the context or tokens; or bytes of the whole cache"};
+    "budget", Kind::budget, "1/1",
+    "of each KV head: share of the context or tokens; or bytes of a sequence in all layers"};
 inline constexpr Key turbo4_k_key = {"k", Kind::format, "turbo4", "storage format of keys"};
 inline constexpr Key turbo3_v_key = {"v", Kind::format, "turbo3", "storage format of values"};
 inline constexpr Key unit_slope_k_norm_key = {
