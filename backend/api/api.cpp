@@ -418,6 +418,8 @@ winnow_api table_of(uint32_t version, size_t size) {
         .cache_sequence_stats = cache_sequence_stats,
         .cache_set_importance = cache_set_importance,
         .cache_segments = cache_segments,
+        .cache_set_experts = cache_set_experts,
+        .cache_expert_counts = cache_expert_counts,
     };
 }
 

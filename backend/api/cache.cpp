@@ -274,6 +274,31 @@ int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t laye
     });
 }
 
+int32_t cache_set_experts(winnow_cache* cache, int64_t sequence, int64_t layer, const int32_t* positions,
+                          const int32_t* experts, uint64_t count, uint64_t experts_per_token) {
+    return on_cache(cache, "cache_set_experts", [&](cache::Cache& inside) {
+        expect_sequence(*cache, "sequence", sequence);
+        expect_layer(*cache, layer);
+        const std::span<const int32_t> all = checked_positions(*cache, positions, count);
+        uint64_t choices = 0;
+        if (experts_per_token == 0 || __builtin_mul_overflow(count, experts_per_token, &choices))
+            invalid("experts_per_token is " + std::to_string(experts_per_token) + ", expected 1 or more");
+        if (count > 0) checked(experts, "experts");
+        inside.set_experts(sequence, layer, all, {experts, choices});
+    });
+}
+
+int32_t cache_expert_counts(winnow_cache* cache, int64_t layer, uint64_t* counts, uint64_t capacity, uint64_t* count) {
+    return on_cache(cache, "cache_expert_counts", [&](cache::Cache& inside) {
+        expect_layer(*cache, layer);
+        uint64_t& found = checked(count, "count");
+        if (capacity > 0) checked(counts, "counts");
+        const std::vector<uint64_t> values = inside.expert_counts(layer);
+        std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), counts);
+        found = values.size();
+    });
+}
+
 int32_t cache_set_config(winnow_cache* cache, const char* config) {
     return on_cache(cache, "cache_set_config", [&](cache::Cache& inside) {
         const std::string text = &checked(config, "config");

@@ -28,6 +28,9 @@ int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, i
                          uint64_t capacity, uint64_t* count);
 int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                              const int32_t* positions, const float* importance, uint64_t count);
+int32_t cache_set_experts(winnow_cache* cache, int64_t sequence, int64_t layer, const int32_t* positions,
+                          const int32_t* experts, uint64_t count, uint64_t experts_per_token);
+int32_t cache_expert_counts(winnow_cache* cache, int64_t layer, uint64_t* counts, uint64_t capacity, uint64_t* count);
 int32_t cache_set_config(winnow_cache* cache, const char* config);
 int32_t cache_get_config(winnow_cache* cache, char* config, size_t* size);
 int32_t cache_set_pressure(winnow_cache* cache, double pressure);

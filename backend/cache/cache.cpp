@@ -9,6 +9,7 @@
 #include "cache/pressure.hpp"
 #include "cache/recall.hpp"
 #include "cache/set_config.hpp"
+#include "cache/set_experts.hpp"
 #include "cache/set_importance.hpp"
 #include "cache/snapshot.hpp"
 #include "cache/step.hpp"
@@ -74,8 +75,15 @@ std::vector<float> Cache::importance(int64_t sequence, int64_t layer, int64_t he
 
 void Cache::set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
                            std::span<const float> importance) {
-    cache::set_importance(*state_, sequence, layer, head, positions, importance);
+    cache::set_importance(*state_, sequence, layer, {head, head + 1}, positions, importance);
 }
+
+void Cache::set_experts(int64_t sequence, int64_t layer, std::span<const int32_t> positions,
+                        std::span<const int32_t> experts) {
+    cache::set_experts(*state_, sequence, layer, positions, experts);
+}
+
+std::vector<uint64_t> Cache::expert_counts(int64_t layer) { return cache::expert_counts(*state_, layer); }
 
 void Cache::set_config(const std::string& config) {
     changing(state_->device, [&] { cache::set_config(*state_, config); });

@@ -9,10 +9,11 @@
 namespace winnow::cache {
 namespace {
 
-constexpr std::array all = {
-    &winnow_policy,       &window_policy,          &h2o_policy,   &scissorhands_policy, &tova_policy,
-    &hierarchical_policy, &adaptive_budget_policy, &mixed_policy, &decay_policy,        &random_policy,
-    &external_policy,     &learned_policy,         &none_policy};
+constexpr std::array all = {&winnow_policy,          &window_policy,   &h2o_policy,
+                            &scissorhands_policy,    &tova_policy,     &hierarchical_policy,
+                            &adaptive_budget_policy, &mixed_policy,    &decay_policy,
+                            &random_policy,          &external_policy, &moe_policy,
+                            &learned_policy,         &none_policy};
 
 } // namespace
 

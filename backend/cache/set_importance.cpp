@@ -23,23 +23,29 @@ std::vector<float> changed(const Geometry& geometry, const Layer& layer, const R
 
 } // namespace
 
-void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, int64_t head,
+void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, HeadRange heads,
                     std::span<const int32_t> token_ids, std::span<const float> importance) {
     const Geometry& geometry = *cache.geometry;
     if (!geometry.keeps_importance()) refuse(to_string(geometry.config()) + " keeps no importance");
     std::unordered_map<int32_t, float> given;
     for (size_t at = 0; at < token_ids.size(); ++at) given[token_ids[at]] = importance[at];
     const Layer& layer = cache.sequence(sequence).layers[static_cast<size_t>(layer_number)];
-    const std::span<const Part> parts = geometry.parts();
-    std::vector<std::vector<float>> values;
-    for (const Part part : parts) values.push_back(changed(geometry, layer, layer.rows(part), head, given));
-    try {
-        for (size_t at = 0; at < parts.size(); ++at) {
-            const Rows& rows = layer.rows(parts[at]);
-            if (!values[at].empty())
-                rows.importance->write(4 * static_cast<uint64_t>(head * rows.slots), values[at].data(),
-                                       4 * values[at].size());
+    struct Change {
+        const Rows& rows;
+        int64_t head;
+        std::vector<float> values;
+    };
+    std::vector<Change> changes;
+    for (int64_t head = heads.begin; head < heads.end; ++head)
+        for (const Part part : geometry.parts()) {
+            const Rows& rows = layer.rows(part);
+            changes.push_back({rows, head, changed(geometry, layer, rows, head, given)});
         }
+    try {
+        for (const Change& each : changes)
+            if (!each.values.empty())
+                each.rows.importance->write(4 * static_cast<uint64_t>(each.head * each.rows.slots), each.values.data(),
+                                            4 * each.values.size());
     } catch (const Error& error) {
         fail(cache.device, true, error);
     }

@@ -179,8 +179,56 @@ static void drive_cache(void) {
     check(api->cache_destroy(cache), "cache_destroy", NULL);
 }
 
+/* A made-up router sends each token to 2 of 8 experts; the last two get one token in 16. The cache, which would have
+ * room for all tokens, evicts those that went to seldom chosen experts alone. */
+static void drive_experts(void) {
+    enum { LENGTH = 320, EXPERTS = 8, OF_TOKEN = 2 };
+    static float k[KV_HEADS][HEAD_SIZE], v[KV_HEADS][HEAD_SIZE];
+    winnow_tensor k_view = view(WINNOW_TYPE_F32, 4, NULL, k, KV_HEADS, 1, HEAD_SIZE);
+    winnow_tensor v_view = view(WINNOW_TYPE_F32, 4, NULL, v, KV_HEADS, 1, HEAD_SIZE);
+    winnow_cache *cache = NULL;
+    winnow_cache_desc desc;
+    winnow_cache_stats stats;
+    winnow_cache_step_desc step;
+    int32_t t, kept[LENGTH];
+    uint64_t chosen[EXPERTS], count = 0;
+    int i;
+
+    memset(&desc, 0, sizeof desc);
+    desc.struct_size = sizeof desc;
+    desc.config = "moe:budget=1/1,experts=8,inactive=1/2,evict_inactive=on,recent=32,k=turbo4,v=turbo3";
+    desc.layers = 1;
+    desc.q_num_heads = Q_HEADS, desc.kv_num_heads = KV_HEADS, desc.head_size = HEAD_SIZE;
+    desc.context = LENGTH;
+    check(api->cache_create(context, &desc, &cache), "cache_create", NULL);
+
+    memset(&step, 0, sizeof step);
+    step.struct_size = sizeof step;
+    step.k = &k_view, step.v = &v_view;
+    for (t = 0; t < LENGTH; ++t) {
+        const int is_rare = t % 16 == 8;
+        const int32_t experts[OF_TOKEN] = {is_rare ? 6 : t % 6, is_rare ? 7 : (t + 1) % 6};
+        check(api->cache_step(cache, &step, NULL), "cache_step", NULL);
+        check(api->cache_set_experts(cache, 0, 0, &t, experts, 1, OF_TOKEN), "cache_set_experts", NULL);
+    }
+
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = sizeof stats;
+    check(api->cache_stats(cache, &stats), "cache_stats", NULL);
+    check(api->cache_expert_counts(cache, 0, chosen, EXPERTS, &count), "cache_expert_counts", NULL);
+    printf("experts chosen:");
+    for (i = 0; i < (int)count; ++i) printf(" %llu", (unsigned long long)chosen[i]);
+    check(api->cache_positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
+    printf("\nbytes: %llu, in F16 %llu\nkept of layer 0, head 0:", (unsigned long long)stats.bytes,
+           (unsigned long long)stats.original_bytes);
+    for (i = 0; i < (int)count; ++i) printf(" %d", (int)kept[i]);
+    printf("\n");
+    check(api->cache_destroy(cache), "cache_destroy", NULL);
+}
+
 int main(int argc, char **argv) {
-    const int with_cache = argc > 1 && strcmp(argv[1], "--cache") == 0;
+    const int with_experts = argc > 1 && strcmp(argv[1], "--experts") == 0;
+    const int with_cache = with_experts || (argc > 1 && strcmp(argv[1], "--cache") == 0);
     const char *backend = argc > 1 + with_cache ? argv[1 + with_cache] : NULL;
     char message[512];
     winnow_library library;
@@ -199,7 +247,9 @@ int main(int argc, char **argv) {
     check(api->context_info(context, &info), "context_info", NULL);
     printf("backend %s %s, device %s (%s)\n", api->backend_name, api->backend_version, info.name, info.platform);
 
-    if (with_cache)
+    if (with_experts)
+        drive_experts();
+    else if (with_cache)
         drive_cache();
     else
         attend_once();

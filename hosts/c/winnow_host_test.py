@@ -54,6 +54,22 @@ def check_cache(program, backend):
     assert evictions >= 4 * (LENGTH - BUDGET), f"{evictions} evicted"  # 2 layers with 2 KV heads
 
 
+def check_experts(program, backend):
+    """Tokens of experts that few tokens go to are gone, but for sinks and recent ones; all others are there."""
+    result = run(program, "--experts", backend)
+    print(result.stdout + result.stderr)
+    assert result.returncode == 0, f"exit status {result.returncode}"
+    chosen = [int(count) for count in field(r"^experts chosen: (.+)$", result.stdout)[1].split()]
+    length, rare = 320, [token for token in range(320) if token % 16 == 8]
+    assert sum(chosen) == 2 * length and chosen[6:] == [len(rare)] * 2, f"experts chosen: {chosen}"
+    kept = {int(token) for token in field(r"^kept of layer 0, head 0: (.+)$", result.stdout)[1].split()}
+    used, original = map(int, field(r"^bytes: (\d+), in F16 (\d+)$", result.stdout).groups())
+    assert used < original / 2, f"{used} bytes of {original}"
+    old = length - 2 * 32  # an eviction pass comes every 32 tokens, and leaves 32
+    assert kept >= set(range(length)) - set(rare), f"of other experts are gone: {set(range(length)) - set(rare) - kept}"
+    assert not kept & {token for token in rare if token < old}, f"are still there: {sorted(kept & set(rare))}"
+
+
 def check_first_start(program, backend):
     """Of PoCL each kernel is compiled once: for groups of any size, and not once more for those of a launch."""
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +99,7 @@ def main():
             assert abs(float(given) - wanted) < 2e-4, f"head {head}: score {given}, expected {wanted:.4f}"
 
     check_cache(program, backend)
+    check_experts(program, backend)
     check_first_start(program, backend)
 
     missing = run(program, "no_such_backend")

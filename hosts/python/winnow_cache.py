@@ -73,7 +73,7 @@ SLOTS = """status_name device_count device_info context_create context_destroy c
     cache_estimate cache_step cache_reserve cache_truncate cache_remove cache_copy cache_shift cache_reset cache_save
     cache_load cache_stats cache_positions cache_importance cache_set_config cache_get_config cache_set_pressure
     cache_anchor cache_read cache_write cache_restore cache_export_rows cache_import_rows cache_describe
-    cache_sequence_stats cache_set_importance cache_segments""".split()
+    cache_sequence_stats cache_set_importance cache_segments cache_set_experts cache_expert_counts""".split()
 
 
 class Api(ctypes.Structure):

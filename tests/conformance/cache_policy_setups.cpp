@@ -215,6 +215,16 @@ std::vector<NamedSetup> policy_setups() {
         s.zeroing = {.5, .5, 4, 20, 0};
     });
     add_divided(all, "learned_of_two_segments", "learned", {{{1, 4}}});
+    add(all, "moe", Policy::moe, [](CacheSetup&) {});
+    add(all, "moe_without_inactive", Policy::moe, [](CacheSetup& s) {
+        s.residual = 0;
+        s.budget = 83;
+        s.recent = 25;
+        s.experts = 5;
+        s.inactive = {1, 2};
+        s.evict_inactive = true;
+    });
+    add(all, "moe_of_two_segments", Policy::moe, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
     return all;
 }
 

@@ -63,6 +63,8 @@ private:
         const int64_t sequence = draw(0, setup_.sequences - 1), kind = draw(1, 100);
         if (setup_.policy == Policy::external)
             if (const std::string wrong = set_importance(sequence, 30); !wrong.empty()) return wrong;
+        if (setup_.policy == Policy::moe)
+            if (const std::string wrong = set_experts(sequence, 40); !wrong.empty()) return wrong;
         if (schedule_.is_decode) return tokens(sequence, 1, true);
         if (schedule_.is_tight) return one_of_tight(sequence, kind);
         if (kind <= 30) return decode(sequence, draw(1, 12));
@@ -337,6 +339,15 @@ private:
         note("set importances of sequence " + std::to_string(sequence));
         for (int64_t layer = 0; layer < setup_.layers; ++layer)
             if (const std::string wrong = oracle_.set_importance(sequence, layer, engine_); !wrong.empty())
+                return "layer " + std::to_string(layer) + ": " + wrong;
+        return "";
+    }
+
+    std::string set_experts(int64_t sequence, int64_t percent) {
+        if (!chance(percent)) return "";
+        note("set experts of sequence " + std::to_string(sequence));
+        for (int64_t layer = 0; layer < setup_.layers; ++layer)
+            if (const std::string wrong = oracle_.set_experts(sequence, layer, engine_); !wrong.empty())
                 return "layer " + std::to_string(layer) + ": " + wrong;
         return "";
     }

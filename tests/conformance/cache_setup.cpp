@@ -86,7 +86,12 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("recent", s.recent);
     if (s.policy == Policy::scissorhands)
         text.add("history", s.history).add("drop", spell(s.drop)).add("recent", s.recent);
-    if (s.policy == Policy::tova || s.policy == Policy::external) text.add("recent", s.recent);
+    if (s.policy == Policy::tova || s.policy == Policy::external || s.policy == Policy::moe)
+        text.add("recent", s.recent);
+    if (s.policy == Policy::moe)
+        text.add("experts", s.experts)
+            .add("inactive", spell(s.inactive))
+            .add("evict_inactive", s.evict_inactive ? "on" : "off");
     if (s.policy == Policy::random) text.add("seed", s.seed).add("recent", s.recent);
     if (s.policy == Policy::adaptive_budget) {
         text.add("policy", policy_name(s.selector));
@@ -101,7 +106,9 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
     if (s.policy == Policy::learned) text.add("recent", s.recent).add("grace", s.grace);
-    if (!has_importance(s.policy) || s.policy == Policy::external || s.policy == Policy::learned) return;
+    if (!has_importance(s.policy) || s.policy == Policy::external || s.policy == Policy::moe ||
+        s.policy == Policy::learned)
+        return;
     if (s.statistic && s.policy != Policy::scissorhands && s.policy != Policy::tova)
         text.add("statistic", statistic_name(*s.statistic));
     text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
@@ -180,6 +187,7 @@ const char* policy_name(Policy policy) {
     case Policy::scissorhands: return "scissorhands";
     case Policy::tova: return "tova";
     case Policy::external: return "external";
+    case Policy::moe: return "moe";
     case Policy::learned: return "learned";
     case Policy::h2o: return "h2o";
     case Policy::hierarchical: return "hierarchical";
@@ -392,7 +400,7 @@ bool CacheSetup::covers_all(int64_t layer) const {
 }
 
 bool CacheSetup::keeps_importance() const {
-    if (policy == Policy::external) return true;
+    if (policy == Policy::external || policy == Policy::moe) return true;
     for (int64_t layer = 0; layer < layers; ++layer)
         if (rules_of(*this, layer, 0).statistic != Statistic::none) return true;
     return false;
@@ -436,6 +444,13 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.grace = is_selector ? 8 : s.grace;
         r.recent = std::max(r.recent, recent_or(0) - cadence);
         return r;
+    case Policy::moe:
+        if (s.evict_inactive) {
+            r.trigger = {0, 1};
+            r.target = 0;
+            r.threshold = 1e-9;
+        }
+        [[fallthrough]];
     case Policy::external:
         r.ranking = Ranking::importance;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);

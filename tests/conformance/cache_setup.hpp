@@ -20,6 +20,7 @@ enum class Policy {
     scissorhands,
     tova,
     external,
+    moe,
     learned,
     h2o,
     hierarchical,
@@ -89,11 +90,14 @@ struct CacheSetup {
     std::optional<double> decay;         // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
     bool sum = false, per_query = false; // h2o
     std::optional<int64_t> heavy,
-        recent; // h2o, tokens; recent of winnow, random, scissorhands, tova, external and learned, too
+        recent; // h2o, tokens; recent of winnow, random, scissorhands, tova, external, moe and learned, too
     Ranking value = Ranking::value_distance; // winnow
     int64_t history = 400;                   // scissorhands
     Part drop = {1, 2};
-    int64_t seed = 0;       // random
+    int64_t seed = 0;    // random
+    int64_t experts = 8; // moe
+    Part inactive = {1, 4};
+    bool evict_inactive = false;
     Part trigger = {7, 10}; // hierarchical, from here on
     int64_t first = 64;
     std::optional<double> theta_shallow;

@@ -118,7 +118,7 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
     } rows[] = {
         {"",
          {"no policy \"\"", "winnow, window, h2o, scissorhands, tova, hierarchical, adaptive_budget, mixed, decay, "
-                            "random, external, learned, none"}},
+                            "random, external, moe, learned, none"}},
         {"H2O", {"no policy \"H2O\"", "h2o"}},
         {"h2o ", {"no policy \"h2o \""}},
         {"h2o:", {"h2o: \"\" is not key=value"}},

@@ -88,6 +88,18 @@ TEST(cache_policy, external_adds_nothing_of_its_own) {
     EXPECT_EQ(describe("external:recent=50", 512).recent, 50 - 32);
 }
 
+TEST(cache_policy, moe_adds_nothing_of_its_own) {
+    const Description d = describe("moe", 512);
+    EXPECT_EQ(d, describe("external", 512));
+    const Description evicting = describe("moe:evict_inactive=on,recent=50", 512);
+    EXPECT_EQ(evicting.recent, 50 - 32);
+    EXPECT_EQ(evicting.target, 0);
+    EXPECT_EQ(evicting.trigger, (Share{0, 1}));
+    ASSERT_TRUE(evicting.threshold.has_value());
+    EXPECT_GT(*evicting.threshold, 0);
+    EXPECT_LT(*evicting.threshold, 1e-6); // less than any share of an expert that counts
+}
+
 TEST(cache_policy, h2o_is_as_published_unless_told) {
     const Description d = describe("h2o", 256);
     EXPECT_EQ(d.importance, (Importance{Statistic::score_magnitude, Accumulation::ema, Group::mean, .95}));
@@ -231,7 +243,7 @@ TEST(cache_policy, importance_is_announced_where_it_is_described) {
             for (const int64_t budget : {255, 256, 1023, 1024, 2048}) {
                 const LayerContext context{layer, 32, 2048, budget, 48, 32, 0};
                 const auto policy = make_policy(parse(config));
-                const bool is_of_the_host = config == "external"; // nothing is added to it
+                const bool is_of_the_host = config == "external" || config == "moe"; // nothing is added to it
                 EXPECT_EQ(policy->keeps_importance(context),
                           is_of_the_host || policy->describe(context).importance.statistic != Statistic::none)
                     << config << " " << layer << " " << budget;

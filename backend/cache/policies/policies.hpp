@@ -21,6 +21,7 @@ extern const PolicyKind adaptive_budget_policy;
 extern const PolicyKind mixed_policy;
 extern const PolicyKind decay_policy;
 extern const PolicyKind external_policy;
+extern const PolicyKind moe_policy;
 extern const PolicyKind learned_policy;
 extern const PolicyKind winnow_policy;
 

@@ -1,0 +1,64 @@
+// A choice is counted, and then worth what is counted of its expert.
+#include "cache/set_experts.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "cache/set_importance.hpp"
+
+namespace winnow::cache {
+namespace {
+
+size_t number_of_experts(const CacheState& cache) {
+    const Config& config = cache.geometry->config();
+    if (std::string_view(config.policy().name) != "moe") refuse(to_string(config) + " counts no experts, moe does");
+    return static_cast<size_t>(config.count("experts"));
+}
+
+// How often each one is chosen, of what all are on average; 0 where that is too seldom.
+std::vector<double> shares(const std::vector<uint64_t>& counts, Share inactive) {
+    const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
+    std::vector<double> found;
+    for (const uint64_t count : counts) {
+        const double share = static_cast<double>(count) * static_cast<double>(counts.size()) / total;
+        const bool is_active = share * static_cast<double>(inactive.whole) >= static_cast<double>(inactive.part);
+        found.push_back(is_active ? share : 0);
+    }
+    return found;
+}
+
+} // namespace
+
+std::vector<uint64_t> expert_counts(const CacheState& cache, int64_t layer) {
+    const size_t number = number_of_experts(cache);
+    const auto at = static_cast<size_t>(layer);
+    if (cache.expert_counts.size() > at && cache.expert_counts[at].size() == number) return cache.expert_counts[at];
+    return std::vector<uint64_t>(number);
+}
+
+void set_experts(CacheState& cache, int64_t sequence, int64_t layer, std::span<const int32_t> token_ids,
+                 std::span<const int32_t> experts) {
+    std::vector<uint64_t> counts = expert_counts(cache, layer);
+    if (token_ids.empty()) return;
+    for (size_t at = 0; at < experts.size(); ++at) {
+        const int32_t expert = experts[at];
+        if (expert < 0 || static_cast<size_t>(expert) >= counts.size())
+            refuse("experts[" + std::to_string(at) + "] is " + std::to_string(expert) + ", expected 0 to " +
+                   std::to_string(counts.size() - 1));
+        ++counts[static_cast<size_t>(expert)];
+    }
+    const std::vector<double> worth = shares(counts, cache.geometry->config().amount("inactive").share);
+    const size_t of_token = experts.size() / token_ids.size();
+    std::vector<float> importance;
+    for (size_t at = 0; at < token_ids.size(); ++at) {
+        double sum = 0;
+        for (const int32_t expert : experts.subspan(at * of_token, of_token)) sum += worth[static_cast<size_t>(expert)];
+        importance.push_back(static_cast<float>(sum / static_cast<double>(of_token)));
+    }
+    cache.expert_counts.resize(static_cast<size_t>(cache.geometry->shape().layers));
+    set_importance(cache, sequence, layer, {0, cache.geometry->shape().kv_heads}, token_ids, importance);
+    cache.expert_counts[static_cast<size_t>(layer)] = std::move(counts);
+}
+
+} // namespace winnow::cache
