@@ -280,11 +280,12 @@ int32_t cache_set_experts(winnow_cache* cache, int64_t sequence, int64_t layer, 
         expect_sequence(*cache, "sequence", sequence);
         expect_layer(*cache, layer);
         const std::span<const int32_t> all = checked_positions(*cache, positions, count);
-        uint64_t choices = 0;
-        if (experts_per_token == 0 || __builtin_mul_overflow(count, experts_per_token, &choices))
-            invalid("experts_per_token is " + std::to_string(experts_per_token) + ", expected 1 or more");
+        constexpr uint64_t most = 1 << 16; // as many as the key `experts` may name
+        if (experts_per_token == 0 || experts_per_token > most)
+            invalid("experts_per_token is " + std::to_string(experts_per_token) + ", expected 1 to " +
+                    std::to_string(most));
         if (count > 0) checked(experts, "experts");
-        inside.set_experts(sequence, layer, all, {experts, choices});
+        inside.set_experts(sequence, layer, all, {experts, all.size() * experts_per_token});
     });
 }
 

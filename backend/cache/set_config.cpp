@@ -187,6 +187,10 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     commit(cache, layer, std::move(reserved));
 }
 
+int64_t number_of_experts(const Config& config) { // 0: it counts none
+    return config.has("experts") ? config.count("experts") : 0;
+}
+
 } // namespace
 
 void set_config(CacheState& cache, const std::string& text) {
@@ -196,7 +200,9 @@ void set_config(CacheState& cache, const std::string& text) {
     check(cache, *to);
     Change change = prepare(cache, *to);
     cache.note_peak(change.bytes);
+    const bool has_same_experts = number_of_experts(to->config()) == number_of_experts(cache.geometry->config());
     const std::unique_ptr<Geometry> from = std::exchange(cache.geometry, std::move(to));
+    if (!has_same_experts) cache.expert_counts.clear();
     if (change.scratch) cache.scratch = std::move(*change.scratch);
     // The states of all layers are exchanged before anything is launched, because a launch may fail, and a state that
     // has not the geometry's layout must not be left behind.

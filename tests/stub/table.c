@@ -99,10 +99,20 @@ static int32_t set_importance_of_the_first_head(winnow_cache* cache, int64_t seq
     return good.cache_set_importance(cache, sequence, layer, 0, positions, importance, count);
 }
 
-static int32_t set_experts_ignored(winnow_cache* cache, int64_t sequence, int64_t layer, const int32_t* positions,
-                                   const int32_t* experts, uint64_t count, uint64_t experts_per_token) {
-    (void)cache, (void)sequence, (void)layer, (void)positions, (void)experts, (void)count, (void)experts_per_token;
-    return WINNOW_OK;
+static int32_t experts_counted_twice(winnow_cache* cache, int64_t sequence, int64_t layer, const int32_t* positions,
+                                     const int32_t* experts, uint64_t count, uint64_t experts_per_token) {
+    (void)good.cache_set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
+    return good.cache_set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
+}
+
+static int32_t experts_leave_the_first_token(winnow_cache* cache, int64_t sequence, int64_t layer,
+                                             const int32_t* positions, const int32_t* experts, uint64_t count,
+                                             uint64_t experts_per_token) {
+    const float zero = 0;
+    const int32_t status = good.cache_set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
+    if (status == WINNOW_OK && count > 0)
+        (void)good.cache_set_importance(cache, sequence, layer, 0, positions, &zero, 1);
+    return status;
 }
 
 static int32_t experts_of_the_first_layer(winnow_cache* cache, int64_t sequence, int64_t layer,
@@ -299,7 +309,8 @@ static int choose(const char* defect) {
     DEFECT(cache_importance, importance_of_the_first_head)
     DEFECT(cache_set_importance, set_importance_ignored)
     DEFECT(cache_set_importance, set_importance_of_the_first_head)
-    DEFECT(cache_set_experts, set_experts_ignored)
+    DEFECT(cache_set_experts, experts_counted_twice)
+    DEFECT(cache_set_experts, experts_leave_the_first_token)
     DEFECT(cache_set_experts, experts_of_the_first_layer)
     DEFECT(cache_truncate, truncate_ignored)
     DEFECT(cache_remove, remove_leaves_the_memory)

@@ -22,7 +22,7 @@ Description describe(const Config& config, const LayerContext& context) {
     if (config.word("evict_inactive") == "on") {
         description.trigger = {0, 1};
         description.target = 0;
-        description.threshold = 1e-9; // of the quantile: 0, and what no sum of shares is
+        description.threshold = 0; // of any quantile: what is below 0
     }
     return description;
 }
