@@ -47,7 +47,17 @@ struct HeadOf {
     int64_t sequence, layer, head;
 };
 
-// What `look` finds of a head's tokens: the first `capacity` of the values, and how many there are.
+// What `find` finds: the first `capacity` of the values, and how many there are.
+template <class T, class Find>
+void write_values(const char* name, T* out, uint64_t capacity, uint64_t* count, Find find) {
+    uint64_t& found = checked(count, "count");
+    if (capacity > 0) checked(out, name);
+    const std::vector<T> values = find();
+    std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), out);
+    found = values.size();
+}
+
+// The same of what `look` finds of a head's tokens.
 template <class T, class Look>
 int32_t look_at_head(winnow_cache* cache, const char* function, const HeadOf& of, const char* name, T* out,
                      uint64_t capacity, uint64_t* count, Look look) noexcept {
@@ -55,11 +65,7 @@ int32_t look_at_head(winnow_cache* cache, const char* function, const HeadOf& of
         expect_sequence(*cache, "sequence", of.sequence);
         expect_layer(*cache, of.layer);
         expect_head(*cache, of.head);
-        uint64_t& found = checked(count, "count");
-        if (capacity > 0) checked(out, name);
-        const std::vector<T> values = (inside.*look)(of.sequence, of.layer, of.head);
-        std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), out);
-        found = values.size();
+        write_values(name, out, capacity, count, [&] { return (inside.*look)(of.sequence, of.layer, of.head); });
     });
 }
 
@@ -292,11 +298,7 @@ int32_t cache_set_experts(winnow_cache* cache, int64_t sequence, int64_t layer, 
 int32_t cache_expert_counts(winnow_cache* cache, int64_t layer, uint64_t* counts, uint64_t capacity, uint64_t* count) {
     return on_cache(cache, "cache_expert_counts", [&](cache::Cache& inside) {
         expect_layer(*cache, layer);
-        uint64_t& found = checked(count, "count");
-        if (capacity > 0) checked(counts, "counts");
-        const std::vector<uint64_t> values = inside.expert_counts(layer);
-        std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), counts);
-        found = values.size();
+        write_values("counts", counts, capacity, count, [&] { return inside.expert_counts(layer); });
     });
 }
 

@@ -1,6 +1,8 @@
 // Buffers of segments and the tensors over them.
 #include "cache/layer.hpp"
 
+#include <algorithm>
+
 namespace winnow::cache {
 namespace {
 
@@ -213,12 +215,16 @@ std::vector<int32_t> Layer::map_of(const Geometry& geometry, const Rows& segment
 
 Layer::HeadSlots Layer::read_head(const Geometry& geometry, const Rows& segment, int64_t head) const {
     if (segment.slots == 0) return {};
-    const std::vector<int32_t> map = map_of(geometry, segment);
-    const auto first = map.begin() + head * segment.slots;
-    HeadSlots its{{first, first + segment.slots}, std::vector<float>(static_cast<size_t>(segment.slots))};
-    if (segment.importance)
-        segment.importance->read(static_cast<uint64_t>(4 * head * segment.slots), its.importance.data(),
-                                 4 * its.importance.size());
+    const auto slots = static_cast<size_t>(segment.slots);
+    const auto offset = static_cast<uint64_t>(4 * head * segment.slots);
+    HeadSlots its{std::vector<int32_t>(slots), std::vector<float>(slots)};
+    if (segment.tokens) {
+        segment.tokens->read(offset, its.entries.data(), 4 * slots);
+    } else {
+        const std::vector<int32_t> map = map_of(geometry, segment);
+        std::copy_n(map.begin() + head * segment.slots, slots, its.entries.begin());
+    }
+    if (segment.importance) segment.importance->read(offset, its.importance.data(), 4 * slots);
     return its;
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "cache/set_experts.hpp"
+
 namespace winnow::cache {
 namespace {
 
@@ -185,10 +187,6 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
         reserved.bytes += counted_bytes_of(to, part, reserved.rows(part).slots);
     }
     commit(cache, layer, std::move(reserved));
-}
-
-int64_t number_of_experts(const Config& config) { // 0: it counts none
-    return config.has("experts") ? config.count("experts") : 0;
 }
 
 } // namespace

@@ -12,12 +12,6 @@ namespace {
 
 constexpr float of_inactive_alone = -1; // less than what nothing was said of, which is 0
 
-size_t number_of_experts(const CacheState& cache) {
-    const Config& config = cache.geometry->config();
-    if (std::string_view(config.policy().name) != "moe") refuse(to_string(config) + " counts no experts, moe does");
-    return static_cast<size_t>(config.count("experts"));
-}
-
 // How often each one is chosen, of what all are on average, as if each had been once before; 0 where that is less than
 // `inactive`.
 std::vector<double> shares(const std::vector<uint64_t>& counts, Share inactive) {
@@ -33,8 +27,12 @@ std::vector<double> shares(const std::vector<uint64_t>& counts, Share inactive) 
 
 } // namespace
 
+int64_t number_of_experts(const Config& config) { return config.has("experts") ? config.count("experts") : 0; }
+
 std::vector<uint64_t> expert_counts(const CacheState& cache, int64_t layer) {
-    const size_t number = number_of_experts(cache);
+    const Config& config = cache.geometry->config();
+    const auto number = static_cast<size_t>(number_of_experts(config));
+    if (number == 0) refuse(to_string(config) + " counts no experts, moe does");
     const auto at = static_cast<size_t>(layer);
     return cache.expert_counts.size() > at && !cache.expert_counts[at].empty() ? cache.expert_counts[at]
                                                                                : std::vector<uint64_t>(number);

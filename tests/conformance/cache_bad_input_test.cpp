@@ -353,22 +353,14 @@ void add_edits(std::vector<CacheFault>& all) {
     add(
         "set_importance_that_is_not_kept", "importance", [=](winnow_cache* c) { return set_importance(c, 0, 0, 0); },
         true);
-    add("experts_of_none", "moe", [=](winnow_cache* c) {
-        const int32_t zero = 0;
-        return api().cache_set_experts(c, 0, 0, &zero, &zero, 1, 1);
-    });
-    add("experts_of_layer", "layer", [=](winnow_cache* c) {
-        const int32_t zero = 0;
-        return api().cache_set_experts(c, 0, layers, &zero, &zero, 1, 1);
-    });
-    add("experts_beyond_the_context", "positions", [=](winnow_cache* c) {
-        const int32_t position = static_cast<int32_t>(context), zero = 0;
-        return api().cache_set_experts(c, 0, 0, &position, &zero, 1, 1);
-    });
-    add("no_experts_of_a_token", "experts_per_token", [=](winnow_cache* c) {
-        const int32_t zero = 0;
-        return api().cache_set_experts(c, 0, 0, &zero, &zero, 1, 0);
-    });
+    const auto set_experts = [](winnow_cache* c, int64_t layer, int64_t position, uint64_t of_token) {
+        const int32_t token = static_cast<int32_t>(position), expert = 0;
+        return api().cache_set_experts(c, 0, layer, &token, &expert, 1, of_token);
+    };
+    add("experts_of_none", "moe", [=](winnow_cache* c) { return set_experts(c, 0, 0, 1); });
+    add("experts_of_layer", "layer", [=](winnow_cache* c) { return set_experts(c, layers, 0, 1); });
+    add("experts_beyond_the_context", "positions", [=](winnow_cache* c) { return set_experts(c, 0, context, 1); });
+    add("no_experts_of_a_token", "experts_per_token", [=](winnow_cache* c) { return set_experts(c, 0, 0, 0); });
     add("expert_counts_of_layer", "layer", [=](winnow_cache* c) {
         uint64_t count = 0;
         return api().cache_expert_counts(c, layers, nullptr, 0, &count);

@@ -337,17 +337,18 @@ private:
     std::string set_importance(int64_t sequence, int64_t percent) {
         if (!setup_.keeps_importance() || !chance(percent)) return "";
         note("set importances of sequence " + std::to_string(sequence));
-        for (int64_t layer = 0; layer < setup_.layers; ++layer)
-            if (const std::string wrong = oracle_.set_importance(sequence, layer, engine_); !wrong.empty())
-                return "layer " + std::to_string(layer) + ": " + wrong;
-        return "";
+        return in_each_layer(sequence, &CacheOracle::set_importance);
     }
 
     std::string set_experts(int64_t sequence, int64_t percent) {
         if (!chance(percent)) return "";
         note("set experts of sequence " + std::to_string(sequence));
+        return in_each_layer(sequence, &CacheOracle::set_experts);
+    }
+
+    std::string in_each_layer(int64_t sequence, std::string (CacheOracle::*call)(int64_t, int64_t, std::mt19937_64&)) {
         for (int64_t layer = 0; layer < setup_.layers; ++layer)
-            if (const std::string wrong = oracle_.set_experts(sequence, layer, engine_); !wrong.empty())
+            if (const std::string wrong = (oracle_.*call)(sequence, layer, engine_); !wrong.empty())
                 return "layer " + std::to_string(layer) + ": " + wrong;
         return "";
     }

@@ -50,6 +50,9 @@ bool has_importance(Policy policy) {
     return policy != Policy::none && policy != Policy::window && policy != Policy::random && policy != Policy::decay;
 }
 
+// Whether importances are the host's alone: attention adds nothing.
+bool is_told(Policy policy) { return policy == Policy::external || policy == Policy::moe; }
+
 // The age from which on tokens have less than this weight, and are not of the window either; the context where none
 // has.
 int64_t age_below(const CacheSetup& s, double weight) {
@@ -86,8 +89,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("recent", s.recent);
     if (s.policy == Policy::scissorhands)
         text.add("history", s.history).add("drop", spell(s.drop)).add("recent", s.recent);
-    if (s.policy == Policy::tova || s.policy == Policy::external || s.policy == Policy::moe)
-        text.add("recent", s.recent);
+    if (s.policy == Policy::tova || is_told(s.policy)) text.add("recent", s.recent);
     if (s.policy == Policy::moe)
         text.add("experts", s.experts)
             .add("inactive", spell(s.inactive))
@@ -106,9 +108,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
     if (s.policy == Policy::learned) text.add("recent", s.recent).add("grace", s.grace);
-    if (!has_importance(s.policy) || s.policy == Policy::external || s.policy == Policy::moe ||
-        s.policy == Policy::learned)
-        return;
+    if (!has_importance(s.policy) || is_told(s.policy) || s.policy == Policy::learned) return;
     if (s.statistic && s.policy != Policy::scissorhands && s.policy != Policy::tova)
         text.add("statistic", statistic_name(*s.statistic));
     text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
@@ -400,7 +400,7 @@ bool CacheSetup::covers_all(int64_t layer) const {
 }
 
 bool CacheSetup::keeps_importance() const {
-    if (policy == Policy::external || policy == Policy::moe) return true;
+    if (is_told(policy)) return true;
     for (int64_t layer = 0; layer < layers; ++layer)
         if (rules_of(*this, layer, 0).statistic != Statistic::none) return true;
     return false;
