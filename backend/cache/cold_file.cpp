@@ -23,6 +23,7 @@ namespace {
 constexpr uint64_t region_multiple = 1 << 20; // bytes
 constexpr uint64_t largest_block = 1 << 16;   // of a file system
 constexpr uint64_t aging_bytes = 1 << 18;
+constexpr uint64_t window = 1 << 15; // bytes that are read where some of them are asked for
 constexpr mode_t owner_only = 0600;
 
 // Where the file system has no files without a name, one is made and its name removed.
@@ -163,10 +164,15 @@ void ColdRegion::read(std::span<const ColdRead> reads) const {
         const ssize_t count = ::preadv2(file_->file_, &to, 1, static_cast<off_t>(begin_ + each.offset), RWF_NOWAIT);
         if (count != static_cast<ssize_t>(each.to.size())) others.push_back(&each);
     }
-    if (others.size() > 1)
-        for (const ColdRead* each : others)
-            ::posix_fadvise(file_->file_, static_cast<off_t>(begin_ + each->offset),
-                            static_cast<off_t>(each->to.size()), POSIX_FADV_WILLNEED);
+    uint64_t asked = 0; // up to here
+    for (const ColdRead* each : others) {
+        const uint64_t end = each->offset + each->to.size();
+        const uint64_t first = std::max(each->offset / window * window, asked);
+        asked = std::min((end + window - 1) / window * window, reserved_);
+        if (first < asked)
+            ::posix_fadvise(file_->file_, static_cast<off_t>(begin_ + first), static_cast<off_t>(asked - first),
+                            POSIX_FADV_WILLNEED);
+    }
     for (const ColdRead* each : others) read(*each);
 }
 

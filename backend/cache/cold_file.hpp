@@ -57,7 +57,8 @@ public:
     uint64_t reserved() const { return reserved_; }
     // What is written leaves the page cache when it has aged.
     void write(uint64_t offset, std::span<const std::byte> bytes);
-    // Those that are not in the page cache are asked for together, and then waited for.
+    // In ascending order. Those that are not in the page cache are asked for together, with what lies around them,
+    // which later reads ask for more often than for what lies elsewhere; and then waited for.
     void read(std::span<const ColdRead> reads) const;
 
 private:

@@ -266,6 +266,30 @@ TEST_F(cold_file, a_draft_reads_what_its_queries_miss) {
     EXPECT_EQ(after.peak_bytes, before.peak_bytes);
 }
 
+// Pages of 16 KiB, and half of them lie in the file alone.
+TEST_F(cold_file, what_lies_around_a_miss_is_read_with_it) {
+    constexpr uint64_t window = 32 << 10;
+    RecallCache cache(512, "winnow:budget=1200000B,k=f16,v=f16,bonus=0,recall=" + folder_.path());
+    std::string output;
+    ASSERT_EQ(cache.step(0, 150, 1, output), WINNOW_OK) << cache.message();
+    const winnow_cache_stats before = cache.stats();
+    arm_system(folder_.path(), "", 0, 0);
+    ASSERT_EQ(cache.step(0, 1, 20, output), WINNOW_OK) << cache.message();
+    const winnow_cache_stats after = cache.stats();
+    ASSERT_GT(after.bytes_read, before.bytes_read);
+    const std::vector<std::pair<uint64_t, uint64_t>> asked = read_ahead();
+    uint64_t bytes = 0, last = 0;
+    for (const auto& [begin, end] : asked) {
+        EXPECT_EQ(begin % window, 0u);
+        EXPECT_TRUE(end % window == 0 || end == after.disk_bytes) << end << " of " << after.disk_bytes;
+        EXPECT_GE(begin, last) << "something is asked for twice";
+        bytes += end - begin;
+        last = end;
+    }
+    EXPECT_GE(bytes, after.bytes_read - before.bytes_read);
+    EXPECT_LE(bytes, after.disk_bytes);
+}
+
 TEST_F(cold_file, interrupted_and_short_calls_go_on) {
     RecallCache twin("host");
     for (const auto& [function, error] : {std::pair("pread", EINTR),

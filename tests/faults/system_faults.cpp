@@ -1,5 +1,5 @@
 // Definitions of open, read, write, pread, pwrite, preadv2, posix_fallocate, fsync, rename, flock, fstat and mkdir that
-// ask first whether to fail.
+// ask first whether to fail, and of posix_fadvise.
 #include "system_faults.hpp"
 
 #include <dlfcn.h>
@@ -23,6 +23,7 @@ std::string watched, function;
 uint64_t first = 0, times = 0, calls = 0, failures = 0;
 int error = 0;
 bool is_page_cache_hidden = false;
+std::vector<std::pair<uint64_t, uint64_t>> asked;
 
 int next_error(const char* name, const std::string& path) {
     const std::lock_guard guard(mutex);
@@ -65,6 +66,12 @@ void arm_system(const std::string& folder, const std::string& name, uint64_t at,
     times = how_often;
     error = code;
     calls = failures = 0;
+    asked.clear();
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> read_ahead() {
+    const std::lock_guard guard(mutex);
+    return asked;
 }
 
 void hide_page_cache(bool is_hidden) {
@@ -123,6 +130,17 @@ ssize_t preadv2(int file, const struct iovec* to, int count, off_t offset, int f
     }
     return winnow::faults::next<ssize_t (*)(int, const struct iovec*, int, off_t, int)>("preadv2")(file, to, count,
                                                                                                    offset, flags);
+}
+
+int posix_fadvise(int file, off_t offset, off_t size, int advice) {
+    if (advice == POSIX_FADV_WILLNEED) {
+        const std::string path = winnow::faults::path_of(file);
+        const std::lock_guard guard(winnow::faults::mutex);
+        const auto begin = static_cast<uint64_t>(offset);
+        if (!winnow::faults::watched.empty() && path.starts_with(winnow::faults::watched))
+            winnow::faults::asked.emplace_back(begin, begin + static_cast<uint64_t>(size));
+    }
+    return winnow::faults::next<int (*)(int, off_t, off_t, int)>("posix_fadvise")(file, offset, size, advice);
 }
 
 int posix_fallocate(int file, off_t offset, off_t size) {

@@ -39,6 +39,9 @@ def main():
         rows = {row["name"]: row for row in work.results()["rows"] if row["mode"] == "decode"}
         expect(0 < rows[IN_BYTES]["kld"] < rows[SIGNS]["kld"], f"a budget of bytes loses {rows[IN_BYTES]['kld']}")
         expect(rows[codes]["files"].keys() == {str(codebooks)}, f"files {rows[codes].get('files')}")
+        missed = {name: row["misses_percent"] for name, row in rows.items() if "misses_percent" in row}
+        expect(missed.keys() == {SIGNS, IN_BYTES, codes}, f"misses of {missed.keys()}")
+        expect(0 < missed[IN_BYTES] < missed[SIGNS] < 10, f"misses {missed}")
         expect(0 < rows[codes]["kld"] < 1, f"codes lose {rows[codes]['kld']}")
         expect(rows[codes]["per_context"] != rows[SIGNS]["per_context"], "codes pick what signs pick")
         short = codebooks.with_name("short.bin")

@@ -182,8 +182,21 @@ def compare(host, process, setting, config, index, base_nll):
 
 
 def _told(run, config):
-    """What a policy's caches tell of its string: its "family", and the "files" that it names."""
-    return {"family": run.report["caches"][-1]["family"], **read_profiles(run)} if config.kv else {}
+    """What a policy's caches tell: the "family" of its string, the "files" that it names, and recall's picks."""
+    if not config.kv:
+        return {}
+    caches = run.report["caches"]
+    picks, misses = (sum(cache.get(key, 0) for cache in caches) for key in ("picks", "misses"))
+    recalled = {"picks": picks, "misses": misses} if picks else {}
+    return {"family": caches[-1]["family"], **read_profiles(run), **recalled}
+
+
+def _told_of_row(parts):
+    """What of that stands in a row of results.json."""
+    told = {key: parts[0][key] for key in ("family", "files") if key in parts[0]}
+    if all("picks" in part for part in parts):  # pages that came into the hot slots
+        told["misses_percent"] = 100 * sum(part["misses"] for part in parts) / sum(part["picks"] for part in parts)
+    return told
 
 
 def mean_and_error(values):
@@ -377,8 +390,7 @@ class Plan:
         rows = []
         for setting, config in itertools.product(self.settings, self.rows):
             parts = self.parts[setting, config.name]
-            told = {key: parts[0][key] for key in ("family", "files") if key in parts[0]}
             rows.append({"name": config.name, "role": "control" if config is CONTROL else "row",
-                         "config": config.settings(), "mode": setting.mode, **told, **summary(parts),
+                         "config": config.settings(), "mode": setting.mode, **_told_of_row(parts), **summary(parts),
                          "generation_tokens_per_second": speeds.get((setting.context, config.name))})
         return rows

@@ -17,7 +17,7 @@ SAME_BYTES = 0.02  # rows whose sizes differ by less are compared
 CSV_COLUMNS = ("name", "role", "backend", "k", "v", "rotate", "kv", "context", "mode", "contexts", "scored_tokens",
                "kv_bytes_per_token", "kv_bytes", "ppl", "ppl_base", "ppl_increase_percent", "ppl_increase_se", "kld",
                "kld_se", "kld_p99", "same_top_percent", "same_top_se", "prompt_tokens_per_second",
-               "generation_tokens_per_second", "attention_calls")
+               "generation_tokens_per_second", "attention_calls", "misses_percent")
 TASK_COLUMNS = ("task", "name", "context", "depth", "retrieved", "trials", "resident_share")
 
 
@@ -302,7 +302,7 @@ def _csv(columns, lines):
 
 def csv_text(results):
     """One line for each configuration, context length and mode."""
-    return _csv(CSV_COLUMNS, (row["config"] | row for setting in settings_of(results)
+    return _csv(CSV_COLUMNS, ({"misses_percent": None} | row["config"] | row for setting in settings_of(results)
                               for row in rows_of(results, setting)))
 
 
