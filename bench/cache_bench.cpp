@@ -9,8 +9,8 @@
 //     attend       a step that appends nothing, against the same
 //     import. %    what all steps from pass to pass take longer than as many whose queries are drafts and do not count
 //     evict %      of all steps from pass to pass, what those that evict take longer than the others
-//     segments %   what an attention over residual window and packed segment takes longer than over a cache that is
-//                  one segment of as many bytes of K and V
+//     segments %   what an attention over residual window and packed segments takes longer than over a cache that is
+//                  one segment of as many bytes of K and V, in the formats of the first packed one
 //     plain %      the same against attention over such rows without a cache, its slot map and its calls
 //     worst step   one that evicts, against the usual one
 // Where memory lies changes speed by more than some of this: caches are made anew several times for each row.
@@ -45,6 +45,10 @@ constexpr std::array policies = {
     Policy{"winnow turbo4/turbo3", "winnow:k=turbo4,v=turbo3", WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, true},
     Policy{"winnow turbo every 4", "winnow:k=turbo4,v=turbo3,every=4", WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, true},
     Policy{"window turbo4/turbo3", "window:k=turbo4,v=turbo3", WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, false},
+    // Tokens go down as they grow old, as under decay.
+    Policy{"window three packed",
+           "window:k=turbo4,v=turbo3,share2=1/3,k2=turbo3,v2=turbo3,share3=1/3,k3=turbo2,v3=turbo2", WINNOW_TYPE_TURBO4,
+           WINNOW_TYPE_TURBO3, false},
 };
 
 // One layer of one sequence, filled until its budget is full.
@@ -157,7 +161,9 @@ void measure(Backend& backend, const Policy& policy, const AttentionSizes& sizes
     const uint64_t row = backend.row_bytes(one.k_type, one.head_size) + backend.row_bytes(one.v_type, one.head_size);
     const uint64_t rows = stats.k_bytes + stats.v_bytes + stats.dense_k_bytes + stats.dense_v_bytes;
     one.kv_len = static_cast<int64_t>(rows / (row * static_cast<uint64_t>(one.kv_heads)));
-    CacheProblem one_store(backend, "none" + config.substr(config.find(':')) + ",sink=0,residual=0", one, one.kv_len);
+    const size_t formats = config.find(':'), v = config.find(",v=");
+    const std::string of_one = config.substr(formats, config.find(',', v + 1) - formats); // k and v, which begin it
+    CacheProblem one_store(backend, "none" + of_one + ",sink=0,residual=0", one, one.kv_len);
     one_store.fill(one.kv_len);
     Attention plain(backend, one);
 
