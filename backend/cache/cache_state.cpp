@@ -55,7 +55,7 @@ uint64_t Sequence::bytes() const {
 double CacheState::pressure_now() const { return pressure < 0 ? memory_pressure().value_or(0) : pressure; }
 
 Rows make_packed_rows(CacheState& cache, const Geometry& geometry, Part part, int64_t slots) {
-    return cache.cold_file ? rows_elsewhere(slots) : make_rows(cache.device, geometry, part, slots);
+    return cache.cold_file ? rows_elsewhere(slots) : make_own_rows(cache.device, geometry, part, slots);
 }
 
 Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,

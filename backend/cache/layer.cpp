@@ -37,16 +37,31 @@ uint64_t bytes_in(const Rows& rows) {
 
 } // namespace
 
-Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots) {
+namespace {
+
+Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots, bool are_beside) {
     Rows rows;
     if (slots == 0) return rows;
     const Shape& shape = geometry.shape();
     rows.slots = slots;
-    rows.k = device.allocate(geometry.row_bytes_of(geometry.k(part), shape.head_size, slots));
-    rows.v = device.allocate(geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots));
+    const auto allocate = [&](uint64_t size) {
+        return are_beside ? device.allocate_beside(size) : device.allocate(size);
+    };
+    rows.k = allocate(geometry.row_bytes_of(geometry.k(part), shape.head_size, slots));
+    rows.v = allocate(geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots));
     rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots), free_slot_byte);
     if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
     return rows;
+}
+
+} // namespace
+
+Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots) {
+    return make_rows(device, geometry, part, slots, false);
+}
+
+Rows make_own_rows(Device& device, const Geometry& geometry, Part part, int64_t slots) {
+    return make_rows(device, geometry, part, slots, part == Part::packed && geometry.recall());
 }
 
 Rows rows_elsewhere(int64_t slots) {

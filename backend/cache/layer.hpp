@@ -51,6 +51,8 @@ struct ColdRows {
 
 // Rows of zeros, in slots that are all free; throws where there is no memory.
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
+// The same of a layer's own segments: recall's cold rows lie beside the device.
+Rows make_own_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
 Rows rows_elsewhere(int64_t slots); // without buffers
 uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
 // The same of what counts for the budget: nothing of the packed segment where that is the cold one of recall.

@@ -267,7 +267,7 @@ Growth RebuiltLayer::memory() {
     growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots());
     for (const Part part : geometry_.packed_parts()) {
         const int64_t slots = slots_of(part);
-        growth.rows(part) = make_rows(cache_.device, geometry_, part, slots);
+        growth.rows(part) = make_own_rows(cache_.device, geometry_, part, slots);
         growth.bytes += counted_bytes_of(geometry_, part, slots);
     }
     growth.state = make_state(cache_.device, geometry_, args_.layer);

@@ -120,7 +120,7 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     if (numbers.has_memory == 0) return layer;
     if (bytes_of(geometry, Part::packed, numbers.packed_slots) > file.left()) file.refuse_file("is cut short");
     layer.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
-    layer.packed = make_rows(cache.device, geometry, Part::packed, numbers.packed_slots);
+    layer.packed = make_own_rows(cache.device, geometry, Part::packed, numbers.packed_slots);
     for (size_t i = 0; i < lower_slots.size(); ++i) {
         const Part part = geometry.packed_parts()[i + 1];
         if (bytes_of(geometry, part, lower_slots[i]) > file.left()) file.refuse_file("is cut short");

@@ -200,6 +200,8 @@ public:
     // Each byte of the memory is `filling`.
     virtual std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) = 0;
     std::unique_ptr<Buffer> allocate(uint64_t size) { return allocate(size, 0); }
+    // Of zeros, in memory of the host's that the device reaches, where it has memory of its own.
+    virtual std::unique_ptr<Buffer> allocate_beside(uint64_t size) { return allocate(size, 0); }
     virtual std::unique_ptr<Buffer> import_host(void* data, uint64_t size) = 0;
     virtual std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) = 0;
 

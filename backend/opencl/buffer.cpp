@@ -35,7 +35,7 @@ void enqueue_fill(RuntimeState& state, const Memory& memory, uint64_t size, uint
     state.is_pending = true;
 }
 
-std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size, uint8_t filling) {
+std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size, uint8_t filling, cl_mem_flags place) {
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
     if (state.is_host_memory()) {
         buffer->pages_ = std::make_unique<HostPages>(size);
@@ -43,7 +43,7 @@ std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size,
         buffer->memory_ = std::make_unique<Memory>(state.workers, buffer->pages_->data(), size);
         buffer->host_ = buffer->pages_->data();
     } else {
-        buffer->memory_ = std::make_unique<Memory>(state.workers, size);
+        buffer->memory_ = std::make_unique<Memory>(state.workers, size, place);
         enqueue_fill(state, *buffer->memory_, size, filling);
     }
     return buffer;

@@ -32,6 +32,9 @@ public:
     std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override {
         return runtime_.allocate(size, filling);
     }
+    std::unique_ptr<Buffer> allocate_beside(uint64_t size) override {
+        return runtime_.allocate(size, 0, CL_MEM_ALLOC_HOST_PTR);
+    }
     std::unique_ptr<Buffer> import_host(void* data, uint64_t size) override { return runtime_.import_host(data, size); }
     std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) override {
         return runtime_.import_cl_mem(cl_mem, offset, size);

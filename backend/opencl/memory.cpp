@@ -39,8 +39,8 @@ Memory::Memory(WorkerQueues& workers, void* host, uint64_t size)
     import_on(0); // so that a refusal is reported where the memory is imported
 }
 
-Memory::Memory(WorkerQueues& workers, uint64_t size) : workers_(workers), size_(size), objects_(1) {
-    objects_[0] = create_buffer(workers, 0, CL_MEM_READ_WRITE, size, nullptr);
+Memory::Memory(WorkerQueues& workers, uint64_t size, cl_mem_flags place) : workers_(workers), size_(size), objects_(1) {
+    objects_[0] = create_buffer(workers, 0, CL_MEM_READ_WRITE | place, size, nullptr);
 }
 
 Memory::Memory(WorkerQueues& workers, cl_mem memory) : workers_(workers), objects_(1) {

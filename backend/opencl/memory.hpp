@@ -17,8 +17,8 @@ class Memory {
 public:
     // Host memory [host, host + size), used where it lies.
     Memory(WorkerQueues& workers, void* host, uint64_t size);
-    // Memory of the device, not initialised. Only where there is one worker queue.
-    Memory(WorkerQueues& workers, uint64_t size);
+    // Memory of the device, or where `place` says, not initialised. Only where there is one worker queue.
+    Memory(WorkerQueues& workers, uint64_t size, cl_mem_flags place = 0);
     // A cl_mem of the host's, retained.
     Memory(WorkerQueues& workers, cl_mem memory);
     ~Memory();

@@ -110,8 +110,8 @@ const Memory* Runtime::scratch(uint64_t bytes, int slot) {
     return scratch.memory.get();
 }
 
-std::unique_ptr<Buffer> Runtime::allocate(uint64_t size, uint8_t filling) {
-    return ClBuffer::allocate(*state_, size, filling);
+std::unique_ptr<Buffer> Runtime::allocate(uint64_t size, uint8_t filling, cl_mem_flags place) {
+    return ClBuffer::allocate(*state_, size, filling, place);
 }
 std::unique_ptr<Buffer> Runtime::import_host(void* data, uint64_t size) {
     return ClBuffer::import_host(*state_, data, size);

@@ -129,7 +129,7 @@ public:
     // used it last. Each `slot` (0 to 3) is a memory of its own. Growing it gives a new, zeroed one.
     const Memory* scratch(uint64_t bytes, int slot = 0);
 
-    std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling = 0);
+    std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling = 0, cl_mem_flags place = 0);
     std::unique_ptr<Buffer> import_host(void* data, uint64_t size);
     std::unique_ptr<Buffer> import_cl_mem(void* memory, uint64_t offset, uint64_t size);
 

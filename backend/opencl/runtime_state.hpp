@@ -59,7 +59,9 @@ Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool 
 // A buffer of the interface. bind() of an Operation reads where it lies.
 class ClBuffer final : public Buffer {
 public:
-    static std::unique_ptr<ClBuffer> allocate(RuntimeState& state, uint64_t size, uint8_t filling = 0);
+    // place: CL_MEM_ALLOC_HOST_PTR, or 0.
+    static std::unique_ptr<ClBuffer> allocate(RuntimeState& state, uint64_t size, uint8_t filling = 0,
+                                              cl_mem_flags place = 0);
     static std::unique_ptr<ClBuffer> import_host(RuntimeState& state, void* data, uint64_t size);
     static std::unique_ptr<ClBuffer> import_cl_mem(RuntimeState& state, cl_mem memory, uint64_t offset, uint64_t size);
     ~ClBuffer() override;

@@ -135,5 +135,18 @@ TEST_F(opencl_copies, allocated_buffers_are_zeroed_and_hold_what_is_written) {
     EXPECT_EQ(values[248], 0u);
 }
 
+// So that recall's cold rows take none of the device's memory.
+TEST_F(opencl_copies, memory_beside_the_device_is_the_hosts) {
+    for (const cl_mem_flags place : {cl_mem_flags{0}, cl_mem_flags{CL_MEM_ALLOC_HOST_PTR}}) {
+        const std::unique_ptr<ClBuffer> buffer = ClBuffer::allocate(*state_, 100, 7, place);
+        cl_mem_flags flags = 0;
+        ASSERT_EQ(clGetMemObjectInfo(buffer->memory()->on(0), CL_MEM_FLAGS, sizeof flags, &flags, nullptr), CL_SUCCESS);
+        EXPECT_EQ(flags & CL_MEM_ALLOC_HOST_PTR, place);
+        uint8_t byte = 0;
+        buffer->read(99, &byte, 1);
+        EXPECT_EQ(byte, 7);
+    }
+}
+
 } // namespace
 } // namespace winnow::opencl
