@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 
@@ -23,7 +24,8 @@ namespace {
 constexpr uint64_t region_multiple = 1 << 20; // bytes
 constexpr uint64_t largest_block = 1 << 16;   // of a file system
 constexpr uint64_t aging_bytes = 1 << 18;
-constexpr uint64_t window = 1 << 15; // bytes that are read where some of them are asked for
+constexpr uint64_t largest_window = 1 << 15, smallest_window = 1 << 12; // bytes around what is asked for
+constexpr uint64_t most_ahead = 1 << 20;                                // bytes of the windows of some reads
 constexpr mode_t owner_only = 0600;
 
 // Where the file system has no files without a name, one is made and its name removed.
@@ -73,6 +75,14 @@ ColdFile::~ColdFile() { ::close(file_); }
 Error ColdFile::failure(const char* what, int code) const {
     const Error error = file_error(what, folder_, code);
     return error.status() == WINNOW_ERROR_NOT_FOUND ? Error(WINNOW_ERROR_IO, error.what()) : error;
+}
+
+// What a disk could not take the system forgets: zeros, or what was there before, would be read for it.
+void ColdFile::check_written() const {
+    if (lost_ == 0 && ::sync_file_range(file_, 0, 1, SYNC_FILE_RANGE_WAIT_BEFORE) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+        lost_ = errno;
+    if (lost_ != 0) throw failure("rows of the cold tier did not reach the disk, and are lost, in", lost_);
 }
 
 // To the end of the last block, which no other region has a part of. A file system that cannot do it keeps the space
@@ -164,6 +174,8 @@ void ColdRegion::read(std::span<const ColdRead> reads) const {
         const ssize_t count = ::preadv2(file_->file_, &to, 1, static_cast<off_t>(begin_ + each.offset), RWF_NOWAIT);
         if (count != static_cast<ssize_t>(each.to.size())) others.push_back(&each);
     }
+    if (others.empty()) return;
+    const uint64_t window = std::clamp(std::bit_floor(most_ahead / others.size()), smallest_window, largest_window);
     uint64_t asked = 0; // up to here
     for (const ColdRead* each : others) {
         const uint64_t end = each->offset + each->to.size();
@@ -174,6 +186,7 @@ void ColdRegion::read(std::span<const ColdRead> reads) const {
                             POSIX_FADV_WILLNEED);
     }
     for (const ColdRead* each : others) read(*each);
+    file_->check_written();
 }
 
 } // namespace winnow::cache

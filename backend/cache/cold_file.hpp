@@ -4,6 +4,7 @@
 //     | region 0: layer 0 of sequence 0 | region 1: layer 1 | (free: its space is given back) | ...
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,7 +29,10 @@ private:
     friend class ColdRegion;
     Error failure(const char* what, int code) const;
     void give_back(uint64_t begin, uint64_t bytes) const;
+    // Throws where something that was written is no longer to be had.
+    void check_written() const;
 
+    mutable std::atomic<int> lost_ = 0; // not 0: why
     std::string folder_;
     uint64_t region_bytes_;
     int file_ = -1;

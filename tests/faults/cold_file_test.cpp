@@ -290,6 +290,20 @@ TEST_F(cold_file, what_lies_around_a_miss_is_read_with_it) {
     EXPECT_LE(bytes, after.disk_bytes);
 }
 
+// The system tells it when it is asked, once, and has other bytes in their place from then on.
+TEST_F(cold_file, rows_that_did_not_reach_the_disk_are_not_read) {
+    RecallCache cache(folder_.path());
+    std::string output;
+    ASSERT_EQ(cache.step(0, 200, 1, output), WINNOW_OK) << cache.message();
+    arm_system(folder_.path(), "sync_file_range", 1, EIO);
+    EXPECT_EQ(cache.step(0, 1, 20, output), WINNOW_ERROR_IO);
+    EXPECT_GT(system_failures(), 0u);
+    EXPECT_NE(cache.message().find("did not reach the disk"), std::string::npos) << cache.message();
+    EXPECT_NE(cache.message().find(folder_.path()), std::string::npos) << cache.message();
+    arm_system("", "", 0, 0);
+    EXPECT_EQ(cache.step(0, 1, 20, output), WINNOW_ERROR_IO);
+}
+
 TEST_F(cold_file, interrupted_and_short_calls_go_on) {
     RecallCache twin("host");
     for (const auto& [function, error] : {std::pair("pread", EINTR),

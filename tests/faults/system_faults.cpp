@@ -1,5 +1,5 @@
-// Definitions of open, read, write, pread, pwrite, preadv2, posix_fallocate, fsync, rename, flock, fstat and mkdir that
-// ask first whether to fail, and of posix_fadvise.
+// Definitions of open, read, write, pread, pwrite, preadv2, posix_fallocate, sync_file_range, fsync, rename, flock,
+// fstat and mkdir that ask first whether to fail, and of posix_fadvise.
 #include "system_faults.hpp"
 
 #include <dlfcn.h>
@@ -141,6 +141,12 @@ int posix_fadvise(int file, off_t offset, off_t size, int advice) {
             winnow::faults::asked.emplace_back(begin, begin + static_cast<uint64_t>(size));
     }
     return winnow::faults::next<int (*)(int, off_t, off_t, int)>("posix_fadvise")(file, offset, size, advice);
+}
+
+int sync_file_range(int file, off_t offset, off_t size, unsigned int flags) {
+    if (const int result = winnow::faults::interfere("sync_file_range", winnow::faults::path_of(file)); result != 1)
+        return result;
+    return winnow::faults::next<int (*)(int, off_t, off_t, unsigned int)>("sync_file_range")(file, offset, size, flags);
 }
 
 int posix_fallocate(int file, off_t offset, off_t size) {
