@@ -149,6 +149,8 @@ void check_recall(const Config& config, const std::map<std::string, Value, std::
     if (given.contains("codebook_file") && config.signature_kind() != SignatureKind::codes)
         refuse(where + "codebook_file=" + config.word("codebook_file") +
                " is of signatures of codes, expected signature=codes, too");
+    if (config.signature_kind() == SignatureKind::codes && config.center())
+        refuse(where + "signature=codes is of keys as they are, and center=on would store them less their mean");
     if (config.count("page") == 3) refuse(where + "page=3: expected 1, 2 or 4 tokens");
 }
 

@@ -80,6 +80,7 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full
                ": sinks and residual window, signatures of " + std::to_string(cold_slots) + " tokens, and one page");
     if (config.has("picked")) fits = std::min(fits, std::max<int64_t>(config.count("picked") / sizes.page_slots, 1));
     bytes_with(fits);
+    sizes.newest = std::min(sizes.newest, sizes.hot_slots() / 2);
     sizes.by_score = sizes.frames - floor_of(config.amount("hysteresis").share, sizes.frames);
     return sizes;
 }

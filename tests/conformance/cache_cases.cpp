@@ -138,7 +138,7 @@ CacheSetup recall_setup(int shape, const char* budget) {
     setup.residual = 16;
     setup.cadence = 8;
     setup.has_codes = shape >= 3;
-    setup.center = shape <= 1 || shape == 3; // both kinds of signatures with means and without
+    setup.center = shape <= 1; // signs with means and without
     return with_shape(setup, shape);
 }
 
@@ -156,6 +156,7 @@ CacheSetup recall_setup_of_large_rows() {
     setup.group = 4;
     setup.head_size = setup.v_head_size = 256;
     setup.has_codes = true;
+    setup.center = false;
     return setup;
 }
 

@@ -107,6 +107,7 @@ void expect_picked_by_codes(CacheSetup setup) {
     const auto element_of = [&](int64_t layer, int64_t head) { return layer * setup.kv_heads + head; };
     const auto one = [](int64_t row, int64_t column) { return row == column ? 1 : 0; };
     setup.has_codes = true;
+    setup.center = false;
     setup.codebooks = codebooks_with(setup, [&](int64_t layer, int64_t head) {
         const int64_t far = element_of(layer, head);
         return HeadCodebooks{one, one, [far](int64_t element, int64_t code) {

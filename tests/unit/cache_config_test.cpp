@@ -179,6 +179,7 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"window:elastic=k_only,zero_k=0", {"elastic=k_only with scales of 0 zeroes nothing"}},
         {"winnow:budget=1/8,signature=codes", {"signature is a key of recall", "recall=off"}},
         {"winnow:recall=host,codebook_file=a", {"codebook_file=a", "expected signature=codes"}},
+        {"winnow:recall=host,signature=codes,center=on", {"signature=codes", "keys as they are", "center=on"}},
         {"winnow:recall=host,signature=bits", {"signature", "\"bits\"", "signs", "codes"}},
         {"winnow:recall=host,budget=1/8,elastic=on", {"with recall=host rows lie in the cold tier", "elastic="}},
         {"window:elastic=sweet,center=on", {"with center=on rows of f16 are stored less their means"}},

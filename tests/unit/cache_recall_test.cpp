@@ -366,5 +366,19 @@ TEST(cache_recall, a_read_that_fails_in_a_thread_leaves_the_sequence_as_it_was) 
     for (const int64_t tokens : {290, 1, 1}) EXPECT_EQ(append(file, tokens, 3), append(memory, tokens, 3)) << tokens;
 }
 
+// However few pages there are, queries pick some by their scores.
+TEST(cache_recall, the_newest_take_at_most_half_of_what_is_picked) {
+    const auto sizes_of = [](const std::string& keys, int64_t context) {
+        CacheRequest request{"winnow:recall=host," + keys, {30, 3, 64, 64, context}, 9, 1, 0, {}};
+        return Geometry(request, parse(request.config)).recall();
+    };
+    EXPECT_EQ(sizes_of("budget=1/16", 2048).newest, 16);
+    for (const char* keys : {"budget=1/16", "budget=1/16,page=1", "budget=1/4,picked=8", "budget=1/4,picked=2,page=1",
+                             "budget=1/4,newest=400"}) {
+        const RecallSizes sizes = sizes_of(keys, 512);
+        EXPECT_EQ(sizes.newest, sizes.hot_slots() / 2) << keys;
+    }
+}
+
 } // namespace
 } // namespace winnow::cache
