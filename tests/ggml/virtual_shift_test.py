@@ -44,11 +44,12 @@ def test():
     for name, (model, use) in uses.items():
         expected, report = use(host, options, model, None)
         llama_cpp.expect_in_place(report, name)
-        found, report = use(host, options, model, UNLIMITED)
-        for cache in llama_cpp.virtual_caches(report):
-            expect(cache["tokens_seen"] > cache["cells"], f"{name}: the cells were enough without a shift: {cache}")
-        print(f"{name}: {found}")
-        llama_cpp.expect_same_text(found, expected, name)
+        for kv in (UNLIMITED, f"winnow:budget=1G,k=f16,v=f16,residual=16,recall={options.work.resolve()}"):
+            found, report = use(host, options, model, kv)
+            for cache in llama_cpp.virtual_caches(report):
+                expect(cache["tokens_seen"] > cache["cells"], f"{name}: the cells were enough without a shift: {cache}")
+            print(f"{name}, {kv}: {found}")
+            llama_cpp.expect_same_text(found, expected, name)
         for kv in LIMITED:
             found, report = use(host, options, model, kv)
             print(f"{name}, {kv}: {found}")

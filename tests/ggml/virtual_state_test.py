@@ -16,6 +16,7 @@ BUDGET = 64
 DEPTH = 256
 UNLIMITED = "none:k=f16,v=f16"
 LIMITED = (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}")
+RECALL = "winnow:budget=1/4,recall=host"
 COMMON = ["-ub", 64]
 SAME_SIZE = .01  # of two files for a token, as a share: they have a head, too
 
@@ -110,6 +111,12 @@ def expect_restored(name, reports):
     expect(restored > 0, f"{name}: nothing was restored: {caches}")
 
 
+def expect_recalled(name, reports):
+    caches = [cache for report in reports for cache in report["caches"]]
+    expect(sum(cache["evictions"] for cache in caches) == 0, f"{name}: something was evicted: {caches}")
+    expect(sum(cache["misses"] for cache in caches) > 0, f"{name}: no page came from the cold tier: {caches}")
+
+
 def test():
     options = llama_cpp.parser(__doc__, "text").parse_args()
     options.prose = options.text.read_text(encoding="utf-8")
@@ -120,10 +127,17 @@ def test():
         expected, reports = use(host, options, None)
         for report in reports:
             llama_cpp.expect_in_place(report, name)
-        found, reports = use(host, options, UNLIMITED)
-        print(f"{name}: {found}")
-        llama_cpp.expect_same_text(found, expected, name)
+        # A budget that holds all, of which nothing is evicted, beside a cold tier in a file.
+        for kv in (UNLIMITED, f"winnow:budget=1G,k=f16,v=f16,residual=16,recall={options.work.resolve()}"):
+            found, reports = use(host, options, kv)
+            print(f"{name}, {kv}: {found}")
+            llama_cpp.expect_same_text(found, expected, name)
+            expect_restored(name, reports)
+        found, reports = use(host, options, RECALL)
+        print(f"{name}, {RECALL}: {found}")
+        expect(all(len(text) >= TOKENS for text in found), f"{name}, {RECALL}: a text is too short: {found}")
         expect_restored(name, reports)
+        expect_recalled(name, reports)
         for kv in LIMITED:
             found, reports = use(host, options, kv)
             print(f"{name}, {kv}: {found}")
