@@ -221,6 +221,23 @@ class Pictures(unittest.TestCase):
             self.assertEqual(sum(text.startswith("squeeze") for text in bytes_texts), 4)  # two rows in two panels
             self.assertEqual([text for text in task_texts if text in ("30/44", "2/3")], ["30/44", "2/3"])
 
+    def test_rows_of_other_tools_that_tell_little(self):
+        """No perplexity at one length, and at another nothing but the tool's own full cache."""
+        made = made_others()
+        least = {"mode": "batch", "contexts": 8, "kv_bytes_per_token": 9000.}
+        made["rows"] = [{"name": "squeeze:keep=512", "context": 4096, "kld": 0.2, **least},
+                        {"name": "squeeze:none", "context": 8192, "kld": 0., **least}]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "others.json"
+            path.write_text(json.dumps(made))
+            results = others.add(made_results(contexts=(2048,)), [path])
+        names = [name for name, _ in plots.figures(results)]
+        self.assertEqual([name for name in names if name.startswith("bytes")], ["bytes_2048", "bytes_4096"])
+        with plots.matplotlib.rc_context(plots.STYLE):
+            texts = [text.get_text() for axes in plots.over_bytes(results, (4096, "batch")).axes for text in axes.texts]
+            self.assertEqual(sum(text.endswith("not measured") for text in texts), 1)
+            plots.over_contexts(results, "batch")
+
     def test_many_rows_of_the_same_bytes_are_listed_beside_the_axes(self):
         results = few(made_results(contexts=(512,), needle=False))
         made = next(row for row in results["rows"] if row["role"] == "row")

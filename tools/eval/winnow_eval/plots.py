@@ -117,9 +117,20 @@ def _draw_front(axes, quantity, rows, right):
     axes.plot(*zip(*line), color="#555555", linewidth=1.2, zorder=1.5)
 
 
+def _told(axes, rows, quantity):
+    """The rows that tell a quantity, which another tool's may not; axes without any say so."""
+    rows = [row for row in rows if row[quantity[0]] is not None]
+    if not rows:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, f"{quantity[2]}: not measured", ha="center", va="center", transform=axes.transAxes)
+    return rows
+
+
 def _bytes_panel(axes, rows, quantity, palette):
     key, error_key, _ = quantity
-    rows = [row for row in rows if row[key] is not None]  # another tool may not tell it
+    rows = _told(axes, rows, quantity)
+    if not rows:
+        return
     sizes = [row["kv_bytes_per_token"] for row in rows]
     axes.set_xscale("log")
     axes.set_xlim(min(sizes) / 1.35, max(sizes) * 1.35)
@@ -199,9 +210,13 @@ def title(results, setting=None, mode=None):
         f"; {report.named_setting(setting)}" if setting else "") + (f", {report.MODES[mode]}" if mode else "")
 
 
+def rows_over_bytes(results, setting):
+    """What another tool's full cache differs from itself by says nothing beside the control run."""
+    return [row for row in report.rows_of(results, setting) if row["role"] != "other" or row["kld"] > KLD_FLOOR]
+
+
 def over_bytes(results, setting):
-    # What another tool's full cache differs from itself by says nothing beside the control run.
-    rows = [row for row in report.rows_of(results, setting) if row["role"] != "other" or row["kld"] > KLD_FLOOR]
+    rows = rows_over_bytes(results, setting)
     sizes = [(name, row["kv_bytes_per_token"]) for name, row in
              {family(row): row for row in rows if row["role"] != "control"}.items()]
     listed = bool(_crowded(sizes))
@@ -221,7 +236,9 @@ def over_bytes(results, setting):
 
 def _contexts_panel(axes, rows, quantity, palette):
     key, error_key, _ = quantity
-    rows = [row for row in rows if row[key] is not None]
+    rows = _told(axes, rows, quantity)
+    if not rows:
+        return
     contexts = sorted({row["context"] for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xlim(contexts[0] / 1.15, contexts[-1] * 1.15)
@@ -384,7 +401,8 @@ def figures(results):
     """(name, function that draws it) of each picture that these results give."""
     for setting in report.settings_of(results):
         context, mode = setting
-        yield f"bytes_{context}{SUFFIXES[mode]}", lambda setting=setting: over_bytes(results, setting)
+        if rows_over_bytes(results, setting):
+            yield f"bytes_{context}{SUFFIXES[mode]}", lambda setting=setting: over_bytes(results, setting)
     for mode in sorted({row["mode"] for row in results["rows"]}):
         yield f"contexts{SUFFIXES[mode]}", lambda mode=mode: over_contexts(results, mode)
     for task in results["tasks"]:
