@@ -39,8 +39,10 @@ class Plan(unittest.TestCase):
         """(rows, what llama.cpp was asked)"""
         self.host.asked.clear()
         plan = self.plan(*strings, **options)
-        plan.run(Progress())
-        self.assertEqual(plan.units(), 0)
+        progress = Progress()
+        progress.expect(plan.units())
+        plan.run(progress)
+        self.assertEqual((plan.units(), progress.done), (0, progress.total))
         return plan.finished(), list(self.host.asked)
 
     def test_rows(self):

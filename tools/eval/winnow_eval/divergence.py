@@ -364,6 +364,7 @@ class Plan:
                 missing = self.missing(context, index)
                 if not missing:
                     continue
+                before = self.units()
                 process = process or stack.enter_context(
                     Measure(host, host.model, self.task.text, context, first_scored(context)))
                 label = f"context {index + 1} of {self.task.count}, {context} tokens"
@@ -376,6 +377,8 @@ class Plan:
                     with progress.step(f"{label}: {config}{mode}", context):
                         self._put(setting, index, config,
                                   compare(host, process, setting, config, index, measured.nll))
+                # What is decided by now need not be done any more.
+                progress.expect(self.units() + context * (1 + len(missing)) - before)
 
     def _put(self, setting, index, config, part):
         self.task.store.put("kld", _part_identity(self.task, setting, index, config), part)
