@@ -35,10 +35,6 @@ uint64_t bytes_in(const Rows& rows) {
     return sum;
 }
 
-} // namespace
-
-namespace {
-
 Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots, bool are_beside) {
     Rows rows;
     if (slots == 0) return rows;

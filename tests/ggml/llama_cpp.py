@@ -213,6 +213,11 @@ def expect_budget(cache, tokens):
     expect(cache["evictions"] > 0, f"nothing was evicted: {cache}")
 
 
+def recall_of_all(options):
+    """A string by which nothing is evicted and all pages are hot, beside a cold tier in a file."""
+    return f"winnow:budget=1G,k=f16,v=f16,residual=16,recall={options.work.resolve()}"
+
+
 def expect_shares(caches, share):
     """Each keeps to its share; but the smaller of two caches, that of sliding windows, evicts nothing."""
     largest = max(cache["cells"] for cache in caches)

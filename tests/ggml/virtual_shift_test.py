@@ -44,7 +44,7 @@ def test():
     for name, (model, use) in uses.items():
         expected, report = use(host, options, model, None)
         llama_cpp.expect_in_place(report, name)
-        for kv in (UNLIMITED, f"winnow:budget=1G,k=f16,v=f16,residual=16,recall={options.work.resolve()}"):
+        for kv in (UNLIMITED, llama_cpp.recall_of_all(options)):
             found, report = use(host, options, model, kv)
             for cache in llama_cpp.virtual_caches(report):
                 expect(cache["tokens_seen"] > cache["cells"], f"{name}: the cells were enough without a shift: {cache}")

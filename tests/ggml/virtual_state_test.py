@@ -127,8 +127,7 @@ def test():
         expected, reports = use(host, options, None)
         for report in reports:
             llama_cpp.expect_in_place(report, name)
-        # A budget that holds all, of which nothing is evicted, beside a cold tier in a file.
-        for kv in (UNLIMITED, f"winnow:budget=1G,k=f16,v=f16,residual=16,recall={options.work.resolve()}"):
+        for kv in (UNLIMITED, llama_cpp.recall_of_all(options)):
             found, reports = use(host, options, kv)
             print(f"{name}, {kv}: {found}")
             llama_cpp.expect_same_text(found, expected, name)

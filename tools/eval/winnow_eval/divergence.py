@@ -336,10 +336,11 @@ class Plan:
         """The most work that is left, in tokens."""
         total = 0
         for context in self.contexts:
+            undecided = [(setting, config) for setting in self.settings for config in self.rows
+                         if setting.context == context and not self._is_decided(setting, config)]
             for index in range(self.task.count):
-                runs = {(config.name, setting.decode_from(config)) for setting in self.settings for config in self.rows
-                        if setting.context == context and len(self.parts[setting, config.name]) <= index
-                        and not self._is_decided(setting, config)}
+                runs = {(config.name, setting.decode_from(config)) for setting, config in undecided
+                        if len(self.parts[setting, config.name]) <= index}
                 total += context * (len(runs) + (1 if runs else 0))
             total += len(self.missing_speeds(context)) * self._generation_units(context)
         return total
