@@ -1,9 +1,9 @@
 """winnow-measure, by which `winnow eval` compares: the base has the perplexity that llama-perplexity prints; a virtual
 cache with everything in f16 is the base in every mode, token by token, also of a model with sliding windows, whose
-second cache is a smaller one; and a cache whose heads all read the keys of the first one is seen to be wrong in every
-mode. What is decoded inside of batches is what comes of tokens that llama.cpp hands over one by one, all of them or
-from a position on; and two runs are the same to the last digit. Its answers are what llama-completion writes, also
-where a virtual cache decodes the question, and a second turn goes on where the first ended.
+second cache is a smaller one; and a cache whose heads all read the keys, or the values, of the first one is seen to be
+wrong in every mode. What is decoded inside of batches is what comes of tokens that llama.cpp hands over one by one, all
+of them or from a position on; and two runs are the same to the last digit. Its answers are what llama-completion
+writes, also where a virtual cache decodes the question, and a second turn goes on where the first ended.
 """
 
 import math
@@ -31,7 +31,7 @@ EVICTING = {configs.parse(text): alone for text, alone in (
     ("h2o:budget=1/4", ROUNDED), ("winnow:budget=1/4", ROUNDED))}
 RECALLING = [configs.parse(text) for text in ("winnow:budget=1/4,recall=host,k=f32,v=f32",
                                               "winnow:budget=1/4,recall=host")]
-DEFECT = "keys_of_the_first_head"
+DEFECTS = ("keys_of_the_first_head", "values_of_the_first_head")
 
 
 def run_all(options, environment, device):
@@ -41,7 +41,8 @@ def run_all(options, environment, device):
     host = Host(options.llama_cpp, options.plugin, options.model, BATCH, BATCH, 1, device)
     host.environment |= environment
     nll, kld = [], {"cpu": [], "batch": [], "decode": []}
-    with measure.Measure(host, options.model, options.text, context, half) as process:
+    with measure.Measure(host, options.model) as process:
+        process.read(options.text, context, half)
         for index in range(COUNT):
             nll += process.run(configs.BASE, index, base=True).nll
             kld["cpu"] += process.run(configs.CONTROL, index).kld
@@ -77,7 +78,8 @@ def measured(options, config, batch, decode_from=None, first_alone=None, threads
     """A configuration over the contexts: (nll, divergences), token by token."""
     host = Host(options.llama_cpp, options.plugin, options.model, batch, batch, threads, "Portable Computing Language")
     context, found = CONTEXTS[options.family], ([], [])
-    with measure.Measure(host, options.model, options.text, context, context // 2, first_alone) as process:
+    with measure.Measure(host, options.model) as process:
+        process.read(options.text, context, context // 2, first_alone)
         for index in range(COUNT):
             process.run(configs.BASE, index, base=True)
             one = process.run(config, index, decode_from=decode_from)
@@ -125,13 +127,41 @@ def dialogue(*turns, **more):
             "generate": GENERATED, "until": "", "chat": False, "decode": True, "find": []} | more
 
 
-def expect_refused(process, words, **more):
+def texts(options):
+    """One process takes a text in one length after another, and what is no text leaves it as it was."""
+    host = Host(options.llama_cpp, options.plugin, options.model, BATCH, BATCH, 1, "Portable Computing Language")
+    long, short = 2 * CONTEXTS[options.family], 32  # shorter than a batch
+
+    def nll(process, context):
+        process.read(options.text, context, context // 2)
+        return process.run(configs.BASE, 1, base=True).nll
+
+    with measure.Measure(host, options.model) as process:
+        first, second, again = nll(process, long), nll(process, short), nll(process, long)
+        expect(len(first) == long // 2 - 1 and len(second) == short // 2 - 1, f"{len(first)} and {len(second)} scored")
+        expect(first == again, "a length in between changes a context")
+        for words, text, sizes in ((f"cannot read {options.work}", options.work / "none.txt", (32, 16)),
+                                   ("contexts of 1 tokens, expected 2 to", options.text, (1, 0)),
+                                   ("scored from position 32, expected 0 to 31", options.text, (32, 32))):
+            expect_failure(words, lambda: process.read(text, *sizes))
+            expect_failure("there is no text", lambda: process.run(configs.BASE, 0, base=True))
+        process.read(options.text, short, short // 2)
+        expect_failure("no base of context 0", lambda: process.run(DENSE, 0))
+        process.let_go()
+        expect_failure("there is no text", lambda: process.run(DENSE, 0))
+
+
+def expect_failure(words, what):
     try:
-        process.answer(configs.BASE, dialogue(("Some text.", " A question?"), **more))
+        what()
     except Failure as failure:
-        expect(words in str(failure), f"the refusal does not say \"{words}\": {failure}")
+        expect(words in str(failure), f"a failure does not say \"{words}\": {failure}")
     else:
-        raise llama_cpp.Failure(f"not refused: {more}")
+        raise llama_cpp.Failure(f"no failure that says \"{words}\"")
+
+
+def expect_refused(process, words, **more):
+    expect_failure(words, lambda: process.answer(configs.BASE, dialogue(("Some text.", " A question?"), **more)))
 
 
 def converse(options):
@@ -198,18 +228,19 @@ def test():
     for options.family in CONTEXTS:
         options.model = random_models.make(options.family, options.work)
         compare(options)
+        texts(options)
         converse(options)
 
     options.family = "grouped"
     options.model = random_models.make(options.family, options.work)
     decode(options)
     repeat(options)
-    for defect in ("none", DEFECT):
+    for defect in ("none", *DEFECTS):
         _, kld = run_all(options, {"WINNOW_BACKEND": str(options.broken), "WINNOW_DEFECT": defect}, None)
         means = {mode: statistics.fmean(values) for mode, values in kld.items()}
         print(f"{defect}: {means}")
         for mode in ("batch", "decode"):
-            expect((means[mode] >= OTHER) == (defect == DEFECT), f"{defect}, {mode}: divergence {means[mode]}")
+            expect((means[mode] >= OTHER) == (defect in DEFECTS), f"{defect}, {mode}: divergence {means[mode]}")
 
 
 llama_cpp.main(test)

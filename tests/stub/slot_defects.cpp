@@ -61,6 +61,11 @@ void read_keys_of_the_first_head(SlotAttention& args) {
     for (Segment& segment : args.segments) segment.k.stride[1] = 0;
 }
 
+// As if KV heads had the same values.
+void read_values_of_the_first_head(SlotAttention& args) {
+    for (Segment& segment : args.segments) segment.v.stride[1] = 0;
+}
+
 // Of each query group only the first head counts.
 void accumulate_first_of_group(SlotAccumulate& args) {
     const int64_t group = args.scores.shape[1] / args.segments[0].kv_heads();
@@ -156,6 +161,7 @@ std::map<std::string, Defect> slot_defects() {
         {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
         {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
         {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},
+        {"values_of_the_first_head", {.before_slot_attention = read_values_of_the_first_head}},
         {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
         {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
         {"cache_threshold_too_high", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.v_threshold *= 8; }}},

@@ -151,10 +151,13 @@ Outcome Contexts::run(const Configuration& configuration, size_t cells, const st
         throw std::runtime_error(message.data());
     llama_context_params params = api_.context_default_params();
     params.n_ctx = static_cast<uint32_t>(cells);
-    params.n_batch = sizes_.batch;
-    params.n_ubatch = sizes_.ubatch;
+    Sizes sizes = sizes_;
+    sizes.batch = static_cast<uint32_t>(std::min<size_t>(sizes.batch, cells));
+    sizes.ubatch = std::min(sizes.ubatch, sizes.batch);
+    params.n_batch = sizes.batch;
+    params.n_ubatch = sizes.ubatch;
     params.n_seq_max = 1;
-    params.n_threads = params.n_threads_batch = static_cast<int32_t>(sizes_.threads);
+    params.n_threads = params.n_threads_batch = static_cast<int32_t>(sizes.threads);
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
     params.swa_full = false; // caches of windows are as large as those need, as in llama.cpp's own programs
     params.type_k = type_of(configuration.k_type);
@@ -163,7 +166,7 @@ Outcome Contexts::run(const Configuration& configuration, size_t cells, const st
     if (!made) throw std::runtime_error("llama.cpp makes no context");
     Outcome outcome;
     {
-        Context context(api_, made, sizes_);
+        Context context(api_, made, sizes);
         use(context);
         outcome.micro_batches = context.micro_batches();
         outcome.seconds = context.seconds();

@@ -44,6 +44,7 @@ public:
     // All of them, batch by batch; returns the logits of the last.
     const float* evaluate_all(const std::vector<llama_token>& tokens);
 
+    size_t batch() const { return sizes_.batch; }
     size_t position() const { return position_; }           // of the next token
     size_t micro_batches() const { return micro_batches_; } // in which the tokens came
     double seconds() const { return seconds_; }             // in all calls
@@ -67,7 +68,7 @@ struct Outcome {
 
 class Contexts {
 public:
-    // Loads the model. api has to stay.
+    // Loads the model. api has to stay. sizes: the most of each; a context of fewer cells has smaller batches.
     Contexts(const LlamaApi& api, const std::string& model, const std::string& plugin, const Sizes& sizes);
 
     // Makes a context of so many cells, lets `use` work with it, and frees it. Throws std::runtime_error, and what

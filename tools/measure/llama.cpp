@@ -154,4 +154,13 @@ std::string chat_of(const LlamaApi& api, const llama_model* model, const std::st
     }
 }
 
+std::string reason_against_chat(const LlamaApi& api, const llama_model* model) {
+    try {
+        chat_of(api, model, "Hello");
+        return "";
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+}
+
 } // namespace winnow::measure

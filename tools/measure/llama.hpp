@@ -83,4 +83,7 @@ std::string piece_of(const LlamaApi& api, const llama_vocab* vocab, llama_token 
 // model's template. Throws std::runtime_error where it does not.
 std::string chat_of(const LlamaApi& api, const llama_model* model, const std::string& said);
 
+// Why chat_of() throws for a model; empty: it does not.
+std::string reason_against_chat(const LlamaApi& api, const llama_model* model);
+
 } // namespace winnow::measure

@@ -41,7 +41,7 @@ Result Runs::run(const Configuration& configuration, size_t index, bool as_base)
 }
 
 void Runs::score(Context& context, const std::vector<llama_token>& tokens, bool as_base, Scores& scores) {
-    const size_t batch = contexts_.sizes().batch, vocabulary = contexts_.vocabulary();
+    const size_t batch = context.batch(), vocabulary = contexts_.vocabulary();
     const unsigned threads = contexts_.sizes().threads;
     size_t done = 0;
     for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {

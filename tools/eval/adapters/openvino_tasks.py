@@ -219,7 +219,12 @@ def _result(asking, config, trials):
     total = {key: sum(answer[key] for answer in answers)
              for key in ("prompt_tokens", "prompt_seconds", "generation_seconds")}
     generated = sum(len(answer["tokens"]) - 1 for answer in answers)  # the first comes with the prompt
-    return head | {"retrieved": sum(all(answer["found"]) for answer in answers), "trials": len(trials),
+    right = {trial.id: all(answer["found"]) for trial, answer in zip(trials, answers)}
+    cells = {context: [right[trial.id] for trial in trials if trial.context == context]
+             for context in sorted({trial.context for trial in trials})}
+    return head | {"retrieved": sum(right.values()), "trials": len(trials),
+                   "by_context": [{"context": context, "retrieved": sum(cell), "trials": len(cell)}
+                                  for context, cell in cells.items()],
                    "peak_bytes": max(answer["peak_bytes"] for answer in answers),
                    "cache_bytes_at_most": max(answer["resident_at_most"] * answer["cache_bytes_per_token"]
                                               for answer in answers),

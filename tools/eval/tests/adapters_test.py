@@ -300,6 +300,7 @@ class Openvino(Folder):
         for one in found.values():
             self.assertEqual((one["task"], one["retrieved"], one["trials"], one["peak_bytes"]), ("needle", 5, 5, 1000))
             self.assertRegex(next(iter(one["answers"].values())), r"^ \d{4}$")  # up to the token that ends it
+            self.assertEqual(one["by_context"], [{"context": 512, "retrieved": 5, "trials": 5}])
         self.assertEqual(found["openvino:u8"]["generation_tokens_per_second"], 5)  # without the first of 11
         self.assertEqual([settings["evict"] for settings in MadeAnswers.settings], [None, None, 128])
 
@@ -402,7 +403,7 @@ class Recorded(Folder):
             wanted = next(task for task in recorded["file"]["tasks"] if task["name"] == config.name)
             for name in wanted["answers"]:
                 asking._expect(config, config.evicted(384), asking.answers[config, name])
-            trials = [SimpleNamespace(id=name) for name in wanted["answers"]]
+            trials = [SimpleNamespace(id=name, context=384) for name in wanted["answers"]]
             self.assertEqual(len(trials), 5)
             self.assertEqual(openvino_tasks._result(asking, config, trials), wanted)
         made = self.added(recorded["file"])

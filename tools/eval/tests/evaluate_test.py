@@ -23,7 +23,7 @@ sys.path.insert(0, str(FOLDER))
 import made_model  # noqa: E402
 from made_host import COUNT, LN_RATIO, TRAINED, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
 from made_results import made_others, made_results  # noqa: E402
-from winnow_eval import Failure, divergence, evaluate, measure, progress, tasks  # noqa: E402
+from winnow_eval import Failure, divergence, evaluate, measure, progress, report, tasks  # noqa: E402
 
 ROW = "cpu:k=q8_0,v=f16"
 
@@ -54,8 +54,7 @@ class Evaluation(unittest.TestCase):
 
         with (mock.patch.object(evaluate, "_make_host", lambda _: self.host),
               mock.patch.object(evaluate, "Progress", Noted),
-              mock.patch.object(divergence, "Measure", MadeMeasure),
-              mock.patch.object(tasks, "Measure", MadeMeasure),
+              mock.patch.object(measure, "Measure", MadeMeasure),
               mock.patch.object(measure, "identity", lambda: "made up"),
               mock.patch.object(shutil, "disk_usage", lambda _: mock.Mock(free=free))):
             results = evaluate.evaluate(evaluate.Options(**options), Console(file=said, width=200))
@@ -87,6 +86,10 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(set(original), {"probe"})
         self.assertTrue(all(name.endswith("-f32.gguf") for kind, name in models if kind != "probe"))
         self.assertLess(len(original), len(models))
+
+    def test_all_lengths_and_tasks_are_of_one_process(self):
+        self.evaluate(ROW, contexts=[128, 256])
+        self.assertEqual([name.endswith("-f32.gguf") for name in self.host.started], [False, True])
 
     def test_each_configuration_is_probed_in_the_shortest_and_the_longest_context(self):
         self.evaluate(ROW, contexts=[512, 2048], tasks=[])
@@ -125,6 +128,15 @@ class Evaluation(unittest.TestCase):
         beyond = f"the model was trained on contexts of {TRAINED} tokens"
         self.assertEqual(notes, [f"note: --contexts: {beyond}, 512 is beyond",
                                  f"note: --task-contexts: {beyond}, 400 is beyond"])
+
+    def test_a_model_without_a_chat_template_is_asked_the_rest(self):
+        reason = "the model has no chat template"
+        with mock.patch.object(MadeMeasure, "no_chat", reason):
+            results, said, _ = self.evaluate(ROW, tasks=["needle", "chat"])
+        self.assertEqual([task["task"] for task in results["tasks"]], ["needle"])
+        self.assertEqual(results["refused"], [{"name": "chat", "what": "all configurations", "refused": reason}])
+        self.assertIn(f"note: --tasks chat: {reason}; it is left out", said)
+        self.assertIn(reason, report.markdown(results))
 
     def test_rows_of_another_tool_come_with_them(self):
         found = made_others()

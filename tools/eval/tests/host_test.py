@@ -75,7 +75,7 @@ class Tries(unittest.TestCase):
 
 
 class Process(unittest.TestCase):
-    FIRST = '{"tokens": 9, "contexts": 1, "vocabulary": 99, "trained_context": 512}'
+    FIRST = '{"vocabulary": 99, "trained_context": 512, "no_chat": ""}'
 
     def measure(self, script):
         """winnow-measure, which is this script."""
@@ -89,7 +89,7 @@ class Process(unittest.TestCase):
     def test_it_answers_line_by_line(self):
         answers = """read line; echo '{"tokens": 7}'; read line; echo '{"error": "out of something"}'"""
         with self.measure(f"echo '{self.FIRST}'; {answers}") as process:
-            self.assertEqual((process.tokens, process.vocabulary), (9, 99))
+            self.assertEqual((process.vocabulary, process.trained_context), (99, 512))
             self.assertEqual(process.count_tokens("some words"), 7)
             with self.assertRaisesRegex(Failure, "a text: out of something"):
                 process.count_tokens("more")

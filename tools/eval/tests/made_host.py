@@ -36,6 +36,7 @@ class MadeHost(Host):
         super().__init__(folder, folder / "plugin.so", folder / "model.gguf", batch=64, ubatch=32)
         self.asked = []
         self.models = []  # what was asked of which file
+        self.started = []  # the files of which a process was made
         self.fails = None  # the name of a configuration whose runs fail
         self.fails_at = 0  # in this context and later ones
         self.short_calls = 0  # attention calls that are missing
@@ -74,11 +75,18 @@ class MadeHost(Host):
 class MadeMeasure:
     """winnow-measure with a made-up host."""
 
-    tokens, vocabulary, trained_context = TOKENS, VOCABULARY, TRAINED
+    vocabulary, trained_context, no_chat = VOCABULARY, TRAINED, ""
 
-    def __init__(self, host, model, text=None, context=None, first_scored=None):
-        self.host, self.model, self.context, self.first_scored = host, Path(model), context, first_scored
-        self.base = None
+    def __init__(self, host, model):
+        self.host, self.model, self.context, self.base = host, Path(model), None, None
+        host.started.append(self.model.name)
+
+    def read(self, text, context, first_scored):
+        self.context, self.first_scored, self.base = context, first_scored, None
+        return TOKENS
+
+    def let_go(self):
+        self.context = self.base = None
 
     def __enter__(self):
         return self

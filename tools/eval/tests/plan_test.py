@@ -26,7 +26,7 @@ class Plan(unittest.TestCase):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.host = MadeHost(self.folder)
         self.store = store.Store(self.folder / "out")
-        for made in (mock.patch.object(divergence, "Measure", MadeMeasure),
+        for made in (mock.patch.object(measure, "Measure", MadeMeasure),
                      mock.patch.object(measure, "identity", lambda: "made up")):
             self.enterContext(made)
 
@@ -41,7 +41,8 @@ class Plan(unittest.TestCase):
         plan = self.plan(*strings, **options)
         progress = Progress()
         progress.expect(plan.units())
-        plan.run(progress)
+        with measure.Process(self.host) as process:
+            plan.run(process, progress)
         self.assertEqual((plan.units(), progress.done), (0, progress.total))
         return plan.finished(), list(self.host.asked)
 
@@ -149,7 +150,8 @@ class Plan(unittest.TestCase):
         with self.assertRaisesRegex(Failure, "refused"):
             self.run_plan("inplace:k=q8_0")
         self.host.short_calls = 0
-        with MadeMeasure(self.host, "model", "text", 128, 64) as process:
+        with MadeMeasure(self.host, "model") as process:
+            process.read("text", 128, 64)
             process.run(configs.BASE, 0, base=True)
             self.host.short_calls = 1
             self.assertRaisesRegex(Failure, "refused", divergence.compare, self.host, process,
@@ -158,7 +160,7 @@ class Plan(unittest.TestCase):
     def test_a_policy_is_measured_if_the_plugin_says_that_it_carries_it_out(self):
         policy = configs.parse(POLICY)
         length = (256, "--contexts 128")
-        with divergence.probing(self.host, "text", 128) as process:
+        with divergence.probing(self.host) as process:
             with self.assertRaisesRegex(Failure, "does not carry out"):
                 divergence.probe(process, policy, length)
             self.host.policies = ["h2o:budget=1/8"]

@@ -92,7 +92,7 @@ class Command(unittest.TestCase):
                        count=COUNT, part="all", out=self.folder / "out", batch=128, llama_cpp=self.programs,
                        plugin=self.folder / "plugin.so") | more
         made = mock.MagicMock()
-        made.__enter__.return_value = types.SimpleNamespace(tokens=self.tokens)
+        made.__enter__.return_value = types.SimpleNamespace(read=lambda *_: self.tokens, let_go=lambda: None)
 
         def probing(*arguments):
             self.probes.append(arguments)

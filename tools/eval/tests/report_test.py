@@ -111,6 +111,15 @@ class Others(unittest.TestCase):
         lines = cells(report.others_table(self.add(), "riddle"))
         self.assertEqual(lines[1:], [["`squeeze:keep=512`", "2/3", "-", "-", "-", "-"]])
 
+    def test_what_another_tool_answered_at_each_length(self):
+        for task, context in ((self.found["tasks"][0], 512), (self.found["tasks"][1], 900)):
+            task["by_context"] = [{"context": context, "retrieved": 2, "trials": 3}]
+        head, *_, line = cells(report.task_table(self.add(), "needle"))
+        self.assertEqual({column: cell for column, cell in zip(head, line, strict=True) if cell != "-"},
+                         {"configuration": "`squeeze:keep=512`", "retrieved": "30/44", "context 512": "2/3"})
+        self.assertEqual(cells(report.task_table(self.add(), "riddle")),
+                         [["configuration", "retrieved", "context 900"], ["`squeeze:keep=512`", "2/3", "2/3"]])
+
     def test_what_is_left_out_is_a_dash(self):
         row = self.found["rows"][0]
         self.found["rows"] = [{key: row[key] for key in ("name", "context", "mode", "contexts", "kv_bytes_per_token",

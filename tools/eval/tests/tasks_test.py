@@ -15,7 +15,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from made_progress import Progress  # noqa: E402
-from winnow_eval import Failure, haystack, identifiers, report, resident, tasks  # noqa: E402
+from winnow_eval import Failure, haystack, identifiers, measure, report, resident, tasks  # noqa: E402
 from winnow_eval.configs import BASE, Config  # noqa: E402
 from winnow_eval.host import Run  # noqa: E402
 from winnow_eval.measure import Answered  # noqa: E402
@@ -217,7 +217,7 @@ class Answers(unittest.TestCase):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.host, self.progress = Host(), Progress()
-        self.enterContext(mock.patch.object(tasks, "Measure", Measure))
+        self.enterContext(mock.patch.object(measure, "Measure", Measure))
         self.measure = self.enterContext(mock.patch.object(tasks.measure, "identity", return_value="a program"))
 
     def asking(self, configs, contexts=(256, 512), trials=12, names=("needle",)):
@@ -227,7 +227,8 @@ class Answers(unittest.TestCase):
         asking = self.asking(*arguments, **more)
         self.work = sum(tasks.work_left(asking).values())
         self.store = asking.store
-        found = tasks.run(asking, self.progress)
+        with measure.Process(asking.host) as process:
+            found = tasks.run(asking, process, self.progress)
         self.assertEqual(sum(tasks.work_left(asking).values()), 0)
         return found
 

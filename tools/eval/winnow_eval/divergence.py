@@ -17,7 +17,6 @@ import numpy
 from winnow_eval import Failure, logs, measure
 from winnow_eval.configs import BASE, CONTROL
 from winnow_eval.host import Host, calls_per_layer, expect_virtual, read_profiles, virtual_bytes
-from winnow_eval.measure import Measure
 from winnow_eval.store import Store
 
 FEWEST_SCORED = 100  # tokens that a 99th percentile needs
@@ -115,10 +114,16 @@ def ends(found):
     return [by_length[tokens] for tokens in sorted({min(by_length), max(by_length)})]
 
 
-def probing(host, text, context):
-    """The process in which configurations are probed: with the file that was given, whatever its weights. context: the
-    longest of the text."""
-    return Measure(host, host.original, text, context, context - 1)
+def probing(host):
+    """The process in which configurations are probed: with the file that was given, whatever its weights."""
+    return measure.Measure(host, host.original)
+
+
+def count_tokens(process, text):
+    """How many tokens a text has."""
+    tokens = process.read(text, LEAST_CONTEXT, 0)
+    process.let_go()
+    return tokens
 
 
 def probe(process, config, length):
@@ -348,38 +353,41 @@ class Plan:
     def _generation_units(self, context):
         return context + 8 * GENERATED * GENERATION_RUNS
 
-    def run(self, progress):
+    def run(self, process, progress):
+        """Measures what is missing, in a measure.Process."""
         for context in self.contexts:
-            self._compare_all(context, progress)
+            self._compare_all(context, process, progress)
             for config in self.missing_speeds(context):
                 with progress.step(f"generation, {config}, context {context}", self._generation_units(context)):
                     self.speeds[context, config.name] = generation(self.task, context, config)
                 self.task.store.put("generation", _generation_identity(self.task, context, config),
                                     self.speeds[context, config.name])
 
-    def _compare_all(self, context, progress):
-        host = self.task.host
-        with contextlib.ExitStack() as stack:
-            process = None
-            for index in range(self.task.count):
-                missing = self.missing(context, index)
-                if not missing:
-                    continue
-                before = self.units()
-                process = process or stack.enter_context(
-                    Measure(host, host.model, self.task.text, context, first_scored(context)))
-                label = f"context {index + 1} of {self.task.count}, {context} tokens"
-                with progress.step(f"{label}: base", context):
-                    measured = process.run(BASE, index, base=True)
-                    expect_calls(measured.run, BASE, logs.cache(measured.run.stderr)["layers"],
-                                 micro_batches(host, context))
-                for setting, config in missing:
-                    mode = "" if setting.decode_from(config) is None else ", decoded"
-                    with progress.step(f"{label}: {config}{mode}", context):
-                        self._put(setting, index, config,
-                                  compare(host, process, setting, config, index, measured.nll))
-                # What is decided by now need not be done any more.
-                progress.expect(self.units() + context * (1 + len(missing)) - before)
+    def _compare_all(self, context, process, progress):
+        has_text = False
+        for index in range(self.task.count):
+            missing = self.missing(context, index)
+            if missing and not has_text:
+                process.get().read(self.task.text, context, first_scored(context))
+                has_text = True
+            if missing:
+                self._compare(context, index, missing, process.get(), progress)
+        if has_text:
+            process.get().let_go()
+
+    def _compare(self, context, index, missing, process, progress):
+        """All that is missing of one context."""
+        host, before = self.task.host, self.units()
+        label = f"context {index + 1} of {self.task.count}, {context} tokens"
+        with progress.step(f"{label}: base", context):
+            measured = process.run(BASE, index, base=True)
+            expect_calls(measured.run, BASE, logs.cache(measured.run.stderr)["layers"], micro_batches(host, context))
+        for setting, config in missing:
+            mode = "" if setting.decode_from(config) is None else ", decoded"
+            with progress.step(f"{label}: {config}{mode}", context):
+                self._put(setting, index, config, compare(host, process, setting, config, index, measured.nll))
+        # What is decided by now need not be done any more.
+        progress.expect(self.units() + context * (1 + len(missing)) - before)
 
     def _put(self, setting, index, config, part):
         self.task.store.put("kld", _part_identity(self.task, setting, index, config), part)

@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, configs, divergence, others, store, tasks, text, weights
+from winnow_eval import Failure, configs, divergence, measure, others, store, tasks, text, weights
 from winnow_eval.host import Host, expect_program, find_plugin, find_programs
 from winnow_eval.progress import Progress
 
@@ -65,15 +65,16 @@ def _make_host(options):
 
 
 def _plan(task, rows, asking, options, progress):
-    """(what there is to compare, what work there is to ask); fails where the text is too short, or llama.cpp or the
-    plugin cannot."""
+    """(what there is to compare, what work there is to ask, what cannot be asked and why); fails where the text is too
+    short, or llama.cpp or the plugin cannot."""
     made = task.host
     ends = divergence.ends([*divergence.lengths(options.contexts, options.generation),
                             *tasks.lengths(options.tasks, options.task_contexts)])
-    with divergence.probing(made, task.text, max(options.contexts)) as process:
+    with divergence.probing(made) as process:
         for remark in _remarks(options, process.trained_context):
             progress.say(remark)
-        divergence.check_length(process.tokens, options.contexts, options.count)
+        refused = _leave_out_chat(asking, process.no_chat, progress)
+        divergence.check_length(divergence.count_tokens(process, task.text), options.contexts, options.count)
         report = [divergence.probe(process, configs.BASE, length) for length in ends][0]
         made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
         plan = divergence.Plan(task, rows, options.contexts, options.modes, options.generation, options.sigmas)
@@ -82,7 +83,16 @@ def _plan(task, rows, asking, options, progress):
         for config in [config for config in plan.rows if config in compared or work[config.name]]:
             for length in ends:
                 divergence.probe(process, config, length)
-    return plan, work
+    return plan, work, refused
+
+
+def _leave_out_chat(asking, reason, progress):
+    """What of the tasks cannot be asked, and why, as other tools say it; it is asked no more."""
+    if not reason or "chat" not in asking.tasks:
+        return []
+    asking.tasks = [name for name in asking.tasks if name != "chat"]
+    progress.say(f"note: --tasks chat: {reason}; it is left out")
+    return [{"name": "chat", "what": "all configurations", "refused": reason}]
 
 
 def _use_weights(made, options, kept, progress):
@@ -144,17 +154,20 @@ def evaluate(options, console):
             others.expect_the_same(path, found, subject)
         asking = tasks.Asking(made, kept, [configs.CONTROL, *rows], options.tasks, options.task_contexts,
                               options.task_trials)
-        plan, work = _plan(divergence.Task(made, kept, part, identity, options.count), rows, asking, options, progress)
+        plan, work, refused = _plan(divergence.Task(made, kept, part, identity, options.count), rows, asking, options,
+                                    progress)
         if kept.kept:
             progress.say(f"{kept.kept} finished runs are kept from before")
         progress.expect(plan.units() + sum(work.values()))
         _use_weights(made, options, kept, progress)
-        plan.run(progress)
-        found = tasks.run(asking, progress)
+        with measure.Process(made) as process:
+            plan.run(process, progress)
+            found = tasks.run(asking, process, progress)
         results = {"format": FORMAT, "command": options.command(), **subject,
                    "host": {"version": made.version, "batch": options.batch, "ubatch": options.ubatch,
                             "threads": options.threads},
                    "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "tasks": found}
+        results |= {"refused": refused} if refused else {}
         results = others.add(results, options.others) if options.others else results
         store.write_json(kept.folder / "results.json", results)
         shutil.rmtree(kept.base, ignore_errors=True)

@@ -51,30 +51,33 @@ def identity():
 
 
 class Measure(ChildProcess):
-    """The process; use as a context manager. `tokens`, `contexts` and `vocabulary` say what the text has,
-    `trained_context` how many tokens the model was trained on.
+    """The process; use as a context manager. `vocabulary` says how many tokens the model knows, `trained_context` on
+    how long contexts it was trained, `no_chat` why it cannot be asked in a chat template, or ""."""
 
-    Without a text it answers questions only. first_alone: the position from which on llama.cpp gets each token of the
-    text in a batch of its own, as it does when it generates; None: batches are whole.
-    """
-
-    def __init__(self, host, model, text=None, context=None, first_scored=None, first_alone=None):
-        self.host = host
-        most = context or host.batch
+    def __init__(self, host, model):
+        self.host, self.model = host, model
         command = [find_program(), "--llama-cpp", host.programs, "--plugin", host.plugin, "--model", model,
-                   "--batch", min(host.batch, most), "--ubatch", min(host.ubatch, host.batch, most),
-                   "--threads", host.threads]
-        if text is not None:
-            command += ["--text", text, "--context", context, "--from", first_scored]
-        if first_alone is not None:
-            command += ["--alone-from", first_alone]
+                   "--batch", host.batch, "--ubatch", min(host.ubatch, host.batch), "--threads", host.threads]
         super().__init__(command, host.environment | ({"WINNOW_DEVICE": host.device} if host.device else {}))
 
     def __enter__(self):
         super().__enter__()
-        self.tokens, self.contexts, self.vocabulary, self.trained_context = (
-            self.first[key] for key in ("tokens", "contexts", "vocabulary", "trained_context"))
+        self.vocabulary, self.trained_context, self.no_chat = (
+            self.first[key] for key in ("vocabulary", "trained_context", "no_chat"))
         return self
+
+    def read(self, text, context, first_scored, first_alone=None):
+        """Takes a text to compare on, in contexts of so many tokens; gives how many tokens it has.
+
+        first_alone: the position from which on llama.cpp gets each token in a batch of its own, as it does when it
+        generates; None: batches are whole.
+        """
+        return self._request(f"{text}", {"text": str(text), "context": context, "from": first_scored,
+                                         "alone_from": first_alone})["tokens"]
+
+    def let_go(self):
+        """Of the text, and of the memory that the base's logits take."""
+        self._request("the text", {"text": None})
 
     def failure(self, said, status):
         if "failed to load model" in said or "error loading model" in said:
@@ -125,3 +128,23 @@ class Measure(ChildProcess):
     def count_tokens(self, text):
         """How many tokens a text has, with those that a model wants around it."""
         return self._request("a text", {"count": text})["tokens"]
+
+
+class Process:
+    """A Measure with the host's model, started when it is first needed; use as a context manager."""
+
+    def __init__(self, host):
+        self.host, self.process = host, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.__exit__()
+            self.process = None
+
+    def get(self):
+        if self.process is None:
+            self.process = Measure(self.host, self.host.model).__enter__()
+        return self.process

@@ -93,7 +93,8 @@ def _expect_once(what, names):
 def _task(tasks, one):
     task = next((task for task in tasks if task["task"] == one["task"]), None)
     if task is None:
-        task = {"task": one["task"], "meaning": "asked by another tool", "contexts": [], "depths": [None],
+        lengths = sorted({cell["context"] for cell in one.get("by_context", [])})
+        task = {"task": one["task"], "meaning": "asked by another tool", "contexts": lengths, "depths": [None],
                 "results": [], "trials": []}
         tasks.append(task)
     task["others"] = [*task.get("others", []), one]

@@ -59,8 +59,8 @@ def run(host, text_file, context, count, part, out, kind, trains):
     make_folder(out)
     with tempfile.TemporaryDirectory(prefix="winnow-profile-") as work, Progress(console_for_output()) as progress:
         source, identity = text.prepare(text_file, part, Path(work))
-        with divergence.probing(host, source, context) as process:
-            profile.check_length(process.tokens, context, count)
+        with divergence.probing(host) as process:
+            profile.check_length(divergence.count_tokens(process, source), context, count)
         model = host.model
         if kind == "f32":
             copy = Path(work) / "model-f32.gguf"

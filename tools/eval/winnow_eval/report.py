@@ -186,8 +186,11 @@ def task_table(results, name):
                                                                             for context in task["contexts"]]
     heads = ["configuration", "retrieved", *heads, *(["of the facts resident, %"] if watched else []),
              *(["last answer as when read anew"] if turns > 1 else [])]
-    lines += [[f"`{other['name']}`", f"{other['retrieved']}/{other['trials']}", *["-"] * (len(heads) - 2)]
-              for other in task.get("others", [])]
+    for other in task.get("others", []):
+        told = {f"context {cell['context']}": f"{cell['retrieved']}/{cell['trials']}"
+                for cell in other.get("by_context", [])}
+        lines.append([f"`{other['name']}`", f"{other['retrieved']}/{other['trials']}",
+                      *(told.get(head, "-") for head in heads[2:])])
     return table(heads, lines)
 
 
@@ -239,7 +242,7 @@ def others_table(results, name):
 
 
 def refused_table(results):
-    """What another tool could not run, and why."""
+    """What could not be run, and why."""
     lines = [[f"`{row['name']}`", row["what"], row["refused"]] for row in results.get("refused", [])]
     return "\n".join(f"| {' | '.join(row)} |" for row in [["configuration", "of", "not measured, because"],
                                                            ["---"] * 3, *lines]) + "\n"

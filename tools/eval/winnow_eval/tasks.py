@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from winnow_eval import Failure, haystack, identifiers, measure, resident
 from winnow_eval.configs import BASE
 from winnow_eval.host import Host, calls_per_layer, expect_virtual, read_profiles
-from winnow_eval.measure import Measure
 from winnow_eval.store import Store
 
 DEPTHS = 5
@@ -141,18 +140,6 @@ def _units(trial, config):
     """About how much work an answer is, in tokens of a prompt."""
     anew = 2 if config.kv and len(trial.turns) > 1 else 1
     return anew * (trial.context + START_UNITS)
-
-
-class Process:
-    """winnow-measure with the model, started when it is first needed."""
-
-    def __init__(self, host, stack):
-        self.host, self.stack, self.process = host, stack, None
-
-    def get(self):
-        if self.process is None:
-            self.process = self.stack.enter_context(Measure(self.host, self.host.model))
-        return self.process
 
 
 def _expect(config, answered):
@@ -363,8 +350,7 @@ def _run(asking, task, process, progress):
                         "full_cache_finds": answer["found"]} for trial, answer in asked]}
 
 
-def run(asking, progress):
-    """Asks all configurations what the full cache answers; gives the "tasks" of a results.json."""
-    with contextlib.ExitStack() as stack:
-        process = Process(asking.host, stack)
-        return [_run(asking, TASKS[name], process, progress) for name in asking.tasks]
+def run(asking, process, progress):
+    """Asks all configurations what the full cache answers, in a measure.Process; gives the "tasks" of a
+    results.json."""
+    return [_run(asking, TASKS[name], process, progress) for name in asking.tasks]
