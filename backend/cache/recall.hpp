@@ -64,4 +64,22 @@ struct PickCounts {
 };
 PickCounts pick_counts(const Geometry& geometry, const Layer& layer);
 
+// Runs what picks. Where a file fails it, what was picked until then does not count.
+template <class Action>
+void keeping_pick_counts(CacheState& cache, Layer& layer, Action&& action) {
+    if (!cache.cold_file || !layer.index_memory) {
+        action();
+        return;
+    }
+    const StateLayout::Range& part = cache.geometry->recall().counts;
+    std::vector<std::byte> counts(part.size);
+    layer.index_memory->read(part.offset, counts.data(), counts.size());
+    try {
+        action();
+    } catch (...) {
+        if (layer.index_memory) layer.index_memory->write(part.offset, counts.data(), counts.size());
+        throw;
+    }
+}
+
 } // namespace winnow::cache

@@ -34,10 +34,10 @@ public:
         take_cell_positions();
         if (growth.is_new) layer_.is_signed = geometry_.recall() && resident_ == nullptr; // no row lacks a signature
         commit(cache_, layer_, std::move(growth));
-        if (may_change_before_failing())
-            keeping_layer(cache_, layer_, [&] { apply(); });
-        else
+        keeping_pick_counts(cache_, layer_, [&] {
+            if (may_change_before_failing()) return keeping_layer(cache_, layer_, [&] { apply(); });
             apply();
+        });
     }
 
 private:

@@ -7,9 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <functional>
 #include <system_error>
+#include <thread>
 
 #include "session.hpp"
 #include "system_faults.hpp"
@@ -28,8 +31,9 @@ class RecallCache {
 public:
     explicit RecallCache(const std::string& tier, const std::string& keys = "", const std::string& bonus = "0")
         : RecallCache(32, "winnow:budget=24000B,k=q8_0,v=q4_0,bonus=" + bonus + ",recall=" + tier + keys) {}
-    RecallCache(int64_t head_size, const std::string& config) : session_(WINNOW_REFERENCE_BACKEND), size_(head_size) {
-        EXPECT_EQ(session_.create(), WINNOW_OK) << session_.message();
+    RecallCache(int64_t head_size, const std::string& config, const char* backend = WINNOW_REFERENCE_BACKEND)
+        : session_(backend), size_(head_size) {
+        EXPECT_EQ(session_.create(true), WINNOW_OK) << session_.message();
         winnow_cache_desc desc{};
         desc.struct_size = sizeof desc;
         desc.config = config.c_str();
@@ -56,12 +60,14 @@ public:
         desc.v = v.get();
         desc.q = q.get();
         desc.out = out.get();
-        const int32_t status = api().cache_step(cache_, &desc, nullptr);
+        const int32_t status = api().cache_step(cache_, &desc, nullptr); // which, if it fails, uses nothing any more
+        if (status == WINNOW_OK && api().finish(session_.context()) != WINNOW_OK) ADD_FAILURE() << message();
         output = out.digest();
+        values_ = out.floats();
         return status;
     }
 
-    // All rows and positions.
+    // All rows and positions, and how many pages were picked.
     std::string portrait() {
         std::string text;
         HostTensor tokens(WINNOW_TYPE_I32, 1, 1, context_tokens);
@@ -80,6 +86,7 @@ public:
                 EXPECT_EQ(api().cache_read(cache_, &desc), WINNOW_OK) << message();
                 text += k.digest() + " " + v.digest() + " ";
             }
+        text += std::to_string(stats().picks);
         return text;
     }
 
@@ -109,6 +116,7 @@ public:
         return stats;
     }
 
+    const std::vector<float>& values() const { return values_; } // the output of the last step
     const winnow_api& api() const { return session_.api(); }
     winnow_cache* get() { return cache_; }
     std::string message() const { return session_.message(); }
@@ -116,6 +124,7 @@ public:
 private:
     Session session_;
     int64_t size_;
+    std::vector<float> values_;
     winnow_cache* cache_ = nullptr;
 };
 
@@ -181,6 +190,7 @@ protected:
     uint64_t fail_each(RecallCache& cache, const Call& call, std::string& output) {
         const char* const function = std::get<0>(GetParam());
         const std::string before = cache.portrait();
+        const uint64_t misses = cache.stats().misses;
         for (uint64_t at = 1;; ++at) {
             const int error = at % 2 == 0 ? EIO : ENOSPC;
             const std::string what =
@@ -198,6 +208,7 @@ protected:
             EXPECT_NE(cache.message().find(text_of(error)), std::string::npos) << what << ": " << cache.message();
             EXPECT_NE(cache.message().find(folder_.path()), std::string::npos) << what << ": " << cache.message();
             EXPECT_EQ(cache.portrait(), before) << what << ": something changed";
+            EXPECT_EQ(cache.stats().misses, misses) << what << ": misses of what failed count";
             if (HasFailure()) return at;
         }
     }
@@ -250,6 +261,61 @@ TEST_F(cold_file, a_read_of_any_stretch_fails) {
         seed += 10;
     }
     EXPECT_GE(failures, 6u) << "a stretch is larger than was thought";
+}
+
+// What the first query picks comes in two threads, each of which reads twice.
+TEST_F(cold_file, a_read_in_any_thread_fails) {
+    const std::string config = "winnow:budget=900000B,k=f16,v=f16,bonus=0,recall=";
+    RecallCache cache(256, config + folder_.path(), WINNOW_OPENCL_BACKEND),
+        twin(256, config + "host", WINNOW_OPENCL_BACKEND);
+    std::string output, expected;
+    uint64_t seed = 1, failures = 0;
+    size_t threads = 0;
+    for (const int64_t tokens : {240, 1, 1}) {
+        const std::string before = cache.portrait();
+        for (uint64_t at = 1;; ++at) {
+            arm_system(folder_.path(), "pread", at, EIO);
+            const int32_t status = cache.step(0, tokens, seed, output);
+            const bool failed = system_failures() > 0;
+            threads = std::max(threads, system_threads());
+            arm_system("", "", 0, 0);
+            failures += failed;
+            if (status == WINNOW_OK) {
+                ASSERT_FALSE(failed) << tokens << " tokens, read " << at << ": it was swallowed";
+                break;
+            }
+            ASSERT_TRUE(failed) << cache.message();
+            ASSERT_EQ(status, WINNOW_ERROR_IO) << cache.message();
+            ASSERT_EQ(cache.portrait(), before) << tokens << " tokens, read " << at << ": something changed";
+        }
+        ASSERT_EQ(twin.step(0, tokens, seed, expected), WINNOW_OK) << twin.message();
+        for (size_t i = 0; i < twin.values().size(); ++i) // pages lie in other frames after a failure
+            ASSERT_NEAR(cache.values()[i], twin.values()[i], 1e-6) << tokens << " tokens";
+        seed += 10;
+    }
+    std::printf("%llu reads failed, up to %zu threads read at once, %llu pages of the first query missed\n",
+                static_cast<unsigned long long>(failures), threads,
+                static_cast<unsigned long long>(cache.stats().misses));
+    EXPECT_GE(failures, 6u);
+    EXPECT_GE(threads, std::min(2u, std::thread::hardware_concurrency())) << "one thread read all";
+}
+
+// Of what is asked for the page cache has the first byte, or all, or nothing.
+TEST_F(cold_file, what_the_page_cache_has_in_part_is_read) {
+    RecallCache cache(folder_.path()), twin("host");
+    hide_page_cache(false);
+    std::string output, expected;
+    uint64_t seed = 1, shortened = 0;
+    for (const int64_t tokens : {150, 1, 1, 1, 5, 1}) {
+        arm_system(folder_.path(), "preadv2", 1 + seed % 3, short_count, 1000);
+        ASSERT_EQ(cache.step(0, tokens, seed, output), WINNOW_OK) << cache.message();
+        shortened += system_failures();
+        arm_system("", "", 0, 0);
+        ASSERT_EQ(twin.step(0, tokens, seed, expected), WINNOW_OK) << twin.message();
+        ASSERT_EQ(output, expected) << "seed " << seed;
+        seed += 10;
+    }
+    EXPECT_GE(shortened, 4u);
 }
 
 // Where hot pages stay hot a draft needs a few pages more, as every query picks the newest.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace winnow::faults {
@@ -34,13 +35,20 @@ Session::~Session() {
     winnow_library_close(&library_);
 }
 
-int32_t Session::create() {
+int32_t Session::create(bool with_host_threads) {
     logged.clear();
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.log_level = WINNOW_LOG_DEBUG;
     desc.log_user_data = this;
     desc.log = [](void* self, int32_t, const char* text) { static_cast<Session*>(self)->logged.emplace_back(text); };
+    if (with_host_threads) {
+        desc.parallel_for = [](void*, uint32_t count, winnow_task task, void* data) {
+            std::vector<std::jthread> others;
+            for (uint32_t i = 1; i < count; ++i) others.emplace_back(task, data, i);
+            if (count > 0) task(data, 0);
+        };
+    }
     char message[4096] = "";
     const int32_t status = api().context_create(&desc, &context_, message, sizeof message);
     creation_message_ = message;

@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
+#include <set>
+#include <thread>
 
 namespace winnow::faults {
 namespace {
@@ -24,10 +26,12 @@ uint64_t first = 0, times = 0, calls = 0, failures = 0;
 int error = 0;
 bool is_page_cache_hidden = false;
 std::vector<std::pair<uint64_t, uint64_t>> asked;
+std::set<std::thread::id> callers;
 
 int next_error(const char* name, const std::string& path) {
     const std::lock_guard guard(mutex);
     if (first == 0 || function != name || !path.starts_with(watched)) return 0;
+    callers.insert(std::this_thread::get_id());
     if (++calls < first || calls >= first + times) return 0;
     ++failures;
     return error;
@@ -67,6 +71,7 @@ void arm_system(const std::string& folder, const std::string& name, uint64_t at,
     error = code;
     calls = failures = 0;
     asked.clear();
+    callers.clear();
 }
 
 std::vector<std::pair<uint64_t, uint64_t>> read_ahead() {
@@ -77,6 +82,11 @@ std::vector<std::pair<uint64_t, uint64_t>> read_ahead() {
 void hide_page_cache(bool is_hidden) {
     const std::lock_guard guard(mutex);
     is_page_cache_hidden = is_hidden;
+}
+
+size_t system_threads() {
+    const std::lock_guard guard(mutex);
+    return callers.size();
 }
 
 uint64_t system_failures() {
@@ -128,8 +138,14 @@ ssize_t preadv2(int file, const struct iovec* to, int count, off_t offset, int f
         errno = EAGAIN;
         return -1;
     }
-    return winnow::faults::next<ssize_t (*)(int, const struct iovec*, int, off_t, int)>("preadv2")(file, to, count,
-                                                                                                   offset, flags);
+    struct iovec first = *to;
+    const bool is_one = count == 1; // as all calls of ours
+    if (const int result =
+            winnow::faults::interfere("preadv2", winnow::faults::path_of(file), is_one ? &first.iov_len : nullptr);
+        result != 1)
+        return result;
+    return winnow::faults::next<ssize_t (*)(int, const struct iovec*, int, off_t, int)>("preadv2")(
+        file, is_one ? &first : to, count, offset, flags);
 }
 
 int posix_fadvise(int file, off_t offset, off_t size, int advice) {
