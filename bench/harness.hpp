@@ -124,6 +124,7 @@ nlohmann::json bench_sdpa_prefill(const Options& options, Backend& backend);
 nlohmann::json bench_kv_append(const Options& options, Backend& backend);
 nlohmann::json bench_slots(const Options& options, Backend& backend);
 nlohmann::json bench_cache(const Options& options, Backend& backend);
+nlohmann::json bench_steps(const Options& options, Backend& backend);
 nlohmann::json bench_recall(const Options& options, Backend& backend);
 
 } // namespace winnow::bench

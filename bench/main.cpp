@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
                                                      {"kv_append", bench_kv_append},
                                                      {"slots", bench_slots},
                                                      {"cache", bench_cache},
+                                                     {"steps", bench_steps},
                                                      {"recall", bench_recall}};
     for (const auto& [name, bench] : benches) {
         if (std::string(name).find(options.filter) != std::string::npos) report[name] = bench(options, backend);
