@@ -3,17 +3,55 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <stdexcept>
 
 #include <CLI/CLI.hpp>
 
+#include "compare.hpp"
 #include "harness.hpp"
 
 namespace winnow::bench {
 namespace {
 
+nlohmann::json read_report(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) throw std::runtime_error("cannot read " + path);
+    try {
+        return nlohmann::json::parse(file);
+    } catch (const nlohmann::json::exception& error) {
+        throw std::runtime_error(path + " is not JSON: " + error.what());
+    }
+}
+
+nlohmann::json measure_all(const Options& options, int repeats) {
+    Backend backend(options);
+    std::printf("device: %s (%s), kernel shape %s\n", backend.info().name, backend.info().platform,
+                backend.info().kernel_shape);
+    using Bench = nlohmann::json (*)(const Options&, Backend&);
+    const std::pair<const char*, Bench> benches[] = {{"sdpa_vector", bench_sdpa_vector},
+                                                     {"sparse_v", bench_sparse_v},
+                                                     {"sdpa_prefill", bench_sdpa_prefill},
+                                                     {"kv_append", bench_kv_append},
+                                                     {"slots", bench_slots},
+                                                     {"cache", bench_cache},
+                                                     {"steps", bench_steps},
+                                                     {"recall", bench_recall}};
+    std::vector<nlohmann::json> runs(static_cast<size_t>(repeats), nlohmann::json::object());
+    for (nlohmann::json& run : runs)
+        for (const auto& [name, bench] : benches)
+            if (std::string(name).find(options.filter) != std::string::npos) run[name] = bench(options, backend);
+    nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}};
+    if (repeats == 1)
+        report.update(runs.front());
+    else
+        report["repeats"] = runs;
+    return report;
+}
+
 int run(int argc, char** argv) {
     Options options;
-    std::string json_file;
+    std::string json_file, old_file, from_file;
+    int repeats = 1;
     CLI::App app(
         "Measures the operations of a Winnow backend. Times are the shortest of many; what is compared takes turns.");
     app.add_option("--backend", options.backend, "name or path of the backend (default: opencl)");
@@ -33,33 +71,22 @@ int run(int argc, char** argv) {
                      ->transform(formats);
     const auto* v_type = app.add_option("--v-type", options.v_type, "storage format of V")->transform(formats);
     app.add_option("--json", json_file, "file for the results");
+    app.add_option("--repeat", repeats, "measures all so many times, which tells how much figures differ by themselves")
+        ->check(CLI::Range(1, 1000));
+    CLI::Option* compare =
+        app.add_option("--compare", old_file, "an older file of --json: tells which times changed beyond their noise");
+    app.add_option("--from", from_file, "a file of --json to compare, instead of measuring")->needs(compare);
     CLI11_PARSE(app, argc, argv);
     if (*type && !*v_type) options.v_type = options.type;
 
-    Backend backend(options);
-    std::printf("device: %s (%s), kernel shape %s\n", backend.info().name, backend.info().platform,
-                backend.info().kernel_shape);
-    nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}};
-    using Bench = nlohmann::json (*)(const Options&, Backend&);
-    const std::pair<const char*, Bench> benches[] = {{"sdpa_vector", bench_sdpa_vector},
-                                                     {"sparse_v", bench_sparse_v},
-                                                     {"sdpa_prefill", bench_sdpa_prefill},
-                                                     {"kv_append", bench_kv_append},
-                                                     {"slots", bench_slots},
-                                                     {"cache", bench_cache},
-                                                     {"steps", bench_steps},
-                                                     {"recall", bench_recall}};
-    for (const auto& [name, bench] : benches) {
-        if (std::string(name).find(options.filter) != std::string::npos) report[name] = bench(options, backend);
-    }
+    const nlohmann::json before = old_file.empty() ? nlohmann::json() : read_report(old_file); // sooner than measuring
+    const nlohmann::json report = from_file.empty() ? measure_all(options, repeats) : read_report(from_file);
     if (!json_file.empty()) {
         std::ofstream file(json_file);
         file << report.dump(2) << "\n";
-        if (!file.flush()) {
-            std::fprintf(stderr, "winnow-bench: cannot write %s\n", json_file.c_str());
-            return 1;
-        }
+        if (!file.flush()) throw std::runtime_error("cannot write " + json_file);
     }
+    if (!old_file.empty()) std::fputs(changes(before, report).c_str(), stdout);
     return 0;
 }
 

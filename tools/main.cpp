@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "bench.hpp"
 #include "eval.hpp"
 #include "info.hpp"
 #include "plan/plan.hpp"
@@ -48,7 +49,10 @@ int main(int argc, char** argv) {
     app.add_subcommand("profile", "Measure how spread out a model's attention is, layer by layer, through llama.cpp");
     app.add_subcommand("calibrate", "The same, and train the networks of the policy learned and codebooks of recall");
 
+    app.add_subcommand("bench", "Measure how fast the operations are, against what the memory gives and ggml");
+
     try {
+        if (argc > 1 && std::string_view(argv[1]) == "bench") winnow::tools::run_bench(argc - 2, argv + 2);
         if (argc > 1 && std::string_view(argv[1]) == "eval") winnow::tools::run_eval(argc - 2, argv + 2);
         for (const char* const other : {"profile", "calibrate"})
             if (argc > 1 && std::string_view(argv[1]) == other) winnow::tools::run_eval(argc - 1, argv + 1);

@@ -1,0 +1,25 @@
+// Starting winnow-bench, which is built with the benchmarks alone.
+#include "bench.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace winnow::tools {
+
+void run_bench(int argc, char** argv) {
+    const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    std::string program = (here / "winnow-bench").string();
+    std::vector<char*> command{program.data()};
+    command.insert(command.end(), argv, argv + argc);
+    command.push_back(nullptr);
+    execv(command[0], command.data());
+    throw std::runtime_error("bench: cannot start " + program +
+                             ", which -DWINNOW_BUILD_BENCH=ON builds: " + std::strerror(errno));
+}
+
+} // namespace winnow::tools
