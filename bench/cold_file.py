@@ -7,16 +7,18 @@ Linux alone, whose /proc shows the other process's file.
 """
 
 import argparse
-import json
+import contextlib
 import os
 import random
-import re
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ci"))
+
+from processes import Kind, run  # noqa: E402  after its path
 
 BLOCK = 4096
 READ_TOGETHER = 48  # blocks
@@ -61,51 +63,47 @@ def print_parallel_reads(folder):
           f"{1e3 * seconds[READS // 2]:.2f} in the median")
 
 
-def cold_file(process, folder):
-    """A descriptor of the process's file in the folder, or None."""
-    try:
-        for link in Path(f"/proc/{process.pid}/fd").iterdir():
-            if os.readlink(link).startswith(f"{folder}/"):
-                return os.open(link, os.O_RDONLY)
-    except FileNotFoundError:  # it ended, or closed one
-        pass
-    return None
+class Dropping(threading.Thread):
+    """Drops the pages of the cold file that llama.cpp's process has in a folder, again and again; use as a context
+    manager."""
 
+    def __init__(self, folder, every):
+        super().__init__()
+        self.folder, self.every, self.ended = folder, every, threading.Event()
 
-def drop_pages(process, folder, every):
-    file = None
-    while process.poll() is None:
-        if file is None:
-            file = cold_file(process, folder)
-        else:
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        time.sleep(every)
-    if file is not None:
+    def __enter__(self):
+        self.start()
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join()
+
+    def run(self):
+        while not self.ended.wait(self.every):
+            for link in Path("/proc").glob("[0-9]*/fd/*"):
+                with contextlib.suppress(OSError):  # another user's, or closed by now
+                    if os.readlink(link).startswith(f"{self.folder}/"):
+                        self.drop(link)
+
+    @staticmethod
+    def drop(link):
+        file = os.open(link, os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
 
 
-def run(chosen, recall, every):
-    """Prints what a process says of itself. every: seconds from drop to drop, or None."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        environment = os.environ | {"WINNOW_KV": f"{chosen.kv},recall={recall}", "WINNOW_REPORT": str(report),
-                                    "GGML_BACKEND_PATH": str(chosen.plugin.resolve())}
-        process = subprocess.Popen(
-            [chosen.completion, "-m", chosen.model, "-f", chosen.prompt, "-c", str(chosen.context), "-n",
-             str(chosen.tokens), "-t", str(chosen.threads), "--ignore-eos", "--temp", "0", "--seed", "1", "-no-cnv",
-             "--perf", "-fa", "on", "-dev", "Winnow"],
-            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if every is not None:
-            threading.Thread(target=drop_pages, args=(process, recall, every)).start()
-        said = process.communicate()[1]
-        times = [float(each) for each in re.findall(r"eval time = .*\( *([\d.]+) ms per token", said)]
-        if process.returncode != 0 or len(times) != 2 or not report.exists():
-            sys.exit(f"{chosen.completion} with recall={recall} failed:\n{said[-2000:]}")
-        cache = json.loads(report.read_text(encoding="utf-8"))["caches"][0]
+def measure(chosen, recall, every=None):
+    """Prints what a run took. every: seconds from drop to drop, or None."""
+    kind = Kind(f"recall={recall}", plugin=chosen.plugin.resolve(), kv=f"{chosen.kv},recall={recall}")
+    arguments = ["-f", chosen.prompt, "-c", chosen.context, "-n", chosen.tokens, "-t", chosen.threads, "--ignore-eos",
+                 "-fa", "on"]
+    with Dropping(recall, every) if every else contextlib.nullcontext():
+        found = run(kind, chosen.completion, arguments, chosen.model)
+    cache = found.report["caches"][0]
     waited = cache["wait_ns"] / 1e6 / chosen.tokens
-    print(f"recall={recall}{', dropped' if every else ''}: {times[0]:.2f} ms a token of the prompt, {times[1]:.2f} a "
-          f"decoded one, of which {waited:.2f} waited for reads; {100 * cache['misses'] / cache['picks']:.1f} % of the "
-          f"picks missed", flush=True)
+    print(f"{kind.name}{', dropped' if every else ''}: {1e3 / found.prompt_speed:.2f} ms a token of the prompt, "
+          f"{1e3 / found.speed:.2f} a decoded one, of which {waited:.2f} waited for reads; "
+          f"{100 * cache['misses'] / cache['picks']:.1f} % of the picks missed", flush=True)
 
 
 def main():
@@ -113,9 +111,9 @@ def main():
     folder = chosen.folder.resolve()
     print_parallel_reads(folder)
     for _ in range(chosen.rounds):
-        run(chosen, "host", None)
-        run(chosen, folder, None)
-        run(chosen, folder, chosen.every)
+        measure(chosen, "host")
+        measure(chosen, folder)
+        measure(chosen, folder, chosen.every)
 
 
 main()

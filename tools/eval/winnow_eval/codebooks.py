@@ -47,7 +47,8 @@ class Rows:
         self.queries += rows.shape[1]
 
 
-def _array(file, kind, shape):
+def read_array(file, kind, shape):
+    """The next numbers of recorded rows, of one of TYPES."""
     if kind not in TYPES:
         raise Failure(f"recorded rows of type {kind}, expected F32 or F16")
     count = math.prod(shape) * numpy.dtype(TYPES[kind]).itemsize
@@ -65,8 +66,8 @@ def read(path, context):
             if len(header) != RECORD.size:
                 raise Failure(CUT_SHORT)
             name, k_type, kv_heads, tokens, size, q_type, q_heads, q_tokens = RECORD.unpack(header)
-            keys = _array(file, k_type, (kv_heads, tokens, size)).astype(numpy.float16)
-            queries = _array(file, q_type, (q_heads, q_tokens, size))
+            keys = read_array(file, k_type, (kv_heads, tokens, size)).astype(numpy.float16)
+            queries = read_array(file, q_type, (q_heads, q_tokens, size))
             layers.setdefault(name.rstrip(b"\0").decode(), Rows(kv_heads, size)).add(keys, queries, context)
     if not layers:
         raise Failure("no rows were recorded; the plugin is older than WINNOW_REPORT_ROWS")
