@@ -9,23 +9,16 @@ second halves, in each fourth layer, are what is looked at. Nothing is packed. N
 
 import argparse
 import math
-import sys
-import tempfile
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "eval"))
-
-from winnow_eval import codebooks, profile, text  # noqa: E402  after its path
-from winnow_eval.host import Host, find_plugin, find_programs  # noqa: E402
+import recorded_rows
+from recorded_rows import softmax
 
 SINKS, RESIDUAL = 4, 16  # tokens that stay dense
 NEWEST = 16  # packed tokens that are always picked
-RECORDED = 8  # every so many queries are recorded
-EVERY = 64  # and looked at, of each
-LAYERS = 4
+EVERY = 64  # queries, of which one is looked at
+LAYERS = 4  # likewise
 F16 = 2  # bytes
 ROW_BITS = 4 + 3  # of an element of K and of V: turbo4 and turbo3
 ROW_MORE = 2 * F16 + 4 + 2  # bytes of a row's norms and its slot, and of a page's frame
@@ -67,11 +60,6 @@ class Pages:
 
     def larger(self, q):
         return numpy.einsum("gd,pkd->gpk", q, self.keys).max(axis=2)
-
-
-def softmax(z):
-    power = numpy.exp(z - z.max(axis=1, keepdims=True))
-    return power / power.sum(axis=1, keepdims=True)
 
 
 def of_sum(z):
@@ -161,43 +149,19 @@ def missed(score, keys, queries, positions, share, turn):
     return found
 
 
-def read(path, context):
-    """[(keys [KV head][token][element], queries [query head][recorded query][element])] of each context of a layer."""
-    layers = {}
-    with open(path, "rb") as file:
-        while header := file.read(codebooks.RECORD.size):
-            name, k_type, kv_heads, tokens, size, q_type, q_heads, q_tokens = codebooks.RECORD.unpack(header)
-            parts = layers.setdefault(name, [[]])
-            if sum(keys.shape[1] for keys, _ in parts[-1]) == context:
-                parts.append([])
-            parts[-1].append((codebooks.read_array(file, k_type, (kv_heads, tokens, size)).astype(numpy.float32),
-                              codebooks.read_array(file, q_type, (q_heads, q_tokens, size)).astype(numpy.float32)))
-    return [[[numpy.concatenate(each, axis=1) for each in zip(*part)] for part in parts] for parts in layers.values()]
-
-
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, what in (("llama-cpp", "folder of llama.cpp's programs"), ("plugin", "libwinnow_ggml.so"),
-                       ("model", "GGUF file"), ("text", "UTF-8")):
-        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
-    parser.add_argument("--part", choices=text.PARTS, default="second", help="of the text (default: %(default)s)")
-    parser.add_argument("--context", type=int, default=2048, help="tokens (default: %(default)s)")
-    parser.add_argument("--count", type=int, default=2, help="contexts (default: %(default)s)")
+    recorded_rows.add_options(parser)
     parser.add_argument("--share", type=float, default=1 / 16, help="of f16's bytes (default: 1/16)")
     return parser.parse_args()
 
 
 def main():
     given = options()
-    host = Host(find_programs(given.llama_cpp), find_plugin(given.plugin), given.model, threads=1)
-    with tempfile.TemporaryDirectory(prefix="winnow-scores-") as work:
-        source, _ = text.prepare(given.text, given.part, Path(work))
-        rows = Path(work) / "rows"
-        recorded = (*profile.CONFIG.environment, ("WINNOW_REPORT_ROWS", str(rows)))
-        profile.record(host, source, given.context, given.count, config=replace(profile.CONFIG, environment=recorded))
-        layers = read(rows, given.context)[::LAYERS]
+    layers = recorded_rows.record(given)[::LAYERS]
     first = given.context // 2
     positions = range(first, given.context, EVERY)
+    some = slice(first // recorded_rows.EVERY, None, EVERY // recorded_rows.EVERY)
     print(f"{'score of a page':42} tokens  missed")
     for score in SCORES:
         found = []
@@ -205,7 +169,7 @@ def main():
             group = len(queries) // len(keys)
             turn = rotation(keys.shape[2])
             for head, its in enumerate(keys):
-                q = queries[head * group:(head + 1) * group, first // RECORDED::EVERY // RECORDED].transpose(1, 0, 2)
+                q = queries[head * group:(head + 1) * group, some].transpose(1, 0, 2)
                 found += missed(score, its, q, positions, given.share, turn)
         picked = tokens_picked(score, given.context, keys.shape[2], given.share) * score.page
         print(f"{score.name:42} {picked:6}  {numpy.mean(found):.4f}", flush=True)

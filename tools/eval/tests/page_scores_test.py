@@ -14,6 +14,7 @@ import numpy
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 
 import page_scores  # noqa: E402
+import recorded_rows  # noqa: E402
 
 CONTEXT, SIZE, GROUP = 256, 64, 3
 TURN = page_scores.rotation(SIZE)
@@ -83,7 +84,7 @@ class Scores(unittest.TestCase):
                             file.write(struct.pack("<64s7q", name, 1, 2, 16, 4, 1, 4, 2))
                             file.write(numpy.full(2 * 16 * 4, next(numbers), numpy.float32).tobytes())
                             file.write(numpy.full(4 * 2 * 4, next(numbers), numpy.float32).tobytes())
-            layers = page_scores.read(path, 32)
+            layers = recorded_rows.read(path, 32)
         self.assertEqual([len(contexts) for contexts in layers], [2, 2])
         keys, queries = layers[1][1]
         self.assertEqual((keys.shape, queries.shape), ((2, 32, 4), (4, 4, 4)))

@@ -1,0 +1,56 @@
+"""Keys and queries of a model while it reads a text with its full cache, for programs that look at them."""
+
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "eval"))
+
+from winnow_eval import codebooks, profile, text  # noqa: E402  after its path
+from winnow_eval.host import Host, find_plugin, find_programs  # noqa: E402
+
+EVERY = 8  # every so many queries are recorded
+
+
+def add_options(parser):
+    """What record() needs of the command line."""
+    for name, what in (("llama-cpp", "folder of llama.cpp's programs"), ("plugin", "libwinnow_ggml.so"),
+                       ("model", "GGUF file"), ("text", "UTF-8")):
+        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    parser.add_argument("--part", choices=text.PARTS, default="second", help="of the text (default: %(default)s)")
+    parser.add_argument("--context", type=int, default=2048, help="tokens (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=2, help="contexts (default: %(default)s)")
+
+
+def read(path, context):
+    """Of each layer [(keys [KV head][token][element], queries [query head][recorded query][element])] of its
+    contexts."""
+    layers = {}
+    with open(path, "rb") as file:
+        while header := file.read(codebooks.RECORD.size):
+            name, k_type, kv_heads, tokens, size, q_type, q_heads, q_tokens = codebooks.RECORD.unpack(header)
+            parts = layers.setdefault(name, [[]])
+            if sum(keys.shape[1] for keys, _ in parts[-1]) == context:
+                parts.append([])
+            parts[-1].append((codebooks.read_array(file, k_type, (kv_heads, tokens, size)).astype(numpy.float32),
+                              codebooks.read_array(file, q_type, (q_heads, q_tokens, size)).astype(numpy.float32)))
+    return [[[numpy.concatenate(each, axis=1) for each in zip(*part)] for part in parts] for parts in layers.values()]
+
+
+def record(options):
+    """read() of what llama-perplexity makes of the text, by add_options()."""
+    host = Host(find_programs(options.llama_cpp), find_plugin(options.plugin), options.model, threads=1)
+    with tempfile.TemporaryDirectory(prefix="winnow-rows-") as work:
+        source, _ = text.prepare(options.text, options.part, Path(work))
+        rows = Path(work) / "rows"
+        config = replace(profile.CONFIG, environment=(*profile.CONFIG.environment, ("WINNOW_REPORT_ROWS", str(rows))))
+        profile.record(host, source, options.context, options.count, config=config)
+        return read(rows, options.context)
+
+
+def softmax(z):
+    power = numpy.exp(z - z.max(axis=-1, keepdims=True))
+    return power / power.sum(axis=-1, keepdims=True)
