@@ -59,6 +59,13 @@ void set_lower_types(CacheSetup& setup, int shape) {
     }
 }
 
+// Elastic zeroing begins, is set otherwise or ends.
+void change_zeroing(CacheSetup& setup, std::mt19937_64& engine) {
+    if (!setup.is_zeroing_changed) return;
+    setup.zeroing.reset();
+    if (engine() % 3 != 0) draw_zeroing(setup, engine);
+}
+
 // Another cadence or budget, which ages bound; false where a segment would come that has no formats yet.
 bool change_decay(CacheSetup& setup, std::mt19937_64& engine) {
     if (engine() % 2 == 0)
@@ -213,6 +220,7 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
         if (other.policy == Policy::none) continue;
         other.budget = draw(1, 5) == 1 ? 0 : draw(60, 200);
         if (draw(1, 3) == 1) other.cadence = draw(1, 32);
+        change_zeroing(other, engine);
         if (other.config() == setup.config() || other.keeps_importance() != has_importance) continue;
         if ((other.budget == 0 || other.tokens() < other.context) && has_room(other)) return other;
     }
@@ -299,6 +307,7 @@ std::optional<CacheSetup> draw_tight_change(const CacheSetup& setup, std::mt1993
     if (draw(0, 1)) other.cadence = draw(1, setup.residual > 0 ? setup.residual : 6);
     if (draw(0, 1)) other.grace = draw(0, 3);
     if (draw(0, 1)) other.every = draw(1, 3);
+    change_zeroing(other, engine);
     if (!set_least_budget(other, draw(0, 1) ? draw(0, 3) : draw(0, 20))) return std::nullopt;
     if (!setup.lower.empty() && draw(0, 1)) other.budget = setup.budget; // any other is refused
     if (setup.cells == 0 && draw(1, 8) == 1) other.budget = 0;

@@ -58,7 +58,7 @@ StoredRow requantized(Session& session, const CacheSetup& setup, const OracleLay
         widen_by_rounding(stored.k_slack, stored.k, other.k);
         widen_by_rounding(stored.v_slack, stored.v, other.v);
     }
-    if (setup.zeroing && may_have_zeros(row))
+    if ((setup.zeroing || setup.is_zeroing_changed) && may_have_zeros(row))
         allow_zeros(stored, as_packed(session, setup.of_segment(segment), {with_zeros(pair, row)})[0]);
     // What the row before may have been off by is still in it.
     const auto widen = [](std::vector<float>& slack, const std::vector<float>& before) {

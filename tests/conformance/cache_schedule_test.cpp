@@ -166,6 +166,7 @@ void register_elastic() {
                 if (at % 4 == 2) setup = draw_segments(*setup, engine);
                 if (setup) draw_zeroing(*setup, engine);
             }
+            setup->is_zeroing_changed = true;
             schedule.setup = *setup;
             schedule.seed = engine();
             schedule.operations = schedule.is_tight ? 60 : 30;
