@@ -157,9 +157,8 @@ class Plan:
         model = load()
         reason = model.why_not()
         for context, (found, tokens) in self.contexts.items():
-            for row in found if reason else []:
-                if row.press:
-                    self.refused.setdefault((context, row), reason)
+            for row in found if reason else []:  # nor is there anything to control
+                self.refused.setdefault((context, row), reason)
             for index, some in enumerate(tokens):
                 missing = self.missing(context, index)
                 if not missing:

@@ -195,7 +195,8 @@ class Kvpress(Folder):
         model = MadeModel(reason="not this one")
         found = self.measured(model, "tova")
         self.assertEqual(found["kvpress:tova,keep=32", "batch"]["refused"], "not this one")
-        self.assertEqual(found["kvpress:none", "batch"]["contexts"], COUNT)
+        self.assertEqual(found["kvpress:none", "batch"]["refused"], "not this one")
+        self.assertEqual(model.asked, [])
 
     def test_what_compresses_nothing_is_refused(self):
         model = MadeModel()
