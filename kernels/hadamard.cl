@@ -29,9 +29,10 @@ OUT_OF_LINE static void rotate_row(const hadamard_params* p, __global uchar* to,
     for (uint c = 0; c < SIZE / 16; ++c) store16_any(to, p->dst_type, c * 16, x[c]);
 }
 
-ONE_WORK_ITEM __kernel void hadamard(const hadamard_params p, const __global uchar* src, __global uchar* dst,
+ONE_WORK_ITEM __kernel void hadamard(PARAMS(hadamard_params), const __global uchar* src, __global uchar* dst,
                                      uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(hadamard_params);
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first; number < end; ++number) {

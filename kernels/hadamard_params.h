@@ -1,4 +1,4 @@
-/* The parameters of one hadamard launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one hadamard launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in winnow.h (winnow_hadamard_desc).
  *
  * The rows, batch * heads * rows of them with the row innermost, are cut into parts of rows_per_group, one

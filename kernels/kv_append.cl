@@ -48,10 +48,11 @@
 APPEND_ROWS(append_k_rows, store_k_row)
 APPEND_ROWS(append_v_rows, store_v_row)
 
-ONE_WORK_ITEM __kernel void kv_append(const kv_append_params p, const __global uchar* k_src, __global uchar* k_cache,
+ONE_WORK_ITEM __kernel void kv_append(PARAMS(kv_append_params), const __global uchar* k_src, __global uchar* k_cache,
                                       const __global uchar* k_row_indices, const __global uchar* v_src,
                                       __global uchar* v_cache, const __global uchar* v_row_indices, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(kv_append_params);
     const uint group_number = (uint)get_group_id(0) + group_base;
     if (group_number < p.k.groups)
         append_k_rows(&p.k, k_src, k_cache, k_row_indices, group_number);

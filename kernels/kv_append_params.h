@@ -1,4 +1,4 @@
-/* The parameters of one kv_append launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
+/* The parameters of one kv_append launch, argument 0. Read by host (C++) and device (OpenCL C);
  * semantics in winnow.h (winnow_kv_append_desc).
  *
  * A side is K or V. Its rows, batch * heads * tokens of them with the token innermost, are cut into parts of

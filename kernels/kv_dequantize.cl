@@ -26,9 +26,10 @@ static inline void zero_row(__global uchar* row, uint size) {
     for (uint i = 0; i < size; ++i) JOIN(store_, DST_FORMAT)(row, i, 0.0f);
 }
 
-ONE_WORK_ITEM __kernel void kv_dequantize(const kv_rows_params p, const __global uchar* src, __global uchar* dst,
+ONE_WORK_ITEM __kernel void kv_dequantize(PARAMS(kv_rows_params), const __global uchar* src, __global uchar* dst,
                                           const __global uchar* row_indices, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(kv_rows_params);
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first; number < end; ++number) {

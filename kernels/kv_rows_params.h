@@ -1,4 +1,4 @@
-/* The parameters of one launch of kv_requantize or kv_dequantize, by value as argument 0. Read by host (C++) and
+/* The parameters of one launch of kv_requantize or kv_dequantize, argument 0. Read by host (C++) and
  * device (OpenCL C); semantics in winnow.h (winnow_kv_requantize_desc, winnow_kv_dequantize_desc).
  *
  * The rows, batch * heads * rows of them with the row innermost, are cut into parts of rows_per_group, one work-group

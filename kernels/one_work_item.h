@@ -7,3 +7,4 @@
 #define OUT_OF_LINE __attribute__((noinline))
 
 #include "own_builtins.h"
+#include "params_argument.h"

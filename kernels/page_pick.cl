@@ -392,13 +392,14 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
     counts[1] += fill_frames(p, &at, its);
 }
 
-ONE_WORK_ITEM __kernel void page_pick(const page_pick_params p, __global uchar* signatures, __global uchar* frames,
+ONE_WORK_ITEM __kernel void page_pick(PARAMS(page_pick_params), __global uchar* signatures, __global uchar* frames,
                                       __global uchar* centers, const __global uchar* codebooks, const __global uchar* q,
                                       const __global uchar* mask, const __global uchar* cold_k,
                                       const __global uchar* cold_v, __global uchar* cold_tokens, __global uchar* hot_k,
                                       __global uchar* hot_v, __global uchar* hot_tokens, __global uchar* counts,
                                       __global uchar* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(page_pick_params);
     const uint head = (uint)get_group_id(0) + group_base;
     pick_head its;
     its.hot_k = hot_k + row_offset(&p.hot.k, 0, head, 0);

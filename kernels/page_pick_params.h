@@ -1,4 +1,4 @@
-/* The parameters of one page_pick launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one page_pick launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/pages.hpp (PagePick). A work-group for each KV head.
  *
  * Scratch memory, scratch_bytes for each head, as page_pick.cl divides it: the key of each page, an uint, in whole

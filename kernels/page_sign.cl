@@ -166,10 +166,11 @@ static inline void sign_page(const page_sign_params* p, __global uchar* signatur
     store_signature(block, page % BLOCK_PAGES, x, (float)count, constants);
 }
 
-ONE_WORK_ITEM __kernel void page_sign(const page_sign_params p, __global uchar* signatures, __global uchar* frames,
+ONE_WORK_ITEM __kernel void page_sign(PARAMS(page_sign_params), __global uchar* signatures, __global uchar* frames,
                                       __global uchar* centers, const __global uchar* codebooks, const __global uchar* k,
                                       __global uchar* cold_tokens, __global uchar* hot_tokens, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(page_sign_params);
     const uint head = (uint)get_group_id(0) + group_base;
     __global int* pages = (__global int*)of_head(frames, &p.index.frames, head);
     __global int* hot = (__global int*)of_head(hot_tokens, &p.hot_tokens, head);

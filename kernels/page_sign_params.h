@@ -1,4 +1,4 @@
-/* The parameters of one page_sign launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one page_sign launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/pages.hpp (PageSign). A work-group for each KV head. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* The parameters of one attention launch, by value as argument 0 of sdpa_vector, sdpa_prefill and sdpa_combine. Read
+/* The parameters of one attention launch, argument 0 of sdpa_vector, sdpa_prefill and sdpa_combine. Read
  * by host (C++) and device (OpenCL C); what the numbers mean is in winnow.h (winnow_sdpa_desc) unless it is said
  * here.
  *

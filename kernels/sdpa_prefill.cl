@@ -115,8 +115,9 @@ static inline void add_seen_values_1_row(float16* accumulator, float rescale, co
 #include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
-ONE_WORK_ITEM __kernel void sdpa_prefill(const sdpa_params p, ATTEND_ARGUMENTS, uint group_base) {
+ONE_WORK_ITEM __kernel void sdpa_prefill(PARAMS(sdpa_params), ATTEND_ARGUMENTS, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(sdpa_params);
     const sdpa_memory memory = {ATTEND_MEMORY};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }

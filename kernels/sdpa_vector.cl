@@ -93,8 +93,9 @@ static inline key_set find_read(const sdpa_params* p, key_set used, const float1
 #include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
-ONE_WORK_ITEM __kernel void sdpa_vector(const sdpa_params p, ATTEND_ARGUMENTS, uint group_base) {
+ONE_WORK_ITEM __kernel void sdpa_vector(PARAMS(sdpa_params), ATTEND_ARGUMENTS, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(sdpa_params);
     const sdpa_memory memory = {ATTEND_MEMORY};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }

@@ -27,6 +27,7 @@
 #error "a group has a work-item for each key of a tile"
 #endif
 
+#include "params_argument.h"
 #include "sdpa_params.h"
 #include "local_tables.h"
 #include "formats.h"
@@ -115,17 +116,19 @@ ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __loc
     group_leave_result(p, memory, g);
 }
 
-ONE_GROUP __kernel void sdpa_vector(const sdpa_params p, ATTEND_ARGUMENTS, uint group_base) {
+ONE_GROUP __kernel void sdpa_vector(PARAMS(sdpa_params), ATTEND_ARGUMENTS, uint group_base) {
     __local group_state g;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(sdpa_params);
     const sdpa_memory memory = {ATTEND_MEMORY};
     attend(&p, &memory, &g, (uint)get_group_id(0) + group_base);
 }
 
 #if !SINGLE_LAUNCH
-ONE_GROUP __kernel void sdpa_combine(const sdpa_params p, COMBINE_ARGUMENTS, uint group_base) {
+ONE_GROUP __kernel void sdpa_combine(PARAMS(sdpa_params), COMBINE_ARGUMENTS, uint group_base) {
     __local group_state g;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(sdpa_params);
     const sdpa_memory memory = {COMBINE_MEMORY};
     const uint group_number = (uint)get_group_id(0) + group_base;
     if (LANE == 0) sdpa_work_tile_init(&g.work, &p, group_number / p.combine_groups, 1);

@@ -200,12 +200,13 @@ OUT_OF_LINE static void accumulate(const slot_accumulate_params* p, const __glob
     }
 }
 
-ONE_WORK_ITEM __kernel void slot_accumulate(const slot_accumulate_params p, const __global uchar* scores,
+ONE_WORK_ITEM __kernel void slot_accumulate(PARAMS(slot_accumulate_params), const __global uchar* scores,
                                             const __global uchar* stats, const __global uchar* out, __global uchar* sum,
                                             __global uchar* importance_0, __global uchar* importance_1,
                                             __global uchar* importance_2, __global uchar* importance_3,
                                             __global row_facts* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_accumulate_params);
     accumulate(&p, scores, stats, out, sum, importance_0, importance_1, importance_2, importance_3, scratch,
                (uint)get_group_id(0) + group_base);
 }

@@ -1,4 +1,4 @@
-/* The parameters of one slot_accumulate launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
+/* The parameters of one slot_accumulate launch, argument 0. Read by host (C++) and device (OpenCL C);
  * semantics in backend/device/slots.hpp (SlotAccumulate).
  *
  * A work-group takes one KV head and one of `ranges` equal parts of every segment's slots. */

@@ -68,12 +68,13 @@ OUT_OF_LINE static void append_rows(const slot_append_params* p, const __global 
     }
 }
 
-ONE_WORK_ITEM __kernel void slot_append(const slot_append_params p, const __global uchar* k_src,
+ONE_WORK_ITEM __kernel void slot_append(PARAMS(slot_append_params), const __global uchar* k_src,
                                         const __global uchar* v_src, __global uchar* k, __global uchar* v,
                                         __global uchar* tokens, __global uchar* importance, __global uchar* k_mean,
                                         __global uchar* v_mean, __global uchar* slots, const __global uchar* token_ids,
                                         __global uchar* positions, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_append_params);
     append_rows(&p, k_src, v_src, k, v, tokens, importance, k_mean, v_mean, slots, token_ids, positions,
                 (uint)get_group_id(0) + group_base);
 }

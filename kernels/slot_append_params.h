@@ -1,4 +1,4 @@
-/* The parameters of one slot_append launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
+/* The parameters of one slot_append launch, argument 0. Read by host (C++) and device (OpenCL C);
  * semantics in backend/device/slots.hpp (SlotAppend).
  *
  * The rows of a side, kv_heads * tokens of them with the token innermost, are cut into parts of rows_per_group, one

@@ -11,10 +11,11 @@
 #include "kv_rows.h"
 #include "slot_parts.h"
 
-ONE_WORK_ITEM __kernel void slot_compact(const slot_compact_params p, __global uchar* k, __global uchar* v,
+ONE_WORK_ITEM __kernel void slot_compact(PARAMS(slot_compact_params), __global uchar* k, __global uchar* v,
                                          __global uchar* tokens, __global uchar* importance, __global uchar* state,
                                          uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_compact_params);
     const uint head = (uint)get_group_id(0) + group_base;
     __global int* map = (__global int*)of_head(tokens, &p.segment.tokens, head);
     __global float* weights = (__global float*)of_head(importance, &p.segment.importance, head);

@@ -1,4 +1,4 @@
-/* The parameters of one slot_compact launch, by value as argument 0. Read by host (C++) and device (OpenCL C);
+/* The parameters of one slot_compact launch, argument 0. Read by host (C++) and device (OpenCL C);
  * semantics in backend/device/slots.hpp (SlotCompact). A work-group for each KV head. */
 #pragma once
 

@@ -41,12 +41,13 @@ OUT_OF_LINE static void copy_head(const slot_copy_params* p, __global uchar* fro
     copy_floats(to_v_mean, &p->to.v_mean, from_v_mean, &p->from.v_mean, head, p->v_size);
 }
 
-ONE_WORK_ITEM __kernel void slot_copy(const slot_copy_params p, __global uchar* from_k, __global uchar* from_v,
+ONE_WORK_ITEM __kernel void slot_copy(PARAMS(slot_copy_params), __global uchar* from_k, __global uchar* from_v,
                                       __global uchar* from_tokens, __global uchar* from_importance,
                                       __global uchar* from_k_mean, __global uchar* from_v_mean, __global uchar* to_k,
                                       __global uchar* to_v, __global uchar* to_tokens, __global uchar* to_importance,
                                       __global uchar* to_k_mean, __global uchar* to_v_mean, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_copy_params);
     copy_head(&p, from_k, from_v, from_tokens, from_importance, from_k_mean, from_v_mean, to_k, to_v, to_tokens,
               to_importance, to_k_mean, to_v_mean, (uint)get_group_id(0) + group_base);
 }

@@ -1,4 +1,4 @@
-/* The parameters of one slot_copy launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one slot_copy launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/slots.hpp (SlotCopy). A work-group for each KV head. */
 #pragma once
 

@@ -9,8 +9,9 @@
 #include "slot_edit_params.h"
 #include "slot_parts.h"
 
-ONE_WORK_ITEM __kernel void slot_edit(const slot_edit_params p, __global uchar* tokens, uint group_base) {
+ONE_WORK_ITEM __kernel void slot_edit(PARAMS(slot_edit_params), __global uchar* tokens, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_edit_params);
     __global int* map = (__global int*)of_head(tokens, &p.tokens, (uint)get_group_id(0) + group_base);
     for (uint slot = 0; slot < p.slots; slot += 16) {
         const uint count = min(p.slots - slot, 16u);

@@ -1,4 +1,4 @@
-/* The parameters of one slot_edit launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one slot_edit launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/slots.hpp (SlotEdit). One segment; a work-group for each KV head. */
 #pragma once
 

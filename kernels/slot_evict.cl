@@ -430,7 +430,7 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots den
     __global uchar *k_##n, __global uchar *v_##n, __global uchar *tokens_##n, __global uchar *importance_##n,
 
 ONE_WORK_ITEM __kernel void
-slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
+slot_evict(PARAMS(slot_evict_params), __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
            __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
            __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
            __global uchar* packed_importance, __global uchar* packed_k_mean, __global uchar* packed_v_mean,
@@ -444,6 +444,7 @@ slot_evict(const slot_evict_params p, __global uchar* dense_k, __global uchar* d
            const __global uchar* positions_of, const __global uchar* networks, __global uchar* free_slots,
            __global uchar* states, __global uchar* scratch, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_evict_params);
     const uint head = (uint)get_group_id(0) + group_base;
     const head_slots dense =
         head_of(&p.dense, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, head);

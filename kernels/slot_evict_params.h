@@ -1,4 +1,4 @@
-/* The parameters of one slot_evict launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one slot_evict launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/slots.hpp (SlotEvict) and select.hpp. A work-group for each KV head.
  *
  * Scratch memory, scratch_bytes for each head:

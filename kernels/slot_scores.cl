@@ -11,10 +11,11 @@
 #include "kv_rows.h"
 #include "slot_parts.h"
 
-ONE_WORK_ITEM __kernel void slot_scores(const slot_scores_params p, const __global uchar* scores, __global uchar* out,
+ONE_WORK_ITEM __kernel void slot_scores(PARAMS(slot_scores_params), const __global uchar* scores, __global uchar* out,
                                         __global uchar* tokens_0, __global uchar* tokens_1, __global uchar* tokens_2,
                                         __global uchar* tokens_3, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_scores_params);
     const uint first_row = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end_row = min(first_row + p.rows_per_group, p.rows);
     for (uint row = first_row; row < end_row; ++row) {

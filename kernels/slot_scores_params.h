@@ -1,4 +1,4 @@
-/* The parameters of one slot_scores launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one slot_scores launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/slots.hpp (SlotScores). The rows, q_heads * queries of them with the query innermost, are cut into
  * chunks of rows_per_group, one work-group each. */
 #pragma once

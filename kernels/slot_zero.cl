@@ -208,13 +208,14 @@ static inline void join_segment(range_sums* all, range_sums one) {
     all->unit = unit;
 }
 
-ONE_WORK_ITEM __kernel void slot_zero(const slot_zero_params p, __global uchar* k0, __global uchar* v0,
+ONE_WORK_ITEM __kernel void slot_zero(PARAMS(slot_zero_params), __global uchar* k0, __global uchar* v0,
                                       __global uchar* tokens0, __global uchar* k1, __global uchar* v1,
                                       __global uchar* tokens1, __global uchar* k2, __global uchar* v2,
                                       __global uchar* tokens2, __global uchar* k3, __global uchar* v3,
                                       __global uchar* tokens3, __global uchar* positions, __global uchar* sums,
                                       uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
+    GET_PARAMS(slot_zero_params);
     const uint group = (uint)get_group_id(0) + group_base;
     const uint range = group % p.ranges, head = group / p.ranges % p.heads, side = group / p.ranges / p.heads;
     if (!(p.scales[side] > 0.0f)) return;

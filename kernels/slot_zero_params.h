@@ -1,4 +1,4 @@
-/* The parameters of one slot_zero launch, by value as argument 0. Read by host (C++) and device (OpenCL C); semantics
+/* The parameters of one slot_zero launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
  * in backend/device/slots.hpp (SlotZero). Sides: 0 is K, 1 is V. Slots are numbered through all parts. A group for each
  * side, KV head and range of slots. */
 #pragma once

@@ -19,8 +19,9 @@ namespace {
 class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
-        : options_(parse_variants(request.variants)), runtime_(request, options_.copies, options_.optimizes),
-          sdpa_(runtime_, options_), slot_accumulate_(runtime_) {}
+        : options_(parse_variants(request.variants)),
+          runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory), sdpa_(runtime_, options_),
+          slot_accumulate_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);

@@ -25,6 +25,18 @@ void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, 
         throw_cl_error(code, "clSetKernelArg", "argument " + std::to_string(index) + " of " + kernel.label);
 }
 
+// Launches that are not over keep the memory of their parameters.
+void set_params(const WorkerQueue& worker, bool in_memory, const Arguments& arguments, Kernel::Instance& instance) {
+    if (!in_memory) return set_argument(instance, 0, arguments.params_size, arguments.params, arguments.kernel);
+    cl_int code = CL_SUCCESS;
+    const cl_mem memory = clCreateBuffer(worker.context(), CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
+                                         arguments.params_size, const_cast<void*>(arguments.params), &code);
+    if (code != CL_SUCCESS) throw_cl_error(code, "clCreateBuffer", "parameters of " + arguments.kernel.label);
+    cl::Memory made(memory, false);
+    set_argument(instance, 0, sizeof memory, &memory, arguments.kernel);
+    instance.params_memory = std::move(made);
+}
+
 // Sets what differs from the last launch of this kernel on this worker queue.
 void set_arguments(const WorkerQueues& workers, size_t worker, const Arguments& arguments, cl_uint group_base) {
     Kernel& kernel = arguments.kernel;
@@ -33,7 +45,7 @@ void set_arguments(const WorkerQueues& workers, size_t worker, const Arguments& 
     const bool has_arguments = std::exchange(instance.has_arguments, false);
     if (!has_arguments || instance.params.size() != arguments.params_size ||
         std::memcmp(instance.params.data(), arguments.params, arguments.params_size) != 0) {
-        set_argument(instance, 0, arguments.params_size, arguments.params, kernel);
+        set_params(workers.all[worker], workers.has_params_in_memory, arguments, instance);
         const auto bytes = static_cast<const std::byte*>(arguments.params);
         instance.params.assign(bytes, bytes + arguments.params_size);
     }

@@ -16,14 +16,15 @@ namespace winnow::opencl {
 namespace {
 
 // What every program is compiled with. Without -w, PoCL's compiler counts its warnings on the host's stderr.
-std::string common_options(cl_device_id device, bool optimizes) {
+std::string common_options(const WorkerQueues& workers, bool optimizes) {
+    const cl_device_id device = workers.front().device;
     const int version = device_version(device);
     const std::string language = version >= 300 ? "-cl-std=CL3.0" : version >= 200 ? "-cl-std=CL2.0" : "-cl-std=CL1.2";
     // What is stored in others' formats is theirs to the bit, divisions included, which are not exact by default.
     const auto config = device_value<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG);
     const bool rounds = (config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
     return "-w " + language + (rounds ? " -cl-fp32-correctly-rounded-divide-sqrt" : "") +
-           (optimizes ? "" : " -cl-opt-disable");
+           (optimizes ? "" : " -cl-opt-disable") + (workers.has_params_in_memory ? " -DPARAMS_IN_MEMORY" : "");
 }
 
 // kernels/own_builtins.h instead of the header that this guard is of. What a program does is the same, so that its key
@@ -103,7 +104,7 @@ size_t Programs::Hash::operator()(const Name& name) const {
 
 Programs::Programs(WorkerQueues& workers, const Log& log, bool optimizes)
     : workers_(workers), log_(log), cache_(ProgramCache::default_directory()),
-      common_options_(common_options(workers.front().device, optimizes)), declares_builtins_(workers.is_pocl) {}
+      common_options_(common_options(workers, optimizes)), declares_builtins_(workers.is_pocl) {}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;

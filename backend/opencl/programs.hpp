@@ -25,6 +25,7 @@ public:
     struct Instance {
         cl::Kernel kernel;
         std::vector<std::byte> params;
+        cl::Memory params_memory; // where they are passed in memory
         std::vector<const Memory*> memory;
         uint64_t memory_epoch = 0; // of WorkerQueues, when `memory` was set
         cl_uint group_base = 0;

@@ -9,9 +9,10 @@
 
 namespace winnow::opencl {
 
-RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optimizes)
+RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optimizes,
+                           std::optional<bool> params_in_memory)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      workers(open_worker_queues(request)), programs(workers, log, optimizes),
+      workers(open_worker_queues(request, params_in_memory)), programs(workers, log, optimizes),
       capabilities(probe_capabilities(workers, programs, copies)), imports(workers) {
     if (!capabilities.zero_copy && workers.is_divided()) { // memory that is copied is of one queue
         workers.all.resize(1);
@@ -22,7 +23,8 @@ RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optim
         std::string("device ") + info.name + " of " + info.platform +
             (workers.is_divided() ? ", on " + std::to_string(workers.all.size()) + " host threads" : "") +
             (capabilities.zero_copy ? ", host memory is used in place" : ", host memory is copied") +
-            (capabilities.single_launch ? "" : ", no device-scope atomics"));
+            (capabilities.single_launch ? "" : ", no device-scope atomics") +
+            (workers.has_params_in_memory ? ", kernels' parameters in memory" : ""));
 }
 
 RuntimeState::~RuntimeState() {
@@ -50,8 +52,8 @@ void RuntimeState::retire_scratch() {
         if (one.memory != nullptr) retired.push_back(std::exchange(one, Scratch{}));
 }
 
-Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes)
-    : state_(std::make_unique<RuntimeState>(request, copies, optimizes)) {
+Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes, std::optional<bool> params_in_memory)
+    : state_(std::make_unique<RuntimeState>(request, copies, optimizes, params_in_memory)) {
     state_->owner = this;
 }
 Runtime::~Runtime() = default;

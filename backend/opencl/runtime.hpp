@@ -10,7 +10,7 @@
 //     return operation.complete(want_event);
 //
 // The arguments of every kernel are, in this order:
-//     0        the parameter struct, by value
+//     0        the parameter struct, by value, or where the device takes too little by value a pointer to it
 //     1 .. n   memory, in the order given to launch(); nullptr arrives as a NULL pointer
 //     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
 // A group_base of 0xffffffff asks for nothing: every kernel begins by returning then (warm_up.hpp says what for).
@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -103,9 +104,11 @@ private:
 class Runtime {
 public:
     // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
-    // copied, whatever the probe would find; without `optimizes` the driver's compiler does not. Throws NOT_FOUND,
-    // INVALID_ARGUMENT, DEVICE.
-    explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true);
+    // copied, whatever the probe would find; without `optimizes` the driver's compiler does not;
+    // params_in_memory: whether kernels get their parameters so, where it is said whatever the device takes by value.
+    // Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+    explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true,
+                     std::optional<bool> params_in_memory = {});
     ~Runtime();
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;

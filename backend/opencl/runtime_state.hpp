@@ -13,7 +13,8 @@
 namespace winnow::opencl {
 
 struct RuntimeState {
-    explicit RuntimeState(const DeviceRequest& request, bool copies = false, bool optimizes = true);
+    explicit RuntimeState(const DeviceRequest& request, bool copies = false, bool optimizes = true,
+                          std::optional<bool> params_in_memory = {});
     ~RuntimeState();
 
     // Launches what is deferred.

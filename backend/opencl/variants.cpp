@@ -84,7 +84,7 @@ std::string values(std::string_view Variant::*column) {
 
 std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
-           ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off";
+           ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off, params=value|memory";
 }
 
 [[noreturn]] void refuse(std::string_view item) {
@@ -154,6 +154,8 @@ VariantOptions parse_variants(std::string_view text) {
             options.copies = true;
         } else if (key == "optimize" && value == "off") {
             options.optimizes = false;
+        } else if (key == "params" && (value == "value" || value == "memory")) {
+            options.params_in_memory = value == "memory";
         } else {
             refuse(item);
         }

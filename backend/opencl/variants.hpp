@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ struct VariantOptions {
     uint32_t splits = 0;   // parts into which the keys are cut; 0: by the amount of work
     bool copies = false;   // host memory is copied, even where the device reaches it
     bool optimizes = true; // the driver's compiler; without, programs are there sooner and are slow
+    std::optional<bool> params_in_memory; // whether kernels get their parameters so; none: by the device
 };
 
 // The first of the list that runs there and suits device and call, or that is forced. Throws UNSUPPORTED.

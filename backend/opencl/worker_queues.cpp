@@ -121,10 +121,14 @@ cl::CommandQueue make_queue(const WorkerQueue& worker) {
     return queue;
 }
 
-WorkerQueues open_worker_queues(const DeviceRequest& request) {
+WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory) {
     WorkerQueues workers = choose_worker_queues(request);
     workers.is_hosts = request.cl_command_queue != nullptr;
     workers.is_pocl = is_pocl(workers.entry);
+    const auto most = device_value<size_t>(workers.front().device, CL_DEVICE_MAX_PARAMETER_SIZE);
+    const bool takes_few =
+        most < most_argument_bytes && !workers.is_pocl; // which takes more than the 1024 that it tells
+    workers.has_params_in_memory = params_in_memory.value_or(takes_few);
     return workers;
 }
 

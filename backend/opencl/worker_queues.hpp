@@ -4,6 +4,7 @@
 // host memory anyway.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "device/device.hpp"
@@ -18,6 +19,8 @@ struct WorkerQueue {
     cl::CommandQueue queue;
 };
 
+constexpr size_t most_argument_bytes = 2048; // of a kernel of ours; OpenCL promises that a device takes 1024
+
 struct WorkerQueues {
     std::vector<WorkerQueue> all; // at least one; more than one only with a parallel_for
     DeviceEntry entry;            // what they stand for
@@ -26,6 +29,8 @@ struct WorkerQueues {
     uint64_t memory_epoch = 1;
     bool is_pocl = false;  // what is done for that driver alone: warm_up.hpp, programs.cpp
     bool is_hosts = false; // the queue is the host's, which may have put work of its own into it
+    // Kernels get their parameter struct in memory, because the device takes less than their arguments by value.
+    bool has_params_in_memory = false;
 
     const WorkerQueue& front() const { return all.front(); }
     bool is_divided() const { return all.size() > 1; }
@@ -54,7 +59,8 @@ private:
     bool is_over_ = false;
 };
 
-// Chooses the device by the request, or takes the host's own objects. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
-WorkerQueues open_worker_queues(const DeviceRequest& request);
+// Chooses the device by the request, or takes the host's own objects. params_in_memory: where it is said, whatever the
+// device takes by value. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory = {});
 
 } // namespace winnow::opencl

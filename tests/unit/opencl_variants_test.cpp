@@ -23,6 +23,7 @@ const struct {
     {"host_memory=", "host_memory="},
     {"optimize=help", "optimize=help"},
     {"optimize=on", "optimize=on"},
+    {"params=help", "params=help"},
     {"help", "help"},
     {"colour=red", "colour=red"},
     {"kernel=fast", "kernel=fast"},
@@ -51,7 +52,7 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
         for (const std::string& part :
              {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("shape=workgroup|cpu"),
               std::string("launches=1|2"), std::string("splits=N (1 to 1024)"), std::string("host_memory=copy"),
-              std::string("optimize=off")})
+              std::string("optimize=off"), std::string("params=value|memory")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -64,6 +65,7 @@ TEST(opencl_variants, nothing_is_forced_without_a_word) {
     EXPECT_EQ(options.splits, 0u);
     EXPECT_FALSE(options.copies);
     EXPECT_TRUE(options.optimizes);
+    EXPECT_EQ(options.params_in_memory, std::nullopt);
 }
 
 TEST(opencl_variants, what_is_forced_is_read) {
@@ -78,6 +80,8 @@ TEST(opencl_variants, what_is_forced_is_read) {
     EXPECT_EQ(parse_variants("splits=1").splits, 1u);
     EXPECT_TRUE(parse_variants("host_memory=copy").copies);
     EXPECT_FALSE(parse_variants("optimize=off").optimizes);
+    EXPECT_EQ(parse_variants("params=memory").params_in_memory, true);
+    EXPECT_EQ(parse_variants("params=value").params_in_memory, false);
 }
 
 TEST(opencl_variants, what_nobody_understands_is_refused_with_the_choices) {
