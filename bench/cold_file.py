@@ -65,14 +65,15 @@ def print_parallel_reads(folder):
 
 class Dropping(threading.Thread):
     """Drops the pages of the cold file that llama.cpp's process has in a folder, again and again; use as a context
-    manager."""
+    manager. `drops` counts how often."""
 
     def __init__(self, folder, every):
         super().__init__()
-        self.folder, self.every, self.ended = folder, every, threading.Event()
+        self.folder, self.every, self.ended, self.drops = folder, every, threading.Event(), 0
 
     def __enter__(self):
         self.start()
+        return self
 
     def __exit__(self, *_):
         self.ended.set()
@@ -80,16 +81,20 @@ class Dropping(threading.Thread):
 
     def run(self):
         while not self.ended.wait(self.every):
-            for link in Path("/proc").glob("[0-9]*/fd/*"):
-                with contextlib.suppress(OSError):  # another user's, or closed by now
-                    if os.readlink(link).startswith(f"{self.folder}/"):
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):  # another user's, or it ended by now
+                    for link in (process / "fd").iterdir():
                         self.drop(link)
 
-    @staticmethod
-    def drop(link):
+    def drop(self, link):
+        if not os.readlink(link).startswith(f"{self.folder}/"):
+            return
         file = os.open(link, os.O_RDONLY)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(file)
+        try:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            self.drops += 1
+        finally:
+            os.close(file)
 
 
 def measure(chosen, recall, every=None):
@@ -97,8 +102,10 @@ def measure(chosen, recall, every=None):
     kind = Kind(f"recall={recall}", plugin=chosen.plugin.resolve(), kv=f"{chosen.kv},recall={recall}")
     arguments = ["-f", chosen.prompt, "-c", chosen.context, "-n", chosen.tokens, "-t", chosen.threads, "--ignore-eos",
                  "-fa", "on"]
-    with Dropping(recall, every) if every else contextlib.nullcontext():
+    with Dropping(recall, every) if every else contextlib.nullcontext() as dropping:
         found = run(kind, chosen.completion, arguments, chosen.model)
+    if dropping and not dropping.drops:
+        sys.exit(f"{kind.name}: no file was found whose pages could be dropped in {every} s; --every should be less")
     cache = found.report["caches"][0]
     waited = cache["wait_ns"] / 1e6 / chosen.tokens
     print(f"{kind.name}{', dropped' if every else ''}: {1e3 / found.prompt_speed:.2f} ms a token of the prompt, "

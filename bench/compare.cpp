@@ -63,6 +63,11 @@ Figures figures_of(const json& report) {
     return figures;
 }
 
+// Nothing where it is not told.
+json value_of(const json& report, const char* key) {
+    return report.is_object() && report.contains(key) ? report.at(key) : json();
+}
+
 bool is_limit(const std::string& name) {
     return std::any_of(limits.begin(), limits.end(), [&](const char* limit) { return name.ends_with(limit); });
 }
@@ -74,19 +79,22 @@ bool has_changed(const Figure& before, const Figure& after) {
     return change > std::log1p(std::max(noise, are_single ? of_single_runs : least_change));
 }
 
-std::string line(const char* format, const std::string& name, double before, double after, double noise) {
+std::string line(const std::string& name, double before, double after, double noise) {
     std::array<char, 512> text{};
-    std::snprintf(text.data(), text.size(), format, before * 1e6, after * 1e6, 100 * (after / before - 1), 100 * noise);
+    std::snprintf(text.data(), text.size(), "%10.1f %10.1f %+9.1f %8.1f   ", before * 1e6, after * 1e6,
+                  100 * (after / before - 1), 100 * noise);
     return text.data() + name + "\n";
 }
 
 } // namespace
 
 std::string changes(const json& before, const json& after) {
-    for (const char* key : {"device", "platform"})
-        if (before.value(key, "") != after.value(key, ""))
-            throw std::runtime_error("the reports are of different devices: \"" + before.value(key, "") + "\" and \"" +
-                                     after.value(key, "") + "\"");
+    for (const char* key : {"device", "platform", "options"}) {
+        const json its = value_of(before, key), others = value_of(after, key);
+        if (its != others)
+            throw std::runtime_error("the reports are of another " + std::string(key) + ": " + its.dump() + " and " +
+                                     others.dump());
+    }
     const Figures old = figures_of(before), now = figures_of(after);
     std::string text, machine, missing;
     size_t compared = 0, changed = 0;
@@ -99,8 +107,8 @@ std::string changes(const json& before, const json& after) {
         ++compared;
         if (!has_changed(found->second, figure)) continue;
         ++changed;
-        (is_limit(name) ? machine : text) += line("%10.1f %10.1f %+9.1f %8.1f   ", name, found->second.best(),
-                                                  figure.best(), std::max(found->second.spread(), figure.spread()));
+        (is_limit(name) ? machine : text) +=
+            line(name, found->second.best(), figure.best(), std::max(found->second.spread(), figure.spread()));
     }
     for (const auto& [name, figure] : old)
         if (!now.contains(name)) missing += "only before: " + name + "\n";

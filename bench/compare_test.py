@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 
 
-
 def report(*seconds, device="made up", read=(1e-3,), spec=None):
     """One row of decoding for each `seconds`, a tuple of the times of each repeat."""
     def run(at):
@@ -67,7 +66,10 @@ def main():
         text = told(quiet, report((1.00e-4, 1.01e-4)))
         expect(text.count("only before: ") == 2, text)
 
-        for before, words in ((report((1e-4,), device="another"), '"another" and "made up"'),
+        for before, words in ((report((1e-4,), device="another"), 'another device: "another" and "made up"'),
+                              (report((1e-4,)) | {"options": {"threads": 1}},
+                               'another options: {"threads":1} and null'),
+                              ([], "another device: null"),
                               ("{", "is not JSON"), ({"device": "made up", "platform": "made up"}, "it has no times"),
                               ({"device": "made up", "platform": "made up", "repeats": [{"a": [1]}]}, "no report")):
             status, text = compared(program, folder, before, quiet)

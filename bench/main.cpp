@@ -40,7 +40,11 @@ nlohmann::json measure_all(const Options& options, int repeats) {
     for (nlohmann::json& run : runs)
         for (const auto& [name, bench] : benches)
             if (std::string(name).find(options.filter) != std::string::npos) run[name] = bench(options, backend);
-    nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}};
+    const nlohmann::json what{{"kv_heads", options.kv_heads},
+                              {"threads", options.threads},
+                              {"host_threads", options.host_threads},
+                              {"variants", options.variants}}; // what rows do not tell
+    nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}, {"options", what}};
     if (repeats == 1)
         report.update(runs.front());
     else

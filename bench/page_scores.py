@@ -21,7 +21,7 @@ EVERY = 64  # queries, of which one is looked at
 LAYERS = 4  # likewise
 F16 = 2  # bytes
 ROW_BITS = 4 + 3  # of an element of K and of V: turbo4 and turbo3
-ROW_MORE = 2 * F16 + 4 + 2  # bytes of a row's norms and its slot, and of a page's frame
+ROW_MORE, FRAME = 2 * F16 + 4, 4  # bytes of a row's norms and its slot; of a page
 LEVELS = numpy.array([0.4528, 1.5104])  # of two bits, in standard deviations, and where they part
 PARTS_AT = 0.9816
 OLDEST, ALL = -1, 1 << 30  # tokens: as many as the largest power of two
@@ -40,10 +40,10 @@ class Pages:
     def rest(self):
         return (self.mean - self.center) @ self.rotation
 
-    def signs(self, q, magnitude=True):
+    def signs(self, q, is_shared=True):
         """A bit an element beside a center, and one magnitude for all pages, or one of each."""
         rest = self.rest()
-        sizes = numpy.abs(rest).mean(axis=None if magnitude else 1)
+        sizes = numpy.abs(rest).mean(axis=None if is_shared else 1)
         return q @ self.center[:, None] + (q @ self.rotation) @ numpy.sign(rest).T * sizes
 
     def two_bits(self, q):
@@ -110,7 +110,7 @@ def tokens_picked(score, context, size, share):
     if score.bits == 0:  # as if it took what signs do
         signatures = context // score.page * size / 8
     left = context * dense * share - (SINKS + RESIDUAL) * dense - signatures - (size + 1) * F16
-    return max(int(left / (ROW_BITS * size / 8 + ROW_MORE)), 0) // score.page
+    return max(int(left / (ROW_BITS * size / 8 + ROW_MORE + FRAME / score.page)), 0) // score.page
 
 
 def rotation(size):

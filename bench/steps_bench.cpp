@@ -109,6 +109,7 @@ nlohmann::json bench_steps(const Options& options, Backend& backend) {
                                     {"head_size", head_size},
                                     {"keys", keys},
                                     {"kinds_seconds", steps.shortest()},
+                                    {"longest_seconds", longest},
                                     {"longest_percent", more},
                                     {"most_passes", steps.most_passes()}});
                 }

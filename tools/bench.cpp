@@ -18,8 +18,10 @@ void run_bench(int argc, char** argv) {
     command.insert(command.end(), argv, argv + argc);
     command.push_back(nullptr);
     execv(command[0], command.data());
-    throw std::runtime_error("bench: cannot start " + program +
-                             ", which -DWINNOW_BUILD_BENCH=ON builds: " + std::strerror(errno));
+    throw std::runtime_error(
+        "bench: cannot start " + program +
+        ", which -DWINNOW_BUILD_BENCH=ON builds, and which is installed where it is built without ggml: " +
+        std::strerror(errno));
 }
 
 } // namespace winnow::tools

@@ -64,7 +64,7 @@ struct PickCounts {
 };
 PickCounts pick_counts(const Geometry& geometry, const Layer& layer);
 
-// Runs what picks. Where a file fails it, what was picked until then does not count.
+// Runs what picks. Where the file fails it, or there is no memory for rows, what was picked until then does not count.
 template <class Action>
 void keeping_pick_counts(CacheState& cache, Layer& layer, Action&& action) {
     if (!cache.cold_file || !layer.index_memory) {
@@ -74,10 +74,16 @@ void keeping_pick_counts(CacheState& cache, Layer& layer, Action&& action) {
     const StateLayout::Range& part = cache.geometry->recall().counts;
     std::vector<std::byte> counts(part.size);
     layer.index_memory->read(part.offset, counts.data(), counts.size());
+    const auto restore = [&] { // of a layer that still has memory: one that was new is as new again
+        if (layer.index_memory) layer.index_memory->write(part.offset, counts.data(), counts.size());
+    };
     try {
         action();
-    } catch (...) {
-        if (layer.index_memory) layer.index_memory->write(part.offset, counts.data(), counts.size());
+    } catch (const Error& error) {
+        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) restore();
+        throw;
+    } catch (const std::bad_alloc&) {
+        restore();
         throw;
     }
 }

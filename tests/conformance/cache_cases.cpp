@@ -63,7 +63,10 @@ void set_lower_types(CacheSetup& setup, int shape) {
 void change_zeroing(CacheSetup& setup, std::mt19937_64& engine) {
     if (!setup.is_zeroing_changed) return;
     setup.zeroing.reset();
-    if (engine() % 3 != 0) draw_zeroing(setup, engine);
+    if (engine() % 3 == 0) return;
+    do {
+        draw_zeroing(setup, engine);
+    } while (!setup.has_zeroable_rows());
 }
 
 // Another cadence or budget, which ages bound; false where a segment would come that has no formats yet.

@@ -79,7 +79,7 @@ struct CacheSetup {
     std::vector<LowerSegment> lower; // none to two
     double sparse_v = 0;
     std::optional<ZeroingSetup> zeroing;
-    bool is_zeroing_changed = false; // now and then, where the configuration is: begun, set otherwise or ended
+    bool is_zeroing_changed = false; // set_config begins it, sets it otherwise and ends it
     Ages ages;                       // decay
     uint32_t type = WINNOW_TYPE_F32; // of k, v and q as the host hands them over, and of out
 

@@ -179,7 +179,31 @@ protected:
         arm_system("", "", 0, 0);
         hide_page_cache(false);
     }
+
+    // A step of the first layer of which the first read fails, then the second, and so on, until it succeeds. Returns
+    // how often one failed.
+    uint64_t fail_each_read(RecallCache& cache, int64_t tokens, uint64_t seed, std::string& output) {
+        const std::string before = cache.portrait();
+        for (uint64_t at = 1;; ++at) {
+            arm_system(folder_.path(), "pread", at, EIO);
+            const int32_t status = cache.step(0, tokens, seed, output);
+            const bool failed = system_failures() > 0;
+            threads_ = std::max(threads_, system_threads());
+            arm_system("", "", 0, 0);
+            const std::string what = std::to_string(tokens) + " tokens, read " + std::to_string(at);
+            if (status == WINNOW_OK) {
+                EXPECT_FALSE(failed) << what << ": it was swallowed";
+                return at - 1 + failed;
+            }
+            EXPECT_TRUE(failed) << cache.message();
+            EXPECT_EQ(status, WINNOW_ERROR_IO) << cache.message();
+            EXPECT_EQ(cache.portrait(), before) << what << ": something changed";
+            if (HasFailure()) return at;
+        }
+    }
+
     TemporaryFolder folder_, saved_, saved_of_twin_;
+    size_t threads_ = 0; // that read at once
 };
 
 // The first call of a function fails, then the second, and so on, until the call succeeds; so with every call of a
@@ -241,21 +265,8 @@ TEST_F(cold_file, a_read_of_any_stretch_fails) {
     std::string output, expected;
     uint64_t seed = 1, failures = 0;
     for (const int64_t tokens : {150, 10, 40, 9}) {
-        const std::string before = cache.portrait();
-        for (uint64_t at = 1;; ++at) {
-            arm_system(folder_.path(), "pread", at, EIO);
-            const int32_t status = cache.step(0, tokens, seed, output);
-            const bool failed = system_failures() > 0;
-            arm_system("", "", 0, 0);
-            failures += failed;
-            if (status == WINNOW_OK) {
-                ASSERT_FALSE(failed) << tokens << " tokens, read " << at << ": it was swallowed";
-                break;
-            }
-            ASSERT_TRUE(failed) << cache.message();
-            ASSERT_EQ(status, WINNOW_ERROR_IO) << cache.message();
-            ASSERT_EQ(cache.portrait(), before) << tokens << " tokens, read " << at << ": something changed";
-        }
+        failures += fail_each_read(cache, tokens, seed, output);
+        ASSERT_FALSE(HasFailure());
         ASSERT_EQ(twin.step(0, tokens, seed, expected), WINNOW_OK) << twin.message();
         ASSERT_EQ(output, expected) << tokens << " tokens";
         seed += 10;
@@ -270,34 +281,19 @@ TEST_F(cold_file, a_read_in_any_thread_fails) {
         twin(256, config + "host", WINNOW_OPENCL_BACKEND);
     std::string output, expected;
     uint64_t seed = 1, failures = 0;
-    size_t threads = 0;
     for (const int64_t tokens : {240, 1, 1}) {
-        const std::string before = cache.portrait();
-        for (uint64_t at = 1;; ++at) {
-            arm_system(folder_.path(), "pread", at, EIO);
-            const int32_t status = cache.step(0, tokens, seed, output);
-            const bool failed = system_failures() > 0;
-            threads = std::max(threads, system_threads());
-            arm_system("", "", 0, 0);
-            failures += failed;
-            if (status == WINNOW_OK) {
-                ASSERT_FALSE(failed) << tokens << " tokens, read " << at << ": it was swallowed";
-                break;
-            }
-            ASSERT_TRUE(failed) << cache.message();
-            ASSERT_EQ(status, WINNOW_ERROR_IO) << cache.message();
-            ASSERT_EQ(cache.portrait(), before) << tokens << " tokens, read " << at << ": something changed";
-        }
+        failures += fail_each_read(cache, tokens, seed, output);
+        ASSERT_FALSE(HasFailure());
         ASSERT_EQ(twin.step(0, tokens, seed, expected), WINNOW_OK) << twin.message();
         for (size_t i = 0; i < twin.values().size(); ++i) // pages lie in other frames after a failure
             ASSERT_NEAR(cache.values()[i], twin.values()[i], 1e-6) << tokens << " tokens";
         seed += 10;
     }
     std::printf("%llu reads failed, up to %zu threads read at once, %llu pages of the first query missed\n",
-                static_cast<unsigned long long>(failures), threads,
+                static_cast<unsigned long long>(failures), threads_,
                 static_cast<unsigned long long>(cache.stats().misses));
     EXPECT_GE(failures, 6u);
-    EXPECT_GE(threads, std::min(2u, std::thread::hardware_concurrency())) << "one thread read all";
+    EXPECT_GE(threads_, std::min(2u, std::thread::hardware_concurrency())) << "one thread read all";
 }
 
 // Of what is asked for the page cache has the first byte, or all, or nothing.

@@ -32,8 +32,8 @@ public:
     const winnow_api& api() const { return *library_.api; }
     // The context, NULL where there is none. A failure leaves its text in message().
     winnow_context* context() const { return context_; }
-    int32_t
-    create(bool with_host_threads = false); // threads of this program's carry the work, where a device lets them
+    // with_host_threads: threads of this program's carry the work, where a device lets them.
+    int32_t create(bool with_host_threads = false);
     int32_t destroy();
     std::string message() const;
     std::vector<std::string> logged; // since the context was created

@@ -128,7 +128,7 @@ def dialogue(*turns, **more):
 
 
 def texts(options):
-    """One process takes a text in one length after another, and what is no text leaves it as it was."""
+    """One process takes a text in one length after another; a request that is refused leaves none."""
     host = Host(options.llama_cpp, options.plugin, options.model, BATCH, BATCH, 1, "Portable Computing Language")
     long, short = 2 * CONTEXTS[options.family], 32  # shorter than a batch
 

@@ -30,7 +30,7 @@ a chat template, or ""}. Each line of standard input is answered by a line, whic
 
 {"text": file in UTF-8, or null to let it go, "context": tokens, "from": the first position of a context whose next
     token is scored, "alone_from": the position from which on llama.cpp gets each token in a batch of its own, or null}
-    {"tokens", "contexts": how many}
+    {"tokens", "contexts": how many}; a request that is refused leaves no text
 {"configuration", "context": number, "base": true or false}
     {"nll", "kld", "same_top": numbers of each scored token, "seconds", "micro_batches", "report", "log"}
 {"configuration", "dialogue": {"turns": [{"text", "question", "prefix"}, ...], "cells", "generate": tokens,
@@ -96,6 +96,8 @@ void take_text(const json& request, Contexts& contexts, std::optional<Runs>& run
         throw std::runtime_error("scored from position " + std::to_string(from) + ", expected 0 to " +
                                  std::to_string(context - 1));
     const json& alone = request.at("alone_from");
+    if (!alone.is_null() && alone.get<int64_t>() < 0)
+        throw std::runtime_error("alone from position " + alone.dump() + ", expected 0 or more");
     runs.emplace(contexts, read_file(request.at("text").get<std::string>()), static_cast<size_t>(context),
                  static_cast<size_t>(from), alone.is_null() ? no_position : alone.get<size_t>());
 }

@@ -134,7 +134,7 @@ class Evaluation(unittest.TestCase):
         with mock.patch.object(MadeMeasure, "no_chat", reason):
             results, said, _ = self.evaluate(ROW, tasks=["needle", "chat"])
         self.assertEqual([task["task"] for task in results["tasks"]], ["needle"])
-        self.assertEqual(results["refused"], [{"name": "chat", "what": "all configurations", "refused": reason}])
+        self.assertEqual(results["refused"], [{"name": "all configurations", "what": "chat", "refused": reason}])
         self.assertIn(f"note: --tasks chat: {reason}; it is left out", said)
         self.assertIn(reason, report.markdown(results))
 

@@ -112,13 +112,19 @@ class Others(unittest.TestCase):
         self.assertEqual(lines[1:], [["`squeeze:keep=512`", "2/3", "-", "-", "-", "-"]])
 
     def test_what_another_tool_answered_at_each_length(self):
-        for task, context in ((self.found["tasks"][0], 512), (self.found["tasks"][1], 900)):
-            task["by_context"] = [{"context": context, "retrieved": 2, "trials": 3}]
+        self.found["tasks"][0]["by_context"] = [{"context": 512, "retrieved": 30, "trials": 44}]
+        self.found["tasks"][1]["by_context"] = [{"context": 900, "retrieved": 2, "trials": 3}]
+        self.found["tasks"].append({"task": "riddle", "name": "squeeze:keep=9", "retrieved": 1, "trials": 4,
+                                    "by_context": [{"context": 100, "retrieved": 1, "trials": 4}]})
         head, *_, line = cells(report.task_table(self.add(), "needle"))
         self.assertEqual({column: cell for column, cell in zip(head, line, strict=True) if cell != "-"},
-                         {"configuration": "`squeeze:keep=512`", "retrieved": "30/44", "context 512": "2/3"})
+                         {"configuration": "`squeeze:keep=512`", "retrieved": "30/44", "context 512": "30/44"})
         self.assertEqual(cells(report.task_table(self.add(), "riddle")),
-                         [["configuration", "retrieved", "context 900"], ["`squeeze:keep=512`", "2/3", "2/3"]])
+                         [["configuration", "retrieved", "context 100", "context 900"],
+                          ["`squeeze:keep=512`", "2/3", "-", "2/3"], ["`squeeze:keep=9`", "1/4", "1/4", "-"]])
+        self.found["tasks"][1]["by_context"][0]["trials"] = 4
+        with self.assertRaisesRegex(Failure, r"tasks\[1\]: trials of by_context do not add up to 3"):
+            self.add()
 
     def test_what_is_left_out_is_a_dash(self):
         row = self.found["rows"][0]

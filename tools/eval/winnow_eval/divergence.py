@@ -4,7 +4,6 @@ For each context of the text the base runs first, and every configuration is com
 process. Each finished context of a configuration is kept by itself.
 """
 
-import contextlib
 import itertools
 import json
 import math

@@ -68,12 +68,12 @@ def _plan(task, rows, asking, options, progress):
     """(what there is to compare, what work there is to ask, what cannot be asked and why); fails where the text is too
     short, or llama.cpp or the plugin cannot."""
     made = task.host
-    ends = divergence.ends([*divergence.lengths(options.contexts, options.generation),
-                            *tasks.lengths(options.tasks, options.task_contexts)])
     with divergence.probing(made) as process:
         for remark in _remarks(options, process.trained_context):
             progress.say(remark)
         refused = _leave_out_chat(asking, process.no_chat, progress)
+        ends = divergence.ends([*divergence.lengths(options.contexts, options.generation),
+                                *tasks.lengths(asking.tasks, options.task_contexts)])
         divergence.check_length(divergence.count_tokens(process, task.text), options.contexts, options.count)
         report = [divergence.probe(process, configs.BASE, length) for length in ends][0]
         made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
@@ -92,7 +92,7 @@ def _leave_out_chat(asking, reason, progress):
         return []
     asking.tasks = [name for name in asking.tasks if name != "chat"]
     progress.say(f"note: --tasks chat: {reason}; it is left out")
-    return [{"name": "chat", "what": "all configurations", "refused": reason}]
+    return [{"name": "all configurations", "what": "chat", "refused": reason}]
 
 
 def _use_weights(made, options, kept, progress):

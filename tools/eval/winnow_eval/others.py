@@ -29,6 +29,10 @@ def read(path):
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
         raise Failure(f"--with: {path}, {where.lstrip('.') or 'the whole'}: {error.message} "
                       f"({SCHEMA.name} says what is expected)")
+    for number, one in enumerate(found.get("tasks", [])):
+        for key in ("retrieved", "trials") if "by_context" in one else ():
+            if sum(cell[key] for cell in one["by_context"]) != one[key]:
+                raise Failure(f"--with: {path}, tasks[{number}]: {key} of by_context do not add up to {one[key]}")
     return found
 
 
@@ -91,10 +95,12 @@ def _expect_once(what, names):
 
 
 def _task(tasks, one):
+    lengths = {cell["context"] for cell in one.get("by_context", [])}
     task = next((task for task in tasks if task["task"] == one["task"]), None)
     if task is None:
-        lengths = sorted({cell["context"] for cell in one.get("by_context", [])})
-        task = {"task": one["task"], "meaning": "asked by another tool", "contexts": lengths, "depths": [None],
+        task = {"task": one["task"], "meaning": "asked by another tool", "contexts": [], "depths": [None],
                 "results": [], "trials": []}
         tasks.append(task)
+    if not task["results"]:  # of ours, which say at which lengths it was asked
+        task["contexts"] = sorted({*task["contexts"], *lengths})
     task["others"] = [*task.get("others", []), one]
