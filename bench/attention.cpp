@@ -3,6 +3,15 @@
 
 namespace winnow::bench {
 
+std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type) {
+    std::vector<AttentionSizes> all;
+    for (const int64_t head_size : options.head_sizes)
+        for (const int64_t group : options.groups)
+            for (const int64_t keys : options.key_counts)
+                all.push_back({options.kv_heads, group, 1, keys, head_size, k_type, v_type});
+    return all;
+}
+
 winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context) {
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;

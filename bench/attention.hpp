@@ -12,6 +12,9 @@ struct AttentionSizes {
     int64_t q_heads() const { return kv_heads * group; }
 };
 
+// One for each head size, group and number of keys of the options, in this order: a query token with those formats.
+std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type);
+
 // A cache of one layer and one sequence for such queries; `config` outlives it, and kv_len says nothing of it.
 winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context);
 

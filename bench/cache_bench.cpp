@@ -230,14 +230,10 @@ nlohmann::json bench_cache(const Options& options, Backend& backend) {
     print_row({"cache: a decode step at 1/4 of a context", "us", "x full", "attend", "import. %", "evict %",
                "segments %", "plain %", "worst step", "rounds"},
               width);
-    for (const int64_t head_size : options.head_sizes)
-        for (const int64_t group : options.groups)
-            for (const int64_t keys : options.key_counts) {
-                const AttentionSizes sizes{options.kv_heads, group,          1, keys, head_size,
-                                           WINNOW_TYPE_F16,  WINNOW_TYPE_F16};
-                Attention full(backend, sizes);
-                for (const Policy& policy : policies) rows.push_back(measure(options, backend, policy, sizes, full));
-            }
+    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_F16, WINNOW_TYPE_F16)) {
+        Attention full(backend, sizes);
+        for (const Policy& policy : policies) rows.push_back(measure(options, backend, policy, sizes, full));
+    }
     return rows;
 }
 

@@ -10,13 +10,12 @@ import tempfile
 from pathlib import Path
 
 
-def report(*seconds, device="made up", read=(1e-3,), spec=None):
+def report(*seconds, device="made up", read=(1e-3,)):
     """One row of decoding for each `seconds`, a tuple of the times of each repeat."""
     def run(at):
         rows = [{"group": group, "head_size": 64, "keys": 512, "variant": "made", "seconds": times[at % len(times)],
                  "read_seconds": read[at % len(read)], "times_ggml": 3.0} for group, times in enumerate(seconds, 1)]
-        return {"sdpa_vector": rows, "steps": [{"config": "made", "kinds_seconds": [4e-5, 2e-5, 3e-5, 1e-3]}]} | (
-            spec or {})
+        return {"sdpa_vector": rows, "steps": [{"config": "made", "kinds_seconds": [4e-5, 2e-5, 3e-5, 1e-3]}]}
 
     repeats = len(seconds[0])
     return {"device": device, "platform": "made up"} | (run(0) if repeats == 1 else {

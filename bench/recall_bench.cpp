@@ -61,27 +61,23 @@ private:
 
 nlohmann::json bench_recall(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    for (const int64_t head_size : options.head_sizes)
-        for (const int64_t group : options.groups)
-            for (const int64_t keys : options.key_counts) {
-                const AttentionSizes sizes{options.kv_heads,  group, 1, keys, head_size, WINNOW_TYPE_TURBO4,
-                                           WINNOW_TYPE_TURBO3};
-                Layer whole(backend, "winnow", sizes), signs(backend, "winnow:budget=1/16,recall=host", sizes),
-                    codes(backend, "winnow:budget=1/16,recall=host,signature=codes", sizes);
-                const std::vector<double> seconds = take_turns(
-                    {[&] { whole.attend(); }, [&] { signs.attend(); }, [&] { codes.attend(); }}, options.seconds);
-                print_row({"page_pick: G=" + std::to_string(group) + " D=" + std::to_string(head_size) + " of " +
-                               std::to_string(keys),
-                           fixed(seconds[0] * 1e6, 1), fixed(seconds[1] * 1e6, 1), fixed(seconds[2] * 1e6, 1),
-                           fixed(seconds[0] / seconds[1], 2), fixed(seconds[0] / seconds[2], 2)});
-                rows.push_back({{"operation", "page_pick, page_sign"},
-                                {"head_size", head_size},
-                                {"group", group},
-                                {"tokens", keys},
-                                {"whole_seconds", seconds[0]},
-                                {"recall_seconds", seconds[1]},
-                                {"codes_seconds", seconds[2]}});
-            }
+    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3)) {
+        Layer whole(backend, "winnow", sizes), signs(backend, "winnow:budget=1/16,recall=host", sizes),
+            codes(backend, "winnow:budget=1/16,recall=host,signature=codes", sizes);
+        const std::vector<double> seconds =
+            take_turns({[&] { whole.attend(); }, [&] { signs.attend(); }, [&] { codes.attend(); }}, options.seconds);
+        print_row({"page_pick: G=" + std::to_string(sizes.group) + " D=" + std::to_string(sizes.head_size) + " of " +
+                       std::to_string(sizes.kv_len),
+                   fixed(seconds[0] * 1e6, 1), fixed(seconds[1] * 1e6, 1), fixed(seconds[2] * 1e6, 1),
+                   fixed(seconds[0] / seconds[1], 2), fixed(seconds[0] / seconds[2], 2)});
+        rows.push_back({{"operation", "page_pick, page_sign"},
+                        {"head_size", sizes.head_size},
+                        {"group", sizes.group},
+                        {"tokens", sizes.kv_len},
+                        {"whole_seconds", seconds[0]},
+                        {"recall_seconds", seconds[1]},
+                        {"codes_seconds", seconds[2]}});
+    }
     return rows;
 }
 

@@ -29,14 +29,11 @@ def read(path, context):
     """Of each layer [(keys [KV head][token][element], queries [query head][recorded query][element])] of its
     contexts."""
     layers = {}
-    with open(path, "rb") as file:
-        while header := file.read(codebooks.RECORD.size):
-            name, k_type, kv_heads, tokens, size, q_type, q_heads, q_tokens = codebooks.RECORD.unpack(header)
-            parts = layers.setdefault(name, [[]])
-            if sum(keys.shape[1] for keys, _ in parts[-1]) == context:
-                parts.append([])
-            parts[-1].append((codebooks.read_array(file, k_type, (kv_heads, tokens, size)).astype(numpy.float32),
-                              codebooks.read_array(file, q_type, (q_heads, q_tokens, size)).astype(numpy.float32)))
+    for name, *arrays in codebooks.records(path):
+        parts = layers.setdefault(name, [[]])
+        if sum(keys.shape[1] for keys, _ in parts[-1]) == context:
+            parts.append([])
+        parts[-1].append([array.astype(numpy.float32) for array in arrays])
     return [[[numpy.concatenate(each, axis=1) for each in zip(*part)] for part in parts] for parts in layers.values()]
 
 

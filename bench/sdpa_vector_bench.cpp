@@ -71,14 +71,8 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
 nlohmann::json bench_sdpa_vector(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
     print_row({"sdpa_vector: one query token", "ms", "GB/s", "% of bw", "x ggml", "x f16", "x dequant.", "scores +%"});
-    for (const int64_t head_size : options.head_sizes) {
-        for (const int64_t group : options.groups) {
-            for (const int64_t keys : options.key_counts) {
-                rows.push_back(measure(options, backend,
-                                       {options.kv_heads, group, 1, keys, head_size, options.type, options.v_type}));
-            }
-        }
-    }
+    for (const AttentionSizes& sizes : sizes_of(options, options.type, options.v_type))
+        rows.push_back(measure(options, backend, sizes));
     return rows;
 }
 

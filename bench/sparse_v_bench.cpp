@@ -165,14 +165,8 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
 nlohmann::json bench_sparse_v(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
     print_row({"sparse_v: one query token, peaked", "threshold", "eff. keys", "skipped %", "x thresh. 0", "error"});
-    for (const int64_t head_size : options.head_sizes) {
-        for (const int64_t group : options.groups) {
-            for (const int64_t keys : options.key_counts) {
-                const AttentionSizes sizes{options.kv_heads, group, 1, keys, head_size, options.type, options.v_type};
-                for (const nlohmann::json& row : measure(options, backend, sizes)) rows.push_back(row);
-            }
-        }
-    }
+    for (const AttentionSizes& sizes : sizes_of(options, options.type, options.v_type))
+        for (const nlohmann::json& row : measure(options, backend, sizes)) rows.push_back(row);
     return rows;
 }
 

@@ -86,34 +86,30 @@ nlohmann::json bench_steps(const Options& options, Backend& backend) {
     print_row({"steps: all of " + std::to_string(layers) + " layers", "median, us", "longest, us", "more, %",
                "passes at once"},
               width);
-    for (const int64_t head_size : options.head_sizes)
-        for (const int64_t group : options.groups)
-            for (const int64_t keys : options.key_counts) {
-                const AttentionSizes sizes{options.kv_heads, group,          1, keys, head_size,
-                                           WINNOW_TYPE_F16,  WINNOW_TYPE_F16};
-                const std::string quarter = "budget=" + std::to_string(keys / 4);
-                for (const std::string& config : {"window:" + quarter, "winnow:" + quarter, decay(keys)}) {
-                    Steps steps(backend, sizes, config);
-                    steps.fill(keys + keys / 4);
-                    take_turns({[&] { steps.run(); }}, options.seconds);
-                    const Quartiles kinds = quartiles({steps.shortest().begin(), steps.shortest().end()});
-                    const double longest = *std::max_element(steps.shortest().begin(), steps.shortest().end());
-                    const double more = 100 * (longest / kinds.middle - 1);
-                    print_row({config + " G=" + std::to_string(group) + " D=" + std::to_string(head_size) + " " +
-                                   std::to_string(keys),
-                               fixed(kinds.middle * 1e6, 1), fixed(longest * 1e6, 1), fixed(more, 1),
-                               std::to_string(steps.most_passes())},
-                              width);
-                    rows.push_back({{"config", config},
-                                    {"group", group},
-                                    {"head_size", head_size},
-                                    {"keys", keys},
-                                    {"kinds_seconds", steps.shortest()},
-                                    {"longest_seconds", longest},
-                                    {"longest_percent", more},
-                                    {"most_passes", steps.most_passes()}});
-                }
-            }
+    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_F16, WINNOW_TYPE_F16)) {
+        const std::string quarter = "budget=" + std::to_string(sizes.kv_len / 4);
+        for (const std::string& config : {"window:" + quarter, "winnow:" + quarter, decay(sizes.kv_len)}) {
+            Steps steps(backend, sizes, config);
+            steps.fill(sizes.kv_len + sizes.kv_len / 4);
+            take_turns({[&] { steps.run(); }}, options.seconds);
+            const Quartiles kinds = quartiles({steps.shortest().begin(), steps.shortest().end()});
+            const double longest = *std::max_element(steps.shortest().begin(), steps.shortest().end());
+            const double more = 100 * (longest / kinds.middle - 1);
+            print_row({config + " G=" + std::to_string(sizes.group) + " D=" + std::to_string(sizes.head_size) + " " +
+                           std::to_string(sizes.kv_len),
+                       fixed(kinds.middle * 1e6, 1), fixed(longest * 1e6, 1), fixed(more, 1),
+                       std::to_string(steps.most_passes())},
+                      width);
+            rows.push_back({{"config", config},
+                            {"group", sizes.group},
+                            {"head_size", sizes.head_size},
+                            {"keys", sizes.kv_len},
+                            {"kinds_seconds", steps.shortest()},
+                            {"longest_seconds", longest},
+                            {"longest_percent", more},
+                            {"most_passes", steps.most_passes()}});
+        }
+    }
     return rows;
 }
 

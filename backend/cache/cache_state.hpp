@@ -188,6 +188,20 @@ void finishing(Device& device, Action&& action) {
     }
 }
 
+// Runs what reads or writes a file of rows. Where the file fails it, or there is no memory for rows, `undo` runs.
+template <class Action, class Undo>
+void undoing(Undo&& undo, Action&& action) {
+    try {
+        action();
+    } catch (const Error& error) {
+        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) undo();
+        throw;
+    } catch (const std::bad_alloc&) {
+        undo();
+        throw;
+    }
+}
+
 uint64_t launches(const Device& device);
 // Throws a failure; as one after a change where something was changed, and then waits before, so that nothing of what
 // failed runs any more.

@@ -117,15 +117,7 @@ void keeping_layer(CacheState& cache, Layer& layer, Action&& action) {
         return;
     }
     LayerBackup backup(cache, layer);
-    try {
-        action();
-    } catch (const Error& error) {
-        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) backup.restore();
-        throw;
-    } catch (const std::bad_alloc&) {
-        backup.restore();
-        throw;
-    }
+    undoing([&] { backup.restore(); }, action);
 }
 
 } // namespace winnow::cache

@@ -77,15 +77,7 @@ void keeping_pick_counts(CacheState& cache, Layer& layer, Action&& action) {
     const auto restore = [&] { // of a layer that still has memory: one that was new is as new again
         if (layer.index_memory) layer.index_memory->write(part.offset, counts.data(), counts.size());
     };
-    try {
-        action();
-    } catch (const Error& error) {
-        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) restore();
-        throw;
-    } catch (const std::bad_alloc&) {
-        restore();
-        throw;
-    }
+    undoing(restore, action);
 }
 
 } // namespace winnow::cache

@@ -47,8 +47,7 @@ class Rows:
         self.queries += rows.shape[1]
 
 
-def read_array(file, kind, shape):
-    """The next numbers of recorded rows, of one of TYPES."""
+def _array(file, kind, shape):
     if kind not in TYPES:
         raise Failure(f"recorded rows of type {kind}, expected F32 or F16")
     count = math.prod(shape) * numpy.dtype(TYPES[kind]).itemsize
@@ -58,17 +57,24 @@ def read_array(file, kind, shape):
     return numpy.frombuffer(data, TYPES[kind]).reshape(shape)
 
 
-def read(path, context):
-    """{layer's name: Rows} of contexts of so many tokens."""
-    layers = {}
+def records(path):
+    """(layer's name, keys [KV head][token][element], queries [query head][recorded query][element]) of each attention
+    that was recorded, in their order."""
     with open(path, "rb") as file:
         while header := file.read(RECORD.size):
             if len(header) != RECORD.size:
                 raise Failure(CUT_SHORT)
             name, k_type, kv_heads, tokens, size, q_type, q_heads, q_tokens = RECORD.unpack(header)
-            keys = read_array(file, k_type, (kv_heads, tokens, size)).astype(numpy.float16)
-            queries = read_array(file, q_type, (q_heads, q_tokens, size))
-            layers.setdefault(name.rstrip(b"\0").decode(), Rows(kv_heads, size)).add(keys, queries, context)
+            keys = _array(file, k_type, (kv_heads, tokens, size))
+            yield name.rstrip(b"\0").decode(), keys, _array(file, q_type, (q_heads, q_tokens, size))
+
+
+def read(path, context):
+    """{layer's name: Rows} of contexts of so many tokens."""
+    layers = {}
+    for name, keys, queries in records(path):
+        rows = layers.setdefault(name, Rows(keys.shape[0], keys.shape[2]))
+        rows.add(keys.astype(numpy.float16), queries, context)
     if not layers:
         raise Failure("no rows were recorded; the plugin is older than WINNOW_REPORT_ROWS")
     return layers
