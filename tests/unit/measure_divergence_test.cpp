@@ -100,6 +100,20 @@ TEST(measure_divergence, words_that_are_ruled_out_add_nothing) {
     EXPECT_EQ(scores_of(run, &run).divergence[1], 0);
 }
 
+// As many words as no vector divides, the largest and the lost one in each place of a vector.
+TEST(measure_divergence, a_logit_that_is_no_number_is_seen) {
+    const std::vector<float> base = logits(8, 3);
+    for (size_t word = 0; word < 40; ++word) {
+        std::vector<float> run = base;
+        run[word] = std::numeric_limits<float>::quiet_NaN();
+        run[words + words - 1 - word] = 100;
+        const Scores scores = scores_of(run, &base);
+        EXPECT_TRUE(std::isnan(scores.divergence[0]) && std::isnan(scores.nll[0])) << word;
+        EXPECT_TRUE(std::isnan(scores_of(base, &run).divergence[0])) << word;
+        EXPECT_GT(scores.divergence[1], 50) << word;
+    }
+}
+
 TEST(measure_divergence, does_not_depend_on_threads) {
     const std::vector<float> base = logits(6, 3), run = logits(7, 3);
     const Scores one = scores_of(run, &base);

@@ -1,32 +1,55 @@
-// Softmax in double over floats, a token by one thread.
+// Softmax in double over floats, a token by one thread. Where the C library has an exp of vectors, sums take it: its
+// results differ from the other's in the last bits. (Not under ThreadSanitizer, which functions that are chosen when a
+// program is loaded do not start under.)
 #include "divergence.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <thread>
 
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#pragma omp declare simd notinbranch
+extern "C" double exp(double) noexcept;
+#else
+#define FOR_EACH_CPU
+#endif
+
 namespace winnow::measure {
 
 namespace {
 
-double log_of_sum(const float* logits, size_t count) {
-    const double most = *std::max_element(logits, logits + count);
+FOR_EACH_CPU float largest(const float* logits, size_t count) {
+    float most = logits[0];
+#pragma omp simd reduction(max : most)
+    for (size_t i = 1; i < count; ++i) most = std::max(most, logits[i]);
+    return most;
+}
+
+FOR_EACH_CPU double log_of_sum(const float* logits, size_t count) {
+    const double most = largest(logits, count);
     double sum = 0;
-    for (size_t i = 0; i < count; ++i) sum += std::exp(logits[i] - most);
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < count; ++i) sum += ::exp(logits[i] - most);
     return most + std::log(sum);
 }
 
 // Words that the base rules out, with -infinity, add nothing.
-double divergence_of(const float* logits, double log_sum, const float* base, double base_log_sum, size_t count) {
+FOR_EACH_CPU double divergence_of(const float* logits, double log_sum, const float* base, double base_log_sum,
+                                  size_t count) {
     double sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < count; ++i) {
-        const double log_p = base[i] - base_log_sum, p = std::exp(log_p);
-        if (p > 0) sum += p * (log_p - (logits[i] - log_sum));
+        const double log_p = base[i] - base_log_sum, p = ::exp(log_p);
+        const double term = p * (log_p - (logits[i] - log_sum));
+        sum += p == 0 ? 0 : term;
     }
     return sum;
 }
 
-ptrdiff_t likeliest(const float* logits, size_t count) { return std::max_element(logits, logits + count) - logits; }
+ptrdiff_t likeliest(const float* logits, size_t count) {
+    return std::find(logits, logits + count, largest(logits, count)) - logits;
+}
 
 // Calls work(token) of each token once.
 template <typename Work>
