@@ -88,7 +88,7 @@ def by_count(weights, positions):
 
 def heads(layers):
     """(keys, all recorded queries [query][head of the group][element], their positions) of each head."""
-    for keys, queries in (part for parts in layers for part in parts):
+    for keys, _, queries in (part for parts in layers for part in parts):
         group = len(queries) // len(keys)
         positions = numpy.arange(queries.shape[1]) * recorded_rows.EVERY
         for head, its in enumerate(keys):

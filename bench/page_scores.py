@@ -20,8 +20,8 @@ NEWEST = 16  # packed tokens that are always picked
 EVERY = 64  # queries, of which one is looked at
 LAYERS = 4  # likewise
 F16 = 2  # bytes
-ROW_BITS = 4 + 3  # of an element of K and of V: turbo4 and turbo3
-ROW_MORE, FRAME = 2 * F16 + 4, 4  # bytes of a row's norms and its slot; of a page
+ROW_BITS = 4, 3  # of an element of K and of V: turbo4 and turbo3; a row has a norm, too
+SLOT, FRAME = 4, 4  # bytes of a row's slot; of a page
 LEVELS = numpy.array([0.4528, 1.5104])  # of two bits, in standard deviations, and where they part
 PARTS_AT = 0.9816
 OLDEST, ALL = -1, 1 << 30  # tokens: as many as the largest power of two
@@ -103,6 +103,11 @@ SCORES = (
 )
 
 
+def row_bytes(size):
+    """Of a packed row, of K and of V."""
+    return [bits * size // 8 + F16 for bits in ROW_BITS]
+
+
 def tokens_picked(score, context, size, share):
     """How many tokens a budget of f16's bytes leaves room for, beside signatures of all pages."""
     dense = 2 * size * F16
@@ -110,7 +115,7 @@ def tokens_picked(score, context, size, share):
     if score.bits == 0:  # as if it took what signs do
         signatures = context // score.page * size / 8
     left = context * dense * share - (SINKS + RESIDUAL) * dense - signatures - (size + 1) * F16
-    return max(int(left / (ROW_BITS * size / 8 + ROW_MORE + FRAME / score.page)), 0) // score.page
+    return max(int(left / (sum(row_bytes(size)) + SLOT + FRAME / score.page)), 0) // score.page
 
 
 def rotation(size):
@@ -165,7 +170,7 @@ def main():
     print(f"{'score of a page':42} tokens  missed")
     for score in SCORES:
         found = []
-        for keys, queries in (part for parts in layers for part in parts):
+        for keys, _, queries in (part for parts in layers for part in parts):
             group = len(queries) // len(keys)
             turn = rotation(keys.shape[2])
             for head, its in enumerate(keys):

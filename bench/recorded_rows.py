@@ -26,24 +26,26 @@ def add_options(parser):
 
 
 def read(path, context):
-    """Of each layer [(keys [KV head][token][element], queries [query head][recorded query][element])] of its
+    """Of each layer [(keys and values [KV head][token][element], queries [query head][recorded query][element])] of its
     contexts."""
     layers = {}
     for name, *arrays in codebooks.records(path):
         parts = layers.setdefault(name, [[]])
-        if sum(keys.shape[1] for keys, _ in parts[-1]) == context:
+        if sum(keys.shape[1] for keys, *_ in parts[-1]) == context:
             parts.append([])
         parts[-1].append([array.astype(numpy.float32) for array in arrays])
     return [[[numpy.concatenate(each, axis=1) for each in zip(*part)] for part in parts] for parts in layers.values()]
 
 
-def record(options):
-    """read() of what llama-perplexity makes of the text, by add_options()."""
+def record(options, is_whole=False):
+    """read() of what llama-perplexity makes of the text, by add_options(); with values and all queries, or with no
+    elements of values and each query of EVERY."""
     host = Host(find_programs(options.llama_cpp), find_plugin(options.plugin), options.model, threads=1)
     with tempfile.TemporaryDirectory(prefix="winnow-rows-") as work:
         source, _ = text.prepare(options.text, options.part, Path(work))
         rows = Path(work) / "rows"
-        config = replace(profile.CONFIG, environment=(*profile.CONFIG.environment, ("WINNOW_REPORT_ROWS", str(rows))))
+        words = "profile,whole_rows" if is_whole else "profile"
+        config = replace(profile.CONFIG, environment=(("WINNOW_REPORT_WITH", words), ("WINNOW_REPORT_ROWS", str(rows))))
         profile.record(host, source, options.context, options.count, config=config)
         return read(rows, options.context)
 

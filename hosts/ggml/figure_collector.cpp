@@ -22,7 +22,8 @@ void FigureCollector::make() {
     figures_.full_bytes = shape.full_bytes();
     if (reports("profile"))
         profile_.emplace(figures_.layers, shape.q_heads(), figures_.cells, reports("samples") ? shape.kv_heads() : 0);
-    if (const std::string path(variable("WINNOW_REPORT_ROWS")); !path.empty()) rows_.emplace(path);
+    if (const std::string path(variable("WINNOW_REPORT_ROWS")); !path.empty())
+        rows_.emplace(path, reports("whole_rows"));
 }
 
 void FigureCollector::note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask) {

@@ -32,13 +32,16 @@ bool reports(std::string_view word) {
 }
 
 void check_report_with() {
-    constexpr std::array<std::string_view, 3> known = {"resident", "profile", "samples"};
+    constexpr std::array<std::string_view, 4> known = {"resident", "profile", "samples", "whole_rows"};
     for (const std::string_view word : words())
         if (std::find(known.begin(), known.end(), word) == known.end())
             throw std::runtime_error("WINNOW_REPORT_WITH=" + std::string(variable("WINNOW_REPORT_WITH")) + ": \"" +
-                                     std::string(word) + "\" is none of resident, profile and samples");
+                                     std::string(word) + "\" is none of resident, profile, samples and whole_rows");
     if (reports("samples") && !reports("profile"))
         throw std::runtime_error("WINNOW_REPORT_WITH=samples: expected with profile, whose file has them");
+    if (reports("whole_rows") && variable("WINNOW_REPORT_ROWS").empty())
+        throw std::runtime_error(
+            "WINNOW_REPORT_WITH=whole_rows: expected with WINNOW_REPORT_ROWS, whose file has them");
 }
 
 ResidentCells resident_cells(const CacheHandle& cache) {

@@ -8,10 +8,10 @@
 
 namespace winnow::ggml {
 
-// Whether the list in WINNOW_REPORT_WITH has this word: "resident", "profile" or "samples", which are a
-// part of the profile.
+// Whether the list in WINNOW_REPORT_WITH has this word: "resident", "profile", "samples", which are a part of the
+// profile, or "whole_rows", of WINNOW_REPORT_ROWS.
 bool reports(std::string_view word);
-// Throws std::runtime_error where it has another word.
+// Throws std::runtime_error where it has another word, or one without what it needs.
 void check_report_with();
 
 // The cells whose tokens a cache holds. Throws std::runtime_error.

@@ -23,7 +23,8 @@ int64_t element_size(const winnow_tensor& rows) {
 
 } // namespace
 
-RowRecorder::RowRecorder(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "ab"), std::fclose) {
+RowRecorder::RowRecorder(const std::string& path, bool is_whole)
+    : path_(path), is_whole_(is_whole), file_(std::fopen(path.c_str(), "ab"), std::fclose) {
     if (!file_) throw refusal("cannot write " + path + ": " + std::strerror(errno));
 }
 
@@ -46,11 +47,15 @@ void RowRecorder::add(const std::string& layer, const winnow_cache_step_desc& st
     std::copy_n(layer.begin(), std::min(layer.size(), name_size - 1), name);
     write(name, sizeof name);
     const winnow_tensor &k = *step.k, &q = *step.q;
-    const int64_t numbers[] = {
-        k.type, k.shape[1], k.shape[2], k.shape[3], q.type, q.shape[1], (q.shape[2] + every_query - 1) / every_query};
+    const winnow_tensor* v = is_whole_ ? step.v : nullptr; // which latent keys have none of
+    const int64_t every = is_whole_ ? 1 : every_query;
+    const int64_t numbers[] = {k.type,     k.shape[1],           k.shape[2],
+                               k.shape[3], v ? v->type : k.type, v ? v->shape[3] : 0,
+                               q.type,     q.shape[1],           (q.shape[2] + every - 1) / every};
     write(numbers, sizeof numbers);
     write_rows(k, 1);
-    write_rows(q, every_query);
+    if (v) write_rows(*v, 1);
+    write_rows(q, every);
     if (std::fflush(file_.get()) != 0) throw refusal("cannot write " + path_ + ": " + std::strerror(errno));
 }
 

@@ -1,10 +1,13 @@
 // Keys and queries of all layers as attentions have them, in the file that WINNOW_REPORT_ROWS names: what codebooks are
-// calibrated on (`winnow calibrate`). A record for each attention, in the order in which they come:
+// calibrated on (`winnow calibrate`); whole rows, which WINNOW_REPORT_WITH=whole_rows asks for, have values and all
+// queries, too. A record for each attention, in the order in which they come:
 //
 //     64 bytes  the layer's name and zeros
-//     7 x i64   of keys: type (WINNOW_TYPE_*), KV heads, tokens, elements; of queries: type, query heads, tokens
+//     9 x i64   of keys: type (WINNOW_TYPE_*), KV heads, tokens, elements; of values: type, elements; of queries: type,
+//               query heads, tokens
 //     keys      [KV head][token][element]
-//     queries   [query head][token][element], of each 8th token from the first one on
+//     values    [KV head][token][element], none where they have 0 elements
+//     queries   [query head][token][element], of each 8th token from the first one on, or of all
 #pragma once
 
 #include <cstdio>
@@ -17,7 +20,7 @@ namespace winnow::ggml {
 
 class RowRecorder {
 public:
-    explicit RowRecorder(const std::string& path); // throws std::runtime_error where it cannot be written
+    RowRecorder(const std::string& path, bool is_whole); // throws std::runtime_error where it cannot be written
     // Throws std::runtime_error where the step has no keys, other elements than F32 or F16, or the disk is full.
     void add(const std::string& layer, const winnow_cache_step_desc& step);
 
@@ -26,6 +29,7 @@ private:
     void write_rows(const winnow_tensor& rows, int64_t every);
 
     std::string path_;
+    bool is_whole_;
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 

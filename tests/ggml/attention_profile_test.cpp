@@ -270,26 +270,29 @@ void test_codebook_file(const std::string &path) {
     expect_codebooks_refused(path, "cannot be read");
 }
 
-// Keys of two heads and 9 tokens, with gaps between their rows, and queries of tokens 0 and 8.
-void test_row_recorder(const std::string &path) {
-    std::vector<float> k(2 * 9 * 24), q(9 * 16);
-    for (size_t i = 0; i < k.size(); ++i) k[i] = static_cast<float>(i);
-    for (size_t i = 0; i < q.size(); ++i) q[i] = -static_cast<float>(i);
-    const auto rows = [](std::vector<float> &of, int64_t heads, int64_t tokens, int64_t stride) {
-        winnow_tensor tensor{};
-        tensor.type = WINNOW_TYPE_F32;
-        tensor.data = of.data();
-        const int64_t shape[] = {1, heads, tokens, 16}, strides[] = {0, 4 * stride * tokens, 4 * stride, 4};
-        std::copy_n(shape, 4, tensor.shape);
-        std::copy_n(strides, 4, tensor.stride);
-        return tensor;
-    };
-    winnow_tensor keys = rows(k, 2, 9, 24), queries = rows(q, 1, 9, 16);
+winnow_tensor rows_of(std::vector<float> &of, int64_t heads, int64_t stride) {
+    constexpr int64_t tokens = 9;
+    for (size_t i = 0; i < of.size(); ++i) of[i] = static_cast<float>(i);
+    winnow_tensor tensor{};
+    tensor.type = WINNOW_TYPE_F32;
+    tensor.data = of.data();
+    const int64_t shape[] = {1, heads, tokens, 16}, strides[] = {0, 4 * stride * tokens, 4 * stride, 4};
+    std::copy_n(shape, 4, tensor.shape);
+    std::copy_n(strides, 4, tensor.stride);
+    return tensor;
+}
+
+// Of two heads and 9 tokens, with gaps between the rows of keys: rows of 16 elements, whose elements tell where they
+// lay. Queries are of tokens 0 and 8, or all.
+void test_row_recorder(const std::string &path, bool is_whole) {
+    std::vector<float> k(2 * 9 * 24), v(2 * 9 * 16), q(9 * 16);
+    winnow_tensor keys = rows_of(k, 2, 24), values = rows_of(v, 2, 16), queries = rows_of(q, 1, 16);
     winnow_cache_step_desc step{};
     step.k = &keys;
+    step.v = &values;
     step.q = &queries;
     {
-        winnow::ggml::RowRecorder recorder(path);
+        winnow::ggml::RowRecorder recorder(path, is_whole);
         recorder.add("cache_k_l3", step);
         recorder.add("cache_k_l3", step);
         step.k = nullptr;
@@ -301,21 +304,25 @@ void test_row_recorder(const std::string &path) {
     }
     std::ifstream file(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    constexpr size_t header = 64 + 7 * 8, record = header + 4 * 16 * (2 * 9 + 2);
+    std::vector<float> rows;
+    for (size_t row = 0; row < 2 * 9; ++row) rows.push_back(static_cast<float>(24 * row));
+    for (size_t row = 0; is_whole && row < 2 * 9; ++row) rows.push_back(static_cast<float>(16 * row));
+    for (size_t row = 0; row < 9; row += is_whole ? 1 : 8) rows.push_back(static_cast<float>(16 * row));
+    constexpr size_t header = 64 + 9 * 8;
+    const size_t record = header + 4 * 16 * rows.size();
     expect(bytes.size() == 2 * record && bytes.substr(0, record) == bytes.substr(record), "not two equal records");
     expect(std::string(bytes.c_str()) == "cache_k_l3", "not the layer's name");
-    int64_t numbers[7];
+    int64_t numbers[9];
     std::memcpy(numbers, bytes.data() + 64, sizeof numbers);
-    expect(std::vector(numbers, numbers + 7) ==
-               std::vector<int64_t>({WINNOW_TYPE_F32, 2, 9, 16, WINNOW_TYPE_F32, 1, 2}),
-           "not the sizes of keys and queries");
-    const auto at = [&](size_t row, size_t element) {
-        float value;
-        std::memcpy(&value, bytes.data() + header + 4 * (16 * row + element), sizeof value);
-        return value;
-    };
-    expect(at(1, 3) == 24 + 3 && at(9, 0) == 9 * 24, "not the keys of token 1, and of head 1");
-    expect(at(18, 5) == -5 && at(19, 5) == -(8 * 16 + 5), "not the queries of tokens 0 and 8");
+    expect(std::vector(numbers, numbers + 9) ==
+               std::vector<int64_t>({WINNOW_TYPE_F32, 2, 9, 16, WINNOW_TYPE_F32, is_whole ? 16 : 0, WINNOW_TYPE_F32, 1,
+                                     is_whole ? 9 : 2}),
+           "not the sizes of keys, values and queries");
+    for (size_t row = 0; row < rows.size(); ++row) {
+        float own[16];
+        std::memcpy(own, bytes.data() + header + sizeof own * row, sizeof own);
+        expect(own[0] == rows[row] && own[15] == rows[row] + 15, "not the elements of row " + std::to_string(row));
+    }
     std::remove(path.c_str());
 }
 
@@ -363,6 +370,6 @@ int main(int argc, char **argv) {
     test_file(argv[1]);
     test_network_file(argv[1]);
     test_codebook_file(argv[1]);
-    test_row_recorder(argv[1]);
+    for (const bool is_whole : {false, true}) test_row_recorder(argv[1], is_whole);
     return 0;
 }

@@ -31,7 +31,7 @@ def write_rows(path, seed=1, contexts=CONTEXTS):
                     tokens = min(500, CONTEXT - first)
                     keys = random.normal(3, 1 + numpy.arange(SIZE) / 8, (KV_HEADS, tokens, SIZE)).astype("<f4")
                     queries = random.normal(0, 8 / (1 + numpy.arange(SIZE)), (Q_HEADS, -(-tokens // 8), SIZE))
-                    file.write(codebooks.RECORD.pack(name.encode(), 1, KV_HEADS, tokens, SIZE, 2, Q_HEADS,
+                    file.write(codebooks.RECORD.pack(name.encode(), 1, KV_HEADS, tokens, SIZE, 1, 0, 2, Q_HEADS,
                                                      queries.shape[1]))
                     file.write(keys.tobytes() + queries.astype("<f2").tobytes())
 

@@ -81,14 +81,16 @@ class Scores(unittest.TestCase):
                 for _ in range(2):  # contexts, of two micro-batches of 16 tokens
                     for _ in range(2):
                         for name in (b"first", b"second"):
-                            file.write(struct.pack("<64s7q", name, 1, 2, 16, 4, 1, 4, 2))
+                            file.write(struct.pack("<64s9q", name, 1, 2, 16, 4, 1, 3, 1, 4, 2))
                             file.write(numpy.full(2 * 16 * 4, next(numbers), numpy.float32).tobytes())
+                            file.write(numpy.full(2 * 16 * 3, next(numbers), numpy.float32).tobytes())
                             file.write(numpy.full(4 * 2 * 4, next(numbers), numpy.float32).tobytes())
             layers = recorded_rows.read(path, 32)
         self.assertEqual([len(contexts) for contexts in layers], [2, 2])
-        keys, queries = layers[1][1]
-        self.assertEqual((keys.shape, queries.shape), ((2, 32, 4), (4, 4, 4)))
-        self.assertEqual((keys[0, 0, 0], keys[0, -1, 0], queries[0, 0, 0], queries[0, -1, 0]), (10, 14, 11, 15))
+        keys, values, queries = layers[1][1]
+        self.assertEqual((keys.shape, values.shape, queries.shape), ((2, 32, 4), (2, 32, 3), (4, 4, 4)))
+        firsts = [(rows[0, 0, 0], rows[0, -1, 0]) for rows in (keys, values, queries)]
+        self.assertEqual(firsts, [(15, 21), (16, 22), (17, 23)])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ ROUNDS = 10  # of k-means
 MOST = 8192  # pages that it sees
 FEWEST = 4 * CENTROIDS
 LEAST_MOMENT = 1e-4  # of a direction, of the largest one's
-RECORD = struct.Struct("<64s7q")  # of WINNOW_REPORT_ROWS, hosts/ggml/row_recorder.hpp
+RECORD = struct.Struct("<64s9q")  # of WINNOW_REPORT_ROWS, hosts/ggml/row_recorder.hpp
 CUT_SHORT = "the recorded rows are cut short"
 TYPES = {1: numpy.float32, 2: numpy.float16}  # WINNOW_TYPE_F32, WINNOW_TYPE_F16
 
@@ -58,21 +58,21 @@ def _array(file, kind, shape):
 
 
 def records(path):
-    """(layer's name, keys [KV head][token][element], queries [query head][recorded query][element]) of each attention
-    that was recorded, in their order."""
+    """(layer's name, keys and values [KV head][token][element], queries [query head][recorded query][element]) of each
+    attention that was recorded, in their order; values have no elements where they were not recorded."""
     with open(path, "rb") as file:
         while header := file.read(RECORD.size):
             if len(header) != RECORD.size:
                 raise Failure(CUT_SHORT)
-            name, k_type, kv_heads, tokens, size, q_type, q_heads, q_tokens = RECORD.unpack(header)
-            keys = _array(file, k_type, (kv_heads, tokens, size))
-            yield name.rstrip(b"\0").decode(), keys, _array(file, q_type, (q_heads, q_tokens, size))
+            name, k_type, kv_heads, tokens, size, v_type, v_size, q_type, q_heads, q_tokens = RECORD.unpack(header)
+            yield (name.rstrip(b"\0").decode(), _array(file, k_type, (kv_heads, tokens, size)),
+                   _array(file, v_type, (kv_heads, tokens, v_size)), _array(file, q_type, (q_heads, q_tokens, size)))
 
 
 def read(path, context):
     """{layer's name: Rows} of contexts of so many tokens."""
     layers = {}
-    for name, keys, queries in records(path):
+    for name, keys, _, queries in records(path):
         rows = layers.setdefault(name, Rows(keys.shape[0], keys.shape[2]))
         rows.add(keys.astype(numpy.float16), queries, context)
     if not layers:
