@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <locale>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
 #include "device/device.hpp"
 
@@ -16,19 +18,24 @@ constexpr int64_t most_whole = 1 << 20; // of a share: products with 2^40 tokens
 constexpr int64_t most_tokens = int64_t{1} << 40;
 constexpr int64_t most_bytes = int64_t{1} << 60;
 
-template <typename T>
-std::optional<T> whole_text(std::string_view text) {
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
-
 // Digits only: from_chars takes a minus sign.
 std::optional<int64_t> digits(std::string_view text, int64_t most) {
     if (text.empty() || text.front() == '-') return std::nullopt;
-    const std::optional<int64_t> value = whole_text<int64_t>(text);
-    return value && *value <= most ? value : std::nullopt;
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value > most) return std::nullopt;
+    return value;
+}
+
+// By a stream, since not every C++ library has a from_chars of real numbers; whatever the process's locale is.
+std::optional<double> real(std::string_view text) {
+    if (text.empty() || text.front() == '+') return std::nullopt;
+    std::istringstream stream{std::string(text)};
+    stream.imbue(std::locale::classic());
+    double value = 0;
+    stream >> std::noskipws >> value;
+    if (!stream || stream.peek() != std::istringstream::traits_type::eof()) return std::nullopt;
+    return value;
 }
 
 std::optional<Amount> share(std::string_view text) {
@@ -101,7 +108,7 @@ Value parse_value(const Key& key, std::string_view text) {
         return or_refuse(count ? count : share(text), key, text);
     }
     case Kind::number: {
-        std::optional<double> number = whole_text<double>(text);
+        std::optional<double> number = real(text);
         if (number && !(std::isfinite(*number) && *number >= key.least && *number <= key.most)) number.reset();
         if (number && *number == 0) number = 0.0; // of -0
         return or_refuse(number, key, text);

@@ -1,9 +1,10 @@
 // Variables of the environment by which a user tells the plugin something.
 #pragma once
 
-#include <charconv>
 #include <cstdlib>
+#include <locale>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,9 +23,12 @@ template <typename Number>
 std::optional<Number> number_of(const char* name, Number least, Number most, const char* expected) {
     const std::string_view given = variable(name);
     if (given.empty()) return std::nullopt;
+    std::istringstream stream{std::string(given)};
+    stream.imbue(std::locale::classic());
     Number number{};
-    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), number);
-    if (error != std::errc() || end != given.data() + given.size() || !(number >= least && number <= most))
+    stream >> std::noskipws >> number;
+    if (given.front() == '+' || !stream || stream.peek() != std::istringstream::traits_type::eof() ||
+        !(number >= least && number <= most))
         throw std::runtime_error(std::string(name) + "=" + std::string(given) + ": expected " + expected);
     return number;
 }
