@@ -98,8 +98,9 @@ def heads(layers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     recorded_rows.add_options(parser)
+    recorded_rows.add_part(parser)
     given = parser.parse_args()
-    layers = recorded_rows.record(given)[::LAYERS]
+    layers = recorded_rows.record(given, given.part)[::LAYERS]
     random = numpy.random.default_rng(1)
     last = given.context // recorded_rows.EVERY // 8
     full = numpy.mean([entropy(attention(keys, queries[-last:], positions[-last:]))

@@ -108,8 +108,8 @@ def row_bytes(size):
     return [bits * size // 8 + F16 for bits in ROW_BITS]
 
 
-def tokens_picked(score, context, size, share):
-    """How many tokens a budget of f16's bytes leaves room for, beside signatures of all pages."""
+def pages_picked(score, context, size, share):
+    """How many pages a budget of f16's bytes leaves room for, beside signatures of all of them."""
     dense = 2 * size * F16
     signatures = context // score.page * (score.bits * size / 8 + score.more)
     if score.bits == 0:  # as if it took what signs do
@@ -139,7 +139,7 @@ def pages_of(keys, score, turn):
 def missed(score, keys, queries, positions, share, turn):
     """What each query of a head misses; queries [query][head][element]."""
     context, size = keys.shape
-    most = tokens_picked(score, context, size, share)
+    most = pages_picked(score, context, size, share)
     found = []
     for q, position in zip(queries, positions):
         seen = keys[:position + 1]
@@ -157,13 +157,14 @@ def missed(score, keys, queries, positions, share, turn):
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     recorded_rows.add_options(parser)
+    recorded_rows.add_part(parser)
     parser.add_argument("--share", type=float, default=1 / 16, help="of f16's bytes (default: 1/16)")
     return parser.parse_args()
 
 
 def main():
     given = options()
-    layers = recorded_rows.record(given)[::LAYERS]
+    layers = recorded_rows.record(given, given.part)[::LAYERS]
     first = given.context // 2
     positions = range(first, given.context, EVERY)
     some = slice(first // recorded_rows.EVERY, None, EVERY // recorded_rows.EVERY)
@@ -176,7 +177,7 @@ def main():
             for head, its in enumerate(keys):
                 q = queries[head * group:(head + 1) * group, some].transpose(1, 0, 2)
                 found += missed(score, its, q, positions, given.share, turn)
-        picked = tokens_picked(score, given.context, keys.shape[2], given.share) * score.page
+        picked = pages_picked(score, given.context, keys.shape[2], given.share) * score.page
         print(f"{score.name:42} {picked:6}  {numpy.mean(found):.4f}", flush=True)
 
 

@@ -13,8 +13,9 @@ the rules this is told:
     output    by how much the attention's output differs, of its length
 
 Bonuses of layers are chosen on the first half, so that there are as few misses as with one bonus for all. All is told
-of the second, and of the pages that recall's rule misses which share could have been foreseen: those that nearly were
-picked, that lie near one that was, that were in the hot slots before, and that lie in a block of a file which was read.
+of the second; and of the pages that recall's rule misses which share nearly was picked by the query before, lies near
+one that it picked, was in the hot slots lately, and lies in a block of a file that was read lately, beside the share
+that such pages are of all that are not in the hot slots.
 Needs tools/eval/requirements.txt.
 """
 
@@ -44,16 +45,16 @@ class Rule:
     name: str
     bonus: float = USUAL
     moved: float = math.inf  # queries whose cosine with those of the last pick is at least this do not pick
-    value: object = None  # of values [page][token][element]: a factor of each page's score
+    value: object = None  # of values [page][token][element] and their mean: a factor of each page's score
 
 
-def length(pages):
+def length(pages, _):
     return numpy.sqrt((pages ** 2).sum(axis=2)).mean(axis=1)
 
 
-def distance(pages):
-    """From the mean of all: what a page that is left out changes."""
-    return length(pages - pages.mean(axis=(0, 1)))
+def distance(pages, mean):
+    """From the mean value: what a page that is left out changes."""
+    return length(pages - mean, mean)
 
 
 RULES = (
@@ -84,16 +85,18 @@ class Head:
         self.weights = softmax(numpy.where(seen, logits, -math.inf))
         self.values, self.output = values, self.weights @ values
         self.counts = (positions + 1 - RESIDUAL - SINKS) // PAGE  # pages that each query may pick
-        self.most = page_scores.tokens_picked(SIGNS, context, size, share)
-        pages = page_scores.pages_of(keys[:self.first], SIGNS, page_scores.rotation(size))
-        center = pages.center
-        pages = page_scores.pages_of(keys, SIGNS, pages.rotation)
-        pages.center = center
-        z = SIGNS.logits(pages, self.queries.reshape(-1, size)) / math.sqrt(size)
+        self.most = page_scores.pages_picked(SIGNS, context, size, share)
+        past = page_scores.pages_of(keys[:self.first], SIGNS, page_scores.rotation(size))
+        pages = page_scores.pages_of(keys[:self.first + count], SIGNS, past.rotation)
+        pages.center = past.center
+        queries = self.queries.reshape(-1, size)
+        z = queries @ past.rotation @ numpy.sign(pages.rest()).T * numpy.abs(past.rest()).mean()
+        z = (z + queries @ past.center[:, None]) / math.sqrt(size)
         z = z.reshape(count, -1, z.shape[1]).transpose(1, 0, 2)
         may = numpy.arange(z.shape[2]) < self.counts[:, None]
         self.scores = softmax(numpy.where(may, z, -math.inf)).sum(axis=0)  # [query][page]
         self.pages_of_values = values[SINKS:SINKS + z.shape[2] * PAGE].reshape(z.shape[2], PAGE, -1)
+        self.mean_value = values[:self.first].mean(axis=0)
 
     def is_near(self, query, picked, least):
         a, b = self.queries[query], self.queries[picked]
@@ -110,7 +113,9 @@ class Head:
 
     def picks(self, rule):
         """(whether it picked anew, [page] whether it is in the hot slots then) of each query."""
-        scores = self.scores if rule.value is None else self.scores * rule.value(self.pages_of_values)
+        scores = self.scores
+        if rule.value is not None:
+            scores = scores * rule.value(self.pages_of_values, self.mean_value)
         held, last = numpy.zeros(scores.shape[1], bool), None
         for query in range(len(scores)):
             is_new = last is None or not self.is_near(query, last, rule.moved)
@@ -152,7 +157,8 @@ def is_lately(pages):
 
 
 def foreseen(heads):
-    """{what: how many misses of the heads of a layer it foresees}, and how many misses there are."""
+    """Of the heads of a layer: {what: (misses that are among such pages, those pages)} of all counted queries, and how
+    many misses and how many pages there are that a query may pick and the one before did not."""
     held = numpy.array([[picked for _, picked in head.picks(Rule(""))] for head in heads])
     before = numpy.array([one_later(each) for each in held])
     missed = held & ~before
@@ -169,17 +175,18 @@ def foreseen(heads):
              "nearly picked, 1/2 as many": rank < most // 2,
              "within two pages of one that was picked": near,
              f"in the hot slots within {LATELY} queries": numpy.array([is_lately(each) for each in held]),
-             f"in blocks that misses of {LATELY} queries read": is_lately(read)[:, block]}
+             f"in blocks that misses of {LATELY} queries read": numpy.array([is_lately(read)[:, block]] * len(heads))}
+    may = numpy.arange(held.shape[2]) < heads[0].counts[:, None]
+    away = (may & ~before)[:, WARM:]
     counted = missed[:, WARM:]
-    return {name: (counted & (each if each.ndim == 3 else each[None])[:, WARM:]).sum() for name, each in known.items()
-            }, counted.sum()
+    return {name: numpy.array([(counted & each[:, WARM:]).sum(), (away & each[:, WARM:]).sum()])
+            for name, each in known.items()}, numpy.array([counted.sum(), away.sum()])
 
 
 def layers_of(given, part):
-    """[heads of each context] of each layer."""
-    given.part = part
+    """[heads of each context] of each layer, of a part of the text."""
     found = []
-    for contexts in recorded_rows.record(given, is_whole=True)[::LAYERS]:
+    for contexts in recorded_rows.record(given, part, is_whole=True)[::LAYERS]:
         found.append([])
         for keys, values, queries in contexts:
             group = len(queries) // len(keys)
@@ -228,10 +235,10 @@ def main():
     tell("a bonus of each layer", numpy.mean([mean_figures(contexts, Rule("", bonus))
                                               for contexts, bonus in zip(layers, chosen)], axis=0))
     print("bonuses:", *chosen)
-    known, misses = zip(*(foreseen(heads) for contexts in layers for heads in contexts))
-    print("of the misses:")
+    known, of_all = zip(*(foreseen(heads) for contexts in layers for heads in contexts))
+    print(f"{'such pages':48} of the misses  of the pages away")
     for name in known[0]:
-        print(f"{name:48} {sum(each[name] for each in known) / sum(misses):.2f}")
+        print(f"{name:48} {'{:13.2f}  {:17.2f}'.format(*sum(each[name] for each in known) / sum(of_all))}")
 
 
 if __name__ == "__main__":

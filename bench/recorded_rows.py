@@ -20,7 +20,6 @@ def add_options(parser):
     for name, what in (("llama-cpp", "folder of llama.cpp's programs"), ("plugin", "libwinnow_ggml.so"),
                        ("model", "GGUF file"), ("text", "UTF-8")):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
-    parser.add_argument("--part", choices=text.PARTS, default="second", help="of the text (default: %(default)s)")
     parser.add_argument("--context", type=int, default=2048, help="tokens (default: %(default)s)")
     parser.add_argument("--count", type=int, default=2, help="contexts (default: %(default)s)")
 
@@ -37,12 +36,17 @@ def read(path, context):
     return [[[numpy.concatenate(each, axis=1) for each in zip(*part)] for part in parts] for parts in layers.values()]
 
 
-def record(options, is_whole=False):
-    """read() of what llama-perplexity makes of the text, by add_options(); with values and all queries, or with no
-    elements of values and each query of EVERY."""
+def add_part(parser):
+    """The part of the text, for record()."""
+    parser.add_argument("--part", choices=text.PARTS, default="second", help="of the text (default: %(default)s)")
+
+
+def record(options, part, is_whole=False):
+    """read() of what llama-perplexity makes of a part of the text, by add_options(); with values and all queries, or
+    with no elements of values and each query of EVERY."""
     host = Host(find_programs(options.llama_cpp), find_plugin(options.plugin), options.model, threads=1)
     with tempfile.TemporaryDirectory(prefix="winnow-rows-") as work:
-        source, _ = text.prepare(options.text, options.part, Path(work))
+        source, _ = text.prepare(options.text, part, Path(work))
         rows = Path(work) / "rows"
         words = "profile,whole_rows" if is_whole else "profile"
         config = replace(profile.CONFIG, environment=(("WINNOW_REPORT_WITH", words), ("WINNOW_REPORT_ROWS", str(rows))))

@@ -11,6 +11,7 @@ namespace winnow::ggml {
 namespace {
 
 constexpr int64_t every_query = 8;
+constexpr char magic[8] = "WNROWS2";
 constexpr size_t name_size = 64;
 
 std::runtime_error refusal(const std::string& why) { return std::runtime_error("WINNOW_REPORT_ROWS: " + why); }
@@ -43,18 +44,21 @@ void RowRecorder::write_rows(const winnow_tensor& rows, int64_t every) {
 
 void RowRecorder::add(const std::string& layer, const winnow_cache_step_desc& step) {
     if (step.k == nullptr) throw refusal(layer + " attends to keys that came before, and not with its queries");
+    const winnow_tensor &k = *step.k, &v = *step.v, &q = *step.q;
+    for (const winnow_tensor* rows : {&k, &v, &q}) element_size(*rows); // throws before anything is written
     char name[name_size] = "";
     std::copy_n(layer.begin(), std::min(layer.size(), name_size - 1), name);
-    write(name, sizeof name);
-    const winnow_tensor &k = *step.k, &q = *step.q;
-    const winnow_tensor* v = is_whole_ ? step.v : nullptr; // which latent keys have none of
     const int64_t every = is_whole_ ? 1 : every_query;
-    const int64_t numbers[] = {k.type,     k.shape[1],           k.shape[2],
-                               k.shape[3], v ? v->type : k.type, v ? v->shape[3] : 0,
-                               q.type,     q.shape[1],           (q.shape[2] + every - 1) / every};
-    write(numbers, sizeof numbers);
+    const int64_t keys[] = {k.type, k.shape[1], k.shape[2], k.shape[3]};
+    const int64_t values[] = {v.type, is_whole_ ? v.shape[3] : 0};
+    const int64_t queries[] = {q.type, q.shape[1], (q.shape[2] + every - 1) / every};
+    write(magic, sizeof magic);
+    write(name, sizeof name);
+    write(keys, sizeof keys);
+    write(values, sizeof values);
+    write(queries, sizeof queries);
     write_rows(k, 1);
-    if (v) write_rows(*v, 1);
+    if (is_whole_) write_rows(v, 1);
     write_rows(q, every);
     if (std::fflush(file_.get()) != 0) throw refusal("cannot write " + path_ + ": " + std::strerror(errno));
 }

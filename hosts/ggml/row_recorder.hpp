@@ -2,11 +2,12 @@
 // calibrated on (`winnow calibrate`); whole rows, which WINNOW_REPORT_WITH=whole_rows asks for, have values and all
 // queries, too. A record for each attention, in the order in which they come:
 //
+//     8 bytes   "WNROWS2" and a zero
 //     64 bytes  the layer's name and zeros
 //     9 x i64   of keys: type (WINNOW_TYPE_*), KV heads, tokens, elements; of values: type, elements; of queries: type,
 //               query heads, tokens
 //     keys      [KV head][token][element]
-//     values    [KV head][token][element], none where they have 0 elements
+//     values    [KV head][token][element], of 0 elements where rows are not whole
 //     queries   [query head][token][element], of each 8th token from the first one on, or of all
 #pragma once
 

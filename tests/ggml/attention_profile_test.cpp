@@ -308,12 +308,13 @@ void test_row_recorder(const std::string &path, bool is_whole) {
     for (size_t row = 0; row < 2 * 9; ++row) rows.push_back(static_cast<float>(24 * row));
     for (size_t row = 0; is_whole && row < 2 * 9; ++row) rows.push_back(static_cast<float>(16 * row));
     for (size_t row = 0; row < 9; row += is_whole ? 1 : 8) rows.push_back(static_cast<float>(16 * row));
-    constexpr size_t header = 64 + 9 * 8;
+    constexpr size_t header = 8 + 64 + 9 * 8;
     const size_t record = header + 4 * 16 * rows.size();
     expect(bytes.size() == 2 * record && bytes.substr(0, record) == bytes.substr(record), "not two equal records");
-    expect(std::string(bytes.c_str()) == "cache_k_l3", "not the layer's name");
+    expect(std::string(bytes.c_str()) == "WNROWS2", "not the mark");
+    expect(std::string(bytes.c_str() + 8) == "cache_k_l3", "not the layer's name");
     int64_t numbers[9];
-    std::memcpy(numbers, bytes.data() + 64, sizeof numbers);
+    std::memcpy(numbers, bytes.data() + 8 + 64, sizeof numbers);
     expect(std::vector(numbers, numbers + 9) ==
                std::vector<int64_t>({WINNOW_TYPE_F32, 2, 9, 16, WINNOW_TYPE_F32, is_whole ? 16 : 0, WINNOW_TYPE_F32, 1,
                                      is_whole ? 9 : 2}),

@@ -2,13 +2,20 @@
 codebooks by which recall signs its pages.
 """
 
+import argparse
 import json
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import measured
+import numpy
 from measured import expect
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
+
+import recorded_rows  # noqa: E402
 
 SIZES = ("--contexts", 256, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--weights", "as-is",
          "--mode", "decode", "--tasks", "none")
@@ -27,8 +34,20 @@ def calibrate(work, folder):
     return folder / "network.json", folder / "codebooks.bin"
 
 
+def check_recorded_rows(options):
+    """Whole rows have the values, and all queries: each eighth one is what is recorded otherwise."""
+    given = argparse.Namespace(llama_cpp=options.llama_cpp, plugin=options.plugin, model=options.model,
+                               text=options.text, context=256, count=2)
+    (few, *_), *_ = recorded_rows.record(given, "all")
+    (whole, *_), *_ = recorded_rows.record(given, "all", is_whole=True)
+    expect(few[1].size == 0 and whole[1].shape == few[0].shape, f"values of {few[1].shape} and {whole[1].shape}")
+    expect(whole[2].shape[1] == 256 and numpy.array_equal(whole[2][:, ::8], few[2]), f"queries {whole[2].shape}")
+    expect(numpy.array_equal(whole[0], few[0]) and whole[1].any(), "other keys, or no values")
+
+
 def main():
     options = measured.parser(__doc__).parse_args()
+    check_recorded_rows(options)
     with tempfile.TemporaryDirectory() as folder:
         work = measured.Eval(options, Path(folder) / "out")
         network, codebooks = calibrate(work, Path(folder) / "calibrated")

@@ -31,8 +31,8 @@ def write_rows(path, seed=1, contexts=CONTEXTS):
                     tokens = min(500, CONTEXT - first)
                     keys = random.normal(3, 1 + numpy.arange(SIZE) / 8, (KV_HEADS, tokens, SIZE)).astype("<f4")
                     queries = random.normal(0, 8 / (1 + numpy.arange(SIZE)), (Q_HEADS, -(-tokens // 8), SIZE))
-                    file.write(codebooks.RECORD.pack(name.encode(), 1, KV_HEADS, tokens, SIZE, 1, 0, 2, Q_HEADS,
-                                                     queries.shape[1]))
+                    file.write(codebooks.RECORD.pack(codebooks.ROWS, name.encode(), 1, KV_HEADS, tokens, SIZE, 1, 0, 2,
+                                                     Q_HEADS, queries.shape[1]))
                     file.write(keys.tobytes() + queries.astype("<f2").tobytes())
 
 
@@ -93,6 +93,9 @@ class Training(unittest.TestCase):
                 path.write_bytes(whole[:end])
                 with self.assertRaisesRegex(Failure, "cut short"):
                     codebooks.read(path, CONTEXT)
+            path.write_bytes(whole[8:])  # as it was before it had a mark
+            with self.assertRaisesRegex(Failure, "another version"):
+                codebooks.read(path, CONTEXT)
             path.write_bytes(b"")
             with self.assertRaisesRegex(Failure, "no rows were recorded"):
                 codebooks.read(path, CONTEXT)

@@ -41,7 +41,7 @@ class Scores(unittest.TestCase):
     def test_what_is_missed_is_the_attention_of_what_is_not_picked(self):
         keys, queries = 3 * drawn(3, CONTEXT, SIZE), drawn(4, GROUP, SIZE)
         score = BY_NAME["mean key, not counted"]
-        most = page_scores.tokens_picked(score, CONTEXT, SIZE, 1 / 4)
+        most = page_scores.pages_picked(score, CONTEXT, SIZE, 1 / 4)
         logits = queries @ keys.T / SIZE ** .5
         weights = numpy.exp(logits) / numpy.exp(logits).sum(axis=1, keepdims=True)
         pages = [range(at, at + 2) for at in range(page_scores.SINKS, CONTEXT - page_scores.RESIDUAL - 1, 2)]
@@ -68,7 +68,7 @@ class Scores(unittest.TestCase):
         self.assertLess(found["sum of the heads' softmax (as it is)"], by_age)
 
     def test_larger_signatures_leave_room_for_fewer_tokens(self):
-        picked = {name: page_scores.tokens_picked(score, 2048, SIZE, 1 / 16) * score.page
+        picked = {name: page_scores.pages_picked(score, 2048, SIZE, 1 / 16) * score.page
                   for name, score in BY_NAME.items()}
         self.assertLess(picked["the same, two bits an element"], picked["sum of the heads' softmax (as it is)"])
         self.assertLess(picked["the same, pages of one token"], picked["the same, pages of four"])
@@ -81,7 +81,7 @@ class Scores(unittest.TestCase):
                 for _ in range(2):  # contexts, of two micro-batches of 16 tokens
                     for _ in range(2):
                         for name in (b"first", b"second"):
-                            file.write(struct.pack("<64s9q", name, 1, 2, 16, 4, 1, 3, 1, 4, 2))
+                            file.write(struct.pack("<8s64s9q", b"WNROWS2", name, 1, 2, 16, 4, 1, 3, 1, 4, 2))
                             file.write(numpy.full(2 * 16 * 4, next(numbers), numpy.float32).tobytes())
                             file.write(numpy.full(2 * 16 * 3, next(numbers), numpy.float32).tobytes())
                             file.write(numpy.full(4 * 2 * 4, next(numbers), numpy.float32).tobytes())

@@ -78,6 +78,10 @@ class Rules(unittest.TestCase):
         its = figures(head(queries=still), Rule("", moved=0.9))
         self.assertEqual((its["picked"], its["misses"]), (0, 0))
         self.assertEqual(figures(head(), Rule("", moved=1.1))["picked"], 1)
+        angle = numpy.radians(2) * numpy.arange(CONTEXT)[:, None, None]  # 26 degrees are a cosine of .9
+        turning = numpy.zeros((CONTEXT, GROUP, SIZE))
+        turning[:, :, :1], turning[:, :, 1:2] = numpy.cos(angle), numpy.sin(angle)
+        self.assertAlmostEqual(figures(head(queries=turning), Rule("", moved=0.9))["picked"], 1 / 13, delta=0.01)
         self.assertEqual(figures(head(queries=still * (1 - 2 * (numpy.arange(CONTEXT) % 2))[:, None, None]),
                                  Rule("", moved=0.9))["picked"], 1)
 
@@ -87,8 +91,15 @@ class Rules(unittest.TestCase):
         its = head(seed=5, values=values)
         of_length = figures(its, Rule("", value=pick_rules.length))
         self.assertGreater(of_length["attention"], 2 * figures(its, Rule(""))["attention"])
-        numpy.testing.assert_allclose(pick_rules.length(numpy.array([[[3., 4.], [0., 0.]]])), 2.5)
-        numpy.testing.assert_allclose(pick_rules.distance(numpy.array([[[3., 4.]], [[0., 0.]]])), 2.5)
+        numpy.testing.assert_allclose(pick_rules.length(numpy.array([[[3., 4.], [0., 0.]]]), None), 2.5)
+        numpy.testing.assert_allclose(pick_rules.distance(numpy.array([[[4., 4.]], [[1., 0.]]]), [1, 0]), [5, 0])
+
+    def test_what_is_behind_the_first_query_changes_no_score_of_it(self):
+        its, other = drawn(1, CONTEXT, SIZE), drawn(1, CONTEXT, SIZE)
+        other[CONTEXT * 3 // 4 + 1:] *= 100
+        scores = [head(keys=keys, values=keys) for keys in (its, other)]
+        numpy.testing.assert_allclose(scores[0].scores[0], scores[1].scores[0])
+        numpy.testing.assert_allclose(scores[0].mean_value, scores[1].mean_value)
 
     def test_what_could_be_foreseen_is_counted_of_all_misses(self):
         pages = numpy.zeros((40, 3), bool)
@@ -96,7 +107,7 @@ class Rules(unittest.TestCase):
         lately = pick_rules.is_lately(pages)
         self.assertEqual(numpy.argwhere(lately).tolist(), [[query, 1] for query in range(3, 19)])
         heads = [head(seed=8), head(seed=9)]
-        known, misses = pick_rules.foreseen(heads)
+        known, (misses, away) = pick_rules.foreseen(heads)
         expected, near, next_best = 0, 0, 0
         for its in heads:
             before = others = None
@@ -109,20 +120,25 @@ class Rules(unittest.TestCase):
                            for page, score in enumerate(its.scores[query])]
                 others = sorted(range(len(promise)), key=lambda page: promise[page])[:its.most // 2]
                 before = picked
-        self.assertEqual((misses, known["within two pages of one that was picked"]), (expected, near))
-        few, many = (known[f"nearly picked, 1/{part} as many" + " as picked" * (part == 8)] for part in (8, 2))
+        self.assertEqual((misses, known["within two pages of one that was picked"][0]), (expected, near))
+        counted = len(heads) * (len(heads[0].scores) - pick_rules.WARM)
+        self.assertEqual(known["nearly picked, 1/8 as many as picked"][1], counted * (heads[0].most // 8))
+        self.assertTrue(misses < away < counted * heads[0].scores.shape[1], f"{misses} of {away}")
+        few, many = (known[f"nearly picked, 1/{part} as many" + " as picked" * (part == 8)][0] for part in (8, 2))
         self.assertTrue(0 < few < many < misses, f"{few}, {many} of {misses}")
         self.assertEqual(many, next_best)
 
-    def test_bonuses_of_layers_have_no_more_misses(self):
-        quick, slow = 3 * drawn(6, CONTEXT, SIZE), 0.3 * drawn(7, CONTEXT, SIZE)
-        layers = [[[head(seed=6, keys=quick)]], [[head(seed=7, keys=slow)]]]
+    def test_layers_have_the_bonuses_that_lose_least_at_no_more_misses(self):
+        moving, alike = 3 * drawn(6, CONTEXT, SIZE), numpy.ones((CONTEXT, SIZE))
+        layers = [[[head(seed=6, keys=moving)]], [[head(seed=7, keys=moving, values=alike)]]]
         chosen = pick_rules.bonuses(layers)
-        misses = numpy.mean([figures(its, Rule("", bonus))["misses"]
-                             for ((its,),), bonus in zip(layers, chosen)])
-        usual = numpy.mean([figures(its, Rule(""))["misses"] for ((its,),) in layers])
-        self.assertLessEqual(misses, usual)
-        self.assertEqual(len(chosen), 2)
+        self.assertEqual(chosen[1], max(pick_rules.BONUSES), "whichever pages are picked, the output is the same")
+        self.assertLess(chosen[0], pick_rules.USUAL)
+        by_rule = [[figures(its, Rule("", bonus)) for ((its,),), bonus in zip(layers, bonuses)]
+                   for bonuses in (chosen, [pick_rules.USUAL] * 2)]
+        own, usual = ({name: sum(layer[name] for layer in each) for name in FIGURES} for each in by_rule)
+        self.assertLessEqual(own["misses"], usual["misses"])
+        self.assertLess(own["output"], usual["output"])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ ROUNDS = 10  # of k-means
 MOST = 8192  # pages that it sees
 FEWEST = 4 * CENTROIDS
 LEAST_MOMENT = 1e-4  # of a direction, of the largest one's
-RECORD = struct.Struct("<64s9q")  # of WINNOW_REPORT_ROWS, hosts/ggml/row_recorder.hpp
+ROWS = b"WNROWS2\0"
+RECORD = struct.Struct("<8s64s9q")  # of WINNOW_REPORT_ROWS, hosts/ggml/row_recorder.hpp
 CUT_SHORT = "the recorded rows are cut short"
 TYPES = {1: numpy.float32, 2: numpy.float16}  # WINNOW_TYPE_F32, WINNOW_TYPE_F16
 
@@ -64,7 +65,10 @@ def records(path):
         while header := file.read(RECORD.size):
             if len(header) != RECORD.size:
                 raise Failure(CUT_SHORT)
-            name, k_type, kv_heads, tokens, size, v_type, v_size, q_type, q_heads, q_tokens = RECORD.unpack(header)
+            mark, name, *numbers = RECORD.unpack(header)
+            k_type, kv_heads, tokens, size, v_type, v_size, q_type, q_heads, q_tokens = numbers
+            if mark != ROWS:
+                raise Failure("the recorded rows have another form; the plugin is of another version than this program")
             yield (name.rstrip(b"\0").decode(), _array(file, k_type, (kv_heads, tokens, size)),
                    _array(file, v_type, (kv_heads, tokens, v_size)), _array(file, q_type, (q_heads, q_tokens, size)))
 
