@@ -27,15 +27,18 @@ std::optional<int64_t> digits(std::string_view text, int64_t most) {
     return value;
 }
 
-// By a stream, since not every C++ library has a from_chars of real numbers; whatever the process's locale is.
+// A decimal number, which a double has to tell from 0. By a stream, since not every C++ library has a from_chars of
+// real numbers; hexadecimal and infinity, in which streams differ, do not get to it.
 std::optional<double> real(std::string_view text) {
-    if (text.empty() || text.front() == '+') return std::nullopt;
+    if (text.empty() || text.front() == '+' || text.find_first_not_of("0123456789.eE+-") != std::string_view::npos)
+        return std::nullopt;
     std::istringstream stream{std::string(text)};
     stream.imbue(std::locale::classic());
     double value = 0;
     stream >> std::noskipws >> value;
     if (!stream || stream.peek() != std::istringstream::traits_type::eof()) return std::nullopt;
-    return value;
+    const bool is_zero = text.substr(0, text.find_first_of("eE")).find_first_of("123456789") == std::string_view::npos;
+    return is_zero || value != 0 ? std::optional(value) : std::nullopt;
 }
 
 std::optional<Amount> share(std::string_view text) {

@@ -23,12 +23,13 @@ template <typename Number>
 std::optional<Number> number_of(const char* name, Number least, Number most, const char* expected) {
     const std::string_view given = variable(name);
     if (given.empty()) return std::nullopt;
+    // By a stream, since not every C++ library has a from_chars of real numbers; some streams take hexadecimal ones.
     std::istringstream stream{std::string(given)};
     stream.imbue(std::locale::classic());
     Number number{};
     stream >> std::noskipws >> number;
-    if (given.front() == '+' || !stream || stream.peek() != std::istringstream::traits_type::eof() ||
-        !(number >= least && number <= most))
+    if (given.find_first_not_of("0123456789.eE-") != std::string_view::npos || !stream ||
+        stream.peek() != std::istringstream::traits_type::eof() || !(number >= least && number <= most))
         throw std::runtime_error(std::string(name) + "=" + std::string(given) + ": expected " + expected);
     return number;
 }

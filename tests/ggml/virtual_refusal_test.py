@@ -43,14 +43,15 @@ def test():
     refuse(host, options, "winnow", ["-fa", "on", "-ctk", "q8_0"], ["cache_k_l0 is of type q8_0", "f16"])
     refuse(host, options, "[layer=2]none;winnow", ["-fa", "on"], ['"layer=2"', "layers=, kv_heads="])
     refuse(host, options, "[layers=2]none;winow", ["-fa", "on"], ['no policy "winow"'])
-    for pressure in ("1.5", "often", "nan"):
+    for pressure in ("1.5", "often", "nan", "0x1p-1", "+.5", ".5 "):
         refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_PRESSURE={pressure}: expected auto"],
                {"WINNOW_PRESSURE": pressure})
     for position in ("-1", "half", "1.5"):
         refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_DECODE_FROM={position}: expected a position"],
                {"WINNOW_DECODE_FROM": position})
     for words, complaint in (("profiles", '"profiles" is none of'), ("profile, samples", '" samples" is none of'),
-                             ("samples", "expected with profile")):
+                             ("samples", "expected with profile"),
+                             ("whole_rows", "expected with WINNOW_REPORT_ROWS")):
         refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_REPORT_WITH={words}: ", complaint],
                {"WINNOW_REPORT_WITH": words})
     stay_in_place(host, options, ["-fa", "off"])
