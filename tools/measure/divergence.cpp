@@ -1,6 +1,6 @@
-// Softmax in double over floats, a token by one thread. Where the C library has an exp of vectors, sums take it: its
-// results differ from the other's in the last bits. (Not under ThreadSanitizer, which functions that are chosen when a
-// program is loaded do not start under.)
+// Softmax in double over floats, a token by one thread. GCC on x86-64 makes vectors of it, with glibc's exp of vectors,
+// as wide as the processor has them: results differ by compiler and processor in the last bits. (Not with
+// ThreadSanitizer: it does not bear functions that are chosen for a processor when the program is loaded.)
 #include "divergence.hpp"
 
 #include <algorithm>
