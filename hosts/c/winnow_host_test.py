@@ -1,6 +1,6 @@
 """Runs the C example on a backend and holds what it prints against the closed form of its little problem.
 
-    winnow_host_test.py PROGRAM BACKEND
+    winnow_host_test.py [EMULATOR] PROGRAM BACKEND
 """
 
 import math
@@ -13,10 +13,12 @@ from pathlib import Path
 
 TOKENS, Q_HEADS, LOGIT = 5, 4, 2.0
 LENGTH, BUDGET, NEEDLE, CACHE_LOGIT = 600, 64, 100, 8.0
+IS_EMULATED = len(sys.argv) > 3
 
 
 def run(*command, **environment):
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200 if IS_EMULATED else 120,
+                          env=os.environ | environment)
 
 
 def expected(head):
@@ -35,7 +37,7 @@ def field(pattern, text):
 
 def check_cache(program, backend):
     """The cache kept the token that every query looked at, stayed inside its budget, and cost what was estimated."""
-    result = run(program, "--cache", backend)
+    result = run(*program, "--cache", backend)
     print(result.stdout + result.stderr)
     assert result.returncode == 0, f"exit status {result.returncode}"
     tokens, steps = map(int, field(r"^cache h2o:\S+: (\d+) tokens in (\d+) steps$", result.stdout).groups())
@@ -56,7 +58,7 @@ def check_cache(program, backend):
 
 def check_experts(program, backend):
     """Tokens of experts that few tokens go to are gone, but for sinks and recent ones; all others are there."""
-    result = run(program, "--experts", backend)
+    result = run(*program, "--experts", backend)
     print(result.stdout + result.stderr)
     assert result.returncode == 0, f"exit status {result.returncode}"
     chosen = [int(count) for count in field(r"^experts chosen: (.+)$", result.stdout)[1].split()]
@@ -74,7 +76,7 @@ def check_experts(program, backend):
 def check_first_start(program, backend):
     """Of PoCL each kernel is compiled once: for groups of any size, and not once more for those of a launch."""
     with tempfile.TemporaryDirectory() as folder:
-        result = run(program, backend, XDG_CACHE_HOME=folder, POCL_CACHE_DIR=f"{folder}/pocl")
+        result = run(*program, backend, XDG_CACHE_HOME=folder, POCL_CACHE_DIR=f"{folder}/pocl")
         assert result.returncode == 0, result.stderr
         if "Portable Computing Language" not in result.stdout:
             print("the device is not PoCL's, so that how often kernels are compiled is not seen")
@@ -84,8 +86,8 @@ def check_first_start(program, backend):
 
 
 def main():
-    program, backend = sys.argv[1:]
-    result = run(program, backend)
+    *program, backend = sys.argv[1:]
+    result = run(*program, backend)
     print(result.stdout + result.stderr)
     assert result.returncode == 0, f"exit status {result.returncode}"
     assert re.search(rf"^backend {backend} \S+, device .+ \(.+\)$", result.stdout, re.M), "no line names the device"
@@ -103,9 +105,9 @@ def main():
     check_experts(program, backend)
     check_first_start(program, backend)
 
-    missing = run(program, "no_such_backend")
+    missing = run(*program, "no_such_backend")
     assert missing.returncode == 1 and "no_such_backend" in missing.stderr, "a missing backend has to be reported"
-    device = run(program, backend, "no such device")
+    device = run(*program, backend, "no such device")
     assert device.returncode == 1 and "context_create" in device.stderr, "a missing device has to be reported"
 
 

@@ -311,7 +311,7 @@ void test_row_recorder(const std::string &path, bool is_whole) {
     constexpr size_t header = 8 + 64 + 9 * 8;
     const size_t record = header + 4 * 16 * rows.size();
     expect(bytes.size() == 2 * record && bytes.substr(0, record) == bytes.substr(record), "not two equal records");
-    expect(std::string(bytes.c_str()) == "WNROWS2", "not the mark");
+    expect(bytes.compare(0, 8, "WNROWS2", 8) == 0, "not the mark");
     expect(std::string(bytes.c_str() + 8) == "cache_k_l3", "not the layer's name");
     int64_t numbers[9];
     std::memcpy(numbers, bytes.data() + 8 + 64, sizeof numbers);
