@@ -13,7 +13,7 @@ import math
 
 import numpy
 import recorded_rows
-from recorded_rows import softmax
+from recorded_rows import attention, softmax
 
 LAYERS = 4  # one of so many
 SINKS = 64  # the first positions, which stay as they are
@@ -25,14 +25,6 @@ FIGURES = ("elements", "L1", "L2", "above 2 tau", "their L2", "entropy", "KL", "
 def threshold(keys, scale):
     sizes = numpy.abs(keys)
     return scale * max(sizes.std() / 2, sizes.mean())
-
-
-def attention(keys, queries, positions):
-    """Of each query of a group the probabilities of the tokens up to its own, 0 behind it: [query][head][token]."""
-    found = numpy.zeros((*queries.shape[:2], len(keys)))
-    for row, q, position in zip(found, queries, positions):
-        row[:, :position + 1] = softmax(q @ keys[:position + 1].T / math.sqrt(keys.shape[1]))
-    return found
 
 
 def entropy(weights):
@@ -88,11 +80,9 @@ def by_count(weights, positions):
 
 def heads(layers):
     """(keys, all recorded queries [query][head of the group][element], their positions) of each head."""
-    for keys, _, queries in (part for parts in layers for part in parts):
-        group = len(queries) // len(keys)
-        positions = numpy.arange(queries.shape[1]) * recorded_rows.EVERY
-        for head, its in enumerate(keys):
-            yield its, queries[head * group:(head + 1) * group].transpose(1, 0, 2), positions
+    for part in (part for parts in layers for part in parts):
+        for keys, _, queries in recorded_rows.heads(*part):
+            yield keys, queries, numpy.arange(len(queries)) * recorded_rows.EVERY
 
 
 def main():

@@ -171,13 +171,11 @@ def main():
     print(f"{'score of a page':42} tokens  missed")
     for score in SCORES:
         found = []
-        for keys, _, queries in (part for parts in layers for part in parts):
-            group = len(queries) // len(keys)
-            turn = rotation(keys.shape[2])
-            for head, its in enumerate(keys):
-                q = queries[head * group:(head + 1) * group, some].transpose(1, 0, 2)
-                found += missed(score, its, q, positions, given.share, turn)
-        picked = pages_picked(score, given.context, keys.shape[2], given.share) * score.page
+        for part in (part for parts in layers for part in parts):
+            turn = rotation(part[0].shape[2])
+            for keys, _, queries in recorded_rows.heads(*part):
+                found += missed(score, keys, queries[some], positions, given.share, turn)
+        picked = pages_picked(score, given.context, keys.shape[1], given.share) * score.page
         print(f"{score.name:42} {picked:6}  {numpy.mean(found):.4f}", flush=True)
 
 

@@ -27,7 +27,7 @@ import numpy
 import page_scores
 import recorded_rows
 from page_scores import NEWEST, RESIDUAL, SINKS
-from recorded_rows import softmax
+from recorded_rows import attention, softmax
 
 LAYERS = 4  # one of so many is looked at
 QUERIES, WARM = 256, 16  # in a row; so many first ones are not counted, as they fill the hot slots
@@ -80,9 +80,7 @@ class Head:
         count = min(QUERIES, context - self.first)
         self.queries = queries[self.first:self.first + count]  # [query][head of the group][element]
         positions = numpy.arange(self.first, self.first + count)
-        seen = numpy.arange(context) <= positions[:, None]
-        logits = numpy.einsum("ngd,td->gnt", self.queries, keys) / math.sqrt(size)
-        self.weights = softmax(numpy.where(seen, logits, -math.inf))
+        self.weights = attention(keys, self.queries, positions).transpose(1, 0, 2)
         self.values, self.output = values, self.weights @ values
         self.counts = (positions + 1 - RESIDUAL - SINKS) // PAGE  # pages that each query may pick
         self.most = page_scores.pages_picked(SIGNS, context, size, share)
@@ -168,8 +166,8 @@ def foreseen(heads):
     of_page = len(heads) * PAGE * sum(page_scores.row_bytes(heads[0].size))
     block = numpy.arange(held.shape[2]) * of_page // BLOCK
     read = numpy.zeros((held.shape[1], block[-1] + 1), bool)
-    for query, page in zip(*numpy.nonzero(missed.any(axis=0))):
-        read[query, block[page]] = True
+    queries, pages = numpy.nonzero(missed.any(axis=0))
+    read[queries, block[pages]] = True
     most = heads[0].most
     known = {"nearly picked, 1/8 as many as picked": rank < most // 8,
              "nearly picked, 1/2 as many": rank < most // 2,
@@ -185,14 +183,8 @@ def foreseen(heads):
 
 def layers_of(given, part):
     """[heads of each context] of each layer, of a part of the text."""
-    found = []
-    for contexts in recorded_rows.record(given, part, is_whole=True)[::LAYERS]:
-        found.append([])
-        for keys, values, queries in contexts:
-            group = len(queries) // len(keys)
-            found[-1].append([Head(its, values[head], queries[head * group:(head + 1) * group].transpose(1, 0, 2),
-                                   given.share) for head, its in enumerate(keys)])
-    return found
+    return [[[Head(*head, given.share) for head in recorded_rows.heads(*context)] for context in contexts]
+            for contexts in recorded_rows.record(given, part, is_whole=True)[::LAYERS]]
 
 
 def mean_figures(contexts, rule):

@@ -1,5 +1,6 @@
 """Keys and queries of a model while it reads a text with its full cache, for programs that look at them."""
 
+import math
 import sys
 import tempfile
 from dataclasses import replace
@@ -24,6 +25,11 @@ def add_options(parser):
     parser.add_argument("--count", type=int, default=2, help="contexts (default: %(default)s)")
 
 
+def add_part(parser):
+    """The part of the text, for record()."""
+    parser.add_argument("--part", choices=text.PARTS, default="second", help="of the text (default: %(default)s)")
+
+
 def read(path, context):
     """Of each layer [(keys and values [KV head][token][element], queries [query head][recorded query][element])] of its
     contexts."""
@@ -34,11 +40,6 @@ def read(path, context):
             parts.append([])
         parts[-1].append([array.astype(numpy.float32) for array in arrays])
     return [[[numpy.concatenate(each, axis=1) for each in zip(*part)] for part in parts] for parts in layers.values()]
-
-
-def add_part(parser):
-    """The part of the text, for record()."""
-    parser.add_argument("--part", choices=text.PARTS, default="second", help="of the text (default: %(default)s)")
 
 
 def record(options, part, is_whole=False):
@@ -52,6 +53,21 @@ def record(options, part, is_whole=False):
         config = replace(profile.CONFIG, environment=(("WINNOW_REPORT_WITH", words), ("WINNOW_REPORT_ROWS", str(rows))))
         profile.record(host, source, options.context, options.count, config=config)
         return read(rows, options.context)
+
+
+def heads(keys, values, queries):
+    """Of each KV head of a layer and context its keys and values, and queries [query][head of the group][element]."""
+    group = len(queries) // len(keys)
+    for head, (its_keys, its_values) in enumerate(zip(keys, values)):
+        yield its_keys, its_values, queries[head * group:(head + 1) * group].transpose(1, 0, 2)
+
+
+def attention(keys, queries, positions):
+    """Of each query of a group the probabilities of the tokens up to its own, 0 behind it: [query][head][token]."""
+    found = numpy.zeros((*queries.shape[:2], len(keys)))
+    for row, q, position in zip(found, queries, positions):
+        row[:, :position + 1] = softmax(q @ keys[:position + 1].T / math.sqrt(keys.shape[1]))
+    return found
 
 
 def softmax(z):

@@ -92,6 +92,14 @@ class Scores(unittest.TestCase):
         firsts = [(rows[0, 0, 0], rows[0, -1, 0]) for rows in (keys, values, queries)]
         self.assertEqual(firsts, [(15, 21), (16, 22), (17, 23)])
 
+    def test_heads_have_the_queries_of_their_group(self):
+        keys, values, queries = drawn(1, 2, 8, 4), drawn(2, 2, 8, 3), drawn(3, 6, 5, 4)
+        for head, (its_keys, its_values, its_queries) in enumerate(recorded_rows.heads(keys, values, queries)):
+            numpy.testing.assert_equal(its_keys, keys[head])
+            numpy.testing.assert_equal(its_values, values[head])
+            self.assertEqual(its_queries.shape, (5, 3, 4))
+            numpy.testing.assert_equal(its_queries[4, 2], queries[head * 3 + 2, 4])
+
 
 if __name__ == "__main__":
     unittest.main()
