@@ -10,12 +10,13 @@ smallest shapes. The last lines are the summary of ctest.
 
 import argparse
 import os
+import platform
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 
 import parts
 from parts import Failure, say
@@ -42,9 +43,11 @@ def arguments():
 
 
 def check_release():
-    told = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
-                if "=" in line)
-    name, version = (told.get(key, "").strip('"') for key in ("ID", "VERSION_ID"))
+    try:
+        told = platform.freedesktop_os_release()
+    except OSError:
+        told = {}
+    name, version = (told.get(key, "") for key in ("ID", "VERSION_ID"))
     if (name, version) != RELEASE:
         raise Failure(f"this is {name or 'no known system'} {version}, expected {' '.join(RELEASE)}, whose packages "
                       "for arm64 it takes")
@@ -69,7 +72,7 @@ def sysroot():
                   log=logs / "aarch64-download.log")
         for archive in sorted((cache / "archives").glob("*.deb")):
             parts.run(["dpkg-deb", "--extract", archive, folder])
-            archive.unlink()
+        shutil.rmtree(folder / "apt")
         for link in folder.rglob("*"):
             if link.is_symlink() and (target := os.readlink(link)).startswith("/"):
                 link.unlink()
