@@ -115,14 +115,16 @@ ALWAYS_INLINE void group_combine(const sdpa_params* p, const sdpa_memory* memory
             factors[r * most + split] = exp1(partial[ROWS * V_FLOATS + r] - g->maximum[r]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE) {
+        for (uint i = LANE * 4; i < ROWS * V_FLOATS; i += GROUP_SIZE * 4) {
             const __local float* of_row = factors + i / V_FLOATS * most;
             const __global float* partial = sdpa_partial(p, memory, g->work.index, first) + i;
-            float total = g->accumulator[i];
-#pragma unroll 4
+            __local float4* accumulator = (__local float4*)(g->accumulator + i);
+            float4 total = *accumulator;
+#pragma unroll 8
             for (uint split = 0; split < count; ++split)
-                total = fma(partial[(ulong)split * p->partial_floats], of_row[split], total);
-            g->accumulator[i] = total;
+                total = fma(*(const __global float4*)(partial + (ulong)split * p->partial_floats),
+                            (float4)(of_row[split]), total);
+            *accumulator = total;
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);

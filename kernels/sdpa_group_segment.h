@@ -46,24 +46,26 @@ ALWAYS_INLINE void group_mean_scores(const sdpa_params* p, const sdpa_memory* me
  * keys are on their way at once, while the lanes wait for each other, too. */
 #define K_EIGHTS (K_PACKED ? 2 : 1)
 #define K_PIECES (Q_FLOATS / 8 / K_EIGHTS)
-#define K_ABREAST (GROUP_SIZE / K_PIECES)
 #define V_EIGHTS (V_PACKED ? 2 : 1)
 #define V_PIECES (V_FLOATS / 8 / V_EIGHTS)
 #define K_SHARES_FACTOR (K_PACKED && !K_BIASED && K_GROUP == HEAD_SIZE)
 
-/* Of a key and a row, the parts of the pieces lie side by side; from pair to pair it is an odd number of 16 bytes, so
- * that lanes side by side meet in no bank. */
-#define PART_STRIDE (((K_PIECES + 3) / 4 | 1) * 4)
-#define KEYS_THAT_FIT LESSER(TILE, PARTS_FLOATS / (DOT_ROWS * PART_STRIDE))
-#define K_AT_ONCE LESSER(KEYS_AT_ONCE, LARGER(KEYS_THAT_FIT / K_ABREAST, 1))
-#define K_BATCH (K_ABREAST * K_AT_ONCE)
+/* Whether products of small matrices take the segment (sdpa_tensor_segment.h). What else there is for it then takes few
+ * keys and rows at once, so that it does not ask for more registers. */
+#undef HAS_TENSOR_CORES
+#if TENSOR_CORES && JOIN(FORMAT_TENSOR_, K_FORMAT) && JOIN(FORMAT_TENSOR_, V_FORMAT) && HEAD_SIZE % 32 == 0 &&         \
+    HEAD_SIZE <= 128 && V_HEAD_SIZE % 64 == 0 && V_HEAD_SIZE <= 128
+#define HAS_TENSOR_CORES 1
+#else
+#define HAS_TENSOR_CORES 0
+#endif
 
 /* A lane's share of the output: a piece of VALUE_ROWS rows. */
-#define VALUE_SETS (V_PACKED && ROWS > 4 ? 2 : 1)
+#define VALUE_SETS ((V_PACKED || HAS_TENSOR_CORES) && ROWS > 4 ? 2 : 1)
 #define VALUE_ROWS ((ROWS + VALUE_SETS - 1) / VALUE_SETS)
 #define V_ABREAST (GROUP_SIZE / (V_PIECES * VALUE_SETS))
 #define VALUE_SET (LANE / V_PIECES % VALUE_SETS)
-#define V_AT_ONCE KEYS_AT_ONCE
+#define V_AT_ONCE (HAS_TENSOR_CORES ? 1 : KEYS_AT_ONCE)
 #define V_BATCH (V_ABREAST * V_AT_ONCE)
 
 /* What is loaded of a piece; packed rows are decoded as they are loaded. */
@@ -79,26 +81,6 @@ typedef JOIN(piece_, V_FORMAT) group_v_piece;
 #endif
 
 /* ---- Logits ---- */
-
-/* The pieces of a batch of dense keys; past the last key those of that. */
-ALWAYS_INLINE void group_fetch_keys(const sdpa_segment_view* view, uint key, uint count, group_k_piece* pieces) {
-#if !K_PACKED
-    const uint piece = LANE % K_PIECES, first = LANE / K_PIECES;
-    if (are_aligned(view->k, view->k_stride)) {
-#pragma unroll
-        for (uint i = 0; i < K_AT_ONCE; ++i) {
-            const uint t = min(first + i * K_ABREAST, count - 1);
-            pieces[i] = JOIN(load_aligned_piece_, K_FORMAT)(view->k + (key + t) * view->k_stride, piece * 8, HEAD_SIZE);
-        }
-    } else {
-#pragma unroll
-        for (uint i = 0; i < K_AT_ONCE; ++i) {
-            const uint t = min(first + i * K_ABREAST, count - 1);
-            pieces[i] = JOIN(load_piece_, K_FORMAT)(view->k + (key + t) * view->k_stride, piece * 8, HEAD_SIZE);
-        }
-    }
-#endif
-}
 
 /* A piece of a key as numbers; where all of a key share one factor the codes, which lack it. */
 ALWAYS_INLINE void group_key(const __global uchar* row, uint piece, group_k_piece fetched,
@@ -121,91 +103,11 @@ ALWAYS_INLINE void group_key(const __global uchar* row, uint piece, group_k_piec
 #endif
 }
 
-/* This lane's parts of the inner products of DOT_ROWS rows from `first_row` on with keys of a batch. Rows past the last
- * one repeat it, keys past the last one are that, and keys that no row sees have parts that nobody reads: so nothing
- * keeps a compiler from loading for all keys before it computes for the first. */
-ALWAYS_INLINE void group_dots(__local group_state* g, __local float* parts, const sdpa_segment_view* view, uint key,
-                              uint count, const uint first_row, const group_k_piece* pieces) {
-    const uint piece = LANE % K_PIECES, first = LANE / K_PIECES;
-    if (first >= K_ABREAST) return;
-    float8 q[DOT_ROWS * K_EIGHTS];
-#pragma unroll
-    for (uint r = 0; r < DOT_ROWS; ++r) {
-        const uint row = first_row + r < ROWS ? first_row + r : ROWS - 1;
-        const __local float4* from = (const __local float4*)(g->of_segment.q + row * Q_FLOATS + piece * 8 * K_EIGHTS);
-#pragma unroll
-        for (uint i = 0; i < K_EIGHTS; ++i) q[r * K_EIGHTS + i] = (float8)(from[2 * i], from[2 * i + 1]);
-    }
-    __local float* lane_parts = parts + first * DOT_ROWS * PART_STRIDE + piece; /* from here all places are constants */
-#pragma unroll
-    for (uint i = 0; i < K_AT_ONCE; ++i) {
-        const __global uchar* row = view->k + (key + min(first + i * K_ABREAST, count - 1)) * view->k_stride;
-        float8 x[K_EIGHTS];
-        group_key(row, piece, pieces[K_PACKED ? 0 : i], g->lookup_tables, x);
-#if K_SHARES_FACTOR
-        const float factor = load_half16(row + JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, 0)).s0;
+#if SUBGROUP_SIZE
+#include "sdpa_subgroup_logits.h"
 #else
-        const float factor = 1.0f;
+#include "sdpa_group_logits.h"
 #endif
-#pragma unroll
-        for (uint r = 0; r < DOT_ROWS; ++r) {
-            float2 sums = x[0].s01 * q[r * K_EIGHTS].s01;
-            sums = fma(x[0].s23, q[r * K_EIGHTS].s23, sums);
-            sums = fma(x[0].s45, q[r * K_EIGHTS].s45, sums);
-            sums = fma(x[0].s67, q[r * K_EIGHTS].s67, sums);
-#if K_EIGHTS == 2
-            sums = fma(x[1].s01, q[r * 2 + 1].s01, sums);
-            sums = fma(x[1].s23, q[r * 2 + 1].s23, sums);
-            sums = fma(x[1].s45, q[r * 2 + 1].s45, sums);
-            sums = fma(x[1].s67, q[r * 2 + 1].s67, sums);
-#endif
-            lane_parts[(i * K_ABREAST * DOT_ROWS + r) * PART_STRIDE] = (sums.x + sums.y) * factor;
-        }
-    }
-}
-
-/* The sum of what the pieces have. */
-ALWAYS_INLINE float group_dot(const __local float* parts) {
-    const __local float4* fours = (const __local float4*)parts;
-    float4 sums = (float4)(0.0f);
-#pragma unroll
-    for (uint i = 0; i < K_PIECES / 4; ++i) sums += fours[i];
-    float sum = (sums.x + sums.y) + (sums.z + sums.w);
-#pragma unroll
-    for (uint i = K_PIECES / 4 * 4; i < K_PIECES; ++i) sum += parts[i];
-    return sum;
-}
-
-ALWAYS_INLINE void group_logits(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
-                                const sdpa_segment_view* view, uint key, uint tile_count) {
-    const int takes_all = scores_want_unseen(p), is_plain = !has_transform(p);
-    group_k_piece pieces[K_AT_ONCE];
-    uint turn = 0;
-    group_fetch_keys(view, key, tile_count, pieces);
-    for (uint batch = 0; batch < tile_count; batch += K_BATCH) {
-        const uint count = min(tile_count - batch, (uint)K_BATCH), next = batch + K_BATCH;
-        const __local int* seen = g->seen + batch;
-#pragma unroll
-        for (uint first_row = 0; first_row < ROWS; first_row += DOT_ROWS, ++turn) {
-            __local float* parts = g->parts[turn % 2];
-            group_dots(g, parts, view, key + batch, count, first_row, pieces);
-            if (first_row + DOT_ROWS >= ROWS && next < tile_count)
-                group_fetch_keys(view, key + next, tile_count - next, pieces);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            for (uint i = LANE; i < DOT_ROWS * count; i += GROUP_SIZE) {
-                const uint r = first_row + i % DOT_ROWS, t = i / DOT_ROWS;
-                if (r >= ROWS) continue;
-                const float dot = takes_all || seen[t] ? group_dot(parts + i * PART_STRIDE) : 0.0f;
-                const float logit = fma(dot, p->scale, g->from_mean[r]);
-                if (is_plain)
-                    group_plain(g, r, batch + t, logit);
-                else
-                    group_transform(p, memory, g, r, key, batch + t, logit);
-            }
-        }
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-}
 
 /* ---- Values ---- */
 
@@ -314,11 +216,14 @@ ALWAYS_INLINE void group_values(const sdpa_params* p, __local group_state* g, co
 
 /* ---- A segment ---- */
 
+#if HAS_TENSOR_CORES
+#include "sdpa_tensor_segment.h"
+#endif
+
 /* What the lanes have of each row is added up in of_segment.part_of, and becomes that of the values as they are. In
  * each turn one half of the lanes gives the other what it has. All places in an accumulator are constants, also where a
  * compiler unrolls no loop with a barrier: otherwise it would be in no registers. */
-ALWAYS_INLINE void group_finish(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
-                                float8* accumulator) {
+ALWAYS_INLINE void group_finish(__local group_state* g, float8* accumulator) {
     const uint column = LANE % (V_PIECES * VALUE_SETS), first = LANE / (V_PIECES * VALUE_SETS);
     for (uint abreast = V_ABREAST; abreast > 1; abreast -= abreast / 2) {
         const uint kept = abreast - abreast / 2;
@@ -340,6 +245,11 @@ ALWAYS_INLINE void group_finish(const sdpa_params* p, const sdpa_memory* memory,
                 vstore8(accumulator[i], 0, piece + i / V_EIGHTS * V_FLOATS + i % V_EIGHTS * 8);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Makes of_segment.part_of, sums of values as they are stored, sums of values as they are. */
+ALWAYS_INLINE void group_restore(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
+    __local float* part_of = g->of_segment.part_of;
 #if V_ROTATED
     local_rotate_back(part_of, ROWS, V_HEAD_SIZE);
 #endif
@@ -362,19 +272,30 @@ ALWAYS_INLINE void attend_segment(const sdpa_params* p, const sdpa_memory* memor
     const uint key_begin = g->work.key_begin, key_end = g->work.key_end;
     group_queries(p, memory, g);
     group_mean_scores(p, memory, g);
+#if HAS_TENSOR_CORES
+    if (p->v_threshold == 0.0f && (K_PACKED || are_aligned(view.k, view.k_stride)) &&
+        (V_PACKED || are_aligned(view.v, view.v_stride))) {
+        barrier(CLK_LOCAL_MEM_FENCE); /* from_mean */
+        if (tensor_attend(p, memory, g, &view, key_begin, key_end)) {
+            group_restore(p, memory, g);
+            return;
+        }
+    }
+#endif
     float8 accumulator[VALUE_ROWS * V_EIGHTS];
 #pragma unroll
     for (uint i = 0; i < VALUE_ROWS * V_EIGHTS; ++i) accumulator[i] = (float8)(0.0f);
     lane_rows of_lane = {NO_MAXIMUM, 0.0f, 0};
     for (uint key = key_begin; key < key_end; key += TILE) {
         const uint count = min((uint)TILE, key_end - key);
-        group_classify(p, memory, g, view.slots, key, count);
-        const int is_any = g->is_any;
+        const int is_clear = group_is_clear(p, g, key, count);
+        if (!is_clear) group_classify(p, memory, g, view.slots, key, count);
+        const int is_any = is_clear || g->is_any;
         if (is_any || scores_want_unseen(p))
-            group_logits(p, memory, g, &view, key, count);
+            group_logits(p, memory, g, &view, key, count, is_clear);
         else
             store_unseen(p, memory, g, key, count);
-        group_softmax(p, memory, g, SEGMENT, key, count, &of_lane);
+        group_softmax(p, memory, g, SEGMENT, key, count, is_clear, &of_lane);
         if (is_any) group_values(p, g, &view, key, count, accumulator);
     }
     const float sum = sum_of_row(g, of_lane.sum);
@@ -385,5 +306,6 @@ ALWAYS_INLINE void attend_segment(const sdpa_params* p, const sdpa_memory* memor
         g->skipped[LANE_ROW] += skipped;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    group_finish(p, memory, g, accumulator);
+    group_finish(g, accumulator);
+    group_restore(p, memory, g);
 }

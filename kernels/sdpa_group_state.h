@@ -3,18 +3,25 @@
 
 /* The lanes of a row in what goes row by row: row LANE / ROW_LANES, where that is below ROWS. */
 #define LANES_FOR_A_ROW (GROUP_SIZE / (ROWS > 4 ? 8 : 4))
-#define ROW_LANES (LANES_FOR_A_ROW < 32 ? LANES_FOR_A_ROW : 32)
+#define MOST_ROW_LANES (SUBGROUP_SIZE == 0 || SUBGROUP_SIZE > 32 ? 32 : SUBGROUP_SIZE)
+#define ROW_LANES (LANES_FOR_A_ROW < MOST_ROW_LANES ? LANES_FOR_A_ROW : MOST_ROW_LANES)
 #define LANE_ROW (LANE / ROW_LANES)
 #define LANE_OF_ROW (LANE % ROW_LANES)
+
+#define LESSER(a, b) ((a) < (b) ? (a) : (b))
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define POWER_OF_2(n) ((n) <= 1 ? 1 : (n) <= 2 ? 2 : (n) <= 4 ? 4 : (n) <= 8 ? 8 : (n) <= 16 ? 16 : (n) <= 32 ? 32 : 64)
 
 /* Keys of which a lane has pieces at once, if their parts fit: as many as there are registers for. */
 #define KEYS_AT_ONCE (ROWS == 1 ? 8 : 4)
 
 /* Rows whose inner products a group has at once, and floats for the parts of these. */
 #define DOT_ROWS (ROWS <= 4 ? ROWS : (ROWS + 1) / 2)
+#if SUBGROUP_SIZE
+#define PARTS_FLOATS (GROUP_SIZE * 2 * LESSER(ROWS * 2, 8))
+#else
 #define PARTS_FLOATS (DOT_ROWS * GROUP_SIZE * 5)
-#define LESSER(a, b) ((a) < (b) ? (a) : (b))
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#endif
 
 /* What has a lane's registers as an argument. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -30,8 +37,9 @@ typedef struct group_state {
         float q[ROWS * Q_FLOATS] __attribute__((aligned(16))); /* [ROWS][Q_FLOATS], as the keys want to meet it */
         float part_of[ROWS * V_FLOATS]; /* [ROWS][V_FLOATS]: what the group has of a segment when it has seen it */
     } of_segment;
-    float accumulator[ROWS * V_FLOATS]; /* of all segments so far */
-    float s[ROWS * TILE]; /* [ROWS][TILE]: what the mask adds, logits, weights; -INFINITY, or weights below 0: hidden */
+    float accumulator[ROWS * V_FLOATS] __attribute__((aligned(16))); /* of all segments so far */
+    float s[ROWS * TILE] __attribute__((
+        aligned(16))); /* [ROWS][TILE]: what the mask adds, logits, weights; -INFINITY, or weights below 0: hidden */
     float by_lane[GROUP_SIZE] __attribute__((aligned(16))); /* a number of each lane, to be joined */
     float maximum[ROWS], sum[ROWS], rescale[ROWS], from_mean[ROWS];
     float segment_maximum[ROWS], segment_sum[ROWS];
@@ -41,6 +49,9 @@ typedef struct group_state {
     int is_any, is_partial; /* of a tile: some row sees a key; not all rows see the same */
     int is_last;            /* the group is the last of its work tile */
     float lookup_tables[LOOKUP_FLOATS];
+#if TENSOR_CORES
+    uint tensor_tables[LOOKUP_AT_IQ4_NL_VALUES];
+#endif
     sdpa_work_tile work;
 } group_state;
 
@@ -59,6 +70,28 @@ typedef struct group_state {
     }                                                                                                                  \
     barrier(CLK_LOCAL_MEM_FENCE)
 
+#if SUBGROUP_SIZE
+static inline float sum_of_row(__local group_state* g, float x) {
+#pragma unroll
+    for (uint bit = ROW_LANES / 2; bit > 0; bit /= 2) x += shuffle_xor(x, bit);
+    return x;
+}
+
+static inline uint count_of_row(__local group_state* g, uint x) {
+#pragma unroll
+    for (uint bit = ROW_LANES / 2; bit > 0; bit /= 2) x += as_uint(shuffle_xor(as_float(x), bit));
+    return x;
+}
+
+static inline float maximum_of_row(__local group_state* g, float x) {
+#pragma unroll
+    for (uint bit = ROW_LANES / 2; bit > 0; bit /= 2) {
+        const float other = shuffle_xor(x, bit);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+#else
 static inline float sum_of_row(__local group_state* g, float x) {
     float4 sums = (float4)(0.0f);
     JOIN_LANES(g, x, sums, sums + other);
@@ -77,6 +110,7 @@ static inline float maximum_of_row(__local group_state* g, float x) {
     const float low = maxima.y > maxima.x ? maxima.y : maxima.x, high = maxima.w > maxima.z ? maxima.w : maxima.z;
     return high > low ? high : low;
 }
+#endif
 
 /* A lane's sums, `count` times 8 floats, each half a group from the next, for another lane to take. */
 #define GIVEN_APART (GROUP_SIZE / 2)

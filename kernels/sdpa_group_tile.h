@@ -13,6 +13,21 @@ static inline float group_mask(const sdpa_params* p, const sdpa_memory* memory, 
     return mask_element(mask_row(p, memory, &g->work, r), p->mask_type, column);
 }
 
+/* Whether every row sees all of these keys, and a logit is nothing but the inner product. */
+ALWAYS_INLINE int sees_all_plainly(const sdpa_params* p, const __local group_state* g, uint key, uint count) {
+    if (SLOTS || p->mask_type != TYPE_NONE || p->has_alibi || p->softcap != 0.0f) return 0;
+    return (int)key >= g->work.all_begin && (int)(key + count) <= g->work.all_end;
+}
+
+/* Such a tile is not classified, and is_partial says whether some logit is -infinity. */
+ALWAYS_INLINE int group_is_clear(const sdpa_params* p, __local group_state* g, uint key, uint count) {
+    if (!sees_all_plainly(p, g, key, count)) return 0;
+    if (LANE == 0) g->is_partial = 0;
+    for (uint t = LANE; t < count; t += GROUP_SIZE) g->seen[t] = 1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return 1;
+}
+
 /* Which of a tile's keys the rows see, as far as causality, window and mask say it; what the mask adds comes into s. */
 ALWAYS_INLINE void group_classify(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
                                   const __global int* slots, uint key, uint count) {
@@ -55,10 +70,10 @@ ALWAYS_INLINE void group_plain(__local group_state* g, uint r, uint t, float log
     g->s[r * TILE + t] = logit;
 }
 
-/* A logit goes through softcap, mask and ALiBi; the score that is wanted is stored. */
-ALWAYS_INLINE void group_transform(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint r,
-                                   uint key, uint t, float logit) {
-    const float bias = g->s[r * TILE + t];
+/* A logit goes through softcap, mask and ALiBi; the score that is wanted is stored. bias: what the mask adds, -INFINITY
+ * where the row does not see the key, which is what comes back then. */
+ALWAYS_INLINE float group_shown(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint r,
+                                uint key, int position, float bias, float logit) {
     const float capped = p->softcap != 0.0f ? p->softcap * tanh16((float16)(logit / p->softcap)).s0 : logit;
     float s = capped;
     if (p->mask_type != TYPE_NONE)
@@ -67,17 +82,23 @@ ALWAYS_INLINE void group_transform(const sdpa_params* p, const sdpa_memory* memo
         /* A difference of integers first: it is exact where the query's position is within 2^30, as a key's is. */
         const long query = p->q_offset + (long)g->work.token[r];
         const int near = (int)clamp(query, -(1L << 30), 1L << 30);
-        const float distance = (float)(g->position[t] - near) - (float)(query - near);
+        const float distance = (float)(position - near) - (float)(query - near);
         s += per_head(memory->alibi, p->alibi_offset, g->work.head[r]) * distance;
     }
-    const int is_visible = bias != -INFINITY && s != -INFINITY;
-    if (bias != -INFINITY && !is_visible) g->is_partial = 1;
-    const float shown = is_visible ? s : -INFINITY;
+    const float shown = bias != -INFINITY ? s : -INFINITY;
     if (p->scores_mode != SDPA_SCORES_NONE)
-        group_store_score(p, memory, g, r, key + t,
+        group_store_score(p, memory, g, r, key,
                           p->scores_mode == SDPA_SCORES_RAW          ? logit
                           : p->scores_mode == SDPA_SCORES_SOFTCAPPED ? capped
                                                                      : shown);
+    return shown;
+}
+
+ALWAYS_INLINE void group_transform(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint r,
+                                   uint key, uint t, float logit) {
+    const float bias = g->s[r * TILE + t];
+    const float shown = group_shown(p, memory, g, r, key + t, g->position[t], bias, logit);
+    if (bias != -INFINITY && shown == -INFINITY) g->is_partial = 1;
     g->s[r * TILE + t] = shown;
 }
 
@@ -124,7 +145,7 @@ ALWAYS_INLINE void group_pass_over(const sdpa_params* p, __local group_state* g,
 /* A tile's logits become weights exp(logit - maximum so far); rescale is what was added up with an earlier one needs.
  */
 ALWAYS_INLINE void group_softmax(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint segment,
-                                 uint key, uint count, lane_rows* of_lane) {
+                                 uint key, uint count, const int is_clear, lane_rows* of_lane) {
     float highest = of_lane->maximum;
     if (LANE_ROW < ROWS)
         for (uint t = LANE_OF_ROW; t < count; t += ROW_LANES) {
@@ -141,6 +162,7 @@ ALWAYS_INLINE void group_softmax(const sdpa_params* p, const sdpa_memory* memory
             const float s = g->s[LANE_ROW * TILE + t];
             const int is_hidden = s == -INFINITY;
             const float weight = is_hidden ? HIDDEN_WEIGHT : exp1(s - maximum);
+            if (is_clear && p->scores_mode != SDPA_SCORES_NONE) group_store_score(p, memory, g, LANE_ROW, key + t, s);
             g->s[LANE_ROW * TILE + t] = weight;
             if (!is_hidden) of_lane->sum += weight;
             group_leave(p, memory, g, segment, key + t, LANE_ROW, maximum, is_hidden, s, weight);

@@ -14,7 +14,8 @@
  *
  *     scratch: uint counter[SDPA_MAX_TILES_SPLIT]    groups of the tile that are done; zero before and after a launch
  *              float partial[tiles][splits][partial_floats]
- *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]; uint skipped[ROWS]
+ *              partial = float accumulator[ROWS][chunks of V * 16], maximum[ROWS], sum[ROWS]; uint skipped[ROWS],
+ *                        and up to 3 more: whole runs of 4
  */
 #pragma once
 

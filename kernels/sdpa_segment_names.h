@@ -63,6 +63,18 @@
 #define group_add_values OF_SEGMENT(group_add_values)
 #define group_values OF_SEGMENT(group_values)
 #define group_finish OF_SEGMENT(group_finish)
+#define group_restore OF_SEGMENT(group_restore)
+#define group_halve OF_SEGMENT(group_halve)
+#define group_lane_queries OF_SEGMENT(group_lane_queries)
+#define tensor_queries OF_SEGMENT(tensor_queries)
+#define tensor_v_raw OF_SEGMENT(tensor_v_raw)
+#define tensor_dots OF_SEGMENT(tensor_dots)
+#define tensor_run OF_SEGMENT(tensor_run)
+#define tensor_columns OF_SEGMENT(tensor_columns)
+#define tensor_add_values OF_SEGMENT(tensor_add_values)
+#define tensor_values OF_SEGMENT(tensor_values)
+#define tensor_shown OF_SEGMENT(tensor_shown)
+#define tensor_attend OF_SEGMENT(tensor_attend)
 
 /* sdpa_attend_segment.h and sdpa_group_segment.h */
 #define attend_segment OF_SEGMENT(attend_segment)

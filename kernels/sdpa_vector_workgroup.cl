@@ -20,13 +20,19 @@
 #error "sdpa_vector_workgroup.cl with STEP needs -D STATISTIC and IS_MAXIMUM"
 #endif
 
-#define LANE ((uint)get_local_id(0))
 #define WORK_SPACE __local
 #define TILE 128
-#if GROUP_SIZE < TILE
-#error "a group has a work-item for each key of a tile"
-#endif
 
+#ifdef SUBGROUP_SIZE
+#include "subgroup.h"
+#else
+#define SUBGROUP_SIZE 0
+#define LANE ((uint)get_local_id(0))
+#define ONE_SUBGROUP_SIZE
+#endif
+#ifndef TENSOR_CORES
+#define TENSOR_CORES 0
+#endif
 #include "params_argument.h"
 #include "sdpa_params.h"
 #include "local_tables.h"
@@ -36,6 +42,10 @@
 #include "rotation.h"
 #include "vector_lanes.h"
 #include "dense_pieces.h"
+#if TENSOR_CORES
+#include "tensor_cores.h"
+#include "tensor_formats.h"
+#endif
 #include "local_rotation.h"
 #include "sdpa_segment_names.h"
 #include "sdpa_formats.h"
@@ -59,7 +69,7 @@
 #include "sdpa_every_segment.h"
 #include "sdpa_group_end.h"
 
-#define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1)))
+#define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) ONE_SUBGROUP_SIZE
 
 /* What attention begins with; the second of two launches needs the work tile alone. */
 ALWAYS_INLINE void begin_attention(__local group_state* g) {
@@ -100,6 +110,9 @@ ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __loc
     if (LANE == 0) sdpa_work_tile_init(&g->work, p, group_number, p->splits);
     begin_attention(g);
     barrier(CLK_LOCAL_MEM_FENCE);
+#if TENSOR_CORES
+    fill_tensor_tables(g->tensor_tables, g->lookup_tables); /* barriers follow before a segment is read */
+#endif
     sdpa_append(p, memory, &g->work);
 #if STEP || APPEND
     barrier(CLK_GLOBAL_MEM_FENCE);

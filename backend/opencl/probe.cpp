@@ -1,6 +1,10 @@
 // What the device can do: what it says, and for zero copy, what it does.
 #include "opencl/runtime_state.hpp"
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 namespace winnow::opencl {
 namespace {
 
@@ -36,6 +40,40 @@ bool reaches_host_memory(WorkerQueues& workers, Programs& programs) {
     return true;
 }
 
+#ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
+#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000
+#endif
+#ifndef CL_DEVICE_WARP_SIZE_NV
+#define CL_DEVICE_WARP_SIZE_NV 0x4003
+#endif
+#ifndef CL_DEVICE_SUB_GROUP_SIZES_INTEL
+#define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108
+#endif
+
+constexpr uint32_t offered_subgroups = 16 | 32 | 64; // sizes that kernels are written for
+
+bool has_extension(cl_device_id device, std::string_view name) {
+    const std::string names = " " + device_text(device, CL_DEVICE_EXTENSIONS) + " ";
+    return names.find(" " + std::string(name) + " ") != std::string::npos;
+}
+
+// NVIDIA's driver has no subgroups, but its compiler takes the instructions by which the lanes of a warp exchange.
+void find_subgroups(Capabilities& found, cl_device_id device) {
+    if (has_extension(device, "cl_nv_device_attribute_query") && has_extension(device, "cl_nv_compiler_options")) {
+        found.subgroup_sizes = device_value<cl_uint>(device, CL_DEVICE_WARP_SIZE_NV) & offered_subgroups;
+        found.takes_ptx = true;
+        found.has_tensor_cores = device_value<cl_uint>(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) >= 8;
+    } else if (has_extension(device, "cl_khr_subgroup_shuffle") &&
+               has_extension(device, "cl_intel_required_subgroup_size")) {
+        size_t bytes = 0;
+        if (clGetDeviceInfo(device, CL_DEVICE_SUB_GROUP_SIZES_INTEL, 0, nullptr, &bytes) != CL_SUCCESS) return;
+        std::vector<size_t> sizes(bytes / sizeof(size_t));
+        if (clGetDeviceInfo(device, CL_DEVICE_SUB_GROUP_SIZES_INTEL, bytes, sizes.data(), nullptr) != CL_SUCCESS)
+            return;
+        for (const size_t size : sizes) found.subgroup_sizes |= static_cast<uint32_t>(size) & offered_subgroups;
+    }
+}
+
 } // namespace
 
 Capabilities told_capabilities(const DeviceEntry& entry) {
@@ -48,6 +86,7 @@ Capabilities told_capabilities(const DeviceEntry& entry) {
     // PoCL 3.1 takes minutes for such a kernel, or crashes in LLVM (InstCombine), or its results are wrong without
     // optimization. It needs none: its work-items are a loop.
     found.takes_barriers = !is_pocl(entry);
+    find_subgroups(found, entry.devices.front());
     found.single_launch = (entry.info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
     return found;
 }

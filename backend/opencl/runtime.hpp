@@ -42,9 +42,13 @@ struct Capabilities {
     uint64_t max_allocation_size = 0;
     uint64_t local_memory_size = 0; // bytes of a work-group
     uint64_t max_group_size = 1;    // work-items
-    bool takes_barriers = true;     // its compiler copes with kernels of many work-items and many barriers
-    bool zero_copy = false;         // host memory is used where it lies (probed)
-    bool single_launch = false;     // device-scope acquire/release atomics: the last group may combine
+    // Subgroups, whose work-items run together and exchange numbers: the sum of the sizes 16, 32 and 64 that there are.
+    uint32_t subgroup_sizes = 0;
+    bool takes_ptx = false;        // its compiler takes the assembler of NVIDIA's GPUs, by which they exchange
+    bool has_tensor_cores = false; // a subgroup multiplies small matrices in one instruction
+    bool takes_barriers = true;    // its compiler copes with kernels of many work-items and many barriers
+    bool zero_copy = false;        // host memory is used where it lies (probed)
+    bool single_launch = false;    // device-scope acquire/release atomics: the last group may combine
 };
 
 enum class Access { read, write, read_write };

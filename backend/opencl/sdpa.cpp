@@ -79,6 +79,7 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
     kernel.rows = variant.rows_of_group(args, runtime_.capabilities());
+    if (variant.shape == "subgroup") kernel.subgroups = choose_subgroups(runtime_.capabilities(), options_);
     return kernel;
 }
 

@@ -40,10 +40,9 @@ uint32_t choose_splits(uint64_t work_tiles, uint64_t tile_work, uint32_t most, u
     return best;
 }
 
-// As many splits as give every compute unit several groups of many work-items, so that some wait for memory while
+// As many splits as give every compute unit so many groups of many work-items, so that some wait for memory while
 // others compute.
-uint32_t fill_units(uint64_t work_tiles, uint32_t most, uint32_t compute_units) {
-    constexpr uint64_t groups_of_unit = 8;
+uint32_t fill_units(uint64_t work_tiles, uint32_t most, uint32_t compute_units, uint64_t groups_of_unit) {
     return static_cast<uint32_t>(std::clamp<uint64_t>(groups_of_unit * compute_units / work_tiles, 1, most));
 }
 
@@ -94,6 +93,9 @@ std::string SdpaKernel::options() const {
     options += " -DROWS=" + std::to_string(rows);
     options += single_launch ? " -DSINGLE_LAUNCH=1" : " -DSINGLE_LAUNCH=0";
     if (variant->group_size > 1) options += " -DGROUP_SIZE=" + std::to_string(variant->group_size);
+    if (subgroups.size != 0) options += " -DSUBGROUP_SIZE=" + std::to_string(subgroups.size);
+    if (subgroups.size != 0 && subgroups.takes_ptx) options += " -DSUBGROUP_PTX";
+    if (subgroups.multiplies) options += " -DTENSOR_CORES=1";
     return options;
 }
 
@@ -143,7 +145,7 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
         if (forced_splits != 0)
             splits = std::min(forced_splits, most);
         else if (kernel.variant->group_size > 1)
-            splits = fill_units(division.work_tiles, most, compute_units);
+            splits = fill_units(division.work_tiles, most, compute_units, kernel.variant->groups_of_unit);
         else
             splits = choose_splits(division.work_tiles, tile_work, most, compute_units);
     }
@@ -170,8 +172,8 @@ size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
 const SdpaPrograms::Pair& SdpaPrograms::find(Runtime& runtime, const SdpaKernel& kernel) {
     const auto known = pairs_.find(kernel);
     if (known != pairs_.end()) return known->second;
-    const std::string options = kernel.options();
     const Variant& variant = *kernel.variant;
+    const std::string options = kernel.options();
     Pair pair;
     pair.attend = &runtime.kernel(variant.file, variant.entry_point, options);
     if (!kernel.single_launch) pair.combine = &runtime.kernel(variant.file, "sdpa_combine", options);

@@ -40,7 +40,8 @@ struct SdpaKernel {
     std::array<Formats, SDPA_MOST_SEGMENTS> formats;
     uint32_t head_size = 0;
     uint32_t v_head_size = 0;
-    uint32_t rows = 0; // the kernel's ROWS
+    uint32_t rows = 0;   // the kernel's ROWS
+    Subgroups subgroups; // of the shape "subgroup"
 
     bool operator==(const SdpaKernel&) const = default;
     std::string name() const;    // "sdpa_vector_cpu_f16_f16_d128_r4"

@@ -102,7 +102,7 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
     params.row_blocks = division.row_blocks;
     params.splits = division.splits;
     params.split_keys = division.split_keys;
-    params.partial_floats = kernel.rows * ((kernel.v_head_size + 15) / 16 * 16 + 3);
+    params.partial_floats = (kernel.rows * ((kernel.v_head_size + 15) / 16 * 16 + 3) + 3) / 4 * 4;
     params.scale = args.scale;
     params.softcap = args.softcap;
     params.v_threshold = args.v_threshold;

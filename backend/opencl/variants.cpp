@@ -21,6 +21,8 @@ constexpr uint32_t workgroup_items = 128;
 bool has_workgroups(const Capabilities& device) {
     return device.takes_barriers && device.max_group_size >= workgroup_items && device.local_memory_size >= 32 * 1024;
 }
+bool has_subgroups(const Capabilities& device) { return device.subgroup_sizes != 0 && has_workgroups(device); }
+bool suits_subgroups(const Capabilities& device) { return has_many_lanes(device) && has_subgroups(device); }
 bool suits_workgroups(const Capabilities& device) { return has_many_lanes(device) && has_workgroups(device); }
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
@@ -30,10 +32,15 @@ constexpr Variant one_work_item(std::string_view operation, std::string_view fil
     return {operation, "", file, operation, "cpu", 1, every_device, every_device, any, any, nullptr};
 }
 
-constexpr std::array<Variant, 17> list{{
-    // Any number of rows of a KV head, in blocks, for devices that need many work-items.
+constexpr std::array<Variant, 18> list{{
+    // Any number of rows of a KV head, in blocks, by lanes that exchange numbers without waiting for all others. The
+    // two
+    // groups of a compute unit are there at once, whatever registers a lane takes, and keep the memory busy.
+    {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "subgroup", workgroup_items, has_subgroups,
+     suits_subgroups, any, any, sdpa_workgroup_rows, 2},
+    // The same for devices that need many work-items and say nothing of subgroups.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
-     suits_workgroups, any, any, sdpa_workgroup_rows},
+     suits_workgroups, any, any, sdpa_workgroup_rows, 8},
     // All rows of a KV head in one pass over K and V. From 17 rows on the transposition that sdpa_prefill makes first
     // pays.
     {"sdpa", "vector", "sdpa_vector.cl", "sdpa_vector", "cpu", 1, every_device, every_device, 8, 16, sdpa_vector_rows},
@@ -84,7 +91,8 @@ std::string values(std::string_view Variant::*column) {
 
 std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
-           ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off, params=value|memory";
+           ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy, "
+           "optimize=off, params=value|memory";
 }
 
 [[noreturn]] void refuse(std::string_view item) {
@@ -126,6 +134,27 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
                                               std::to_string(tokens));
 }
 
+Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOptions& forced) {
+    Subgroups subgroups{.takes_ptx = capabilities.takes_ptx};
+    constexpr uint32_t preferred[] = {32, 16, 64};
+    for (const uint32_t size : preferred) {
+        if ((capabilities.subgroup_sizes & size) == 0) continue;
+        if (forced.subgroup != 0 && size != forced.subgroup) continue;
+        subgroups.size = size;
+        break;
+    }
+    if (subgroups.size == 0)
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    "the device has no subgroups of " + std::to_string(forced.subgroup) + " work-items");
+    const bool is_emulated = forced.tensor == "emulated";
+    if (is_emulated && (subgroups.size != 32 || subgroups.takes_ptx))
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    "tensor cores are emulated on subgroups of 32 work-items, by cl_khr_subgroup_shuffle");
+    subgroups.multiplies =
+        is_emulated || (forced.tensor.empty() && capabilities.has_tensor_cores && subgroups.size == 32);
+    return subgroups;
+}
+
 std::string_view kernel_shape(const Capabilities& capabilities) {
     for (const Variant& row : list)
         if (row.suits(capabilities)) return row.shape;
@@ -146,6 +175,10 @@ VariantOptions parse_variants(std::string_view text) {
             options.kernel = value;
         } else if (key == "shape" && is_shape(value)) {
             options.shape = value;
+        } else if (key == "subgroup" && (value == "16" || value == "32" || value == "64")) {
+            options.subgroup = number(item, value, 64);
+        } else if (key == "tensor" && (value == "off" || value == "emulated")) {
+            options.tensor = value;
         } else if (key == "launches") {
             options.launches = number(item, value, 2);
         } else if (key == "splits") {

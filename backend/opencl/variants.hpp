@@ -28,6 +28,7 @@ struct Variant {
     int64_t most_rows;                    // of one KV head (query heads times tokens), unless it is forced
     // That a work-group takes; null where the operation has none.
     uint32_t (*rows_of_group)(const Sdpa&, const Capabilities&);
+    uint32_t groups_of_unit = 0; // of attention, that a compute unit is given where groups have many work-items
 };
 
 uint32_t sdpa_vector_rows(const Sdpa& args, const Capabilities&);  // of a pass
@@ -40,7 +41,9 @@ std::span<const Variant> variants();
 // What is forced. The default forces nothing.
 struct VariantOptions {
     std::string kernel;    // of sdpa: "vector" or "prefill"; empty: by the number of rows
-    std::string shape;     // of sdpa: "cpu" or "workgroup"; empty: by the device
+    std::string shape;     // of sdpa: "cpu", "workgroup" or "subgroup"; empty: by the device
+    uint32_t subgroup = 0; // work-items of a subgroup: 16, 32 or 64; 0: by the device
+    std::string tensor;    // "off": no tensor cores; "emulated": lanes compute what they do; empty: by the device
     uint32_t launches = 0; // 1: the last group combines the splits, 2: a second launch does; 0: by capability
     uint32_t splits = 0;   // parts into which the keys are cut; 0: by the amount of work
     bool copies = false;   // host memory is copied, even where the device reaches it
@@ -51,6 +54,16 @@ struct VariantOptions {
 // The first of the list that runs there and suits device and call, or that is forced. Throws UNSUPPORTED.
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
                               const VariantOptions& forced, int64_t tokens, int64_t rows);
+
+// The subgroups of a kernel of the shape "subgroup", and whether it multiplies small matrices. Throws UNSUPPORTED.
+struct Subgroups {
+    uint32_t size = 0;
+    bool takes_ptx = false;
+    bool multiplies = false;
+
+    bool operator==(const Subgroups&) const = default;
+};
+Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOptions& forced);
 
 // The shape of kernels that is chosen for a device.
 std::string_view kernel_shape(const Capabilities& capabilities);

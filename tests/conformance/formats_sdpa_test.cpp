@@ -206,6 +206,44 @@ void register_small() {
         }
 }
 
+// ---- Products of small matrices: what kernels take by them, in the sizes in which they do ---------------------------
+
+void register_products() {
+    const uint32_t types[] = {WINNOW_TYPE_F16,    WINNOW_TYPE_Q8_0,   WINNOW_TYPE_Q4_0,
+                              WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3, WINNOW_TYPE_TURBO2};
+    const int64_t sizes[][2] = {{128, 128}, {64, 64}, {96, 64}, {64, 128}};
+    const int64_t groups[] = {8, 1, 3, 5};
+    size_t at = 0;
+    for (const uint32_t k : types)
+        for (const uint32_t v : types) {
+            SdpaCase shape;
+            shape.k_type = k;
+            shape.v_type = v;
+            shape.head_size = sizes[at % std::size(sizes)][0];
+            shape.v_head_size = sizes[at % std::size(sizes)][1];
+            shape.kv_heads = 2;
+            shape.q_heads = 2 * groups[at / 2 % std::size(groups)];
+            shape.q_len = at % 5 == 0 ? 3 : 1;
+            const std::string name = std::string("k_") + type_name(k) + "_v_" + type_name(v);
+            register_format_test("products", name, __FILE__, __LINE__, [=] {
+                const uint64_t seed = options().seed * 1000 + at;
+                std::mt19937_64 engine(seed);
+                const Content contents[] = {Content::one_huge,  Content::nan_key,    Content::nan_value,
+                                            Content::zeros,     Content::denormal,   Content::inf_value,
+                                            Content::nan_query, Content::huge_logits};
+                SdpaCase many = drawn(shape, engine), plain = shape;
+                many.kv_len = 300 + static_cast<int64_t>(engine() % 200);
+                plain.kv_len = 129 + static_cast<int64_t>(engine() % 70);
+                plain.scores_mode = 1 + static_cast<uint32_t>(at % 4);
+                std::vector<std::pair<SdpaCase, uint64_t>> cases{
+                    {many, seed}, {plain, seed}, {with_garbage(shape, engine), seed}};
+                for (const Content content : contents) cases.push_back({hostile(shape, content, engine), seed});
+                run_cases(cases);
+            });
+            ++at;
+        }
+}
+
 // ---- Options -------------------------------------------------------------------------------------------------------
 
 // The table of the dense cases, each row with one of a few pairs of formats.
@@ -329,7 +367,9 @@ void register_format_attention() {
     register_sizes();
     register_sparse_v();
     register_random();
-    if (options().has_small) register_small();
+    if (!options().has_small) return;
+    register_small();
+    register_products();
 }
 
 } // namespace winnow::conformance

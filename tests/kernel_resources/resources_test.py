@@ -38,6 +38,9 @@ def attention(rows, *formats, **more):
 
 
 F16 = ("f16", "f16")
+# As NVIDIA's driver gets them.
+SUBGROUP = {"SUBGROUP_SIZE": 32, "SUBGROUP_PTX": 1}
+TENSOR = {**SUBGROUP, "TENSOR_CORES": 1}
 CASES = {
     "sdpa_vector f16, 1 row": attention(1, F16),
     "sdpa_vector f16, 4 rows": attention(4, F16),
@@ -45,8 +48,15 @@ CASES = {
     "sdpa_vector turbo4, 4 rows": attention(4, ("turbo4", "turbo4")),
     "sdpa_vector q8_0, 4 rows": attention(4, ("q8_0", "q8_0")),
     "sdpa_vector step, f16 and turbo4/turbo3, 4 rows": attention(4, F16, ("turbo4", "turbo3"), **STEP),
+    "subgroup f16, 4 rows": attention(4, F16, **SUBGROUP),
+    "subgroup q8_0, 4 rows": attention(4, ("q8_0", "q8_0"), **SUBGROUP),
+    "tensor cores f16, 1 row": attention(1, F16, **TENSOR),
+    "tensor cores f16, 8 rows": attention(8, F16, **TENSOR),
+    "tensor cores q8_0, 8 rows": attention(8, ("q8_0", "q8_0"), **TENSOR),
+    "tensor cores q4_0, 8 rows": attention(8, ("q4_0", "q4_0"), **TENSOR),
+    "tensor cores turbo4, 8 rows": attention(8, ("turbo4", "turbo4"), **TENSOR),
+    "tensor cores step, f16 and turbo4/turbo3, 4 rows": attention(4, F16, ("turbo4", "turbo3"), **STEP, **TENSOR),
 }
-GPUS = ("H100", "MI200")
 
 
 def run(*command):
@@ -114,8 +124,9 @@ def main():
     found, read = {"clang": versions[0], "ptxas": versions[1], "kernels": {}}, set()
     with tempfile.TemporaryDirectory() as folder:
         for name, defines in CASES.items():
+            gpus = {"H100": on_h100} if "SUBGROUP_PTX" in defines else {"H100": on_h100, "MI200": on_mi200}
             one = found["kernels"][name] = {gpu: take(options, defines, Path(folder), read)
-                                            for gpu, take in zip(GPUS, (on_h100, on_mi200))}
+                                            for gpu, take in gpus.items()}
             for gpu, taken in one.items():
                 print(f"{name:48} {gpu:6} {taken['registers']:4} registers, {taken['spilled']} bytes spilled, "
                       f"{taken['local']} bytes of local memory, {taken['groups']} groups at once", flush=True)

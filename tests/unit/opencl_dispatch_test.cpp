@@ -89,6 +89,48 @@ TEST(opencl_dispatch, without_the_memory_the_group_or_the_compiler_there_are_no_
     expect_no_workgroups(device);
 }
 
+TEST(opencl_dispatch, subgroups_come_first_where_there_are_some) {
+    Capabilities device = gpu();
+    device.subgroup_sizes = 16 | 64;
+    EXPECT_EQ(chosen(device, "", 1, 1), "sdpa_vector subgroup");
+    EXPECT_EQ(chosen(device, "", 512, 2048), "sdpa_vector subgroup");
+    EXPECT_EQ(chosen(device, "shape=workgroup", 1, 1), "sdpa_vector workgroup");
+    EXPECT_EQ(kernel_shape(device), "subgroup");
+    device.type = WINNOW_DEVICE_CPU;
+    EXPECT_EQ(chosen(device, "", 1, 1), "sdpa_vector cpu");
+    EXPECT_EQ(chosen(device, "shape=subgroup", 1, 1), "sdpa_vector subgroup");
+    device.subgroup_sizes = 0;
+    EXPECT_THROW(chosen(device, "shape=subgroup", 1, 1), Error);
+}
+
+// Of a device with subgroups of 16 and 32; NVIDIA's have 32, their assembler and tensor cores.
+TEST(opencl_dispatch, subgroups_are_of_a_size_that_is_there_and_multiply_where_the_device_does) {
+    Capabilities device = gpu(), nvidia = gpu();
+    device.subgroup_sizes = 16 | 32;
+    nvidia.subgroup_sizes = 32;
+    nvidia.takes_ptx = nvidia.has_tensor_cores = true;
+    const auto subgroups = [](const Capabilities& capabilities, std::string_view forced) {
+        return choose_subgroups(capabilities, parse_variants(forced));
+    };
+    EXPECT_EQ(subgroups(device, ""), (Subgroups{32, false, false}));
+    EXPECT_EQ(subgroups(device, "subgroup=16"), (Subgroups{16, false, false}));
+    EXPECT_EQ(subgroups(device, "tensor=emulated"), (Subgroups{32, false, true}));
+    EXPECT_EQ(subgroups(nvidia, ""), (Subgroups{32, true, true}));
+    EXPECT_EQ(subgroups(nvidia, "tensor=off"), (Subgroups{32, true, false}));
+    const std::pair<Capabilities*, const char*> refused[] = {{&device, "subgroup=64"},
+                                                             {&device, "subgroup=16,tensor=emulated"},
+                                                             {&nvidia, "tensor=emulated"},
+                                                             {&nvidia, "subgroup=16"}};
+    for (const auto& [capabilities, forced] : refused) {
+        try {
+            subgroups(*capabilities, forced);
+            ADD_FAILURE() << forced << " was taken";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), WINNOW_ERROR_UNSUPPORTED) << forced;
+        }
+    }
+}
+
 TEST(opencl_dispatch, a_group_takes_as_many_rows_as_its_local_memory_holds) {
     Sdpa args;
     args.q.shape = {1, 8, 1, 128};

@@ -24,6 +24,10 @@ const struct {
     {"optimize=help", "optimize=help"},
     {"optimize=on", "optimize=on"},
     {"params=help", "params=help"},
+    {"subgroup=help", "subgroup=help"},
+    {"subgroup=8", "subgroup=8"},
+    {"tensor=help", "tensor=help"},
+    {"tensor=on", "tensor=on"},
     {"help", "help"},
     {"colour=red", "colour=red"},
     {"kernel=fast", "kernel=fast"},
@@ -50,9 +54,10 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
         EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
         const std::string message = error.what();
         for (const std::string& part :
-             {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("shape=workgroup|cpu"),
-              std::string("launches=1|2"), std::string("splits=N (1 to 1024)"), std::string("host_memory=copy"),
-              std::string("optimize=off"), std::string("params=value|memory")})
+             {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("shape=subgroup|workgroup|cpu"),
+              std::string("subgroup=16|32|64"), std::string("tensor=off|emulated"), std::string("launches=1|2"),
+              std::string("splits=N (1 to 1024)"), std::string("host_memory=copy"), std::string("optimize=off"),
+              std::string("params=value|memory")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -66,6 +71,8 @@ TEST(opencl_variants, nothing_is_forced_without_a_word) {
     EXPECT_FALSE(options.copies);
     EXPECT_TRUE(options.optimizes);
     EXPECT_EQ(options.params_in_memory, std::nullopt);
+    EXPECT_EQ(options.subgroup, 0u);
+    EXPECT_EQ(options.tensor, "");
 }
 
 TEST(opencl_variants, what_is_forced_is_read) {
@@ -76,6 +83,9 @@ TEST(opencl_variants, what_is_forced_is_read) {
     EXPECT_EQ(parse_variants("kernel=vector").kernel, "vector");
     EXPECT_EQ(parse_variants("shape=workgroup").shape, "workgroup");
     EXPECT_EQ(parse_variants("shape=cpu").shape, "cpu");
+    EXPECT_EQ(parse_variants("shape=subgroup").shape, "subgroup");
+    EXPECT_EQ(parse_variants("subgroup=64").subgroup, 64u);
+    EXPECT_EQ(parse_variants("tensor=emulated").tensor, "emulated");
     EXPECT_EQ(parse_variants("launches=1").launches, 1u);
     EXPECT_EQ(parse_variants("splits=1").splits, 1u);
     EXPECT_TRUE(parse_variants("host_memory=copy").copies);
