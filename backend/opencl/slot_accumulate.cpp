@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "opencl/variants.hpp"
+#include "opencl/slot_segment.hpp"
 #include "opencl/view.hpp"
 #include "slot_accumulate_params.h"
 
@@ -47,7 +47,7 @@ Kernel& SlotAccumulateLauncher::kernel_of(const Importance& importance) {
     const bool is_maximum = importance.group == Group::maximum;
     Kernel*& kernel = kernels_.at(static_cast<size_t>(importance.statistic) * 2 + (is_maximum ? 1 : 0));
     if (kernel == nullptr) {
-        const Variant& variant = choose_variant("slot_accumulate", runtime_.capabilities(), {}, 0, 0);
+        const Variant& variant = slot_variant(runtime_, "slot_accumulate");
         if (importance.statistic == Statistic::none)
             throw Error(WINNOW_ERROR_INTERNAL, "slot_accumulate: there is no statistic to keep");
         kernel =
@@ -103,7 +103,7 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
     params.ranges = static_cast<uint32_t>(std::min(most, wanted));
     const size_t groups = static_cast<size_t>(heads) * params.ranges;
     // What each query head knows of its row, two floats of it, for each group by itself.
-    const Memory* facts = runtime_.scratch(groups * params.group * params.queries * 2 * sizeof(float), scratch_slot);
+    const Memory* facts = runtime_.scratch(groups * params.group * params.queries * 2 * sizeof(float), slot_scratch);
     operation.launch(
         kernel, params,
         {scores.memory, stats.memory, out.memory, sum.memory, importance[0], importance[1], importance[2],

@@ -27,7 +27,6 @@ public:
     void launch(const SlotAccumulate& args);
 
 private:
-    static constexpr int scratch_slot = 3; // with SlotEvict; nothing in it is to last beyond a launch
     Kernel& kernel_of(const Importance& importance);
 
     Runtime& runtime_;

@@ -13,8 +13,6 @@
 namespace winnow::opencl {
 namespace {
 
-constexpr int scratch_slot = 3; // with SlotAccumulate; nothing in it is to last beyond a launch
-
 constexpr bool agrees(Ranking ranking, uint32_t number) { return static_cast<uint32_t>(ranking) == number; }
 static_assert(agrees(Ranking::age, RANKING_AGE) && agrees(Ranking::importance, RANKING_IMPORTANCE) &&
               agrees(Ranking::importance_per_query, RANKING_IMPORTANCE_PER_QUERY) &&
@@ -146,7 +144,7 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
     if (args.free_slots) params.free_slots = view_of_heads(args.free_slots, free_slots);
     params.state = view_of_heads(args.head_state, state);
     const auto heads = static_cast<size_t>(args.packed.kv_heads());
-    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
+    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, slot_scratch);
     std::vector<const Memory*> memory{dense.k,       dense.v,           dense.tokens,  dense.importance,
                                       dense.k_mean,  dense.v_mean,      packed.k,      packed.v,
                                       packed.tokens, packed.importance, packed.k_mean, packed.v_mean};

@@ -5,7 +5,6 @@
 
 #include "opencl/kv_rows.hpp"
 #include "opencl/slot_segment.hpp"
-#include "opencl/variants.hpp"
 #include "opencl/view.hpp"
 #include "slot_scores_params.h"
 
@@ -17,7 +16,7 @@ void launch(Runtime& runtime, const SlotScores& args) {
                                                   " segments are supported, given are " +
                                                   std::to_string(args.segments.size()));
     check_row_count(args.out.shape, "slot_scores: out");
-    const Variant& variant = choose_variant("slot_scores", runtime.capabilities(), {}, 0, 0);
+    const Variant& variant = slot_variant(runtime, "slot_scores");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
 
     Operation operation(runtime);

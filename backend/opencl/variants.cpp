@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "opencl/runtime.hpp"
+#include "slot_group.h"
 
 namespace winnow::opencl {
 namespace {
@@ -23,6 +24,12 @@ bool has_workgroups(const Capabilities& device) {
 }
 bool suits_workgroups(const Capabilities& device) { return has_many_lanes(device) && has_workgroups(device); }
 
+bool has_slot_groups(const Capabilities& device) {
+    return device.takes_barriers && device.max_group_size >= SLOT_GROUP_SIZE &&
+           device.local_memory_size >= SLOT_GROUP_MEMORY;
+}
+bool suits_slot_groups(const Capabilities& device) { return has_many_lanes(device) && has_slot_groups(device); }
+
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
 // The one kernel of an operation that has no other shape.
@@ -30,7 +37,13 @@ constexpr Variant one_work_item(std::string_view operation, std::string_view fil
     return {operation, "", file, operation, "cpu", 1, every_device, every_device, any, any, nullptr};
 }
 
-constexpr std::array<Variant, 17> list{{
+// A kernel of an operation on slots whose groups have many work-items, each for some slots or rows of a KV head.
+constexpr Variant slot_group(std::string_view operation, std::string_view file, uint32_t slots) {
+    return {operation,         "",  file, operation, "workgroup", SLOT_GROUP_SIZE, has_slot_groups,
+            suits_slot_groups, any, any,  nullptr,   slots};
+}
+
+constexpr std::array<Variant, 20> list{{
     // Any number of rows of a KV head, in blocks, for devices that need many work-items.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
      suits_workgroups, any, any, sdpa_workgroup_rows},
@@ -47,6 +60,9 @@ constexpr std::array<Variant, 17> list{{
     one_work_item("kv_dequantize", "kv_dequantize.cl"),
     one_work_item("hadamard", "hadamard.cl"),
     // The operations on slots.
+    slot_group("slot_edit", "slot_edit_workgroup.cl", 1024),
+    slot_group("slot_compact", "slot_compact_workgroup.cl", 64),
+    slot_group("slot_copy", "slot_copy_workgroup.cl", 64),
     one_work_item("slot_append", "slot_append.cl"),
     one_work_item("slot_accumulate", "slot_accumulate.cl"),
     one_work_item("slot_evict", "slot_evict.cl"),
@@ -84,6 +100,7 @@ std::string values(std::string_view Variant::*column) {
 
 std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
+           ", slot_shape=" + values(&Variant::shape) +
            ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off, params=value|memory";
 }
 
@@ -105,10 +122,13 @@ std::span<const Variant> variants() { return list; }
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
                               const VariantOptions& forced, int64_t tokens, int64_t rows) {
     const Variant* too_small = nullptr;
+    const bool is_shape_forced = std::any_of(list.begin(), list.end(), [&](const Variant& row) {
+        return row.operation == operation && row.shape == forced.shape;
+    });
     for (const Variant& row : list) {
         if (row.operation != operation || !row.runs_on(capabilities)) continue;
         if (!forced.kernel.empty() && row.forced_as != forced.kernel) continue;
-        if (forced.shape.empty() ? !row.suits(capabilities) : row.shape != forced.shape) continue;
+        if (is_shape_forced ? row.shape != forced.shape : !row.suits(capabilities)) continue;
         if (tokens > row.most_tokens) {
             too_small = &row;
             continue;
@@ -146,6 +166,8 @@ VariantOptions parse_variants(std::string_view text) {
             options.kernel = value;
         } else if (key == "shape" && is_shape(value)) {
             options.shape = value;
+        } else if (key == "slot_shape" && is_shape(value)) {
+            options.slot_shape = value;
         } else if (key == "launches") {
             options.launches = number(item, value, 2);
         } else if (key == "splits") {

@@ -17,6 +17,8 @@ const struct {
     {"kernel=help", "kernel=help"},
     {"shape=help", "shape=help"},
     {"shape=", "shape="},
+    {"slot_shape=help", "slot_shape=help"},
+    {"slot_shape=", "slot_shape="},
     {"launches=help", "launches=help"},
     {"splits=help", "splits=help"},
     {"host_memory=help", "host_memory=help"},
@@ -51,8 +53,8 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
         const std::string message = error.what();
         for (const std::string& part :
              {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("shape=workgroup|cpu"),
-              std::string("launches=1|2"), std::string("splits=N (1 to 1024)"), std::string("host_memory=copy"),
-              std::string("optimize=off"), std::string("params=value|memory")})
+              std::string("slot_shape=workgroup|cpu"), std::string("launches=1|2"), std::string("splits=N (1 to 1024)"),
+              std::string("host_memory=copy"), std::string("optimize=off"), std::string("params=value|memory")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -61,6 +63,7 @@ TEST(opencl_variants, nothing_is_forced_without_a_word) {
     const VariantOptions options = parse_variants("");
     EXPECT_EQ(options.kernel, "");
     EXPECT_EQ(options.shape, "");
+    EXPECT_EQ(options.slot_shape, "");
     EXPECT_EQ(options.launches, 0u);
     EXPECT_EQ(options.splits, 0u);
     EXPECT_FALSE(options.copies);
@@ -76,6 +79,8 @@ TEST(opencl_variants, what_is_forced_is_read) {
     EXPECT_EQ(parse_variants("kernel=vector").kernel, "vector");
     EXPECT_EQ(parse_variants("shape=workgroup").shape, "workgroup");
     EXPECT_EQ(parse_variants("shape=cpu").shape, "cpu");
+    EXPECT_EQ(parse_variants("slot_shape=workgroup").slot_shape, "workgroup");
+    EXPECT_EQ(parse_variants("slot_shape=workgroup").shape, "");
     EXPECT_EQ(parse_variants("launches=1").launches, 1u);
     EXPECT_EQ(parse_variants("splits=1").splits, 1u);
     EXPECT_TRUE(parse_variants("host_memory=copy").copies);

@@ -1,0 +1,49 @@
+/* The groups of many work-items of the "workgroup" shape of operations on slots: their size, which host and device
+ * agree on, and for kernels how they are declared and what their work-items find out together. OpenCL C 1.2. */
+#pragma once
+
+#define SLOT_GROUP_SIZE 256
+#define SLOT_GROUP_MEMORY 8192 /* bytes of local memory that a group takes at most */
+
+#ifdef __OPENCL_VERSION__
+#include "params_argument.h"
+
+#define GROUP_SIZE SLOT_GROUP_SIZE
+#define LANE ((uint)get_local_id(0))
+#define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1)))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Rows are long functions without barriers, each for one work-item. */
+#define OUT_OF_LINE __attribute__((noinline))
+
+/* Every work-item gives a number; each gets the sum of those before it, and that of all. sums: [GROUP_SIZE]. All
+ * work-items call it; it ends with a barrier. */
+ALWAYS_INLINE uint sum_before(__local uint* sums, uint x, uint* of_all) {
+    sums[LANE] = x;
+    uint sum = x;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint step = 1; step < GROUP_SIZE; step *= 2) {
+        const uint before = LANE >= step ? sums[LANE - step] : 0;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        sum += before;
+        sums[LANE] = sum;
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    *of_all = sums[GROUP_SIZE - 1];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return sum - x;
+}
+
+/* The sum alone. */
+ALWAYS_INLINE uint sum_of_group(__local uint* sums, uint x) {
+    sums[LANE] = x;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint step = GROUP_SIZE / 2; step > 0; step /= 2) {
+        if (LANE < step) sums[LANE] += sums[LANE + step];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    const uint sum = sums[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return sum;
+}
+#endif
