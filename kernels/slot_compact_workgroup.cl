@@ -12,8 +12,6 @@
 #include "slot_parts.h"
 #include "slot_group_rows.h"
 
-#define SLOTS_OF_LANE 16
-
 static inline __global uint* plan_of(const slot_compact_params* p, __global uchar* plans, uint head) {
     return (__global uint*)plans + (ulong)head * SLOT_COMPACT_PLAN(p->segment.slots);
 }
@@ -32,7 +30,7 @@ ALWAYS_INLINE uint count_live(const __global int* map, uint slots, __local uint*
 ALWAYS_INLINE uint make_plan(const __global int* map, uint slots, uint live, __global uint* to_rows,
                              __global uint* from_rows, __local uint* sums) {
     uint to_count = 0, from_count = 0;
-    for (uint tile = 0; tile < slots; tile += GROUP_SIZE * SLOTS_OF_LANE) {
+    for (uint tile = 0; tile < slots; tile += SLOTS_AT_ONCE) {
         const uint first = tile + LANE * SLOTS_OF_LANE, end = min(first + SLOTS_OF_LANE, slots);
         uint flags = 0;
         for (uint slot = first; slot < end; ++slot) flags |= (uint)((map[slot] < 0) == (slot < live)) << (slot - first);

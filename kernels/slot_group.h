@@ -16,6 +16,10 @@
 /* Rows are long functions without barriers, each for one work-item. */
 #define OUT_OF_LINE __attribute__((noinline))
 
+/* Slots, one after another, whose flags a work-item has at once. */
+#define SLOTS_OF_LANE 16
+#define SLOTS_AT_ONCE (GROUP_SIZE * SLOTS_OF_LANE)
+
 /* Every work-item gives a number; each gets the sum of those before it, and that of all. sums: [GROUP_SIZE]. All
  * work-items call it; it ends with a barrier. */
 ALWAYS_INLINE uint sum_before(__local uint* sums, uint x, uint* of_all) {
@@ -32,6 +36,16 @@ ALWAYS_INLINE uint sum_before(__local uint* sums, uint x, uint* of_all) {
     *of_all = sums[GROUP_SIZE - 1];
     barrier(CLK_LOCAL_MEM_FENCE);
     return sum - x;
+}
+
+/* Appends to a list of `count` slots, in their order, those of up to 16 from `first` on whose flags are set, of every
+ * work-item. Returns how many there are then. The list is whole after the next barrier. */
+ALWAYS_INLINE uint append_flagged(__global uint* list, uint count, uint first, uint flags, __local uint* sums) {
+    uint of_all;
+    uint to = count + sum_before(sums, popcount(flags), &of_all);
+    for (uint i = 0; i < 16; ++i)
+        if (flags >> i & 1) list[to++] = first + i;
+    return count + of_all;
 }
 
 /* The sum alone. */

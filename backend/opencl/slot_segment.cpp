@@ -60,8 +60,8 @@ Kernel& SegmentKernel::get(Runtime& runtime, const Tensor& k, const Tensor& v, s
     }
     if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_ ||
         types != lower_) {
-        const Variant& variant = slot_variant(runtime, operation_);
-        kernel_ = &runtime.kernel(variant.file, variant.entry_point, kv_options(k, v, lower));
+        variant_ = &slot_variant(runtime, operation_);
+        kernel_ = &runtime.kernel(variant_->file, variant_->entry_point, kv_options(k, v, lower));
         lower_ = types;
         k_ = k.type;
         v_ = v.type;

@@ -44,10 +44,12 @@ class SegmentKernel {
 public:
     explicit SegmentKernel(const char* operation) : operation_(operation) {}
     Kernel& get(Runtime& runtime, const Tensor& k, const Tensor& v, std::span<const Segment> lower = {});
+    const Variant& variant() const { return *variant_; } // of the last one
 
 private:
     const char* operation_;
     Kernel* kernel_ = nullptr;
+    const Variant* variant_ = nullptr;
     Type k_ = Type::none, v_ = Type::none;
     int64_t k_size_ = 0, v_size_ = 0;
     std::array<Type, 4> lower_{}; // K and V of each

@@ -43,7 +43,7 @@ constexpr Variant slot_group(std::string_view operation, std::string_view file, 
             suits_slot_groups, any, any,  nullptr,   slots};
 }
 
-constexpr std::array<Variant, 20> list{{
+constexpr std::array<Variant, 21> list{{
     // Any number of rows of a KV head, in blocks, for devices that need many work-items.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
      suits_workgroups, any, any, sdpa_workgroup_rows},
@@ -60,6 +60,7 @@ constexpr std::array<Variant, 20> list{{
     one_work_item("kv_dequantize", "kv_dequantize.cl"),
     one_work_item("hadamard", "hadamard.cl"),
     // The operations on slots.
+    slot_group("slot_evict", "slot_evict_workgroup.cl", 0),
     slot_group("slot_edit", "slot_edit_workgroup.cl", 1024),
     slot_group("slot_compact", "slot_compact_workgroup.cl", 64),
     slot_group("slot_copy", "slot_copy_workgroup.cl", 64),
