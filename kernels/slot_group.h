@@ -3,12 +3,15 @@
 #pragma once
 
 #define SLOT_GROUP_SIZE 256
-#define SLOT_GROUP_MEMORY 8192 /* bytes of local memory that a group takes at most */
+#define SLOT_APPEND_GROUP_SIZE 64 /* whose work-items may need most of the registers each */
+#define SLOT_GROUP_MEMORY 8192    /* bytes of local memory that a group takes at most */
 
 #ifdef __OPENCL_VERSION__
 #include "params_argument.h"
 
+#ifndef GROUP_SIZE
 #define GROUP_SIZE SLOT_GROUP_SIZE
+#endif
 #define LANE ((uint)get_local_id(0))
 #define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1)))
 #define ALWAYS_INLINE static inline __attribute__((always_inline))

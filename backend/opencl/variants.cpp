@@ -38,12 +38,13 @@ constexpr Variant one_work_item(std::string_view operation, std::string_view fil
 }
 
 // A kernel of an operation on slots whose groups have many work-items, each for some slots or rows of a KV head.
-constexpr Variant slot_group(std::string_view operation, std::string_view file, uint32_t slots) {
-    return {operation,         "",  file, operation, "workgroup", SLOT_GROUP_SIZE, has_slot_groups,
+constexpr Variant slot_group(std::string_view operation, std::string_view file, uint32_t slots,
+                             uint32_t size = SLOT_GROUP_SIZE) {
+    return {operation,         "",  file, operation, "workgroup", size, has_slot_groups,
             suits_slot_groups, any, any,  nullptr,   slots};
 }
 
-constexpr std::array<Variant, 21> list{{
+constexpr std::array<Variant, 23> list{{
     // Any number of rows of a KV head, in blocks, for devices that need many work-items.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
      suits_workgroups, any, any, sdpa_workgroup_rows},
@@ -60,10 +61,12 @@ constexpr std::array<Variant, 21> list{{
     one_work_item("kv_dequantize", "kv_dequantize.cl"),
     one_work_item("hadamard", "hadamard.cl"),
     // The operations on slots.
+    slot_group("slot_append", "slot_append_workgroup.cl", 64, SLOT_APPEND_GROUP_SIZE),
     slot_group("slot_evict", "slot_evict_workgroup.cl", 0),
     slot_group("slot_edit", "slot_edit_workgroup.cl", 1024),
     slot_group("slot_compact", "slot_compact_workgroup.cl", 64),
     slot_group("slot_copy", "slot_copy_workgroup.cl", 64),
+    slot_group("slot_scores", "slot_scores_workgroup.cl", 1),
     one_work_item("slot_append", "slot_append.cl"),
     one_work_item("slot_accumulate", "slot_accumulate.cl"),
     one_work_item("slot_evict", "slot_evict.cl"),
