@@ -6,6 +6,7 @@
 
 #include "device/slots.hpp"
 #include "opencl/runtime.hpp"
+#include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 
@@ -30,6 +31,7 @@ private:
     Kernel& kernel_of(const Importance& importance);
 
     Runtime& runtime_;
+    const Variant* variant_ = nullptr;  // of the kernels
     std::array<Kernel*, 10> kernels_{}; // by statistic and group, made at their first use
 };
 

@@ -44,7 +44,7 @@ constexpr Variant slot_group(std::string_view operation, std::string_view file, 
             suits_slot_groups, any, any,  nullptr,   slots};
 }
 
-constexpr std::array<Variant, 23> list{{
+constexpr std::array<Variant, 24> list{{
     // Any number of rows of a KV head, in blocks, for devices that need many work-items.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
      suits_workgroups, any, any, sdpa_workgroup_rows},
@@ -62,6 +62,7 @@ constexpr std::array<Variant, 23> list{{
     one_work_item("hadamard", "hadamard.cl"),
     // The operations on slots.
     slot_group("slot_append", "slot_append_workgroup.cl", 64, SLOT_APPEND_GROUP_SIZE),
+    slot_group("slot_accumulate", "slot_accumulate_workgroup.cl", SLOT_GROUP_SIZE),
     slot_group("slot_evict", "slot_evict_workgroup.cl", 0),
     slot_group("slot_edit", "slot_edit_workgroup.cl", 1024),
     slot_group("slot_compact", "slot_compact_workgroup.cl", 64),
