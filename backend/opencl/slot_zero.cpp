@@ -66,7 +66,7 @@ void launch(Runtime& runtime, const SlotZero& args) {
         operation.launch(kernel, params,
                          {memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6], memory[7],
                           memory[8], memory[9], memory[10], memory[11], positions.memory, sums},
-                         Grid{.groups = {groups, 1, 1}, .work = elements});
+                         Grid{.groups = {groups, 1, 1}, .group_size = {variant.group_size, 1, 1}, .work = elements});
     }
     operation.complete(false);
 }

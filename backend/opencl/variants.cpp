@@ -44,7 +44,7 @@ constexpr Variant slot_group(std::string_view operation, std::string_view file, 
             suits_slot_groups, any, any,  nullptr,   slots};
 }
 
-constexpr std::array<Variant, 24> list{{
+constexpr std::array<Variant, 25> list{{
     // Any number of rows of a KV head, in blocks, for devices that need many work-items.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "workgroup", workgroup_items, has_workgroups,
      suits_workgroups, any, any, sdpa_workgroup_rows},
@@ -68,6 +68,7 @@ constexpr std::array<Variant, 24> list{{
     slot_group("slot_compact", "slot_compact_workgroup.cl", 64),
     slot_group("slot_copy", "slot_copy_workgroup.cl", 64),
     slot_group("slot_scores", "slot_scores_workgroup.cl", 1),
+    slot_group("slot_zero", "slot_zero_workgroup.cl", 0),
     one_work_item("slot_append", "slot_append.cl"),
     one_work_item("slot_accumulate", "slot_accumulate.cl"),
     one_work_item("slot_evict", "slot_evict.cl"),
