@@ -29,22 +29,29 @@ static inline const __global float* row_of(const slot_accumulate_params* p, cons
     return (const __global float*)(scores + row_offset(&p->scores, 0, q_head, query));
 }
 
-/* The facts of all rows of the query group. facts: [queries][group]. */
+/* The facts of a row of the query group: query i / group of its head i % group. */
+static inline row_facts facts_of_row(const slot_accumulate_params* p, const __global uchar* stats, uint head, uint i,
+                                     float seen) {
+    const uint q_head = head * p->group + i % p->group;
+    return facts_of((const __global float*)(stats + row_offset(&p->stats, 0, q_head, i / p->group)), seen);
+}
+
+/* Those of all its rows. facts: [queries][group]. */
 ALWAYS_INLINE void make_facts(const slot_accumulate_params* p, const __global uchar* scores,
-                              const __global uchar* stats, __global row_facts* facts, uint head, __local uint* sums) {
-    for (uint i = LANE; i < p->queries * p->group && STATISTIC != ABOVE_MEAN; i += GROUP_SIZE)
-        facts[i] = facts_of(
-            (const __global float*)(stats + row_offset(&p->stats, 0, head * p->group + i % p->group, i / p->group)),
-            0.0f);
-    for (uint i = 0; i < p->queries * p->group && STATISTIC == ABOVE_MEAN; ++i) {
-        const uint q_head = head * p->group + i % p->group, query = i / p->group;
-        const __global float* row = row_of(p, scores, q_head, query);
+                              const __global uchar* stats, __global row_facts* facts, uint head,
+                              __local group_sums* sums) {
+    const uint rows = p->queries * p->group;
+#if STATISTIC == ABOVE_MEAN
+    for (uint i = 0; i < rows; ++i) {
+        const __global float* row = row_of(p, scores, head * p->group + i % p->group, i / p->group);
         uint seen = 0;
         for (uint column = LANE; column < p->columns; column += GROUP_SIZE) seen += row[column] != -INFINITY;
         seen = sum_of_group(sums, seen);
-        if (LANE == 0)
-            facts[i] = facts_of((const __global float*)(stats + row_offset(&p->stats, 0, q_head, query)), (float)seen);
+        if (LANE == 0) facts[i] = facts_of_row(p, stats, head, i, (float)seen);
     }
+#else
+    for (uint i = LANE; i < rows; i += GROUP_SIZE) facts[i] = facts_of_row(p, stats, head, i, 0.0f);
+#endif
     barrier(CLK_GLOBAL_MEM_FENCE);
 }
 
@@ -83,13 +90,13 @@ ONE_GROUP __kernel void slot_accumulate(PARAMS(slot_accumulate_params), const __
                                         __global uchar* importance_0, __global uchar* importance_1,
                                         __global uchar* importance_2, __global uchar* importance_3,
                                         __global row_facts* scratch, uint group_base) {
-    __local uint sums[GROUP_SIZE];
+    __local group_sums sums;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     GET_PARAMS(slot_accumulate_params);
     const uint group_number = (uint)get_group_id(0) + group_base;
     const uint head = group_number / p.ranges, range = group_number % p.ranges;
     __global row_facts* facts = scratch + group_number * p.group * p.queries;
-    make_facts(&p, scores, stats, facts, head, sums);
+    make_facts(&p, scores, stats, facts, head, &sums);
     for (uint i = 0; i < p.segment_count; ++i) {
         const uint first = p.segments[i].first, slots = p.segments[i].slots;
         __global uchar* memory = i == 0 ? importance_0 : i == 1 ? importance_1 : i == 2 ? importance_2 : importance_3;

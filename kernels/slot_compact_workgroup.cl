@@ -19,7 +19,7 @@ static inline __global uint* plan_of(const slot_compact_params* p, __global ucha
 #define TO_ROWS(plan) ((plan) + 1)
 #define FROM_ROWS(plan, slots) ((plan) + 2 + SLOT_COMPACT_MOVES(slots))
 
-ALWAYS_INLINE uint count_live(const __global int* map, uint slots, __local uint* sums) {
+ALWAYS_INLINE uint count_live(const __global int* map, uint slots, __local group_sums* sums) {
     uint live = 0;
     for (uint slot = LANE; slot < slots; slot += GROUP_SIZE) live += map[slot] >= 0;
     return sum_of_group(sums, live);
@@ -28,7 +28,7 @@ ALWAYS_INLINE uint count_live(const __global int* map, uint slots, __local uint*
 /* Below `live` a slot's flag is that it is free, from there on that it is not: each list has the flagged slots of its
  * half in their order. Returns how long both are. */
 ALWAYS_INLINE uint make_plan(const __global int* map, uint slots, uint live, __global uint* to_rows,
-                             __global uint* from_rows, __local uint* sums) {
+                             __global uint* from_rows, __local group_sums* sums) {
     uint to_count = 0, from_count = 0;
     for (uint tile = 0; tile < slots; tile += SLOTS_AT_ONCE) {
         const uint first = tile + LANE * SLOTS_OF_LANE, end = min(first + SLOTS_OF_LANE, slots);
@@ -52,7 +52,7 @@ ALWAYS_INLINE uint make_plan(const __global int* map, uint slots, uint live, __g
 
 ONE_GROUP __kernel void slot_compact(PARAMS(slot_compact_params), __global uchar* tokens, __global uchar* importance,
                                      __global uchar* state, __global uchar* plans, uint group_base) {
-    __local uint sums[GROUP_SIZE];
+    __local group_sums sums;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     GET_PARAMS(slot_compact_params);
     const uint head = (uint)get_group_id(0) + group_base, slots = p.segment.slots;
@@ -60,8 +60,8 @@ ONE_GROUP __kernel void slot_compact(PARAMS(slot_compact_params), __global uchar
     __global float* weights = (__global float*)of_head(importance, &p.segment.importance, head);
     __global uint* plan = plan_of(&p, plans, head);
     __global uint *to_rows = TO_ROWS(plan), *from_rows = FROM_ROWS(plan, slots);
-    const uint live = count_live(map, slots, sums);
-    const uint moves = make_plan(map, slots, live, to_rows, from_rows, sums);
+    const uint live = count_live(map, slots, &sums);
+    const uint moves = make_plan(map, slots, live, to_rows, from_rows, &sums);
     barrier(CLK_GLOBAL_MEM_FENCE);
     for (uint i = LANE; i < moves; i += GROUP_SIZE) {
         const uint to = to_rows[i], from = from_rows[i];

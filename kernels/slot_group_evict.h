@@ -31,7 +31,7 @@ static inline float importance_of(const head_slots* at, uint slot) {
 ALWAYS_INLINE uint count_free(const head_slots* at, __local select_state* s) {
     uint count = 0;
     for (uint slot = LANE; slot < at->slots; slot += GROUP_SIZE) count += at->tokens[slot] < 0;
-    return sum_of_group(s->sums, count);
+    return sum_of_group(&s->sums, count);
 }
 
 /* Mean of the rows that live in the residual window, as they stand for values. */
@@ -40,7 +40,7 @@ ALWAYS_INLINE void set_mean(const slot_evict_params* p, const head_slots* dense,
                             __local select_state* s) {
     uint live = 0;
     for (uint i = LANE; i < p->residual_count; i += GROUP_SIZE) live += dense->tokens[p->residual_first + i] >= 0;
-    live = sum_of_group(s->sums, live);
+    live = sum_of_group(&s->sums, live);
     for (uint e = LANE; e < size; e += GROUP_SIZE) {
         float sum = 0.0f;
         for (uint i = 0; i < p->residual_count; ++i)
@@ -61,7 +61,7 @@ ALWAYS_INLINE uint make_importance_keys(const head_slots* at, __local select_sta
         at->keys[slot] = is_live ? ordered_bits_of(importance_of(at, slot)) : NO_KEY;
         live += is_live;
     }
-    return sum_of_group(s->sums, live);
+    return sum_of_group(&s->sums, live);
 }
 
 /* The prediction of the head's network (backend/device/network.hpp). */
@@ -120,9 +120,9 @@ ALWAYS_INLINE void make_keys(const slot_evict_params* p, const head_slots* at, c
         at->keys[slot] = (is_preferred ? 0 : KEY_CLASS) | (TIERS > 1 && !is_candidate ? KEY_PROTECTED : 0) |
                          (ulong)ordered_bits_of(rank) << 30 | (uint)position;
     }
-    counts->live += sum_of_group(s->sums, mine.live);
-    counts->preferred += sum_of_group(s->sums, mine.preferred);
-    counts->others += sum_of_group(s->sums, mine.others);
+    counts->live += sum_of_group(&s->sums, mine.live);
+    counts->preferred += sum_of_group(&s->sums, mine.preferred);
+    counts->others += sum_of_group(&s->sums, mine.others);
     barrier(CLK_GLOBAL_MEM_FENCE);
 }
 
@@ -135,7 +135,7 @@ ALWAYS_INLINE uint free_within(const head_slots* at, slot_bound bound, uint firs
         ++freed;
     }
     barrier(CLK_GLOBAL_MEM_FENCE);
-    return sum_of_group(s->sums, freed);
+    return sum_of_group(&s->sums, freed);
 }
 
 /* The keys of what leaves the residual window alone, in the places that they have among the dense keys. Returns how
@@ -151,7 +151,7 @@ ALWAYS_INLINE uint take_leaving_keys(const slot_evict_params* p, const head_slot
         live += dense->tokens[slot] >= 0;
     }
     barrier(CLK_GLOBAL_MEM_FENCE);
-    return sum_of_group(s->sums, live);
+    return sum_of_group(&s->sums, live);
 }
 
 /* The first free slots, at least `most` of them where there are so many. Returns how many. */
@@ -162,7 +162,7 @@ ALWAYS_INLINE uint list_free(const head_slots* at, uint most, __global uint* lis
         uint flags = 0;
         for (uint i = 0; i < SLOTS_OF_LANE && first + i < at->slots; ++i)
             flags |= (uint)(at->tokens[first + i] < 0) << i;
-        count = append_flagged(list, count, first, flags, s->sums);
+        count = append_flagged(list, count, first, flags, &s->sums);
     }
     barrier(CLK_GLOBAL_MEM_FENCE);
     return count;
@@ -179,7 +179,7 @@ ALWAYS_INLINE uint list_leaving(const slot_evict_params* p, const head_slots* de
             const uint slot = residual_slot(p, first + i);
             flags |= (uint)(leaving_keys ? is_within(bound, leaving_keys[slot], slot) : dense->tokens[slot] >= 0) << i;
         }
-        count = append_flagged(list, count, first, flags, s->sums);
+        count = append_flagged(list, count, first, flags, &s->sums);
     }
     barrier(CLK_GLOBAL_MEM_FENCE);
     return count;
@@ -218,7 +218,7 @@ ALWAYS_INLINE void move_rows_down(const slot_evict_params* p, const head_slots* 
         uint flags = 0;
         for (uint i = 0; i < SLOTS_OF_LANE && begin + i < from->slots; ++i)
             flags |= (uint)is_within(bound, from->keys[begin + i], first + begin + i) << i;
-        moving = append_flagged(lists.moving, moving, begin, flags, s->sums);
+        moving = append_flagged(lists.moving, moving, begin, flags, &s->sums);
     }
     moving = min(moving, list_free(to, moving, lists.free, s));
     for (uint i = LANE % (GROUP_SIZE / 2); i < moving; i += GROUP_SIZE / 2) {

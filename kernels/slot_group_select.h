@@ -7,7 +7,7 @@
 #endif
 
 typedef struct select_state {
-    uint sums[GROUP_SIZE];
+    group_sums sums;
     uint digits[DIGITS];
     uint digit, rest, equal; /* the one that was looked for, what it is the how manieth of, of how many */
     uint last;
@@ -23,13 +23,13 @@ typedef struct select_state {
 ALWAYS_INLINE uint count_below(const slot_keys* keys, ulong bound, __local select_state* s) {
     uint below = 0;
     FOR_EVERY_KEY(keys, key, index) below += key < bound;
-    return sum_of_group(s->sums, below);
+    return sum_of_group(&s->sums, below);
 }
 
 ALWAYS_INLINE uint count_within(const slot_keys* keys, slot_bound bound, __local select_state* s) {
     uint within = 0;
     FOR_EVERY_KEY(keys, key, index) within += is_within(bound, key, (uint)index);
-    return sum_of_group(s->sums, within);
+    return sum_of_group(&s->sums, within);
 }
 
 /* The bits in which keys differ, and in *common those that all of them have; NO_KEY is none. */
@@ -80,7 +80,7 @@ ALWAYS_INLINE uint find_digit(const slot_keys* keys, const int IS_INDEX, ulong o
     if (count > 0) atomic_add(&s->digits[digit], count);
     barrier(CLK_LOCAL_MEM_FENCE);
     uint of_all;
-    const uint here = s->digits[LANE], before = sum_before(s->sums, here, &of_all);
+    const uint here = s->digits[LANE], before = sum_before(&s->sums, here, &of_all);
     if (before < k && k <= before + here) {
         s->digit = LANE;
         s->rest = k - before;

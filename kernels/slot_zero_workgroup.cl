@@ -13,8 +13,8 @@
 #include "slot_zero_ranges.h"
 
 typedef struct zero_state {
-    float numbers[GROUP_SIZE];
-    uint counts[GROUP_SIZE];
+    float numbers[GROUP_SIZE], of_16[16];
+    group_sums counts;
     uint largest; /* the bits of a magnitude */
 } zero_state;
 
@@ -97,11 +97,9 @@ ALWAYS_INLINE float unit_of(const some_rows* at, row_words words, const uint TYP
 ALWAYS_INLINE float sum_numbers(float x, __local zero_state* s) {
     s->numbers[LANE] = x;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint step = GROUP_SIZE / 2; step > 0; step /= 2) {
-        if (LANE < step) s->numbers[LANE] += s->numbers[LANE + step];
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    const float sum = s->numbers[0];
+    if (LANE < 16) s->of_16[LANE] = sum_of_lanes(vload16(LANE, s->numbers));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const float sum = sum_of_lanes(vload16(0, s->of_16));
     barrier(CLK_LOCAL_MEM_FENCE);
     return sum;
 }
@@ -122,7 +120,7 @@ ALWAYS_INLINE range_sums add_up(const some_rows* at, const uint TYPE, __local ze
     result.unit = unit;
     result.sum = sum_numbers(sum.sum, s);
     result.squares = sum_numbers(squares.sum, s);
-    result.count = sum_of_group(s->counts, count);
+    result.count = sum_of_group(&s->counts, count);
     return result;
 }
 
