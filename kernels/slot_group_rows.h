@@ -21,7 +21,7 @@ typedef struct moved_rows {
         for (uint begin = LANE; begin < all; begin += WORDS_AT_ONCE * GROUP_SIZE) {                                    \
             word x[WORDS_AT_ONCE];                                                                                     \
             __global word* to[WORDS_AT_ONCE];                                                                          \
-            _Pragma("unroll") for (uint u = 0; u < WORDS_AT_ONCE; ++u) {                                               \
+            for (uint u = 0; u < WORDS_AT_ONCE; ++u) {                                                                 \
                 const uint i = begin + u * GROUP_SIZE;                                                                 \
                 if (i >= all) continue;                                                                                \
                 const uint row = i / words, at = first + i % words * sizeof(word);                                     \
@@ -29,7 +29,7 @@ typedef struct moved_rows {
                 x[u] = *(const __global word*)(m->from + here * m->from_stride + at);                                  \
                 to[u] = (__global word*)(m->to + there * m->to_stride + at);                                           \
             }                                                                                                          \
-            _Pragma("unroll") for (uint u = 0; u < WORDS_AT_ONCE; ++u) {                                               \
+            for (uint u = 0; u < WORDS_AT_ONCE; ++u) {                                                                 \
                 if (begin + u * GROUP_SIZE < all) *to[u] = x[u];                                                       \
             }                                                                                                          \
         }                                                                                                              \

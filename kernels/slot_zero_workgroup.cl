@@ -72,7 +72,7 @@ static inline void add_to(long_sum* total, float x) {
         if (!place) continue;                                                                                          \
         const uint4 word = load_word(place, words.bytes, TYPE);                                                        \
         const uint bits[4] = {word.x, word.y, word.z, word.w};                                                         \
-        _Pragma("unroll") for (uint e = 0; e < (TYPE == TYPE_F32 ? 4 : 8); ++e) {                                      \
+        for (uint e = 0; e < (TYPE == TYPE_F32 ? 4 : 8); ++e) {                                                        \
             const uint of_element = TYPE == TYPE_F32 ? bits[e] : bits[e / 2] >> e % 2 * 16 & 0xffffu;                  \
             const float x = element_of(of_element, TYPE);                                                              \
             const int is_there = isfinite(x) && (e == 0 || words.bytes == 16);                                         \

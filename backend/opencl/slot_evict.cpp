@@ -108,7 +108,8 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
         keys += in_whole_vectors(segment.params.slots);
         largest = std::max<uint64_t>(largest, segment.params.slots);
     }
-    const uint64_t rows = lower.empty() ? 0 : uint64_t{group_size} * std::max(params.k_size, params.v_size);
+    const uint64_t rows =
+        lower.empty() ? 0 : static_cast<uint64_t>(group_size) * std::max(params.k_size, params.v_size);
     const uint64_t lists_at = keys * sizeof(uint64_t) + ((2 + lower.size()) * params.v_size + rows) * sizeof(float);
     const uint64_t lists = group_size > 1 ? (dense.slots + 2 * largest) * sizeof(uint32_t) : 0;
     params.lists_at = static_cast<uint32_t>(lists_at);
