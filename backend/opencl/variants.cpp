@@ -87,16 +87,21 @@ bool can_be_forced(std::string_view kernel) {
                        [&](const Variant& row) { return !kernel.empty() && row.forced_as == kernel; });
 }
 
-bool is_shape(std::string_view shape) {
-    return std::any_of(list.begin(), list.end(), [&](const Variant& row) { return row.shape == shape; });
+constexpr std::string_view on_slots = "slot_"; // begins the names of the operations on slots
+
+bool is_shape(std::string_view shape, std::string_view of_operations = "") {
+    return std::any_of(list.begin(), list.end(), [&](const Variant& row) {
+        return row.shape == shape && row.operation.starts_with(of_operations);
+    });
 }
 
 // The values of one column, each once, in the list's order.
-std::string values(std::string_view Variant::*column) {
+std::string values(std::string_view Variant::*column, std::string_view of_operations = "") {
     std::vector<std::string_view> found;
     std::string text;
     for (const Variant& row : list) {
         const std::string_view value = row.*column;
+        if (!row.operation.starts_with(of_operations)) continue;
         if (value.empty() || std::find(found.begin(), found.end(), value) != found.end()) continue;
         found.push_back(value);
         text.append(text.empty() ? "" : "|").append(value);
@@ -106,7 +111,7 @@ std::string values(std::string_view Variant::*column) {
 
 std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
-           ", slot_shape=" + values(&Variant::shape) +
+           ", slot_shape=" + values(&Variant::shape, on_slots) +
            ", launches=1|2, splits=N (1 to 1024), host_memory=copy, optimize=off, params=value|memory";
 }
 
@@ -172,7 +177,7 @@ VariantOptions parse_variants(std::string_view text) {
             options.kernel = value;
         } else if (key == "shape" && is_shape(value)) {
             options.shape = value;
-        } else if (key == "slot_shape" && is_shape(value)) {
+        } else if (key == "slot_shape" && is_shape(value, on_slots)) {
             options.slot_shape = value;
         } else if (key == "launches") {
             options.launches = number(item, value, 2);
