@@ -6,4 +6,9 @@ static inline uint16 ordered_bits(float16 x) {
     return as_uint16(bits ^ ((bits >> 31) | (int)0x80000000));
 }
 
+static inline uint ordered_bits_of(float x) {
+    const int bits = as_int(isnan(x) ? -INFINITY : x + 0.0f);
+    return as_uint(bits ^ ((bits >> 31) | (int)0x80000000));
+}
+
 static inline float from_ordered_bits(uint bits) { return as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu)); }

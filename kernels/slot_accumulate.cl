@@ -29,13 +29,11 @@
 #include "slot_parts.h"
 #include "slot_outputs.h"
 
-/* What a query head knows of its row: x = 2^((s - maximum) * RATE + shift), or of ABOVE_MEAN whether s - maximum is at
- * least `shift`. A row that sees nothing has the maximum -infinity; with 0 in its place, its x is 0. */
-typedef struct row_facts {
-    float maximum, shift;
-} row_facts;
-
-#define RATE (STATISTIC == PROBABILITY_SQUARED ? 2.0f * LOG2_E : LOG2_E)
+#define FLOATS float16
+#define INTS int16
+#define AS_FLOATS as_float16
+#define AS_INTS as_int16
+#include "slot_join_heads.h"
 
 /* How many slots a query sees: counted through its whole row. */
 static inline float slots_seen(const __global float* row, uint columns) {
@@ -45,52 +43,6 @@ static inline float slots_seen(const __global float* row, uint columns) {
     const int8 seen8 = seen.lo + seen.hi;
     const int4 seen4 = seen8.lo + seen8.hi;
     return (float)(seen4.x + seen4.y + seen4.z + seen4.w);
-}
-
-/* stats: the row's maximum and sum. */
-static inline row_facts facts_of(const __global float* row, const __global float* stats, uint columns) {
-    row_facts facts;
-    facts.maximum = stats[0] == -INFINITY ? 0.0f : stats[0];
-    if (STATISTIC == ABOVE_MEAN)
-        facts.shift = log(stats[1] / slots_seen(row, columns));
-    else if (STATISTIC == SCORE_MAGNITUDE || stats[1] == 0.0f)
-        facts.shift = 0.0f;
-    else
-        facts.shift = (STATISTIC == PROBABILITY_SQUARED ? -2.0f : -1.0f) * log2(stats[1]);
-    return facts;
-}
-
-/* x + 2^y to 1e-6: a power of 2 by its bits, times a polynomial for the rest of y, at most a half. What is below 2^-126
- * becomes that; NaN stays. */
-static inline float16 add_power_of_2(float16 x, float16 y) {
-    const float16 bounded = select(y, (float16)(-126.0f), (float16)(-126.0f) > y);
-    /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits. */
-    const float16 shifted = bounded + 12582912.0f;
-    const float16 r = bounded - (shifted - 12582912.0f);
-    float16 z = fma(r, (float16)(0.00111255073f), (float16)(0.009666282684f));
-    z = fma(z, r, (float16)(0.05557400361f));
-    z = fma(z, r, (float16)(0.2402235121f));
-    z = fma(z, r, (float16)(0.6931428313f));
-    z = fma(z, r, (float16)(1.0f));
-    const float16 power = as_float16((as_int16(shifted) - (0x4b400000 - 127)) << 23);
-    return fma(z, power, x);
-}
-
-/* One head's scores joined with what the heads before it gave; NaN stays. */
-static inline float16 join_head(float16 x, float16 s, row_facts facts) {
-#if STATISTIC == SCORE_MAGNITUDE
-    const float16 y = select(s, (float16)(0.0f), s == -INFINITY);
-    return IS_MAXIMUM ? select(x, fabs(y), (fabs(y) > x) | isnan(y)) : x + y;
-#elif STATISTIC == ABOVE_MEAN
-    const float16 y = select((float16)(0.0f), (float16)(1.0f), s - facts.maximum >= facts.shift);
-    return IS_MAXIMUM ? select(x, y, y > x) : x + y;
-#else
-    const float16 y = fma(s - facts.maximum, (float16)(RATE), (float16)(facts.shift));
-    const int16 is_seen = s != -INFINITY; /* a row whose sum is NaN says nothing of what it does not see */
-    if (!IS_MAXIMUM) return select(x, add_power_of_2(x, y), is_seen);
-    const float16 p = add_power_of_2((float16)(0.0f), y);
-    return select(x, p, ((p > x) | isnan(p)) & is_seen);
-#endif
 }
 
 /* VECTORS vectors of 16 slots, a constant up to BLOCK; the first has column `first` of the scores, and in its lanes
@@ -171,9 +123,10 @@ OUT_OF_LINE static void accumulate(const slot_accumulate_params* p, const __glob
     for (uint query = 0; query < p->queries; ++query)
         for (uint member = 0; member < p->group; ++member) {
             const uint q_head = head * p->group + member;
+            const __global float* row = (const __global float*)(scores + row_offset(&p->scores, 0, q_head, query));
             facts[query * p->group + member] =
-                facts_of((const __global float*)(scores + row_offset(&p->scores, 0, q_head, query)),
-                         (const __global float*)(stats + row_offset(&p->stats, 0, q_head, query)), p->columns);
+                facts_of((const __global float*)(stats + row_offset(&p->stats, 0, q_head, query)),
+                         STATISTIC == ABOVE_MEAN ? slots_seen(row, p->columns) : 0.0f);
         }
     for (uint i = 0; i < p->segment_count; ++i) {
         const slot_columns* segment = &p->segments[i];

@@ -23,21 +23,7 @@
 #include "kv_rows.h"
 #include "slot_parts.h"
 #include "slot_store_row.h"
-
-/* The slot of a token, or -1: it is not stored. */
-static inline long slot_of(const slot_append_params* p, __global uchar* slots, uint head, uint token) {
-    long slot = p->first + (p->offset + token) % p->count;
-    if (slots) slot = ((const __global int*)of_head(slots, &p->slots, head))[token];
-    return slot < p->segment.slots ? slot : -1;
-}
-
-static inline int token_id_of(const slot_append_params* p, const __global uchar* token_ids, uint token) {
-    return token_ids ? ((const __global int*)(token_ids + p->token_ids))[token] : p->token_id + (int)token;
-}
-
-static inline const __global float* mean_of(__global uchar* mean, const head_view* view, uint head) {
-    return mean ? (const __global float*)of_head(mean, view, head) : 0;
-}
+#include "slot_append_places.h"
 
 /* The rows of one work-group. */
 OUT_OF_LINE static void append_rows(const slot_append_params* p, const __global uchar* k_src,

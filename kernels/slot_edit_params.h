@@ -1,5 +1,6 @@
 /* The parameters of one slot_edit launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
- * in backend/device/slots.hpp (SlotEdit). One segment; a work-group for each KV head. */
+ * in backend/device/slots.hpp (SlotEdit). One segment; a work-group for each KV head and one of `parts` equal parts of
+ * its slots. */
 #pragma once
 
 #include "slot_segment_params.h"
@@ -15,6 +16,7 @@ typedef struct slot_edit_params {
     winnow_i32 begin, end; /* the range */
     winnow_i32 delta;
     winnow_u32 action; /* SLOT_EDIT_* */
+    winnow_u32 parts;
 } slot_edit_params;
 
 #define SLOT_EDIT_PARAMS_SIZE 40

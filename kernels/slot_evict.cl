@@ -29,6 +29,8 @@
 #define TIERS 1
 #endif
 #define KEY_RUNS (1 + TIERS)
+#define GROUP_SIZE 1u
+#define LANE 0u
 
 #include "float16_math.h"
 #include "formats.h"
@@ -38,44 +40,16 @@
 #include "slot_parts.h"
 #include "slot_store_row.h"
 #include "ordered_bits.h"
+#include "slot_keys.h"
 #include "slot_select.h"
+#include "slot_head.h"
 #include "slot_values.h"
 #include "slot_packed_values.h"
-
-/* Keys from here on are of slots that are no candidates. */
-#if TIERS > 1
-#define NO_CANDIDATE KEY_PROTECTED
-#else
-#define NO_CANDIDATE NO_KEY
-#endif
-
-/* One head of a segment, and the keys of its slots. */
-typedef struct head_slots {
-    __global uchar *k, *v; /* slot 0's rows */
-    long k_stride, v_stride;
-    __global int* tokens;
-    __global float* importance;      /* NULL: the policy keeps none */
-    __global float *k_mean, *v_mean; /* or NULL */
-    __global float* point;           /* slot_values.h */
-    __global ulong* keys;
-    uint slots, v_type;
-    uint tier; /* 0: the dense segment; else the number of the packed one */
-} head_slots;
-
-static inline __global float* floats_of(__global uchar* memory, const head_view* view, uint head) {
-    return memory ? (__global float*)of_head(memory, view, head) : 0;
-}
-
-static inline uint in_whole_vectors(uint slots) { return (slots + 15) / 16 * 16; }
 
 static inline uint sum_of_int_lanes(int16 x) {
     const int8 x8 = x.lo + x.hi;
     const int4 x4 = x8.lo + x8.hi;
     return (uint)(x4.x + x4.y + x4.z + x4.w);
-}
-
-static inline uint residual_slot(const slot_evict_params* p, uint i) {
-    return p->residual_first + (p->leaving_offset + i) % p->residual_count;
 }
 
 static inline float16 importance16(const head_slots* at, uint slot) {
@@ -121,31 +95,15 @@ static uint make_importance_keys(const head_slots* at) {
     return sum_of_int_lanes(live);
 }
 
-/* threshold * quantile with twice a float's bits: the float next to it, and what is left. */
-static float threshold_of(const slot_eviction* pass, float quantile, float* rest) {
-#pragma OPENCL FP_CONTRACT OFF
-    const float product = pass->threshold * quantile;
-    *rest = 0.0f;
-    if (!isfinite(product)) return product;
-    const float error = fma(pass->threshold, quantile, -product) + pass->threshold_rest * quantile;
-    const float nearest = product + error;
-    *rest = error - (nearest - product);
-    return nearest;
-}
-
 static uint count_free(const head_slots* at) {
     uint count = 0;
     for (uint slot = 0; slot < at->slots; ++slot) count += at->tokens[slot] < 0;
     return count;
 }
 
+#include "slot_tier_rows.h"
 #if TIERS > 1
 #include "slot_tiers.h"
-#else
-static inline float tier_distance(const head_slots* at, const __global uchar* row, uint size) {
-    return packed_distance(row, at->v_type, at->point, size);
-}
-static inline void rotate_point_of(const head_slots* at) { rotate_point(at->point); }
 #endif
 
 /* I times the distance of the value, in the lanes that are asked for. */
@@ -172,9 +130,6 @@ static float16 by_chance(const slot_evict_params* p, uint head, int16 position) 
     return vload16(0, ranks);
 }
 
-#define SMALLEST_IMPORTANCE_INPUT 0x1p-24f
-#define LARGEST_IMPORTANCE_INPUT 0x1p24f
-
 /* The prediction of the head's network (backend/device/network.hpp). */
 static float16 by_network(const __global float* network, float16 importance, int16 queries_seen) {
     const float16 kept = fmin(fmax(importance, SMALLEST_IMPORTANCE_INPUT), LARGEST_IMPORTANCE_INPUT);
@@ -187,15 +142,6 @@ static float16 by_network(const __global float* network, float16 importance, int
     }
     return sum;
 }
-
-static inline const __global float* network_of(const slot_evict_params* p, const __global uchar* networks, uint head) {
-    if (p->pass.ranking != RANKING_PREDICTION) return 0;
-    return (const __global float*)(networks + p->pass.of_ranking) + head * HIDDEN_UNITS * 4;
-}
-
-typedef struct head_counts {
-    uint live, preferred, others;
-} head_counts;
 
 /* The keys of a segment's slots. Importances below threshold + rest are below the threshold. */
 static void make_keys(const slot_evict_params* p, const head_slots* at, const __global int* positions,
@@ -265,20 +211,6 @@ static uint free_within(const head_slots* at, slot_bound bound, uint first_index
     return sum_of_int_lanes(freed);
 }
 
-/* The keys of all slots. */
-static slot_keys keys_of(const head_slots* dense, const head_slots* packed) {
-    slot_keys all;
-    all.run[0] = dense->keys;
-    all.count[0] = in_whole_vectors(dense->slots);
-    all.index[0] = 0;
-    for (uint t = 0; t < TIERS; ++t) {
-        all.run[t + 1] = packed[t].keys;
-        all.count[t + 1] = in_whole_vectors(packed[t].slots);
-        all.index[t + 1] = all.index[t] + all.count[t];
-    }
-    return all;
-}
-
 /* The bound of an eviction pass: as many victims as the budget requires, and as many as free the slots of packed
  * segments that the leaving rows need and that are wanted free. */
 static slot_bound bound_of_pass(const slot_evict_params* p, const head_slots* dense, const head_slots* packed,
@@ -334,22 +266,6 @@ static uint move_rows(const slot_evict_params* p, const head_slots* dense, const
     return homeless;
 }
 
-static head_slots head_of(const slot_segment* segment, __global uchar* k, __global uchar* v, __global uchar* tokens,
-                          __global uchar* importance, __global uchar* k_mean, __global uchar* v_mean, uint head) {
-    head_slots at;
-    at.k = k + row_offset(&segment->k, 0, head, 0);
-    at.v = v + row_offset(&segment->v, 0, head, 0);
-    at.k_stride = segment->k.stride[2];
-    at.v_stride = segment->v.stride[2];
-    at.tokens = (__global int*)of_head(tokens, &segment->tokens, head);
-    at.importance = floats_of(importance, &segment->importance, head);
-    at.k_mean = floats_of(k_mean, &segment->k_mean, head);
-    at.v_mean = floats_of(v_mean, &segment->v_mean, head);
-    at.slots = segment->slots;
-    at.v_type = segment->v_type;
-    return at;
-}
-
 /* The pass of one KV head. scratch: memory of the head's (slot_evict_params.h). */
 OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots dense, head_slots* packed,
                                       __global float* sum, const __global uchar* positions_of,
@@ -357,16 +273,7 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots den
                                       __global uchar* scratch, uint head) {
     const slot_eviction* pass = &p->pass;
     const __global int* positions = positions_of ? (const __global int*)(positions_of + p->positions) : 0;
-    dense.tier = 0;
-    dense.keys = (__global ulong*)scratch;
-    __global ulong* leaving_keys = dense.keys + in_whole_vectors(dense.slots);
-    for (uint t = 0; t < TIERS; ++t) {
-        packed[t].tier = t + 1;
-        packed[t].keys = leaving_keys;
-        leaving_keys += in_whole_vectors(packed[t].slots);
-    }
-    dense.point = (__global float*)(leaving_keys + in_whole_vectors(dense.slots));
-    for (uint t = 0; t < TIERS; ++t) packed[t].point = dense.point + (t + 1) * p->v_size;
+    __global ulong* leaving_keys = place_keys(p, &dense, packed, scratch);
 
     if (p->set_means && packed->k_mean)
         set_mean(p, &dense, dense.k, dense.k_stride, p->dense.k_type, p->k_size, dense.k_mean, packed->k_mean);
@@ -404,7 +311,7 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots den
         first += in_whole_vectors(packed[t].slots);
     }
 #if TIERS > 1
-    make_room_in_tiers(p, &dense, packed, leaving_keys, dense.point + (1 + TIERS) * p->v_size);
+    make_room_in_tiers(p, &dense, packed, leaving_keys, row_of_lane(p, &dense));
 #endif
     uint free_slot = 0;
     const uint homeless = move_rows(p, &dense, packed, &free_slot);
@@ -425,42 +332,11 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots den
     state[2] = (int)max(max(wanted.required - (long)gone, 0L), lacking);
 }
 
-/* The memory of a lower packed segment. */
-#define LOWER_SEGMENT(n)                                                                                               \
-    __global uchar *k_##n, __global uchar *v_##n, __global uchar *tokens_##n, __global uchar *importance_##n,
-
-ONE_WORK_ITEM __kernel void
-slot_evict(PARAMS(slot_evict_params), __global uchar* dense_k, __global uchar* dense_v, __global uchar* dense_tokens,
-           __global uchar* dense_importance, __global uchar* dense_k_mean, __global uchar* dense_v_mean,
-           __global uchar* packed_k, __global uchar* packed_v, __global uchar* packed_tokens,
-           __global uchar* packed_importance, __global uchar* packed_k_mean, __global uchar* packed_v_mean,
-#if TIERS > 1
-           LOWER_SEGMENT(2)
-#endif
-#if TIERS > 2
-               LOWER_SEGMENT(3)
-#endif
-                   __global uchar* output_sum,
-           const __global uchar* positions_of, const __global uchar* networks, __global uchar* free_slots,
-           __global uchar* states, __global uchar* scratch, uint group_base) {
+ONE_WORK_ITEM __kernel void slot_evict(PARAMS(slot_evict_params), EVICT_ARGUMENTS) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     GET_PARAMS(slot_evict_params);
     const uint head = (uint)get_group_id(0) + group_base;
-    const head_slots dense =
-        head_of(&p.dense, dense_k, dense_v, dense_tokens, dense_importance, dense_k_mean, dense_v_mean, head);
-    head_slots packed[TIERS];
-    packed[0] =
-        head_of(&p.packed, packed_k, packed_v, packed_tokens, packed_importance, packed_k_mean, packed_v_mean, head);
-#if TIERS > 1
-    packed[1] = head_of(&p.lower[0], k_2, v_2, tokens_2, importance_2, 0, 0, head);
-#endif
-#if TIERS > 2
-    packed[2] = head_of(&p.lower[1], k_3, v_3, tokens_3, importance_3, 0, 0, head);
-#endif
-    for (uint t = 1; t < TIERS; ++t) {
-        packed[t].k_mean = packed[0].k_mean;
-        packed[t].v_mean = packed[0].v_mean;
-    }
+    PUT_HEADS
     evict_of_head(&p, dense, packed, floats_of(output_sum, &p.output_sum, head), positions_of,
                   network_of(&p, networks, head), free_slots, states, scratch + head * p.scratch_bytes, head);
 }

@@ -6,7 +6,9 @@
  *     | dense keys | packed segments' keys | leaving keys | what V is compared with: dense | packed segments | row |
  *
  * Keys are 8 bytes. Dense and leaving keys are as many as the dense segment has slots, rounded up to 16; the packed
- * segments' keys are counted alike. The row is a key or a value in f32, where there are several packed segments. */
+ * segments' keys are counted alike. The row is a key or a value in f32, where there are several packed segments; each
+ * work-item of a group has one. Where a group has several, two lists of slots follow at lists_at: those whose rows
+ * move, as many as the dense and the largest packed segment have, and free ones of a packed segment. */
 #pragma once
 
 #include "slot_segment_params.h"
@@ -61,6 +63,7 @@ typedef struct slot_evict_params {
     winnow_u32 wanted_free;    /* slots of the packed segment */
     slot_segment lower[2];     /* the packed segments below it; their means are its means */
     winnow_u32 wanted_first;   /* slots of the first packed segment, as far as there is room below */
+    winnow_u32 lists_at;       /* bytes from where the head's scratch memory begins */
 } slot_evict_params;
 
 #define SLOT_EVICT_PARAMS_SIZE 808

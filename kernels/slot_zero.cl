@@ -15,29 +15,7 @@
 #include "format_any.h"
 #include "kv_rows.h"
 #include "slot_parts.h"
-
-typedef struct range_sums {
-    float unit, sum, squares;
-    uint count;
-} range_sums;
-
-/* A range of a segment's rows, of one side and head. */
-typedef struct some_rows {
-    __global uchar* rows; /* that of slot 0 */
-    long stride;
-    const __global int* tokens;
-    const __global int* positions; /* or NULL */
-    uint first, end;
-    uint size;
-    int sink;
-} some_rows;
-
-static inline int is_meant(const some_rows* at, uint slot) {
-    const int entry = at->tokens[slot];
-    if (entry < 0) return 0;
-    const int token_id = entry & (ANCHOR_FLAG - 1);
-    return (at->positions ? at->positions[token_id] : token_id) >= at->sink;
-}
+#include "slot_zero_ranges.h"
 
 /* A sum of vectors that loses nothing but the last bit (Kahan). */
 typedef struct long_sum {
@@ -131,15 +109,6 @@ __attribute__((always_inline)) static inline range_sums add_up(const some_rows* 
     return result;
 }
 
-/* The bits of the least number of a type that is no less than tau: magnitudes are in the order of their bits. */
-static inline uint least_bits(float tau, const uint TYPE) {
-    if (TYPE == TYPE_F32) return as_uint(tau);
-    if (TYPE == TYPE_BF16) return (as_uint(tau) + 0xffffu) >> 16;
-    ushort bits;
-    vstore_half_rte(tau, 0, (half*)&bits);
-    return vload_half(0, (const half*)&bits) < tau ? bits + 1u : bits;
-}
-
 /* 8 halves, by bytes: PoCL takes the address of a vector of them for aligned. What is zero already is not stored. */
 static inline void zero_halves(__global uchar* at, short least) {
     const short8 bits = as_short8(vload16(0, at)), magnitude = bits & (short8)(0x7fff);
@@ -180,34 +149,6 @@ __attribute__((always_inline)) static inline void zero_rows(const some_rows* at,
     }
 }
 
-/* The sums of all ranges, in the smallest unit. */
-static inline range_sums join_sums(const __global range_sums* of_ranges, uint ranges) {
-    range_sums all;
-    all.unit = INFINITY;
-    for (uint range = 0; range < ranges; ++range)
-        if (of_ranges[range].count > 0) all.unit = fmin(all.unit, of_ranges[range].unit);
-    all.sum = all.squares = 0.0f;
-    all.count = 0;
-    for (uint range = 0; range < ranges; ++range) {
-        if (of_ranges[range].count == 0) continue;
-        const float ratio = all.unit / of_ranges[range].unit;
-        all.sum += of_ranges[range].sum * ratio;
-        all.squares += of_ranges[range].squares * ratio * ratio;
-        all.count += of_ranges[range].count;
-    }
-    return all;
-}
-
-static inline void join_segment(range_sums* all, range_sums one) {
-    if (one.count == 0) return;
-    const float unit = all->count == 0 ? one.unit : fmin(all->unit, one.unit);
-    const float mine = all->count == 0 ? 0.0f : unit / all->unit, its = unit / one.unit;
-    all->sum = all->sum * mine + one.sum * its;
-    all->squares = all->squares * mine * mine + one.squares * its * its;
-    all->count += one.count;
-    all->unit = unit;
-}
-
 ONE_WORK_ITEM __kernel void slot_zero(PARAMS(slot_zero_params), __global uchar* k0, __global uchar* v0,
                                       __global uchar* tokens0, __global uchar* k1, __global uchar* v1,
                                       __global uchar* tokens1, __global uchar* k2, __global uchar* v2,
@@ -229,9 +170,7 @@ ONE_WORK_ITEM __kernel void slot_zero(PARAMS(slot_zero_params), __global uchar* 
     if (p.action == SLOT_ZERO_ZERO) {
         all = join_sums(of_ranges, p.ranges);
         if (all.count == 0) return;
-        const float n = (float)all.count, mean = all.sum / n;
-        const float variance = fmax(all.squares / n - mean * mean, 0.0f);
-        tau = fmax(0.5f * sqrt(variance), mean) * p.scales[side] / all.unit;
+        tau = threshold_of(&all, p.scales[side]);
     }
     const uint first = (uint)((ulong)p.slots * range / p.ranges), end = (uint)((ulong)p.slots * (range + 1) / p.ranges);
     for (uint part = 0; part < p.part_count; ++part) {

@@ -20,8 +20,9 @@ class OpenClDevice final : public Device {
 public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)),
-          runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory), sdpa_(runtime_, options_),
-          slot_accumulate_(runtime_) {}
+          runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory,
+                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape),
+          sdpa_(runtime_, options_), slot_accumulate_(runtime_) {}
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);

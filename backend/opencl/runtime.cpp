@@ -52,8 +52,10 @@ void RuntimeState::retire_scratch() {
         if (one.memory != nullptr) retired.push_back(std::exchange(one, Scratch{}));
 }
 
-Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes, std::optional<bool> params_in_memory)
-    : state_(std::make_unique<RuntimeState>(request, copies, optimizes, params_in_memory)) {
+Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes, std::optional<bool> params_in_memory,
+                 std::string slot_shape)
+    : state_(std::make_unique<RuntimeState>(request, copies, optimizes, params_in_memory)),
+      slot_shape_(std::move(slot_shape)) {
     state_->owner = this;
 }
 Runtime::~Runtime() = default;

@@ -109,10 +109,10 @@ class Runtime {
 public:
     // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
     // copied, whatever the probe would find; without `optimizes` the driver's compiler does not;
-    // params_in_memory: whether kernels get their parameters so, where it is said whatever the device takes by value.
-    // Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+    // params_in_memory: whether kernels get their parameters so, where it is said whatever the device takes by value;
+    // slot_shape: that of the operations on slots, where it is forced. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
     explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true,
-                     std::optional<bool> params_in_memory = {});
+                     std::optional<bool> params_in_memory = {}, std::string slot_shape = {});
     ~Runtime();
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;
@@ -124,6 +124,7 @@ public:
     void info(winnow_device_info& out) const; // all but struct_size and kernel_shape
     void stats(winnow_stats& out) const;      // launches, programs, copies
     const Log& log() const;
+    const std::string& slot_shape() const { return slot_shape_; }
 
     // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ...";
     // -cl-std is added, the newest language of the device); compiled or loaded at its first use. A lookup hashes the
@@ -150,6 +151,7 @@ public:
 
 private:
     std::unique_ptr<RuntimeState> state_;
+    std::string slot_shape_;
 };
 
 } // namespace winnow::opencl

@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "opencl/variants.hpp"
+#include "opencl/slot_segment.hpp"
 #include "opencl/view.hpp"
 #include "slot_accumulate_params.h"
 
@@ -47,11 +47,11 @@ Kernel& SlotAccumulateLauncher::kernel_of(const Importance& importance) {
     const bool is_maximum = importance.group == Group::maximum;
     Kernel*& kernel = kernels_.at(static_cast<size_t>(importance.statistic) * 2 + (is_maximum ? 1 : 0));
     if (kernel == nullptr) {
-        const Variant& variant = choose_variant("slot_accumulate", runtime_.capabilities(), {}, 0, 0);
+        variant_ = &slot_variant(runtime_, "slot_accumulate");
         if (importance.statistic == Statistic::none)
             throw Error(WINNOW_ERROR_INTERNAL, "slot_accumulate: there is no statistic to keep");
-        kernel =
-            &runtime_.kernel(variant.file, variant.entry_point, statistic_options(importance.statistic, is_maximum));
+        kernel = &runtime_.kernel(variant_->file, variant_->entry_point,
+                                  statistic_options(importance.statistic, is_maximum));
     }
     return *kernel;
 }
@@ -100,15 +100,17 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
         std::max<uint64_t>(params.columns * static_cast<uint64_t>(params.queries) / slots_of_a_range, 1);
     const uint64_t wanted =
         4 * static_cast<uint64_t>(runtime_.capabilities().compute_units) / static_cast<uint64_t>(heads) + 1;
-    params.ranges = static_cast<uint32_t>(std::min(most, wanted));
+    params.ranges = variant_->slots_of_group > 0 ? parts_of(*variant_, params.columns)
+                                                 : static_cast<uint32_t>(std::min(most, wanted));
     const size_t groups = static_cast<size_t>(heads) * params.ranges;
     // What each query head knows of its row, two floats of it, for each group by itself.
-    const Memory* facts = runtime_.scratch(groups * params.group * params.queries * 2 * sizeof(float), scratch_slot);
+    const Memory* facts = runtime_.scratch(groups * params.group * params.queries * 2 * sizeof(float), slot_scratch);
     operation.launch(
         kernel, params,
         {scores.memory, stats.memory, out.memory, sum.memory, importance[0], importance[1], importance[2],
          importance[3], facts},
         Grid{.groups = {groups, 1, 1},
+             .group_size = {variant_->group_size, 1, 1},
              .work = static_cast<uint64_t>(args.scores.shape[1]) * params.queries * params.columns * work_of_score});
     operation.complete(false);
 }

@@ -6,6 +6,7 @@
 
 #include "device/slots.hpp"
 #include "opencl/runtime.hpp"
+#include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 
@@ -27,10 +28,10 @@ public:
     void launch(const SlotAccumulate& args);
 
 private:
-    static constexpr int scratch_slot = 3; // with SlotEvict; nothing in it is to last beyond a launch
     Kernel& kernel_of(const Importance& importance);
 
     Runtime& runtime_;
+    const Variant* variant_ = nullptr;  // of the kernels
     std::array<Kernel*, 10> kernels_{}; // by statistic and group, made at their first use
 };
 

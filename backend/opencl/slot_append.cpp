@@ -7,14 +7,16 @@
 namespace winnow::opencl {
 namespace {
 
-slot_append_side make_side(const Tensor& src, const Bound& bound, Norm norm, uint32_t compute_units) {
+slot_append_side make_side(const Tensor& src, const Bound& bound, Norm norm, const Variant& variant,
+                           uint32_t compute_units) {
     slot_append_side side{};
     side.src = view(src, bound);
     side.size = static_cast<uint32_t>(src.shape[3]);
     side.src_type = static_cast<uint32_t>(src.type);
     side.norm = static_cast<uint32_t>(norm);
     const auto rows = static_cast<uint32_t>(src.shape[1] * src.shape[2]);
-    side.rows_per_group = rows_per_group(rows, side.size, compute_units);
+    side.rows_per_group =
+        variant.slots_of_group > 0 ? variant.slots_of_group : rows_per_group(rows, side.size, compute_units);
     side.groups = (rows + side.rows_per_group - 1) / side.rows_per_group;
     return side;
 }
@@ -34,8 +36,9 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args) {
     const Bound token_ids = operation.bind(args.token_ids, Access::read);
     const Bound positions = operation.bind(args.positions, Access::read_write);
     slot_append_params params{};
-    params.k = make_side(args.k, k, args.k_norm, runtime.capabilities().compute_units);
-    params.v = make_side(args.v, v, args.v_norm, runtime.capabilities().compute_units);
+    const Variant& variant = kernels.variant();
+    params.k = make_side(args.k, k, args.k_norm, variant, runtime.capabilities().compute_units);
+    params.v = make_side(args.v, v, args.v_norm, variant, runtime.capabilities().compute_units);
     params.segment = segment.params;
     if (args.slots) params.slots = view_of_heads(args.slots, slots);
     params.token_ids = token_ids.offset;
@@ -52,6 +55,7 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args) {
                      {k.memory, v.memory, segment.k, segment.v, segment.tokens, segment.importance, segment.k_mean,
                       segment.v_mean, slots.memory, token_ids.memory, positions.memory},
                      Grid{.groups = {params.k.groups + params.v.groups, 1, 1},
+                          .group_size = {variant.group_size, 1, 1},
                           .work = rows * (params.k.size * work_of_element(args.k.type, args.segment.k.type) +
                                           params.v.size * work_of_element(args.v.type, args.segment.v.type))});
     operation.complete(false);

@@ -1,14 +1,13 @@
-// From winnow::SlotCompact to a launch of slot_compact.
+// From winnow::SlotCompact to launches of slot_compact: one, or one that plans and one whose groups move parts of that.
 #include "opencl/launchers.hpp"
 
 #include "opencl/slot_segment.hpp"
-#include "opencl/variants.hpp"
 #include "slot_compact_params.h"
 
 namespace winnow::opencl {
 
 void launch(Runtime& runtime, const SlotCompact& args) {
-    const Variant& variant = choose_variant("slot_compact", runtime.capabilities(), {}, 0, 0);
+    const Variant& variant = slot_variant(runtime, "slot_compact");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime);
     const BoundSegment segment = bind_segment(operation, args.segment, Access::read_write);
@@ -19,9 +18,21 @@ void launch(Runtime& runtime, const SlotCompact& args) {
     params.k_bytes = row_bytes(args.segment.k.type, args.segment.k.shape[3]);
     params.v_bytes = row_bytes(args.segment.v.type, args.segment.v.shape[3]);
     const auto heads = static_cast<size_t>(args.segment.kv_heads());
-    operation.launch(
-        kernel, params, {segment.k, segment.v, segment.tokens, segment.importance, state.memory},
-        Grid{.groups = {heads, 1, 1}, .work = heads * params.segment.slots * (params.k_bytes + params.v_bytes) / 4});
+    const uint64_t bytes = heads * params.segment.slots * (params.k_bytes + params.v_bytes);
+    if (variant.slots_of_group == 0) {
+        operation.launch(kernel, params, {segment.k, segment.v, segment.tokens, segment.importance, state.memory},
+                         Grid{.groups = {heads, 1, 1}, .work = bytes / 4});
+    } else {
+        params.parts = parts_of(variant, SLOT_COMPACT_MOVES(params.segment.slots));
+        Kernel& move = runtime.kernel(variant.file, "slot_compact_move", "");
+        const Memory* plans =
+            runtime.scratch(heads * SLOT_COMPACT_PLAN(params.segment.slots) * sizeof(uint32_t), slot_scratch);
+        Grid grid{.groups = {heads, 1, 1}, .group_size = {variant.group_size, 1, 1}};
+        operation.launch(kernel, params, {segment.tokens, segment.importance, state.memory, plans}, grid);
+        grid.groups[0] *= params.parts;
+        grid.work = bytes / 4;
+        operation.launch(move, params, {segment.k, segment.v, plans}, grid);
+    }
     operation.complete(false);
 }
 

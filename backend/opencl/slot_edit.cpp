@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "opencl/slot_segment.hpp"
-#include "opencl/variants.hpp"
 #include "slot_edit_params.h"
 
 namespace winnow::opencl {
@@ -22,7 +21,7 @@ int32_t bound_of(int64_t token_id) { return static_cast<int32_t>(std::clamp<int6
 } // namespace
 
 void launch(Runtime& runtime, const SlotEdit& args) {
-    const Variant& variant = choose_variant("slot_edit", runtime.capabilities(), {}, 0, 0);
+    const Variant& variant = slot_variant(runtime, "slot_edit");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime);
     slot_edit_params params{};
@@ -36,8 +35,11 @@ void launch(Runtime& runtime, const SlotEdit& args) {
         params.tokens = view_of_heads(segment.tokens, tokens);
         params.slots = static_cast<uint32_t>(segment.slots());
         const auto heads = static_cast<size_t>(segment.kv_heads());
+        params.parts = parts_of(variant, params.slots);
         operation.launch(kernel, params, {tokens.memory},
-                         Grid{.groups = {heads, 1, 1}, .work = heads * params.slots / 8});
+                         Grid{.groups = {heads * params.parts, 1, 1},
+                              .group_size = {variant.group_size, 1, 1},
+                              .work = heads * params.slots / 8});
     }
     operation.complete(false);
 }

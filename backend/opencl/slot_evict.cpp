@@ -13,8 +13,6 @@
 namespace winnow::opencl {
 namespace {
 
-constexpr int scratch_slot = 3; // with SlotAccumulate; nothing in it is to last beyond a launch
-
 constexpr bool agrees(Ranking ranking, uint32_t number) { return static_cast<uint32_t>(ranking) == number; }
 static_assert(agrees(Ranking::age, RANKING_AGE) && agrees(Ranking::importance, RANKING_IMPORTANCE) &&
               agrees(Ranking::importance_per_query, RANKING_IMPORTANCE_PER_QUERY) &&
@@ -82,7 +80,7 @@ void check(const SlotEvict& args) {
 
 // The parameters that need no memory.
 slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, const slot_segment& packed,
-                              const std::vector<BoundSegment>& lower) {
+                              const std::vector<BoundSegment>& lower, uint32_t group_size) {
     slot_evict_params params{};
     params.dense = dense;
     params.packed = packed;
@@ -102,12 +100,20 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
     params.k_size = static_cast<uint32_t>(args.packed.k.shape[3]);
     params.v_size = static_cast<uint32_t>(args.packed.v.shape[3]);
     params.outputs = static_cast<float>(args.outputs);
-    // A head's scratch: keys of all slots, keys of the leaving rows, a point of values for each segment, and a row.
+    // A head's scratch: keys of all slots, keys of the leaving rows, a point of values for each segment, a row of each
+    // work-item, and the lists of slots.
     uint64_t keys = 2 * in_whole_vectors(dense.slots) + in_whole_vectors(packed.slots);
-    for (const BoundSegment& segment : lower) keys += in_whole_vectors(segment.params.slots);
-    const uint64_t row = lower.empty() ? 0 : std::max(params.k_size, params.v_size);
-    const uint64_t bytes = keys * sizeof(uint64_t) + ((2 + lower.size()) * params.v_size + row) * sizeof(float);
-    params.scratch_bytes = (bytes + 63) & ~uint64_t{63};
+    uint64_t largest = packed.slots;
+    for (const BoundSegment& segment : lower) {
+        keys += in_whole_vectors(segment.params.slots);
+        largest = std::max<uint64_t>(largest, segment.params.slots);
+    }
+    const uint64_t rows =
+        lower.empty() ? 0 : static_cast<uint64_t>(group_size) * std::max(params.k_size, params.v_size);
+    const uint64_t lists_at = keys * sizeof(uint64_t) + ((2 + lower.size()) * params.v_size + rows) * sizeof(float);
+    const uint64_t lists = group_size > 1 ? (dense.slots + 2 * largest) * sizeof(uint32_t) : 0;
+    params.lists_at = static_cast<uint32_t>(lists_at);
+    params.scratch_bytes = (lists_at + lists + 63) & ~uint64_t{63};
     return params;
 }
 
@@ -139,14 +145,15 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
     const Bound network = operation.bind(args.network, Access::read);
     const Bound free_slots = operation.bind(args.free_slots, Access::read_write);
     const Bound state = operation.bind(args.head_state, Access::read_write);
-    slot_evict_params params = make_params(args, dense.params, packed.params, lower);
+    const Variant& variant = kernels.variant();
+    slot_evict_params params = make_params(args, dense.params, packed.params, lower, variant.group_size);
     params.positions = positions.offset;
     if (args.description.ranking == Ranking::prediction) params.pass.of_ranking = network.offset;
     if (args.output_sum) params.output_sum = view_of_heads(args.output_sum, output_sum);
     if (args.free_slots) params.free_slots = view_of_heads(args.free_slots, free_slots);
     params.state = view_of_heads(args.head_state, state);
     const auto heads = static_cast<size_t>(args.packed.kv_heads());
-    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
+    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, slot_scratch);
     std::vector<const Memory*> memory{dense.k,       dense.v,           dense.tokens,  dense.importance,
                                       dense.k_mean,  dense.v_mean,      packed.k,      packed.v,
                                       packed.tokens, packed.importance, packed.k_mean, packed.v_mean};
@@ -155,7 +162,9 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
     memory.insert(memory.end(),
                   {output_sum.memory, positions.memory, network.memory, free_slots.memory, state.memory, scratch});
     operation.launch(kernel, &params, sizeof params, memory,
-                     Grid{.groups = {heads, 1, 1}, .work = heads * work_of_head(args, params)});
+                     Grid{.groups = {heads, 1, 1},
+                          .group_size = {variant.group_size, 1, 1},
+                          .work = heads * work_of_head(args, params)});
     operation.complete(false);
 }
 

@@ -2,7 +2,6 @@
 #include "opencl/slot_segment.hpp"
 
 #include "opencl/kv_rows.hpp"
-#include "opencl/variants.hpp"
 #include "opencl/view.hpp"
 
 namespace winnow::opencl {
@@ -15,6 +14,17 @@ const Memory* bind_heads(Operation& operation, const Tensor& tensor, Access acce
 }
 
 } // namespace
+
+const Variant& slot_variant(const Runtime& runtime, std::string_view operation) {
+    VariantOptions forced;
+    forced.shape = runtime.slot_shape();
+    return choose_variant(operation, runtime.capabilities(), forced, 0, 0);
+}
+
+uint32_t parts_of(const Variant& variant, uint64_t slots) {
+    if (variant.slots_of_group == 0) return 1;
+    return static_cast<uint32_t>((slots + variant.slots_of_group - 1) / variant.slots_of_group);
+}
 
 head_view view_of_heads(const Tensor& tensor, const Bound& bound) { return {bound.offset, tensor.stride[1]}; }
 
@@ -50,8 +60,8 @@ Kernel& SegmentKernel::get(Runtime& runtime, const Tensor& k, const Tensor& v, s
     }
     if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_ ||
         types != lower_) {
-        const Variant& variant = choose_variant(operation_, runtime.capabilities(), {}, 0, 0);
-        kernel_ = &runtime.kernel(variant.file, variant.entry_point, kv_options(k, v, lower));
+        variant_ = &slot_variant(runtime, operation_);
+        kernel_ = &runtime.kernel(variant_->file, variant_->entry_point, kv_options(k, v, lower));
         lower_ = types;
         k_ = k.type;
         v_ = v.type;

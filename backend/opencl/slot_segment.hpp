@@ -7,9 +7,13 @@
 
 #include "device/slots.hpp"
 #include "opencl/runtime.hpp"
+#include "opencl/variants.hpp"
 #include "slot_segment_params.h"
 
 namespace winnow::opencl {
+
+// Of Runtime::scratch, for the operations on slots; nothing in it is to last beyond a call.
+constexpr int slot_scratch = 3;
 
 struct BoundSegment {
     const Memory* k = nullptr;
@@ -24,6 +28,10 @@ struct BoundSegment {
 // A segment without slots may be absent, and gives null pointers. All of it is bound read_write but where it is `read`.
 BoundSegment bind_segment(Operation& operation, const Segment& segment, Access access);
 
+// The variant of an operation on slots, and into how many parts its groups divide so many slots of a KV head.
+const Variant& slot_variant(const Runtime& runtime, std::string_view operation);
+uint32_t parts_of(const Variant& variant, uint64_t slots);
+
 head_view view_of_heads(const Tensor& tensor, const Bound& bound);
 
 // Throws UNSUPPORTED where no kernel takes the segment's rows. name: of the segment, in messages.
@@ -36,10 +44,12 @@ class SegmentKernel {
 public:
     explicit SegmentKernel(const char* operation) : operation_(operation) {}
     Kernel& get(Runtime& runtime, const Tensor& k, const Tensor& v, std::span<const Segment> lower = {});
+    const Variant& variant() const { return *variant_; } // of the last one
 
 private:
     const char* operation_;
     Kernel* kernel_ = nullptr;
+    const Variant* variant_ = nullptr;
     Type k_ = Type::none, v_ = Type::none;
     int64_t k_size_ = 0, v_size_ = 0;
     std::array<Type, 4> lower_{}; // K and V of each

@@ -4,14 +4,12 @@
 #include <algorithm>
 
 #include "opencl/slot_segment.hpp"
-#include "opencl/variants.hpp"
 #include "opencl/view.hpp"
 #include "slot_zero_params.h"
 
 namespace winnow::opencl {
 namespace {
 
-constexpr int scratch_slot = 3;           // with SlotEvict; nothing in it is to last beyond a call
 constexpr int64_t slots_of_a_range = 128; // is worth the start of its group
 constexpr uint64_t bytes_of_sums = 16;
 
@@ -23,7 +21,7 @@ uint32_t type_of(const Tensor& rows, double scale) {
 } // namespace
 
 void launch(Runtime& runtime, const SlotZero& args) {
-    const Variant& variant = choose_variant("slot_zero", runtime.capabilities(), {}, 0, 0);
+    const Variant& variant = slot_variant(runtime, "slot_zero");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     if (args.segments.size() > SLOT_MOST_SEGMENTS)
         throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_zero: up to " + std::to_string(SLOT_MOST_SEGMENTS) +
@@ -61,14 +59,14 @@ void launch(Runtime& runtime, const SlotZero& args) {
     const int64_t wanted = 2 * static_cast<int64_t>(runtime.capabilities().compute_units) / params.heads + 1;
     params.ranges = static_cast<uint32_t>(std::clamp<int64_t>(params.slots / slots_of_a_range, 1, wanted));
     const size_t groups = 2 * static_cast<size_t>(params.heads * params.ranges);
-    const Memory* const sums = runtime.scratch(groups * bytes_of_sums, scratch_slot);
+    const Memory* const sums = runtime.scratch(groups * bytes_of_sums, slot_scratch);
     const uint64_t elements = static_cast<uint64_t>(params.slots) * params.heads * (params.sizes[0] + params.sizes[1]);
     for (const uint32_t action : {SLOT_ZERO_ADD_UP, SLOT_ZERO_ZERO}) {
         params.action = action;
         operation.launch(kernel, params,
                          {memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6], memory[7],
                           memory[8], memory[9], memory[10], memory[11], positions.memory, sums},
-                         Grid{.groups = {groups, 1, 1}, .work = elements});
+                         Grid{.groups = {groups, 1, 1}, .group_size = {variant.group_size, 1, 1}, .work = elements});
     }
     operation.complete(false);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "opencl/runtime.hpp"
+#include "slot_group.h"
 
 namespace winnow::opencl {
 namespace {
@@ -25,6 +26,12 @@ bool has_subgroups(const Capabilities& device) { return device.subgroup_sizes !=
 bool suits_subgroups(const Capabilities& device) { return has_many_lanes(device) && has_subgroups(device); }
 bool suits_workgroups(const Capabilities& device) { return has_many_lanes(device) && has_workgroups(device); }
 
+bool has_slot_groups(const Capabilities& device) {
+    return device.takes_barriers && device.max_group_size >= SLOT_GROUP_SIZE &&
+           device.local_memory_size >= SLOT_GROUP_MEMORY;
+}
+bool suits_slot_groups(const Capabilities& device) { return has_many_lanes(device) && has_slot_groups(device); }
+
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
 // The one kernel of an operation that has no other shape.
@@ -32,10 +39,16 @@ constexpr Variant one_work_item(std::string_view operation, std::string_view fil
     return {operation, "", file, operation, "cpu", 1, every_device, every_device, any, any, nullptr};
 }
 
-constexpr std::array<Variant, 18> list{{
+// A kernel of an operation on slots whose groups have many work-items, each for some slots or rows of a KV head.
+constexpr Variant slot_group(std::string_view operation, std::string_view file, uint32_t slots,
+                             uint32_t size = SLOT_GROUP_SIZE) {
+    return {operation,         "",  file, operation, "workgroup", size, has_slot_groups,
+            suits_slot_groups, any, any,  nullptr,   0,           slots};
+}
+
+constexpr std::array<Variant, 26> list{{
     // Any number of rows of a KV head, in blocks, by lanes that exchange numbers without waiting for all others. The
-    // two
-    // groups of a compute unit are there at once, whatever registers a lane takes, and keep the memory busy.
+    // two groups of a compute unit are there at once, whatever registers a lane takes, and keep the memory busy.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "subgroup", workgroup_items, has_subgroups,
      suits_subgroups, any, any, sdpa_workgroup_rows, 2},
     // The same for devices that need many work-items and say nothing of subgroups.
@@ -54,6 +67,14 @@ constexpr std::array<Variant, 18> list{{
     one_work_item("kv_dequantize", "kv_dequantize.cl"),
     one_work_item("hadamard", "hadamard.cl"),
     // The operations on slots.
+    slot_group("slot_append", "slot_append_workgroup.cl", 64, SLOT_APPEND_GROUP_SIZE),
+    slot_group("slot_accumulate", "slot_accumulate_workgroup.cl", SLOT_GROUP_SIZE),
+    slot_group("slot_evict", "slot_evict_workgroup.cl", 0),
+    slot_group("slot_edit", "slot_edit_workgroup.cl", 1024),
+    slot_group("slot_compact", "slot_compact_workgroup.cl", 64),
+    slot_group("slot_copy", "slot_copy_workgroup.cl", 64),
+    slot_group("slot_scores", "slot_scores_workgroup.cl", 1),
+    slot_group("slot_zero", "slot_zero_workgroup.cl", 0),
     one_work_item("slot_append", "slot_append.cl"),
     one_work_item("slot_accumulate", "slot_accumulate.cl"),
     one_work_item("slot_evict", "slot_evict.cl"),
@@ -72,16 +93,21 @@ bool can_be_forced(std::string_view kernel) {
                        [&](const Variant& row) { return !kernel.empty() && row.forced_as == kernel; });
 }
 
-bool is_shape(std::string_view shape) {
-    return std::any_of(list.begin(), list.end(), [&](const Variant& row) { return row.shape == shape; });
+constexpr std::string_view on_slots = "slot_"; // begins the names of the operations on slots
+
+bool is_shape(std::string_view shape, std::string_view of_operations = "") {
+    return std::any_of(list.begin(), list.end(), [&](const Variant& row) {
+        return row.shape == shape && row.operation.starts_with(of_operations);
+    });
 }
 
 // The values of one column, each once, in the list's order.
-std::string values(std::string_view Variant::*column) {
+std::string values(std::string_view Variant::*column, std::string_view of_operations = "") {
     std::vector<std::string_view> found;
     std::string text;
     for (const Variant& row : list) {
         const std::string_view value = row.*column;
+        if (!row.operation.starts_with(of_operations)) continue;
         if (value.empty() || std::find(found.begin(), found.end(), value) != found.end()) continue;
         found.push_back(value);
         text.append(text.empty() ? "" : "|").append(value);
@@ -91,6 +117,7 @@ std::string values(std::string_view Variant::*column) {
 
 std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
+           ", slot_shape=" + values(&Variant::shape, on_slots) +
            ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy, "
            "optimize=off, params=value|memory";
 }
@@ -113,10 +140,13 @@ std::span<const Variant> variants() { return list; }
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
                               const VariantOptions& forced, int64_t tokens, int64_t rows) {
     const Variant* too_small = nullptr;
+    const bool is_shape_forced = std::any_of(list.begin(), list.end(), [&](const Variant& row) {
+        return row.operation == operation && row.shape == forced.shape;
+    });
     for (const Variant& row : list) {
         if (row.operation != operation || !row.runs_on(capabilities)) continue;
         if (!forced.kernel.empty() && row.forced_as != forced.kernel) continue;
-        if (forced.shape.empty() ? !row.suits(capabilities) : row.shape != forced.shape) continue;
+        if (is_shape_forced ? row.shape != forced.shape : !row.suits(capabilities)) continue;
         if (tokens > row.most_tokens) {
             too_small = &row;
             continue;
@@ -179,6 +209,8 @@ VariantOptions parse_variants(std::string_view text) {
             options.subgroup = number(item, value, 64);
         } else if (key == "tensor" && (value == "off" || value == "emulated")) {
             options.tensor = value;
+        } else if (key == "slot_shape" && is_shape(value, on_slots)) {
+            options.slot_shape = value;
         } else if (key == "launches") {
             options.launches = number(item, value, 2);
         } else if (key == "splits") {

@@ -29,6 +29,7 @@ struct Variant {
     // That a work-group takes; null where the operation has none.
     uint32_t (*rows_of_group)(const Sdpa&, const Capabilities&);
     uint32_t groups_of_unit = 0; // of attention, that a compute unit is given where groups have many work-items
+    uint32_t slots_of_group = 0; // or rows, of an operation on slots; 0: as its launcher divides them
 };
 
 uint32_t sdpa_vector_rows(const Sdpa& args, const Capabilities&);  // of a pass
@@ -40,18 +41,20 @@ std::span<const Variant> variants();
 
 // What is forced. The default forces nothing.
 struct VariantOptions {
-    std::string kernel;    // of sdpa: "vector" or "prefill"; empty: by the number of rows
-    std::string shape;     // of sdpa: "cpu", "workgroup" or "subgroup"; empty: by the device
-    uint32_t subgroup = 0; // work-items of a subgroup: 16, 32 or 64; 0: by the device
-    std::string tensor;    // "off": no tensor cores; "emulated": lanes compute what they do; empty: by the device
-    uint32_t launches = 0; // 1: the last group combines the splits, 2: a second launch does; 0: by capability
-    uint32_t splits = 0;   // parts into which the keys are cut; 0: by the amount of work
-    bool copies = false;   // host memory is copied, even where the device reaches it
-    bool optimizes = true; // the driver's compiler; without, programs are there sooner and are slow
+    std::string kernel;     // of sdpa: "vector" or "prefill"; empty: by the number of rows
+    std::string shape;      // "cpu", "workgroup" or "subgroup", of operations that have it; empty: by the device
+    std::string slot_shape; // of the operations on slots, before `shape`
+    uint32_t subgroup = 0;  // work-items of a subgroup: 16, 32 or 64; 0: by the device
+    std::string tensor;     // "off": no tensor cores; "emulated": lanes compute what they do; empty: by the device
+    uint32_t launches = 0;  // 1: the last group combines the splits, 2: a second launch does; 0: by capability
+    uint32_t splits = 0;    // parts into which the keys are cut; 0: by the amount of work
+    bool copies = false;    // host memory is copied, even where the device reaches it
+    bool optimizes = true;  // the driver's compiler; without, programs are there sooner and are slow
     std::optional<bool> params_in_memory; // whether kernels get their parameters so; none: by the device
 };
 
-// The first of the list that runs there and suits device and call, or that is forced. Throws UNSUPPORTED.
+// The first of the list that runs there and suits device and call, or that is forced. An operation that has no kernel
+// of the forced shape keeps its own. Throws UNSUPPORTED.
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
                               const VariantOptions& forced, int64_t tokens, int64_t rows);
 

@@ -2,7 +2,8 @@
 
     oclgrind.py run ICD LAYER COMMAND...              fails where the command does, or where Oclgrind reports anything
     oclgrind.py convicts ICD LAYER REPORT COMMAND...  fails unless `run` fails with a report that matches
-    oclgrind.py coverage KERNELS LOG...               fails where the logs of these runs lack a kernel or a format
+    oclgrind.py coverage [--without REGEX] KERNELS LOG...
+                                                      fails where the logs of these runs lack a kernel or a format
 
 Oclgrind (ICD is its library, LAYER what mends a part of it, whole_stores.c) looks for races between work-groups,
 accesses outside of buffers and variables, values that nobody has stored and that decide something, and calls of the API
@@ -76,12 +77,14 @@ def expected_formats(folder):
             for name in re.findall(r"^#define FORMAT_PACKED_(\w+) [01]$", path.read_text(), re.M)}
 
 
-def coverage(folder, *logs):
+def coverage(*arguments):
+    without, (folder, *logs) = (arguments[1], arguments[2:]) if arguments[0] == "--without" else ("", arguments)
     launched = [re.fullmatch(r"first launch of (\w+) of (\w+\.cl) \((.*)\)", line) for log in logs
                 for line in Path(log).read_text().splitlines() if line.startswith("first launch of ")]
     assert launched and all(launched), "the logs name no kernels"
     kernels, formats = expected_kernels(Path(folder)), expected_formats(Path(folder))
     assert len(kernels) > 10 and len(formats) > 10, f"{folder} is not the folder of the kernels"
+    kernels = {name for name in kernels if not re.fullmatch(without, name)}
     missing = sorted(kernels - {kernel_of(match[1], match[2]) for match in launched})
     found = {(kernel_of(match[1], match[2]), side, name) for match in launched
              for side, name in re.findall(r"-D(\w+_FORMAT)(?:_\d)?=(\w+)", match[3])}

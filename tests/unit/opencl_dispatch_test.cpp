@@ -131,6 +131,25 @@ TEST(opencl_dispatch, subgroups_are_of_a_size_that_is_there_and_multiply_where_t
     }
 }
 
+TEST(opencl_dispatch, operations_on_slots_have_groups_of_many_work_items_for_a_gpu) {
+    EXPECT_EQ(choose_variant("slot_copy", gpu(), {}, 0, 0).shape, "workgroup");
+    EXPECT_EQ(choose_variant("slot_copy", cpu(), {}, 0, 0).shape, "cpu");
+    EXPECT_EQ(choose_variant("slot_copy", gpu(), parse_variants("shape=cpu"), 0, 0).shape, "cpu");
+    EXPECT_EQ(choose_variant("slot_copy", cpu(), parse_variants("shape=workgroup"), 0, 0).shape, "workgroup");
+    Capabilities device = gpu();
+    device.max_group_size = 128;
+    EXPECT_EQ(choose_variant("slot_copy", device, {}, 0, 0).shape, "cpu");
+    device = gpu();
+    device.takes_barriers = false;
+    EXPECT_EQ(choose_variant("slot_copy", device, {}, 0, 0).shape, "cpu");
+    EXPECT_THROW(choose_variant("slot_copy", device, parse_variants("shape=workgroup"), 0, 0), Error);
+}
+
+TEST(opencl_dispatch, an_operation_without_the_forced_shape_keeps_its_own) {
+    EXPECT_EQ(choose_variant("kv_append", cpu(), parse_variants("shape=workgroup"), 0, 0).shape, "cpu");
+    EXPECT_EQ(choose_variant("kv_append", gpu(), parse_variants("shape=workgroup"), 0, 0).shape, "cpu");
+}
+
 TEST(opencl_dispatch, a_group_takes_as_many_rows_as_its_local_memory_holds) {
     Sdpa args;
     args.q.shape = {1, 8, 1, 128};

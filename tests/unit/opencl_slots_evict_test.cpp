@@ -335,6 +335,25 @@ TEST_F(opencl_slots, evict_with_everything_protected_evicts_rows_without_room_al
     }
 }
 
+// More than the work-items of a group have at once, and several with one rank at one position.
+TEST_F(opencl_slots, evict_takes_thousands_of_slots) {
+    Random random(28);
+    for (int round = 0; round < 14; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        Problem problem(random, {.rows = formats[3],
+                                 .ranking = rankings[static_cast<size_t>(round) % std::size(rankings)],
+                                 .packed = draw(random, 4000, 9000),
+                                 .share_live = .97,
+                                 .has_positions = round % 2 > 0});
+        draw_description(random, problem.args);
+        problem.args.description.budget = problem.args.packed.slots() - draw(random, 0, 1000);
+        problem.args.leaving_count = 32;
+        problem.args.wanted_free = draw(random, 0, 64);
+        problem.expect_same(cpu_device());
+        if (HasFailure()) return;
+    }
+}
+
 TEST_F(opencl_slots, evict_is_the_same_when_divided) {
     Random random(24);
     for (int round = 0; round < 12; ++round) {

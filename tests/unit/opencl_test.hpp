@@ -62,9 +62,10 @@ inline DeviceRequest cpu_request(const char* variants = "", std::atomic<int>* pa
     return request;
 }
 
-// A device for all tests of a process, or one whose operations are divided.
+// A device for all tests of a process, with what the environment forces, or one whose operations are divided.
 inline Device& cpu_device() {
-    static const std::unique_ptr<Device> device = backend::create(cpu_request());
+    const char* const variants = std::getenv("WINNOW_UNIT_VARIANTS");
+    static const std::unique_ptr<Device> device = backend::create(cpu_request(variants == nullptr ? "" : variants));
     return *device;
 }
 inline Device& divided_device() {

@@ -17,6 +17,8 @@ const struct {
     {"kernel=help", "kernel=help"},
     {"shape=help", "shape=help"},
     {"shape=", "shape="},
+    {"slot_shape=help", "slot_shape=help"},
+    {"slot_shape=", "slot_shape="},
     {"launches=help", "launches=help"},
     {"splits=help", "splits=help"},
     {"host_memory=help", "host_memory=help"},
@@ -55,9 +57,9 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
         const std::string message = error.what();
         for (const std::string& part :
              {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("shape=subgroup|workgroup|cpu"),
-              std::string("subgroup=16|32|64"), std::string("tensor=off|emulated"), std::string("launches=1|2"),
-              std::string("splits=N (1 to 1024)"), std::string("host_memory=copy"), std::string("optimize=off"),
-              std::string("params=value|memory")})
+              std::string("slot_shape=workgroup|cpu"), std::string("subgroup=16|32|64"),
+              std::string("tensor=off|emulated"), std::string("launches=1|2"), std::string("splits=N (1 to 1024)"),
+              std::string("host_memory=copy"), std::string("optimize=off"), std::string("params=value|memory")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -66,6 +68,7 @@ TEST(opencl_variants, nothing_is_forced_without_a_word) {
     const VariantOptions options = parse_variants("");
     EXPECT_EQ(options.kernel, "");
     EXPECT_EQ(options.shape, "");
+    EXPECT_EQ(options.slot_shape, "");
     EXPECT_EQ(options.launches, 0u);
     EXPECT_EQ(options.splits, 0u);
     EXPECT_FALSE(options.copies);
@@ -86,6 +89,8 @@ TEST(opencl_variants, what_is_forced_is_read) {
     EXPECT_EQ(parse_variants("shape=subgroup").shape, "subgroup");
     EXPECT_EQ(parse_variants("subgroup=64").subgroup, 64u);
     EXPECT_EQ(parse_variants("tensor=emulated").tensor, "emulated");
+    EXPECT_EQ(parse_variants("slot_shape=workgroup").slot_shape, "workgroup");
+    EXPECT_EQ(parse_variants("slot_shape=workgroup").shape, "");
     EXPECT_EQ(parse_variants("launches=1").launches, 1u);
     EXPECT_EQ(parse_variants("splits=1").splits, 1u);
     EXPECT_TRUE(parse_variants("host_memory=copy").copies);
