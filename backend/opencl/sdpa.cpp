@@ -6,6 +6,7 @@
 #include "opencl/launchers.hpp"
 #include "opencl/runtime_state.hpp"
 #include "opencl/sdpa_step.hpp"
+#include "opencl/self_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -81,6 +82,18 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     kernel.rows = variant.rows_of_group(args, runtime_.capabilities());
     if (variant.shape == "subgroup") kernel.subgroups = choose_subgroups(runtime_.capabilities(), options_);
     return kernel;
+}
+
+SdpaLauncher::SdpaLauncher(Runtime& runtime, const VariantOptions& options) : runtime_(runtime), options_(options) {
+    RuntimeState& state = runtime.state();
+    if (state.workers.is_hosts) return;
+    const uint64_t launches = state.launches, host_copies = state.host_copies; // a host counts its own
+    leave_out_wrong_shapes(state.capabilities, options, state.log, [&](const Sdpa& args) {
+        launch(args, false);
+        runtime_.finish();
+    });
+    state.launches = launches;
+    state.host_copies = host_copies;
 }
 
 std::string SdpaLauncher::validate(const Sdpa& args) const {
