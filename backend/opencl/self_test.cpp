@@ -145,8 +145,9 @@ void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& fo
         } else {
             capabilities.takes_barriers = false;
         }
-        log(WINNOW_LOG_WARNING,
-            "this driver gets attention wrong with " + what + ", which is not used for it: " + wrong);
+        std::string warning = "this driver gets attention wrong with ";
+        warning.append(what).append(", which is not used for it: ").append(wrong);
+        log(WINNOW_LOG_WARNING, warning);
     }
 }
 
