@@ -30,8 +30,8 @@
 #define V_FLOATS (V_CHUNKS * 16)
 
 typedef struct group_state {
-    /* Twice [K_BATCH][DOT_ROWS][PART_STRIDE]: parts of inner products. At a segment's end what lanes give others. This
-     * and what else is read four floats at a time is aligned for that. */
+    /* Without subgroups twice [K_BATCH][DOT_ROWS][PART_STRIDE]: parts of inner products. At a segment's end what lanes
+     * give others. This and what else is read four floats at a time is aligned for that. */
     float parts[2][PARTS_FLOATS] __attribute__((aligned(16)));
     union {
         float q[ROWS * Q_FLOATS] __attribute__((aligned(16))); /* [ROWS][Q_FLOATS], as the keys want to meet it */

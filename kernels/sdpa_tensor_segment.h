@@ -6,7 +6,7 @@
  *     values    [16 elements of V] x [8 rows of weights], once for their high and once for their low halves
  *
  * Halves have too few bits for Q and for weights, so each is a half and a half of what that leaves: 22 bits. Both are
- * scaled by powers of 2 before, so that what is less than 2^-38 of the largest is lost, and nothing else. Factors of
+ * scaled by powers of 2 before, so that what is less than 2^-38 of the largest of a row is lost. Factors of
  * packed keys are applied to the products, those of packed values to the weights. Where a value has several factors its
  * codes are so small that bf16 has them whole; then weights are three numbers in bf16, and nothing is lost.
  *
@@ -24,7 +24,7 @@
 #define V_PAIRS (V_HEAD_SIZE / 16)       /* of elements, in all of a lane's runs */
 #define V_FACTORS (V_PACKED ? V_GROUPS : 1)
 
-/* Weights in halves are scaled, with the one factor of a value if there is one; bf16 has the range of floats. */
+/* Weights in halves are scaled, times the one factor of a value if there is one; bf16 has the range of floats. */
 #define WEIGHT_SCALE 16384.0f
 #define HAS_UNIT (V_PACKED && V_RUN == 8)
 #if HAS_UNIT && V_FACTORS != 1
@@ -158,7 +158,7 @@ ALWAYS_INLINE uint4 tensor_columns(uint a, uint b, uint c, uint d) {
 }
 
 /* Adds what the values of 16 keys are times their weights: of two keys in a, of two in b. factors: of the lane's keys
- * and group, with the scale of weights. */
+ * and group, where there are several to a value. */
 ALWAYS_INLINE void tensor_add_values(const __local group_state* g, tensor_v_raw raw[4][V_RUNS], float2 a, float2 b,
                                      const float2* factors, uint t, uint lane, float4* sums) {
 #if V_RUN == 8
@@ -169,15 +169,14 @@ ALWAYS_INLINE void tensor_add_values(const __local group_state* g, tensor_v_raw 
 #pragma unroll
     for (uint run = 0; run < V_RUNS; ++run) {
         if (run % (V_RUNS / V_FACTORS) == 0) {
-#if V_PACKED
+#if V_PACKED && V_FACTORS > 1
             const uint of_factor = t * 8 + run / (V_RUNS / V_FACTORS);
-            /* A weight of 0 may be that of a factor that is no number. */
             const float2 first = (float2)(shuffle_from(factors->x, of_factor), shuffle_from(factors->x, of_factor + 4));
             const float2 then = (float2)(shuffle_from(factors->y, of_factor), shuffle_from(factors->y, of_factor + 4));
             const float2 c = select(a * first, (float2)(0.0f), a == 0.0f);
             const float2 d = select(b * then, (float2)(0.0f), b == 0.0f);
 #else
-            const float2 c = a * WEIGHT_SCALE, d = b * WEIGHT_SCALE;
+            const float2 c = a, d = b;
 #endif
 #if V_RUN == 8
             high = (uint2)(two_as_halves(c), two_as_halves(d));
@@ -216,7 +215,8 @@ ALWAYS_INLINE void tensor_add_values(const __local group_state* g, tensor_v_raw 
 ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
                                 const sdpa_segment_view* view, uint key_begin, uint key_end) {
     const uint subgroup = LANE / 32, row = LANE % 32 / 4, t = LANE % 4;
-    const int is_row = row < ROWS, is_plain = sees_all_plainly(p, g, key_begin, key_end - key_begin);
+    const int takes_all = scores_want_unseen(p), is_row = row < ROWS,
+              is_plain = sees_all_plainly(p, g, key_begin, key_end - key_begin);
     uint4 q[K_BLOCKS * 2];
     const uint r = is_row ? row : 0;
     const float scale = tensor_queries(g->of_segment.q + r * Q_FLOATS, is_row, t, q) * p->scale;
@@ -226,7 +226,7 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
     for (uint i = 0; i < V_PAIRS; ++i) sums[i] = (float4)(0.0f);
     float maximum = NO_MAXIMUM, sum = 0.0f;
 #if HAS_UNIT
-    float unit = 0x1p-126f; /* of the sums: no less than half of a factor, and a power of 2 */
+    float unit = 0x1p-100f; /* of a row's sums: more than half of its largest weight times factor, and a power of 2 */
 #endif
     int is_bad = 0;
     __global float* scores = 0; /* of the lane's row, where they are its logits */
@@ -272,7 +272,7 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
             const uint key = first + i / 2 * 8 + t * 2 + i % 2;
             const int is_key = is_row && key < key_end;
             if (!is_plain && is_key) {
-                is_bad |= IS_NO_NUMBER(s[i]);
+                is_bad |= takes_all && IS_NO_NUMBER(s[i]);
                 s[i] = tensor_shown(p, memory, g, view, row, key, s[i]);
             } else if (scores && key < key_end) {
                 scores[key] = s[i];
@@ -283,14 +283,9 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
         }
         highest = fmax(highest, shuffle_xor(highest, 1));
         highest = fmax(highest, shuffle_xor(highest, 2));
-        if (in_any_lane(highest > maximum)) {
-            const float rescale = power_of_2((maximum - highest) * LOG2_E);
-            const float left = shuffle_from(rescale, t * 8), right = shuffle_from(rescale, t * 8 + 4);
-            maximum = highest;
-            sum *= rescale;
-#pragma unroll
-            for (uint i = 0; i < V_PAIRS; ++i) sums[i] *= (float4)(left, right, left, right);
-        }
+        float rescale = highest > maximum ? power_of_2((maximum - highest) * LOG2_E) : 1.0f;
+        maximum = highest;
+        sum *= rescale;
         float weights[8];
 #pragma unroll
         for (uint i = 0; i < 8; ++i) {
@@ -311,6 +306,39 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
             }
         }
 #endif
+        /* From here on weights are as products take them. A weight of 0 may be that of a factor that is no number. */
+#if V_PACKED && V_FACTORS == 1
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) {
+            const float weighted = weights[i] * shuffle_from(factors[i / 2], (t * 2 + i % 2) * 4);
+            weights[i] = weights[i] == 0.0f ? 0.0f : weighted;
+        }
+#endif
+#if HAS_UNIT
+        float most = 0.0f;
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) most = fmax(most, fabs(weights[i]));
+        most = fmax(most, shuffle_xor(most, 1));
+        most = fmax(most, shuffle_xor(most, 2));
+        const float next = as_float(as_uint(fmax(most, fmax(unit * rescale, 0x1p-100f))) & 0x7f800000u);
+        rescale *= unit / next;
+        unit = next;
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) weights[i] *= WEIGHT_SCALE / unit;
+#elif V_RUN == 8
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) weights[i] *= WEIGHT_SCALE;
+#endif
+        if (in_any_lane(rescale != 1.0f)) {
+            const float left = shuffle_from(rescale, t * 8), right = shuffle_from(rescale, t * 8 + 4);
+#pragma unroll
+            for (uint i = 0; i < V_PAIRS; ++i) sums[i] *= (float4)(left, right, left, right);
+        }
+        float2 v_factors[2];
+#if V_PACKED
+        v_factors[0] = (float2)(factors[0], factors[1]);
+        v_factors[1] = (float2)(factors[2], factors[3]);
+#else
         /* What no row sees may be anything. */
         const int is_partial = in_any_lane(hides && is_row);
         uint seen = 0xffu; /* of keys as in s */
@@ -322,29 +350,6 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
             seen |= as_uint(shuffle_xor(as_float(seen), 8));
             seen |= as_uint(shuffle_xor(as_float(seen), 16));
         }
-        float2 v_factors[2];
-#if HAS_UNIT
-        const uint seen_of_row = as_uint(shuffle_from(as_float(seen), row / 2)) >> row % 2;
-        float largest = 0.0f;
-#pragma unroll
-        for (uint i = 0; i < 4; ++i)
-            if (seen_of_row >> 2 * i & 1) largest = fmax(largest, fabs(factors[i]));
-        if (in_any_lane(largest >= 2.0f * unit)) {
-            largest = fmax(largest, shuffle_xor(largest, 4));
-            largest = fmax(largest, shuffle_xor(largest, 8));
-            largest = fmax(largest, shuffle_xor(largest, 16));
-            const float next = fmax(unit, as_float(as_uint(largest) & 0x7f800000u));
-            const float ratio = unit / next;
-            unit = next;
-#pragma unroll
-            for (uint i = 0; i < V_PAIRS; ++i) sums[i] *= ratio;
-        }
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) factors[i] *= WEIGHT_SCALE / unit;
-#endif
-#if V_PACKED
-        v_factors[0] = (float2)(factors[0], factors[1]);
-        v_factors[1] = (float2)(factors[2], factors[3]);
 #endif
 #pragma unroll
         for (uint step = 0; step < 2; ++step) {
@@ -361,8 +366,9 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
                               (float2)(weights[step * 4 + 2], weights[step * 4 + 3]), &v_factors[step], t, row, sums);
         }
     }
+    const float left_unit = shuffle_from(SUMS_UNIT, t * 8), right_unit = shuffle_from(SUMS_UNIT, t * 8 + 4);
 #pragma unroll
-    for (uint i = 0; i < V_PAIRS; ++i) sums[i] *= SUMS_UNIT;
+    for (uint i = 0; i < V_PAIRS; ++i) sums[i] *= (float4)(left_unit, right_unit, left_unit, right_unit);
     is_bad |= is_row && IS_NO_NUMBER(sum);
 #pragma unroll
     for (uint i = 0; i < V_PAIRS; ++i)
@@ -379,7 +385,8 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
         maxima[subgroup * 8 + row] = maximum;
         all_sums[subgroup * 8 + row] = sum;
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    /* What this has stored of scores and weights others store again, if it was for nothing. */
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (!g->is_any) return 0;
     for (uint i = LANE; i < ROWS; i += GROUP_SIZE) {
         float highest = NO_MAXIMUM, total = 0.0f;

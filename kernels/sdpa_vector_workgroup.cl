@@ -1,16 +1,20 @@
-/* sdpa_vector, "workgroup" shape: many work-items to a group, local memory and barriers, OpenCL C 1.2. It is written
- * for GPUs; what a group does, its work tiles and splits are those of sdpa_vector.cl.
+/* sdpa_vector, the shapes "workgroup" and "subgroup": many work-items to a group, local memory and barriers, OpenCL C
+ * 1.2 but for what subgroups need. It is written for GPUs; what a group does, its work tiles and splits are those of
+ * sdpa_vector.cl.
  *
  * A group walks over its keys in tiles of TILE. Rows of K and V are read once for all rows of Q, in loads of 16 bytes
  * side by side:
  *
  *     logits    a lane takes a piece of some keys, and has Q for it in registers; a key's parts are added up through
- *               local memory
+ *               local memory, or among the lanes of a subgroup
  *     softmax   a lane takes some keys of one row
  *     values    a lane takes a piece of some values, and has its sums for all rows in registers
  *
- * Needs the -D of sdpa_vector.cl, and GROUP_SIZE: work-items of a group, a power of two, TILE at
- * least. */
+ * With tensor cores whole segments go another way (sdpa_tensor_segment.h).
+ *
+ * Needs the -D of sdpa_vector.cl, and GROUP_SIZE: work-items of a group, a power of two, TILE at least. For subgroups
+ * SUBGROUP_SIZE: 16, 32 or 64; with it SUBGROUP_PTX: they exchange by NVIDIA's assembler; and TENSOR_CORES=1, of 32:
+ * they multiply small matrices, by one instruction with SUBGROUP_PTX and by computing without. */
 #if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(APPEND) || !defined(K_FORMAT_0) ||             \
     !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) ||                          \
     !defined(SINGLE_LAUNCH) || !defined(GROUP_SIZE)
@@ -22,6 +26,9 @@
 
 #define WORK_SPACE __local
 #define TILE 128
+#if GROUP_SIZE < TILE
+#error "a group has a work-item for each key of a tile"
+#endif
 
 #ifdef SUBGROUP_SIZE
 #include "subgroup.h"

@@ -2,8 +2,7 @@
  * in slot_evict.cl; a key or a slot is a work-item's, rows that move are each K or V of a token, and the victims' bound
  * is found with counts in local memory (slot_group_select.h).
  *
- *     moving rows   | K of row 0 | K of row 1 | ... | V of row 0 | V of row 1 | ...      half of the group for each
- * side
+ *     moving rows   | K of row 0 | K of row 1 | ... | V of row 0 | V of row 1 | ...      half a group for each
  *
  * Layouts: slot_evict_params.h. Needs the -D of slot_evict.cl.
  */

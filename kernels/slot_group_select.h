@@ -45,7 +45,7 @@ ALWAYS_INLINE ulong differing_bits(const slot_keys* keys, ulong* common, __local
         s->all_low = s->all_high = 0xffffffffu;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (some != 0) {
+    if (all != NO_KEY) { /* a key may be 0 */
         atomic_or(&s->some_low, (uint)some);
         atomic_or(&s->some_high, (uint)(some >> 32));
         atomic_and(&s->all_low, (uint)all);

@@ -21,7 +21,7 @@ typedef struct slot_keys {
     uint index[KEY_RUNS];
 } slot_keys;
 
-/* Slots up to this one are victims. { 0, 0 }: none is, since no key is 0. */
+/* Slots up to this one are victims. { 0, 0 }: none is, since no key that is ranked is 0. */
 typedef struct slot_bound {
     ulong key;
     uint index; /* of slots that have the key, those up to this index */

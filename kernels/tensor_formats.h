@@ -1,12 +1,14 @@
 /* Rows as products of small matrices take them (tensor_cores.h): as halves. Of a packed format these are codes, which
  * factors are applied to afterwards. For a format F that has FORMAT_TENSOR_F
  *
- *     FORMAT_RUN_F                  elements of a value side by side that a lane takes: 8, or 4 where 8 lanes of 8
- * would take elements of different factors FORMAT_LOW_HALVES_F           1: a half is not enough for a code, and there
- * is a low half, too raw8_F, load8_F(row, first)   8 elements as they are stored; first is a multiple of 8
+ *     FORMAT_RUN_F           elements of a value side by side that a lane takes: 8, or 4 where 8 lanes of 8 would take
+ *                            elements of different factors
+ *     FORMAT_LOW_HALVES_F    1: a half is not enough for a code, and there is a low half, too
+ *     raw8_F                 8 elements as they are stored
+ *     load8_F(row, first)    loads them; first is a multiple of 8
  *     halves8_F(raw, first, tables, &high, &low)
- *     load4_F(row, first), bf16_4_F(raw, first)
- *                                   the same for 4 elements of a value, in bf16, where FORMAT_RUN_F is 4
+ *     load4_F(row, first)    the same for 4 elements of a value, in bf16, where FORMAT_RUN_F is 4
+ *     bf16_4_F(raw, first)
  *
  * A row of f16 lies at a multiple of 16 bytes. Needs before it: the formats and tensor_cores.h. */
 

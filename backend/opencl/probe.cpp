@@ -64,7 +64,7 @@ void find_subgroups(Capabilities& found, cl_device_id device) {
         found.takes_ptx = true;
         found.has_tensor_cores = device_value<cl_uint>(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) >= 8;
     } else if (has_extension(device, "cl_khr_subgroup_shuffle") &&
-               has_extension(device, "cl_intel_required_subgroup_size")) {
+               has_extension(device, "cl_intel_required_subgroup_size") && device_version(device) >= 200) {
         size_t bytes = 0;
         if (clGetDeviceInfo(device, CL_DEVICE_SUB_GROUP_SIZES_INTEL, 0, nullptr, &bytes) != CL_SUCCESS) return;
         std::vector<size_t> sizes(bytes / sizeof(size_t));

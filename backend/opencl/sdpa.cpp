@@ -1,6 +1,8 @@
 // The choice among the attention kernels.
 #include "opencl/sdpa.hpp"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "opencl/launchers.hpp"
@@ -17,6 +19,19 @@ Segment segment_of(const Sdpa& args) {
     segment.v = args.v;
     segment.tokens = args.slot_positions;
     return segment;
+}
+
+// Whether some segment is what products of small matrices take (kernels/tensor_formats.h, sdpa_group_segment.h).
+bool multiplies_some(const SdpaKernel& kernel) {
+    const auto takes = [](Type type) {
+        return type == Type::f16 || type == Type::q8_0 || type == Type::q4_0 || type == Type::turbo4 ||
+               type == Type::turbo3 || type == Type::turbo2;
+    };
+    if (kernel.head_size % 32 != 0 || kernel.head_size > 128 || kernel.v_head_size % 64 != 0 ||
+        kernel.v_head_size > 128)
+        return false;
+    return std::any_of(kernel.formats.begin(), kernel.formats.begin() + kernel.segments,
+                       [&](const SdpaKernel::Formats& one) { return takes(one.k) && takes(one.v); });
 }
 
 // The segments that have slots, and the description as if the first were all.
@@ -80,7 +95,12 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
     kernel.rows = variant.rows_of_group(args, runtime_.capabilities());
-    if (variant.shape == "subgroup") kernel.subgroups = choose_subgroups(runtime_.capabilities(), options_);
+    if (variant.shape == "subgroup")
+        kernel.subgroups = choose_subgroups(runtime_.capabilities(), options_);
+    else if (options_.subgroup != 0 || options_.tensor == "emulated")
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "subgroup and tensor are of kernels of the shape subgroup; this one is " +
+                                                  std::string(variant.shape));
+    kernel.subgroups.multiplies = kernel.subgroups.multiplies && multiplies_some(kernel);
     return kernel;
 }
 

@@ -66,6 +66,7 @@ std::string SdpaKernel::name() const {
     const auto is_quantized = [](const Formats& one) { return is_packed(one.k) || is_packed(one.v); };
     if (std::any_of(formats.begin(), formats.begin() + segments, is_quantized)) name += "_quantized";
     name.append("_").append(variant->shape);
+    if (subgroups.multiplies) name += "_tensor";
     if (slots) name += "_slots";
     for (uint32_t i = 0; i < segments; ++i)
         name.append("_").append(format_name(formats[i].k)).append("_").append(format_name(formats[i].v));

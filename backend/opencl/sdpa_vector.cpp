@@ -21,7 +21,7 @@ uint32_t sdpa_vector_rows(const Sdpa& args, const Capabilities&) {
 uint32_t sdpa_workgroup_rows(const Sdpa& args, const Capabilities& capabilities) {
     // The state of a group, in sdpa_group_state.h: what does not depend on rows, and of each row the parts of inner
     // products of 128 work-items (for half of more than 4 rows), Q or the sums of a segment, the sums, and a tile.
-    constexpr uint64_t fixed = 3 * 1024, parts = 2 * 128 * 5 * sizeof(float), tile = 136 * sizeof(float);
+    constexpr uint64_t fixed = 3 * 1024 + 512, parts = 2 * 128 * 5 * sizeof(float), tile = 136 * sizeof(float);
     const auto row_bytes = [](int64_t size) { return static_cast<uint64_t>(size + 15) / 16 * 16 * sizeof(float); };
     const uint64_t k = row_bytes(args.head_size()), v = row_bytes(args.v_head_size());
     const auto state_bytes = [&](uint64_t rows) {

@@ -122,7 +122,8 @@ std::string test_attention(const Attend& attend) {
         for (const float v_threshold : {0.0f, 1e-30f})
             if (std::string wrong = test_with(problem, v_threshold, attend); !wrong.empty()) return wrong;
     } catch (const Error& error) {
-        if (error.status() == WINNOW_ERROR_OUT_OF_MEMORY) throw; // which says nothing of the kernel
+        // What was forced or is not there says nothing of the kernel.
+        if (error.status() == WINNOW_ERROR_UNSUPPORTED || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) throw;
         return error.what();
     }
     return {};
@@ -130,7 +131,9 @@ std::string test_attention(const Attend& attend) {
 
 void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& forced, const Log& log,
                             const Attend& attend) {
-    if (!forced.shape.empty() || !forced.kernel.empty() || !forced.tensor.empty()) return;
+    const bool is_forced = !forced.shape.empty() || !forced.kernel.empty() || !forced.tensor.empty() ||
+                           forced.subgroup != 0 || forced.launches != 0 || forced.splits != 0;
+    if (is_forced) return;
     for (;;) {
         const Variant& variant = choose_variant("sdpa", capabilities, forced, 1, heads);
         if (variant.shape == "cpu") return;
@@ -143,7 +146,7 @@ void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& fo
         } else if (variant.shape == "subgroup") {
             capabilities.subgroup_sizes = 0;
         } else {
-            capabilities.takes_barriers = false;
+            capabilities.attends_in_groups = false;
         }
         std::string warning = "this driver gets attention wrong with ";
         warning.append(what).append(", which is not used for it: ").append(wrong);

@@ -16,7 +16,8 @@ struct VariantOptions;
 // Enqueues an attention over host memory and waits for it. Throws what fails.
 using Attend = std::function<void(const Sdpa&)>;
 
-// What is wrong with an attention of one token over keys and values in f16; empty: nothing.
+// What is wrong with an attention of one token over keys and values in f16; empty: nothing. Throws what attend throws
+// of UNSUPPORTED and OUT_OF_MEMORY.
 std::string test_attention(const Attend& attend);
 
 // Takes away what makes a device's shape one that comes out wrong, until one is right or the shape is "cpu", which has

@@ -20,7 +20,8 @@ bool has_many_lanes(const Capabilities& device) { return device.type != WINNOW_D
 
 constexpr uint32_t workgroup_items = 128;
 bool has_workgroups(const Capabilities& device) {
-    return device.takes_barriers && device.max_group_size >= workgroup_items && device.local_memory_size >= 32 * 1024;
+    return device.takes_barriers && device.attends_in_groups && device.max_group_size >= workgroup_items &&
+           device.local_memory_size >= 32 * 1024;
 }
 bool has_subgroups(const Capabilities& device) { return device.subgroup_sizes != 0 && has_workgroups(device); }
 bool suits_subgroups(const Capabilities& device) { return has_many_lanes(device) && has_subgroups(device); }
@@ -166,7 +167,10 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
 
 Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOptions& forced) {
     Subgroups subgroups{.takes_ptx = capabilities.takes_ptx};
-    constexpr uint32_t preferred[] = {32, 16, 64};
+    const bool is_emulated = forced.tensor == "emulated";
+    // Elsewhere the lanes of a subgroup share registers; matrices are multiplied by 32.
+    const std::array<uint32_t, 3> preferred =
+        subgroups.takes_ptx || is_emulated ? std::array<uint32_t, 3>{32, 16, 64} : std::array<uint32_t, 3>{16, 32, 64};
     for (const uint32_t size : preferred) {
         if ((capabilities.subgroup_sizes & size) == 0) continue;
         if (forced.subgroup != 0 && size != forced.subgroup) continue;
@@ -176,7 +180,6 @@ Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOption
     if (subgroups.size == 0)
         throw Error(WINNOW_ERROR_UNSUPPORTED,
                     "the device has no subgroups of " + std::to_string(forced.subgroup) + " work-items");
-    const bool is_emulated = forced.tensor == "emulated";
     if (is_emulated && (subgroups.size != 32 || subgroups.takes_ptx))
         throw Error(WINNOW_ERROR_UNSUPPORTED,
                     "tensor cores are emulated on subgroups of 32 work-items, by cl_khr_subgroup_shuffle");

@@ -112,8 +112,8 @@ TEST(opencl_dispatch, subgroups_are_of_a_size_that_is_there_and_multiply_where_t
     const auto subgroups = [](const Capabilities& capabilities, std::string_view forced) {
         return choose_subgroups(capabilities, parse_variants(forced));
     };
-    EXPECT_EQ(subgroups(device, ""), (Subgroups{32, false, false}));
-    EXPECT_EQ(subgroups(device, "subgroup=16"), (Subgroups{16, false, false}));
+    EXPECT_EQ(subgroups(device, ""), (Subgroups{16, false, false}));
+    EXPECT_EQ(subgroups(device, "subgroup=32"), (Subgroups{32, false, false}));
     EXPECT_EQ(subgroups(device, "tensor=emulated"), (Subgroups{32, false, true}));
     EXPECT_EQ(subgroups(nvidia, ""), (Subgroups{32, true, true}));
     EXPECT_EQ(subgroups(nvidia, "tensor=off"), (Subgroups{32, true, false}));

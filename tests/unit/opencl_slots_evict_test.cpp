@@ -254,6 +254,25 @@ TEST_F(opencl_slots, evict_does_what_the_reference_does) {
 }
 
 // Rows go down from segments that are full, in every order of formats.
+// By age alone the oldest token, at position 0, has the smallest key that there can be.
+TEST_F(opencl_slots, evict_takes_the_oldest_down_where_they_are_the_first) {
+    Random random(31);
+    for (int round = 0; round < 200; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        Shape shape{.rows = formats[1], .ranking = rankings[1]};
+        shape.sink = shape.residual = 0;
+        shape.packed = draw(random, 2, 5); // of many, keys have no bit in common but by chance
+        shape.lower.push_back(draw(random, 1, 40));
+        shape.share_live = 1.0;
+        Problem problem(random, shape);
+        draw_description(random, problem.args);
+        problem.args.description.moves_by_age = true;
+        problem.args.wanted_first = draw(random, 1, shape.packed);
+        problem.expect_same(cpu_device());
+        if (HasFailure()) return;
+    }
+}
+
 TEST_F(opencl_slots, evict_moves_rows_down_as_the_reference_does) {
     Random random(27);
     for (int round = 0; round < 240; ++round) {
