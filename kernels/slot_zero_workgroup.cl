@@ -153,6 +153,11 @@ ALWAYS_INLINE void zero_rows(const some_rows* at, float tau, const uint TYPE) {
     }
 }
 
+#define ADD_UP(at, type) add_up(at, type, s)
+#define ZERO_STATE , __local zero_state* s
+#define IS_FIRST_LANE (LANE == 0)
+#include "slot_zero_range.h"
+
 ONE_GROUP __kernel void slot_zero(PARAMS(slot_zero_params), __global uchar* k0, __global uchar* v0,
                                   __global uchar* tokens0, __global uchar* k1, __global uchar* v1,
                                   __global uchar* tokens1, __global uchar* k2, __global uchar* v2,
@@ -162,46 +167,7 @@ ONE_GROUP __kernel void slot_zero(PARAMS(slot_zero_params), __global uchar* k0, 
     __local zero_state s;
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     GET_PARAMS(slot_zero_params);
-    const uint group = (uint)get_group_id(0) + group_base;
-    const uint range = group % p.ranges, head = group / p.ranges % p.heads, side = group / p.ranges / p.heads;
-    if (!(p.scales[side] > 0.0f)) return;
-    __global uchar* rows[2 * SLOT_MOST_SEGMENTS] = {k0, v0, k1, v1, k2, v2, k3, v3};
-    __global uchar* maps[SLOT_MOST_SEGMENTS] = {tokens0, tokens1, tokens2, tokens3};
-    __global range_sums* of_ranges = (__global range_sums*)sums + (group - range);
-    range_sums all;
-    all.unit = all.sum = all.squares = 0.0f;
-    all.count = 0;
-    float tau = 0.0f;
-    if (p.action == SLOT_ZERO_ZERO) {
-        all = join_sums(of_ranges, p.ranges);
-        if (all.count == 0) return;
-        tau = threshold_of(&all, p.scales[side]);
-    }
-    const uint first = (uint)((ulong)p.slots * range / p.ranges), end = (uint)((ulong)p.slots * (range + 1) / p.ranges);
-    for (uint part = 0; part < p.part_count; ++part) {
-        const slot_zero_part segment = p.parts[part];
-        const uint type = segment.types[side];
-        some_rows at;
-        at.first = max(first, segment.first) - segment.first;
-        at.end = min(max(end, segment.first) - segment.first, segment.slots);
-        if (type == TYPE_NONE || at.first >= at.end) continue;
-        at.rows = rows[2 * part + side] + row_offset(&segment.rows[side], 0, head, 0);
-        at.stride = segment.rows[side].stride[2];
-        at.tokens = (const __global int*)of_head(maps[part], &segment.tokens, head);
-        at.positions = positions ? (const __global int*)(positions + p.positions) : 0;
-        at.size = p.sizes[side];
-        at.sink = p.sink;
-        if (p.action == SLOT_ZERO_ADD_UP) {
-            join_segment(&all, type == TYPE_F32   ? add_up(&at, TYPE_F32, &s)
-                               : type == TYPE_F16 ? add_up(&at, TYPE_F16, &s)
-                                                  : add_up(&at, TYPE_BF16, &s));
-        } else if (type == TYPE_F32) {
-            zero_rows(&at, tau, TYPE_F32);
-        } else if (type == TYPE_F16) {
-            zero_rows(&at, tau, TYPE_F16);
-        } else {
-            zero_rows(&at, tau, TYPE_BF16);
-        }
-    }
-    if (p.action == SLOT_ZERO_ADD_UP && LANE == 0) of_ranges[range] = all;
+    __global uchar* const rows[2 * SLOT_MOST_SEGMENTS] = {k0, v0, k1, v1, k2, v2, k3, v3};
+    __global uchar* const maps[SLOT_MOST_SEGMENTS] = {tokens0, tokens1, tokens2, tokens3};
+    zero_range(&p, rows, maps, positions, sums, (uint)get_group_id(0) + group_base, &s);
 }
