@@ -15,14 +15,17 @@ static inline __global float* group_weight_tile(const sdpa_params* p, const sdpa
                WEIGHT_TILE_FLOATS;
 }
 
+/* What is left of a key. */
+static inline float weight_left(int is_hidden, float score, float weight) {
+    return is_hidden ? -INFINITY : STATISTIC == SCORE_MAGNITUDE ? score : weight;
+}
+
 /* Leaves what a row has of a key; with the first key of a tile, the maximum that its weights were made with. */
 ALWAYS_INLINE void group_leave(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint segment,
                                uint key, uint r, float maximum, int is_hidden, float score, float weight) {
     if (!p->step.counts_query) return;
     __global float* weight_tile = group_weight_tile(p, memory, g, segment, key);
-    weight_tile[16 + r * WEIGHT_KEYS + key % WEIGHT_KEYS] = is_hidden                      ? -INFINITY
-                                                            : STATISTIC == SCORE_MAGNITUDE ? score
-                                                                                           : weight;
+    weight_tile[16 + r * WEIGHT_KEYS + key % WEIGHT_KEYS] = weight_left(is_hidden, score, weight);
     if (key % WEIGHT_KEYS == 0) weight_tile[r] = maximum;
 }
 

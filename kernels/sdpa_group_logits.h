@@ -59,16 +59,7 @@ ALWAYS_INLINE void group_dots(__local group_state* g, __local float* parts, cons
 #endif
 #pragma unroll
         for (uint r = 0; r < DOT_ROWS; ++r) {
-            float2 sums = x[0].s01 * q[r * K_EIGHTS].s01;
-            sums = fma(x[0].s23, q[r * K_EIGHTS].s23, sums);
-            sums = fma(x[0].s45, q[r * K_EIGHTS].s45, sums);
-            sums = fma(x[0].s67, q[r * K_EIGHTS].s67, sums);
-#if K_EIGHTS == 2
-            sums = fma(x[1].s01, q[r * 2 + 1].s01, sums);
-            sums = fma(x[1].s23, q[r * 2 + 1].s23, sums);
-            sums = fma(x[1].s45, q[r * 2 + 1].s45, sums);
-            sums = fma(x[1].s67, q[r * 2 + 1].s67, sums);
-#endif
+            const float2 sums = group_piece_dot(x, q + r * K_EIGHTS);
             lane_parts[(i * K_ABREAST * DOT_ROWS + r) * PART_STRIDE] = (sums.x + sums.y) * factor;
         }
     }

@@ -103,6 +103,21 @@ ALWAYS_INLINE void group_key(const __global uchar* row, uint piece, group_k_piec
 #endif
 }
 
+/* The inner product of a piece of a key with one of Q: of its even and of its odd elements. */
+ALWAYS_INLINE float2 group_piece_dot(const float8* x, const float8* q) {
+    float2 sums = x[0].s01 * q[0].s01;
+    sums = fma(x[0].s23, q[0].s23, sums);
+    sums = fma(x[0].s45, q[0].s45, sums);
+    sums = fma(x[0].s67, q[0].s67, sums);
+#if K_EIGHTS == 2
+    sums = fma(x[1].s01, q[1].s01, sums);
+    sums = fma(x[1].s23, q[1].s23, sums);
+    sums = fma(x[1].s45, q[1].s45, sums);
+    sums = fma(x[1].s67, q[1].s67, sums);
+#endif
+    return sums;
+}
+
 #if SUBGROUP_SIZE
 #include "sdpa_subgroup_logits.h"
 #else

@@ -64,6 +64,7 @@
 #define group_values OF_SEGMENT(group_values)
 #define group_finish OF_SEGMENT(group_finish)
 #define group_restore OF_SEGMENT(group_restore)
+#define group_piece_dot OF_SEGMENT(group_piece_dot)
 #define group_halve OF_SEGMENT(group_halve)
 #define group_lane_queries OF_SEGMENT(group_lane_queries)
 #define tensor_queries OF_SEGMENT(tensor_queries)

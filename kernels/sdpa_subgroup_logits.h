@@ -19,6 +19,10 @@
 #define K_SUMS (K_AT_ONCE * K_SUM_ROWS)
 #define K_WHOLE_SUMS LARGER(K_SUMS / K_LANES, 1)
 
+/* The piece that a lane takes as its `part`-th; past the last one that again, of which nothing is added. */
+#define K_PIECE_OF(lane, part)                                                                                         \
+    (K_PIECES % K_LANES ? min((lane) + (part)*K_LANES, (uint)K_PIECES - 1) : (lane) + (part)*K_LANES)
+
 /* The pieces of a batch of dense keys; past the last key those of that. */
 ALWAYS_INLINE void group_fetch_keys(const sdpa_segment_view* view, uint key, uint count, group_k_piece* pieces) {
 #if !K_PACKED
@@ -30,8 +34,7 @@ ALWAYS_INLINE void group_fetch_keys(const sdpa_segment_view* view, uint key, uin
         if (i > 0 && first + i < count) row += view->k_stride;
 #pragma unroll
         for (uint part = 0; part < K_PARTS; ++part) {
-            const uint piece =
-                K_PIECES % K_LANES ? min(lane + part * K_LANES, (uint)K_PIECES - 1) : lane + part * K_LANES;
+            const uint piece = K_PIECE_OF(lane, part);
             pieces[i * K_PARTS + part] = aligned ? JOIN(load_aligned_piece_, K_FORMAT)(row, piece * 8, HEAD_SIZE)
                                                  : JOIN(load_piece_, K_FORMAT)(row, piece * 8, HEAD_SIZE);
         }
@@ -71,24 +74,13 @@ ALWAYS_INLINE void group_dots(const __local group_state* g, const sdpa_segment_v
         for (uint r = 0; r < K_SUM_ROWS; ++r) sums[i * K_SUM_ROWS + r] = 0.0f;
 #pragma unroll
         for (uint part = 0; part < K_PARTS; ++part) {
-            const uint piece =
-                K_PIECES % K_LANES ? min(lane + part * K_LANES, (uint)K_PIECES - 1) : lane + part * K_LANES;
+            const uint piece = K_PIECE_OF(lane, part);
             const int is_mine = K_PIECES % K_LANES == 0 || lane + part * K_LANES < K_PIECES;
             float8 x[K_EIGHTS];
             group_key(row, piece, pieces[K_PACKED ? 0 : i * K_PARTS + part], g->lookup_tables, x);
 #pragma unroll
             for (uint r = 0; r < K_ROWS; ++r) {
-                const float8* of_row = q + (r * K_PARTS + part) * K_EIGHTS;
-                float2 both = x[0].s01 * of_row[0].s01;
-                both = fma(x[0].s23, of_row[0].s23, both);
-                both = fma(x[0].s45, of_row[0].s45, both);
-                both = fma(x[0].s67, of_row[0].s67, both);
-#if K_EIGHTS == 2
-                both = fma(x[1].s01, of_row[1].s01, both);
-                both = fma(x[1].s23, of_row[1].s23, both);
-                both = fma(x[1].s45, of_row[1].s45, both);
-                both = fma(x[1].s67, of_row[1].s67, both);
-#endif
+                const float2 both = group_piece_dot(x, q + (r * K_PARTS + part) * K_EIGHTS);
                 if (is_mine) sums[i * K_SUM_ROWS + r] += both.x + both.y;
             }
         }
@@ -109,8 +101,7 @@ ALWAYS_INLINE void group_lane_queries(const __local group_state* g, const uint f
         const uint row = first_row + r < ROWS ? first_row + r : ROWS - 1;
 #pragma unroll
         for (uint part = 0; part < K_PARTS; ++part) {
-            const uint piece =
-                K_PIECES % K_LANES ? min(lane + part * K_LANES, (uint)K_PIECES - 1) : lane + part * K_LANES;
+            const uint piece = K_PIECE_OF(lane, part);
             const __local float4* from =
                 (const __local float4*)(g->of_segment.q + row * Q_FLOATS + piece * 8 * K_EIGHTS);
 #pragma unroll

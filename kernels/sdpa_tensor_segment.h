@@ -78,8 +78,8 @@ ALWAYS_INLINE float tensor_queries(const __local float* q, const int is_row, uin
 #define LANE_FACTOR(row, t, format, size, factors)                                                                     \
     load_half16((row) + JOIN(FORMAT_FACTOR_AT_, format)(size, min(t, (uint)(factors)-1))).s0
 
-/* The inner products of the lane's rows with the lane's keys t * 2 and t * 2 + 1 of 8 from `first` on, as Q is scaled.
- */
+/* The inner products of the lane's rows with keys t * 2 and t * 2 + 1 of the 8 whose pieces the
+ * subgroup has, as Q is scaled. */
 ALWAYS_INLINE float2 tensor_dots(const __local group_state* g, const uint4* q, const JOIN(raw8_, K_FORMAT) * raw,
                                  float factor, uint t) {
     float2 dots = (float2)(0.0f);
@@ -157,10 +157,10 @@ ALWAYS_INLINE uint4 tensor_columns(uint a, uint b, uint c, uint d) {
     return (uint4)(low_halves(a, b), high_halves(a, b), low_halves(c, d), high_halves(c, d));
 }
 
-/* Adds what the values of 16 keys are times their weights: of two keys in a, of two in b. factors: of the lane's keys
- * and group, where there are several to a value. */
+/* Adds what the values of 16 keys are times their weights: of two keys in a, of two in b. factors: of the lane's two
+ * keys and group, where there are several to a value. */
 ALWAYS_INLINE void tensor_add_values(const __local group_state* g, tensor_v_raw raw[4][V_RUNS], float2 a, float2 b,
-                                     const float2* factors, uint t, uint lane, float4* sums) {
+                                     const float* factors, uint t, uint lane, float4* sums) {
 #if V_RUN == 8
     uint2 high, low;
 #else
@@ -171,8 +171,8 @@ ALWAYS_INLINE void tensor_add_values(const __local group_state* g, tensor_v_raw 
         if (run % (V_RUNS / V_FACTORS) == 0) {
 #if V_PACKED && V_FACTORS > 1
             const uint of_factor = t * 8 + run / (V_RUNS / V_FACTORS);
-            const float2 first = (float2)(shuffle_from(factors->x, of_factor), shuffle_from(factors->x, of_factor + 4));
-            const float2 then = (float2)(shuffle_from(factors->y, of_factor), shuffle_from(factors->y, of_factor + 4));
+            const float2 first = (float2)(shuffle_from(factors[0], of_factor), shuffle_from(factors[0], of_factor + 4));
+            const float2 then = (float2)(shuffle_from(factors[1], of_factor), shuffle_from(factors[1], of_factor + 4));
             const float2 c = select(a * first, (float2)(0.0f), a == 0.0f);
             const float2 d = select(b * then, (float2)(0.0f), b == 0.0f);
 #else
@@ -257,8 +257,8 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
         }
         tensor_v_raw values[2][4][V_RUNS];
         tensor_values(view, first + t * 2, key_end, row, values[0]);
-#if V_PACKED
         float factors[4];
+#if V_PACKED
 #pragma unroll
         for (uint i = 0; i < 4; ++i) {
             const __global uchar* of_key = view->v + min(first + i * 8 + row, key_end - 1) * view->v_stride;
@@ -300,9 +300,7 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
             for (uint i = 0; i < 8; ++i) {
                 const uint key = i / 2 * 8 + t * 2 + i % 2;
                 if (first + key < key_end)
-                    left[16 + row * WEIGHT_KEYS + key] = s[i] == -INFINITY              ? -INFINITY
-                                                         : STATISTIC == SCORE_MAGNITUDE ? s[i]
-                                                                                        : weights[i];
+                    left[16 + row * WEIGHT_KEYS + key] = weight_left(s[i] == -INFINITY, s[i], weights[i]);
             }
         }
 #endif
@@ -334,11 +332,7 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
 #pragma unroll
             for (uint i = 0; i < V_PAIRS; ++i) sums[i] *= (float4)(left, right, left, right);
         }
-        float2 v_factors[2];
-#if V_PACKED
-        v_factors[0] = (float2)(factors[0], factors[1]);
-        v_factors[1] = (float2)(factors[2], factors[3]);
-#else
+#if !V_PACKED
         /* What no row sees may be anything. */
         const int is_partial = in_any_lane(hides && is_row);
         uint seen = 0xffu; /* of keys as in s */
@@ -363,7 +357,7 @@ ALWAYS_INLINE int tensor_attend(const sdpa_params* p, const sdpa_memory* memory,
             }
 #endif
             tensor_add_values(g, values[step], (float2)(weights[step * 4], weights[step * 4 + 1]),
-                              (float2)(weights[step * 4 + 2], weights[step * 4 + 3]), &v_factors[step], t, row, sums);
+                              (float2)(weights[step * 4 + 2], weights[step * 4 + 3]), factors + step * 2, t, row, sums);
         }
     }
     const float left_unit = shuffle_from(SUMS_UNIT, t * 8), right_unit = shuffle_from(SUMS_UNIT, t * 8 + 4);

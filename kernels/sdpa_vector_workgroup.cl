@@ -76,13 +76,17 @@
 #include "sdpa_every_segment.h"
 #include "sdpa_group_end.h"
 
+#if defined(USES_turbo4) || defined(USES_turbo3) || defined(USES_turbo2) || defined(USES_turbo3_5) ||                  \
+    defined(USES_turbo2_5)
+#define USES_CENTROIDS
+#endif
+
 #define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) ONE_SUBGROUP_SIZE
 
 /* What attention begins with; the second of two launches needs the work tile alone. */
 ALWAYS_INLINE void begin_attention(__local group_state* g) {
     if (LANE == 0) {
-#if defined(USES_turbo4) || defined(USES_turbo3) || defined(USES_turbo2) || defined(USES_turbo3_5) ||                  \
-    defined(USES_turbo2_5)
+#ifdef USES_CENTROIDS
         vstore16(TURBO_CENTROIDS_4, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_4);
         vstore16(TURBO_CENTROIDS_3, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_3);
         vstore16(TURBO_CENTROIDS_2, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_2);
@@ -117,7 +121,7 @@ ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __loc
     if (LANE == 0) sdpa_work_tile_init(&g->work, p, group_number, p->splits);
     begin_attention(g);
     barrier(CLK_LOCAL_MEM_FENCE);
-#if TENSOR_CORES
+#if TENSOR_CORES && defined(USES_CENTROIDS)
     fill_tensor_tables(g->tensor_tables, g->lookup_tables); /* barriers follow before a segment is read */
 #endif
     sdpa_append(p, memory, &g->work);

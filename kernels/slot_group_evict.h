@@ -199,16 +199,7 @@ ALWAYS_INLINE void move_rows_down(const slot_evict_params* p, const head_slots* 
                                   const head_slots* to, const __global ulong* leaving_keys, uint count,
                                   __global float* row, slot_lists lists, __local select_state* s) {
     const uint has_dense = from->tier == 1, first = in_whole_vectors(dense->slots);
-    slot_keys keys;
-    for (uint r = 0; r < KEY_RUNS; ++r) {
-        keys.run[r] = leaving_keys;
-        keys.count[r] = 0;
-        keys.index[r] = 0;
-    }
-    if (has_dense) keys.count[0] = first;
-    keys.run[1] = from->keys;
-    keys.count[1] = in_whole_vectors(from->slots);
-    keys.index[1] = first;
+    const slot_keys keys = moving_keys(dense, from, leaving_keys);
     make_moving_keys(p, from);
     const slot_bound bound = smallest_slots(&keys, count, s);
     const uint leaving = has_dense ? list_leaving(p, dense, leaving_keys, bound, lists.moving, s) : 0;

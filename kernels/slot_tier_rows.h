@@ -64,4 +64,22 @@ static void move_entry_down(const head_slots* from, uint slot, const head_slots*
     to->tokens[free_slot] = from->tokens[slot];
     from->tokens[slot] = FREE_SLOT;
 }
+
+/* The keys among which those that move down are found: of what leaves the residual window beside the first of the
+ * packed segments, and of the segment's own rows. */
+static inline slot_keys moving_keys(const head_slots* dense, const head_slots* from,
+                                    const __global ulong* leaving_keys) {
+    const uint has_dense = from->tier == 1, first = in_whole_vectors(dense->slots);
+    slot_keys keys;
+    for (uint r = 0; r < KEY_RUNS; ++r) {
+        keys.run[r] = leaving_keys;
+        keys.count[r] = 0;
+        keys.index[r] = 0;
+    }
+    if (has_dense) keys.count[0] = first;
+    keys.run[1] = from->keys;
+    keys.count[1] = in_whole_vectors(from->slots);
+    keys.index[1] = first;
+    return keys;
+}
 #endif

@@ -35,16 +35,7 @@ static uint make_leaving_keys(const slot_evict_params* p, const head_slots* dens
 static void move_rows_down(const slot_evict_params* p, const head_slots* dense, const head_slots* from,
                            const head_slots* to, const __global ulong* leaving_keys, uint count, __global float* row) {
     const uint has_dense = from->tier == 1, first = in_whole_vectors(dense->slots);
-    slot_keys keys;
-    for (uint r = 0; r < KEY_RUNS; ++r) {
-        keys.run[r] = leaving_keys;
-        keys.count[r] = 0;
-        keys.index[r] = 0;
-    }
-    if (has_dense) keys.count[0] = first;
-    keys.run[1] = from->keys;
-    keys.count[1] = in_whole_vectors(from->slots);
-    keys.index[1] = first;
+    const slot_keys keys = moving_keys(dense, from, leaving_keys);
     make_moving_keys(p, from);
     const slot_bound bound = smallest_slots(&keys, count);
     uint free_slot = 0;

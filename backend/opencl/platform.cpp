@@ -47,10 +47,6 @@ std::string queried_text(Query query, const char* call, Object object, Name what
     return code == CL_SUCCESS ? trimmed(text) : std::string();
 }
 
-bool has_word(const std::string& list, const std::string& word) {
-    return (" " + list + " ").find(" " + word + " ") != std::string::npos;
-}
-
 uint32_t type_of(cl_device_id device) {
     const auto type = device_value<cl_device_type>(device, CL_DEVICE_TYPE);
     if (type & CL_DEVICE_TYPE_GPU) return WINNOW_DEVICE_GPU;
@@ -134,6 +130,10 @@ std::string listed(const std::vector<DeviceEntry>& devices) {
 }
 
 } // namespace
+
+bool has_word(const std::string& list, const std::string& word) {
+    return (" " + list + " ").find(" " + word + " ") != std::string::npos;
+}
 
 std::string device_text(cl_device_id device, cl_device_info what) {
     return queried_text(clGetDeviceInfo, "clGetDeviceInfo", device, what);

@@ -52,6 +52,9 @@ T device_value(cl_device_id device, cl_device_info what, T absent = T{}) {
 std::string device_text(cl_device_id device, cl_device_info what);
 std::string platform_text(cl_platform_id platform, cl_platform_info what);
 
+// Whether a list of names with spaces between, as of extensions, has one.
+bool has_word(const std::string& list, const std::string& word);
+
 // 300 for "OpenCL 3.0 ...".
 int device_version(cl_device_id device);
 

@@ -52,19 +52,15 @@ bool reaches_host_memory(WorkerQueues& workers, Programs& programs) {
 
 constexpr uint32_t offered_subgroups = 16 | 32 | 64; // sizes that kernels are written for
 
-bool has_extension(cl_device_id device, std::string_view name) {
-    const std::string names = " " + device_text(device, CL_DEVICE_EXTENSIONS) + " ";
-    return names.find(" " + std::string(name) + " ") != std::string::npos;
-}
-
 // NVIDIA's driver has no subgroups, but its compiler takes the instructions by which the lanes of a warp exchange.
 void find_subgroups(Capabilities& found, cl_device_id device) {
-    if (has_extension(device, "cl_nv_device_attribute_query") && has_extension(device, "cl_nv_compiler_options")) {
+    const std::string extensions = device_text(device, CL_DEVICE_EXTENSIONS);
+    if (has_word(extensions, "cl_nv_device_attribute_query") && has_word(extensions, "cl_nv_compiler_options")) {
         found.subgroup_sizes = device_value<cl_uint>(device, CL_DEVICE_WARP_SIZE_NV) & offered_subgroups;
         found.takes_ptx = true;
         found.has_tensor_cores = device_value<cl_uint>(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) >= 8;
-    } else if (has_extension(device, "cl_khr_subgroup_shuffle") &&
-               has_extension(device, "cl_intel_required_subgroup_size") && device_version(device) >= 200) {
+    } else if (has_word(extensions, "cl_khr_subgroup_shuffle") &&
+               has_word(extensions, "cl_intel_required_subgroup_size") && device_version(device) >= 200) {
         size_t bytes = 0;
         if (clGetDeviceInfo(device, CL_DEVICE_SUB_GROUP_SIZES_INTEL, 0, nullptr, &bytes) != CL_SUCCESS) return;
         std::vector<size_t> sizes(bytes / sizeof(size_t));

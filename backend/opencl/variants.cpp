@@ -141,9 +141,10 @@ std::span<const Variant> variants() { return list; }
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
                               const VariantOptions& forced, int64_t tokens, int64_t rows) {
     const Variant* too_small = nullptr;
-    const bool is_shape_forced = std::any_of(list.begin(), list.end(), [&](const Variant& row) {
-        return row.operation == operation && row.shape == forced.shape;
-    });
+    const bool is_shape_forced =
+        !forced.shape.empty() && std::any_of(list.begin(), list.end(), [&](const Variant& row) {
+            return row.operation == operation && row.shape == forced.shape;
+        });
     for (const Variant& row : list) {
         if (row.operation != operation || !row.runs_on(capabilities)) continue;
         if (!forced.kernel.empty() && row.forced_as != forced.kernel) continue;

@@ -103,6 +103,10 @@ SdpaCase with_garbage(SdpaCase c, std::mt19937_64& engine) {
     return c;
 }
 
+constexpr Content hostile_contents[] = {Content::one_huge,  Content::nan_key,    Content::nan_value,
+                                        Content::zeros,     Content::denormal,   Content::inf_value,
+                                        Content::nan_query, Content::huge_logits};
+
 SdpaCase hostile(SdpaCase c, Content content, std::mt19937_64& engine) {
     c.kv_len = 40 + static_cast<int64_t>(engine() % 50);
     c.content = content;
@@ -142,13 +146,10 @@ void register_pairs() {
                 const uint64_t seed = options().seed * 1000 + k * formats().size() + v;
                 std::mt19937_64 engine(seed);
                 const SdpaCase pair = shape_of_pair(k, v);
-                const Content contents[] = {Content::one_huge,  Content::nan_key,    Content::nan_value,
-                                            Content::zeros,     Content::denormal,   Content::inf_value,
-                                            Content::nan_query, Content::huge_logits};
                 std::vector<std::pair<SdpaCase, uint64_t>> cases{
                     {drawn(pair, engine), seed},
                     {with_garbage(pair, engine), seed},
-                    {hostile(pair, contents[(k + v) % std::size(contents)], engine), seed}};
+                    {hostile(pair, hostile_contents[(k + v) % std::size(hostile_contents)], engine), seed}};
                 if (has_bias(pair.k_type)) cases.push_back({hostile(pair, Content::beyond_half, engine), seed});
                 run_cases(cases);
             });
@@ -228,16 +229,13 @@ void register_products() {
             register_format_test("products", name, __FILE__, __LINE__, [=] {
                 const uint64_t seed = options().seed * 1000 + at;
                 std::mt19937_64 engine(seed);
-                const Content contents[] = {Content::one_huge,  Content::nan_key,    Content::nan_value,
-                                            Content::zeros,     Content::denormal,   Content::inf_value,
-                                            Content::nan_query, Content::huge_logits};
                 SdpaCase many = drawn(shape, engine), plain = shape;
                 many.kv_len = 300 + static_cast<int64_t>(engine() % 200);
                 plain.kv_len = 129 + static_cast<int64_t>(engine() % 70);
                 plain.scores_mode = 1 + static_cast<uint32_t>(at % 4);
                 std::vector<std::pair<SdpaCase, uint64_t>> cases{
                     {many, seed}, {plain, seed}, {with_garbage(shape, engine), seed}};
-                for (const Content content : contents) cases.push_back({hostile(shape, content, engine), seed});
+                for (const Content content : hostile_contents) cases.push_back({hostile(shape, content, engine), seed});
                 run_cases(cases);
             });
             ++at;
