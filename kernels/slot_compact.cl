@@ -1,8 +1,8 @@
 /* slot_compact: brings each head's live slots to the front, in place. With n of them live, the i-th free slot below n
- * gets what lies in the i-th live slot from n on; rows move as bytes. "cpu" shape: one work-item per work-group, a
- * group for each KV head.
+ * gets what lies in the i-th live slot from n on; or all keep their order. Rows move as bytes. "cpu" shape: one
+ * work-item per work-group, a group for each KV head.
  *
- *     slot map  | 4 | -1 | 6 | -1 | 2 | 9 |      n = 4  ->  | 4 | 2 | 6 | 9 | -1 | -1 |
+ *     slot map  | 4 | -1 | 6 | -1 | 2 | 9 |      n = 4  ->  | 4 | 2 | 6 | 9 | -1 | -1 |  or  | 4 | 6 | 2 | 9 | - | - |
  *
  * Layouts: slot_compact_params.h. Needs no -D.
  */
@@ -21,9 +21,10 @@ ONE_WORK_ITEM __kernel void slot_compact(PARAMS(slot_compact_params), __global u
     __global float* weights = (__global float*)of_head(importance, &p.segment.importance, head);
     uint live = 0;
     for (uint slot = 0; slot < p.segment.slots; ++slot) live += map[slot] >= 0;
-    uint from = live;
+    uint from = p.keeps_order ? 0 : live;
     for (uint to = 0; to < live; ++to) {
         if (map[to] >= 0) continue;
+        from = max(from, to);
         while (map[from] < 0) ++from;
         copy_bytes(k + row_offset(&p.segment.k, 0, head, to), k + row_offset(&p.segment.k, 0, head, from), p.k_bytes);
         copy_bytes(v + row_offset(&p.segment.v, 0, head, to), v + row_offset(&p.segment.v, 0, head, from), p.v_bytes);

@@ -15,7 +15,7 @@ typedef struct slot_compact_params {
     head_view state;             /* [kv_heads][4] int: HeadState */
     winnow_u64 k_bytes, v_bytes; /* of a row */
     winnow_u32 parts;            /* 0: there is no plan, rows move at once */
-    winnow_u32 reserved;
+    winnow_u32 keeps_order;      /* of live slots; there is no plan then */
 } slot_compact_params;
 
 #define SLOT_COMPACT_PARAMS_SIZE 184

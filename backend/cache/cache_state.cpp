@@ -296,7 +296,7 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
         const Part part = geometry.packed_parts()[tier];
         if (layer.rows(part).slots == 0) continue;
         cache.device.launch(
-            SlotCompact{.segment = layer.segment(geometry, part), .head_state = layer.head_state(geometry)});
+            SlotCompact{layer.segment(geometry, part), layer.head_state(geometry), bool{geometry.recall()}});
         const std::vector<HeadState> heads = layer.read_head_state(geometry);
         for (size_t head = 0; head < heads.size(); ++head) {
             most[tier] = std::max<int64_t>(most[tier], heads[head].live);

@@ -160,7 +160,8 @@ struct SlotEdit {
 // many there are in this segment.
 struct SlotCompact {
     Segment segment;
-    Tensor head_state; // I32 [1, kv_heads, 1, 4]: HeadState
+    Tensor head_state;        // I32 [1, kv_heads, 1, 4]: HeadState
+    bool keeps_order = false; // of the live slots: all of those behind the first free one move
 };
 
 // Makes small elements zero, in place: for each KV head, K and V apart, of the live rows whose token has at least the

@@ -7,13 +7,15 @@
 namespace winnow::opencl {
 
 void launch(Runtime& runtime, const SlotCompact& args) {
-    const Variant& variant = slot_variant(runtime, "slot_compact");
+    // Where all rows behind a gap move, one has to be away before the next one takes its place.
+    const Variant& variant = slot_variant(runtime, "slot_compact", args.keeps_order ? "cpu" : "");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime);
     const BoundSegment segment = bind_segment(operation, args.segment, Access::read_write);
     const Bound state = operation.bind(args.head_state, Access::read_write);
     slot_compact_params params{};
     params.segment = segment.params;
+    params.keeps_order = args.keeps_order;
     params.state = view_of_heads(args.head_state, state);
     params.k_bytes = row_bytes(args.segment.k.type, args.segment.k.shape[3]);
     params.v_bytes = row_bytes(args.segment.v.type, args.segment.v.shape[3]);

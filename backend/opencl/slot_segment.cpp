@@ -15,9 +15,9 @@ const Memory* bind_heads(Operation& operation, const Tensor& tensor, Access acce
 
 } // namespace
 
-const Variant& slot_variant(const Runtime& runtime, std::string_view operation) {
+const Variant& slot_variant(const Runtime& runtime, std::string_view operation, std::string_view shape) {
     VariantOptions forced;
-    forced.shape = runtime.slot_shape();
+    forced.shape = shape.empty() ? runtime.slot_shape() : shape;
     return choose_variant(operation, runtime.capabilities(), forced, 0, 0);
 }
 

@@ -1,4 +1,4 @@
-// With n live slots, the live ones from n on fill the free ones below n, in the order of both.
+// With n live slots, the live ones from n on fill the free ones below n, in the order of both; or all keep their order.
 #include "reference/slot_compact.hpp"
 
 #include "reference/slot_rows.hpp"
@@ -12,9 +12,10 @@ void slot_compact(const SlotCompact& args) {
         int64_t live = 0;
         for (int64_t slot = 0; slot < segment.slots(); ++slot) live += lives(slot) ? 1 : 0;
         int64_t to = 0;
-        for (int64_t from = live; from < segment.slots(); ++from) {
+        for (int64_t from = args.keeps_order ? 0 : live; from < segment.slots(); ++from) {
             if (!lives(from)) continue;
-            while (lives(to)) ++to;
+            while (to < from && lives(to)) ++to;
+            if (to == from) continue;
             copy_slot(segment, from, segment, to, head);
             set_entry(segment.tokens, head, from, free_slot);
         }

@@ -90,6 +90,8 @@ std::string CacheOracle::step(Step& step) {
     const bool is_due = step.tokens > 0 && has_pass(layer, step.layer, entering, step.tokens == 1);
     const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0, before = layer.next;
 
+    const uint64_t picks = tells_picks(step) ? host_.stats().picks : 0;
+    picked_rows_ = 0;
     if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
     ++steps_;
     layer.has_memory = true;
@@ -128,6 +130,8 @@ std::string CacheOracle::step(Step& step) {
     append(layer, token_ids, step.k, step.v);
     note_packed(layer, 0);
     if (step.queries > 0) wrong = attend(step, layer);
+    if (wrong.empty() && tells_picks(step) && host_.stats().picks - picks > picked_rows_)
+        wrong = "of the pages that were picked some have nothing that a query may see";
     if (wrong.empty()) wrong = check_importance(step.sequence, step.layer);
     if (wrong.empty() && has_zeroing(step.layer, before, layer.next)) zero(step, layer, false, 0);
     std::erase_if(layer.tokens, [](const OracleToken& token) {

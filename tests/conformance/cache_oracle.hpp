@@ -157,6 +157,7 @@ private:
     void append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k, const TestTensor& v,
                 int64_t first = 0);
     std::string attend(const Step& step, OracleLayer& layer);
+    bool tells_picks(const Step& step) const;
     bool is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const;
     std::string attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query);
     std::string check_importance(int64_t sequence, int64_t layer_number);
@@ -181,6 +182,7 @@ private:
     std::vector<OracleSequence> sequences_;
     std::map<int64_t, std::vector<uint64_t>> expert_counts_; // of layers: moe
     uint64_t evictions_ = 0, passes_ = 0, steps_ = 0, refusals_ = 0;
+    uint64_t picked_rows_ = 0; // of the last step that tells_picks
 };
 
 } // namespace winnow::conformance

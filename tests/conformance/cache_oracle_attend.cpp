@@ -87,6 +87,10 @@ std::optional<double> bias_of(const Step& step, int64_t q_head, int64_t query, i
     return step.mask_slopes ? value * step.mask_slopes.get({0, 0, 0, q_head}) : value;
 }
 
+bool is_shown(const Step& step, int64_t q_head, int64_t query, int64_t token_id) {
+    return bias_of(step, q_head, query, token_id).has_value();
+}
+
 std::string where_of(const char* what, int64_t q_head, int64_t query, int64_t last, double got, double want,
                      double bound) {
     std::ostringstream text;
@@ -114,10 +118,14 @@ std::string check_scores(const Step& step, int64_t q_head, int64_t query, const 
 
 } // namespace
 
-// Whether a query of decoding did not pick the token: under recall scores_out tells which of the packed segment it
-// attends to. What it says of tokens that are dense is not believed.
+// Whether each query picks: under recall scores_out tells then which of the packed segment it attends to.
+bool CacheOracle::tells_picks(const Step& step) const {
+    return setup_.recalls && step.scores && step.queries <= most_picking;
+}
+
+// Whether a query of decoding did not pick the token. What scores_out says of tokens that are dense is not believed.
 bool CacheOracle::is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const {
-    if (!setup_.recalls || !step.scores || step.queries > most_picking || !token.is_in_packed) return false;
+    if (!tells_picks(step) || !token.is_in_packed) return false;
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head)
         if (step.scores.get({0, q_head, query, token.token_id}) != -infinity) return false;
     return true;
@@ -128,13 +136,27 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     const int64_t position = layer.next - step.queries + query;
     std::vector<Seen> seen;
+    const OracleToken* newest_packed = nullptr; // of those that the query may see
+    bool is_newest_picked = true;
     for (OracleToken& token : layer.tokens) {
         HeadToken& own = token.heads[static_cast<size_t>(head)];
         const bool is_outside =
             setup_.cells == 0 && (token.position > position || (step.options.window_left != 0 &&
                                                                 token.position <= position - step.options.window_left));
-        if (own.is_resident && !is_outside && !is_left_out(step, token, head, query)) seen.push_back({&token, &own});
+        if (!own.is_resident || is_outside) continue;
+        const bool is_picked = !is_left_out(step, token, head, query);
+        if (token.is_in_packed && is_shown(step, head * setup_.group, query, token.token_id)) {
+            if (!is_picked && is_anchor(step.sequence, token.token_id))
+                return "head " + std::to_string(head) + " did not pick the anchor " + std::to_string(token.token_id);
+            newest_packed = &token;
+            is_newest_picked = is_picked;
+            picked_rows_ += is_picked;
+        }
+        if (is_picked) seen.push_back({&token, &own});
     }
+    if (!is_newest_picked && setup_.cells == 0)
+        return "head " + std::to_string(head) + " did not pick the newest packed token " +
+               std::to_string(newest_packed->token_id);
     std::vector<HeadView> views;
     const size_t v_size = static_cast<size_t>(setup_.v_head_size);
     const bool is_counted =

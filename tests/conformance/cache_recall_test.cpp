@@ -18,6 +18,7 @@
 #include "cache_cases.hpp"
 #include "cache_codebooks.hpp"
 #include "cache_host.hpp"
+#include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "cache_schedule.hpp"
 #include "registered_cases.hpp"
@@ -152,6 +153,27 @@ void expect_picked_by_signs(CacheSetup setup, Planted planted) {
     expect_picked(setup, planted);
 }
 
+// Anchors are attended to wherever they lie, also when rows before them have gone.
+void run_anchored(const CacheSetup& setup) {
+    CacheHost host(subject(), setup);
+    CacheOracle oracle(host);
+    std::mt19937_64 engine(options().seed);
+    const auto append = [&](int64_t tokens) {
+        StepOptions step_options;
+        step_options.scores = tokens == 1;
+        for (int64_t layer = 0; layer < setup.layers; ++layer) {
+            Step step = draw_step(setup, engine, layer, 0, tokens, tokens, step_options, setup.context);
+            ASSERT_EQ(oracle.step(step), "") << "layer " << layer << ", " << oracle.length(0, 0) << " tokens";
+        }
+    };
+    while (oracle.length(0, setup.layers - 1) < 240)
+        ASSERT_NO_FATAL_FAILURE(append(std::min(setup.chunk(), 240 - oracle.length(0, 0))));
+    ASSERT_EQ(oracle.anchor(0, {30, 61, 62, 150}), "");
+    for (int at = 0; at < 5; ++at) ASSERT_NO_FATAL_FAILURE(append(1));
+    ASSERT_EQ(oracle.remove(0, 20, 50), "");
+    for (int at = 0; at < 5; ++at) ASSERT_NO_FATAL_FAILURE(append(1));
+}
+
 void register_schedules() {
     CacheSetup sticky = recall_setup(1, "60000B");
     sticky.head_size = sticky.v_head_size = 64;
@@ -217,6 +239,9 @@ void register_schedules() {
     register_cache_test("recall", "small", __FILE__, __LINE__, [=] {
         run({.setup = small, .seed = options().seed, .operations = 3, .edits = false, .changes = false});
     });
+    CacheSetup anchored = recall_setup(0, "90000B");
+    anchored.head_size = anchored.v_head_size = 64;
+    register_cache_test("recall", "anchored", __FILE__, __LINE__, [=] { run_anchored(anchored); });
 }
 
 } // namespace

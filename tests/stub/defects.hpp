@@ -41,4 +41,8 @@ std::map<std::string, Defect> slot_defects();
 // Defects of the operations on pages, as recall shows them.
 std::map<std::string, Defect> page_defects();
 
+// Makes a tensor of four-byte elements a copy of itself without gaps, which may be changed and lives until eight others
+// are made.
+void make_own_ints(Tensor& tensor);
+
 } // namespace winnow

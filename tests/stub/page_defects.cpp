@@ -1,7 +1,25 @@
 // Mistakes that are easily made with pages: what is signed again, what is picked, and which rows come into hot slots.
+#include <cstring>
+
 #include "defects.hpp"
+#include "reference/view.hpp"
 
 namespace winnow {
+namespace {
+
+void forget_anchors(Tensor& tokens) {
+    make_own_ints(tokens);
+    for (int64_t head = 0; head < tokens.shape[1]; ++head)
+        for (int64_t slot = 0; slot < tokens.shape[3]; ++slot) {
+            int32_t entry = 0;
+            std::byte* const at = reference::address(tokens, 0, head, 0, slot);
+            std::memcpy(&entry, at, sizeof entry);
+            if (entry >= 0) entry &= ~anchor_flag;
+            std::memcpy(at, &entry, sizeof entry);
+        }
+}
+
+} // namespace
 
 std::map<std::string, Defect> page_defects() {
     return {
@@ -10,6 +28,9 @@ std::map<std::string, Defect> page_defects() {
         {"signatures_beside_no_center", {.before_page_sign = [](PageSign& a) { a.center_end = 0; }}},
         {"hysteresis_ignored", {.before_page_pick = [](PagePick& a) { a.by_score = a.count; }}},
         {"late_tokens_are_not_picked", {.before_page_pick = [](PagePick& a) { a.visible_end = 40; }}},
+        {"anchors_are_not_pinned", {.before_page_pick = [](PagePick& a) { forget_anchors(a.cold.tokens); }}},
+        {"newest_pages_are_not_pinned", {.before_page_pick = [](PagePick& a) { a.pinned_from = a.cold.slots(); }}},
+        {"picks_know_no_mask", {.before_page_pick = [](PagePick& a) { a.mask = {}; }}},
         {"hot_keys_of_the_first_head", {.before_page_pick = [](PagePick& a) { a.cold.k.stride[1] = 0; }}},
         {"hot_values_of_one_slot", {.before_page_pick = [](PagePick& a) { a.cold.v.stride[2] = 0; }}},
         {"stretches_before_are_forgotten",

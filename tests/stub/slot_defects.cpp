@@ -12,25 +12,6 @@ namespace {
 
 using namespace reference;
 
-// A copy of a tensor of four-byte elements, without gaps, that may be changed; it lives until the next eight are made.
-void make_own(Tensor& tensor) {
-    static std::deque<std::vector<std::byte>> memory;
-    if (!tensor) return;
-    const auto& shape = tensor.shape;
-    std::vector<std::byte> own(static_cast<size_t>(4 * shape[0] * shape[1] * shape[2] * shape[3]));
-    std::byte* to = own.data();
-    for (int64_t a = 0; a < shape[0]; ++a)
-        for (int64_t b = 0; b < shape[1]; ++b)
-            for (int64_t c = 0; c < shape[2]; ++c)
-                for (int64_t d = 0; d < shape[3]; ++d, to += 4) std::memcpy(to, address(tensor, a, b, c, d), 4);
-    memory.push_back(std::move(own));
-    if (memory.size() > 8) memory.pop_front();
-    tensor.buffer = nullptr;
-    tensor.data = memory.back().data();
-    tensor.offset = 0;
-    tensor.stride = {4 * shape[1] * shape[2] * shape[3], 4 * shape[2] * shape[3], 4 * shape[3], 4};
-}
-
 int32_t entry(const Tensor& tokens, int64_t head, int64_t slot) {
     int32_t token = 0;
     std::memcpy(&token, address(tokens, 0, head, 0, slot), 4);
@@ -44,7 +25,7 @@ void set_entry(const Tensor& tokens, int64_t head, int64_t slot, int32_t token) 
 // Slots whose token is gone are taken for token 0.
 void see_free_slots(SlotAttention& args) {
     for (Segment& segment : args.segments) {
-        make_own(segment.tokens);
+        make_own_ints(segment.tokens);
         for (int64_t head = 0; head < segment.kv_heads(); ++head)
             for (int64_t slot = 0; slot < segment.slots(); ++slot)
                 if (entry(segment.tokens, head, slot) == free_slot) set_entry(segment.tokens, head, slot, 0);
@@ -66,11 +47,20 @@ void read_values_of_the_first_head(SlotAttention& args) {
     for (Segment& segment : args.segments) segment.v.stride[1] = 0;
 }
 
+// As if the first head had the last one's rows, and so on.
+void read_heads_from_the_last(SlotAttention& args) {
+    for (Segment& segment : args.segments)
+        for (Tensor* rows : {&segment.k, &segment.v}) {
+            rows->offset += static_cast<uint64_t>((rows->shape[1] - 1) * rows->stride[1]);
+            rows->stride[1] = -rows->stride[1];
+        }
+}
+
 // Of each query group only the first head counts.
 void accumulate_first_of_group(SlotAccumulate& args) {
     const int64_t group = args.scores.shape[1] / args.segments[0].kv_heads();
     for (Tensor* tensor : {&args.scores, &args.row_stats}) {
-        make_own(*tensor);
+        make_own_ints(*tensor);
         for (int64_t head = 0; head < tensor->shape[1]; ++head)
             std::memmove(address(*tensor, 0, head, 0, 0), address(*tensor, 0, head / group * group, 0, 0),
                          static_cast<size_t>(tensor->stride[1]));
@@ -97,6 +87,24 @@ void forget_anchors_after_shift(SlotEdit& args) {
 bool is_open(const SlotEdit& args) { return args.action == SlotEdit::Action::free && args.end > 1 << 20; }
 
 } // namespace
+
+void make_own_ints(Tensor& tensor) {
+    static std::deque<std::vector<std::byte>> memory;
+    if (!tensor) return;
+    const auto& shape = tensor.shape;
+    std::vector<std::byte> own(static_cast<size_t>(4 * shape[0] * shape[1] * shape[2] * shape[3]));
+    std::byte* to = own.data();
+    for (int64_t a = 0; a < shape[0]; ++a)
+        for (int64_t b = 0; b < shape[1]; ++b)
+            for (int64_t c = 0; c < shape[2]; ++c)
+                for (int64_t d = 0; d < shape[3]; ++d, to += 4) std::memcpy(to, address(tensor, a, b, c, d), 4);
+    memory.push_back(std::move(own));
+    if (memory.size() > 8) memory.pop_front();
+    tensor.buffer = nullptr;
+    tensor.data = memory.back().data();
+    tensor.offset = 0;
+    tensor.stride = {4 * shape[1] * shape[2] * shape[3], 4 * shape[2] * shape[3], 4 * shape[3], 4};
+}
 
 std::map<std::string, Defect> slot_defects() {
     using Action = SlotEdit::Action;
@@ -161,6 +169,7 @@ std::map<std::string, Defect> slot_defects() {
         {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
         {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
         {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},
+        {"rows_of_swapped_heads", {.before_slot_attention = read_heads_from_the_last}},
         {"values_of_the_first_head", {.before_slot_attention = read_values_of_the_first_head}},
         {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
         {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
