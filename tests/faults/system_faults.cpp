@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -25,7 +26,7 @@ std::string watched, function;
 uint64_t first = 0, times = 0, calls = 0, failures = 0;
 int error = 0;
 bool is_page_cache_hidden = false;
-std::vector<std::pair<uint64_t, uint64_t>> asked;
+std::map<int, std::vector<std::pair<uint64_t, uint64_t>>> stretches_by_advice;
 std::set<std::thread::id> callers;
 
 int next_error(const char* name, const std::string& path) {
@@ -70,13 +71,13 @@ void arm_system(const std::string& folder, const std::string& name, uint64_t at,
     times = how_often;
     error = code;
     calls = failures = 0;
-    asked.clear();
+    stretches_by_advice.clear();
     callers.clear();
 }
 
-std::vector<std::pair<uint64_t, uint64_t>> read_ahead() {
+std::vector<std::pair<uint64_t, uint64_t>> advised(int advice) {
     const std::lock_guard guard(mutex);
-    return asked;
+    return stretches_by_advice[advice];
 }
 
 void hide_page_cache(bool is_hidden) {
@@ -103,7 +104,8 @@ extern "C" {
 int open(const char* path, int flags, ...) {
     va_list arguments;
     va_start(arguments, flags);
-    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+    const bool makes_file = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+    const mode_t mode = makes_file ? va_arg(arguments, mode_t) : 0;
     va_end(arguments);
     if (const int result = winnow::faults::interfere("open", path); result != 1) return result;
     return winnow::faults::next<int (*)(const char*, int, ...)>("open")(path, flags, mode);
@@ -149,12 +151,12 @@ ssize_t preadv2(int file, const struct iovec* to, int count, off_t offset, int f
 }
 
 int posix_fadvise(int file, off_t offset, off_t size, int advice) {
-    if (advice == POSIX_FADV_WILLNEED) {
+    {
         const std::string path = winnow::faults::path_of(file);
         const std::lock_guard guard(winnow::faults::mutex);
         const auto begin = static_cast<uint64_t>(offset);
         if (!winnow::faults::watched.empty() && path.starts_with(winnow::faults::watched))
-            winnow::faults::asked.emplace_back(begin, begin + static_cast<uint64_t>(size));
+            winnow::faults::stretches_by_advice[advice].emplace_back(begin, begin + static_cast<uint64_t>(size));
     }
     return winnow::faults::next<int (*)(int, off_t, off_t, int)>("posix_fadvise")(file, offset, size, advice);
 }

@@ -18,8 +18,8 @@ constexpr int stopped = -4;     // the process stops, as by SIGSTOP, and goes on
 void arm_system(const std::string& folder, const std::string& function, uint64_t at, int error, uint64_t times = 1);
 uint64_t system_failures(); // since then
 size_t system_threads();    // that called the function since then
-// What files below the watched folder were asked to read ahead since then, begin and end.
-std::vector<std::pair<uint64_t, uint64_t>> read_ahead();
+// Of what stretches of files below the watched folder posix_fadvise said this since then, begin and end.
+std::vector<std::pair<uint64_t, uint64_t>> advised(int advice);
 // As if nothing that preadv2 is asked for without waiting were there.
 void hide_page_cache(bool is_hidden);
 
