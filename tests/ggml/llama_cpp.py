@@ -218,6 +218,19 @@ def recall_of_all(options):
     return f"winnow:budget=1G,k=f16,v=f16,residual=16,recall={options.work.resolve()}"
 
 
+def recall_of_few(options):
+    """A string by which nothing is evicted and a query attends to few of the pages, the others in a file."""
+    return f"winnow:budget=1/4,residual=16,recall={options.work.resolve()}"
+
+
+def expect_picks(caches):
+    """Pages were picked in each, some of which came from the cold tier, and nothing is lost."""
+    for cache in caches:
+        expect(cache["picks"] > 0 and cache["evictions"] == 0, f"nothing was picked, or something evicted: {cache}")
+    picks, misses = (sum(cache[key] for cache in caches) for key in ("picks", "misses"))
+    expect(picks > misses > 0, f"{misses} of {picks} pages came from the cold tier")
+
+
 def expect_shares(caches, share):
     """Each keeps to its share; but the smaller of two caches, that of sliding windows, evicts nothing."""
     largest = max(cache["cells"] for cache in caches)

@@ -1,9 +1,10 @@
 """winnow-measure, by which `winnow eval` compares: the base has the perplexity that llama-perplexity prints; a virtual
 cache with everything in f16 is the base in every mode, token by token, also of a model with sliding windows, whose
-second cache is a smaller one; and a cache whose heads all read the keys, or the values, of the first one is seen to be
-wrong in every mode. What is decoded inside of batches is what comes of tokens that llama.cpp hands over one by one, all
-of them or from a position on; and two runs are the same to the last digit. Its answers are what llama-completion
-writes, also where a virtual cache decodes the question, and a second turn goes on where the first ended.
+second cache is a smaller one; and a cache whose heads all read the keys, or the values, of the first one, or the rows
+of each other, is seen to be wrong in every mode. What is decoded inside of batches is what comes of tokens that
+llama.cpp hands over one by one, all of them or from a position on; and two runs are the same to the last digit. Its
+answers are what llama-completion writes, also where a virtual cache decodes the question, and a second turn goes on
+where the first ended.
 """
 
 import math
@@ -31,7 +32,7 @@ EVICTING = {configs.parse(text): alone for text, alone in (
     ("h2o:budget=1/4", ROUNDED), ("winnow:budget=1/4", ROUNDED))}
 RECALLING = [configs.parse(text) for text in ("winnow:budget=1/4,recall=host,k=f32,v=f32",
                                               "winnow:budget=1/4,recall=host")]
-DEFECTS = ("keys_of_the_first_head", "values_of_the_first_head")
+DEFECTS = ("keys_of_the_first_head", "values_of_the_first_head", "rows_of_swapped_heads")
 
 
 def run_all(options, environment, device):

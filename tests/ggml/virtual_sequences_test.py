@@ -2,7 +2,8 @@
 used again, sequences that are copied within a stream and into another, two contexts at once, states of several
 sequences and parts of states, attention both ways.
 
-Without a budget all tokens are those that a cache in place gives; within one the budget is kept.
+Without a budget all tokens are those that a cache in place gives, with recall, too, where all pages are hot; within one
+the budget is kept, and recall picks.
 """
 
 from pathlib import Path
@@ -34,15 +35,20 @@ def test():
     options.model = random_models.make("plain", options.work)
     expected, report = run(host, options, None)
     llama_cpp.expect_in_place(report)
-    found, report = run(host, options, "none:k=f16,v=f16")
-    expect(len(report["caches"]) == CONTEXTS and report["sdpa_calls"] == 0, f"the caches are {report['caches']}")
-    for use in USES:
-        print(f"{use}: {' '.join(found[use])}")
-        expect(found[use] == expected[use], f"{use}: in place {expected[use]}, virtual {found[use]}")
+    for kv in ("none:k=f16,v=f16", llama_cpp.recall_of_all(options)):
+        found, report = run(host, options, kv)
+        expect(len(report["caches"]) == CONTEXTS and report["sdpa_calls"] == 0, f"the caches are {report['caches']}")
+        for use in USES:
+            print(f"{kv}, {use}: {' '.join(found[use])}")
+            expect(found[use] == expected[use], f"{kv}, {use}: in place {expected[use]}, virtual {found[use]}")
     found, report = run(host, options, f"window:budget=1/{SHARE}")
     expect(len(report["caches"]) == CONTEXTS, f"the caches are {report['caches']}")
     for cache in report["caches"]:
         llama_cpp.expect_budget(cache, cache["cells"] // SHARE)
+    recalled, report = run(host, options, llama_cpp.recall_of_few(options))
+    expect(len(report["caches"]) == CONTEXTS, f"the caches are {report['caches']}")
+    llama_cpp.expect_picks(report["caches"])
+    expect(recalled != found, "recall gives what eviction does")
     print(f"within an eighth: {[cache['evictions'] for cache in report['caches']]} evictions in {CONTEXTS} contexts")
 
 

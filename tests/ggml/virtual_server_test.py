@@ -1,7 +1,7 @@
 """llama-server with WINNOW_KV and two slots, each with a stream of its own and both among the cells of one: talks that
-go on from what is cached, and one that goes back. Without a budget the answers are those of the cache in place; within
-one there are answers, and the budget is kept. With windows cells of one talk are used by the other. What each slot
-holds is told while the server runs.
+go on from what is cached, and one that goes back. Without a budget the answers are those of the cache in place, and so
+they are with recall where all pages are hot; within one there are answers, and the budget is kept, or pages picked.
+With windows cells of one talk are used by the other. What each slot holds is told while the server runs.
 """
 
 import json
@@ -58,12 +58,13 @@ def serve(host, options, way, kv):
 def compare(host, options, way):
     expected, report = serve(host, options, way, None)
     llama_cpp.expect_in_place(report)
-    answers, report = serve(host, options, way, "none:k=f16,v=f16")
-    print(f"{way}: {answers}")
-    for cache in llama_cpp.virtual_caches(report):
-        print(f"    {cache['streams']} streams of {cache['cells']} cells, {cache['tokens_seen']} tokens seen")
-        expect(cache["streams"] == (SLOTS if way == "streams" else 1), f"the cache has {cache['streams']} streams")
-    expect(answers == expected, f"{way}: the answers differ\nin place: {expected}\nvirtual:  {answers}")
+    for kv in ("none:k=f16,v=f16", llama_cpp.recall_of_all(options)):
+        answers, report = serve(host, options, way, kv)
+        print(f"{way}, {kv}: {answers}")
+        for cache in llama_cpp.virtual_caches(report):
+            print(f"    {cache['streams']} streams of {cache['cells']} cells, {cache['tokens_seen']} tokens seen")
+            expect(cache["streams"] == (SLOTS if way == "streams" else 1), f"the cache has {cache['streams']} streams")
+        expect(answers == expected, f"{way}, {kv}: the answers differ\nin place: {expected}\nvirtual:  {answers}")
 
 
 def keep_budget(host, options, way, kv):
@@ -73,6 +74,16 @@ def keep_budget(host, options, way, kv):
         print(f"    at most {max(cache['resident_of_layers']) / cache['kv_heads']:.1f} a head of {cache['cells']} "
               f"cells, {cache['evictions']} evictions")
     llama_cpp.expect_shares(llama_cpp.virtual_caches(report), SHARE)
+    expect(all(len(answer) >= TOKENS for answer in answers), f"an answer is too short: {answers}")
+
+
+def recall_few(host, options, way):
+    """Pages are picked of what each slot has; windows keep all that they see."""
+    answers, report = serve(host, options, way, llama_cpp.recall_of_few(options))
+    print(f"{way}, few pages: {answers}")
+    caches = llama_cpp.virtual_caches(report)
+    most = max(cache["cells"] for cache in caches)
+    llama_cpp.expect_picks([cache for cache in caches if cache["cells"] == most])
     expect(all(len(answer) >= TOKENS for answer in answers), f"an answer is too short: {answers}")
 
 
@@ -136,6 +147,7 @@ def test():
         compare(host, options, way)
         for kv in (f"window:budget=1/{SHARE},k=f16,v=f16", f"winnow:budget=1/{SHARE}"):
             keep_budget(host, options, way, kv)
+        recall_few(host, options, way)
     watch(host, options)
     expect_states_of_one_size(host, options)
 

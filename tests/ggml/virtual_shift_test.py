@@ -56,6 +56,10 @@ def test():
             expect(len(found) >= TOKENS, f"{name}, {kv}: the text is too short: {found}")
             for cache in llama_cpp.virtual_caches(report):
                 llama_cpp.expect_budget(cache, BUDGET)
+        found, report = use(host, options, model, llama_cpp.recall_of_few(options))
+        print(f"{name}, few pages: {found}")
+        expect(len(found) >= TOKENS, f"{name}, few pages: the text is too short: {found}")
+        llama_cpp.expect_picks(llama_cpp.virtual_caches(report))
 
 
 llama_cpp.main(test)

@@ -1,5 +1,6 @@
 """A draft and a target model in one llama-server with WINNOW_KV: drafts are appended and, where they are rejected,
-taken back. Without a budget the text is the cache's in place, with drafts and without; within one both caches keep it.
+taken back. Without a budget the text is the cache's in place, with drafts and without, and so it is with recall where
+all pages are hot; within one both caches keep it, or pick.
 """
 
 import llama_cpp
@@ -43,17 +44,22 @@ def test():
     options.prompt = options.text.read_text(encoding="utf-8")[:PROMPT]
     expected, report = complete(host, options, None, False)
     llama_cpp.expect_in_place(report)
-    text, report = complete(host, options, "none:k=f16,v=f16", True)
-    llama_cpp.expect_same_text(text, expected)
-    for cache in caches_of(report):
-        print(f"{cache['tokens_seen']} tokens seen, at most {cache['tokens']} resident")
-        expect(cache["tokens_seen"] > cache["tokens"], f"nothing was taken back: {cache}")
-        llama_cpp.expect_all_resident(cache)
+    for kv in ("none:k=f16,v=f16", llama_cpp.recall_of_all(options)):
+        text, report = complete(host, options, kv, True)
+        llama_cpp.expect_same_text(text, expected)
+        for cache in caches_of(report):
+            print(f"{cache['tokens_seen']} tokens seen, at most {cache['tokens']} resident")
+            expect(cache["tokens_seen"] > cache["tokens"], f"nothing was taken back: {cache}")
+            if kv.startswith("none"):
+                llama_cpp.expect_all_resident(cache)
     for kv in (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}"):
         text, report = complete(host, options, kv, True)
         expect(len(text) >= TOKENS, f"{len(text)} characters are no {TOKENS} tokens: {text}")
         for cache in caches_of(report):
             llama_cpp.expect_budget(cache, BUDGET)
+    text, report = complete(host, options, llama_cpp.recall_of_few(options), True)
+    expect(len(text) >= TOKENS, f"{len(text)} characters are no {TOKENS} tokens: {text}")
+    llama_cpp.expect_picks(caches_of(report))
 
 
 llama_cpp.main(test)
