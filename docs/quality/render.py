@@ -8,8 +8,8 @@ A marker is a pair of lines, and what stands between them is this script's:
 
     <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
                                      and "decode" for what was decoded; or task, its name and one of OF_TASKS; or
-                                     "with", more names, and one of BESIDE or "lead", over a window: a column for each
-                                     of these results
+                                     "with", more names, and one of BESIDE, or of MAIN's rows alone "main", or "lead",
+                                     over a window: a column for each of these results
     <!-- end -->
 """
 
@@ -86,7 +86,18 @@ def task_piece(name, results, task, words=""):
 BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, ""),
           "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+")}
 WINDOW = "window:budget=1/4"  # the policy to be better than, in f16
-WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead'])}) (\d+)( decode)?")
+WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'main', 'lead'])}) (\d+)( decode)?")
+# What somebody chooses among, and what it is compared with.
+MAIN = ("cpu:k=f16,v=f16", "inplace:k=q8_0,v=q8_0", "inplace:k=q4_0,v=q4_0", "winnow", "winnow:v=turbo4",
+        "winnow:v=turbo4,center=on", "winnow:budget=1/8,recall=host", "winnow:budget=1/16,recall=host",
+        "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8", "winnow:budget=1/16",
+        "winnow:budget=1/4,k=f16,v=f16", WINDOW, "tova:budget=1/4", "random:budget=1/4", "h2o:budget=1/4",
+        "kvpress:snapkv,keep=512,interval=128")
+TEXTS = {"wiki": "WikiText", "book": "book", "code": "code"}  # by the last word of a name
+
+
+def text_title(name):
+    return TEXTS.get(name.rsplit("_", 1)[-1], name)
 
 
 def usual_contexts(rows):
@@ -94,9 +105,9 @@ def usual_contexts(rows):
     return max(row["contexts"] for row in rows if row["role"] != "other")
 
 
-def beside_table(named, quantity, setting):
-    """A column for each of the results, {name: results}: what their rows lost. Where a row has another number of
-    contexts than its column, it stands behind the figure."""
+def beside_table(named, quantity, setting, chosen=None):
+    """A column for each of the results, {name: results}: what their rows lost, or of the chosen ones. Where a row has
+    another number of contexts than its column, it stands behind the figure."""
     title, key, error, fewest, most, sign = BESIDE[quantity]
     found = {name: {row["name"]: row for row in report.rows_of(results, setting)} for name, results in named.items()}
     rows = {}
@@ -105,6 +116,8 @@ def beside_table(named, quantity, setting):
             raise Failure(f"{name}.json has no {report.named_setting(setting)}")
         for row in of_results.values():
             rows.setdefault(row["name"], row)  # the bytes of packed rows differ by a few per mille between texts
+    if chosen is not None:
+        rows = {one: rows[one] for one in chosen if one in rows}
     full = next((row["kv_bytes_per_token"] for row in rows.values() if row["role"] == "control"), None)
     counts = {name: usual_contexts(its.values()) for name, its in found.items()}
 
@@ -117,7 +130,7 @@ def beside_table(named, quantity, setting):
     lines = [[report.titled(row), report.number(row["kv_bytes_per_token"], 0),
               report.number(None if full is None else row["kv_bytes_per_token"] / full, 3),
               *(cell(name, its.get(row["name"])) for name, its in found.items())] for row in rows.values()]
-    heads = [f"{name}, {count} contexts" for name, count in counts.items()]
+    heads = [f"{text_title(name)}, {count} contexts" for name, count in counts.items()]
     return report.table(["configuration", "bytes/token", "share", *(f"{title}: {head}" for head in heads)], lines)
 
 
@@ -139,7 +152,7 @@ def lead_table(named, setting):
     names = dict.fromkeys(row["name"] for its in found.values() for row in its.values() if row["name"] != WINDOW
                           and abs(row["kv_bytes_per_token"] / size - 1) <= report.SAME_BYTES)
     lines = [[f"`{name}`", *(lead(its.get(name), its[WINDOW]) for its in found.values())] for name in names]
-    return report.table([f"configuration, {report.number(size, 0)} bytes/token", *found], lines)
+    return report.table([f"configuration, {report.number(size, 0)} bytes/token", *map(text_title, found)], lines)
 
 
 def piece(name, results, words):
@@ -176,7 +189,11 @@ def filled(page, kept, used):
         if beside:
             setting = int(beside[3]), "decode" if beside[4] else "batch"
             named = {one: kept[one] for one in names}
-            made = lead_table(named, setting) if beside[2] == "lead" else beside_table(named, beside[2], setting)
+            if beside[2] == "lead":
+                made = lead_table(named, setting)
+            else:
+                made = beside_table(named, "kld" if beside[2] == "main" else beside[2], setting,
+                                    MAIN if beside[2] == "main" else None)
         else:
             made = piece(name, kept[name], words)
         return f"<!-- begin {name} {words} -->\n\n{made}\n<!-- end -->\n"

@@ -118,6 +118,18 @@ class Render(unittest.TestCase):
         self.page.write_text("<!-- begin made with another increase 512 -->\n<!-- end -->\n")
         self.assertIn("quality/another.json is not there", self.render("--check", status=1))
 
+    def test_the_main_rows_are_chosen_in_their_order(self):
+        sys.path.insert(0, str(SCRIPT.parent))
+        import render
+        page = "<!-- begin made with some_wiki main 512 -->\n<!-- end -->\n"
+        self.made["rows"][1] |= {"name": "winnow"}
+        lines = render.filled(page, {"made": self.made, "some_wiki": self.made}, set()).splitlines()[2:-2]
+        names = [line.split("`")[1] for line in lines[2:]]
+        self.assertEqual(names, [name for name in render.MAIN if name in {row["name"] for row in self.made["rows"]}])
+        self.assertLess(2, len(names))
+        self.assertLess(len(names), len(self.made["rows"]))
+        self.assertTrue(lines[0].endswith("mean KLD: made, 16 contexts | mean KLD: WikiText, 16 contexts |"), lines[0])
+
     def test_leads_over_the_window_are_paired(self):
         other = made_results(contexts=(512,), count=4)
         for results, loss in ((self.made, 0.3), (other, 0.2)):
