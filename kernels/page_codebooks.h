@@ -19,6 +19,7 @@ static inline void multiply(float* y, const __global uchar* matrix, const float*
     float16 sum[K_SIZE / 16];
     for (uint c = 0; c < K_SIZE / 16; ++c) sum[c] = (float16)(0.0f);
     for (uint e = 0; e < K_SIZE; ++e)
+#pragma unroll 4
         for (uint c = 0; c < K_SIZE / 16; ++c)
             sum[c] = fma(load16_f16(matrix, e * K_SIZE + c * 16, 16), (float16)(x[e]), sum[c]);
     for (uint c = 0; c < K_SIZE / 16; ++c) vstore16(sum[c], c, y);

@@ -132,10 +132,10 @@ static inline int is_plain_block(const page_pick_params* p, const __global int* 
     if (p->mask_type != TYPE_NONE || first + slots * BLOCK_PAGES > p->cold.slots) return 0;
     const uint from = (uint)p->visible_from, end = (uint)min(p->visible_end, ANCHOR_FLAG);
     if (end < from) return 0;
-    int16 is_other = (int16)(0);
+    uint16 furthest = (uint16)(0);
     for (uint part = 0; part < slots; ++part)
-        is_other |= as_uint16(vload16(0, tokens + first + part * 16)) - from >= (uint16)(end - from);
-    return !any_lane(is_other);
+        furthest = max(furthest, as_uint16(vload16(0, tokens + first + part * 16)) - from);
+    return !any_lane(furthest >= (uint16)(end - from));
 }
 
 /* As visible_slots, of the 16 pages of a block, each of which has what any of its slots has. */
@@ -173,7 +173,9 @@ static uint score_pages(const page_pick_params* p, const pick_scratch* at, __glo
         float16 z[GROUP];
         score_block(signature_block(signatures, &p->index, head, block), tables, z);
         if (may != ALL_OF_A_BLOCK)
+#pragma unroll
             for (uint g = 0; g < GROUP; ++g) z[g] = select((float16)(-INFINITY), z[g], lanes_of_bits(may));
+#pragma unroll
         for (uint g = 0; g < GROUP; ++g) {
             maximum[g] = larger(z[g], maximum[g]);
             at->scores[g * at->blocks + block] = z[g];
@@ -206,6 +208,7 @@ static void make_keys(const page_pick_params* p, const pick_scratch* at, const f
         uint16 key = (uint16)(NO_KEY);
         if (at->eligible[block]) {
             float16 score = (float16)(0.0f);
+#pragma unroll
             for (uint g = 0; g < GROUP; ++g)
                 if (weight[g] != 0.0f) score = fma(at->scores[g * at->blocks + block], (float16)(weight[g]), score);
             score = select(score, score * bonus, lanes_of_bits(at->held[block]));
@@ -221,6 +224,7 @@ static void make_keys(const page_pick_params* p, const pick_scratch* at, const f
 /* How many keys of `count` vectors are at least `least`. */
 static inline uint count_from(const __global uint16* keys, uint count, uint least) {
     int16 found = (int16)(0);
+#pragma unroll 4
     for (uint i = 0; i < count; ++i) found -= keys[i] >= (uint16)(least);
     const int8 x8 = found.lo + found.hi;
     const int4 x4 = x8.lo + x8.hi;

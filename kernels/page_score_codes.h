@@ -44,12 +44,15 @@ static inline void store_entries(__global float* entries, const float (*x)[K_SIZ
                                  uint codebook, uint centroid) {
     float16 sum[GROUP];
     for (uint g = 0; g < GROUP; ++g) sum[g] = (float16)(0.0f);
+#pragma unroll 4
     for (uint i = codebook * CENTROID_ELEMENTS; i < (codebook + 1) * CENTROID_ELEMENTS; ++i) {
         const float16 elements = load16_f16(centroids, i * CENTROIDS + centroid, 16);
+#pragma unroll
         for (uint g = 0; g < GROUP; ++g) sum[g] = fma(elements, (float16)(x[g][i]), sum[g]);
     }
     for (uint part = 0; part < PARTS; ++part) {
         float16 heads[WIDTH];
+#pragma unroll
         for (uint g = 0; g < WIDTH; ++g) heads[g] = part * WIDTH + g < GROUP ? sum[part * WIDTH + g] : (float16)(0.0f);
         heads_side_by_side(
             heads, (__global float16*)(entries + (part * CODEBOOKS + codebook) * CODEBOOK_SCORES + centroid * WIDTH));
@@ -74,6 +77,7 @@ static inline void make_tables(const page_pick_params* p, const __global uchar* 
 
 static inline float4 score_page(const __global uchar* block, const __global float4* entries, uint page) {
     float4 sum = entries[block[page]];
+#pragma unroll
     for (uint j = 1; j < CODEBOOKS; ++j) sum += entries[j * CENTROIDS + block[j * BLOCK_PAGES + page]];
     return sum;
 }
@@ -83,10 +87,12 @@ static inline void score_block(const __global uchar* block, const score_tables* 
     for (uint part = 0; part < PARTS; ++part) {
         const __global float4* const entries = (const __global float4*)(tables->entries) + part * CODEBOOKS * CENTROIDS;
         float16 pages[4], heads[WIDTH];
+#pragma unroll
         for (uint i = 0; i < 4; ++i)
             pages[i] = (float16)(score_page(block, entries, i * 4), score_page(block, entries, i * 4 + 1),
                                  score_page(block, entries, i * 4 + 2), score_page(block, entries, i * 4 + 3));
         heads_apart(pages, heads);
+#pragma unroll
         for (uint g = 0; g < WIDTH && part * WIDTH + g < GROUP; ++g) z[part * WIDTH + g] = heads[g];
     }
 }
