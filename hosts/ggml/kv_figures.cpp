@@ -39,6 +39,12 @@ std::string to_text(const CacheFigures& figures) {
                       100 * figures.reused_resident / static_cast<double>(figures.reused));
         line += text;
     }
+    if (figures.picks > 0) {
+        std::snprintf(text, sizeof text, "; %.1f %% of the pages that were picked were not hot; %.2f MiB of signatures",
+                      100 * static_cast<double>(figures.misses) / static_cast<double>(figures.picks),
+                      static_cast<double>(figures.signature_bytes) / (1 << 20));
+        line += text;
+    }
     if (figures.disk_bytes > 0) {
         std::snprintf(text, sizeof text, "; %.2f MiB on the disk, of which %.2f MiB were read in %.2f s",
                       static_cast<double>(figures.disk_bytes) / (1 << 20),
