@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from made_results import made_results  # noqa: E402
-from winnow_eval import report  # noqa: E402
+from winnow_eval import cli, report  # noqa: E402
 
 SCRIPT = Path(__file__).resolve().parents[3] / "docs" / "quality" / "render.py"
 PAGE = """# Made up
@@ -214,6 +214,12 @@ class Render(unittest.TestCase):
     def test_the_page_of_the_tree_agrees_with_its_results(self):
         run = subprocess.run([sys.executable, "-B", str(SCRIPT), "--check"], capture_output=True, text=True)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def test_each_kept_result_may_be_shown_again(self):
+        kept = sorted((SCRIPT.parent).glob("*.json"))
+        self.assertTrue(kept)
+        for path in kept:
+            cli.read_results(path)
 
 
 if __name__ == "__main__":
