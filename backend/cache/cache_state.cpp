@@ -234,6 +234,8 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
         fetched.emplace(Fetched::EndOf{}, cache, layer, leaving);
     else
         fetched.emplace(cache, layer);
+    // What leaves goes behind the rows that there are, not between them.
+    if (geometry.recall() && !layer.is_signed) compact(cache, layer);
     SlotEvict args = pass_of(cache, layer, layer_number, incoming, less, demanded);
     if (geometry.recall() && layer.is_signed && layer.packed.slots > 0) {
         // Rows in front are signed and attended to, also where a head has free slots among them: what leaves goes

@@ -183,6 +183,11 @@ void register_cache_cells() {
                                 run(in_file, options().seed + static_cast<uint64_t>(at), 2, mask);
                             });
     }
+    CacheSetup reused = recall_setup(2, "100K"); // of which nearly each step takes cells of old tokens
+    reused.cells = 150;
+    reused.context = 4096;
+    register_cache_test("cells", "recall_of_cells_used_again", __FILE__, __LINE__,
+                        [=] { run(reused, options().seed, 1, mask_kinds[0], 200); });
     for (const char* budget : {"1G", "100K"}) {
         CacheSetup setup = recall_setup_of_newest(++at, budget);
         setup.cells = 200;

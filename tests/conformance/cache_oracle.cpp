@@ -87,6 +87,8 @@ std::string CacheOracle::step(Step& step) {
         entering += layer.next + t >= setup_.sink;
     }
     if (step.cells) reuse_cells(layer, token_ids);
+    // A prompt, a pass and a pick move together what gaps have come between.
+    if (setup_.recalls && step.queries > most_picking) layer.most_in_packed = packed_rows(layer);
     const bool is_due = step.tokens > 0 && has_pass(layer, step.layer, entering, step.tokens == 1);
     const int64_t leave = is_due ? leaving(layer, step.layer, entering) : 0, before = layer.next;
 
@@ -128,6 +130,7 @@ std::string CacheOracle::step(Step& step) {
         layer.outputs = 0;
     }
     append(layer, token_ids, step.k, step.v);
+    if (setup_.recalls && (step.queries > 0 || is_due)) layer.most_in_packed = packed_rows(layer);
     note_packed(layer, 0);
     if (step.queries > 0) wrong = attend(step, layer);
     if (wrong.empty() && tells_picks(step) && host_.stats().picks - picks > picked_rows_)

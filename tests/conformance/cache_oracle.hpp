@@ -119,6 +119,7 @@ public:
 
 private:
     enum class Refusal { wrong, permitted, due };
+    static constexpr int64_t most_picking = 8; // query tokens of a step that pick one by one (docs/recall.md)
 
     OracleLayer& at(int64_t sequence, int64_t layer) {
         return sequences_[static_cast<size_t>(sequence)].layers[static_cast<size_t>(layer)];
@@ -165,6 +166,7 @@ private:
     std::string look_at_stats();
     void note_rules();
     void note_packed(OracleLayer& layer, int64_t reserved) const;
+    int64_t packed_rows(const OracleLayer& layer) const; // that are resident in the fullest head
     void compact(OracleLayer& layer, int64_t reserved) const;
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;

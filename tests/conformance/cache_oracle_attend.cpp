@@ -13,7 +13,6 @@ namespace {
 
 constexpr double unit = 0x1p-24;
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr int64_t most_picking = 8; // query tokens of a step that pick one by one (docs/recall.md)
 
 // A token that some query head may see.
 struct Seen {
@@ -87,10 +86,6 @@ std::optional<double> bias_of(const Step& step, int64_t q_head, int64_t query, i
     return step.mask_slopes ? value * step.mask_slopes.get({0, 0, 0, q_head}) : value;
 }
 
-bool is_shown(const Step& step, int64_t q_head, int64_t query, int64_t token_id) {
-    return bias_of(step, q_head, query, token_id).has_value();
-}
-
 std::string where_of(const char* what, int64_t q_head, int64_t query, int64_t last, double got, double want,
                      double bound) {
     std::ostringstream text;
@@ -136,7 +131,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     const int64_t position = layer.next - step.queries + query;
     std::vector<Seen> seen;
-    const OracleToken* newest_packed = nullptr; // of those that the query may see
+    const OracleToken* newest_packed = nullptr;
     bool is_newest_picked = true;
     for (OracleToken& token : layer.tokens) {
         HeadToken& own = token.heads[static_cast<size_t>(head)];
@@ -145,16 +140,17 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
                                                                 token.position <= position - step.options.window_left));
         if (!own.is_resident || is_outside) continue;
         const bool is_picked = !is_left_out(step, token, head, query);
-        if (token.is_in_packed && is_shown(step, head * setup_.group, query, token.token_id)) {
-            if (!is_picked && is_anchor(step.sequence, token.token_id))
+        const bool is_shown = bias_of(step, head * setup_.group, query, token.token_id).has_value();
+        if (token.is_in_packed) {
+            if (is_shown && !is_picked && is_anchor(step.sequence, token.token_id))
                 return "head " + std::to_string(head) + " did not pick the anchor " + std::to_string(token.token_id);
             newest_packed = &token;
-            is_newest_picked = is_picked;
-            picked_rows_ += is_picked;
+            is_newest_picked = is_picked || !is_shown;
+            picked_rows_ += is_shown && is_picked;
         }
         if (is_picked) seen.push_back({&token, &own});
     }
-    if (!is_newest_picked && setup_.cells == 0)
+    if (!is_newest_picked)
         return "head " + std::to_string(head) + " did not pick the newest packed token " +
                std::to_string(newest_packed->token_id);
     std::vector<HeadView> views;

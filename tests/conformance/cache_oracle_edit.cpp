@@ -86,16 +86,20 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
     return "";
 }
 
+int64_t CacheOracle::packed_rows(const OracleLayer& layer) const {
+    int64_t most = 0;
+    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head)
+        most = std::max<int64_t>(most,
+                                 std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
+                                     return token.is_in_packed && token.heads[head].is_resident;
+                                 }));
+    return most;
+}
+
 // The packed segment's resident rows are moved together: how many there are is known then, and without a residual
 // window the slots that were free-listed for coming tokens are no longer the free ones.
 void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
-    layer.most_in_packed = 0;
-    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head)
-        layer.most_in_packed =
-            std::max<int64_t>(layer.most_in_packed,
-                              std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
-                                  return token.is_in_packed && token.heads[head].is_resident;
-                              }));
+    layer.most_in_packed = packed_rows(layer);
     if (setup_.residual == 0) {
         layer.free_listed = 0;
         layer.newest.clear();

@@ -219,7 +219,9 @@ public:
     void launch(const SlotScores& given) override { launch_slots(defect_.before_slot_scores, {}, given); }
     void launch(const SlotEvict& given) override { launch_slots(defect_.before_slot_evict, {}, given); }
     void launch(const SlotEdit& given) override { launch_slots(defect_.before_slot_edit, {}, given); }
-    void launch(const SlotCompact& given) override { launch_slots<SlotCompact>({}, defect_.after_slot_compact, given); }
+    void launch(const SlotCompact& given) override {
+        launch_slots(defect_.before_slot_compact, defect_.after_slot_compact, given);
+    }
     void launch(const SlotCopy& given) override { launch_slots(defect_.before_slot_copy, {}, given); }
     void launch(const SlotZero& given) override { launch_slots(defect_.before_slot_zero, {}, given); }
     void launch(const PageSign& given) override { launch_slots(defect_.before_page_sign, {}, given); }

@@ -27,6 +27,7 @@ struct Defect {
     std::function<void(SlotScores&)> before_slot_scores = {};
     std::function<void(SlotEvict&)> before_slot_evict = {};
     std::function<void(SlotEdit&)> before_slot_edit = {};
+    std::function<void(SlotCompact&)> before_slot_compact = {};
     std::function<void(const SlotCompact&)> after_slot_compact = {};
     std::function<void(SlotCopy&)> before_slot_copy = {};
     std::function<void(SlotZero&)> before_slot_zero = {};

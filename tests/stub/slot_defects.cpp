@@ -212,6 +212,7 @@ std::map<std::string, Defect> slot_defects() {
               }}},
         {"shift_forgets_anchors", {.before_slot_edit = forget_anchors_after_shift}},
         {"tokens_without_a_slot", {.before_slot_evict = [](SlotEvict& a) { a.wanted_free = 0; }}},
+        {"compaction_mixes_rows", {.before_slot_compact = [](SlotCompact& a) { a.keeps_order = false; }}},
         {"compaction_loses_a_token", {.after_slot_compact = lose_last}},
         {"copy_forgets_the_importance",
          {.before_slot_copy = [](SlotCopy& a) { a.from.importance = a.to.importance = {}; }}},
