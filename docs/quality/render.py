@@ -8,8 +8,8 @@ A marker is a pair of lines, and what stands between them is this script's:
 
     <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
                                      and "decode" for what was decoded; or task, its name and one of OF_TASKS; or
-                                     "with", more names, and one of BESIDE, or of MAIN's rows alone "main", or "lead",
-                                     over a window: a column for each of these results
+                                     "with" and more names, which get a column each: then one of BESIDE, "main" for the
+                                     divergences of MAIN's rows, or "lead" over a window
     <!-- end -->
 """
 

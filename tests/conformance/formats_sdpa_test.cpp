@@ -209,7 +209,7 @@ void register_small() {
 
 // ---- Products of small matrices: what kernels take by them, in the sizes in which they do ---------------------------
 
-// Few: each format of K with two of V, its own and one of three further on.
+// With few pairs each format of K goes with two of V: itself, and the one three places behind it in the list.
 bool is_product_left_out(size_t at, size_t types) {
     const size_t step = (at % types + types - at / types) % types;
     return options().pairs == Pairs::few && step != 0 && step != types / 2;

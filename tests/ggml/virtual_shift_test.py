@@ -1,6 +1,6 @@
 """Context shift with WINNOW_KV: half of a full context is dropped, and what comes after it moves up. Without a budget
 the text is the cache's in place, for families whose keys are rotated whole and in part (latent); within one there is a
-text, and the budget is kept.
+text, and the budget is kept, or pages are picked.
 """
 
 import llama_cpp

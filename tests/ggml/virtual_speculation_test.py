@@ -1,6 +1,6 @@
 """A draft and a target model in one llama-server with WINNOW_KV: drafts are appended and, where they are rejected,
 taken back. Without a budget the text is the cache's in place, with drafts and without, and so it is with recall where
-all pages are hot; within one both caches keep it, or pick.
+all pages are hot. Within one both caches keep it; with recall of few pages they pick.
 """
 
 import llama_cpp
