@@ -60,43 +60,39 @@ TEST_F(reference_slot_edit, anchors_a_range) {
     segment.expect_rows();
 }
 
-using reference_slot_compact = reference_slots;
+class reference_slot_compact : public reference_slots {
+protected:
+    void SetUp() override {
+        for (int64_t slot = 0; slot < 7; ++slot) segment_.importance.at(0, 0, slot) = static_cast<float>(slot);
+    }
+
+    // Expected: the map of the first head, and the importances of its live slots.
+    void compact(bool keeps_order, const Map& first, const std::vector<float>& importance) {
+        device_.launch(SlotCompact{.segment = segment_, .head_state = state_, .keeps_order = keeps_order});
+        EXPECT_EQ(segment_.map(0), first);
+        EXPECT_EQ(segment_.map(1), (Map{none, none, none, none, none, none, none}));
+        EXPECT_EQ(segment_.map(2), (Map{1, 2, 3, 4, 5, 6, 7}));
+        EXPECT_EQ(segment_.map(3), (Map{8, 3, none, none, none, none, none}));
+        segment_.expect_rows();
+        const std::vector<float> kept = segment_.importance.row(0);
+        EXPECT_EQ((std::vector<float>(kept.begin(), kept.begin() + 4)), importance);
+        for (int64_t head = 0; head < 4; ++head)
+            EXPECT_EQ(state_.row(head), (Map{std::array{4, 0, 7, 2}[static_cast<size_t>(head)], 50, 50, 50}));
+    }
+
+    TestSegment segment_{{{4, none, 2, none, 9 | anchor_flag, none, 7},
+                          {none, none, none, none, none, none, none},
+                          {1, 2, 3, 4, 5, 6, 7},
+                          {none, none, none, none, none, 8, 3}}};
+    Ints state_{{4, 1, 4}, 50};
+};
 
 TEST_F(reference_slot_compact, live_slots_fill_the_free_ones_before_them) {
-    TestSegment segment({{4, none, 2, none, 9 | anchor_flag, none, 7},
-                         {none, none, none, none, none, none, none},
-                         {1, 2, 3, 4, 5, 6, 7},
-                         {none, none, none, none, none, 8, 3}});
-    for (int64_t slot = 0; slot < 7; ++slot) segment.importance.at(0, 0, slot) = static_cast<float>(slot);
-    Ints state({4, 1, 4}, 50);
-    device_.launch(SlotCompact{.segment = segment, .head_state = state});
-    EXPECT_EQ(segment.map(0), (Map{4, 9 | anchor_flag, 2, 7, none, none, none}));
-    EXPECT_EQ(segment.map(1), (Map{none, none, none, none, none, none, none}));
-    EXPECT_EQ(segment.map(2), (Map{1, 2, 3, 4, 5, 6, 7}));
-    EXPECT_EQ(segment.map(3), (Map{8, 3, none, none, none, none, none}));
-    segment.expect_rows();
-    const std::vector<float> kept = segment.importance.row(0);
-    EXPECT_EQ((std::vector<float>(kept.begin(), kept.begin() + 4)), (std::vector<float>{0, 4, 2, 6}));
-    for (int64_t head = 0; head < 4; ++head)
-        EXPECT_EQ(state.row(head), (Map{std::array{4, 0, 7, 2}[static_cast<size_t>(head)], 50, 50, 50}));
+    compact(false, {4, 9 | anchor_flag, 2, 7, none, none, none}, {0, 4, 2, 6});
 }
 
 TEST_F(reference_slot_compact, live_slots_may_keep_their_order) {
-    TestSegment segment({{4, none, 2, none, 9 | anchor_flag, none, 7},
-                         {none, none, none, none, none, none, none},
-                         {1, 2, 3, 4, 5, 6, 7},
-                         {none, none, none, none, none, 8, 3}});
-    for (int64_t slot = 0; slot < 7; ++slot) segment.importance.at(0, 0, slot) = static_cast<float>(slot);
-    Ints state({4, 1, 4}, 50);
-    device_.launch(SlotCompact{.segment = segment, .head_state = state, .keeps_order = true});
-    EXPECT_EQ(segment.map(0), (Map{4, 2, 9 | anchor_flag, 7, none, none, none}));
-    EXPECT_EQ(segment.map(1), (Map{none, none, none, none, none, none, none}));
-    EXPECT_EQ(segment.map(2), (Map{1, 2, 3, 4, 5, 6, 7}));
-    EXPECT_EQ(segment.map(3), (Map{8, 3, none, none, none, none, none}));
-    segment.expect_rows();
-    const std::vector<float> kept = segment.importance.row(0);
-    EXPECT_EQ((std::vector<float>(kept.begin(), kept.begin() + 4)), (std::vector<float>{0, 2, 4, 6}));
-    EXPECT_EQ(state.row(0), (Map{4, 50, 50, 50}));
+    compact(true, {4, 2, 9 | anchor_flag, 7, none, none, none}, {0, 2, 4, 6});
 }
 
 using reference_slot_copy = reference_slots;
