@@ -19,11 +19,12 @@ SHARE = 8
 
 
 def run(host, options, kv):
-    """({use: tokens}, report)"""
-    out, _, report = host.run(options.program, options.model, options.text, winnow=True,
+    """({use: tokens}, report); what was picked is in the log."""
+    out, log, report = host.run(options.program, options.model, options.text, winnow=True,
                               environment=llama_cpp.kv_environment(kv))
     lines = dict(line.split(":", 1) for line in out.splitlines())
     expect(tuple(lines) == USES, f"the program's output is {out}")
+    expect(("of the pages that were picked were not hot" in log) == ("recall=" in (kv or "")), f"the log is {log}")
     return {use: tokens.split() for use, tokens in lines.items()}, report
 
 
