@@ -12,14 +12,12 @@ itself.
 import argparse
 import os
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "eval"))
-
-from winnow_eval import configs, measure, text, weights  # noqa: E402  after its path
-from winnow_eval.host import Host, find_plugin, find_programs  # noqa: E402
+import recorded_rows  # which has tools/eval in the path
+from winnow_eval import configs, measure, text, weights
+from winnow_eval.host import Host, find_plugin, find_programs
 
 POLICIES = ("winnow:budget=1/4", "h2o:budget=1/4", "winnow:budget=1/16,recall=host")
 BATCH = 512
@@ -27,10 +25,9 @@ BATCH = 512
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, what in (("measure", "winnow-measure"), ("llama-cpp", "folder of llama.cpp's programs"),
-                       ("plugin", "libwinnow_ggml.so"), ("model", "GGUF file"), ("text", "UTF-8")):
-        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
-    parser.add_argument("--part", choices=text.PARTS, default="second", help="of the text (default: %(default)s)")
+    parser.add_argument("--measure", type=Path, required=True, help="winnow-measure")
+    recorded_rows.add_files(parser)
+    recorded_rows.add_part(parser)
     parser.add_argument("--context", type=int, default=2048, help="tokens (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of llama.cpp (default: %(default)s)")
     parser.add_argument("config", nargs="*", default=POLICIES, help="policies (default: %(default)s)")

@@ -16,11 +16,16 @@ from winnow_eval.host import Host, find_plugin, find_programs  # noqa: E402
 EVERY = 8  # every so many queries are recorded
 
 
-def add_options(parser):
-    """What record() needs of the command line."""
+def add_files(parser):
+    """What a program that runs a model over a text takes."""
     for name, what in (("llama-cpp", "folder of llama.cpp's programs"), ("plugin", "libwinnow_ggml.so"),
                        ("model", "GGUF file"), ("text", "UTF-8")):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+
+
+def add_options(parser):
+    """What record() needs of the command line."""
+    add_files(parser)
     parser.add_argument("--context", type=int, default=2048, help="tokens (default: %(default)s)")
     parser.add_argument("--count", type=int, default=2, help="contexts (default: %(default)s)")
 

@@ -227,7 +227,6 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const TokenIndex& index = layer.index;
-    if (layer.cold.has_gaps) compact(cache, layer);
     // Of a cold segment in a file, whose rows lie all in front, only its end changes.
     std::optional<Fetched> fetched;
     if (cache.cold_file && layer.is_signed)
@@ -288,7 +287,6 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
         std::vector<HeadState> heads = layer.read_head_state(geometry);
         for (HeadState& head : heads) head.live = static_cast<int32_t>(live);
         layer.state->write(geometry.state().head_state.offset, heads.data(), geometry.state().head_state.size);
-        layer.cold.has_gaps = false;
         layer.most_in_packed = live;
         return {live};
     }
@@ -306,7 +304,6 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
         }
     }
     fetched.store();
-    layer.cold.has_gaps = false;
     layer.most_in_packed = *std::max_element(together.begin(), together.end());
     return most;
 }
@@ -344,10 +341,9 @@ void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const Geometry& geometry = *cache.geometry;
     Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
     std::vector<int64_t> live;
-    // The rows of a file stay where they are until a query picks pages of them.
+    // The rows of a file stay where they are until a query picks pages of them, or a pass adds to them.
     const auto is_left = [&](int32_t status, const char* why) {
         if (!cache.cold_file || (status != WINNOW_ERROR_IO && status != WINNOW_ERROR_OUT_OF_MEMORY)) return false;
-        layer.cold.has_gaps = true;
         cache.log(WINNOW_LOG_WARNING, std::string("the cold tier is not compacted: ") + why);
         return true;
     };

@@ -291,7 +291,6 @@ void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to) {
     if (!from.cold.region) return;
     const Geometry& geometry = *cache.geometry;
     to.cold.map = from.cold.map;
-    to.cold.has_gaps = from.cold.has_gaps;
     to.cold.region = std::make_shared<ColdRegion>(cache.cold_file);
     to.cold.region->reserve(from.cold.region->reserved());
     std::vector<std::byte> bytes;
@@ -414,7 +413,7 @@ void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& be
 LayerBackup::LayerBackup(CacheState& cache, Layer& layer)
     : cache_(cache), layer_(layer), index_(layer.index), map_(layer.cold.map), region_(layer.cold.region),
       most_in_packed_(layer.most_in_packed), outputs_(layer.outputs), has_means_(layer.has_means),
-      has_memory_(layer.state != nullptr), has_gaps_(layer.cold.has_gaps), eviction_passes_(cache.eviction_passes) {
+      has_memory_(layer.state != nullptr), eviction_passes_(cache.eviction_passes) {
     if (!has_memory_) return;
     for (Buffer* buffer : {layer.dense.k.get(), layer.dense.v.get(), layer.dense.tokens.get(), layer.state.get()}) {
         std::vector<std::byte>& bytes = buffers_.emplace_back(buffer->size());
@@ -440,7 +439,6 @@ void LayerBackup::restore() {
     layer_.cold.map = map_;
     layer_.cold.region = region_;
     layer_.cold.is_moved = false;
-    layer_.cold.has_gaps = has_gaps_;
     layer_.most_in_packed = most_in_packed_;
     layer_.outputs = outputs_;
     layer_.has_means = has_means_;

@@ -105,7 +105,7 @@ private:
     std::shared_ptr<ColdRegion> region_;
     std::vector<std::vector<std::byte>> buffers_; // of the dense segment, and the state
     int64_t most_in_packed_, outputs_;
-    bool has_means_, has_memory_, has_gaps_;
+    bool has_means_, has_memory_;
     uint64_t eviction_passes_;
 };
 

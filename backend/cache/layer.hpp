@@ -45,7 +45,6 @@ struct ColdRows {
     std::shared_ptr<ColdRegion> region;
     ColdMap map;
     bool is_moved = false; // slots of rows that a step freed may not be written to before it has succeeded
-    bool has_gaps = false; // they were to be closed, and the file failed
     uint64_t bytes_read = 0, wait_ns = 0;
 };
 

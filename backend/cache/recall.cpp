@@ -173,17 +173,11 @@ void sign_all(CacheState& cache, Layer& layer, int64_t layer_number) {
         layer.in_front = in_front;
     } else {
         Fetched fetched(cache, layer);
-        const bool had_gaps = layer.cold.has_gaps;
-        try {
-            const int64_t in_front = compact(cache, layer);
-            if (layer.packed.slots > 0)
-                sign(cache, layer, layer_number, {0, std::max<int64_t>(in_front, 1), sizes.center_rows(in_front)});
-            fetched.store();
-            layer.in_front = in_front;
-        } catch (...) { // the file has them still
-            layer.cold.has_gaps = had_gaps;
-            throw;
-        }
+        const int64_t in_front = compact(cache, layer);
+        if (layer.packed.slots > 0)
+            sign(cache, layer, layer_number, {0, std::max<int64_t>(in_front, 1), sizes.center_rows(in_front)});
+        fetched.store();
+        layer.in_front = in_front;
     }
     layer.centered = sizes.center_rows(layer.in_front);
     layer.is_signed = true;

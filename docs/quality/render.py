@@ -8,8 +8,8 @@ A marker is a pair of lines, and what stands between them is this script's:
 
     <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
                                      and "decode" for what was decoded; or task, its name and one of OF_TASKS; or
-                                     "with" and more names, which get a column each: then one of BESIDE, "main" for the
-                                     divergences of MAIN's rows, or "lead" over a window
+                                     "with" and more names, which get a column each: then one of BESIDE, or
+                                     "lead" over a window
     <!-- end -->
 """
 
@@ -82,17 +82,19 @@ def task_piece(name, results, task, words=""):
     return f"![{description}](quality/{name}_{picture}.png)\n"
 
 
-# What may be compared of several results: what it is called, the keys of a row, decimals at least and most, a sign.
-BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, ""),
-          "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+")}
 WINDOW = "window:budget=1/4"  # the policy to be better than, in f16
-WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'main', 'lead'])}) (\d+)( decode)?")
 # What somebody chooses among, and what it is compared with.
 MAIN = ("cpu:k=f16,v=f16", "inplace:k=q8_0,v=q8_0", "inplace:k=q4_0,v=q4_0", "winnow", "winnow:v=turbo4",
         "winnow:v=turbo4,center=on", "winnow:budget=1/8,recall=host", "winnow:budget=1/16,recall=host",
         "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8", "winnow:budget=1/16",
         "winnow:budget=1/4,k=f16,v=f16", WINDOW, "tova:budget=1/4", "random:budget=1/4", "h2o:budget=1/4",
         "kvpress:snapkv,keep=512,interval=128")
+# What may be compared of several results: what it is called, the keys of a row, decimals at least and most, a sign; and
+# of which rows, None for all.
+BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, "", None),
+          "main": ("mean KLD", "kld", "kld_se", 4, 6, "", MAIN),
+          "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+", None)}
+WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead'])}) (\d+)( decode)?")
 TEXTS = {"wiki": "WikiText", "book": "book", "code": "code"}  # by the last word of a name
 
 
@@ -105,10 +107,10 @@ def usual_contexts(rows):
     return max(row["contexts"] for row in rows if row["role"] != "other")
 
 
-def beside_table(named, quantity, setting, chosen=None):
-    """A column for each of the results, {name: results}: what their rows lost, or of the chosen ones. Where a row has
-    another number of contexts than its column, it stands behind the figure."""
-    title, key, error, fewest, most, sign = BESIDE[quantity]
+def beside_table(named, quantity, setting):
+    """A column for each of the results, {name: results}: what their rows lost. Where a row has another number of
+    contexts than its column, it stands behind the figure."""
+    title, key, error, fewest, most, sign, chosen = BESIDE[quantity]
     found = {name: {row["name"]: row for row in report.rows_of(results, setting)} for name, results in named.items()}
     rows = {}
     for name, of_results in found.items():
@@ -189,11 +191,7 @@ def filled(page, kept, used):
         if beside:
             setting = int(beside[3]), "decode" if beside[4] else "batch"
             named = {one: kept[one] for one in names}
-            if beside[2] == "lead":
-                made = lead_table(named, setting)
-            else:
-                made = beside_table(named, "kld" if beside[2] == "main" else beside[2], setting,
-                                    MAIN if beside[2] == "main" else None)
+            made = lead_table(named, setting) if beside[2] == "lead" else beside_table(named, beside[2], setting)
         else:
             made = piece(name, kept[name], words)
         return f"<!-- begin {name} {words} -->\n\n{made}\n<!-- end -->\n"

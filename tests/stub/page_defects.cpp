@@ -1,8 +1,6 @@
 // Mistakes that are easily made with pages: what is signed again, what is picked, and which rows come into hot slots.
-#include <cstring>
-
 #include "defects.hpp"
-#include "reference/view.hpp"
+#include "reference/slot_rows.hpp"
 
 namespace winnow {
 namespace {
@@ -11,11 +9,8 @@ void forget_anchors(Tensor& tokens) {
     make_own_ints(tokens);
     for (int64_t head = 0; head < tokens.shape[1]; ++head)
         for (int64_t slot = 0; slot < tokens.shape[3]; ++slot) {
-            int32_t entry = 0;
-            std::byte* const at = reference::address(tokens, 0, head, 0, slot);
-            std::memcpy(&entry, at, sizeof entry);
-            if (entry >= 0) entry &= ~anchor_flag;
-            std::memcpy(at, &entry, sizeof entry);
+            const int32_t entry = reference::entry(tokens, head, slot);
+            if (reference::is_live(entry)) reference::set_entry(tokens, head, slot, reference::token_id_of(entry));
         }
 }
 

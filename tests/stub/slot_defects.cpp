@@ -5,22 +5,13 @@
 
 #include "defects.hpp"
 #include "reference/element.hpp"
+#include "reference/slot_rows.hpp"
 #include "reference/view.hpp"
 
 namespace winnow {
 namespace {
 
 using namespace reference;
-
-int32_t entry(const Tensor& tokens, int64_t head, int64_t slot) {
-    int32_t token = 0;
-    std::memcpy(&token, address(tokens, 0, head, 0, slot), 4);
-    return token;
-}
-
-void set_entry(const Tensor& tokens, int64_t head, int64_t slot, int32_t token) {
-    std::memcpy(address(tokens, 0, head, 0, slot), &token, 4);
-}
 
 // Slots whose token is gone are taken for token 0.
 void see_free_slots(SlotAttention& args) {
