@@ -27,7 +27,7 @@
 #define LOOKUP_PARAMETER
 #define LOOKUP_TABLE
 #define LOOKUP(table, index) lookup16(table, index)
-#define LOOKUP_INTEGERS(first, index) lookup16(TABLE_OF_INTEGERS(first), index)
+#define LOOKUP_INTEGERS(first, index) integers16(first, index)
 #endif
 
 /* AVX-512 instructions, where the compiler offers them as builtins. */
@@ -38,10 +38,24 @@
 #endif
 #endif
 
+/* The same of AVX2, of which a permutation takes 8 entries, by the low 3 bits of an index. */
+#if defined(__AVX2__) && !defined(HAS_AVX512_BUILTINS) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_permvarsf256) && __has_builtin(__builtin_ia32_blendvps256)
+#define HAS_AVX2_BUILTINS
+static inline float8 lookup8(float16 table, int8 index) {
+    const float8 low = __builtin_ia32_permvarsf256(table.lo, index),
+                 high = __builtin_ia32_permvarsf256(table.hi, index); /* one, where the halves are alike */
+    return __builtin_ia32_blendvps256(low, high, as_float8(index << 28));
+}
+#endif
+#endif
+
 /* A lookup in a table of 16, which uses the low 4 bits of each index. */
 static inline float16 lookup16(float16 table, int16 index) {
-#ifdef HAS_AVX512_BUILTINS
+#if defined(HAS_AVX512_BUILTINS)
     return __builtin_ia32_permvarsf512(table, index);
+#elif defined(HAS_AVX2_BUILTINS)
+    return (float16)(lookup8(table, index.lo), lookup8(table, index.hi));
 #else
     const int16 i = index & 15; /* the compiler makes one permutation of this, where there is one */
     return (float16)(table[i.s0], table[i.s1], table[i.s2], table[i.s3], table[i.s4], table[i.s5], table[i.s6],
@@ -54,6 +68,15 @@ static inline float16 lookup16(float16 table, int16 index) {
     ((float16)((first), (first) + 1, (first) + 2, (first) + 3, (first) + 4, (first) + 5, (first) + 6, (first) + 7,     \
                (first) + 8, (first) + 9, (first) + 10, (first) + 11, (first) + 12, (first) + 13, (first) + 14,         \
                (first) + 15))
+
+/* first + index, of which the low 4 bits count. */
+static inline float16 integers16(const int first, int16 index) {
+#ifdef HAS_AVX512_BUILTINS
+    return lookup16(TABLE_OF_INTEGERS(first), index);
+#else
+    return as_float16(index & 15 | 0x4b000000) + (float)(first - 8388608); /* 2^23 + index, less 2^23 */
+#endif
+}
 
 #define LANE_BITS                                                                                                      \
     ((int16)(0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000, 0x4000, 0x8000))
