@@ -84,6 +84,7 @@ def show_caches(report):
     for cache in report["caches"]:  # a model with sliding windows has two
         resident = cache["resident_slots"] / (cache["layers"] * cache["kv_heads"])
         print(f"""cache             {cache['config']}, {cache['layers']} layers of {cache['cells']} cells
+                  on {cache['device']}
 tokens            {cache['tokens']} in the context, of which {resident:.1f} are resident in a head""")
 
 

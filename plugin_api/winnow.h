@@ -511,7 +511,8 @@ typedef struct winnow_cache_info {
     char *profile_file;
     uint64_t profile_file_size;
     char policy[32]; /* its name, zero terminated */
-    uint32_t k_type; /* WINNOW_TYPE_* of the packed segment; sinks and residual window are dense */
+    /* WINNOW_TYPE_* of the packed segment, in layers without formats of their own; sinks and residual window are dense */
+    uint32_t k_type;
     uint32_t v_type;
     int64_t sink;          /* first tokens of a sequence, which are never evicted */
     int64_t residual;      /* newest tokens that are dense; 0: there is no residual window */
@@ -573,9 +574,11 @@ typedef struct winnow_api {
                                   size_t message_size);
 
     /* Operations. They are enqueued in order, on the context's queue: a later one sees what an earlier one wrote.
-     * Results are there after finish, after event_wait, or after a blocking buffer_read. If a tensor
-     * is host memory that the device cannot reach, the call itself waits and copies. event may be NULL;
-     * otherwise *event is the caller's to destroy. The descriptions are not needed after the call. */
+     * Results are there after finish, after event_wait, or after a blocking buffer_read. Host memory that the device
+     * cannot reach is copied: inputs within the call, outputs with that wait, and until then the host leaves the
+     * outputs' rows alone, also those of which an operation writes a part. event may be NULL, and where it is not a
+     * call with such memory waits; otherwise *event is the caller's to destroy. The descriptions are not needed after
+     * the call. */
     int32_t (*sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, winnow_event **event);
     int32_t (*kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, winnow_event **event);
 

@@ -8,7 +8,10 @@ namespace {
 
 // Checks a blocking copy, which waits for the launches before it and may report that one of them failed.
 void check_copy(RuntimeState& state, cl_int code, const char* call) {
-    if (code != CL_SUCCESS) state.retire_scratch();
+    if (code != CL_SUCCESS) {
+        state.retire_scratch();
+        state.transfers.drop();
+    }
     check(code, call);
 }
 
@@ -59,6 +62,7 @@ std::unique_ptr<ClBuffer> ClBuffer::import_host(RuntimeState& state, void* data,
     } else {
         buffer->memory_ = std::make_unique<Memory>(state.workers, size);
         buffer->mirror_ = static_cast<std::byte*>(data);
+        state.finish(); // what is still to come there comes before
         copy_to_device(state, *buffer->memory_, 0, data, size);
         ++state.host_copies;
     }
@@ -106,6 +110,7 @@ void ClBuffer::write(uint64_t offset, const void* data, uint64_t size) {
         if (host_ + offset != data) std::memmove(host_ + offset, data, size);
         return;
     }
+    state_.finish(); // `data` may be what is still to come
     if (mirror_ != nullptr) {
         if (mirror_ + offset != data) std::memmove(mirror_ + offset, data, size);
         ++state_.host_copies;
@@ -119,6 +124,7 @@ void ClBuffer::read(uint64_t offset, void* data, uint64_t size) {
         if (host_ + offset != data) std::memmove(data, host_ + offset, size);
         return;
     }
+    state_.finish(); // as a wait, which gives the host's tensors what is still to come
     copy_from_device(state_, *memory_, offset_ + offset, data, size);
     if (mirror_ != nullptr) ++state_.host_copies;
 }

@@ -22,7 +22,9 @@ public:
         : options_(parse_variants(request.variants)),
           runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory,
                    options_.slot_shape.empty() ? options_.shape : options_.slot_shape),
-          sdpa_(runtime_, options_), slot_accumulate_(runtime_) {}
+          sdpa_(runtime_, options_), slot_accumulate_(runtime_) {
+        if (options_.copies_apart) runtime_.state().transfers.stand_apart();
+    }
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);

@@ -1,5 +1,6 @@
 // One operation: its memory bound, its kernels launched, its results brought back.
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "opencl/launch.hpp"
@@ -34,6 +35,7 @@ private:
               "clGetEventInfo");
         if (status >= 0) return status;
         state_.retire_scratch();
+        state_.transfers.drop();
         try {
             throw_cl_error(status, "the operation behind the event");
         } catch (const Error& error) {
@@ -61,23 +63,15 @@ void after_the_beginning(Action&& action) {
 // The device's copy of host memory, or its import, for the time of one operation.
 struct Operation::Staged {
     Tensor tensor;
-    PageRange pages; // of an import
-    std::unique_ptr<Memory> memory;
-    bool is_copy;
-    bool is_written;
+    PageRange pages;                // of an import
+    std::unique_ptr<Memory> memory; // or of a copy that has no place
+    Transfers::Place place{};
+    bool is_written = false; // of a copy
 
-    // Row by row, because what lies between the rows may be another tensor's.
     void copy_out(RuntimeState& state) const {
         std::vector<std::byte> bytes(tensor.extent());
         copy_from_device(state, *memory, 0, bytes.data(), bytes.size());
-        const uint64_t row_size = row_bytes(tensor.type, tensor.shape[3]);
-        for (int64_t a = 0; a < tensor.shape[0]; ++a)
-            for (int64_t b = 0; b < tensor.shape[1]; ++b)
-                for (int64_t c = 0; c < tensor.shape[2]; ++c) {
-                    const int64_t at = a * tensor.stride[0] + b * tensor.stride[1] + c * tensor.stride[2];
-                    std::memcpy(tensor.data + tensor.offset + at, bytes.data() + at, row_size);
-                }
-        ++state.host_copies;
+        copy_rows(tensor, bytes.data());
     }
 };
 
@@ -85,12 +79,15 @@ Operation::Operation(Runtime& runtime) : Operation(runtime.state()) {}
 Operation::Operation(RuntimeState& state) : state_(state) {
     state_.launch_deferred();
     state_.imports.sweep();
+    state_.transfers.begin();
+    coming_before_ = state_.transfers.coming();
 }
 
 Operation::~Operation() {
     // After a failure between a launch and complete(): nothing may use the operation's memory any more.
     if (!is_running_ && staged_.empty()) return;
     for (const WorkerQueue& worker : state_.workers.all) clFinish(worker.queue());
+    state_.transfers.drop_after(coming_before_); // the host may free its tensors
 }
 
 Bound Operation::bind(const Tensor& tensor, Access access) {
@@ -109,15 +106,30 @@ Bound Operation::bind(const Tensor& tensor, Access access) {
         for (const Staged& staged : staged_) {
             if (staged.pages.covers(range)) return {staged.memory.get(), offset + (range.begin - staged.pages.begin)};
         }
-        staged_.push_back(
-            {tensor, range, std::make_unique<Memory>(state_.workers, range.data(), range.size()), false, false});
+        staged_.push_back({tensor, range, std::make_unique<Memory>(state_.workers, range.data(), range.size())});
         return {staged_.back().memory.get(), offset};
     }
-    staged_.push_back({tensor, range, std::make_unique<Memory>(state_.workers, size), true, access != Access::read});
+    return bind_copy(tensor, access);
+}
+
+Bound Operation::bind_copy(const Tensor& tensor, Access access) {
+    const std::byte* first = tensor.data + tensor.offset;
+    const uint64_t size = tensor.extent();
+    Staged staged{tensor, PageRange(first, size), nullptr, {}, access != Access::read};
     if (access != Access::write) {
-        copy_to_device(state_, *staged_.back().memory, 0, first, size);
         ++state_.host_copies;
+        if (state_.transfers.are_coming(first, size)) state_.finish(); // from an earlier operation
     }
+    if (staged.is_written) ++state_.host_copies;
+    if (const std::optional<Transfers::Place> place = state_.transfers.take(size, access != Access::write)) {
+        staged.place = *place;
+        if (access != Access::write) std::memcpy(place->host, first, size);
+        staged_.push_back(std::move(staged));
+        return {place->memory, place->offset};
+    }
+    staged.memory = std::make_unique<Memory>(state_.workers, size);
+    if (access != Access::write) copy_to_device(state_, *staged.memory, 0, first, size);
+    staged_.push_back(std::move(staged));
     return {staged_.back().memory.get(), 0};
 }
 
@@ -129,6 +141,7 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size, s
     if (params_size + memory.size() * sizeof(cl_mem) + sizeof(cl_uint) > most_argument_bytes)
         throw Error(WINNOW_ERROR_INTERNAL,
                     kernel.label + " has more than " + std::to_string(most_argument_bytes) + " bytes of arguments");
+    state_.transfers.send();
     try {
         run(state_, {kernel, params, params_size, memory}, grid, is_running_);
     } catch (...) {
@@ -141,16 +154,25 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size, s
     if (!std::exchange(kernel.is_launched, true)) state_.log(WINNOW_LOG_DEBUG, "first launch of " + kernel.label);
 }
 
+// What has a place is nobody's concern any more: inputs were copied, and outputs come with the next wait.
+void Operation::end_copies(bool waits) {
+    for (const Staged& staged : staged_) {
+        waits = waits || staged.memory != nullptr;
+        if (staged.is_written && staged.place.host != nullptr) state_.transfers.fetch(staged.tensor, staged.place);
+    }
+    if (waits && (!staged_.empty() || state_.transfers.are_any_coming())) {
+        state_.is_pending = true;
+        state_.finish();
+    }
+    for (const Staged& staged : staged_)
+        if (staged.is_written && staged.memory != nullptr) staged.copy_out(state_);
+    staged_.clear();
+}
+
 std::unique_ptr<Event> Operation::complete(bool want_event) {
     std::unique_ptr<Event> made;
     after_the_beginning([&] {
-        for (const Staged& staged : staged_)
-            if (staged.is_copy && staged.is_written) staged.copy_out(state_);
-        if (!staged_.empty()) {
-            state_.is_pending = true;
-            state_.finish();
-            staged_.clear();
-        }
+        end_copies(want_event);
         if (!want_event) return;
         is_running_ = true; // what the event would tell of, also where that was launched before this operation
         cl_event event = nullptr;

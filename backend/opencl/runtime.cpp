@@ -29,7 +29,9 @@ RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optim
 
 RuntimeState::~RuntimeState() {
     // Kernels may still be using what the members release; an error changes nothing about that.
-    for (const WorkerQueue& worker : workers.all) clFinish(worker.queue());
+    bool has_failed = false;
+    for (const WorkerQueue& worker : workers.all) has_failed = clFinish(worker.queue()) != CL_SUCCESS || has_failed;
+    if (!has_failed) transfers.deliver();
 }
 
 void RuntimeState::launch_deferred() {
@@ -41,9 +43,13 @@ void RuntimeState::finish() {
     if (!is_pending) return;
     launch_deferred();
     const cl_int code = clFinish(workers.front().queue());
-    if (code != CL_SUCCESS) retire_scratch();
+    if (code != CL_SUCCESS) {
+        retire_scratch();
+        transfers.drop();
+    }
     check(code, "clFinish");
     is_pending = false;
+    transfers.deliver();
     retired.clear();
 }
 

@@ -74,8 +74,8 @@ class Kernel; // one entry point of one specialised program; lives as long as th
 class Runtime;
 struct RuntimeState;
 
-// One call of the interface: binds its tensors, launches one kernel or several, completes. Copies host memory in and
-// out where the device cannot reach it. Not to be kept beyond the call.
+// One call of the interface: binds its tensors, launches one kernel or several, completes. Copies host memory in where
+// the device cannot reach it, and out, which is over with the next wait. Not to be kept beyond the call.
 class Operation {
 public:
     explicit Operation(Runtime& runtime);
@@ -96,13 +96,17 @@ public:
     void launch(Kernel& kernel, const void* params, size_t params_size, std::span<const Memory* const> memory,
                 const Grid& grid);
 
-    // Copies out what has to be, and gives the event if one is wanted (null otherwise).
+    // Begins to copy out what has to be, and gives the event if one is wanted (null otherwise), after a wait then.
     std::unique_ptr<Event> complete(bool want_event);
 
 private:
     struct Staged; // host memory brought to the device for this operation
+    Bound bind_copy(const Tensor& tensor, Access access);
+    void end_copies(bool waits);
+
     RuntimeState& state_;
     bool is_running_ = false;    // something was enqueued, and complete() has not come to its end
+    size_t coming_before_ = 0;   // tensors that earlier operations are still to deliver
     std::vector<Staged> staged_; // stays empty, and without allocation, where imports of host memory are kept
 };
 

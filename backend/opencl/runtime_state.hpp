@@ -8,6 +8,7 @@
 #include "opencl/memory.hpp"
 #include "opencl/programs.hpp"
 #include "opencl/runtime.hpp"
+#include "opencl/transfers.hpp"
 #include "opencl/worker_queues.hpp"
 
 namespace winnow::opencl {
@@ -32,6 +33,7 @@ struct RuntimeState {
     Programs programs;
     Capabilities capabilities;
     ImportCache imports;
+    Transfers transfers{*this}; // where host memory is copied
 
     struct Scratch {
         std::unique_ptr<HostPages> pages; // behind `memory`, where that is host memory

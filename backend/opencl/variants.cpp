@@ -119,7 +119,7 @@ std::string values(std::string_view Variant::*column, std::string_view of_operat
 std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
            ", slot_shape=" + values(&Variant::shape, on_slots) +
-           ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy, "
+           ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy|apart, "
            "optimize=off, params=value|memory";
 }
 
@@ -219,8 +219,9 @@ VariantOptions parse_variants(std::string_view text) {
             options.launches = number(item, value, 2);
         } else if (key == "splits") {
             options.splits = number(item, value, 1024);
-        } else if (key == "host_memory" && value == "copy") {
+        } else if (key == "host_memory" && (value == "copy" || value == "apart")) {
             options.copies = true;
+            options.copies_apart = value == "apart";
         } else if (key == "optimize" && value == "off") {
             options.optimizes = false;
         } else if (key == "params" && (value == "value" || value == "memory")) {

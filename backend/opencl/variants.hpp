@@ -41,15 +41,16 @@ std::span<const Variant> variants();
 
 // What is forced. The default forces nothing.
 struct VariantOptions {
-    std::string kernel;     // of sdpa: "vector" or "prefill"; empty: by the number of rows
-    std::string shape;      // "cpu", "workgroup" or "subgroup", of operations that have it; empty: by the device
-    std::string slot_shape; // of the operations on slots, before `shape`
-    uint32_t subgroup = 0;  // work-items of a subgroup: 16, 32 or 64; 0: by the device
-    std::string tensor;     // "off": no tensor cores; "emulated": lanes compute what they do; empty: by the device
-    uint32_t launches = 0;  // 1: the last group combines the splits, 2: a second launch does; 0: by capability
-    uint32_t splits = 0;    // parts into which the keys are cut; 0: by the amount of work
-    bool copies = false;    // host memory is copied, even where the device reaches it
-    bool optimizes = true;  // the driver's compiler; without, programs are there sooner and are slow
+    std::string kernel;        // of sdpa: "vector" or "prefill"; empty: by the number of rows
+    std::string shape;         // "cpu", "workgroup" or "subgroup", of operations that have it; empty: by the device
+    std::string slot_shape;    // of the operations on slots, before `shape`
+    uint32_t subgroup = 0;     // work-items of a subgroup: 16, 32 or 64; 0: by the device
+    std::string tensor;        // "off": no tensor cores; "emulated": lanes compute what they do; empty: by the device
+    uint32_t launches = 0;     // 1: the last group combines the splits, 2: a second launch does; 0: by capability
+    uint32_t splits = 0;       // parts into which the keys are cut; 0: by the amount of work
+    bool copies = false;       // host memory is copied, even where the device reaches it
+    bool copies_apart = false; // each tensor into memory of its own
+    bool optimizes = true;     // the driver's compiler; without, programs are there sooner and are slow
     std::optional<bool> params_in_memory; // whether kernels get their parameters so; none: by the device
 };
 

@@ -15,6 +15,7 @@ void FigureCollector::make() {
     figures_.config = cache_.meaning().config;
     figures_.policy = cache_.meaning().policy;
     figures_.profile_file = cache_.meaning().profile_file;
+    figures_.device = cache_.context().info().name;
     figures_.layers = static_cast<int64_t>(shape.layers().size());
     figures_.kv_heads = shape.kv_heads();
     figures_.streams = shape.streams();

@@ -20,12 +20,12 @@ std::string to_text(const CacheFigures& figures) {
     const auto per_head = [&](uint64_t slots) {
         return static_cast<double>(slots) / static_cast<double>(std::max<int64_t>(figures.kv_heads, 1));
     };
-    char text[512];
+    char text[2048];
     std::snprintf(
         text, sizeof text,
-        "%s and %lld layers in all (%s): %llu tokens seen; at its fullest %llu tokens, of which "
+        "%s and %lld layers in all (%s, on %s): %llu tokens seen; at its fullest %llu tokens, of which "
         "%.1f were resident in a head (%.1f to %.1f by layer), in %.2f MiB of %.2f MiB reserved; %.1f evictions a head",
-        figures.name.c_str(), static_cast<long long>(figures.layers), figures.config.c_str(),
+        figures.name.c_str(), static_cast<long long>(figures.layers), figures.config.c_str(), figures.device.c_str(),
         static_cast<unsigned long long>(figures.tokens_seen), static_cast<unsigned long long>(figures.tokens),
         static_cast<double>(figures.resident_slots) / static_cast<double>(std::max<uint64_t>(heads, 1)),
         resident.empty() ? 0.0 : per_head(*std::min_element(resident.begin(), resident.end())),

@@ -26,9 +26,9 @@ void forward_log(void*, int32_t level, const char* text) {
 
 std::mutex probe_mutex;
 
-// The cache lies in host memory here, so a GPU that cannot reach it is a poor default where there is a CPU device: it
-// would copy the cache at each call. NULL leaves the choice to WINNOW_DEVICE and to Winnow.
-const char* default_device(const winnow_api& api) {
+// A cache in place lies in the host's memory, so a GPU that cannot reach it is a poor default where there is a CPU
+// device: it would copy the cache at each call. NULL leaves the choice to WINNOW_DEVICE and to Winnow.
+const char* device_in_place(const winnow_api& api) {
     const char* chosen = std::getenv("WINNOW_DEVICE");
     uint32_t count = 0;
     if ((chosen && *chosen) || api.device_count(&count, nullptr, 0) != WINNOW_OK) return nullptr;
@@ -47,10 +47,11 @@ const char* default_device(const winnow_api& api) {
 
 } // namespace
 
-Context::Context(const winnow_api& api) : api_(api), threads_(static_cast<int>(std::thread::hardware_concurrency())) {
+Context::Context(const winnow_api& api, Purpose purpose)
+    : api_(api), threads_(static_cast<int>(std::thread::hardware_concurrency())) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
-    desc.device = default_device(api);
+    desc.device = purpose == Purpose::in_place ? device_in_place(api) : nullptr;
     desc.log = forward_log;
     desc.log_level = WINNOW_LOG_INFO;
     if (have_team()) {
@@ -97,7 +98,7 @@ Plugin::Plugin() {
     if (status != WINNOW_OK) throw std::runtime_error(message);
     api_ = library.api;
     path_ = library.path;
-    probe_ = std::make_unique<Context>(*api_);
+    probe_ = std::make_unique<Context>(*api_, Purpose::in_place);
     device_ = probe_->info();
 }
 

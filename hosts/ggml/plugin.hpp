@@ -10,11 +10,14 @@
 
 namespace winnow::ggml {
 
+// What a context computes. Caches in place lie in the host's memory, virtual ones in the device's.
+enum class Purpose { in_place, virtual_caches };
+
 // A Winnow context and the number of host threads it may use. Serialised by its owner.
 class Context {
 public:
     // Throws std::runtime_error with the reason.
-    explicit Context(const winnow_api& api);
+    Context(const winnow_api& api, Purpose purpose);
     ~Context();
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
@@ -43,6 +46,7 @@ public:
 
     const winnow_api& api() const { return *api_; }
     const std::string& path() const { return path_; }
+    // Of caches in place.
     const winnow_device_info& device() const { return device_; }
 
     // Whether the device would carry this out. May be called from any thread.

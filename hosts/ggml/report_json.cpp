@@ -44,6 +44,7 @@ Json json_of(const CacheFigures& figures) {
     Json object = {{"name", figures.name},
                    {"config", figures.config},
                    {"policy", figures.policy},
+                   {"device", figures.device},
                    {"profile_file", figures.profile_file},
                    {"layers", figures.layers},
                    {"kv_heads", figures.kv_heads},

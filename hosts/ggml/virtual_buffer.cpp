@@ -191,7 +191,7 @@ bool VirtualBuffer::has_windows() const {
 }
 
 Context& VirtualBuffer::context() {
-    if (!context_) context_.emplace(api_);
+    if (!context_) context_.emplace(api_, Purpose::virtual_caches);
     return *context_;
 }
 

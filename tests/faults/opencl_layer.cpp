@@ -58,6 +58,8 @@ namespace {
     X(clEnqueueReadBuffer, 0)                                                                                          \
     X(clEnqueueWriteBuffer, 0)                                                                                         \
     X(clEnqueueFillBuffer, 0)                                                                                          \
+    X(clEnqueueMapBuffer, 0)                                                                                           \
+    X(clEnqueueUnmapMemObject, 0)                                                                                      \
     X(clEnqueueNDRangeKernel, 0)                                                                                       \
     X(clEnqueueNativeKernel, 0)                                                                                        \
     X(clEnqueueMarkerWithWaitList, 0)                                                                                  \
@@ -91,6 +93,7 @@ std::vector<cl_int> errors_of(Id id) {
     case Id::clGetPlatformInfo: return {CL_OUT_OF_HOST_MEMORY};
     case Id::clCreateBuffer:
     case Id::clEnqueueFillBuffer:
+    case Id::clEnqueueMapBuffer:
     case Id::clEnqueueNDRangeKernel:
     case Id::clEnqueueNativeKernel:
         return {CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY};

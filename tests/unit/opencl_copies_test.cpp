@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "opencl/runtime_state.hpp"
@@ -45,13 +46,19 @@ protected:
 
     std::byte* bytes(std::vector<uint32_t>& values) { return reinterpret_cast<std::byte*>(values.data()); }
 
-    void twice(const Tensor& input, const Tensor& output, Access access, size_t count) {
+    // Without a wait.
+    std::unique_ptr<Event> begin_twice(const Tensor& input, const Tensor& output, Access access, size_t count,
+                                       bool want_event = false) {
         Operation operation(*state_);
         const Bound in = operation.bind(input, Access::read);
         const Bound out = operation.bind(output, access);
         operation.launch(*kernel_, Params{in.offset, out.offset}, {in.memory, out.memory},
                          Grid{.groups = {count, 1, 1}});
-        operation.complete(false);
+        return operation.complete(want_event);
+    }
+    void twice(const Tensor& input, const Tensor& output, Access access, size_t count) {
+        begin_twice(input, output, access, count);
+        state_->finish();
     }
 
     std::unique_ptr<RuntimeState> state_;
@@ -79,6 +86,69 @@ TEST_F(opencl_copies, rows_that_the_kernel_does_not_write_survive_with_read_writ
     std::vector<uint32_t> output(4, 77);
     twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(output), 4, 1, 4), Access::read_write, 2);
     EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 77, 77}));
+}
+
+TEST_F(opencl_copies, results_come_with_the_wait_and_inputs_may_change_before) {
+    std::vector<uint32_t> input{1, 2, 3, 4};
+    std::vector<uint32_t> output(4, 0);
+    begin_twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(output), 1, 4, 16), Access::write, 4);
+    input.assign(4, 9);
+    state_->finish();
+    EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 6, 8}));
+}
+
+TEST_F(opencl_copies, an_event_is_complete_when_results_are_there) {
+    std::vector<uint32_t> input{1, 2, 3, 4};
+    std::vector<uint32_t> first(4, 0), second(4, 0);
+    begin_twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(first), 1, 4, 16), Access::write, 4);
+    const auto event =
+        begin_twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(second), 1, 4, 16), Access::write, 4, true);
+    event->wait();
+    EXPECT_EQ(first, (std::vector<uint32_t>{2, 4, 6, 8})) << "of the operation before it";
+    EXPECT_EQ(second, (std::vector<uint32_t>{2, 4, 6, 8}));
+}
+
+TEST_F(opencl_copies, an_operation_reads_what_the_one_before_it_wrote) {
+    std::vector<uint32_t> values{1, 2, 3, 4, 5, 6};
+    const Tensor all = tensor(bytes(values), 1, 4, 16);
+    for (int i = 0; i < 3; ++i) begin_twice(all, all, Access::write, 4);
+    begin_twice(tensor(bytes(values) + 12, 1, 2, 8), tensor(bytes(values) + 16, 1, 2, 8), Access::write, 2);
+    state_->finish();
+    EXPECT_EQ(values, (std::vector<uint32_t>{8, 16, 24, 32, 64, 10}));
+}
+
+// Operations of random sizes, some of which have more than there is place for, waited for at random times, against a
+// loop on the host. Chains go through the same memory.
+TEST_F(opencl_copies, many_operations_share_the_place) {
+    std::mt19937 random(7);
+    const auto below = [&](size_t bound) { return std::uniform_int_distribution<size_t>(0, bound - 1)(random); };
+    constexpr size_t most = 3 << 20; // 12 MiB
+    std::vector<uint32_t> memory(most + 4096), expected;
+    for (uint32_t& value : memory) value = static_cast<uint32_t>(random());
+    expected = memory;
+    for (int i = 0; i < 200; ++i) {
+        const size_t count = below(20) == 0 ? 1 + below(most / 2) : 1 + below(below(4) == 0 ? 200'000 : 2000);
+        const size_t from = below(most - count), to = below(most - count);
+        if (from < to + count && to < from + count) continue;
+        const auto columns = static_cast<int64_t>(count);
+        begin_twice(tensor(bytes(memory) + 4 * from, 1, columns, 4 * columns),
+                    tensor(bytes(memory) + 4 * to, 1, columns, 4 * columns), Access::write, count);
+        for (size_t j = 0; j < count; ++j) expected[to + j] = 2 * expected[from + j];
+        if (below(8) == 0) {
+            state_->finish();
+            ASSERT_EQ(memory, expected) << "after " << i;
+        }
+    }
+    state_->finish();
+    EXPECT_TRUE(memory == expected);
+}
+
+TEST_F(opencl_copies, a_context_that_ends_waits_for_what_it_owes) {
+    std::vector<uint32_t> input{1, 2, 3, 4};
+    std::vector<uint32_t> output(4, 0);
+    begin_twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(output), 1, 4, 16), Access::write, 4);
+    state_.reset();
+    EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 6, 8}));
 }
 
 TEST_F(opencl_copies, an_imported_buffer_meets_the_host_where_it_is_written_and_read) {

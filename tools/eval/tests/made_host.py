@@ -67,8 +67,9 @@ class MadeHost(Host):
                 "sdpa_calls": LAYERS * calls, "tensors": tensors, "caches": []}
         if config.kv not in self.policies:
             return made
-        caches = [{"name": "cache_k_l0", "family": f"a family of {config.kv}", "steps": LAYERS * calls,
-                   "profile_file": str(self.profile) if self.profile.exists() else "", "decoded": decoded} | STORED]
+        caches = [{"name": "cache_k_l0", "device": "made up", "family": f"a family of {config.kv}",
+                   "steps": LAYERS * calls, "decoded": decoded,
+                   "profile_file": str(self.profile) if self.profile.exists() else ""} | STORED]
         return made | {"kv": config.kv, "sdpa_calls": self.in_place_calls, "caches": caches}
 
 

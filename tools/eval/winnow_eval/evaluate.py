@@ -77,6 +77,8 @@ def _plan(task, rows, asking, options, progress):
         divergence.check_length(divergence.count_tokens(process, task.text), options.contexts, options.count)
         report = [divergence.probe(process, configs.BASE, length) for length in ends][0]
         made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
+        if virtual := next((config for config in rows if config.kv), None):  # before results are looked for
+            _note_caches_device(made, divergence.probe(process, virtual, ends[0]))
         plan = divergence.Plan(task, rows, options.contexts, options.modes, options.generation, options.sigmas)
         work = tasks.work_left(asking)
         compared = plan.configurations()
@@ -84,6 +86,13 @@ def _plan(task, rows, asking, options, progress):
             for length in ends:
                 divergence.probe(process, config, length)
     return plan, work, refused
+
+
+def _note_caches_device(made, report):
+    """Virtual caches may lie in the memory of another device than caches in place."""
+    others = {cache["device"] for cache in report["caches"]} - {made.found_device["device"]}
+    if others:
+        made.found_device["virtual_caches"] = ", ".join(sorted(others))
 
 
 def _leave_out_chat(asking, reason, progress):

@@ -262,7 +262,9 @@ def setting(results):
              f"- llama.cpp {host['version']}, batches of {host['batch']}, micro-batches of {host['ubatch']}, "
              f"{host['threads']} threads"]
     if device:
-        lines.append(f"- Winnow on {device['device']} ({device['platform']}, driver {device['driver_version']})")
+        elsewhere = f"; virtual caches on {device['virtual_caches']}" if "virtual_caches" in device else ""
+        lines.append(f"- Winnow on {device['device']} ({device['platform']}, driver {device['driver_version']})"
+                     f"{elsewhere}")
     lines.append(f"- base: `{results['base']}`; ± is one standard error over contexts, paired with the base")
     lines += [textwrap.fill(f"- {remark}", 120, subsequent_indent="  ") for remark in results.get("remarks", [])]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,50 @@
+// An OpenCL layer (OPENCL_LAYERS of the ICD loader) under which PoCL's threaded device says that it is a GPU with
+// memory of its own; all else of it, and all other devices, are as they are.
+#include <CL/cl_layer.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static const cl_icd_dispatch *driver;
+static cl_icd_dispatch hooks;
+
+static int is_threaded(cl_device_id device) {
+    static const char prefix[] = "pthread";
+    char name[256] = "";
+    return driver->clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof name, name, NULL) == CL_SUCCESS &&
+           strncmp(name, prefix, sizeof prefix - 1) == 0;
+}
+
+static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size, void *value,
+                                          size_t *size_ret) {
+    const cl_int code = driver->clGetDeviceInfo(device, what, size, value, size_ret);
+    if (code != CL_SUCCESS || value == NULL || !is_threaded(device)) return code;
+    const cl_device_type type = CL_DEVICE_TYPE_GPU;
+    const cl_bool no = CL_FALSE;
+    if (what == CL_DEVICE_TYPE) memcpy(value, &type, sizeof type);
+    if (what == CL_DEVICE_HOST_UNIFIED_MEMORY) memcpy(value, &no, sizeof no);
+    return code;
+}
+
+EXPORT CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, void *value, size_t *size_ret) {
+    static const char name[] = "winnow discrete";
+    const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
+    if (what != CL_LAYER_API_VERSION && what != CL_LAYER_NAME) return CL_INVALID_VALUE;
+    const void *from = what == CL_LAYER_NAME ? (const void *)name : (const void *)&version;
+    const size_t needed = what == CL_LAYER_NAME ? sizeof name : sizeof version;
+    if (value != NULL && size < needed) return CL_INVALID_VALUE;
+    if (value != NULL) memcpy(value, from, needed);
+    if (size_ret != NULL) *size_ret = needed;
+    return CL_SUCCESS;
+}
+
+EXPORT CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_icd_dispatch *target, cl_uint *own_entries,
+                                                   const cl_icd_dispatch **own) {
+    if (entries < sizeof hooks / sizeof(void *)) return CL_INVALID_VALUE;
+    driver = target;
+    hooks = *target;
+    hooks.clGetDeviceInfo = get_device_info;
+    *own_entries = sizeof hooks / sizeof(void *);
+    *own = &hooks;
+    return CL_SUCCESS;
+}
