@@ -1,5 +1,5 @@
-// Starting `winnow eval`, `winnow profile` and `winnow calibrate`, whose files are found relative to this executable,
-// in a build tree as after an install.
+// Starting `winnow eval` and what belongs to it (`winnow profile`, `winnow calibrate`, `winnow allocate`), whose files
+// are found relative to this executable, in a build tree as after an install.
 #include "eval.hpp"
 
 #include <cerrno>

@@ -48,13 +48,14 @@ int main(int argc, char** argv) {
     app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality, through llama.cpp");
     app.add_subcommand("profile", "Measure how spread out a model's attention is, layer by layer, through llama.cpp");
     app.add_subcommand("calibrate", "The same, and train the networks of the policy learned and codebooks of recall");
+    app.add_subcommand("allocate", "Find the layers of a model that are worth more bits, and those that bear fewer");
 
     app.add_subcommand("bench", "Measure how fast the operations are, against what the memory gives and ggml");
 
     try {
         if (argc > 1 && std::string_view(argv[1]) == "bench") winnow::tools::run_bench(argc - 2, argv + 2);
         if (argc > 1 && std::string_view(argv[1]) == "eval") winnow::tools::run_eval(argc - 2, argv + 2);
-        for (const char* const other : {"profile", "calibrate"})
+        for (const char* const other : {"profile", "calibrate", "allocate"})
             if (argc > 1 && std::string_view(argv[1]) == other) winnow::tools::run_eval(argc - 1, argv + 1);
         CLI11_PARSE(app, argc, argv);
         if (*info_command) return winnow::tools::run_info(info, std::cout, std::cerr);

@@ -337,6 +337,17 @@ class Output(Files):
         self.assertIn("decay: of 32,768 tokens a KV head retains 4,096 and evicts 28,672: 52 in f16, 4,044 in turbo4 "
                       "and turbo3; codes of the packed ones have 3.50 bits on average.", " ".join(text.split()))
 
+    def test_layers_with_formats_of_their_own(self):
+        data = gguf_files.header(gguf_files.model())
+        layers = "none:k=turbo4,v=turbo3,fine=0-1,k_fine=q8_0,coarse=2,v_coarse=turbo2"
+        kinds = ("--context", 8192, "--kv", "none:k=turbo4,v=turbo3", "--kv", layers)
+        _, text, _ = self.run_plan(data, *kinds)
+        self.assertIn("layers 0-1 with k_fine=q8_0; layers 2 with v_coarse=turbo2.",
+                      " ".join(text.split()))
+        _, rows = self.plan(data, *kinds)
+        self.assertIsNone(rows[layers]["loss"], "of layers that were never measured so")
+        self.assertGreater(rows[layers]["bytes"], rows["none:k=turbo4,v=turbo3"]["bytes"])
+
     def test_table_and_json_say_the_same(self):
         data = gguf_files.header(gguf_files.model())
         kept = self.folder / "plan.json"

@@ -52,6 +52,21 @@ void check_format(const char* key, Type format, const char* name, int64_t elemen
         refuse(given + "at most " + std::to_string(largest_rotation));
 }
 
+void check_layers(const Config& config, const Policy& policy, const Shape& shape) {
+    for (const FormatsOfLayers& each : config.formats_of_layers()) {
+        const std::string key = each.key;
+        if (each.layers.back() >= shape.layers)
+            refuse(key + "=" + config.word(key) + ": the cache has " + std::to_string(shape.layers) +
+                   " layers, expected numbers from 0 to " + std::to_string(shape.layers - 1));
+        if (policy.divides_by_profile() && config.budget().unit == Amount::Unit::bytes)
+            refuse(key + "=" + config.word(key) + " with " + config.policy().name +
+                   " and budget=" + spell(config.at("budget")) +
+                   ": layers of unlike tokens and formats have no bytes in common, expected a budget in tokens");
+        check_format(("k_" + key).c_str(), each.k, "head_size", shape.head_size);
+        check_format(("v_" + key).c_str(), each.v, "v_head_size", shape.v_head_size);
+    }
+}
+
 Schedule schedule_of(const Config& config, const Policy& policy, const Shape& shape) {
     return policy.schedule(shape.context).value_or(Schedule{shape.context, config.lower()});
 }
@@ -72,9 +87,22 @@ Layout layout_of(const Config& config, const Schedule& schedule, const Shape& sh
             schedule.lower};
 }
 
-int64_t budget_tokens(const Amount& budget, const Schedule& schedule, const Layout& layout, const Shape& shape) {
+// With the formats of layers that have their own.
+std::vector<LayersOf> layers_by_formats(const Config& config, const Layout& layout, const Shape& shape) {
+    std::vector<LayersOf> all{{layout, shape.layers}};
+    for (const FormatsOfLayers& each : config.formats_of_layers()) {
+        LayersOf& its = all.emplace_back(LayersOf{layout, static_cast<int64_t>(each.layers.size())});
+        its.layout.k = each.k;
+        its.layout.v = each.v;
+        all.front().count -= its.count;
+    }
+    return all;
+}
+
+int64_t budget_tokens(const Config& config, const Schedule& schedule, const Layout& layout, const Shape& shape) {
+    const Amount& budget = config.budget();
     if (budget.unit == Amount::Unit::bytes)
-        return tokens_in(layout, static_cast<uint64_t>(budget.count / (shape.layers * shape.kv_heads)),
+        return tokens_in(layers_by_formats(config, layout, shape), static_cast<uint64_t>(budget.count / shape.kv_heads),
                          schedule.tokens);
     return std::min(tokens_of(budget, shape.context), schedule.tokens);
 }
@@ -115,11 +143,12 @@ int64_t recall_residual(const Config& config, const Shape& shape, LayoutWith lay
     return 0;
 }
 
-// The residual window that was asked for, else the largest whose dense rows leave the packed ones half of the bytes.
+// The residual window that was asked for, else the largest whose dense rows leave the packed ones half of the bytes,
+// in layers without formats of their own.
 int64_t residual_of(const Config& config, const Schedule& schedule, const Shape& shape, bool importance) {
     const auto layout_with = [&](int64_t residual) { return layout_of(config, schedule, shape, residual, importance); };
     const auto tokens_with = [&](int64_t residual) {
-        return budget_tokens(config.budget(), schedule, layout_with(residual), shape);
+        return budget_tokens(config, schedule, layout_with(residual), shape);
     };
     if (config.residual()) {
         const int64_t tokens = tokens_with(*config.residual());
@@ -158,7 +187,7 @@ Plan sizes(const Config& config, const Policy& policy, const Shape& shape, std::
     const Schedule schedule = schedule_of(config, policy, shape);
     made.residual = residual_of(config, schedule, shape, importance);
     Layout layout = layout_of(config, schedule, shape, made.residual, importance);
-    made.tokens = budget_tokens(config.budget(), schedule, layout, shape);
+    made.tokens = budget_tokens(config, schedule, layout, shape);
     if (made.tokens <= layout.dense_rows)
         refuse(what_holds(config, made.tokens) + ", expected more than sink=" + std::to_string(made.sink));
     // Ages that the budget does not reach need no segment.
@@ -273,11 +302,22 @@ Bytes bytes_of(const Layout& layout, int64_t tokens) {
     return bytes;
 }
 
-int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit) {
+int64_t tokens_in(std::span<const LayersOf> layers, uint64_t bytes, int64_t limit) {
+    const auto fit = [&](int64_t tokens) {
+        uint64_t sum = 0;
+        for (const LayersOf& each : layers) {
+            uint64_t its = 0;
+            if (__builtin_mul_overflow(bytes_of(each.layout, tokens).total(), static_cast<uint64_t>(each.count),
+                                       &its) ||
+                __builtin_add_overflow(sum, its, &sum))
+                return false;
+        }
+        return sum <= bytes;
+    };
     int64_t fits = 0, too_many = limit + 1; // bytes_of grows with the tokens
     while (too_many - fits > 1) {
         const int64_t middle = fits + (too_many - fits) / 2;
-        (bytes_of(layout, middle).total() <= bytes ? fits : too_many) = middle;
+        (fit(middle) ? fits : too_many) = middle;
     }
     return fits;
 }
@@ -300,6 +340,7 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
     check_format("k", config.k(), "head_size", shape.head_size);
     check_format("v", config.v(), "v_head_size", shape.v_head_size);
     const std::unique_ptr<Policy> policy = make_policy(config);
+    check_layers(config, *policy, shape);
     for (const LowerTier& tier : schedule_of(config, *policy, shape).lower) {
         const std::string number = std::to_string(tier.number);
         check_format(("k" + number).c_str(), tier.k, "head_size", shape.head_size);
@@ -310,20 +351,27 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
     const bool importance = keeps_importance(*policy, made, shape);
     if (importance) made = sizes(config, *policy, shape, profile, true);
     check_cadence(config, made);
+    made.formats.assign(static_cast<size_t>(shape.layers), {config.k(), config.v()});
+    for (const FormatsOfLayers& each : config.formats_of_layers())
+        for (const int64_t layer : each.layers) made.formats[static_cast<size_t>(layer)] = {each.k, each.v};
     const Layout layout = layout_of(config, {made.tokens, made.lower}, shape, made.residual, importance);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
         const bool holds_all = config.recalls() && tokens >= std::max(shape.context, shape.cells);
         check_tiers(config, layout, made, layer);
         if (!holds_all) check_room(config, policy->describe(context_of(made, shape, layer)), layer);
-        add(made.bytes, bytes_of(layout, tokens) * static_cast<uint64_t>(shape.kv_heads));
+        Layout its = layout;
+        its.k = made.formats[static_cast<size_t>(layer)].first;
+        its.v = made.formats[static_cast<size_t>(layer)].second;
+        add(made.bytes, bytes_of(its, tokens) * static_cast<uint64_t>(shape.kv_heads));
     }
     const uint64_t row = 2 * static_cast<uint64_t>(shape.head_size + shape.v_head_size);
     const auto all_heads = static_cast<uint64_t>(shape.layers * shape.kv_heads);
     made.full_bytes = times(times(row, static_cast<uint64_t>(shape.context)), all_heads);
     if (shape.cells > 0) { // as many tokens may be resident, whatever the context
         times(times(row, static_cast<uint64_t>(shape.cells)), all_heads);
-        times(bytes_of(layout, shape.cells).total(), all_heads);
+        for (const LayersOf& each : layers_by_formats(config, layout, shape))
+            times(bytes_of(each.layout, shape.cells).total(), all_heads);
     }
     return made;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cache/config.hpp"
@@ -79,10 +80,15 @@ struct Bytes {
 
 // The bytes of one KV head of one layer that holds up to `tokens` tokens.
 Bytes bytes_of(const Layout& layout, int64_t tokens);
-// The most tokens, at most `limit`, whose bytes_of is not more than `bytes`; 0 where not even one fits. Where there are
-// several packed segments, one token more may take fewer bytes, as it changes how all are divided: then no fewer than
-// these fit, and one more does not.
-int64_t tokens_in(const Layout& layout, uint64_t bytes, int64_t limit);
+// So many layers that store alike.
+struct LayersOf {
+    Layout layout;
+    int64_t count = 1;
+};
+// The most tokens, at most `limit`, of which one KV head in each of these layers has no more than `bytes` together; 0
+// where not even one fits. Where there are several packed segments, one token more may take fewer bytes, as it changes
+// how all are divided: then no fewer than these fit, and one more does not.
+int64_t tokens_in(std::span<const LayersOf> layers, uint64_t bytes, int64_t limit);
 
 // The sizes of a cache.
 struct Plan {
@@ -91,9 +97,10 @@ struct Plan {
     int64_t sink = 0;
     int64_t residual = 0;
     int64_t cadence = 0;
-    std::vector<LowerTier> lower; // further packed segments, each with tokens
-    Bytes bytes;                  // of the whole cache
-    uint64_t full_bytes = 0;      // K and V of the whole context in f16, nothing else
+    std::vector<std::pair<Type, Type>> formats; // of each layer's first packed segment
+    std::vector<LowerTier> lower;               // further packed segments, each with tokens
+    Bytes bytes;                                // of the whole cache
+    uint64_t full_bytes = 0;                    // K and V of the whole context in f16, nothing else
 };
 
 // From how many tokens of a KV head on there is a residual window by default, and of how many rows; none where no

@@ -36,7 +36,7 @@ std::vector<Sequence> CacheState::new_sequences() const {
 
 Sequence CacheState::new_sequence() const {
     Sequence sequence;
-    for (int64_t layer = 0; layer < geometry->shape().layers; ++layer) sequence.layers.emplace_back(*geometry);
+    for (int64_t layer = 0; layer < geometry->shape().layers; ++layer) sequence.layers.emplace_back(*geometry, layer);
     return sequence;
 }
 
@@ -54,8 +54,8 @@ uint64_t Sequence::bytes() const {
 
 double CacheState::pressure_now() const { return pressure < 0 ? memory_pressure().value_or(0) : pressure; }
 
-Rows make_packed_rows(CacheState& cache, const Geometry& geometry, Part part, int64_t slots) {
-    return cache.cold_file ? rows_elsewhere(slots) : make_own_rows(cache.device, geometry, part, slots);
+Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return cache.cold_file ? rows_elsewhere(slots) : make_own_rows(cache.device, geometry, layer, part, slots);
 }
 
 Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
@@ -64,11 +64,11 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
     Growth growth;
     growth.is_new = !layer.state;
     if (growth.is_new) {
-        growth.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
+        growth.dense = make_rows(cache.device, geometry, layer_number, Part::dense, geometry.dense_slots());
         growth.state = make_state(cache.device, geometry, layer_number);
         take_recall_memory(cache.device, geometry, growth);
-        growth.bytes +=
-            bytes_of(geometry, Part::dense, geometry.dense_slots()) + geometry.state().size + recall_bytes(geometry);
+        growth.bytes += bytes_of(geometry, layer_number, Part::dense, geometry.dense_slots()) + geometry.state().size +
+                        recall_bytes(geometry);
     }
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
     const int64_t packed = geometry.packed_slots(layer_number, resident, layer.index.sinks_lost());
@@ -77,13 +77,13 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
         const int64_t its = geometry.slots_of(layer_number, part, packed), now = layer.rows(part).slots;
         packed_slots += std::max(its, now);
         if (its <= now) continue;
-        growth.rows(part) = make_packed_rows(cache, geometry, part, its);
+        growth.rows(part) = make_packed_rows(cache, geometry, layer_number, part, its);
         if (cache.cold_file) {
             growth.region =
                 ColdReservation(layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file),
                                 cold_file_bytes(geometry, its));
         }
-        growth.bytes += counted_bytes_of(geometry, part, its);
+        growth.bytes += counted_bytes_of(geometry, layer_number, part, its);
     }
     const int64_t slots = geometry.dense_slots() + std::max(packed_slots, geometry.recall().hot_slots());
     scores = scores || geometry.importance(layer_number).statistic != Statistic::none;
@@ -96,7 +96,7 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
 
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks) {
     if (growth.is_empty()) return picks ? layer.picked_segments(geometry) : layer.segments(geometry);
-    Layer shape(geometry);
+    Layer shape(geometry, layer.number);
     shape.dense.slots = growth.is_new ? growth.dense.slots : layer.dense.slots;
     for (const Part part : geometry.packed_parts())
         shape.rows(part).slots = growth.rows(part).slots > 0 ? growth.rows(part).slots : layer.rows(part).slots;
@@ -110,8 +110,8 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     for (const Part part : geometry.packed_parts()) {
         const Rows &from = layer.rows(part), &to = growth.rows(part);
         if (!to.k || from.slots == 0) continue;
-        cache.device.launch(
-            SlotCopy{.from = view_of(geometry, part, from, from.slots), .to = view_of(geometry, part, to, to.slots)});
+        cache.device.launch(SlotCopy{.from = view_of(geometry, layer.number, part, from, from.slots),
+                                     .to = view_of(geometry, layer.number, part, to, to.slots)});
     }
     cache.note_peak(growth.bytes);
     cache.layer_bytes -= layer.bytes();
@@ -321,15 +321,15 @@ void shrink(CacheState& cache, Layer& layer, Part part, int64_t slots) {
     Rows& rows = layer.rows(part);
     Rows smaller;
     try {
-        smaller = make_packed_rows(cache, geometry, part, slots);
+        smaller = make_packed_rows(cache, geometry, layer.number, part, slots);
     } catch (const Error& error) {
         if (error.status() != WINNOW_ERROR_OUT_OF_MEMORY) throw;
         return;
     }
     if (slots > 0 && smaller.k)
-        cache.device.launch(
-            SlotCopy{.from = view_of(geometry, part, rows, slots), .to = view_of(geometry, part, smaller, slots)});
-    cache.note_peak(counted_bytes_of(geometry, part, slots));
+        cache.device.launch(SlotCopy{.from = view_of(geometry, layer.number, part, rows, slots),
+                                     .to = view_of(geometry, layer.number, part, smaller, slots)});
+    cache.note_peak(counted_bytes_of(geometry, layer.number, part, slots));
     cache.layer_bytes -= layer.bytes();
     rows = std::move(smaller);
     cache.layer_bytes += layer.bytes();

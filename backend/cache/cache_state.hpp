@@ -39,7 +39,7 @@ struct ColdScratch {
     Rows end;                    // what an eviction pass appends to
 
     uint64_t bytes(const Geometry& geometry) const {
-        return map ? map->size() + read.size() + bytes_of(geometry, Part::packed, end.slots) : 0;
+        return map ? map->size() + read.size() + bytes_of(geometry, 0, Part::packed, end.slots) : 0;
     }
 };
 
@@ -127,7 +127,7 @@ struct Growth : SegmentRows { // those without slots stay as they are
 };
 
 // Memory of a packed segment; without buffers where its rows lie in a file.
-Rows make_packed_rows(CacheState& cache, const Geometry& geometry, Part part, int64_t slots);
+Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 
 // Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
 // for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another

@@ -126,14 +126,14 @@ uint64_t page_scratch_bytes(const Geometry& geometry) { return std::max(page_rea
 uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots) {
     if (slots == 0 || !geometry.config().recall_folder()) return 0;
     return 4 * static_cast<uint64_t>(slots) + page_scratch_bytes(geometry) +
-           bytes_of(geometry, Part::packed, end_slots(geometry));
+           bytes_of(geometry, 0, Part::packed, end_slots(geometry));
 }
 
 void take_cold_scratch(CacheState& cache, int64_t slots) {
     if (!cache.cold_file || slots == 0) return;
     const Geometry& geometry = *cache.geometry;
     ColdScratch& scratch = cache.cold_scratch;
-    if (scratch.end.slots == 0) scratch.end = make_rows(cache.device, geometry, Part::packed, end_slots(geometry));
+    if (scratch.end.slots == 0) scratch.end = make_rows(cache.device, geometry, 0, Part::packed, end_slots(geometry));
     scratch.read.resize(page_scratch_bytes(geometry));
     const uint64_t size = 4 * static_cast<uint64_t>(slots);
     if (scratch.map && scratch.map->size() >= size) return;
@@ -171,8 +171,8 @@ Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots, 
         layer.packed = std::move(*scratch);
         scratch_ = scratch;
     } else {
-        layer.packed = make_rows(cache.device, geometry, Part::packed, slots);
-        memory_.emplace(cache, bytes_of(geometry, Part::packed, slots));
+        layer.packed = make_rows(cache.device, geometry, layer.number, Part::packed, slots);
+        memory_.emplace(cache, bytes_of(geometry, layer.number, Part::packed, slots));
     }
     layer.packed_first = first;
     is_owner_ = true;
@@ -235,9 +235,9 @@ Stretches::Stretches(CacheState& cache, Layer& layer, int64_t end, int64_t at_on
     if (!cache.cold_file || layer.packed.k || end == 0) return;
     const Geometry& geometry = *cache.geometry;
     const int64_t most = slots_from(0);
-    rows_ = make_rows(cache.device, geometry, Part::packed, most);
+    rows_ = make_rows(cache.device, geometry, layer.number, Part::packed, most);
     bytes_.reserve(cold_file_bytes(geometry, most));
-    memory_.emplace(cache, bytes_of(geometry, Part::packed, most) + bytes_.capacity());
+    memory_.emplace(cache, bytes_of(geometry, layer.number, Part::packed, most) + bytes_.capacity());
 }
 
 int64_t Stretches::slots_from(int64_t first) const { return std::min(at_once_, end_ - first); }
@@ -427,7 +427,7 @@ void LayerBackup::restore() {
     if (!layer_.state) return;
     if (!has_memory_) {
         cache_.layer_bytes -= layer_.bytes();
-        layer_ = Layer(*cache_.geometry);
+        layer_ = Layer(*cache_.geometry, layer_.number);
         return;
     }
     size_t at = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "device/device.hpp"
 
@@ -30,6 +31,12 @@ constexpr std::array storage_keys = {
     Key{"share3", Kind::share, "", "share of the budget's tokens in a third packed segment; none"},
     Key{"k3", Kind::format, "", "storage format of keys there; that of k2"},
     Key{"v3", Kind::format, "", "storage format of values there; that of v2"},
+    Key{"fine", Kind::layers, "", "layers whose first packed segment is stored in k_fine and v_fine; none"},
+    Key{"k_fine", Kind::format, "", "storage format of their keys; that of k"},
+    Key{"v_fine", Kind::format, "", "storage format of their values; that of v"},
+    Key{"coarse", Kind::layers, "", "layers whose first packed segment is stored in k_coarse and v_coarse; none"},
+    Key{"k_coarse", Kind::format, "", "storage format of their keys; that of k"},
+    Key{"v_coarse", Kind::format, "", "storage format of their values; that of v"},
     Key{"sparse_v", Kind::number, "0", "values whose probability is below it need not be read", "", 0, 0.5},
     Key{"elastic", Kind::word, "off", "small elements become zero; start values of the scales",
         "off|on|sweet|aggressive|k_only"},
@@ -89,6 +96,35 @@ void check_lower(const Config& config) {
     }
 }
 
+struct LayerKeys {
+    const char *layers, *k, *v;
+};
+constexpr LayerKeys layer_keys[] = {{"fine", "k_fine", "v_fine"}, {"coarse", "k_coarse", "v_coarse"}};
+
+void check_layers(const Config& config) {
+    const std::string where = std::string(config.policy().name) + ": ";
+    for (const LayerKeys& keys : layer_keys) {
+        if (!config.has(keys.layers)) {
+            for (const char* key : {keys.k, keys.v})
+                if (config.has(key))
+                    refuse(where + key + "=" + config.word(key) + " is of the layers of " + keys.layers +
+                           "=, which is not there: expected " + keys.layers + "=, such as " + keys.layers + "=0-1");
+            continue;
+        }
+        const std::string given = std::string(keys.layers) + "=" + config.word(keys.layers);
+        if (!config.has(keys.k) && !config.has(keys.v))
+            refuse(where + given + " has no format of its own: expected " + keys.k + "= or " + keys.v + "=");
+        if (config.recalls())
+            refuse(where + given + ": with recall=" + config.word("recall") +
+                   " packed rows of all layers lie alike in the cold tier");
+    }
+    if (!config.has("fine") || !config.has("coarse")) return;
+    const std::vector<int64_t> fine = layers_of(config.word("fine")), coarse = layers_of(config.word("coarse"));
+    std::vector<int64_t> both;
+    std::set_intersection(fine.begin(), fine.end(), coarse.begin(), coarse.end(), std::back_inserter(both));
+    if (!both.empty()) refuse(where + "layer " + std::to_string(both.front()) + " is in fine= and in coarse=");
+}
+
 // Zeroing is of rows as they are, which lie in memory.
 void check_elastic(const Config& config, const std::map<std::string, Value, std::less<>>& given,
                    const std::map<std::string, Value, std::less<>>& defaults) {
@@ -110,6 +146,8 @@ void check_elastic(const Config& config, const std::map<std::string, Value, std:
                " rows lie in the cold tier, where elastic= would not find them");
     if (!config.center()) return;
     std::vector<LowerTier> tiers = {{config.k(), config.v(), {}, 0, 1}};
+    for (const FormatsOfLayers& each : config.formats_of_layers()) tiers.push_back({each.k, each.v, {}, 0, 1});
+    std::rotate(tiers.begin(), tiers.begin() + 1, tiers.end()); // the last is what those below begin with
     for (const TierKeys& keys : lower_keys) {
         LowerTier tier = tiers.back();
         if (config.has(keys.k)) tier.k = format_of(config.word(keys.k));
@@ -260,6 +298,17 @@ std::vector<LowerTier> Config::lower() const {
     return all;
 }
 
+std::vector<FormatsOfLayers> Config::formats_of_layers() const {
+    std::vector<FormatsOfLayers> all;
+    for (const LayerKeys& keys : layer_keys) {
+        if (!has(keys.layers)) continue;
+        FormatsOfLayers& its = all.emplace_back(FormatsOfLayers{keys.layers, layers_of(word(keys.layers)), k(), v()});
+        if (has(keys.k)) its.k = format_of(word(keys.k));
+        if (has(keys.v)) its.v = format_of(word(keys.v));
+    }
+    return all;
+}
+
 Zeroing Config::zeroing() const {
     const std::string& preset = word("elastic");
     if (preset == "off") return {};
@@ -293,6 +342,7 @@ Config parse(std::string_view text) {
     }
     check_recall(config, config.given_);
     check_lower(config);
+    check_layers(config);
     check_elastic(config, config.given_, config.defaults_);
     std::erase_if(config.given_, [&](const auto& pair) {
         const auto otherwise = config.defaults_.find(pair.first);
@@ -346,6 +396,8 @@ Config storage_of(const Config& config) {
     Config storage = with_policy(config, "none");
     storage.given_.erase(budget_key.name);
     if (!config.residual()) storage.given_.erase("cadence");
+    for (const LayerKeys& keys : layer_keys) // numbers of another cache's layers say nothing of this one's
+        for (const char* key : {keys.layers, keys.k, keys.v}) storage.given_.erase(key);
     for (const TierKeys& keys : lower_keys) // ages are the policy's
         for (const char* key : {keys.k, keys.v})
             if (config.policy().has_schedule) storage.given_.erase(key);

@@ -20,6 +20,13 @@ struct Zeroing {
     explicit operator bool() const { return k > 0 || v > 0; }
 };
 
+// Layers whose first packed segment has formats of its own.
+struct FormatsOfLayers {
+    const char* key;             // fine or coarse
+    std::vector<int64_t> layers; // ascending
+    Type k = Type::f16, v = Type::f16;
+};
+
 class Config {
 public:
     const PolicyKind& policy() const { return *policy_; }
@@ -34,7 +41,7 @@ public:
     const std::string& word(std::string_view key) const { return std::get<std::string>(at(key)); }
 
     // The common keys.
-    Type k() const { return format_of(word("k")); }
+    Type k() const { return format_of(word("k")); } // where a layer has none of its own
     Type v() const { return format_of(word("v")); }
     Norm k_norm() const;
     Norm v_norm() const;
@@ -47,6 +54,7 @@ public:
     std::optional<int64_t> cadence() const;  // none: as the residual window allows
     Amount budget() const;                   // tokens that stay; where nothing is evicted: the whole context
     std::vector<LowerTier> lower() const;    // packed segments below the first: none to two
+    std::vector<FormatsOfLayers> formats_of_layers() const;
     float v_threshold() const { return static_cast<float>(number("sparse_v")); } // of attention
     Zeroing zeroing() const;                                                     // false: none
     bool has_cold_budget() const;                             // under recall: whether the cold tier has a budget

@@ -7,6 +7,7 @@
 #include <locale>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "device/device.hpp"
@@ -17,6 +18,7 @@ namespace {
 constexpr int64_t most_whole = 1 << 20; // of a share: products with 2^40 tokens stay within 64 bits
 constexpr int64_t most_tokens = int64_t{1} << 40;
 constexpr int64_t most_bytes = int64_t{1} << 60;
+constexpr int64_t most_layers = 1 << 12;
 
 // Digits only: from_chars takes a minus sign.
 std::optional<int64_t> digits(std::string_view text, int64_t most) {
@@ -82,6 +84,34 @@ std::optional<Amount> budget(std::string_view text) {
     return nothing ? std::nullopt : found;
 }
 
+// None where it is no list of layers.
+std::optional<std::set<int64_t>> layers(std::string_view text) {
+    std::set<int64_t> all;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find('+', begin), text.size());
+        const std::string_view range = text.substr(begin, end - begin);
+        const size_t dash = std::min(range.find('-'), range.size());
+        const auto first = digits(range.substr(0, dash), most_layers - 1);
+        const auto last = dash < range.size() ? digits(range.substr(dash + 1), most_layers - 1) : first;
+        if (!first || !last || *last < *first) return std::nullopt;
+        for (int64_t layer = *first; layer <= *last; ++layer) all.insert(layer);
+        begin = end + 1;
+    }
+    return all;
+}
+
+std::string spell(const std::set<int64_t>& layers) {
+    std::string text;
+    for (auto at = layers.begin(); at != layers.end();) {
+        const int64_t first = *at;
+        int64_t last = first;
+        while (++at != layers.end() && *at == last + 1) ++last;
+        text.append(text.empty() ? "" : "+").append(std::to_string(first));
+        if (last > first) text.append("-").append(std::to_string(last));
+    }
+    return text;
+}
+
 std::string shortest(double number) {
     char text[64];
     const auto result = std::to_chars(text, text + sizeof text, number);
@@ -117,6 +147,10 @@ Value parse_value(const Key& key, std::string_view text) {
         return or_refuse(number, key, text);
     }
     case Kind::text: return or_refuse(text.empty() ? std::nullopt : std::optional(std::string(text)), key, text);
+    case Kind::layers: {
+        const auto all = layers(text);
+        return or_refuse(all ? std::optional(spell(*all)) : std::nullopt, key, text);
+    }
     case Kind::folder:
         if (text.find('/') != std::string_view::npos) return Value(std::string(text));
         break;
@@ -152,6 +186,8 @@ std::string expected(const Key& key) {
                std::to_string(static_cast<int64_t>(key.most));
     case Kind::number: return "a number from " + shortest(key.least) + " to " + shortest(key.most);
     case Kind::text: return "a name";
+    case Kind::layers:
+        return "numbers and ranges of layers from 0 to " + std::to_string(most_layers - 1) + ", such as 0-1+28-29";
     case Kind::folder:
         return "one of " + join(choices_of(key)) + ", or a folder's path with a / in it, such as /var/tmp";
     case Kind::word:
@@ -184,6 +220,11 @@ Type format_of(std::string_view name) {
         if (const auto type = static_cast<Type>(number); is_storage_format(type) && format_name(type) == name)
             return type;
     return Type::none;
+}
+
+std::vector<int64_t> layers_of(std::string_view text) {
+    const auto all = layers(text);
+    return all ? std::vector<int64_t>(all->begin(), all->end()) : std::vector<int64_t>();
 }
 
 std::string quote(std::string_view text) {

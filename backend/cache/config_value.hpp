@@ -33,9 +33,10 @@ enum class Kind {
     format, // a storage format's name
     text,   // anything that holds no comma
     folder, // one of the key's choices, or a path without a comma and with a / in it
+    layers, // numbers and ranges of layers, from 0: 0-2+7
 };
 
-// Words and formats are strings.
+// Words, formats and layers are strings.
 using Value = std::variant<Amount, double, std::string>;
 
 struct Key {
@@ -61,6 +62,9 @@ std::vector<std::string> choices_of(const Key& key); // of a word or a format
 // Storage formats are written as format_name has them.
 std::vector<std::string> format_names();
 Type format_of(std::string_view name); // none: no storage format
+
+// The numbers of a value of that kind, ascending.
+std::vector<int64_t> layers_of(std::string_view text);
 
 // Quotes what a user wrote: without control characters, and cut where it is long.
 std::string quote(std::string_view text);

@@ -31,12 +31,12 @@ std::set<int64_t> shifted(const std::set<int64_t>& token_ids, Range range, int64
 // All of a layer's memory again, with what it holds.
 Layer copy_of(CacheState& cache, const Layer& from) {
     const Geometry& geometry = *cache.geometry;
-    Layer to(geometry);
+    Layer to(geometry, from.number);
     to.index = from.index;
     if (!from.state) return to;
-    to.dense = make_rows(cache.device, geometry, Part::dense, from.dense.slots);
+    to.dense = make_rows(cache.device, geometry, from.number, Part::dense, from.dense.slots);
     for (const Part part : geometry.packed_parts())
-        to.rows(part) = make_packed_rows(cache, geometry, part, from.rows(part).slots);
+        to.rows(part) = make_packed_rows(cache, geometry, from.number, part, from.rows(part).slots);
     copy_cold_rows(cache, from, to);
     to.state = cache.device.allocate(geometry.state().size);
     take_recall_memory(cache.device, geometry, to);
@@ -55,8 +55,8 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     for (const Part part : geometry.parts()) {
         const Rows &source = from.rows(part), &target = to.rows(part);
         if (!source.k) continue;
-        cache.device.launch(SlotCopy{.from = view_of(geometry, part, source, source.slots),
-                                     .to = view_of(geometry, part, target, target.slots)});
+        cache.device.launch(SlotCopy{.from = view_of(geometry, from.number, part, source, source.slots),
+                                     .to = view_of(geometry, from.number, part, target, target.slots)});
     }
     return to;
 }

@@ -95,7 +95,9 @@ private:
     }
 
     void write_values() {
-        if (std::none_of(parts_.begin(), parts_.end(), [&](Part part) { return is_packed(geometry_.v(part)); })) return;
+        if (std::none_of(parts_.begin(), parts_.end(),
+                         [&](Part part) { return is_packed(geometry_.v(args_.layer, part)); }))
+            return;
         ExactRows rows(args_.v, "v");
         rooms_.clear();
         mark_packed(rows, false);
@@ -113,7 +115,8 @@ private:
     void mark_packed(ExactRows& rows, size_t which, bool are_keys) {
         const Part part = parts_[which];
         const Rows& its = layer_.rows(part);
-        const Type type = are_keys ? geometry_.k(part) : geometry_.v(part), v_type = geometry_.v(part);
+        const Type type = are_keys ? geometry_.k(args_.layer, part) : geometry_.v(args_.layer, part),
+                   v_type = geometry_.v(args_.layer, part);
         const bool has_values = are_keys && args_.has_v_in_k;
         if (!is_packed(type) || (has_values && !is_packed(v_type))) return;
         SlotBytes bytes((are_keys ? its.k : its.v).get(), row_bytes(type, rows.size()), its.slots);

@@ -42,9 +42,12 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
                ": signature=codes needs the model's codebooks, and there are none (winnow_cache_desc.codebooks)");
     const std::vector<LowerTier>& lower = plan_.lower;
     tiers_ += lower.size();
-    formats_[0] = {dense_format(k_), dense_format(v_)};
-    formats_[1] = {k_, v_};
-    for (size_t i = 0; i < lower.size(); ++i) formats_[2 + i] = {lower[i].k, lower[i].v};
+    for (const auto& [k, v] : plan_.formats) {
+        Formats& its = formats_.emplace_back();
+        its[0] = {dense_format(k), dense_format(v)};
+        its[1] = {k, v};
+        for (size_t i = 0; i < lower.size(); ++i) its[2 + i] = {lower[i].k, lower[i].v};
+    }
     set_zeroing();
     for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(lower, tokens, dense_slots()));
     has_cold_budget_ = config_.has_cold_budget();
@@ -85,16 +88,19 @@ void Geometry::check_query_heads() const {
 }
 
 void Geometry::set_zeroing() {
-    zeroing_ = zeroing_of_packed_ = config_.zeroing();
-    if (residual() == 0 && ((zeroing_.k > 0 && is_packed(k_)) || (zeroing_.v > 0 && is_packed(v_))))
-        refuse_without_residual(": elastic= zeroes rows before they are packed, in");
-    bool has_packed_k = false, has_packed_v = false;
-    for (const Part part : packed_parts()) {
-        has_packed_k = has_packed_k || is_packed(k(part));
-        has_packed_v = has_packed_v || is_packed(v(part));
+    zeroing_ = config_.zeroing();
+    for (int64_t layer = 0; layer < shape().layers; ++layer) {
+        if (residual() == 0 && ((zeroing_.k > 0 && is_packed(k(layer, Part::packed))) ||
+                                (zeroing_.v > 0 && is_packed(v(layer, Part::packed)))))
+            refuse_without_residual(": elastic= zeroes rows before they are packed, in");
+        Zeroing& its = zeroing_of_packed_.emplace_back(zeroing_);
+        const auto is_any_packed = [&](const auto& format_of) {
+            return std::any_of(packed_parts().begin(), packed_parts().end(),
+                               [&](Part part) { return is_packed(format_of(part)); });
+        };
+        if (!is_any_packed([&](Part part) { return k(layer, part); })) its.k = 0;
+        if (!is_any_packed([&](Part part) { return v(layer, part); })) its.v = 0;
     }
-    if (!has_packed_k) zeroing_of_packed_.k = 0;
-    if (!has_packed_v) zeroing_of_packed_.v = 0;
 }
 
 void Geometry::check_network() const {

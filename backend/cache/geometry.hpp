@@ -29,11 +29,12 @@ public:
     const Shape& shape() const { return request_.shape; }
     const Config& config() const { return config_; }
     const Plan& plan() const { return plan_; }
-    // As the configuration has them; reading it takes longer than a step may.
+    // As the configuration has them; reading it takes longer than a step may. Those of layers without formats of their
+    // own; and those of a layer's segment.
     Type k() const { return k_; }
     Type v() const { return v_; }
-    Type k(Part part) const { return formats_[static_cast<size_t>(part)].first; }
-    Type v(Part part) const { return formats_[static_cast<size_t>(part)].second; }
+    Type k(int64_t layer, Part part) const { return formats_of(layer)[static_cast<size_t>(part)].first; }
+    Type v(int64_t layer, Part part) const { return formats_of(layer)[static_cast<size_t>(part)].second; }
     float v_threshold() const { return v_threshold_; } // of attention
     // All segments of the configuration, the dense one first, also where it has no slots; and the packed ones.
     std::span<const Part> parts() const { return std::span(every_part).first(1 + tiers_); }
@@ -57,8 +58,8 @@ public:
     // Rows that an eviction pass leaves in the residual window.
     int64_t keep() const { return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0; }
     const Zeroing& zeroing() const { return zeroing_; }
-    // The same of what has to be zeroed before rows are packed: of the sides that have a packed format anywhere.
-    const Zeroing& zeroing_of_packed() const { return zeroing_of_packed_; }
+    // The same of what has to be zeroed before a layer's rows are packed: of the sides that have a packed format there.
+    const Zeroing& zeroing_of_packed(int64_t layer) const { return zeroing_of_packed_[static_cast<size_t>(layer)]; }
     int64_t chunk() const; // the most tokens of one append and one attention
 
     // The policy's description of a layer under this memory pressure.
@@ -121,12 +122,15 @@ private:
     float v_threshold_;
     static constexpr std::array every_part{Part::dense, Part::packed, Part::second, Part::third};
     size_t tiers_ = 1; // packed segments
-    std::array<std::pair<Type, Type>, every_part.size()> formats_{};
+    using Formats = std::array<std::pair<Type, Type>, every_part.size()>;
+    const Formats& formats_of(int64_t layer) const { return formats_[static_cast<size_t>(layer)]; }
+    std::vector<Formats> formats_;                            // of each layer
     std::vector<std::array<int64_t, most_tiers>> tier_slots_; // of each layer, where no sink is lost
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;
     int64_t coming_ = 0, counted_every_ = 1;
-    Zeroing zeroing_, zeroing_of_packed_;
+    Zeroing zeroing_;
+    std::vector<Zeroing> zeroing_of_packed_; // of each layer
     bool has_cold_budget_ = false, evicts_ = false;
     std::vector<bool> covers_all_;
 };

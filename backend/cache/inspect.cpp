@@ -27,10 +27,10 @@ PackedSlots divided(const Geometry& geometry, int64_t layer, int64_t packed) {
 }
 
 // Adds the bytes of a layer with so many slots.
-void add_layer(const Geometry& geometry, int64_t dense, PackedSlots slots, winnow_cache_stats& out) {
+void add_layer(const Geometry& geometry, int64_t layer, int64_t dense, PackedSlots slots, winnow_cache_stats& out) {
     const Shape& shape = geometry.shape();
     if (const RecallSizes& recall = geometry.recall()) {
-        out.cold_bytes += bytes_of(geometry, Part::packed, slots[0]);
+        out.cold_bytes += bytes_of(geometry, layer, Part::packed, slots[0]);
         if (geometry.config().recall_folder()) out.cold_bytes -= geometry.row_bytes_of(Type::i32, 1, slots[0]);
         out.signature_bytes += recall.index_bytes;
         slots[0] = recall.hot_slots();
@@ -38,12 +38,12 @@ void add_layer(const Geometry& geometry, int64_t dense, PackedSlots slots, winno
     int64_t packed = 0;
     for (size_t tier = 0; tier < geometry.packed_parts().size(); ++tier) {
         const Part part = geometry.packed_parts()[tier];
-        out.k_bytes += geometry.row_bytes_of(geometry.k(part), shape.head_size, slots[tier]);
-        out.v_bytes += geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots[tier]);
+        out.k_bytes += geometry.row_bytes_of(geometry.k(layer, part), shape.head_size, slots[tier]);
+        out.v_bytes += geometry.row_bytes_of(geometry.v(layer, part), shape.v_head_size, slots[tier]);
         packed += slots[tier];
     }
-    out.dense_k_bytes += geometry.row_bytes_of(dense_format(geometry.k()), shape.head_size, dense);
-    out.dense_v_bytes += geometry.row_bytes_of(dense_format(geometry.v()), shape.v_head_size, dense);
+    out.dense_k_bytes += geometry.row_bytes_of(geometry.k(layer, Part::dense), shape.head_size, dense);
+    out.dense_v_bytes += geometry.row_bytes_of(geometry.v(layer, Part::dense), shape.v_head_size, dense);
     out.slot_map_bytes += geometry.row_bytes_of(Type::i32, 1, dense + packed);
     if (geometry.keeps_importance()) out.importance_bytes += geometry.row_bytes_of(Type::f32, 1, dense + packed);
     out.state_bytes += geometry.state().size;
@@ -57,7 +57,8 @@ void add_up(winnow_cache_stats& out) {
 uint64_t budget_bytes(const Geometry& geometry) {
     winnow_cache_stats whole{};
     for (int64_t layer = 0; layer < geometry.shape().layers; ++layer)
-        add_layer(geometry, geometry.dense_slots(), divided(geometry, layer, geometry.usual_packed(layer)), whole);
+        add_layer(geometry, layer, geometry.dense_slots(), divided(geometry, layer, geometry.usual_packed(layer)),
+                  whole);
     add_up(whole);
     return whole.bytes;
 }
@@ -73,7 +74,8 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
         longest = std::max(longest, layer.index.tokens());
         out.original_bytes += original_bytes(geometry, layer.index.tokens());
         if (!layer.state) continue;
-        add_layer(geometry, layer.dense.slots, {layer.packed.slots, layer.lower[0].slots, layer.lower[1].slots}, out);
+        add_layer(geometry, layer.number, layer.dense.slots,
+                  {layer.packed.slots, layer.lower[0].slots, layer.lower[1].slots}, out);
         for (const HeadState& head : layer.read_head_state(geometry)) {
             out.evictions += unsigned_of(head.evicted);
             out.shortfall += unsigned_of(head.shortfall);
@@ -155,7 +157,7 @@ private:
     // Rows of the file, stretch by stretch.
     void sign(int64_t rows) {
         const int64_t slots = std::min(geometry_.recall().signed_slots, rows);
-        peak_ = std::max(peak_, bytes_ + scratch_bytes() + bytes_of(geometry_, Part::packed, slots) +
+        peak_ = std::max(peak_, bytes_ + scratch_bytes() + bytes_of(geometry_, 0, Part::packed, slots) +
                                     cold_file_bytes(geometry_, slots));
     }
 
@@ -163,15 +165,15 @@ private:
         const uint64_t before = bytes_ + scratch_bytes();
         uint64_t taken = 0, given = 0;
         if (length == 1)
-            taken += bytes_of(geometry_, Part::dense, geometry_.dense_slots()) + geometry_.state().size +
+            taken += bytes_of(geometry_, layer, Part::dense, geometry_.dense_slots()) + geometry_.state().size +
                      recall_bytes(geometry_);
         int64_t& slots = packed_[static_cast<size_t>(layer)];
         const int64_t packed = packed_of(layer, length);
         for (const Part part : geometry_.packed_parts()) {
             const int64_t its = geometry_.slots_of(layer, part, packed), now = geometry_.slots_of(layer, part, slots);
             if (its <= now) continue;
-            taken += counted_bytes_of(geometry_, part, its);
-            given += counted_bytes_of(geometry_, part, now);
+            taken += counted_bytes_of(geometry_, layer, part, its);
+            given += counted_bytes_of(geometry_, layer, part, now);
         }
         slots = std::max(slots, packed);
         bytes_ += taken - given;
@@ -201,7 +203,7 @@ private:
         for (int64_t layer = 0; layer < geometry_.shape().layers; ++layer) {
             if (tokens_before_evictions(layer) >= tokens) continue;
             uint64_t taken = 4 * unsigned_of(geometry_.request().cells);
-            if (geometry_.config().recall_folder()) taken += bytes_of(geometry_, Part::packed, packed(layer));
+            if (geometry_.config().recall_folder()) taken += bytes_of(geometry_, layer, Part::packed, packed(layer));
             peak_ = std::max(peak_, bytes_ + scratch_bytes() + taken);
         }
     }
@@ -286,7 +288,7 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
     if (tokens == 0) return out;
     const Growing growing(geometry, tokens);
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
-        add_layer(geometry, geometry.dense_slots(), divided(geometry, layer, growing.packed(layer)), out);
+        add_layer(geometry, layer, geometry.dense_slots(), divided(geometry, layer, growing.packed(layer)), out);
         if (geometry.config().recall_folder()) out.disk_bytes += cold_file_bytes(geometry, growing.packed(layer));
         out.original_bytes += original_bytes(geometry, tokens);
     }
@@ -329,7 +331,10 @@ Meaning meaning_of(CacheRequest request) {
         divide(geometry.plan().lower, meaning.budget_tokens, geometry.dense_slots());
     for (const Part part : geometry.parts()) {
         const size_t tier = meaning.segments.size();
-        meaning.segments.push_back({tier == 0 ? dense : packed[tier - 1], geometry.k(part), geometry.v(part)});
+        const auto [k, v] = tier == 0   ? std::pair(dense_format(meaning.k), dense_format(meaning.v))
+                            : tier == 1 ? std::pair(meaning.k, meaning.v)
+                                        : std::pair(geometry.k(0, part), geometry.v(0, part));
+        meaning.segments.push_back({tier == 0 ? dense : packed[tier - 1], k, v});
     }
     return meaning;
 }

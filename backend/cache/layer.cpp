@@ -35,7 +35,7 @@ uint64_t bytes_in(const Rows& rows) {
     return sum;
 }
 
-Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots, bool are_beside) {
+Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots, bool are_beside) {
     Rows rows;
     if (slots == 0) return rows;
     const Shape& shape = geometry.shape();
@@ -43,8 +43,8 @@ Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slot
     const auto allocate = [&](uint64_t size) {
         return are_beside ? device.allocate_beside(size) : device.allocate(size);
     };
-    rows.k = allocate(geometry.row_bytes_of(geometry.k(part), shape.head_size, slots));
-    rows.v = allocate(geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots));
+    rows.k = allocate(geometry.row_bytes_of(geometry.k(layer, part), shape.head_size, slots));
+    rows.v = allocate(geometry.row_bytes_of(geometry.v(layer, part), shape.v_head_size, slots));
     rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots), free_slot_byte);
     if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
     return rows;
@@ -52,12 +52,12 @@ Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slot
 
 } // namespace
 
-Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots) {
-    return make_rows(device, geometry, part, slots, false);
+Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return make_rows(device, geometry, layer, part, slots, false);
 }
 
-Rows make_own_rows(Device& device, const Geometry& geometry, Part part, int64_t slots) {
-    return make_rows(device, geometry, part, slots, part == Part::packed && geometry.recall());
+Rows make_own_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return make_rows(device, geometry, layer, part, slots, part == Part::packed && geometry.recall());
 }
 
 Rows rows_elsewhere(int64_t slots) {
@@ -66,24 +66,24 @@ Rows rows_elsewhere(int64_t slots) {
     return rows;
 }
 
-uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots) {
+uint64_t bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
     const Shape& shape = geometry.shape();
-    return geometry.row_bytes_of(geometry.k(part), shape.head_size, slots) +
-           geometry.row_bytes_of(geometry.v(part), shape.v_head_size, slots) +
+    return geometry.row_bytes_of(geometry.k(layer, part), shape.head_size, slots) +
+           geometry.row_bytes_of(geometry.v(layer, part), shape.v_head_size, slots) +
            geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
 }
 
-uint64_t counted_bytes_of(const Geometry& geometry, Part part, int64_t slots) {
-    return part == Part::packed && geometry.recall() ? 0 : bytes_of(geometry, part, slots);
+uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return part == Part::packed && geometry.recall() ? 0 : bytes_of(geometry, layer, part, slots);
 }
 
-Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots) {
+Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
     Segment segment;
     if (slots == 0) return segment;
     const Shape& shape = geometry.shape();
     const int64_t heads = shape.kv_heads;
-    segment.k = rows_tensor(geometry.k(part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
-    segment.v = rows_tensor(geometry.v(part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
+    segment.k = rows_tensor(geometry.k(layer, part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
+    segment.v = rows_tensor(geometry.v(layer, part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
     segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), heads, slots, rows.slots);
     if (geometry.keeps_importance())
         segment.importance = columns_tensor(Type::f32, rows.importance.get(), heads, slots, rows.slots);
@@ -162,7 +162,7 @@ std::vector<Segment> Layer::segments(const Geometry& geometry) const {
 
 Segment Layer::segment(const Geometry& geometry, Part part) const {
     const Rows& its = rows(part);
-    const Segment segment = view_of(geometry, part, its, its.slots);
+    const Segment segment = view_of(geometry, number, part, its, its.slots);
     return part == Part::dense ? segment : with_means(geometry, segment);
 }
 
@@ -184,11 +184,11 @@ Segment Layer::with_means(const Geometry& geometry, Segment segment) const {
 Segment Layer::packed_segment(const Geometry& geometry) const { return packed_segment(geometry, packed, packed.slots); }
 
 Segment Layer::packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const {
-    return with_means(geometry, view_of(geometry, Part::packed, rows, slots));
+    return with_means(geometry, view_of(geometry, number, Part::packed, rows, slots));
 }
 
 Segment Layer::hot_segment(const Geometry& geometry) const {
-    return with_means(geometry, view_of(geometry, Part::packed, hot, hot.slots));
+    return with_means(geometry, view_of(geometry, number, Part::packed, hot, hot.slots));
 }
 
 std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const {

@@ -49,15 +49,15 @@ struct ColdRows {
 };
 
 // Rows of zeros, in slots that are all free; throws where there is no memory.
-Rows make_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
+Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 // The same of a layer's own segments: recall's cold rows lie beside the device.
-Rows make_own_rows(Device& device, const Geometry& geometry, Part part, int64_t slots);
+Rows make_own_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 Rows rows_elsewhere(int64_t slots); // without buffers
-uint64_t bytes_of(const Geometry& geometry, Part part, int64_t slots);
+uint64_t bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 // The same of what counts for the budget: nothing of the packed segment where that is the cold one of recall.
-uint64_t counted_bytes_of(const Geometry& geometry, Part part, int64_t slots);
+uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 // The first `slots` slots of a segment; `rows` may lack buffers.
-Segment view_of(const Geometry& geometry, Part part, const Rows& rows, int64_t slots);
+Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots);
 
 // [1, heads, rows, columns] of four bytes each, without gaps, at the beginning of a buffer; or the caller says where.
 Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns, Buffer* buffer = nullptr);
@@ -73,7 +73,10 @@ void write_network(Buffer& state, const Geometry& geometry, int64_t layer); // i
 Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* buffer, int64_t heads, int64_t columns);
 
 struct Layer : SegmentRows {
-    explicit Layer(const Geometry& geometry) : index(geometry.sink(), geometry.request().cells) {}
+    Layer(const Geometry& geometry, int64_t its_number)
+        : number(its_number), index(geometry.sink(), geometry.request().cells) {}
+
+    int64_t number; // in the cache
 
     std::unique_ptr<Buffer> state; // StateLayout; none: the layer holds no memory
     TokenIndex index;
@@ -99,7 +102,7 @@ struct Layer : SegmentRows {
     // The segments that have slots; packed ones with their means.
     std::vector<Segment> segments(const Geometry& geometry) const;
     std::vector<Part> parts(const Geometry& geometry) const; // which those are
-    Segment dense_segment(const Geometry& geometry) const { return view_of(geometry, Part::dense, dense, dense.slots); }
+    Segment dense_segment(const Geometry& geometry) const { return segment(geometry, Part::dense); }
     Segment segment(const Geometry& geometry, Part part) const;
     std::vector<Segment> lower_segments(const Geometry& geometry) const; // those that have slots
     Segment packed_segment(const Geometry& geometry) const;

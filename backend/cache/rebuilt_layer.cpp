@@ -56,7 +56,7 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
     for (const Part part : layer.parts(geometry)) {
         Rows* const segment = &layer.rows(part);
         const std::vector<int32_t>& its = slots[which++];
-        const Type k = geometry.k(part), v = geometry.v(part);
+        const Type k = geometry.k(layer.number, part), v = geometry.v(layer.number, part);
         const bool has_packed_bytes = part != Part::dense && has_its_means;
         const bool has_keys = has_packed_bytes && is_packed(k), has_values = has_packed_bytes && is_packed(v);
         Image keys(has_keys ? segment->k.get() : nullptr, row_bytes(k, shape.head_size), segment->slots);
@@ -193,7 +193,7 @@ bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
     if (slot < dense) {
         const bool is_key_packed =
             std::any_of(geometry_.packed_parts().begin(), geometry_.packed_parts().end(), [&](Part part) {
-                return !rows_.packed_key(head, token, geometry_.k(part), !ledger_.k_mean.empty()).empty();
+                return !rows_.packed_key(head, token, geometry_.k(args_.layer, part), !ledger_.k_mean.empty()).empty();
             });
         if (place == 0 || (place > sink && geometry_.residual() == 0)) return false;
         const int64_t in_residual = ledger_.facts.moved + place - 1 - sink;
@@ -203,7 +203,7 @@ bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
 }
 
 bool RebuiltLayer::has_bytes(Part part, int64_t head, int64_t token) const {
-    const Type k = geometry_.k(part), v = geometry_.v(part);
+    const Type k = geometry_.k(args_.layer, part), v = geometry_.v(args_.layer, part);
     const bool has_mean = !ledger_.k_mean.empty();
     return (!is_packed(k) || !rows_.packed_key(head, token, k, has_mean).empty()) &&
            (!is_packed(v) || !rows_.packed_value(head, token, v, has_mean).empty());
@@ -263,12 +263,12 @@ int64_t RebuiltLayer::slots_of(Part part) const {
 Growth RebuiltLayer::memory() {
     Growth growth;
     growth.is_new = true;
-    growth.dense = make_rows(cache_.device, geometry_, Part::dense, geometry_.dense_slots());
-    growth.bytes = bytes_of(geometry_, Part::dense, geometry_.dense_slots());
+    growth.dense = make_rows(cache_.device, geometry_, args_.layer, Part::dense, geometry_.dense_slots());
+    growth.bytes = bytes_of(geometry_, args_.layer, Part::dense, geometry_.dense_slots());
     for (const Part part : geometry_.packed_parts()) {
         const int64_t slots = slots_of(part);
-        growth.rows(part) = make_own_rows(cache_.device, geometry_, part, slots);
-        growth.bytes += counted_bytes_of(geometry_, part, slots);
+        growth.rows(part) = make_own_rows(cache_.device, geometry_, args_.layer, part, slots);
+        growth.bytes += counted_bytes_of(geometry_, args_.layer, part, slots);
     }
     growth.state = make_state(cache_.device, geometry_, args_.layer);
     take_recall_memory(cache_.device, geometry_, growth);
@@ -324,9 +324,10 @@ void RebuiltLayer::enter(const Rows& packed, const std::vector<int32_t>& slots) 
 }
 
 void RebuiltLayer::run() {
-    Layer layer(geometry_);
+    Layer layer(geometry_, args_.layer);
     std::optional<Passing> until_moved; // rows of a file are in memory before
-    if (cache_.cold_file) until_moved.emplace(cache_, bytes_of(geometry_, Part::packed, slots_of(Part::packed)));
+    if (cache_.cold_file)
+        until_moved.emplace(cache_, bytes_of(geometry_, args_.layer, Part::packed, slots_of(Part::packed)));
     try {
         finishing(cache_.device, [&] { fill(layer); });
         move_to_file(cache_, layer);
@@ -354,7 +355,8 @@ void RebuiltLayer::fill(Layer& layer) {
     for (size_t which = 0; which < slots_.size(); ++which) {
         const Part part = geometry_.parts()[which];
         if (layer.rows(part).slots == 0) continue;
-        if (part != Part::dense && is_packed(geometry_.k(part)) && is_packed(geometry_.v(part)))
+        if (part != Part::dense && is_packed(geometry_.k(args_.layer, part)) &&
+            is_packed(geometry_.v(args_.layer, part)))
             enter(layer.rows(part), slots_[which]);
         else
             append(layer.segment(geometry_, part), slots_[which]);

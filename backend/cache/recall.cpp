@@ -126,7 +126,7 @@ void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot) {
 
 uint64_t recall_bytes(const Geometry& geometry) {
     const RecallSizes& sizes = geometry.recall();
-    return sizes ? bytes_of(geometry, Part::packed, sizes.hot_slots()) + sizes.index_bytes : 0;
+    return sizes ? bytes_of(geometry, 0, Part::packed, sizes.hot_slots()) + sizes.index_bytes : 0;
 }
 
 std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry) {

@@ -32,7 +32,7 @@ void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot);
 template <class Memory>
 void take_recall_memory(Device& device, const Geometry& geometry, Memory& memory) {
     if (!geometry.recall()) return;
-    memory.hot = make_rows(device, geometry, Part::packed, geometry.recall().hot_slots());
+    memory.hot = make_rows(device, geometry, 0, Part::packed, geometry.recall().hot_slots());
     memory.index_memory = device.allocate(geometry.recall().index_bytes);
     free_frames(geometry, *memory.index_memory, memory.hot);
 }

@@ -46,6 +46,12 @@ void check_lower(const Geometry& from, const Geometry& to) {
 // What has to stay of recall: all of it, since hot slots and signatures are as large as it says.
 std::string recall_of(const Config& config) { return config.recalls() ? to_string(config) : "off"; }
 
+// Of a layer's first packed segment.
+std::string formats_of(const Geometry& geometry, int64_t layer) {
+    return std::string(format_name(geometry.k(layer, Part::packed))) + " and " +
+           format_name(geometry.v(layer, Part::packed));
+}
+
 std::string network_file_of(const Config& config) {
     return config.has("network_file") ? config.word("network_file") : "";
 }
@@ -54,6 +60,9 @@ void check(const CacheState& cache, const Geometry& to) {
     const Geometry& from = *cache.geometry;
     expect_same("k", format_name(from.k()), format_name(to.k()));
     expect_same("v", format_name(from.v()), format_name(to.v()));
+    for (int64_t layer = 0; layer < to.shape().layers; ++layer)
+        expect_same(("format of layer " + std::to_string(layer)).c_str(), formats_of(from, layer),
+                    formats_of(to, layer));
     expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
     expect_same("residual", std::to_string(from.residual()), std::to_string(to.residual()));
     const auto word_of = [](const Config& config) -> std::string { return config.center() ? "on" : "off"; };
@@ -141,8 +150,8 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 its = std::max(its, to.slots_of(layer_change.layer_number, part, reserved));
                 slots += its;
                 if (its == now) continue;
-                layer_change.rows(part) = make_packed_rows(cache, to, part, its);
-                change.bytes += counted_bytes_of(to, part, its);
+                layer_change.rows(part) = make_packed_rows(cache, to, layer.number, part, its);
+                change.bytes += counted_bytes_of(to, layer.number, part, its);
             }
             if (cache.geometry->state() != to.state()) {
                 layer_change.state = make_state(cache.device, to, layer_change.layer_number);
@@ -173,8 +182,8 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
         const int64_t live = is_less ? most + 1 : to.residual() == 0 ? compacted : compact(cache, layer);
         const bool fits = live <= most || fit(cache, layer, layer_change.layer_number, most);
         if (is_smaller && fits) {
-            cache.device.launch(SlotCopy{.from = view_of(to, Part::packed, layer.packed, slots),
-                                         .to = view_of(to, Part::packed, layer_change.packed, slots)});
+            cache.device.launch(SlotCopy{.from = view_of(to, layer.number, Part::packed, layer.packed, slots),
+                                         .to = view_of(to, layer.number, Part::packed, layer_change.packed, slots)});
             cache.layer_bytes -= layer.bytes();
             layer.packed = std::move(layer_change.packed);
             cache.layer_bytes += layer.bytes();
@@ -184,7 +193,7 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     for (const Part part : to.packed_parts()) {
         if (layer_change.rows(part).slots <= layer.rows(part).slots) continue;
         reserved.rows(part) = std::move(layer_change.rows(part));
-        reserved.bytes += counted_bytes_of(to, part, reserved.rows(part).slots);
+        reserved.bytes += counted_bytes_of(to, layer.number, part, reserved.rows(part).slots);
     }
     commit(cache, layer, std::move(reserved));
 }

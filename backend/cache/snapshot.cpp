@@ -80,7 +80,7 @@ void save_layer(CacheState& cache, Layer& layer, CheckedWriter& file) {
 // loaded: bytes of the layers before it.
 Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, CheckedReader& file) {
     const Geometry& geometry = *cache.geometry;
-    Layer layer(geometry);
+    Layer layer(geometry, layer_number);
     TokenIndex::Saved index;
     index.next = file.value<int64_t>();
     index.moved = file.value<int64_t>();
@@ -118,19 +118,21 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     layer.outputs = numbers.outputs;
     layer.has_means = numbers.has_means != 0;
     if (numbers.has_memory == 0) return layer;
-    if (bytes_of(geometry, Part::packed, numbers.packed_slots) > file.left()) file.refuse_file("is cut short");
-    layer.dense = make_rows(cache.device, geometry, Part::dense, geometry.dense_slots());
-    layer.packed = make_own_rows(cache.device, geometry, Part::packed, numbers.packed_slots);
+    if (bytes_of(geometry, layer_number, Part::packed, numbers.packed_slots) > file.left())
+        file.refuse_file("is cut short");
+    layer.dense = make_rows(cache.device, geometry, layer_number, Part::dense, geometry.dense_slots());
+    layer.packed = make_own_rows(cache.device, geometry, layer_number, Part::packed, numbers.packed_slots);
     for (size_t i = 0; i < lower_slots.size(); ++i) {
         const Part part = geometry.packed_parts()[i + 1];
-        if (bytes_of(geometry, part, lower_slots[i]) > file.left()) file.refuse_file("is cut short");
-        layer.rows(part) = make_rows(cache.device, geometry, part, lower_slots[i]);
+        if (bytes_of(geometry, layer_number, part, lower_slots[i]) > file.left()) file.refuse_file("is cut short");
+        layer.rows(part) = make_rows(cache.device, geometry, layer_number, part, lower_slots[i]);
     }
     layer.state = cache.device.allocate(geometry.state().size);
     take_recall_memory(cache.device, geometry, layer);
     std::optional<Passing> until_moved; // rows of a file are in memory before
     if (cache.cold_file)
-        until_moved.emplace(cache, loaded + layer.bytes() + bytes_of(geometry, Part::packed, numbers.packed_slots));
+        until_moved.emplace(cache, loaded + layer.bytes() +
+                                       bytes_of(geometry, layer_number, Part::packed, numbers.packed_slots));
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());

@@ -28,7 +28,7 @@ void zero_after_chunk(CacheState& cache, const Layer& layer, int64_t layer_numbe
 }
 
 void zero_before_packing(CacheState& cache, const Layer& layer) {
-    zero(cache, layer, cache.geometry->zeroing_of_packed());
+    zero(cache, layer, cache.geometry->zeroing_of_packed(layer.number));
 }
 
 } // namespace winnow::cache

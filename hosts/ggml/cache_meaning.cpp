@@ -1,8 +1,10 @@
 // Asking for the sizes of the strings, and then for the strings.
 #include "cache_meaning.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <stdexcept>
+#include <string>
 
 #include "codebook_file.hpp"
 #include "network_file.hpp"
@@ -10,12 +12,36 @@
 
 namespace winnow::ggml {
 
+namespace {
+
+// One more than the largest number of a layer in a list that a string has; what is no list is for the backend to
+// refuse.
+int64_t layers_named(const std::string& config) {
+    constexpr int64_t most = 1 << 20;
+    int64_t layers = 1;
+    for (const std::string key : {"fine=", "coarse="}) {
+        for (size_t at = config.find(key); at != std::string::npos; at = config.find(key, at + 1)) {
+            if (at == 0 || (config[at - 1] != ':' && config[at - 1] != ',')) continue; // k_fine=
+            int64_t number = 0;
+            for (size_t i = at + key.size(); i < config.size() && config[i] != ','; ++i) {
+                const bool is_digit = config[i] >= '0' && config[i] <= '9';
+                number = is_digit ? std::min(10 * number + (config[i] - '0'), most) : 0;
+                layers = std::max(layers, number + 1);
+            }
+        }
+    }
+    return layers;
+}
+
+} // namespace
+
 CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask) {
     constexpr int64_t long_context = 1 << 20, short_context = 1 << 12;
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;
     desc.config = config;
-    desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
+    desc.layers = layers_named(config);
+    desc.q_num_heads = desc.kv_num_heads = 1;
     desc.head_size = 128;
     desc.context = long_context;
     try {

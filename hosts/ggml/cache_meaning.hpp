@@ -41,8 +41,8 @@ struct FileContents {
 FileContents read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads);
 
 // What a string means before a model is known: of a cache of a shape that every policy and format takes, with a long
-// context or, since a budget in bytes may be too small for that, a short one. `ask` is meaning_of; what it throws goes
-// through.
+// context or, since a budget in bytes may be too small for that, a short one, and with as many layers as it names.
+// `ask` is meaning_of; what it throws goes through.
 using Ask = std::function<CacheMeaning(const winnow_cache_desc&)>;
 CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask);
 

@@ -59,6 +59,35 @@ void set_lower_types(CacheSetup& setup, int shape) {
     }
 }
 
+// Formats of layers that have their own, finer and coarser ones, K and V, for each shape.
+constexpr uint32_t own_types[cache_shapes][2][2] = {
+    {{WINNOW_TYPE_Q8_0, WINNOW_TYPE_F16}, {WINNOW_TYPE_TURBO3, WINNOW_TYPE_TURBO2}},
+    {{WINNOW_TYPE_Q8_0, WINNOW_TYPE_TURBO4}, {WINNOW_TYPE_TURBO3, WINNOW_TYPE_TURBO2}},
+    {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_Q4_0, WINNOW_TYPE_TURBO4}},
+    {{WINNOW_TYPE_TURBO4, WINNOW_TYPE_F16}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_TURBO2}},
+    {{WINNOW_TYPE_F32, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_TURBO3, WINNOW_TYPE_Q4_0}},
+    {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_1}}};
+
+void set_own_types(CacheSetup& setup, int shape) {
+    for (LayersOfFormats& each : setup.own_formats) {
+        const auto& types = own_types[shape][each.key == "coarse"];
+        each.k_type = types[0];
+        each.v_type = types[1];
+    }
+}
+
+// Some layers finer, some coarser, some as they are.
+void draw_own_formats(CacheSetup& setup, std::mt19937_64& engine) {
+    setup.own_formats.clear();
+    LayersOfFormats fine{"fine", {}}, coarse{"coarse", {}};
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        const uint64_t kind = engine() % 3;
+        if (kind < 2) (kind == 0 ? fine : coarse).layers.push_back(layer);
+    }
+    for (LayersOfFormats& each : {std::ref(fine), std::ref(coarse)})
+        if (!each.layers.empty()) setup.own_formats.push_back(each);
+}
+
 // Elastic zeroing begins, is set otherwise or ends.
 void change_zeroing(CacheSetup& setup, std::mt19937_64& engine) {
     if (!setup.is_zeroing_changed) return;
@@ -130,6 +159,7 @@ CacheSetup with_shape(CacheSetup setup, int shape) {
     }
     if (shape == 1) setup.k_norm = WINNOW_NORM_UNIT_SLOPE;
     set_lower_types(setup, shape);
+    set_own_types(setup, shape);
     return setup;
 }
 
@@ -180,7 +210,12 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         CacheSetup setup = policies[engine() % policies.size()].setup;
         const int shape = static_cast<int>(engine() % cache_shapes);
         setup = with_shape(setup, shape);
-        setup.layers = std::max<int64_t>(setup.layers, draw(1, 3));
+        const uint64_t drawn = engine();
+        setup.layers = std::max(setup.layers, 1 + static_cast<int64_t>(drawn % 3));
+        if (drawn / 3 % 8 == 0) { // each of their formats is a program
+            draw_own_formats(setup, engine);
+            set_own_types(setup, shape);
+        }
         if (!setup.profile.empty()) setup.profile.resize(static_cast<size_t>(3 * setup.layers), .5);
         setup.sequences = draw(1, 3);
         setup.context = draw(250, 900);
@@ -263,7 +298,7 @@ CacheSetup draw_tight_setup(std::mt19937_64& engine) {
 
 std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engine) {
     constexpr Part shares[] = {{1, 8}, {1, 5}, {1, 4}, {1, 3}, {2, 5}, {1, 2}, {3, 5}};
-    const uint64_t kind = engine() % 4;
+    const uint64_t drawn = engine(), kind = drawn % 4;
     const bool is_decay = kind == 1 || setup.policy == Policy::decay, is_mixed = kind == 0 && !is_decay;
     setup.lower.clear();
     if (is_mixed) setup.policy = Policy::mixed;
@@ -271,6 +306,7 @@ std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engin
     for (uint64_t at = engine() % 2; at < 2 && !is_decay; ++at)
         setup.lower.push_back({shares[engine() % std::size(shares)]});
     const int shape = static_cast<int>(engine() % cache_shapes);
+    if (drawn / 4 % 8 == 0) draw_own_formats(setup, engine);
     setup = with_shape(setup, shape);
     if (setup.recent && is_mixed) setup.recent.reset();
     if (is_decay && setup.tokens() <= setup.sink + setup.residual) return std::nullopt;

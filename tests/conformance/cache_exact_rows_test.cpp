@@ -20,7 +20,7 @@ namespace {
 // Rows in types that lose nothing of a cache's dense rows, if the tokens of F32 segments came in F16.
 TokenRows make_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& token_ids) {
     TokenRows rows = make_token_rows(setup, layer, sequence, token_ids, WINNOW_TYPE_F16);
-    if (setup.k_type == WINNOW_TYPE_BF16)
+    if (setup.of_layer(layer).k_type == WINNOW_TYPE_BF16)
         rows.k = make_token_rows(setup, layer, sequence, token_ids, WINNOW_TYPE_BF16).k;
     return rows;
 }
@@ -193,6 +193,7 @@ std::vector<std::byte> packed_row(const CacheHost& cache, const TestTensor& rows
 int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restored, const TokenRows& rows,
                          const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
     const CacheSetup& setup = target.setup();
+    const CacheSetup its = setup.of_layer(rows.layer);
     const TokenRows again = exported(target, rows.layer, to);
     TokenRows want = make_rows(setup, rows.layer, 0, from), got = make_rows(setup, rows.layer, 0, to);
     EXPECT_EQ(run(source, source.api().cache_read, want), WINNOW_OK) << source.message();
@@ -202,8 +203,7 @@ int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restor
     int64_t packed = 0;
     using Part = std::tuple<uint32_t, const TestTensor*, const TestTensor*, const TestTensor*, const TestTensor*>;
     for (const auto& [type, before, after, want_values, got_values] :
-         {Part{setup.k_type, &rows.k, &again.k, &want.k, &got.k},
-          Part{setup.v_type, &rows.v, &again.v, &want.v, &got.v}})
+         {Part{its.k_type, &rows.k, &again.k, &want.k, &got.k}, Part{its.v_type, &rows.v, &again.v, &want.v, &got.v}})
         before->each_row(
             [&, type = type, before = before, after = after, a = want_values, b = got_values](const Index& at) {
                 if (std::isnan(got.k.get({0, at[1], at[2], 0}))) return; // evicted by now, as in `restored`
@@ -252,7 +252,8 @@ void run_cells(CacheSetup setup, bool is_beside) {
             values.tokens = make_rows(setup, layer, 0, moved(from)).tokens;
             ASSERT_EQ(run(restored, restored.api().cache_restore, values), WINNOW_OK) << restored.message();
             const int64_t packed = expect_same_rows(target, source, restored, rows, from, moved(from));
-            EXPECT_EQ(packed > 0, is_packed(setup.k_type) || is_packed(setup.v_type))
+            const CacheSetup its = setup.of_layer(layer);
+            EXPECT_EQ(packed > 0, is_packed(its.k_type) || is_packed(its.v_type))
                 << packed << " packed rows were compared";
             continue;
         }
@@ -389,7 +390,11 @@ void register_cache_exact_rows() {
     int at = 0;
     for (const NamedSetup& each : policy_setups()) {
         CacheSetup setup = with_shape(each.setup, at % cache_shapes);
-        if (setup.v_type == WINNOW_TYPE_F32) setup.type = WINNOW_TYPE_F16; // or F16 rows would round them
+        for (int64_t layer = 0; layer < setup.layers; ++layer) {
+            const CacheSetup its = setup.of_layer(layer);
+            if (its.k_type == WINNOW_TYPE_F32 || its.v_type == WINNOW_TYPE_F32)
+                setup.type = WINNOW_TYPE_F16; // or F16 rows would round them
+        }
         const int64_t first =
             std::min<int64_t>(std::array{60, 110, 150}[static_cast<size_t>(at % 3)], setup.context / 2);
         const bool in_parts = at++ % 2 == 1;
@@ -400,9 +405,10 @@ void register_cache_exact_rows() {
                                 [=] { run_edited(setup, moves); });
         if (setup.policy != Policy::adaptive_budget && setup.residual >= 6)
             register_cache_test(suite, "apart_" + each.name, __FILE__, __LINE__, [=] { run_apart(setup); });
+        // Beside others rows of 2 bits are further off when they are packed anew than this test permits.
+        const bool is_beside = setup.residual > 0 && at % 3 == 0 && setup.own_formats.empty();
         if (setup.policy != Policy::adaptive_budget && setup.budget > 0)
-            register_cache_test(suite, "cells_" + each.name, __FILE__, __LINE__,
-                                [=] { run_cells(setup, setup.residual > 0 && at % 3 == 0); });
+            register_cache_test(suite, "cells_" + each.name, __FILE__, __LINE__, [=] { run_cells(setup, is_beside); });
     }
     const CacheSetup packed = with_shape({}, 1);
     register_cache_test(suite, "damaged", __FILE__, __LINE__, [=] { run_damaged(packed); });

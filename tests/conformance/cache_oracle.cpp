@@ -34,7 +34,9 @@ OracleSequence CacheOracle::empty_sequence() const {
     OracleLayer layer;
     layer.sinks.assign(static_cast<size_t>(setup_.sink), -1);
     layer.shortfall.assign(static_cast<size_t>(setup_.kv_heads), 0);
-    return {std::vector<OracleLayer>(static_cast<size_t>(setup_.layers), layer), {}, 0};
+    OracleSequence sequence{std::vector<OracleLayer>(static_cast<size_t>(setup_.layers), layer), {}, 0};
+    for (size_t i = 0; i < sequence.layers.size(); ++i) sequence.layers[i].number = static_cast<int64_t>(i);
+    return sequence;
 }
 
 // Whether an eviction pass falls before a chunk of which so many tokens are no sinks.
@@ -290,11 +292,12 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t sequence, int64_t l
     layer.newest.erase(layer.newest.begin(),
                        layer.newest.begin() +
                            (setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size())));
-    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
+    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_.of_layer(layer.number), rows);
     for (size_t i = 0; i < owners.size(); ++i) {
         const StoredRow before = std::exchange(owners[i]->row, packed[i]);
         if (!may_have_zeros(before)) continue;
-        const StoredRow zeroed = as_packed(host_.session(), setup_, {with_zeros(rows[i], before)})[0];
+        const StoredRow zeroed =
+            as_packed(host_.session(), setup_.of_layer(layer_number), {with_zeros(rows[i], before)})[0];
         const TokenRows now = read_rows(layer, sequence, layer_number);
         const auto [token, head] = places[i];
         if (distance_of(now, head, token, zeroed) < distance_of(now, head, token, packed[i])) owners[i]->row = zeroed;
@@ -324,12 +327,12 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_i
             own.is_resident = !std::isnan(row.k[0]);
             own.segment = token.is_in_packed;
             if (own.is_resident && token.is_in_packed) rows.push_back(row);
-            if (own.is_resident && !token.is_in_packed) own.row = as_dense(setup_, row);
+            if (own.is_resident && !token.is_in_packed) own.row = as_dense(setup_.of_layer(layer.number), row);
         }
         layer.original.insert(token.token_id);
         layer.tokens.push_back(std::move(token));
     }
-    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_, rows);
+    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_.of_layer(layer.number), rows);
     size_t left = packed.size();
     for (auto token = layer.tokens.rbegin(); left > 0; ++token)
         if (token->is_in_packed)

@@ -51,6 +51,7 @@ struct ResidualPlace {
 };
 
 struct OracleLayer {
+    int64_t number = 0;
     std::vector<OracleToken> tokens; // that some head still holds
     std::set<int64_t> original;      // token ids appended and not removed, evicted or not
     int64_t next = 0, next_id = 0;   // position and id of the next token

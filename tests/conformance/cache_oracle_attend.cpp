@@ -71,8 +71,9 @@ std::optional<Between> statistic_of_group(const CacheSetup& setup, Statistic sta
 void accumulate(const Rules& rules, int64_t queries, Between& importance, const Between& x) {
     const double decay = std::pow(rules.decay, static_cast<double>(queries)), rounding = 8 * unit;
     const double weight = rules.is_sum ? static_cast<double>(queries) : 1 - decay;
-    importance.low = (decay * importance.low + weight * x.low) * (1 - rounding);
-    importance.high = (decay * importance.high + weight * x.high) * (1 + rounding) + 0x1p-120;
+    const double low = decay * importance.low + weight * x.low, high = decay * importance.high + weight * x.high;
+    importance.low = low - std::fabs(low) * rounding; // a host may have said less than 0
+    importance.high = high + std::fabs(high) * rounding + 0x1p-120;
 }
 
 // What the mask adds to a logit; none where it hides the token.

@@ -99,9 +99,8 @@ void CacheOracle::zero(const Step& step, OracleLayer& layer, bool is_before_pack
     std::optional<TokenRows> now;
     for (const bool is_key : {true, false}) {
         const double scale = is_key ? setup_.zeroing->k : setup_.zeroing->v;
-        const auto type_of = [&](int64_t segment) {
-            return is_key ? setup_.k_type_of(segment) : setup_.v_type_of(segment);
-        };
+        const CacheSetup its = setup_.of_layer(step.layer);
+        const auto type_of = [&](int64_t segment) { return is_key ? its.k_type_of(segment) : its.v_type_of(segment); };
         bool is_packed_anywhere = false;
         for (int64_t segment = 1; segment <= 1 + static_cast<int64_t>(setup_.lower.size()); ++segment)
             is_packed_anywhere = is_packed_anywhere || is_packed(type_of(segment));

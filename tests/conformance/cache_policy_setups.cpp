@@ -225,6 +225,24 @@ std::vector<NamedSetup> policy_setups() {
         s.evict_inactive = true;
     });
     add(all, "moe_of_two_segments", Policy::moe, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
+    add(all, "none_of_own_formats", Policy::none, [](CacheSetup& s) {
+        s.context = 300;
+        s.layers = 3;
+        s.own_formats = {{"fine", {0, 2}}, {"coarse", {1}}};
+    });
+    add(all, "h2o_of_own_formats_without_residual", Policy::h2o, [](CacheSetup& s) {
+        s.residual = 0;
+        s.budget = 80;
+        s.own_formats = {{"fine", {1}}};
+    });
+    add(all, "window_of_own_formats_in_two_segments", Policy::window, [](CacheSetup& s) {
+        s.lower = {{{1, 4}}};
+        s.own_formats = {{"fine", {0}}, {"coarse", {1}}};
+    });
+    add(all, "winnow_elastic_of_own_formats", Policy::winnow, [](CacheSetup& s) {
+        s.zeroing = {.45, .5, 10, 16, 40};
+        s.own_formats = {{"fine", {0}}, {"coarse", {1}}};
+    });
     return all;
 }
 

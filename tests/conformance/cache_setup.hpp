@@ -46,6 +46,13 @@ struct LowerSegment {
     int number = 2;    // under decay: of its keys
 };
 
+// Layers whose first packed segment has formats of its own: fine= or coarse=.
+struct LayersOfFormats {
+    std::string key;
+    std::vector<int64_t> layers; // ascending
+    uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
+};
+
 // Keys of decay. A token of age a weighs exp(-lambda a).
 struct Ages {
     std::string mode = "hybrid";
@@ -76,7 +83,8 @@ struct CacheSetup {
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
     uint32_t k_norm = WINNOW_NORM_CORRECTED, v_norm = WINNOW_NORM_CORRECTED;
     bool center = false;
-    std::vector<LowerSegment> lower; // none to two
+    std::vector<LowerSegment> lower;          // none to two
+    std::vector<LayersOfFormats> own_formats; // none to two
     double sparse_v = 0;
     std::optional<ZeroingSetup> zeroing;
     bool is_zeroing_changed = false; // set_config begins it, sets it otherwise and ends it
@@ -125,6 +133,7 @@ struct CacheSetup {
     bool has_room_in_each() const;                              // what an eviction pass moves fits each of them
     std::vector<int64_t> packed_slots_of(int64_t tokens) const; // of a layer of so many tokens
     bool has_room_in_each(const std::vector<int64_t>& packed_slots) const; // of a layer
+    CacheSetup of_layer(int64_t layer) const;  // with the formats of its first packed segment as k and v
     CacheSetup of_segment(int64_t tier) const; // with the formats of packed segment `tier`, from 1 on, as k and v
     uint32_t k_type_of(int64_t segment) const; // of a segment, the dense one being 0
     uint32_t v_type_of(int64_t segment) const;
@@ -159,6 +168,8 @@ struct Rules {
 Rules rules_of(const CacheSetup& setup, int64_t layer, double pressure);
 
 const char* policy_name(Policy policy);
+// Whether importances are the host's alone: attention adds nothing.
+bool is_told(Policy policy);
 // The networks that every cache of so many layers and KV heads is made with; they stay.
 const std::vector<double>& networks_of(const CacheSetup& setup);
 // What the network of a KV head says of a token: the sum of its terms, and of their sizes.

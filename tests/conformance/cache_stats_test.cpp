@@ -87,8 +87,11 @@ void run_estimate_of_recall(const CacheSetup& in_memory) {
 }
 
 // A budget in bytes is what the whole cache may use.
-void run_byte_budget(Policy policy, int shape, const char* budget, uint64_t bytes) {
-    CacheSetup setup = with_shape({}, shape);
+void run_byte_budget(Policy policy, int shape, const char* budget, uint64_t bytes, bool has_own_formats) {
+    CacheSetup setup;
+    setup.layers = 3;
+    if (has_own_formats) setup.own_formats = {{"fine", {2}}, {"coarse", {0}}};
+    setup = with_shape(setup, shape);
     setup.policy = policy;
     setup.budget_text = budget;
     setup.residual = 32;
@@ -276,15 +279,19 @@ void register_cache_stats() {
         int shape;
         const char* budget;
         uint64_t bytes;
+        bool has_own_formats = false;
     } budgets[] = {{Policy::window, 0, "128K", 128 << 10},
                    {Policy::h2o, 0, "128K", 128 << 10},
                    {Policy::winnow, 1, "100000B", 100000},
-                   {Policy::random, 2, "256K", 256 << 10}};
-    for (const auto& [policy, shape, budget, bytes] : budgets)
-        register_cache_test("byte_budget", policy_name(policy) + std::string("_") + budget, __FILE__, __LINE__,
-                            [=, policy = policy, shape = shape, budget = budget, bytes = bytes] {
-                                run_byte_budget(policy, shape, budget, bytes);
-                            });
+                   {Policy::random, 2, "256K", 256 << 10},
+                   {Policy::window, 1, "200000B", 200000, true}};
+    for (const auto& [policy, shape, budget, bytes, has_own_formats] : budgets)
+        register_cache_test(
+            "byte_budget", policy_name(policy) + std::string("_") + budget + (has_own_formats ? "_own_formats" : ""),
+            __FILE__, __LINE__,
+            [=, policy = policy, shape = shape, budget = budget, bytes = bytes, has_own_formats = has_own_formats] {
+                run_byte_budget(policy, shape, budget, bytes, has_own_formats);
+            });
     register_cache_test("memory", "reserve_and_release", __FILE__, __LINE__, run_reserve_and_release);
     register_cache_test("memory", "shrink", __FILE__, __LINE__, run_shrink);
     register_set_config();

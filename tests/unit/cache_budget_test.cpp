@@ -70,14 +70,25 @@ TEST(cache_budget, tokens_are_as_many_as_fit) {
                             random() % 2 != 0};
         const uint64_t bytes = random() % (uint64_t{1} << (10 + random() % 30));
         const int64_t limit = static_cast<int64_t>(random() % 100000);
-        const int64_t tokens = tokens_in(layout, bytes, limit);
+        Layout other = layout;
+        other.k = any();
+        other.v = any();
+        const LayersOf layers[] = {{layout, static_cast<int64_t>(random() % 5)},
+                                   {other, static_cast<int64_t>(1 + random() % 3)}};
+        const auto bytes_with = [&](int64_t tokens) {
+            uint64_t sum = 0;
+            for (const LayersOf& each : layers)
+                sum += static_cast<uint64_t>(each.count) * bytes_of(each.layout, tokens).total();
+            return sum;
+        };
+        const int64_t tokens = tokens_in(layers, bytes, limit);
         ASSERT_GE(tokens, 0);
         ASSERT_LE(tokens, limit);
         if (tokens > 0) {
-            ASSERT_LE(bytes_of(layout, tokens).total(), bytes);
+            ASSERT_LE(bytes_with(tokens), bytes);
         }
         if (tokens < limit) {
-            ASSERT_GT(bytes_of(layout, tokens + 1).total(), bytes);
+            ASSERT_GT(bytes_with(tokens + 1), bytes);
         }
     }
 }
@@ -111,6 +122,24 @@ TEST(cache_budget, tokens_are_divided_among_packed_segments) {
     EXPECT_EQ(divide(lower, 30, 20), (std::array<int64_t, 3>{0, 3, 7})); // no more than there are
     EXPECT_EQ(divide(lower, 10, 20), (std::array<int64_t, 3>{0, 0, 0}));
     EXPECT_EQ(divide({}, 100, 20), (std::array<int64_t, 3>{80, 0, 0}));
+}
+
+TEST(cache_budget, layers_of_other_formats_take_other_bytes) {
+    const char* const text = "none:k=turbo4,v=turbo3,fine=0-1,k_fine=q8_0,v_fine=f16,coarse=29,k_coarse=turbo2";
+    const Plan made = plan(parse(text), smollm), usual = plan(parse("none:k=turbo4,v=turbo3"), smollm);
+    const uint64_t packed = 2048 - 52, heads = 3;
+    EXPECT_EQ(made.bytes.k, heads * packed * (27 * 34 + 2 * 68 + 18));
+    EXPECT_EQ(made.bytes.v, heads * packed * (28 * 26 + 2 * 128));
+    EXPECT_EQ(made.bytes.dense_k, usual.bytes.dense_k);
+    EXPECT_EQ(made.formats[1], std::pair(Type::q8_0, Type::f16));
+    EXPECT_EQ(made.formats[2], std::pair(Type::turbo4, Type::turbo3));
+    EXPECT_EQ(made.formats[29], std::pair(Type::turbo2, Type::turbo3));
+    // A budget in bytes holds as many tokens in each layer, and no more bytes in all.
+    const Plan few = plan(parse("window:budget=3M,k=turbo4,v=turbo3,fine=0-9,k_fine=f32"), smollm);
+    EXPECT_EQ(few.layer_tokens, std::vector<int64_t>(30, few.tokens));
+    EXPECT_LE(few.bytes.total(), 3u << 20);
+    EXPECT_GT(few.bytes.total(), (3u << 20) - 90 * 400);
+    EXPECT_LT(few.tokens, plan(parse("window:budget=3M,k=turbo4,v=turbo3"), smollm).tokens);
 }
 
 TEST(cache_budget, ages_say_how_many_tokens_each_packed_segment_has) {
@@ -335,6 +364,10 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"none:k=q8_0", {1, 1, 80, 64, 100}, "k=q8_0 with head_size 80: expected a multiple of 32"},
         {"none:v=affine4_g128", {1, 1, 64, 64, 100}, "v=affine4_g128 with v_head_size 64: expected a multiple of 128"},
         {"none:k=turbo4", {1, 1, 592, 64, 100}, "k=turbo4 with head_size 592: expected at most 576"},
+        {"none:fine=29-30,k_fine=q8_0", smollm, "fine=29-30: the cache has 30 layers, expected numbers from 0 to 29"},
+        {"none:fine=2,k_fine=affine8_g128", smollm, "k_fine=affine8_g128 with head_size 64: expected a multiple"},
+        {"adaptive_budget:budget=3M,fine=0,k_fine=q8_0", smollm,
+         "fine=0 with adaptive_budget and budget=3M: layers of unlike tokens and formats"},
         {"none", {65536, 65536, 65536, 65536, 2147483647}, "more than 2^64 bytes"},
         {"none", {1, 65536, 65536, 65536, 4096, 1 << 30}, "more than 2^64 bytes"},
         {"window:budget=1/4,residual=48",

@@ -76,6 +76,8 @@ TEST(cache_config, has_one_spelling_for_one_configuration) {
                 {"random:seed=7,recent=0,budget=99", "random:budget=99,recent=0,seed=7"},
                 {"window:zero_after=128,elastic=sweet", "window:elastic=sweet"},
                 {"none:zero_k=.35,elastic=on,zero_every=32", "none:elastic=on,zero_k=0.35,zero_every=32"},
+                {"none:fine=03+1-2+9+8,k_fine=q8_0", "none:fine=1-3+8-9,k_fine=q8_0"},
+                {"winnow:v_coarse=turbo2,coarse=0+0-0", "winnow:coarse=0,v_coarse=turbo2"},
                 {"adaptive_budget:profile_file=a b/c:d=e.json", "adaptive_budget:profile_file=a b/c:d=e.json"}};
     for (const auto& [given, canonical] : rows) {
         EXPECT_EQ(to_string(parse(given)), canonical) << given;
@@ -83,6 +85,19 @@ TEST(cache_config, has_one_spelling_for_one_configuration) {
     }
     EXPECT_NE(parse("window"), parse("window:sink=5"));
     EXPECT_NE(parse("window"), parse("none"));
+}
+
+TEST(cache_config, layers_have_formats_of_their_own) {
+    const std::vector<FormatsOfLayers> all =
+        parse("winnow:fine=0-1+5,k_fine=q8_0,coarse=3,v_coarse=turbo2").formats_of_layers();
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].layers, (std::vector<int64_t>{0, 1, 5}));
+    EXPECT_EQ(std::pair(all[0].k, all[0].v), std::pair(Type::q8_0, Type::turbo3));
+    EXPECT_EQ(all[1].layers, (std::vector<int64_t>{3}));
+    EXPECT_EQ(std::pair(all[1].k, all[1].v), std::pair(Type::turbo4, Type::turbo2));
+    EXPECT_TRUE(parse("winnow").formats_of_layers().empty());
+    EXPECT_EQ(to_string(storage_of(parse("h2o:k=q8_0,fine=0,v_fine=f16"))), "none:k=q8_0");
+    EXPECT_EQ(with_policy(parse("h2o:fine=7,v_fine=bf16"), "window").formats_of_layers()[0].v, Type::bf16);
 }
 
 TEST(cache_config, elastic_has_presets) {
@@ -127,6 +142,16 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"h2o:hevy=1/2", {"h2o: no key \"hevy\"; there are budget, k, v, residual, sink,", "heavy, recent, alpha"}},
         {"window:heavy=1/2", {"window: no key \"heavy\""}},
         {"none:budget=1/2", {"none: no key \"budget\""}},
+        {"none:fine=,k_fine=q8_0", {"fine=\"\": expected numbers and ranges of layers", "such as 0-1+28-29"}},
+        {"none:fine=1-,k_fine=q8_0", {"fine=\"1-\": expected numbers"}},
+        {"none:fine=2-1,k_fine=q8_0", {"fine=\"2-1\": expected numbers"}},
+        {"none:fine=1++2,k_fine=q8_0", {"fine=\"1++2\": expected numbers"}},
+        {"none:fine=-1,k_fine=q8_0", {"fine=\"-1\": expected numbers"}},
+        {"none:fine=0-99999,k_fine=q8_0", {"fine=\"0-99999\": expected numbers", "from 0 to 4095"}},
+        {"none:fine=1", {"fine=1 has no format of its own: expected k_fine= or v_fine="}},
+        {"none:v_coarse=q8_0", {"v_coarse=q8_0 is of the layers of coarse=", "expected coarse="}},
+        {"none:fine=0-4,k_fine=q8_0,coarse=4-5,v_coarse=turbo2", {"layer 4 is in fine= and in coarse="}},
+        {"winnow:recall=host,fine=0,k_fine=q8_0", {"fine=0: with recall=host", "lie alike in the cold tier"}},
         {"h2o:k=turbo5", {"h2o: k=\"turbo5\": expected one of f32, f16, bf16, q8_0,", "turbo3_5, turbo2_5"}},
         {"h2o:k=i32", {"k=\"i32\""}},
         {"h2o:v=F16", {"v=\"F16\": expected one of f32"}},
@@ -256,6 +281,11 @@ std::string random_value(Random& random, const Key& key) {
     case Kind::number: return spell(std::uniform_real_distribution<>(key.least, std::min(key.most, 10.0))(random));
     case Kind::text: return "file" + std::to_string(below(random, 100));
     case Kind::folder: return below(random, 2) != 0 ? "host" : "/folder" + std::to_string(below(random, 100));
+    case Kind::layers: {
+        const int64_t first = below(random, 30) + (std::string_view(key.name) == "fine" ? 0 : 100);
+        return std::to_string(first) + "-" + std::to_string(first + below(random, 5)) + "+" +
+               std::to_string(first + below(random, 9));
+    }
     case Kind::word:
     case Kind::format: break;
     }
@@ -279,16 +309,21 @@ Text random_text(Random& random) {
     const PolicyKind& kind = *policies()[static_cast<size_t>(below(random, static_cast<int64_t>(policies().size())))];
     Text text{kind.name, {}};
     std::vector<Key> keys = keys_of(kind);
-    // Those of lower packed segments and of elastic zeroing make sense together alone.
+    // Those of lower packed segments, of layers' formats and of elastic zeroing make sense together alone.
     const auto is_lower = [](const Key& key) {
         const std::string_view name = key.name;
         return std::string_view("23").find(name.back()) < 2 || name == "elastic" || name.starts_with("zero_");
     };
+    const auto is_of_layers = [](const Key& key) {
+        const std::string_view name = key.name;
+        return name.ends_with("fine") || name.ends_with("coarse");
+    };
     const std::vector<Key> all = keys;
-    std::erase_if(keys, is_lower);
+    std::erase_if(keys, [&](const Key& key) { return is_lower(key) || is_of_layers(key); });
     std::shuffle(keys.begin(), keys.end(), random);
     keys.resize(static_cast<size_t>(below(random, 6)));
     if (below(random, 8) == 0) std::copy_if(all.begin(), all.end(), std::back_inserter(keys), is_lower);
+    if (below(random, 8) == 0) std::copy_if(all.begin(), all.end(), std::back_inserter(keys), is_of_layers);
     for (const Key& key : keys) text.pairs.emplace_back(key.name, random_value(random, key));
     return text;
 }
@@ -360,7 +395,8 @@ TEST(cache_config, takes_or_refuses_any_bytes) {
 // ---- The page ------------------------------------------------------------------------------------------------------
 
 std::string row_of(const Key& key) {
-    constexpr const char* kinds[] = {"budget", "amount", "share", "count", "number", "", "format", "text"};
+    constexpr const char* kinds[] = {"budget", "amount", "share", "count", "number",
+                                     "",       "format", "text",  "",      "layers"};
     const std::string kind = key.kind == Kind::word     ? join(choices_of(key))
                              : key.kind == Kind::folder ? join(choices_of(key)) + ", folder"
                                                         : kinds[static_cast<size_t>(key.kind)];

@@ -57,6 +57,16 @@ std::vector<std::pair<uint32_t, uint32_t>> formats_of(const ggml::CacheMeaning& 
     return formats;
 }
 
+// What a configuration says of layers with formats of their own.
+std::vector<std::string> own_formats(const std::string& config) {
+    std::vector<std::string> said;
+    for (const char* const key : {"fine", "k_fine", "v_fine", "coarse", "k_coarse", "v_coarse"}) {
+        const std::optional<ValueRange> value = find_value(config, key);
+        said.push_back(value ? config.substr(value->begin, value->size) : "");
+    }
+    return said;
+}
+
 // Whether two configurations lose alike: both attend to every token in the same formats, hold the same share of their
 // cells, or pick within the same budget.
 bool is_alike(const Meant& one, const Meant& other) {
@@ -66,7 +76,8 @@ bool is_alike(const Meant& one, const Meant& other) {
         return with_rows_in_memory(one.cache.config) == with_rows_in_memory(other.cache.config) &&
                (has_share(one.cache.config) || one.cells == other.cells);
     const auto formats = formats_of(one.cache);
-    if (formats != formats_of(other.cache)) return false;
+    if (formats != formats_of(other.cache) || own_formats(one.cache.config) != own_formats(other.cache.config))
+        return false;
     if (formats.size() > 2 && (one.cache.config != other.cache.config || one.cells != other.cells))
         return false; // several packed segments, and what is in which may be a matter of ages
     if (!one.cache.evicts) return one.cache.storage_config == other.cache.storage_config;

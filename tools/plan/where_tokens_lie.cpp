@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 
+#include "canonical_config.hpp"
 #include "plan.hpp"
 
 namespace winnow::tools {
@@ -76,7 +77,18 @@ std::string where_tokens_lie(const PlanRow& row, int64_t context) {
     char bits[64] = "";
     if (all.packed_bits > 0)
         std::snprintf(bits, sizeof bits, "; codes of the packed ones have %.2f bits on average", all.packed_bits);
-    return text + bits + ".\n";
+    if (!find_value(row.canonical, "fine") && !find_value(row.canonical, "coarse")) text += bits;
+    for (const std::string key : {"fine", "coarse"}) {
+        const auto value_of = [&](const std::string& of) {
+            const std::optional<ValueRange> at = find_value(row.canonical, of);
+            return at ? row.canonical.substr(at->begin, at->size) : std::string();
+        };
+        if (value_of(key).empty()) continue;
+        text += "; layers " + value_of(key) + " with";
+        for (const std::string& side : {"k_" + key, "v_" + key})
+            if (!value_of(side).empty()) text.append(" ").append(side).append("=").append(value_of(side));
+    }
+    return text + ".\n";
 }
 
 } // namespace winnow::tools

@@ -1,0 +1,45 @@
+"""`winnow allocate` on a small model: a configuration within its bytes that the plugin takes, the same one again from
+what was kept, and a sensitivity of each layer.
+"""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import measured
+from measured import expect
+
+LAYERS, USUAL = 6, 6 * 3 * (34 + 26)  # of the model: layers, and bytes a token in turbo4 and turbo3
+
+
+def allocate(work, out):
+    """(what it prints, allocation.json)"""
+    command = [word if word != "eval" else "allocate" for word in
+               work.command("--context", 128, "--count", 2, "--part", "all", "--weights", "as-is", "--shares", "1,1.2",
+                            out=out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=work.environment, stdin=subprocess.DEVNULL)
+    print(f"$ {' '.join(command[1:])}\n{done.stdout}{done.stderr}", flush=True)
+    expect(done.returncode == 0, f"winnow allocate ended with status {done.returncode}")
+    return done.stdout, json.loads((out / "allocation.json").read_text())
+
+
+def main():
+    options = measured.parser(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = measured.Eval(options, Path(folder) / "out")
+        printed, made = allocate(work, Path(folder) / "allocated")
+        expect(made["usual_bytes_per_token"] == USUAL, f"{made['usual_bytes_per_token']} bytes")
+        expect(len(made["sensitivities"]) == LAYERS, f"sensitivities of {len(made['sensitivities'])} layers")
+        expect(any(abs(layer[side]) > 1e-5 for layer in made["sensitivities"] for side in "kv"), "no layer matters")
+        for each in made["allocations"]:
+            expect(each["bytes_per_token"] <= each["share"] * USUAL, f"too many bytes: {each}")
+            expect(each["configuration"] in printed, f"not printed: {each}")
+        expect(made["allocations"][1]["configuration"] != "winnow", "no layer is worth a fifth of the bytes")
+        _, again = allocate(work, Path(folder) / "allocated")
+        expect(again == made, "other results from what was kept")
+        work.good("--contexts", 128, "--count", 2, "--no-generation", "--weights", "as-is", "--mode", "decode",
+                  "--tasks", "none", "winnow", made["allocations"][1]["configuration"])
+
+
+main()

@@ -1,0 +1,68 @@
+"""The command line of `winnow allocate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winnow_eval import Failure, allocate, configs, divergence, text
+from winnow_eval.cli import (BATCH, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, PLUGIN, THREADS, WEIGHTS, console_for_output,
+                             kept_when_interrupted, one_of, or_all, plugin_folders, run_app)
+from winnow_eval.evaluate import Options, evaluate
+from winnow_eval.host import Host, find_plugin, find_programs
+from winnow_eval.profile_cli import CONTEXT, MODEL, PART, TEXT
+
+HELP = """Which layers of a model are worth more bits, and which bear fewer: measures what each layer adds to the loss
+where its keys, or its values, are stored coarser, and fills the two lists of layers that a configuration may have.
+
+Prints a configuration of the policy winnow for each share of the bytes that it usually takes, and writes
+allocation.json to --out, with the sensitivity of each layer. Choose on one half of a text and judge on the other:
+winnow eval --part second."""
+
+
+def shape_of(options):
+    """Layers, KV heads and head size of the cache that the policy gets; fails where keys and values differ in size."""
+    host = Host(find_programs(options.programs), find_plugin(options.plugin, options.plugin_folders), options.model,
+                options.batch, options.ubatch, options.threads, options.device)
+    with divergence.probing(host) as process:
+        length = divergence.ends(divergence.lengths(options.contexts, False))[0]
+        report = divergence.probe(process, configs.gather([allocate.POLICY], [])[0], length)
+    cache = next(cache for cache in report["caches"] if cache["policy"] == allocate.POLICY)
+    elements = cache["original_bytes"] / (2 * cache["tokens"] * cache["layers"] * cache["kv_heads"])
+    return {"layers": cache["layers"], "kv_heads": cache["kv_heads"], "head_size": int(elements) // 2}
+
+
+def measure(model: MODEL, text_file: TEXT, context: CONTEXT = 1024,
+            count: Annotated[int, typer.Option(min=2, metavar="N", help="how many contexts")] = 2,
+            part: PART = "first",
+            shares: Annotated[str, typer.Option(metavar="X,...", help="of the bytes that the policy usually takes, "
+                                                "what a configuration may take")] = "1,1.05",
+            out: Annotated[Path, typer.Option(metavar="DIR", help="folder of what is written, and of finished runs")] =
+            Path("winnow-allocate"),
+            weights: WEIGHTS = "f32", batch: BATCH = 512, threads: THREADS = None, llama_cpp: LLAMA_CPP = None,
+            plugin: PLUGIN = None, device: DEVICE = None):
+    wanted = allocate.expect_shares(shares)
+    options = Options(
+        model=model, text=text_file, strings=[], files=[], contexts=[context], modes=["decode"], count=count,
+        sigmas=None, part=one_of("--part", part, text.PARTS), out=out,
+        weights=one_of("--weights", weights, KINDS_OF_WEIGHTS), batch=batch, ubatch=batch, threads=or_all(threads),
+        programs=llama_cpp, plugin=plugin, plugin_folders=plugin_folders(), device=device, tasks=[], task_contexts=[],
+        task_trials=1, generation=False, fresh=False, others=[])
+    console = console_for_output()
+    with kept_when_interrupted("winnow allocate", "finished runs", out):
+        shape = shape_of(options)
+        options.strings = allocate.rows(shape["layers"])
+        results = evaluate(options, console)
+    path, made = allocate.report(results, shape, wanted, out)
+    usual = made["usual_bytes_per_token"]
+    print(f"{allocate.POLICY}: {usual:,} bytes a token, a divergence of {made['kld']:.5f}")
+    for each in made["allocations"]:
+        print(f"{each['configuration']}: {each['bytes_per_token'] / usual - 1:+.1%} of the bytes, "
+              f"{each['predicted_kld']:.5f} predicted")
+    print(f"wrote {path}")
+    if all(each["configuration"] == allocate.POLICY for each in made["allocations"]):
+        raise Failure("no layer is worth other formats by these contexts; more of them say more (--count, --context)")
+
+
+def main():
+    run_app("winnow allocate", HELP, measure)
