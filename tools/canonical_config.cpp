@@ -15,6 +15,11 @@ std::optional<ValueRange> find_value(const std::string& config, const std::strin
     return std::nullopt;
 }
 
+std::string value_of(const std::string& config, const std::string& key) {
+    const std::optional<ValueRange> value = find_value(config, key);
+    return value ? config.substr(value->begin, value->size) : "";
+}
+
 std::string without_budget(const std::string& config) {
     const std::string key = "budget";
     const std::optional<ValueRange> budget = find_value(config, key);

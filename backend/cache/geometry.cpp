@@ -42,12 +42,15 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
                ": signature=codes needs the model's codebooks, and there are none (winnow_cache_desc.codebooks)");
     const std::vector<LowerTier>& lower = plan_.lower;
     tiers_ += lower.size();
-    for (const auto& [k, v] : plan_.formats) {
-        Formats& its = formats_.emplace_back();
-        its[0] = {dense_format(k), dense_format(v)};
-        its[1] = {k, v};
-        for (size_t i = 0; i < lower.size(); ++i) its[2 + i] = {lower[i].k, lower[i].v};
-    }
+    const auto with_segments = [&](Type k, Type v) {
+        Formats formats{};
+        formats[0] = {dense_format(k), dense_format(v)};
+        formats[1] = {k, v};
+        for (size_t i = 0; i < lower.size(); ++i) formats[2 + i] = {lower[i].k, lower[i].v};
+        return formats;
+    };
+    usual_formats_ = with_segments(k_, v_);
+    for (const auto& [k, v] : plan_.formats) formats_.push_back(with_segments(k, v));
     set_zeroing();
     for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(lower, tokens, dense_slots()));
     has_cold_budget_ = config_.has_cold_budget();

@@ -33,6 +33,8 @@ public:
     // own; and those of a layer's segment.
     Type k() const { return k_; }
     Type v() const { return v_; }
+    Type k(Part part) const { return usual_formats_[static_cast<size_t>(part)].first; }
+    Type v(Part part) const { return usual_formats_[static_cast<size_t>(part)].second; }
     Type k(int64_t layer, Part part) const { return formats_of(layer)[static_cast<size_t>(part)].first; }
     Type v(int64_t layer, Part part) const { return formats_of(layer)[static_cast<size_t>(part)].second; }
     float v_threshold() const { return v_threshold_; } // of attention
@@ -124,6 +126,7 @@ private:
     size_t tiers_ = 1; // packed segments
     using Formats = std::array<std::pair<Type, Type>, every_part.size()>;
     const Formats& formats_of(int64_t layer) const { return formats_[static_cast<size_t>(layer)]; }
+    Formats usual_formats_{};                                 // of layers without formats of their own
     std::vector<Formats> formats_;                            // of each layer
     std::vector<std::array<int64_t, most_tiers>> tier_slots_; // of each layer, where no sink is lost
     std::vector<Importance> importance_;

@@ -331,10 +331,7 @@ Meaning meaning_of(CacheRequest request) {
         divide(geometry.plan().lower, meaning.budget_tokens, geometry.dense_slots());
     for (const Part part : geometry.parts()) {
         const size_t tier = meaning.segments.size();
-        const auto [k, v] = tier == 0   ? std::pair(dense_format(meaning.k), dense_format(meaning.v))
-                            : tier == 1 ? std::pair(meaning.k, meaning.v)
-                                        : std::pair(geometry.k(0, part), geometry.v(0, part));
-        meaning.segments.push_back({tier == 0 ? dense : packed[tier - 1], k, v});
+        meaning.segments.push_back({tier == 0 ? dense : packed[tier - 1], geometry.k(part), geometry.v(part)});
     }
     return meaning;
 }

@@ -52,25 +52,20 @@ std::optional<Transfers::Place> Transfers::take(uint64_t size, bool is_input) {
     return Place{device_.get(), offset, host_ + offset};
 }
 
-void Transfers::copy(bool to_device, uint64_t offset, uint64_t size) {
-    const cl_command_queue queue = state_.workers.front().queue();
-    if (to_device)
-        check(clEnqueueWriteBuffer(queue, device_->on(0), CL_FALSE, offset, size, host_ + offset, 0, nullptr, nullptr),
-              "clEnqueueWriteBuffer");
-    else
-        check(clEnqueueReadBuffer(queue, device_->on(0), CL_FALSE, offset, size, host_ + offset, 0, nullptr, nullptr),
-              "clEnqueueReadBuffer");
-    state_.is_pending = true;
-}
-
 void Transfers::send() {
     if (sent_ == next_) return;
-    copy(true, sent_, next_ - sent_);
+    check(clEnqueueWriteBuffer(state_.workers.front().queue(), device_->on(0), CL_FALSE, sent_, next_ - sent_,
+                               host_ + sent_, 0, nullptr, nullptr),
+          "clEnqueueWriteBuffer");
+    state_.is_pending = true;
     sent_ = next_;
 }
 
 void Transfers::fetch(const Tensor& tensor, const Place& place) {
-    copy(false, place.offset, tensor.extent());
+    check(clEnqueueReadBuffer(state_.workers.front().queue(), place.memory->on(0), CL_FALSE, place.offset,
+                              tensor.extent(), place.host, 0, nullptr, nullptr),
+          "clEnqueueReadBuffer");
+    state_.is_pending = true;
     fetched_.push_back({tensor, place.host});
 }
 

@@ -62,7 +62,6 @@ private:
         const std::byte* from;
     };
     void allocate();
-    void copy(bool to_device, uint64_t offset, uint64_t size);
 
     RuntimeState& state_;
     std::unique_ptr<Memory> device_;

@@ -292,12 +292,12 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t sequence, int64_t l
     layer.newest.erase(layer.newest.begin(),
                        layer.newest.begin() +
                            (setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size())));
-    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_.of_layer(layer.number), rows);
+    const CacheSetup its = setup_.of_layer(layer.number);
+    const std::vector<StoredRow> packed = as_packed(host_.session(), its, rows);
     for (size_t i = 0; i < owners.size(); ++i) {
         const StoredRow before = std::exchange(owners[i]->row, packed[i]);
         if (!may_have_zeros(before)) continue;
-        const StoredRow zeroed =
-            as_packed(host_.session(), setup_.of_layer(layer_number), {with_zeros(rows[i], before)})[0];
+        const StoredRow zeroed = as_packed(host_.session(), its, {with_zeros(rows[i], before)})[0];
         const TokenRows now = read_rows(layer, sequence, layer_number);
         const auto [token, head] = places[i];
         if (distance_of(now, head, token, zeroed) < distance_of(now, head, token, packed[i])) owners[i]->row = zeroed;
@@ -307,6 +307,7 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t sequence, int64_t l
 // Rows of k and v from `first` on; a head does not get a token whose key begins with NaN.
 void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k,
                          const TestTensor& v, int64_t first) {
+    const CacheSetup its = setup_.of_layer(layer.number);
     std::vector<RowPair> rows;
     for (int64_t t = 0; t < static_cast<int64_t>(token_ids.size()); ++t) {
         OracleToken token;
@@ -327,12 +328,12 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_i
             own.is_resident = !std::isnan(row.k[0]);
             own.segment = token.is_in_packed;
             if (own.is_resident && token.is_in_packed) rows.push_back(row);
-            if (own.is_resident && !token.is_in_packed) own.row = as_dense(setup_.of_layer(layer.number), row);
+            if (own.is_resident && !token.is_in_packed) own.row = as_dense(its, row);
         }
         layer.original.insert(token.token_id);
         layer.tokens.push_back(std::move(token));
     }
-    const std::vector<StoredRow> packed = as_packed(host_.session(), setup_.of_layer(layer.number), rows);
+    const std::vector<StoredRow> packed = as_packed(host_.session(), its, rows);
     size_t left = packed.size();
     for (auto token = layer.tokens.rbegin(); left > 0; ++token)
         if (token->is_in_packed)

@@ -38,10 +38,7 @@ struct Meant {
 bool recalls(const std::string& config) { return find_value(config, "recall").has_value(); }
 
 // Whether the budget is a share of the cells, and not bytes.
-bool has_share(const std::string& config) {
-    const std::optional<ValueRange> budget = find_value(config, "budget");
-    return budget && config.substr(budget->begin, budget->size).find('/') != std::string::npos;
-}
+bool has_share(const std::string& config) { return value_of(config, "budget").find('/') != std::string::npos; }
 
 // With the cold rows in memory: where they lie makes no difference to what is picked.
 std::string with_rows_in_memory(std::string config) {
@@ -60,10 +57,8 @@ std::vector<std::pair<uint32_t, uint32_t>> formats_of(const ggml::CacheMeaning& 
 // What a configuration says of layers with formats of their own.
 std::vector<std::string> own_formats(const std::string& config) {
     std::vector<std::string> said;
-    for (const char* const key : {"fine", "k_fine", "v_fine", "coarse", "k_coarse", "v_coarse"}) {
-        const std::optional<ValueRange> value = find_value(config, key);
-        said.push_back(value ? config.substr(value->begin, value->size) : "");
-    }
+    for (const char* const key : {"fine", "k_fine", "v_fine", "coarse", "k_coarse", "v_coarse"})
+        said.push_back(value_of(config, key));
     return said;
 }
 

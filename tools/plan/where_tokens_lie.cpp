@@ -79,14 +79,12 @@ std::string where_tokens_lie(const PlanRow& row, int64_t context) {
         std::snprintf(bits, sizeof bits, "; codes of the packed ones have %.2f bits on average", all.packed_bits);
     if (!find_value(row.canonical, "fine") && !find_value(row.canonical, "coarse")) text += bits;
     for (const std::string key : {"fine", "coarse"}) {
-        const auto value_of = [&](const std::string& of) {
-            const std::optional<ValueRange> at = find_value(row.canonical, of);
-            return at ? row.canonical.substr(at->begin, at->size) : std::string();
-        };
-        if (value_of(key).empty()) continue;
-        text += "; layers " + value_of(key) + " with";
+        const std::string layers = value_of(row.canonical, key);
+        if (layers.empty()) continue;
+        text += "; layers " + layers + " with";
         for (const std::string& side : {"k_" + key, "v_" + key})
-            if (!value_of(side).empty()) text.append(" ").append(side).append("=").append(value_of(side));
+            if (const std::string format = value_of(row.canonical, side); !format.empty())
+                text.append(" ").append(side).append("=").append(format);
     }
     return text + ".\n";
 }

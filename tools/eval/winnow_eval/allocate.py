@@ -125,7 +125,7 @@ def sensitivities(results, layers):
 
 
 def report(results, shape, shares, folder):
-    """Writes allocation.json; (its path, [(share, the configuration, predicted loss, bytes a token)])."""
+    """Writes allocation.json; (its path, what is in it)."""
     layers, heads, head_size = shape["layers"], shape["kv_heads"], shape["head_size"]
     of_layers = sensitivities(results, layers)
     base = next(row for row in results["rows"] if row["name"] == POLICY)

@@ -21,7 +21,7 @@ winnow eval --part second."""
 
 
 def shape_of(options):
-    """Layers, KV heads and head size of the cache that the policy gets; fails where keys and values differ in size."""
+    """Layers, KV heads and head size of the cache that the policy gets; keys and values are taken to be of one size."""
     host = Host(find_programs(options.programs), find_plugin(options.plugin, options.plugin_folders), options.model,
                 options.batch, options.ubatch, options.threads, options.device)
     with divergence.probing(host) as process:
