@@ -40,6 +40,8 @@ constexpr Choice choices[] = {
     {"winnow:recall=host,budget=60000B,cold=40,center=on,page=2,residual=8,cadence=4,hysteresis=1/4", 40},
     {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,newest=8", 0},
     {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,signature=codes", 0},
+    {"h2o:budget=24,sink=2,residual=6,cadence=4,k=q8_0,v=q4_0,fine=0,k_fine=f16,v_fine=q8_0", 24},
+    {"none:residual=8,sink=0,cadence=8,coarse=0,k_coarse=q8_0,v_coarse=turbo3", 0},
 };
 
 std::vector<float> numbers(Input& input, int64_t count) {

@@ -44,6 +44,9 @@ public:
         add({"winnow:recall=host,budget=60000B,cold=40,center=on,page=2,residual=8,cadence=4", 40, 1, 1, 1, 32, 48, 1,
              0},
             {30, 18});
+        add({"h2o:budget=24,sink=2,residual=6,cadence=4,fine=1,k_fine=q8_0,coarse=0,v_coarse=q4_0", 24, 2, 1, 1, 32, 48,
+             1, 0},
+            {40, 1});
     }
 
     const Original& of(uint8_t number) const { return all_[number % all_.size()]; }
@@ -61,7 +64,7 @@ private:
         require(api().context_destroy(context) == WINNOW_OK, "context_destroy");
         std::ifstream file(path(), std::ios::binary);
         const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-        original.file = read_saved_file(bytes, setup.layers, setup.sequences, layer_bytes(setup));
+        original.file = read_saved_file(bytes, setup.sequences, layer_bytes(setup));
         require(with_checksum(original.file.content) == bytes, "the checksum is XXH3-128");
         all_.push_back(std::move(original));
     }
@@ -76,7 +79,7 @@ private:
             }
     }
 
-    static LayerBytes layer_bytes(const CacheSetup& setup) {
+    static std::vector<LayerBytes> layer_bytes(const CacheSetup& setup) {
         cache::CacheRequest request;
         request.config = setup.config;
         request.shape = {.layers = setup.layers,
@@ -88,8 +91,11 @@ private:
         request.max_sequences = setup.sequences;
         request.cells = setup.cells;
         const cache::Geometry geometry(request, cache::parse(setup.config));
-        return {bytes_of(geometry, cache::Part::dense, geometry.dense_slots()), geometry.state().size,
-                bytes_of(geometry, cache::Part::packed, 1)};
+        std::vector<LayerBytes> layers;
+        for (int64_t layer = 0; layer < setup.layers; ++layer)
+            layers.push_back({bytes_of(geometry, layer, cache::Part::dense, geometry.dense_slots()),
+                              geometry.state().size, bytes_of(geometry, layer, cache::Part::packed, 1)});
+        return layers;
     }
 
     TemporaryFolder folder_{file_system_in_memory()};

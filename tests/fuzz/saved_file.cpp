@@ -50,7 +50,7 @@ void walk_layer(Walk& walk, const LayerBytes& layer) {
 
 } // namespace
 
-SavedFile read_saved_file(const std::string& bytes, int64_t layers, int64_t sequences, const LayerBytes& layer) {
+SavedFile read_saved_file(const std::string& bytes, int64_t sequences, const std::vector<LayerBytes>& layers) {
     SavedFile file;
     require(bytes.size() > sizeof(XXH128_canonical_t), "a saved file ends with a checksum");
     file.content = bytes.substr(0, bytes.size() - sizeof(XXH128_canonical_t));
@@ -62,7 +62,7 @@ SavedFile read_saved_file(const std::string& bytes, int64_t layers, int64_t sequ
     for (int64_t sequence = 0; sequence < sequences; ++sequence) {
         walk.number(); // reserved
         walk.numbers(walk.number());
-        for (int64_t at = 0; at < layers; ++at) walk_layer(walk, layer);
+        for (const LayerBytes& layer : layers) walk_layer(walk, layer);
     }
     require(walk.is_at_end(), "a saved file is as docs/cache.md says");
     return file;

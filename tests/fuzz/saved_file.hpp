@@ -8,7 +8,7 @@
 
 namespace winnow::fuzz {
 
-// Bytes that a layer with memory has in its buffers, by the slots of its packed segment.
+// Bytes that a layer with memory has in its buffers; slot: of each slot of its packed segment.
 struct LayerBytes {
     uint64_t dense = 0, state = 0, slot = 0;
 };
@@ -20,7 +20,7 @@ struct SavedFile {
 };
 
 // Reads where everything is; ends the process where the file is not as the table says.
-SavedFile read_saved_file(const std::string& bytes, int64_t layers, int64_t sequences, const LayerBytes& layer);
+SavedFile read_saved_file(const std::string& bytes, int64_t sequences, const std::vector<LayerBytes>& layers);
 
 // The content with its checksum behind it.
 std::string with_checksum(const std::string& content);
