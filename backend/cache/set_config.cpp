@@ -36,10 +36,15 @@ void check_lower(const Geometry& from, const Geometry& to) {
     if (!from.has_lower()) return;
     for (int64_t layer = 0; layer < to.shape().layers; ++layer) {
         const auto tokens = [&](const Geometry& of) { return of.plan().layer_tokens[static_cast<size_t>(layer)]; };
-        if (tokens(from) == tokens(to) && from.covers_all(layer) == to.covers_all(layer)) continue;
-        refuse("layer " + std::to_string(layer) + " has " + std::to_string(tokens(from)) +
-               " tokens of the budget and would have " + std::to_string(tokens(to)) +
-               ": where packed rows lie in several segments, they have to stay");
+        if (tokens(from) != tokens(to) || from.covers_all(layer) != to.covers_all(layer))
+            refuse("layer " + std::to_string(layer) + " has " + std::to_string(tokens(from)) +
+                   " tokens of the budget and would have " + std::to_string(tokens(to)) +
+                   ": where packed rows lie in several segments, they have to stay");
+        // Slots beside the cells are as many as a cadence without a residual window.
+        if (to.most_packed(layer) < from.most_packed(layer))
+            refuse("cadence=" + std::to_string(to.cadence()) + ": where packed rows of all cells lie in several " +
+                   "segments, without a residual window, expected no less than it is, " +
+                   std::to_string(from.cadence()));
     }
 }
 

@@ -316,7 +316,9 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
     // Packed segments below the first stay as large as they are.
     const bool is_same = setup.layer_tokens() == setup_.layer_tokens() && setup.covers_all(0) == setup_.covers_all(0);
     const bool has_lower = !setup.lower.empty() || !setup_.lower.empty();
-    if (!setup.has_room_in_each() || (has_lower && !is_same)) refusal = Refusal::due;
+    const bool is_shorter = setup.cells > 0 && setup.residual == 0 && setup.covers_all(0) &&
+                            setup.cadence_tokens() < setup_.cadence_tokens();
+    if (!setup.has_room_in_each() || (has_lower && (!is_same || is_shorter))) refusal = Refusal::due;
     const int32_t status = host_.api().cache_set_config(host_.get(), setup.config().c_str());
     if (const std::string wrong = judge_call("cache_set_config", status, refusal); !wrong.empty()) return wrong;
     if (status != WINNOW_OK) return look();

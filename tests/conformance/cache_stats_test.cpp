@@ -200,6 +200,36 @@ void run_set_config(CacheSetup setup, const std::vector<std::function<void(Cache
     EXPECT_EQ(cache.portrait(), portrait);
 }
 
+// In several packed segments all cells have slots, and beside those as many as a cadence: they become more, not fewer.
+void run_set_config_of_cells() {
+    CacheSetup setup = with_shape({}, 1);
+    setup.policy = Policy::h2o;
+    setup.cells = 18;
+    setup.budget = 20;
+    setup.sink = 1;
+    setup.residual = 0;
+    setup.cadence = 4;
+    setup.lower = {{{1, 5}}};
+    std::mt19937_64 engine(options().seed);
+    CacheHost cache(subject(), setup);
+    CacheOracle oracle(cache);
+    for (int64_t cell = 0; cell < setup.cells; ++cell) {
+        Step step = draw_step(setup, engine, 0, 0, 1, 0);
+        step.cells = TestTensor(WINNOW_TYPE_I32, {1, 1, 1, 1});
+        step.cells.set({0, 0, 0, 0}, static_cast<double>(cell));
+        ASSERT_EQ(oracle.step(step), "") << "cell " << cell;
+    }
+    for (const int64_t cadence : {3, 5, 4}) {
+        CacheSetup other = oracle.setup();
+        other.cadence = cadence;
+        ASSERT_EQ(oracle.set_config(other), "") << "cadence=" << cadence;
+        EXPECT_EQ(oracle.setup().cadence, cadence == 3 ? 4 : 5);
+        if (cadence != 5) {
+            EXPECT_NE(cache.message().find("cadence"), std::string::npos) << cache.message();
+        }
+    }
+}
+
 // Memory pressure above the trigger begins eviction passes before the budget is full.
 void run_pressure() {
     CacheSetup setup;
@@ -232,6 +262,7 @@ void run_pressure() {
 }
 
 void register_set_config() {
+    register_cache_test("set_config", "segments_of_cells", __FILE__, __LINE__, run_set_config_of_cells);
     const auto budget = [](int64_t tokens) { return [=](CacheSetup& s) { s.budget = tokens; }; };
     const auto policy = [](Policy other) { return [=](CacheSetup& s) { s.policy = other; }; };
     for (const int64_t residual : {48, 0})
