@@ -140,6 +140,19 @@ typedef void (*winnow_log_callback)(void *user_data, int32_t level, const char *
 typedef void (*winnow_task)(void *task_data, uint32_t index);
 typedef void (*winnow_parallel_for)(void *user_data, uint32_t count, winnow_task task, void *task_data);
 
+/* A kernel that was launched once and is over. */
+typedef struct winnow_launch {
+    uint32_t struct_size;
+    uint32_t reserved;  /* 0 */
+    const char *kernel; /* its name, zero terminated and valid during the call only */
+    uint64_t begin_ns;  /* when it began to run: nanoseconds of CLOCK_MONOTONIC, as near as the driver's clock tells */
+    uint64_t end_ns;    /* when it was over */
+    uint64_t bytes;     /* of the keys, values and scores that it was given, of which it may pass over what no query
+                         * sees; 0 where they are not counted */
+} winnow_launch;
+
+typedef void (*winnow_launch_callback)(void *user_data, const winnow_launch *launch);
+
 /* ---- Context ------------------------------------------------------------------------------------------ */
 
 typedef struct winnow_context winnow_context;
@@ -171,6 +184,11 @@ typedef struct winnow_context_desc {
     /* The host's threads, if it wishes them used on devices that compute in the calling thread; may be NULL. */
     winnow_parallel_for parallel_for;
     void *parallel_user_data;
+    /* Told of each kernel launch in turn, from within the context's calls: of all that was launched by the time that
+     * finish or context_destroy returns; may be NULL. A queue of the host's needs CL_QUEUE_PROFILING_ENABLE then.
+     * As many as stats count. */
+    winnow_launch_callback launched;
+    void *launched_user_data;
 } winnow_context_desc;
 
 /* What a context did so far. Counts never decrease. */

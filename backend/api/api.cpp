@@ -80,6 +80,8 @@ DeviceRequest to_request(const winnow_context_desc& desc) {
     request.max_threads = desc.max_threads;
     request.parallel_for = desc.parallel_for;
     request.parallel_user_data = desc.parallel_user_data;
+    request.launched = desc.launched;
+    request.launched_user_data = desc.launched_user_data;
     request.log = make_log(desc);
     return request;
 }

@@ -71,6 +71,10 @@ struct Tensor {
             last += static_cast<uint64_t>(shape[axis] - 1) * static_cast<uint64_t>(stride[axis]);
         return last + row_bytes(type, shape[3]);
     }
+    // Bytes of its rows, without what lies between them; 0 of an absent one.
+    uint64_t stored_bytes() const noexcept {
+        return static_cast<uint64_t>(shape[0] * shape[1] * shape[2]) * row_bytes(type, shape[3]);
+    }
 };
 
 // An element of indices or token ids, I32 or I64.
@@ -188,6 +192,8 @@ struct DeviceRequest {
     uint32_t max_threads = 0;
     winnow_parallel_for parallel_for = nullptr;
     void* parallel_user_data = nullptr;
+    winnow_launch_callback launched = nullptr;
+    void* launched_user_data = nullptr;
     Log log; // never empty
 };
 

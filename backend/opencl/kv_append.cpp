@@ -88,15 +88,21 @@ std::unique_ptr<Event> enqueue(Runtime& runtime, const KvAppend& args, const Var
     kv_append_params params{};
     params.k = make_side(args.k, k, runtime.capabilities().compute_units);
     params.v = make_side(args.v, v, runtime.capabilities().compute_units);
-    const auto work_of = [](const AppendRows& side, const kv_append_side& rows) {
-        const uint64_t elements = static_cast<uint64_t>(rows.batch) * rows.heads * rows.tokens * rows.size;
-        return elements * work_of_element(side.src.type, side.cache.type);
+    const auto rows_of = [](const kv_append_side& side) {
+        return static_cast<uint64_t>(side.batch) * side.heads * side.tokens;
+    };
+    const auto work_of = [&](const AppendRows& side, const kv_append_side& rows) {
+        return rows_of(rows) * rows.size * work_of_element(side.src.type, side.cache.type);
+    };
+    const auto bytes_of = [&](const AppendRows& side, const kv_append_side& rows) {
+        return rows_of(rows) * (row_bytes(side.src.type, rows.size) + row_bytes(side.cache.type, rows.size));
     };
     operation.launch(
         kernel, params,
         {k.src.memory, k.cache.memory, k.row_indices.memory, v.src.memory, v.cache.memory, v.row_indices.memory},
         Grid{.groups = {params.k.groups + params.v.groups, 1, 1},
-             .work = work_of(args.k, params.k) + work_of(args.v, params.v)});
+             .work = work_of(args.k, params.k) + work_of(args.v, params.v),
+             .bytes = bytes_of(args.k, params.k) + bytes_of(args.v, params.v)});
     return operation.complete(want_event);
 }
 

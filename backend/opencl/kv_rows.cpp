@@ -143,7 +143,8 @@ std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     bound.launch(kernel, params, {src.memory, dst.memory, row_indices.memory},
                  Grid{.groups = {static_cast<size_t>(groups), 1, 1},
-                      .work = rows * params.size * work_of_element(args.src.type, args.dst.type)});
+                      .work = rows * params.size * work_of_element(args.src.type, args.dst.type),
+                      .bytes = rows * (row_bytes(args.src.type, params.size) + row_bytes(args.dst.type, params.size))});
     return bound.complete(want_event);
 }
 

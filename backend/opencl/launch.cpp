@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "device/clock.hpp"
 #include "opencl/warm_up.hpp"
 
 namespace winnow::opencl {
@@ -69,14 +70,14 @@ void set_arguments(const WorkerQueues& workers, size_t worker, const Arguments& 
 }
 
 void enqueue(const WorkerQueues& workers, size_t worker, cl_command_queue queue, const Arguments& arguments,
-             const Grid& grid, cl_uint group_base, size_t group_count) {
+             const Grid& grid, cl_uint group_base, size_t group_count, cl_event* event = nullptr) {
     set_arguments(workers, worker, arguments, group_base);
     const std::array<size_t, 3> global{group_count * grid.group_size[0], grid.groups[1] * grid.group_size[1],
                                        grid.groups[2] * grid.group_size[2]};
     const cl_uint dimensions = global[2] > 1 ? 3 : global[1] > 1 ? 2 : 1;
     const cl_kernel kernel = arguments.kernel.instances[worker].kernel();
     const cl_int code = clEnqueueNDRangeKernel(queue, kernel, dimensions, nullptr, global.data(),
-                                               grid.group_size.data(), 0, nullptr, nullptr);
+                                               grid.group_size.data(), 0, nullptr, event);
     if (code != CL_SUCCESS) throw_cl_error(code, "clEnqueueNDRangeKernel", arguments.kernel.label);
 }
 
@@ -131,7 +132,9 @@ void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& gr
         warm_up(state.workers, worker, arguments, grid);
     Division division{state.workers, arguments, grid, groups_per_part};
     has_begun = true;
+    const uint64_t begin_ns = state.times.are_wanted() ? monotonic_ns() : 0;
     run_on_host(state, static_cast<uint32_t>(used), [&](uint32_t worker) { division.work_on(worker); });
+    if (state.times.are_wanted()) state.times.tell(arguments.kernel.name.c_str(), grid.bytes, begin_ns, monotonic_ns());
 }
 
 void run_on_first_queue(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
@@ -139,8 +142,12 @@ void run_on_first_queue(RuntimeState& state, const Arguments& arguments, const G
     const size_t groups = grid.groups[0];
     const size_t most = most_groups(state.workers, grid);
     const cl_command_queue queue = state.workers.front().queue();
+    LaunchTimes::Launch* const times = state.times.begin(arguments.kernel.name.c_str(), grid.bytes);
     for (size_t first = 0; first < groups; first += most) {
-        enqueue(state.workers, 0, queue, arguments, grid, static_cast<cl_uint>(first), std::min(most, groups - first));
+        cl_event event = nullptr;
+        enqueue(state.workers, 0, queue, arguments, grid, static_cast<cl_uint>(first), std::min(most, groups - first),
+                times != nullptr ? &event : nullptr);
+        if (times != nullptr) times->add(event);
         has_begun = true;
         state.is_pending = true;
     }

@@ -124,6 +124,7 @@ Kernel& Programs::make_kernel(const Name& wanted, std::string_view source, std::
     has_made_kernels_ = true;
     const Program& built = program({file, {}, options}, source, source_hash);
     auto kernel = std::make_unique<Kernel>();
+    kernel->name = name;
     kernel->label = std::string(name) + " of " + std::string(file) + " (" + std::string(options) + ")";
     kernel->instances.resize(workers_.all.size());
     const std::string entry_point(name);

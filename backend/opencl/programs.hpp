@@ -33,7 +33,8 @@ public:
         std::array<size_t, 3> warm_up_group_size{}; // warm_up.hpp; zeros: not yet
     };
     std::vector<Instance> instances; // one for each worker queue
-    std::string label;               // for messages
+    std::string name;
+    std::string label; // for messages
     cl_uint argument_count = 0;
     bool is_launched = false; // by an operation, once at least
 };

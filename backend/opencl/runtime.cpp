@@ -12,7 +12,7 @@ namespace winnow::opencl {
 RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optimizes,
                            std::optional<bool> params_in_memory)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      workers(open_worker_queues(request, params_in_memory)), programs(workers, log, optimizes),
+      workers(open_worker_queues(request, params_in_memory)), programs(workers, log, optimizes), times(request),
       capabilities(probe_capabilities(workers, programs, copies)), imports(workers) {
     if (!capabilities.zero_copy && workers.is_divided()) { // memory that is copied is of one queue
         workers.all.resize(1);
@@ -32,6 +32,7 @@ RuntimeState::~RuntimeState() {
     bool has_failed = false;
     for (const WorkerQueue& worker : workers.all) has_failed = clFinish(worker.queue()) != CL_SUCCESS || has_failed;
     if (!has_failed) transfers.deliver();
+    times.deliver();
 }
 
 void RuntimeState::launch_deferred() {
@@ -50,6 +51,7 @@ void RuntimeState::finish() {
     check(code, "clFinish");
     is_pending = false;
     transfers.deliver();
+    times.deliver();
     retired.clear();
 }
 

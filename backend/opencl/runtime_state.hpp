@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "opencl/deferred_append.hpp"
+#include "opencl/launch_times.hpp"
 #include "opencl/memory.hpp"
 #include "opencl/programs.hpp"
 #include "opencl/runtime.hpp"
@@ -31,6 +32,7 @@ struct RuntimeState {
     void* parallel_user_data;
     WorkerQueues workers;
     Programs programs;
+    LaunchTimes times;
     Capabilities capabilities;
     ImportCache imports;
     Transfers transfers{*this}; // where host memory is copied

@@ -199,7 +199,10 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const std::array<size_t, 3> group_size{kernel.variant->group_size, 1, 1};
     Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1},
               .group_size = group_size,
-              .work = division.work};
+              .work = division.work,
+              .bytes = args.scores_out.stored_bytes()};
+    for (const Segment* segment : segments)
+        grid.bytes += segment->k.stored_bytes() + segment->v.stored_bytes() + segment->tokens.stored_bytes();
     std::vector<const Memory*> memory;
     memory.reserve(32);
     memory.assign({q.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory, scores.memory,

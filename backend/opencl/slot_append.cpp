@@ -57,7 +57,10 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args) {
                      Grid{.groups = {params.k.groups + params.v.groups, 1, 1},
                           .group_size = {variant.group_size, 1, 1},
                           .work = rows * (params.k.size * work_of_element(args.k.type, args.segment.k.type) +
-                                          params.v.size * work_of_element(args.v.type, args.segment.v.type))});
+                                          params.v.size * work_of_element(args.v.type, args.segment.v.type)),
+                          .bytes = args.k.stored_bytes() + args.v.stored_bytes() +
+                                   rows * (row_bytes(args.segment.k.type, params.k.size) +
+                                           row_bytes(args.segment.v.type, params.v.size))});
     operation.complete(false);
 }
 

@@ -26,7 +26,8 @@ void launch(Runtime& runtime, const SlotCopy& args) {
                       to.importance, to.k_mean, to.v_mean},
                      Grid{.groups = {heads * params.parts, 1, 1},
                           .group_size = {variant.group_size, 1, 1},
-                          .work = heads * params.from.slots * (params.k_bytes + params.v_bytes) / 4});
+                          .work = heads * params.from.slots * (params.k_bytes + params.v_bytes) / 4,
+                          .bytes = 2 * heads * params.from.slots * (params.k_bytes + params.v_bytes)});
     operation.complete(false);
 }
 

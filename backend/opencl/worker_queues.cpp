@@ -7,7 +7,7 @@
 namespace winnow::opencl {
 namespace {
 
-WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device) {
+WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed) {
     const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform),
                                                 0};
     cl_int code = CL_SUCCESS;
@@ -15,7 +15,7 @@ WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device) {
     worker.device = device;
     worker.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
     check(code, "clCreateContext");
-    worker.queue = make_queue(worker);
+    worker.queue = make_queue(worker, is_timed ? CL_QUEUE_PROFILING_ENABLE : 0);
     return worker;
 }
 
@@ -69,6 +69,8 @@ WorkerQueues take_host_objects(const DeviceRequest& request) {
         host_value<cl_command_queue_properties>(clGetCommandQueueInfo, call, queue, CL_QUEUE_PROPERTIES, field);
     if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
         invalid("cl_command_queue executes out of order; expected an in-order queue");
+    if (request.launched != nullptr && (properties & CL_QUEUE_PROFILING_ENABLE) == 0)
+        invalid("cl_command_queue has no CL_QUEUE_PROFILING_ENABLE; expected with launched");
 
     WorkerQueues workers;
     workers.entry = describe_device(device);
@@ -89,8 +91,11 @@ WorkerQueues choose_worker_queues(const DeviceRequest& request) {
     const std::vector<DeviceEntry> devices = list_devices(request.log);
     const bool host_threads = request.parallel_for != nullptr && request.max_threads != 1;
     WorkerQueues workers;
+    const auto add = [&](cl_device_id device) {
+        workers.all.push_back(make_worker_queue(workers.entry.platform, device, request.launched != nullptr));
+    };
     workers.entry = select_device(devices, request.device, host_threads);
-    workers.all.push_back(make_worker_queue(workers.entry.platform, workers.entry.devices.front()));
+    add(workers.entry.devices.front());
     if (!host_threads || !workers.entry.is_multiple()) return workers;
 
     if (!computes_in_calling_thread(workers.front())) {
@@ -98,24 +103,23 @@ WorkerQueues choose_worker_queues(const DeviceRequest& request) {
                                          " does not compute in the calling thread; parallel_for is not used");
         workers = WorkerQueues{};
         workers.entry = select_device(devices, request.device, false);
-        workers.all.push_back(make_worker_queue(workers.entry.platform, workers.entry.devices.front()));
+        add(workers.entry.devices.front());
         return workers;
     }
     size_t count = workers.entry.devices.size();
     if (request.max_threads != 0) count = std::min<size_t>(count, request.max_threads);
-    while (workers.all.size() < count)
-        workers.all.push_back(make_worker_queue(workers.entry.platform, workers.entry.devices[workers.all.size()]));
+    while (workers.all.size() < count) add(workers.entry.devices[workers.all.size()]);
     return workers;
 }
 
 } // namespace
 
-cl::CommandQueue make_queue(const WorkerQueue& worker) {
+cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properties properties) {
     cl_int code = CL_SUCCESS;
     // The call of OpenCL 1.x: deprecated, and the only one that every version has.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    cl::CommandQueue queue(clCreateCommandQueue(worker.context(), worker.device, 0, &code));
+    cl::CommandQueue queue(clCreateCommandQueue(worker.context(), worker.device, properties, &code));
 #pragma GCC diagnostic pop
     check(code, "clCreateCommandQueue");
     return queue;

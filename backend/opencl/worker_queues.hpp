@@ -36,8 +36,8 @@ struct WorkerQueues {
     bool is_divided() const { return all.size() > 1; }
 };
 
-// An in-order queue beside the worker queue's own.
-cl::CommandQueue make_queue(const WorkerQueue& worker);
+// An in-order queue beside the worker queue's own; properties: CL_QUEUE_PROFILING_ENABLE, or 0.
+cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properties properties = 0);
 
 // The work of a queue that is to be over when this goes, whatever fails meanwhile: what it uses may go after it.
 class Work {

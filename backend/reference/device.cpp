@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "device/clock.hpp"
 #include "reference/hadamard.hpp"
 #include "reference/kv_append.hpp"
 #include "reference/kv_dequantize.hpp"
@@ -93,7 +94,8 @@ winnow_device_info device_info() {
     return info;
 }
 
-ReferenceDevice::ReferenceDevice(const DeviceRequest& request) {
+ReferenceDevice::ReferenceDevice(const DeviceRequest& request)
+    : launched_(request.launched), launched_user_data_(request.launched_user_data) {
     if (request.cl_context || request.cl_device_id || request.cl_command_queue) refuse_cl("cl_context");
     if (!request.variants.empty())
         throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
@@ -105,6 +107,16 @@ void ReferenceDevice::info(winnow_device_info& out) const {
     const uint32_t struct_size = out.struct_size;
     out = device_info();
     out.struct_size = struct_size;
+}
+
+template <typename Args>
+void ReferenceDevice::run(const char* name, void (*operation)(const Args&), const Args& args) {
+    const uint64_t begin_ns = monotonic_ns();
+    operation(args);
+    ++launches_;
+    if (launched_ == nullptr) return;
+    const winnow_launch launch{sizeof launch, 0, name, begin_ns, monotonic_ns(), 0};
+    launched_(launched_user_data_, &launch);
 }
 
 void ReferenceDevice::stats(winnow_stats& out) const { out.kernel_launches = launches_; }
@@ -127,13 +139,13 @@ std::string ReferenceDevice::validate(const KvAppend& args) const { return valid
 
 std::unique_ptr<Event> ReferenceDevice::launch(const Sdpa& args, bool want_event) {
     validate_sdpa(args);
-    sdpa(args);
+    run("sdpa", sdpa, args);
     return completed(want_event);
 }
 
 std::unique_ptr<Event> ReferenceDevice::launch(const KvAppend& args, bool want_event) {
     validate_kv_append(args);
-    kv_append(args);
+    run("kv_append", kv_append, args);
     return completed(want_event);
 }
 
@@ -141,7 +153,7 @@ std::string ReferenceDevice::validate(const KvRequantize& args) const { return v
 
 std::unique_ptr<Event> ReferenceDevice::launch(const KvRequantize& args, bool want_event) {
     validate_kv_requantize(args);
-    kv_requantize(args);
+    run("kv_requantize", kv_requantize, args);
     return completed(want_event);
 }
 
@@ -149,7 +161,7 @@ std::string ReferenceDevice::validate(const KvDequantize& args) const { return v
 
 std::unique_ptr<Event> ReferenceDevice::launch(const KvDequantize& args, bool want_event) {
     validate_kv_dequantize(args);
-    kv_dequantize(args);
+    run("kv_dequantize", kv_dequantize, args);
     return completed(want_event);
 }
 
@@ -157,75 +169,41 @@ std::string ReferenceDevice::validate(const Hadamard& args) const { return valid
 
 std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool want_event) {
     validate_hadamard(args);
-    hadamard(args);
+    run("hadamard", hadamard, args);
     return completed(want_event);
 }
 
 void ReferenceDevice::validate(const SlotAttention& args) const { validate_slot_attention(args); }
 
-void ReferenceDevice::launch(const SlotAttention& args) {
-    slot_attention(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotAttention& args) { run("slot_attention", slot_attention, args); }
 
 int64_t ReferenceDevice::carried_floats(int64_t v_head_size) const { return carried_floats_of(v_head_size); }
 
-void ReferenceDevice::launch(const SlotAppend& args) {
-    slot_append(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotAppend& args) { run("slot_append", slot_append, args); }
 
-void ReferenceDevice::launch(const SlotAccumulate& args) {
-    slot_accumulate(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotAccumulate& args) { run("slot_accumulate", slot_accumulate, args); }
 
-void ReferenceDevice::launch(const SlotScores& args) {
-    slot_scores(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotScores& args) { run("slot_scores", slot_scores, args); }
 
-void ReferenceDevice::launch(const SlotEvict& args) {
-    slot_evict(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotEvict& args) { run("slot_evict", slot_evict, args); }
 
-void ReferenceDevice::launch(const SlotEdit& args) {
-    slot_edit(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotEdit& args) { run("slot_edit", slot_edit, args); }
 
-void ReferenceDevice::launch(const SlotCompact& args) {
-    slot_compact(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotCompact& args) { run("slot_compact", slot_compact, args); }
 
-void ReferenceDevice::launch(const SlotCopy& args) {
-    slot_copy(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotCopy& args) { run("slot_copy", slot_copy, args); }
 
-void ReferenceDevice::launch(const SlotZero& args) {
-    slot_zero(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const SlotZero& args) { run("slot_zero", slot_zero, args); }
 
-void ReferenceDevice::launch(const PageSign& args) {
-    page_sign(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const PageSign& args) { run("page_sign", page_sign, args); }
 
-void ReferenceDevice::launch(const PagePick& args) {
-    page_pick(args);
-    ++launches_;
-}
+void ReferenceDevice::launch(const PagePick& args) { run("page_pick", page_pick, args); }
 
 std::unique_ptr<Event> ReferenceDevice::mark() { return std::make_unique<CompletedEvent>(); }
 
 void ReferenceDevice::wait_cl_event(void*) { no_such_slot("wait_cl_event"); }
 
 std::unique_ptr<Event> ReferenceDevice::completed(bool want_event) {
-    ++launches_;
     return want_event ? std::make_unique<CompletedEvent>() : nullptr;
 }
 

@@ -51,7 +51,12 @@ public:
 
 private:
     std::unique_ptr<Event> completed(bool want_event);
+    // Carries an operation out, counts it and tells of it.
+    template <typename Args>
+    void run(const char* name, void (*operation)(const Args&), const Args& args);
 
+    winnow_launch_callback launched_;
+    void* launched_user_data_;
     uint64_t launches_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include "backend.hpp"
 
 #include <exception>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -45,7 +46,8 @@ private:
     void end_virtual(bool done);
 
     SlopeCache slopes_;
-    std::set<VirtualBuffer*> virtual_buffers_;  // that this graph uses
+    std::set<VirtualBuffer*> virtual_buffers_; // that this graph uses
+    std::unique_ptr<Track> graphs_ = Track::begin("graphs");
     std::vector<std::vector<float>> converted_; // keys and values of running calls
 };
 
@@ -162,12 +164,14 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
     bool done = true;
     bool aborted = false;
     counters.count_graph();
+    TraceSpan span(graphs_.get());
     for (int i = next_work(0); i < count && done;) {
         if (abort_callback && abort_callback(abort_data)) {
             aborted = true;
             break;
         }
         const ggml_tensor* node = ggml().graph_node(graph, i);
+        span.set_name(node->name); // of the last, which is the attention
         int next = next_work(i + 1);
         if (VirtualBuffer* buffer = virtual_buffer_touched(node)) {
             compute_virtual(*buffer, node);

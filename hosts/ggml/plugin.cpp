@@ -51,12 +51,18 @@ Context::Context(const winnow_api& api, Purpose purpose)
     : api_(api), threads_(static_cast<int>(std::thread::hardware_concurrency())) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
-    desc.device = purpose == Purpose::in_place ? device_in_place(api) : nullptr;
+    desc.device = purpose == Purpose::virtual_caches ? nullptr : device_in_place(api);
     desc.log = forward_log;
     desc.log_level = WINNOW_LOG_INFO;
     if (have_team()) {
         desc.parallel_for = run_on_team;
         desc.parallel_user_data = &threads_;
+    }
+    if (purpose == Purpose::in_place) kernels_ = Track::begin("kernels, caches in place");
+    if (purpose == Purpose::virtual_caches) kernels_ = Track::begin("kernels, virtual caches");
+    if (kernels_) {
+        desc.launched = Track::add_launch;
+        desc.launched_user_data = kernels_.get();
     }
     char message[512] = "";
     const int32_t status = api_.context_create(&desc, &context_, message, sizeof message);
@@ -65,7 +71,10 @@ Context::Context(const winnow_api& api, Purpose purpose)
     }
 }
 
-Context::~Context() { api_.context_destroy(context_); }
+Context::~Context() {
+    api_.context_destroy(context_); // tells of its last launches
+    if (kernels_ && !kernels_->end()) log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_TRACE: not all could be written");
+}
 
 winnow_device_info Context::info() const {
     winnow_device_info info{};
@@ -98,7 +107,7 @@ Plugin::Plugin() {
     if (status != WINNOW_OK) throw std::runtime_error(message);
     api_ = library.api;
     path_ = library.path;
-    probe_ = std::make_unique<Context>(*api_, Purpose::in_place);
+    probe_ = std::make_unique<Context>(*api_, Purpose::questions);
     device_ = probe_->info();
 }
 

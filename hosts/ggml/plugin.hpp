@@ -6,12 +6,14 @@
 #include <string>
 
 #include "cache_meaning.hpp"
+#include "trace.hpp"
 #include "winnow.h"
 
 namespace winnow::ggml {
 
-// What a context computes. Caches in place lie in the host's memory, virtual ones in the device's.
-enum class Purpose { in_place, virtual_caches };
+// What a context computes: nothing, where it only answers questions about caches in place; these lie in the host's
+// memory, virtual ones in the device's.
+enum class Purpose { questions, in_place, virtual_caches };
 
 // A Winnow context and the number of host threads it may use. Serialised by its owner.
 class Context {
@@ -32,6 +34,7 @@ public:
 
 private:
     const winnow_api& api_;
+    std::unique_ptr<Track> kernels_; // in the trace, if there is one
     winnow_context* context_ = nullptr;
     std::atomic<int> threads_;
 };
@@ -58,7 +61,7 @@ public:
 private:
     const winnow_api* api_ = nullptr;
     std::string path_;
-    std::unique_ptr<Context> probe_; // answers supports, computes nothing
+    std::unique_ptr<Context> probe_; // answers supports
     winnow_device_info device_{};
 };
 

@@ -32,11 +32,13 @@ void Session::close() {
     winnow_library_close(&library_);
 }
 
-winnow_context* Session::new_context() const {
+winnow_context* Session::new_context(winnow_launch_callback launched, void* launched_user_data) const {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.device = device_.c_str();
     desc.variants = variants_.c_str();
+    desc.launched = launched;
+    desc.launched_user_data = launched_user_data;
     if (log_) { // of several threads' contexts: a line is written as a whole
         desc.log = [](void* log, int32_t, const char* text) {
             std::fprintf(static_cast<std::FILE*>(log), "%s\n", text);

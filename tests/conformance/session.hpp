@@ -48,7 +48,8 @@ public:
     const std::string& path() const { return path_; }
     const std::string& device() const { return device_; }
     std::string message() const { return library_.api->context_message(context_); }
-    winnow_context* new_context() const; // another one on the same device, or throws; the caller's to destroy
+    // Another one on the same device, or throws; the caller's to destroy.
+    winnow_context* new_context(winnow_launch_callback launched = nullptr, void* launched_user_data = nullptr) const;
     winnow_device_info info() const;
     winnow_stats stats() const;
 

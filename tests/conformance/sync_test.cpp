@@ -1,8 +1,11 @@
 // Order and completion: a later operation sees what an earlier one wrote, events complete, contexts are apart.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -284,6 +287,58 @@ TEST_F(sync, a_context_counts_what_it_did) {
         EXPECT_GE(stats.kernel_launches, 8u);
     }
     EXPECT_EQ(api.context_destroy(context), WINNOW_OK);
+}
+
+// What a host was told of launches.
+struct Told {
+    struct Launch {
+        std::string kernel;
+        uint64_t begin_ns, end_ns, bytes;
+    };
+    std::vector<Launch> launches;
+    static void add(void* told, const winnow_launch* launch) {
+        EXPECT_EQ(launch->struct_size, sizeof *launch);
+        static_cast<Told*>(told)->launches.push_back({launch->kernel, launch->begin_ns, launch->end_ns, launch->bytes});
+    }
+};
+
+TEST_F(sync, a_context_tells_of_each_launch_and_when_it_was) {
+    const auto now = [] {
+        const auto time = std::chrono::steady_clock::now().time_since_epoch();
+        return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+    };
+    constexpr uint64_t clocks_differ = 1'000'000'000; // at most, and far less than monotonic clocks of other kinds
+    Told told;
+    const uint64_t before = now();
+    winnow_context* context = subject().new_context(Told::add, &told);
+    winnow_stats stats{};
+    stats.struct_size = sizeof stats;
+    {
+        GrowingCache cache(api, context);
+        for (int64_t t = 0; t < 3; ++t) {
+            ASSERT_EQ(cache.append(t), WINNOW_OK);
+            ASSERT_EQ(cache.attend(t), WINNOW_OK);
+        }
+        ASSERT_EQ(api.finish(context), WINNOW_OK);
+        ASSERT_EQ(api.context_stats(context, &stats), WINNOW_OK);
+        EXPECT_EQ(told.launches.size(), stats.kernel_launches);
+        ASSERT_EQ(cache.append(3), WINNOW_OK);
+        ASSERT_EQ(cache.attend(3), WINNOW_OK);
+        ASSERT_EQ(api.context_stats(context, &stats), WINNOW_OK);
+    }
+    EXPECT_EQ(api.context_destroy(context), WINNOW_OK);
+    ASSERT_EQ(told.launches.size(), stats.kernel_launches) << "what was not over when the context went";
+    uint64_t last = before - std::min(before, clocks_differ), attention_bytes = 0;
+    for (const Told::Launch& each : told.launches) {
+        EXPECT_FALSE(each.kernel.empty());
+        EXPECT_GE(each.begin_ns, last) << each.kernel;
+        EXPECT_GE(each.end_ns, each.begin_ns) << each.kernel;
+        last = each.begin_ns;
+        if (each.kernel.starts_with("sdpa")) attention_bytes = std::max(attention_bytes, each.bytes);
+    }
+    EXPECT_LE(last, now() + clocks_differ);
+    constexpr uint64_t row_bytes = 2 * GrowingCache::size;
+    EXPECT_TRUE(attention_bytes == 0 || attention_bytes == 2 * 4 * row_bytes) << attention_bytes << " of four rows";
 }
 
 TEST_F(sync, foreign_events_are_refused_where_there_is_no_opencl) {

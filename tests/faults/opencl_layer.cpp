@@ -51,6 +51,7 @@ namespace {
     X(clSetKernelArg, 0)                                                                                               \
     X(clWaitForEvents, 0)                                                                                              \
     X(clGetEventInfo, 0)                                                                                               \
+    X(clGetEventProfilingInfo, 0)                                                                                      \
     X(clRetainEvent, 1)                                                                                                \
     X(clReleaseEvent, -1)                                                                                              \
     X(clFlush, 0)                                                                                                      \

@@ -15,8 +15,10 @@ namespace {
 bool is_full() { return std::getenv("WINNOW_FULL_SWEEPS") != nullptr; }
 
 std::unique_ptr<Script> make_script(const std::string& name) {
-    if (name == "attention") return std::make_unique<AttentionScript>(WINNOW_OPENCL_BACKEND);
-    return std::make_unique<CacheScript>(WINNOW_OPENCL_BACKEND);
+    if (name == "cache") return std::make_unique<CacheScript>(WINNOW_OPENCL_BACKEND);
+    auto script = std::make_unique<AttentionScript>(WINNOW_OPENCL_BACKEND);
+    script->session().is_timed = name == "attention_timed";
+    return script;
 }
 
 void expect_right(const Transcript& disturbed, const Transcript& undisturbed, const std::string& what) {
@@ -78,7 +80,9 @@ TEST_P(opencl_faults, a_call_fails_after_a_new_start) {
     }
 }
 
-TEST_P(opencl_faults, events_are_complete_with_an_error) {
+class opencl_event_faults : public opencl_faults {};
+
+TEST_P(opencl_event_faults, are_told_of) {
     const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_EVENT, 0);
     EXPECT_GT(transcript.calls, 2u);
     expect_right(transcript, undisturbed_, "events");
@@ -94,12 +98,19 @@ TEST_P(opencl_faults, the_device_is_lost) {
     expect_right(run_undisturbed(*script()), undisturbed_, "with the device back");
 }
 
+std::string name_of(const testing::TestParamInfo<Case>& each) {
+    return each.param.script + (each.param.discrete ? "_discrete" : "");
+}
+
 INSTANTIATE_TEST_SUITE_P(, opencl_faults,
+                         testing::Values(Case{"attention", false}, Case{"attention", true},
+                                         Case{"attention_timed", false}, Case{"cache", false}, Case{"cache", true}),
+                         name_of);
+// Without the events of launches, by which they are timed: a later call tells of those.
+INSTANTIATE_TEST_SUITE_P(, opencl_event_faults,
                          testing::Values(Case{"attention", false}, Case{"attention", true}, Case{"cache", false},
                                          Case{"cache", true}),
-                         [](const testing::TestParamInfo<Case>& each) {
-                             return each.param.script + (each.param.discrete ? "_discrete" : "");
-                         });
+                         name_of);
 
 } // namespace
 } // namespace winnow::faults

@@ -42,6 +42,7 @@ int32_t Session::create(bool with_host_threads) {
     desc.log_level = WINNOW_LOG_DEBUG;
     desc.log_user_data = this;
     desc.log = [](void* self, int32_t, const char* text) { static_cast<Session*>(self)->logged.emplace_back(text); };
+    if (is_timed) desc.launched = [](void*, const winnow_launch*) {};
     if (with_host_threads) {
         desc.parallel_for = [](void*, uint32_t count, winnow_task task, void* data) {
             std::vector<std::jthread> others;

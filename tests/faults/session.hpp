@@ -37,6 +37,7 @@ public:
     int32_t destroy();
     std::string message() const;
     std::vector<std::string> logged; // since the context was created
+    bool is_timed = false;           // contexts tell of their launches
 
 private:
     winnow_library library_{};

@@ -182,8 +182,11 @@ protected:
 
     const winnow_api& api() const { return opencl_.api(); }
 
-    int32_t create(const cl::Context& context, const cl::CommandQueue& queue, winnow_context** created) {
+    int32_t create(const cl::Context& context, const cl::CommandQueue& queue, winnow_context** created,
+                   winnow_launch_callback launched = nullptr, void* launched_user_data = nullptr) {
         auto desc = sized<winnow_context_desc>();
+        desc.launched = launched;
+        desc.launched_user_data = launched_user_data;
         desc.cl_context = context();
         desc.cl_device_id = device_;
         desc.cl_command_queue = queue();
@@ -280,6 +283,27 @@ TEST_F(opencl_interop, caches_in_the_hosts_memory_are_used_where_they_lie_and_ev
     EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
     EXPECT_TRUE(eventually([&] { return counts() == before; }))
         << testing::PrintToString(counts()) << ", before " << testing::PrintToString(before);
+}
+
+TEST_F(opencl_interop, launches_are_told_of_where_the_hosts_queue_measures_them) {
+    std::vector<std::string> kernels;
+    const auto add = [](void* all, const winnow_launch* launch) {
+        static_cast<std::vector<std::string>*>(all)->push_back(launch->kernel + (" " + std::to_string(launch->bytes)));
+    };
+    winnow_context* context = nullptr;
+    EXPECT_EQ(create(context_, queue_, &context, add, &kernels), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(message_, "CL_QUEUE_PROFILING_ENABLE"), nullptr) << message_;
+    const cl::CommandQueue queue = make_queue(context_, device_, CL_QUEUE_PROFILING_ENABLE);
+    ASSERT_EQ(create(context_, queue, &context, add, &kernels), WINNOW_OK) << message_;
+    std::vector<unsigned char> bytes(memory_bytes, 0);
+    const auto k = Step::cache(bytes.data() + k_offset, nullptr, 0);
+    const auto v = Step::cache(bytes.data() + v_offset, nullptr, 0);
+    ASSERT_EQ(step_.append(api(), context, k, v), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(api().finish(context), WINNOW_OK);
+    ASSERT_EQ(kernels.size(), 1u);
+    constexpr uint64_t bytes_of_row = head_size * (4 + 2); // read in f32, written in f16
+    EXPECT_EQ(kernels.front(), "kv_append " + std::to_string(2 * kv_heads * (kv_len + 1) * bytes_of_row));
+    EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
 }
 
 TEST_F(opencl_interop, work_waits_for_the_hosts_event_and_its_own_event_tells_the_host) {
