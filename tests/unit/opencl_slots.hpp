@@ -33,7 +33,7 @@ inline float power_of_two(Random& random, int64_t largest) {
 }
 
 inline Device& reference_device() {
-    static reference::ReferenceDevice device(cpu_request());
+    static reference::ReferenceDevice device(plain_request());
     return device;
 }
 

@@ -49,12 +49,22 @@ inline void run_in_threads(void* calls, uint32_t count, winnow_task task, void* 
     for (std::thread& thread : threads) thread.join();
 }
 
-// Asks for a device, whose operations are divided where there is a count of the divisions.
-inline DeviceRequest cpu_request(const char* variants = "", std::atomic<int>* parallel_calls = nullptr) {
+// Of any backend.
+inline DeviceRequest plain_request() {
     DeviceRequest request;
     request.device = "cpu";
-    request.variants = variants;
     request.log = [](int32_t, const std::string&) {};
+    return request;
+}
+
+// Asks OpenCL for a device, with what the environment forces, too, whose operations are divided where there is a count
+// of the divisions.
+inline DeviceRequest cpu_request(const std::string& variants = "", std::atomic<int>* parallel_calls = nullptr) {
+    const char* const forced = std::getenv("WINNOW_UNIT_VARIANTS");
+    DeviceRequest request = plain_request();
+    request.variants = forced == nullptr ? "" : forced;
+    if (!request.variants.empty() && !variants.empty()) request.variants += ",";
+    request.variants += variants;
     if (parallel_calls != nullptr) {
         request.parallel_for = run_in_threads;
         request.parallel_user_data = parallel_calls;
@@ -62,10 +72,9 @@ inline DeviceRequest cpu_request(const char* variants = "", std::atomic<int>* pa
     return request;
 }
 
-// A device for all tests of a process, with what the environment forces, or one whose operations are divided.
+// A device for all tests of a process, or one whose operations are divided.
 inline Device& cpu_device() {
-    const char* const variants = std::getenv("WINNOW_UNIT_VARIANTS");
-    static const std::unique_ptr<Device> device = backend::create(cpu_request(variants == nullptr ? "" : variants));
+    static const std::unique_ptr<Device> device = backend::create(cpu_request());
     return *device;
 }
 inline Device& divided_device() {
