@@ -9,13 +9,15 @@ A marker is a pair of lines, and what stands between them is this script's:
     <!-- begin NAME PIECE -->        NAME: results in quality/NAME.json; PIECE: one of PIECES, and its context length,
                                      and "decode" for what was decoded; or task, its name and one of OF_TASKS; or
                                      "with" and more names, which get a column each: then one of BESIDE, or
-                                     "lead" over a window
+                                     "lead" over a window, or "ways": of each text a name of what was read in batches
+                                     and one of what was decoded
     <!-- end -->
 """
 
 import argparse
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -94,7 +96,7 @@ MAIN = ("cpu:k=f16,v=f16", "inplace:k=q8_0,v=q8_0", "inplace:k=q4_0,v=q4_0", "wi
 BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, "", None),
           "main": ("mean KLD", "kld", "kld_se", 4, 6, "", MAIN),
           "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+", None)}
-WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead'])}) (\d+)( decode)?")
+WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead', 'ways'])}) (\d+)( decode)?")
 TEXTS = {"wiki": "WikiText", "book": "book", "code": "code"}  # by the last word of a name
 
 
@@ -157,6 +159,44 @@ def lead_table(named, setting):
     return report.table([f"configuration, {report.number(size, 0)} bytes/token", *map(text_title, found)], lines)
 
 
+def way(batch, decoded):
+    """By how many percent more a row lost in batches than decoded, over the contexts that were measured in both."""
+    if batch is None or decoded is None or not batch["per_context"]["kld"] or not decoded["per_context"]["kld"]:
+        return "-"
+    mean, error, _, count = report.paired(batch, decoded)
+    if error is None:
+        return "-"
+    percent = 100 / statistics.fmean(decoded["per_context"]["kld"][:count])
+    return report.measured(mean * percent, error * percent, 1, 2, "+")
+
+
+def ways_table(named, context):
+    """A column for each text: by how much more the rows lost in batches than decoded. `named` has two results of each
+    text: the first was read in batches, the last decoded."""
+    texts = {}
+    for name, results in named.items():
+        mode = "decode" if text_title(name) in texts else "batch"
+        rows = {row["name"]: row for row in report.rows_of(results, (context, mode)) if row["role"] == "row"}
+        if not rows:
+            raise Failure(f"{name}.json has no {report.named_setting((context, mode))}")
+        texts.setdefault(text_title(name), []).append(rows)
+    for title, its in texts.items():
+        if len(its) != 2:
+            raise Failure(f"of {title} there are {len(its)} results, expected one in batches and one decoded")
+    names = dict.fromkeys(name for its in texts.values() for name in its[0])
+    lines = [[f"`{name}`", *(way(batch.get(name), decoded.get(name)) for batch, decoded in texts.values())]
+             for name in names]
+    return report.table(["more in batches, % of what is lost decoded", *texts],
+                        [line for line in lines if set(line[1:]) != {"-"}])
+
+
+def made_of(quantity, named, context, mode):
+    """The text of a marker with several names."""
+    if quantity == "ways":
+        return ways_table(named, context)
+    return lead_table(named, (context, mode)) if quantity == "lead" else beside_table(named, quantity, (context, mode))
+
+
 def piece(name, results, words):
     """The text of one marker."""
     mode = "decode" if words.endswith(" decode") else "batch"
@@ -189,9 +229,8 @@ def filled(page, kept, used):
                 raise Failure(f"{one} is named, but quality/{one}.json is not there")
         used.update(names)
         if beside:
-            setting = int(beside[3]), "decode" if beside[4] else "batch"
-            named = {one: kept[one] for one in names}
-            made = lead_table(named, setting) if beside[2] == "lead" else beside_table(named, beside[2], setting)
+            made = made_of(beside[2], {one: kept[one] for one in names}, int(beside[3]),
+                           "decode" if beside[4] else "batch")
         else:
             made = piece(name, kept[name], words)
         return f"<!-- begin {name} {words} -->\n\n{made}\n<!-- end -->\n"
