@@ -15,7 +15,7 @@ LAYERS, QUERY_HEADS, KV_HEADS = 30, 9, 3  # of SmolLM2-135M, which is asked
 LAYERS_LEFT = 6  # of the model that is profiled
 CONTEXT = 128
 WINDOW = "window:budget=1/4"
-TASK_CONTEXT = 160
+TASK_CONTEXT = 256
 SIZES = ("--contexts", CONTEXT, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--weights", "as-is")
 TASKS = ("--tasks", "all", "--task-contexts", TASK_CONTEXT, "--task-trials", 1)
 
