@@ -28,10 +28,7 @@ cl_ulong measured(const cl::Event& event, cl_profiling_info what) {
 
 } // namespace
 
-void LaunchTimes::Launch::add(cl_event event) {
-    last_ = cl::Event(event);
-    if (first_() == nullptr) first_ = last_;
-}
+void LaunchTimes::Launch::add(cl_event event) { (first_() == nullptr ? first_ : last_) = cl::Event(event); }
 
 LaunchTimes::Launch* LaunchTimes::begin(const char* kernel, uint64_t bytes) {
     if (!are_wanted()) return nullptr;
@@ -47,7 +44,7 @@ void LaunchTimes::tell(const char* kernel, uint64_t bytes, uint64_t begin_ns, ui
 void LaunchTimes::tell(const Launch& launch) {
     const cl_ulong queued = measured(launch.first_, CL_PROFILING_COMMAND_QUEUED),
                    begin = measured(launch.first_, CL_PROFILING_COMMAND_START),
-                   end = measured(launch.last_, CL_PROFILING_COMMAND_END);
+                   end = measured(launch.last(), CL_PROFILING_COMMAND_END);
     const auto ahead = static_cast<int64_t>(launch.enqueued_ns_ - queued);
     ahead_ = std::max(ahead_.value_or(ahead), ahead);
     const auto on_host = [&](cl_ulong time) { return time + static_cast<uint64_t>(*ahead_); };
@@ -57,9 +54,9 @@ void LaunchTimes::tell(const Launch& launch) {
 void LaunchTimes::deliver() {
     for (; !coming_.empty(); coming_.pop_front()) {
         const Launch& launch = coming_.front();
-        if (launch.last_() == nullptr) continue; // nothing was enqueued
+        if (launch.first_() == nullptr) continue; // nothing was enqueued
         try {
-            if (!is_over(launch.last_)) return;
+            if (!is_over(launch.last())) return;
             tell(launch);
         } catch (const Error& error) {
             log_(WINNOW_LOG_WARNING,

@@ -29,7 +29,8 @@ public:
         const char* kernel_;
         uint64_t bytes_;
         uint64_t enqueued_ns_;
-        cl::Event first_, last_;
+        cl::Event first_, last_; // none is retained twice, which may fail; last_: of several commands
+        const cl::Event& last() const { return last_() != nullptr ? last_ : first_; }
     };
     // A launch whose commands are enqueued next; null where nobody wants to know. Valid until the next call.
     Launch* begin(const char* kernel, uint64_t bytes);
