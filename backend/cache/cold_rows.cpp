@@ -2,11 +2,11 @@
 #include "cache/cold_rows.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "cache/recall.hpp"
+#include "device/clock.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -67,10 +67,9 @@ struct ReadTime {
 };
 
 void read(const ColdRegion& region, std::span<const ColdRead> reads, ReadTime& time) {
-    const auto begin = std::chrono::steady_clock::now();
+    const uint64_t begin_ns = monotonic_ns();
     region.read(reads);
-    const auto waited = std::chrono::steady_clock::now() - begin;
-    time.wait_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
+    time.wait_ns += monotonic_ns() - begin_ns;
     for (const ColdRead& each : reads) time.bytes += each.to.size();
 }
 

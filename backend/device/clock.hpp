@@ -1,4 +1,4 @@
-// The clock by which winnow_launch says when something was.
+// The clock by which winnow_launch says when something was, and by which waits are counted.
 #pragma once
 
 #include <chrono>

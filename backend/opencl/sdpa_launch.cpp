@@ -119,6 +119,13 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
     return params;
 }
 
+uint64_t bytes_of(const Sdpa& args, SdpaSegments segments) {
+    uint64_t bytes = args.scores_out.stored_bytes();
+    for (const Segment* segment : segments)
+        bytes += segment->k.stored_bytes() + segment->v.stored_bytes() + segment->tokens.stored_bytes();
+    return bytes;
+}
+
 } // namespace
 
 void check_sdpa(const Sdpa& args, SdpaSegments segments) {
@@ -199,10 +206,8 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const std::array<size_t, 3> group_size{kernel.variant->group_size, 1, 1};
     Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1},
               .group_size = group_size,
-              .work = division.work,
-              .bytes = args.scores_out.stored_bytes()};
-    for (const Segment* segment : segments)
-        grid.bytes += segment->k.stored_bytes() + segment->v.stored_bytes() + segment->tokens.stored_bytes();
+              .work = division.work};
+    if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(args, segments);
     std::vector<const Memory*> memory;
     memory.reserve(32);
     memory.assign({q.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory, scores.memory,

@@ -111,7 +111,7 @@ void ReferenceDevice::info(winnow_device_info& out) const {
 
 template <typename Args>
 void ReferenceDevice::run(const char* name, void (*operation)(const Args&), const Args& args) {
-    const uint64_t begin_ns = monotonic_ns();
+    const uint64_t begin_ns = launched_ != nullptr ? monotonic_ns() : 0;
     operation(args);
     ++launches_;
     if (launched_ == nullptr) return;

@@ -75,9 +75,7 @@ std::unique_ptr<Track> Track::begin(const std::string& name) {
 
 Track::Track(TraceFile& file, const std::string& name) : file_(file), number_(file.add_track(name)) {}
 
-Track::~Track() {
-    if (is_open_) end();
-}
+Track::~Track() { end(); }
 
 void Track::add(const char* name, uint64_t begin_ns, uint64_t end_ns, uint64_t bytes) {
     nlohmann::json event{
@@ -90,10 +88,7 @@ void Track::add_launch(void* track, const winnow_launch* launch) {
     static_cast<Track*>(track)->add(launch->kernel, launch->begin_ns, launch->end_ns, launch->bytes);
 }
 
-bool Track::end() {
-    is_open_ = false;
-    return file_.write();
-}
+bool Track::end() { return file_.write(); }
 
 TraceSpan::TraceSpan(Track* track) : track_(track) {
     if (track_ != nullptr) begin_ns_ = now_ns();

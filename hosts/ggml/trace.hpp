@@ -24,13 +24,12 @@ public:
     void add(const char* name, uint64_t begin_ns, uint64_t end_ns, uint64_t bytes = 0);
     // For winnow_context_desc.launched, whose user data is a Track.
     static void add_launch(void* track, const winnow_launch* launch);
-    // Writes what is still to be written; false where the file has not all of it.
+    // Writes what is still to be written, as its end does; false where the file has not all of it.
     bool end();
 
 private:
     TraceFile& file_;
     int number_;
-    bool is_open_ = true;
 };
 
 // Adds what happens while this lives.
