@@ -3,6 +3,8 @@
 
 #include "slot_segment_params.h"
 
+#define PAGE_GROUP_MEMORY 26624 /* bytes of local memory that a group of many work-items takes at most */
+
 /* Block b of KV head g begins at signatures.offset + g * signatures.stride + b * block_stride. In it, for rows of n
  * elements:
  *

@@ -30,6 +30,9 @@
 #include "page_index.h"
 #ifdef CODES
 #include "page_codebooks.h"
+#endif
+#include "page_pick_head.h"
+#ifdef CODES
 #include "page_score_codes.h"
 #else
 #include "page_score_signs.h"
@@ -82,12 +85,6 @@ static inline void add_page(__global ushort* bits, uint page) {
 }
 
 /* ---- Which pages may be picked ---- */
-
-static inline int is_shown(const page_pick_params* p, const __global uchar* mask, int token) {
-    const uint column = p->mask_key_broadcast ? 0 : (uint)token;
-    if (column >= p->mask_columns) return 0;
-    return p->mask_type == TYPE_BOOL ? mask[column] != 0 : load_any(mask, p->mask_type, column) != -INFINITY;
-}
 
 static inline int16 are_shown(const page_pick_params* p, const __global uchar* mask, int16 tokens, int16 asked) {
     const int first = tokens.s0;
@@ -321,14 +318,6 @@ static void pick_in_frames(const page_pick_params* p, const pick_scratch* at, co
 
 /* ---- Frames ---- */
 
-typedef struct pick_head {
-    __global uchar *hot_k, *hot_v;
-    const __global uchar *cold_k, *cold_v;
-    __global int *frames, *hot_tokens;
-    const __global int* cold_tokens;
-    const __global uchar* constants; /* the head's codebooks, or its center */
-} pick_head;
-
 static void find_held(const page_pick_params* p, const pick_scratch* at, const __global int* frames) {
     for (uint block = 0; block < at->blocks; ++block) at->held[block] = 0;
     for (uint frame = 0; frame < p->index.frame_count; ++frame) {
@@ -396,28 +385,11 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
     counts[1] += fill_frames(p, &at, its);
 }
 
-ONE_WORK_ITEM __kernel void page_pick(PARAMS(page_pick_params), __global uchar* signatures, __global uchar* frames,
-                                      __global uchar* centers, const __global uchar* codebooks, const __global uchar* q,
-                                      const __global uchar* mask, const __global uchar* cold_k,
-                                      const __global uchar* cold_v, __global uchar* cold_tokens, __global uchar* hot_k,
-                                      __global uchar* hot_v, __global uchar* hot_tokens, __global uchar* counts,
-                                      __global uchar* scratch, uint group_base) {
+ONE_WORK_ITEM __kernel void page_pick(PARAMS(page_pick_params), PICK_ARGUMENTS) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     GET_PARAMS(page_pick_params);
     const uint head = (uint)get_group_id(0) + group_base;
-    pick_head its;
-    its.hot_k = hot_k + row_offset(&p.hot.k, 0, head, 0);
-    its.hot_v = hot_v + row_offset(&p.hot.v, 0, head, 0);
-    its.cold_k = cold_k + row_offset(&p.cold.k, 0, head, 0);
-    its.cold_v = cold_v + row_offset(&p.cold.v, 0, head, 0);
-    its.frames = (__global int*)of_head(frames, &p.index.frames, head);
-    its.hot_tokens = (__global int*)of_head(hot_tokens, &p.hot.tokens, head);
-    its.cold_tokens = (const __global int*)of_head(cold_tokens, &p.cold.tokens, head);
-#ifdef CODES
-    its.constants = codebooks_of_head(codebooks, &p.index, head);
-#else
-    its.constants = of_head(centers, &p.index.centers, head);
-#endif
+    PUT_HEAD
     pick_of_head(&p, &its, signatures, q, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0,
                  (__global ulong*)of_head(counts, &p.counts, head), scratch + head * p.scratch_bytes, head);
 }

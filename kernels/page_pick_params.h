@@ -4,11 +4,17 @@
  * Scratch memory, scratch_bytes for each head, as page_pick.cl divides it: the key of each page, an uint, in whole
  * blocks of 16 pages; the scores of each query head, a float for each page, in whose place some of the keys come later;
  * the keys of the pages in frames, in runs of 16, too; the tables of page_score_codes.h, where signatures are codes;
- * and four sets of pages, 16 bits of each for a block.
+ * and four sets of pages, 16 bits of each for a block. Where groups have many work-items, as page_pick_workgroup.cl
+ * divides it.
  */
 #pragma once
 
 #include "page_index_params.h"
+
+/* Query heads whose tables a group of many work-items has at once: of signs, as many as have so many elements; of
+ * codes. */
+#define PAGE_TABLE_ELEMENTS 1024
+#define PAGE_CODE_HEADS 4
 
 typedef struct page_pick_params {
     page_index index;

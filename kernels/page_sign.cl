@@ -27,21 +27,13 @@
 #ifdef CODES
 #include "page_codebooks.h"
 #endif
+#include "page_sign_head.h"
 
-/* Adds a row to the sum, rotated where its format is. */
 static inline void add_row(float16* sum, const __global uchar* row) {
-#if JOIN(FORMAT_ROW_SCALED_, K_FORMAT)
-    const float scale = JOIN(row_scale_, K_FORMAT)(row, K_SIZE);
-#else
-    const float scale = 1.0f;
-#endif
-    for (uint c = 0; c < K_SIZE / 16; ++c)
-        sum[c] = fma(JOIN(load16_, K_FORMAT)(row, c * 16, K_SIZE), (float16)(scale), sum[c]);
+    for (uint c = 0; c < K_SIZE / 16; ++c) sum[c] = add_chunk(sum[c], row, c);
 }
 
 #ifdef CODES
-#define LARGEST_FLOAT 0x1.fffffep127f
-
 /* The number of the centroid that is nearest to the elements from r on. */
 static inline uint nearest_centroid(const float* r, const __global uchar* centroids, uint codebook) {
     float16 least = (float16)(LARGEST_FLOAT);
@@ -123,10 +115,6 @@ OUT_OF_LINE static uint sum_rows(const page_sign_params* p, const __global uchar
 }
 
 #ifndef CODES
-static inline void store_bounded(__global uchar* to, float number) {
-    store_half(to, isnan(number) ? 0.0f : clamp(number, -65504.0f, 65504.0f));
-}
-
 /* c, and behind it f. */
 static void set_center(const page_sign_params* p, __global uchar* center, const __global uchar* k,
                        const __global int* tokens, uint head) {
@@ -166,21 +154,14 @@ static inline void sign_page(const page_sign_params* p, __global uchar* signatur
     store_signature(block, page % BLOCK_PAGES, x, (float)count, constants);
 }
 
-ONE_WORK_ITEM __kernel void page_sign(PARAMS(page_sign_params), __global uchar* signatures, __global uchar* frames,
-                                      __global uchar* centers, const __global uchar* codebooks, const __global uchar* k,
-                                      __global uchar* cold_tokens, __global uchar* hot_tokens, uint group_base) {
+ONE_WORK_ITEM __kernel void page_sign(PARAMS(page_sign_params), SIGN_ARGUMENTS) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     GET_PARAMS(page_sign_params);
     const uint head = (uint)get_group_id(0) + group_base;
-    __global int* pages = (__global int*)of_head(frames, &p.index.frames, head);
-    __global int* hot = (__global int*)of_head(hot_tokens, &p.hot_tokens, head);
+    PUT_SIGN_HEAD
     for (uint frame = 0; frame < p.index.frame_count && !p.keeps_frames; ++frame)
         if (pages[frame] >= (int)p.first && pages[frame] < (int)p.end) free_frame(&p.index, pages, hot, frame);
-    const __global int* tokens = (const __global int*)of_head(cold_tokens, &p.cold_tokens, head);
-#ifdef CODES
-    const __global uchar* constants = codebooks_of_head(codebooks, &p.index, head);
-#else
-    __global uchar* const constants = of_head(centers, &p.index.centers, head);
+#ifndef CODES
     if (p.center_end > 0) set_center(&p, constants, k, tokens, head);
 #endif
     for (uint page = p.first; page < p.end; ++page) sign_page(&p, signatures, k, tokens, constants, page, head);

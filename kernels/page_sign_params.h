@@ -1,5 +1,5 @@
 /* The parameters of one page_sign launch, argument 0. Read by host (C++) and device (OpenCL C); semantics
- * in backend/device/pages.hpp (PageSign). A work-group for each KV head. */
+ * in backend/device/pages.hpp (PageSign). A work-group for each KV head and part of the pages. */
 #pragma once
 
 #include "page_index_params.h"
@@ -14,9 +14,11 @@ typedef struct page_sign_params {
     winnow_u32 cold_first; /* the slot that row 0 of k and entry 0 of cold_tokens are of */
     winnow_u32 center_end; /* 0: the center stays; no other number is below cold_first */
     winnow_u32 keeps_frames;
+    winnow_u32 parts; /* of the pages; 1 in the shape "cpu" */
+    winnow_u32 reserved;
 } page_sign_params;
 
-#define PAGE_SIGN_PARAMS_SIZE 168
+#define PAGE_SIGN_PARAMS_SIZE 176
 #ifdef __OPENCL_VERSION__
 typedef char page_sign_params_size_differs_from_the_host[sizeof(page_sign_params) == PAGE_SIGN_PARAMS_SIZE ? 1 : -1];
 #else

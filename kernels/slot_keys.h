@@ -9,29 +9,11 @@
  *
  * Free slots have NO_KEY, and so have protected ones where there is one packed segment. Needs before it:
  * slot_evict_params.h, KEY_RUNS. */
-#define NO_KEY 0xffffffffffffffffUL
+#include "slot_bound.h"
+
 #define KEY_PROTECTED (1UL << 63)
 #define KEY_CLASS (1UL << 62)
 #define KEY_POSITION ((1UL << 30) - 1)
-
-/* Keys of up to KEY_RUNS runs of slots, `count` of each (multiples of 16), and the indices of their first slots. */
-typedef struct slot_keys {
-    const __global ulong* run[KEY_RUNS];
-    uint count[KEY_RUNS];
-    uint index[KEY_RUNS];
-} slot_keys;
-
-/* Slots up to this one are victims. { 0, 0 }: none is, since no key that is ranked is 0. */
-typedef struct slot_bound {
-    ulong key;
-    uint index; /* of slots that have the key, those up to this index */
-} slot_bound;
-
-static inline int is_within(slot_bound bound, ulong key, uint index) {
-    return key < bound.key || (key == bound.key && index <= bound.index);
-}
-
-static inline slot_bound later_bound(slot_bound a, slot_bound b) { return is_within(a, b.key, b.index) ? a : b; }
 
 /* max(1, ceil(quantile * count)), where the product is rounded to 53 bits as doubles are: so the host would have it,
  * and a device need not know doubles. */

@@ -18,9 +18,39 @@ int32_t bounded(int64_t token) {
     return static_cast<int32_t>(std::clamp<int64_t>(token, 0, std::numeric_limits<int32_t>::max()));
 }
 
-// A query group's scores of all centroids, as page_score_codes.h lays them out.
-int64_t table_floats(int64_t head_size, int64_t group) {
-    return head_size / centroid_elements * centroids * ((group + 3) / 4 * 4);
+int64_t group_of(const PagePick& args) { return args.q.shape[1] / args.hot.kv_heads(); }
+
+uint64_t pages_of(const PagePick& args) {
+    return static_cast<uint64_t>((args.cold.slots() + args.index.page_slots - 1) / args.index.page_slots);
+}
+
+uint64_t frames_of(const PagePick& args) { return static_cast<uint64_t>(args.index.frames.shape[3]); }
+
+// A query group's scores of all centroids, as page_score_codes.h lays them out; none where signatures are of signs.
+int64_t table_floats(const PagePick& args) {
+    if (!args.index.codebooks) return 0;
+    return args.q.shape[3] / centroid_elements * centroids * ((group_of(args) + 3) / 4 * 4);
+}
+
+uint64_t in_cache_lines(uint64_t bytes) { return (bytes + 63) & ~uint64_t{63}; }
+
+// Of a KV head, as page_pick.cl divides them.
+uint64_t scratch_bytes(const PagePick& args) {
+    const uint64_t blocks = (pages_of(args) + block_pages - 1) / block_pages, pages = blocks * block_pages;
+    const uint64_t scores = pages * static_cast<uint64_t>(group_of(args)), frames = (frames_of(args) + 15) / 16 * 16;
+    return in_cache_lines(4 * (pages + scores + frames + static_cast<uint64_t>(table_floats(args))) + 8 * blocks);
+}
+
+// As page_pick_workgroup.cl does.
+uint64_t group_scratch_bytes(const PagePick& args) {
+    const int64_t elements = args.q.shape[3];
+    const bool is_of_codes = static_cast<bool>(args.index.codebooks);
+    const int64_t heads = is_of_codes ? PAGE_CODE_HEADS : std::min(group_of(args), PAGE_TABLE_ELEMENTS / elements);
+    const int64_t entries = is_of_codes ? elements / centroid_elements * centroids * heads : 0;
+    const uint64_t pages = pages_of(args), frames = frames_of(args);
+    const uint64_t slots = frames * static_cast<uint64_t>(args.index.page_slots);
+    return in_cache_lines(4 * static_cast<uint64_t>(entries) + 8 * (pages + frames) +
+                          4 * (pages * static_cast<uint64_t>(heads + 1) + 2 * frames + 2 * slots) + pages);
 }
 
 void set_mask(const Tensor& mask, const Bound& bound, page_pick_params& params) {
@@ -35,9 +65,9 @@ void set_mask(const Tensor& mask, const Bound& bound, page_pick_params& params) 
 } // namespace
 
 void launch(Runtime& runtime, const PagePick& args) {
-    const Variant& variant = choose_variant("page_pick", runtime.capabilities(), {}, 0, 0);
+    const Variant& variant = slot_variant(runtime, "page_pick");
     const auto heads = static_cast<size_t>(args.hot.kv_heads());
-    const int64_t group = args.q.shape[1] / args.hot.kv_heads();
+    const int64_t group = group_of(args);
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point,
                                     "-DK_SIZE=" + std::to_string(args.q.shape[3]) +
                                         " -DGROUP=" + std::to_string(group) + option_of(args.index.kind()));
@@ -66,20 +96,16 @@ void launch(Runtime& runtime, const PagePick& args) {
     params.scale = args.scale;
     params.bonus = args.bonus;
     params.pinned_from = static_cast<uint32_t>(args.pinned_from);
-    const int64_t block_slots = block_pages * args.index.page_slots;
-    const auto blocks = static_cast<uint64_t>((args.cold.slots() + block_slots - 1) / block_slots);
-    const auto frames = static_cast<uint64_t>(args.index.frames.shape[3] + 15) & ~uint64_t{15};
-    const int64_t elements = args.q.shape[3], table = args.index.codebooks ? table_floats(elements, group) : 0;
-    const uint64_t pages = blocks * block_pages, scores = pages * static_cast<uint64_t>(group);
-    const uint64_t numbers = pages + scores + frames + static_cast<uint64_t>(table);
-    params.scratch_bytes = (4 * numbers + 8 * blocks + 63) & ~uint64_t{63};
+    const bool is_one_work_item = variant.group_size == 1;
+    params.scratch_bytes = is_one_work_item ? scratch_bytes(args) : group_scratch_bytes(args);
     const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
-    const auto work_of_page = static_cast<uint64_t>(group * (elements / 8 + 8) + 16);
-    operation.launch(
-        kernel, params,
-        {index.signatures, index.frames, index.centers, index.codebooks, q.memory, mask.memory, cold.k, cold.v,
-         cold.tokens, hot.k, hot.v, hot.tokens, counts.memory, scratch},
-        Grid{.groups = {heads, 1, 1}, .work = heads * (pages * work_of_page + 8 * static_cast<uint64_t>(table))});
+    const int64_t elements = args.q.shape[3];
+    const uint64_t work = pages_of(args) * static_cast<uint64_t>(group * (elements / 8 + 8) + 16) +
+                          8 * static_cast<uint64_t>(table_floats(args));
+    operation.launch(kernel, params,
+                     {index.signatures, index.frames, index.centers, index.codebooks, q.memory, mask.memory, cold.k,
+                      cold.v, cold.tokens, hot.k, hot.v, hot.tokens, counts.memory, scratch},
+                     Grid{.groups = {heads, 1, 1}, .group_size = {variant.group_size, 1, 1}, .work = heads * work});
     operation.complete(false);
 }
 

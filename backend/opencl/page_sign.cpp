@@ -11,7 +11,7 @@
 namespace winnow::opencl {
 
 void launch(Runtime& runtime, const PageSign& args) {
-    const Variant& variant = choose_variant("page_sign", runtime.capabilities(), {}, 0, 0);
+    const Variant& variant = slot_variant(runtime, "page_sign");
     const Tensor& k = args.cold.k;
     std::string options = uses_options({k.type});
     options.append("-DK_SIZE=").append(std::to_string(k.shape[3]));
@@ -40,11 +40,22 @@ void launch(Runtime& runtime, const PageSign& args) {
     const uint64_t row_elements =
         (pages * static_cast<uint64_t>(args.index.page_slots) + of_centers) * static_cast<uint64_t>(k.shape[3]);
     const uint64_t of_codes = args.index.codebooks ? pages * static_cast<uint64_t>(centroids * k.shape[3]) : 0;
-    operation.launch(
-        kernel, params,
-        {index.signatures, index.frames, index.centers, index.codebooks, rows.memory, cold_tokens.memory,
-         hot_tokens.memory},
-        Grid{.groups = {heads, 1, 1}, .work = heads * (row_elements * work_of_element(k.type, k.type) + of_codes)});
+    const auto launch = [&](uint64_t work) {
+        operation.launch(kernel, params,
+                         {index.signatures, index.frames, index.centers, index.codebooks, rows.memory,
+                          cold_tokens.memory, hot_tokens.memory},
+                         Grid{.groups = {heads * params.parts, 1, 1},
+                              .group_size = {variant.group_size, 1, 1},
+                              .work = heads * work});
+    };
+    const uint64_t of_element = work_of_element(k.type, k.type);
+    params.parts = 1;
+    if (variant.group_size > 1 && args.center_end > 0) { // of many groups each needs the center
+        launch(row_elements * of_element);
+        params.center_end = 0;
+    }
+    if (variant.group_size > 1) params.parts = parts_of(variant, pages * static_cast<uint64_t>(args.index.page_slots));
+    if (params.parts > 0) launch(row_elements * of_element + of_codes);
     operation.complete(false);
 }
 

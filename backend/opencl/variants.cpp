@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "opencl/runtime.hpp"
+#include "page_index_params.h"
 #include "slot_group.h"
 
 namespace winnow::opencl {
@@ -32,6 +33,10 @@ bool has_slot_groups(const Capabilities& device) {
            device.local_memory_size >= SLOT_GROUP_MEMORY;
 }
 bool suits_slot_groups(const Capabilities& device) { return has_many_lanes(device) && has_slot_groups(device); }
+bool has_page_groups(const Capabilities& device) {
+    return has_slot_groups(device) && device.local_memory_size >= PAGE_GROUP_MEMORY;
+}
+bool suits_page_groups(const Capabilities& device) { return has_many_lanes(device) && has_page_groups(device); }
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
@@ -47,7 +52,13 @@ constexpr Variant slot_group(std::string_view operation, std::string_view file, 
             suits_slot_groups, any, any,  nullptr,   0,           slots};
 }
 
-constexpr std::array<Variant, 26> list{{
+// The same of an operation on pages.
+constexpr Variant page_group(std::string_view operation, std::string_view file, uint32_t slots) {
+    return {operation, "",  file,    operation, "workgroup", SLOT_GROUP_SIZE, has_page_groups, suits_page_groups,
+            any,       any, nullptr, 0,         slots};
+}
+
+constexpr std::array<Variant, 28> list{{
     // Any number of rows of a KV head, in blocks, by lanes that exchange numbers without waiting for all others. The
     // two groups of a compute unit are there at once, whatever registers a lane takes, and keep the memory busy.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "subgroup", workgroup_items, has_subgroups,
@@ -85,6 +96,8 @@ constexpr std::array<Variant, 26> list{{
     one_work_item("slot_scores", "slot_scores.cl"),
     one_work_item("slot_zero", "slot_zero.cl"),
     // The operations on pages.
+    page_group("page_sign", "page_sign_workgroup.cl", 128),
+    page_group("page_pick", "page_pick_workgroup.cl", 0),
     one_work_item("page_sign", "page_sign.cl"),
     one_work_item("page_pick", "page_pick.cl"),
 }};

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -22,19 +23,34 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 import known_passes  # noqa: E402
 
 TABLE = Path(__file__).with_name("resources.json")
-GROUP = 128  # work-items
 LIBRARIES = Path("/usr/lib/clc")  # of libclc
-SIZES = {"HEAD_SIZE": 128, "V_HEAD_SIZE": 128, "GROUP_SIZE": GROUP, "SINGLE_LAUNCH": 0}
+SIZES = {"HEAD_SIZE": 128, "V_HEAD_SIZE": 128, "GROUP_SIZE": 128, "SINGLE_LAUNCH": 0}
 STEP = {"SLOTS": 1, "STEP": 1, "STATISTIC": 1, "IS_MAXIMUM": 0}
 
 
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    group: int  # work-items
+    defines: dict
+
+    @property
+    def file(self):
+        return f"{self.name}_workgroup.cl"
+
+
 def attention(rows, *formats, **more):
-    """The -D of sdpa_vector_workgroup.cl for the formats of K and V of each segment."""
+    """sdpa_vector for the formats of K and V of each segment."""
     made = {"SEGMENTS": len(formats), "SLOTS": 0, "STEP": 0, "APPEND": 0, "ROWS": rows, **SIZES, **more}
     for segment, pair in enumerate(formats):
         made |= {f"K_FORMAT_{segment}": pair[0], f"V_FORMAT_{segment}": pair[1]}
         made |= {f"USES_{name}": 1 for name in pair}
-    return made
+    return Kernel("sdpa_vector", SIZES["GROUP_SIZE"], made)
+
+
+def pages(name, **defines):
+    """An operation on pages of keys of 128 elements."""
+    return Kernel(name, 256, {"K_SIZE": 128, **defines})
 
 
 F16 = ("f16", "f16")
@@ -56,6 +72,9 @@ CASES = {
     "tensor cores q4_0, 8 rows": attention(8, ("q4_0", "q4_0"), **TENSOR),
     "tensor cores turbo4, 8 rows": attention(8, ("turbo4", "turbo4"), **TENSOR),
     "tensor cores step, f16 and turbo4/turbo3, 4 rows": attention(4, F16, ("turbo4", "turbo3"), **STEP, **TENSOR),
+    "page_pick by signs, 4 heads": pages("page_pick", GROUP=4),
+    "page_pick by codes, 4 heads": pages("page_pick", GROUP=4, CODES=1),
+    "page_sign turbo4": pages("page_sign", K_FORMAT="turbo4", USES_turbo4=1),
 }
 
 
@@ -66,15 +85,15 @@ def run(*command):
     return done.stdout + done.stderr
 
 
-def compiled(options, target, library, defines, output):
+def compiled(options, target, library, kernel, output):
     """Compiles into this file; all files that were read for it."""
     # The version that OpenCL C's own compiler would define for a device of 1.2. -H lists what is included.
-    kernel = options.kernels / "sdpa_vector_workgroup.cl"
+    source = options.kernels / kernel.file
     said = run(options.clang, "-x", "cl", "-cl-std=CL1.2", *target, "-include", "opencl-c.h",
                "-D__OPENCL_VERSION__=120", "-w", "-H", "-O3", "-I", options.kernels,
-               *(f"-D{name}={value}" for name, value in defines.items()), "-Xclang", "-mlink-builtin-bitcode",
-               "-Xclang", LIBRARIES / library, "-S", "-o", output, kernel)
-    return {kernel, LIBRARIES / library, *re.findall(r"^\.+ (.+)$", said, re.M)}
+               *(f"-D{name}={value}" for name, value in kernel.defines.items()), "-Xclang", "-mlink-builtin-bitcode",
+               "-Xclang", LIBRARIES / library, "-S", "-o", output, source)
+    return {source, LIBRARIES / library, *re.findall(r"^\.+ (.+)$", said, re.M)}
 
 
 def number(pattern, text):
@@ -84,28 +103,29 @@ def number(pattern, text):
     return int(found[1])
 
 
-def on_h100(options, defines, folder, read):
-    """65536 registers and 227 KiB of local memory for groups of 4 warps, whose registers come in steps of 8."""
+def on_h100(options, kernel, folder, read):
+    """65536 registers and 227 KiB of local memory for 64 warps, whose registers come in steps of 8."""
     read |= compiled(options, ("-target", "nvptx64-unknown-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80"),
-                     "nvptx64--nvidiacl.bc", defines, folder / "kernel.ptx")
+                     "nvptx64--nvidiacl.bc", kernel, folder / "kernel.ptx")
     said = run(options.ptxas, "-arch=sm_90", "-v", folder / "kernel.ptx", "-o", folder / "kernel.cubin")
-    said = said[said.index("function 'sdpa_vector'"):]
+    said = said[said.index(f"function '{kernel.name}'"):]
     registers, local = number(r"Used (\d+) registers", said), number(r"(\d+) bytes smem", said)
     spilled = number(r"(\d+) bytes spill stores", said) + number(r"(\d+) bytes stack frame", said)
-    groups = min(65536 // (GROUP * (-(-registers // 8) * 8)), 227 * 1024 // (local + 1024), 64 // (GROUP // 32))
+    groups = min(65536 // (kernel.group * (-(-registers // 8) * 8)), 227 * 1024 // (local + 1024),
+                 64 // (kernel.group // 32))
     return {"registers": registers, "spilled": spilled, "local": local, "groups": groups}
 
 
-def on_mi200(options, defines, folder, read):
+def on_mi200(options, kernel, folder, read):
     """Of each of 4 units: 512 registers for a lane of a wavefront of 64; 64 KiB of local memory for all of them."""
     read |= compiled(options, ("-target", "amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib"), "amdgcn--amdhsa.bc",
-                     defines, folder / "kernel.s")
+                     kernel, folder / "kernel.s")
     said = (folder / "kernel.s").read_text(encoding="utf-8")
-    said = said[said.index("\nsdpa_vector:"):]
+    said = said[said.index(f"\n{kernel.name}:"):]
     registers, local = number(r"; TotalNumVgprs: (\d+)", said), number(r"; LDSByteSize: (\d+)", said)
     waves = 4 * min(512 // (-(-registers // 8) * 8), 8)
     return {"registers": registers, "spilled": number(r"; ScratchSize: (\d+)", said), "local": local,
-            "groups": min(waves // (GROUP // 64), 64 * 1024 // local)}
+            "groups": min(waves // (kernel.group // 64), 64 * 1024 // local)}
 
 
 def main():
@@ -123,9 +143,9 @@ def main():
     versions = [re.search(r"version (\d+\.\d+)|release (\d+\.\d+)", each)[0] for each in told]
     found, read = {"clang": versions[0], "ptxas": versions[1], "kernels": {}}, set()
     with tempfile.TemporaryDirectory() as folder:
-        for name, defines in CASES.items():
-            gpus = {"H100": on_h100} if "SUBGROUP_PTX" in defines else {"H100": on_h100, "MI200": on_mi200}
-            one = found["kernels"][name] = {gpu: take(options, defines, Path(folder), read)
+        for name, kernel in CASES.items():
+            gpus = {"H100": on_h100} if "SUBGROUP_PTX" in kernel.defines else {"H100": on_h100, "MI200": on_mi200}
+            one = found["kernels"][name] = {gpu: take(options, kernel, Path(folder), read)
                                             for gpu, take in gpus.items()}
             for gpu, taken in one.items():
                 print(f"{name:48} {gpu:6} {taken['registers']:4} registers, {taken['spilled']} bytes spilled, "
