@@ -1,11 +1,12 @@
 """What rules of picking pages miss, query after query as recall picks: what it costs to keep pages longer, in every
-layer or in some, to pick anew only where queries have moved, and what it gains to know how large the values are.
+layer or in some, to pick anew only where queries have moved, to bound how many come, and what it gains to know how
+large the values are, or what pages promised before.
 
     pick_rules.py --llama-cpp DIR --plugin libwinnow_ggml.so --model M.gguf --text FILE
 
-The model reads some contexts of both halves of the text with its full cache (llama-perplexity). In each fourth layer
-256 queries in a row pick from their third quarter on, by signs beside a center as recall does. Nothing is packed. Of
-the rules this is told:
+The model reads some contexts of both halves of the text with its full cache (llama-perplexity). In each fourth layer,
+or in those that --layers says, 256 queries in a row pick from their third quarter on, by signs beside a center as
+recall does. Nothing is packed. Of the rules this is told:
 
     picked    of the queries, the share that pick anew
     misses    of the picked pages, the share that the query before had not
@@ -29,7 +30,6 @@ import recorded_rows
 from page_scores import NEWEST, RESIDUAL, SINKS
 from recorded_rows import attention, softmax
 
-LAYERS = 4  # one of so many is looked at
 QUERIES, WARM = 256, 16  # in a row; so many first ones are not counted, as they fill the hot slots
 PAGE = 2  # tokens
 BONUSES = (0, 0.5, 1, 1.5, 2, 3)
@@ -45,6 +45,8 @@ class Rule:
     name: str
     bonus: float = USUAL
     moved: float = math.inf  # queries whose cosine with those of the last pick is at least this do not pick
+    new: float = 1  # share of the picks that may come into the hot slots, once these are full
+    kept: float = 0  # of what a page in the hot slots promises: the weight of what it promised before
     value: object = None  # of values [page][token][element] and their mean: a factor of each page's score
 
 
@@ -60,6 +62,9 @@ def distance(pages, mean):
 RULES = (
     *(Rule(f"bonus={bonus:g}" + " (as it is)" * (bonus == USUAL), bonus) for bonus in BONUSES),
     *(Rule(f"anew below a cosine of {moved:g}", moved=moved) for moved in (0.98, 0.95, 0.9, 0.8)),
+    *(Rule(f"at most {new:g} of them new, bonus={bonus:g}", bonus, new=new)
+      for new, bonus in ((0.15, 1), (0.1, 1), (0.1, 0.5), (0.1, 0))),
+    *(Rule(f"mean with weight {kept:g}, bonus={bonus:g}", bonus, kept=kept) for kept, bonus in ((0.5, 0.5), (0.75, 0))),
     Rule("times the values' length", value=length),
     Rule("times their distance from the mean", value=distance),
 )
@@ -73,14 +78,15 @@ def one_later(of_queries, first=0):
 class Head:
     """A KV head over the queries of a context: what promises and what has attention."""
 
-    def __init__(self, keys, values, queries, share):
+    def __init__(self, keys, values, queries, share, scale=None):
         context, self.size = keys.shape
         size = self.size
         self.first = context * 3 // 4
         count = min(QUERIES, context - self.first)
         self.queries = queries[self.first:self.first + count]  # [query][head of the group][element]
         positions = numpy.arange(self.first, self.first + count)
-        self.weights = attention(keys, self.queries, positions).transpose(1, 0, 2)
+        scale = scale or 1 / math.sqrt(size)
+        self.weights = attention(keys, self.queries, positions, scale).transpose(1, 0, 2)
         self.values, self.output = values, self.weights @ values
         self.counts = (positions + 1 - RESIDUAL - SINKS) // PAGE  # pages that each query may pick
         self.most = page_scores.pages_picked(SIGNS, context, size, share)
@@ -89,7 +95,7 @@ class Head:
         pages.center = past.center
         queries = self.queries.reshape(-1, size)
         z = queries @ past.rotation @ numpy.sign(pages.rest()).T * numpy.abs(past.rest()).mean()
-        z = (z + queries @ past.center[:, None]) / math.sqrt(size)
+        z = (z + queries @ past.center[:, None]) * scale
         z = z.reshape(count, -1, z.shape[1]).transpose(1, 0, 2)
         may = numpy.arange(z.shape[2]) < self.counts[:, None]
         self.scores = softmax(numpy.where(may, z, -math.inf)).sum(axis=0)  # [query][page]
@@ -101,12 +107,18 @@ class Head:
         cosines = (a * b).sum(axis=1) / numpy.sqrt((a ** 2).sum(axis=1) * (b ** 2).sum(axis=1))
         return cosines.mean() >= least
 
-    def pick(self, query, scores, held, bonus):
+    def pick(self, query, scores, held, promised, rule):
         count = self.counts[query]
-        its = scores[query, :count] * numpy.where(held[:count], math.exp(bonus), 1)
+        now, held_now = scores[query, :count], held[:count]
+        promised[:count] = numpy.where(held_now, rule.kept * promised[:count] + (1 - rule.kept) * now, now)
+        its = promised[:count] * numpy.where(held_now, math.exp(rule.bonus), 1)
         its[count - min(NEWEST // PAGE, self.most // 2):] = math.inf
+        order = numpy.argsort(-its, kind="stable")
+        if held.sum() >= self.most:
+            is_new = ~held[order]
+            order = order[~is_new | (is_new.cumsum() <= rule.new * self.most)]
         picked = numpy.zeros_like(held)
-        picked[numpy.argsort(-its, kind="stable")[:self.most]] = True
+        picked[order[:self.most]] = True
         return picked
 
     def picks(self, rule):
@@ -114,11 +126,11 @@ class Head:
         scores = self.scores
         if rule.value is not None:
             scores = scores * rule.value(self.pages_of_values, self.mean_value)
-        held, last = numpy.zeros(scores.shape[1], bool), None
+        held, promised, last = numpy.zeros(scores.shape[1], bool), numpy.zeros(scores.shape[1]), None
         for query in range(len(scores)):
             is_new = last is None or not self.is_near(query, last, rule.moved)
             if is_new:
-                held, last = self.pick(query, scores, held, rule.bonus), query
+                held, last = self.pick(query, scores, held, promised, rule), query
             yield is_new, held
 
     def ranks_of_others(self, held):
@@ -183,8 +195,9 @@ def foreseen(heads):
 
 def layers_of(given, part):
     """[heads of each context] of each layer, of a part of the text."""
-    return [[[Head(*head, given.share) for head in recorded_rows.heads(*context)] for context in contexts]
-            for contexts in recorded_rows.record(given, part, is_whole=True)[::LAYERS]]
+    first, step = given.layers
+    return [[[Head(*head, given.share, given.scale) for head in recorded_rows.heads(*context)] for context in contexts]
+            for contexts in recorded_rows.record(given, part, is_whole=True)[first::step]]
 
 
 def mean_figures(contexts, rule):
@@ -210,6 +223,10 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     recorded_rows.add_options(parser)
     parser.add_argument("--share", type=float, default=1 / 16, help="of f16's bytes (default: 1/16)")
+    parser.add_argument("--layers", type=int, nargs=2, default=(0, 4), metavar=("FIRST", "STEP"),
+                        help="which are looked at (default: 0 4)")
+    parser.add_argument("--scale", type=float, help="of q . k, where it is not 1 / sqrt(elements): llama.cpp scales "
+                                                    "the queries of some models before attention")
     return parser.parse_args()
 
 

@@ -67,11 +67,13 @@ def heads(keys, values, queries):
         yield its_keys, its_values, queries[head * group:(head + 1) * group].transpose(1, 0, 2)
 
 
-def attention(keys, queries, positions):
-    """Of each query of a group the probabilities of the tokens up to its own, 0 behind it: [query][head][token]."""
+def attention(keys, queries, positions, scale=None):
+    """Of each query of a group the probabilities of the tokens up to its own, 0 behind it: [query][head][token].
+    scale: 1 / sqrt(elements), if it is None."""
+    scale = scale or 1 / math.sqrt(keys.shape[1])
     found = numpy.zeros((*queries.shape[:2], len(keys)))
     for row, q, position in zip(found, queries, positions):
-        row[:, :position + 1] = softmax(q @ keys[:position + 1].T / math.sqrt(keys.shape[1]))
+        row[:, :position + 1] = softmax(q @ keys[:position + 1].T * scale)
     return found
 
 

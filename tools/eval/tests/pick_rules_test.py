@@ -73,6 +73,32 @@ class Rules(unittest.TestCase):
             self.assertLess(more["misses"], less["misses"])
             self.assertGreater(more["attention"], less["attention"])
 
+    def test_no_more_pages_come_than_a_rule_permits(self):
+        its = head(seed=3)
+        share, before, counts = 0.1, None, []
+        for _, held in its.picks(Rule("", bonus=0, new=share)):
+            if before is not None:
+                counts.append((held & ~before).sum())
+                self.assertEqual(held.sum(), its.most)
+            before = held
+        self.assertEqual(max(counts), int(share * its.most), "and some queries want as many")
+        self.assertGreater(figures(its, Rule("", bonus=0))["misses"], 2 * share)
+        self.assertEqual(figures(its, Rule("", new=1)), figures(its, Rule("")))
+
+    def test_a_mean_of_what_was_promised_keeps_what_was_picked(self):
+        its = head(seed=3)
+        by_weight = [figures(its, Rule("", bonus=0, kept=kept)) for kept in (0, 0.5, 0.9)]
+        for less, more in zip(by_weight, by_weight[1:]):
+            self.assertLess(more["misses"], less["misses"])
+            self.assertGreater(more["attention"], less["attention"])
+        self.assertEqual(by_weight[0], figures(its, Rule("", bonus=0)))
+
+    def test_a_scale_is_that_of_the_queries(self):
+        usual, scaled = head(seed=2), pick_rules.Head(3 * drawn(2, CONTEXT, SIZE), drawn(52, CONTEXT, SIZE),
+                                                      drawn(102, CONTEXT, GROUP, SIZE) / 4, 1 / 4, scale=1)
+        numpy.testing.assert_allclose(scaled.weights, usual.weights)
+        numpy.testing.assert_allclose(scaled.scores, usual.scores)
+
     def test_queries_that_stay_where_they_are_do_not_pick(self):
         still = numpy.tile(drawn(4, 1, GROUP, SIZE), (CONTEXT, 1, 1))
         its = figures(head(queries=still), Rule("", moved=0.9))
