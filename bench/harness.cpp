@@ -67,9 +67,7 @@ void on_team(void* user_data, uint32_t count, winnow_task task, void* task_data)
 // The threads that ggml computes with, in the way in which hosts/ggml hands them over.
 void lend_threads(const Options& options, winnow_context_desc& desc) {
 #ifdef _OPENMP
-    std::string devices; // before OpenCL is first used: PoCL's that compute in the calling thread
-    for (uint32_t i = 0; i < options.threads; ++i) devices += "basic ";
-    setenv("POCL_DEVICES", (devices + "pthread").c_str(), 0);
+    offer_host_threads(options.threads);
     desc.parallel_for = on_team;
     desc.parallel_user_data = const_cast<uint32_t*>(&options.threads);
 #else
@@ -78,6 +76,12 @@ void lend_threads(const Options& options, winnow_context_desc& desc) {
 }
 
 } // namespace
+
+void offer_host_threads(uint32_t threads) {
+    std::string devices;
+    for (uint32_t i = 0; i < threads; ++i) devices += "basic ";
+    setenv("POCL_DEVICES", (devices + "pthread").c_str(), 0);
+}
 
 Backend::Backend(const Options& options) {
     char message[1024] = "";

@@ -31,6 +31,9 @@ struct Options {
     bool host_threads = false; // the backend computes on the same threads; these options have to outlive it
 };
 
+// PoCL's devices that compute in the calling thread, for contexts on the host's threads: before OpenCL is first used.
+void offer_host_threads(uint32_t threads);
+
 // A context of a backend. Throws std::runtime_error with the backend's message, here and below.
 class Backend {
 public:

@@ -4,11 +4,13 @@
 #include <exception>
 #include <fstream>
 #include <stdexcept>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
 #include "compare.hpp"
 #include "harness.hpp"
+#include "tune.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -99,6 +101,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     try {
+        if (argc > 1 && std::string_view(argv[1]) == "tune") return winnow::bench::run_tune(argc - 1, argv + 1);
         return winnow::bench::run(argc, argv);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "winnow-bench: %s\n", error.what());

@@ -50,10 +50,12 @@ int main(int argc, char** argv) {
     app.add_subcommand("calibrate", "The same, and train the networks of the policy learned and codebooks of recall");
     app.add_subcommand("allocate", "Find the layers of a model that are worth more bits, and those that bear fewer");
 
+    app.add_subcommand("tune", "Find how a backend best divides its work on a device, for the file that it reads");
     app.add_subcommand("bench", "Measure how fast the operations are, against what the memory gives and ggml");
 
     try {
         if (argc > 1 && std::string_view(argv[1]) == "bench") winnow::tools::run_bench(argc - 2, argv + 2);
+        if (argc > 1 && std::string_view(argv[1]) == "tune") winnow::tools::run_bench(argc - 1, argv + 1);
         if (argc > 1 && std::string_view(argv[1]) == "eval") winnow::tools::run_eval(argc - 2, argv + 2);
         for (const char* const other : {"profile", "calibrate", "allocate"})
             if (argc > 1 && std::string_view(argv[1]) == other) winnow::tools::run_eval(argc - 1, argv + 1);

@@ -21,7 +21,7 @@ public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)),
           runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory,
-                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape),
+                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape, options_.tuning),
           sdpa_(runtime_, options_), slot_accumulate_(runtime_) {
         if (options_.copies_apart) runtime_.state().transfers.stand_apart();
     }

@@ -13,8 +13,6 @@
 namespace winnow::opencl {
 namespace {
 
-// About 15 microseconds of one core; below that, handing work to another thread costs more than it gives.
-constexpr uint64_t divided_work = 300'000;
 // A worker queue takes part after part until none is left, so that a thread which comes late does not hold up the
 // others.
 constexpr size_t parts_per_queue = 4;
@@ -124,7 +122,7 @@ void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& gr
     state.finish(); // the other worker queues know nothing of what was enqueued on the first
     const size_t workers = state.workers.all.size();
     const size_t groups = grid.groups[0];
-    const size_t useful = static_cast<size_t>(grid.work / divided_work) + 1;
+    const size_t useful = static_cast<size_t>(grid.work / state.tuning.divided_work) + 1;
     const size_t parts = std::min({groups, workers * parts_per_queue, std::max(workers, useful)});
     const size_t groups_per_part = std::min((groups + parts - 1) / parts, most_groups(state.workers, grid));
     const size_t used = std::min(workers, parts);
@@ -156,7 +154,8 @@ void run_on_first_queue(RuntimeState& state, const Arguments& arguments, const G
 } // namespace
 
 void run(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
-    const bool is_worth_dividing = grid.work >= divided_work && grid.groups[0] > 1;
+    // Below, handing work to another thread costs more than it gives.
+    const bool is_worth_dividing = grid.work >= state.tuning.divided_work && grid.groups[0] > 1;
     if (state.workers.is_divided() && is_worth_dividing && !WarmUp::is_crowded())
         run_divided(state, arguments, grid, has_begun);
     else

@@ -32,6 +32,7 @@
 
 #include "device/device.hpp"
 #include "opencl/cl.hpp"
+#include "opencl/tuning.hpp"
 
 namespace winnow::opencl {
 
@@ -116,9 +117,11 @@ public:
     // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
     // copied, whatever the probe would find; without `optimizes` the driver's compiler does not;
     // params_in_memory: whether kernels get their parameters so, where it is said whatever the device takes by value;
-    // slot_shape: that of the operations on slots, where it is forced. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+    // slot_shape: that of the operations on slots and on pages, where it is forced; tuning: what of it is. Throws
+    // NOT_FOUND, INVALID_ARGUMENT, DEVICE.
     explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true,
-                     std::optional<bool> params_in_memory = {}, std::string slot_shape = {});
+                     std::optional<bool> params_in_memory = {}, std::string slot_shape = {},
+                     const TuningChanges& tuning = {});
     ~Runtime();
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;

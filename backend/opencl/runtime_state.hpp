@@ -10,13 +10,14 @@
 #include "opencl/programs.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/transfers.hpp"
+#include "opencl/tuning.hpp"
 #include "opencl/worker_queues.hpp"
 
 namespace winnow::opencl {
 
 struct RuntimeState {
     explicit RuntimeState(const DeviceRequest& request, bool copies = false, bool optimizes = true,
-                          std::optional<bool> params_in_memory = {});
+                          std::optional<bool> params_in_memory = {}, const TuningChanges& tuning_changes = {});
     ~RuntimeState();
 
     // Launches what is deferred.
@@ -34,6 +35,7 @@ struct RuntimeState {
     Programs programs;
     LaunchTimes times;
     Capabilities capabilities;
+    Tuning tuning;
     ImportCache imports;
     Transfers transfers{*this}; // where host memory is copied
 

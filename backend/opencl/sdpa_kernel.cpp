@@ -17,13 +17,12 @@ namespace winnow::opencl {
 namespace {
 
 constexpr uint32_t key_granularity = 64; // splits begin at multiples, so that only the last tile of all is cut short
-// What a work-group costs beyond its keys (start, load of Q, partial result and its combination), in multiply-adds.
-constexpr uint64_t group_overhead = 30'000;
 
 uint32_t ceil_divide(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
 
 // How many splits finish soonest when the groups run in rounds of compute_units.
-uint32_t choose_splits(uint64_t work_tiles, uint64_t tile_work, uint32_t most, uint32_t compute_units) {
+uint32_t choose_splits(uint64_t work_tiles, uint64_t tile_work, uint32_t most, uint32_t compute_units,
+                       uint64_t group_overhead) {
     uint64_t best_cost = std::numeric_limits<uint64_t>::max();
     uint32_t best = 1;
     for (uint32_t splits = 1; splits <= std::min(most, 4 * compute_units); ++splits) {
@@ -114,7 +113,7 @@ int64_t end_of_seen(const Tensor& mask, int64_t keys) {
 }
 
 SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits, int64_t seen_end) {
+                    uint32_t forced_splits, const Tuning& tuning, int64_t seen_end) {
     SdpaDivision division;
     int64_t kv_len = 0;
     for (const Segment* segment : segments.first(segments.size() - 1)) kv_len = next_first_key(kv_len, *segment);
@@ -146,9 +145,10 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
         if (forced_splits != 0)
             splits = std::min(forced_splits, most);
         else if (kernel.variant->group_size > 1)
-            splits = fill_units(division.work_tiles, most, compute_units, kernel.variant->groups_of_unit);
+            splits = fill_units(division.work_tiles, most, compute_units,
+                                tuning.groups != 0 ? tuning.groups : kernel.variant->groups_of_unit);
         else
-            splits = choose_splits(division.work_tiles, tile_work, most, compute_units);
+            splits = choose_splits(division.work_tiles, tile_work, most, compute_units, tuning.group_overhead);
     }
     division.split_keys = ceil_divide(ceil_divide(keys, splits), key_granularity) * key_granularity;
     if (division.split_keys == 0) division.split_keys = key_granularity;

@@ -10,6 +10,7 @@
 
 #include "device/device.hpp"
 #include "device/slots.hpp"
+#include "opencl/tuning.hpp"
 #include "opencl/variants.hpp"
 #include "sdpa_params.h"
 
@@ -59,7 +60,7 @@ struct SdpaDivision {
 
 // `args` has the k and v of the first segment. No row sees a key from seen_end on.
 SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits, int64_t seen_end);
+                    uint32_t forced_splits, const Tuning& tuning, int64_t seen_end);
 
 // Where the keys end that a mask of a single row in the host's memory shows; `keys` where it has more rows than one.
 // Hosts pad the keys of a decode step to a multiple (llama.cpp: 256), and what the padding seems to cost would divide a

@@ -133,15 +133,16 @@ std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
            ", slot_shape=" + values(&Variant::shape, on_slots) +
            ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy|apart, "
-           "optimize=off, params=value|memory";
+           "optimize=off, params=value|memory, group_overhead=N, divided_work=N, groups=N (1 to 1024)";
 }
 
 [[noreturn]] void refuse(std::string_view item) {
     throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "variants: \"" + std::string(item) + "\" is not one of " + choices());
 }
 
-uint32_t number(std::string_view item, std::string_view value, uint32_t most) {
-    uint32_t result = 0;
+template <class Number>
+Number number(std::string_view item, std::string_view value, Number most) {
+    Number result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc() || end != value.data() + value.size() || result < 1 || result > most) refuse(item);
     return result;
@@ -223,15 +224,21 @@ VariantOptions parse_variants(std::string_view text) {
         } else if (key == "shape" && is_shape(value)) {
             options.shape = value;
         } else if (key == "subgroup" && (value == "16" || value == "32" || value == "64")) {
-            options.subgroup = number(item, value, 64);
+            options.subgroup = number<uint32_t>(item, value, 64);
         } else if (key == "tensor" && (value == "off" || value == "emulated")) {
             options.tensor = value;
         } else if (key == "slot_shape" && is_shape(value, on_slots)) {
             options.slot_shape = value;
         } else if (key == "launches") {
-            options.launches = number(item, value, 2);
+            options.launches = number<uint32_t>(item, value, 2);
         } else if (key == "splits") {
-            options.splits = number(item, value, 1024);
+            options.splits = number<uint32_t>(item, value, 1024);
+        } else if (key == "group_overhead") {
+            options.tuning.group_overhead = number(item, value, most_group_overhead);
+        } else if (key == "divided_work") {
+            options.tuning.divided_work = number(item, value, most_divided_work);
+        } else if (key == "groups") {
+            options.tuning.groups = number(item, value, most_groups_of_unit);
         } else if (key == "host_memory" && (value == "copy" || value == "apart")) {
             options.copies = true;
             options.copies_apart = value == "apart";

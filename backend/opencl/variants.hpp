@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "device/device.hpp"
+#include "opencl/tuning.hpp"
 
 namespace winnow::opencl {
 
@@ -51,6 +52,7 @@ struct VariantOptions {
     bool copies = false;       // host memory is copied, even where the device reaches it
     bool copies_apart = false; // each tensor into memory of its own
     bool optimizes = true;     // the driver's compiler; without, programs are there sooner and are slow
+    TuningChanges tuning;      // how work is divided, where it is not as measured
     std::optional<bool> params_in_memory; // whether kernels get their parameters so; none: by the device
 };
 

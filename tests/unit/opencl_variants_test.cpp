@@ -45,6 +45,10 @@ const struct {
     {"kernel=vector,oops,splits=2", "oops"},
     {"kernel=vector splits=2", "kernel=vector splits=2"},
     {"=vector", "=vector"},
+    {"group_overhead=0", "group_overhead=0"},
+    {"group_overhead=1000000001", "group_overhead=1000000001"},
+    {"divided_work=help", "divided_work=help"},
+    {"groups=1025", "groups=1025"},
     {",", ""},
 };
 
@@ -59,7 +63,8 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
              {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("shape=subgroup|workgroup|cpu"),
               std::string("slot_shape=workgroup|cpu"), std::string("subgroup=16|32|64"),
               std::string("tensor=off|emulated"), std::string("launches=1|2"), std::string("splits=N (1 to 1024)"),
-              std::string("host_memory=copy"), std::string("optimize=off"), std::string("params=value|memory")})
+              std::string("host_memory=copy"), std::string("optimize=off"), std::string("params=value|memory"),
+              std::string("group_overhead=N"), std::string("divided_work=N"), std::string("groups=N (1 to 1024)")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -76,6 +81,7 @@ TEST(opencl_variants, nothing_is_forced_without_a_word) {
     EXPECT_EQ(options.params_in_memory, std::nullopt);
     EXPECT_EQ(options.subgroup, 0u);
     EXPECT_EQ(options.tensor, "");
+    EXPECT_EQ(options.tuning, TuningChanges{});
 }
 
 TEST(opencl_variants, what_is_forced_is_read) {
@@ -97,6 +103,7 @@ TEST(opencl_variants, what_is_forced_is_read) {
     EXPECT_FALSE(parse_variants("optimize=off").optimizes);
     EXPECT_EQ(parse_variants("params=memory").params_in_memory, true);
     EXPECT_EQ(parse_variants("params=value").params_in_memory, false);
+    EXPECT_EQ(parse_variants("group_overhead=5,divided_work=6,groups=7").tuning, (TuningChanges{5, 6, 7}));
 }
 
 TEST(opencl_variants, what_nobody_understands_is_refused_with_the_choices) {
