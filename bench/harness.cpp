@@ -83,6 +83,14 @@ void offer_host_threads(uint32_t threads) {
     setenv("POCL_DEVICES", (devices + "pthread").c_str(), 0);
 }
 
+bool can_lend_threads() {
+#ifdef _OPENMP
+    return true;
+#else
+    return false;
+#endif
+}
+
 Backend::Backend(const Options& options) {
     char message[1024] = "";
     if (winnow_library_open(options.backend.empty() ? nullptr : options.backend.c_str(), nullptr, &library_, message,

@@ -33,6 +33,7 @@ struct Options {
 
 // PoCL's devices that compute in the calling thread, for contexts on the host's threads: before OpenCL is first used.
 void offer_host_threads(uint32_t threads);
+bool can_lend_threads(); // whether this program can have such
 
 // A context of a backend. Throws std::runtime_error with the backend's message, here and below.
 class Backend {

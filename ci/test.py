@@ -97,7 +97,7 @@ def main():
         command += ["-E", options.exclude]
     sys.stdout.flush()
     # All tests together compile more than a user's programs do.
-    environment = os.environ | {"PYTHONUNBUFFERED": "1", "WINNOW_PROGRAM_CACHE_MIB": "1024"}
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "WINNOW_PROGRAM_CACHE_MIB": "1024", "WINNOW_TUNING": "off"}
     if options.rerun or options.full:
         environment["WINNOW_RERUN_TESTS"] = "1"
     sys.exit(subprocess.run([str(part) for part in command], env=environment).returncode)

@@ -1,5 +1,5 @@
 /* Selects victims without sorting: the slots with the smallest keys (slot_keys.h), whose bound it finds bit by bit.
- * Needs before it: slot_keys.h. */
+ * Counts of keys are multiples of 8, as vectors are. Needs before it: slot_keys.h. */
 
 static inline uint count_below(const slot_keys* keys, ulong key) {
     long8 below = (long8)(0);

@@ -51,8 +51,8 @@ nlohmann::json read_json(const std::filesystem::path& file) {
     if (!stream) refuse(file, "cannot be read");
     try {
         return nlohmann::json::parse(stream);
-    } catch (const nlohmann::json::exception& error) {
-        refuse(file, std::string("is not JSON: ") + error.what());
+    } catch (const std::exception& error) { // of JSON, or of reading: a folder opens as a file does
+        refuse(file, std::string("cannot be read as JSON: ") + error.what());
     }
 }
 

@@ -133,7 +133,8 @@ std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
            ", slot_shape=" + values(&Variant::shape, on_slots) +
            ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy|apart, "
-           "optimize=off, params=value|memory, group_overhead=N, divided_work=N, groups=N (1 to 1024)";
+           "optimize=off, params=value|memory, group_overhead=N (to 10^9), divided_work=N (to 10^12), groups=N (1 to "
+           "1024)";
 }
 
 [[noreturn]] void refuse(std::string_view item) {

@@ -18,6 +18,8 @@ const PagesShape shapes[] = {
     {.k = Type::q8_0, .v = Type::affine4_g64, .heads = 3, .group = 2, .k_size = 96, .page_slots = 4, .slots = 70},
     {.k = Type::bf16, .group = 8, .k_size = 128, .v_size = 128, .slots = 333, .frames = 30},
     {.k = Type::turbo2_5, .v = Type::turbo2, .group = 4, .k_size = 80, .v_size = 80, .slots = 3, .frames = 1},
+    {.k = Type::f16, .v = Type::f16, .heads = 1, .group = 20, .k_size = 128, .v_size = 16, .slots = 40, .frames = 6},
+    {.k = Type::f16, .v = Type::f16, .heads = 1, .group = 2, .k_size = 576, .v_size = 16, .slots = 40, .frames = 6},
     {.kind = SignatureKind::codes},
     {.k = Type::f16,
      .v = Type::f32,

@@ -67,7 +67,7 @@ TEST_F(opencl_tuning, a_file_speaks_of_a_device_with_its_driver) {
 }
 
 TEST_F(opencl_tuning, what_is_no_tuning_file_is_refused) {
-    expect_refused("", "is not JSON");
+    expect_refused("", "read as JSON");
     expect_refused("[1]", "expected 1");
     expect_refused("{}", "expected 1");
     expect_refused(R"({"winnow_tuning": 2, "devices": []})", "\"winnow_tuning\" 2, expected 1");
@@ -78,6 +78,7 @@ TEST_F(opencl_tuning, what_is_no_tuning_file_is_refused) {
         expect_refused(file_of(entry(std::string(R"("groups": )") + wrong)), "expected a number from 1 to 1024");
     expect_refused(file_of(entry(R"("divided_work": 0)", "of another")), "divided_work 0");
     EXPECT_THROW(tuning_in(folder_.file("none"), made_device()), Error);
+    EXPECT_THROW(tuning_in(folder_.path(), made_device()), Error);
 }
 
 TEST_F(opencl_tuning, what_is_forced_goes_before_the_file_and_that_before_what_is_built_in) {
@@ -89,7 +90,7 @@ TEST_F(opencl_tuning, what_is_forced_goes_before_the_file_and_that_before_what_i
     EXPECT_EQ(tuning_of(made_device("2.0"), {{}, 5, {}}, silent), (Tuning{built_in.group_overhead, 5, 0}));
     setenv("WINNOW_TUNING", "off", 1);
     EXPECT_EQ(tuning_of(made_device(), {}, silent), built_in);
-    unsetenv("WINNOW_TUNING");
+    setenv("WINNOW_TUNING", "", 1); // as if it were not there
     setenv("XDG_CONFIG_HOME", folder_.path().c_str(), 1);
     EXPECT_EQ(tuning_of(made_device(), {}, silent), (Tuning{7, built_in.divided_work, 9}));
     std::filesystem::remove(file);
@@ -97,7 +98,7 @@ TEST_F(opencl_tuning, what_is_forced_goes_before_the_file_and_that_before_what_i
     EXPECT_EQ(tuning_of(made_device(), {}, silent), built_in);
     setenv("WINNOW_TUNING", file.c_str(), 1); // which is named, and has to be there
     EXPECT_THROW(tuning_of(made_device(), {}, silent), Error);
-    unsetenv("WINNOW_TUNING");
+    setenv("WINNOW_TUNING", "off", 1);
     unsetenv("XDG_CONFIG_HOME");
 }
 
