@@ -21,7 +21,8 @@ from winnow_eval import memory  # noqa: E402
 
 MIB = 1 << 20
 TRIES = 12  # a run of a tenth of a second loses its log once in 5 to 50, more when cores are short
-KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_MIB", "WINNOW_TUNING")  # of the caller's
+# Of the caller's environment.
+KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_MIB", "WINNOW_TUNING")
 # Whose a mapping is, by the name of its file. What is asked first wins.
 OWNERS = (
     ("OpenCL compiler", re.compile(r"lib(LLVM|clang)")),
