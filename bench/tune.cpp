@@ -10,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,7 +45,7 @@ std::vector<AttentionSizes> cases() {
 }
 
 // How much faster a value is than what holds, in logarithms: the mean over the cases, and its standard error by what
-// differs from round to round in each.
+// differs from round to round in each; of a few rounds nobody knows.
 struct Gain {
     double mean = 0, error = 0;
     bool is_real(double errors) const { return mean > .01 && mean > errors * error; }
@@ -57,8 +58,8 @@ Gain gain_of(const std::vector<Quartiles>& of_cases, const std::vector<size_t>& 
     for (size_t i = 0; i < of_cases.size(); ++i) {
         gain.mean += of_cases[i].middle / count;
         // Of a median of normal numbers, of whose deviations the quartiles are 1.35 apart.
-        const double error =
-            1.25 / 1.35 * (of_cases[i].high - of_cases[i].low) / std::sqrt(static_cast<double>(rounds[i]));
+        const double spread = (of_cases[i].high - of_cases[i].low) / std::sqrt(static_cast<double>(rounds[i]));
+        const double error = rounds[i] < 5 ? std::numeric_limits<double>::infinity() : 1.25 / 1.35 * spread;
         variance += error * error / (count * count);
     }
     gain.error = std::sqrt(variance);

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ def main():
         tune = (winnow, "tune", "--seconds", 0.5, "--threads", 2)
         done = run(*tune, XDG_CONFIG_HOME=str(folder))
         expect(done.returncode == 0 and f"wrote {file}" in done.stdout, "it writes where the backend looks")
-        expect("[36/36] divided_work" in done.stderr and "s left" in done.stderr, "progress is told")
+        expect(re.search(r"\[36/\d+\] .* s left", done.stderr), "progress is told")
         written = json.loads(file.read_text())
         expect(written["winnow_tuning"] == 1 and written["devices"][0] == other, "what is of other devices stays")
         mine = written["devices"][1:]

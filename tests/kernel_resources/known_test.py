@@ -23,11 +23,13 @@ for word; do
     last="$word"
 done
 echo ". ${last%/*}/included.h" >&2
-printf '\\nsdpa_vector:\\n; TotalNumVgprs: 10\\n; ScratchSize: 0\\n; LDSByteSize: 1024\\n' >"$output"
+name="${last##*/}"
+printf "\\n${name%%_workgroup.cl}:\\n; TotalNumVgprs: 10\\n; ScratchSize: 0\\n; LDSByteSize: 1024\\n" >"$output"
 """
 PTXAS = """#!/bin/sh
-echo "release 12.9 function 'sdpa_vector' Used 10 registers, 1024 bytes smem, 0 bytes stack frame," \\
-     "0 bytes spill stores"
+for name in sdpa_vector page_pick page_sign; do
+    echo "release 12.9 function '$name' Used 10 registers, 1024 bytes smem, 0 bytes stack frame, 0 bytes spill stores"
+done
 """
 
 
@@ -55,15 +57,20 @@ def main():
         for program, text in (("clang", CLANG), ("ptxas", PTXAS)):
             write(folder / program, text)
         kernels = folder / "kernels"
-        for path in ("sdpa_vector_workgroup.cl", "included.h", "other.h"):
+        for path in (*(f"{name}_workgroup.cl" for name in ("sdpa_vector", "page_pick", "page_sign")), "included.h",
+                     "other.h"):
             write(kernels / path, "// A kernel.\n")
         cases = list(json.loads((HERE / "resources.json").read_text())["kernels"])
-        one = {"H100": TAKEN | {"groups": 16}, "MI200": TAKEN | {"groups": 16}}
+
+        def one(case):
+            groups = 8 if case.startswith("page_") else 16  # of 256 work-items, and of 128
+            return {gpu: TAKEN | {"groups": groups} for gpu in ("H100", "MI200")}
+
         table = script.with_name("resources.json")
 
         def write_table(**more):
             write(table, json.dumps({"clang": "version 14.0", "ptxas": "release 12.9",
-                                     "kernels": {case: one for case in cases}} | more))
+                                     "kernels": {case: one(case) for case in cases}} | more))
 
         def expect(compiled, passed, why):
             (folder / "runs").write_text("")
