@@ -12,8 +12,6 @@
 namespace winnow::opencl {
 namespace {
 
-constexpr int scratch_slot = 3; // with SlotEvict: nothing in it is to last beyond a launch
-
 int32_t bounded(int64_t token) {
     return static_cast<int32_t>(std::clamp<int64_t>(token, 0, std::numeric_limits<int32_t>::max()));
 }
@@ -26,11 +24,13 @@ uint64_t pages_of(const PagePick& args) {
 
 uint64_t frames_of(const PagePick& args) { return static_cast<uint64_t>(args.index.frames.shape[3]); }
 
-// A query group's scores of all centroids, as page_score_codes.h lays them out; none where signatures are of signs.
-int64_t table_floats(const PagePick& args) {
-    if (!args.index.codebooks) return 0;
-    return args.q.shape[3] / centroid_elements * centroids * ((group_of(args) + 3) / 4 * 4);
+// Scores of all centroids by so many query heads; none where signatures are of signs.
+int64_t code_scores(const PagePick& args, int64_t heads) {
+    return args.index.codebooks ? args.q.shape[3] / centroid_elements * centroids * heads : 0;
 }
+
+// Of a query group, as page_score_codes.h lays them out.
+int64_t table_floats(const PagePick& args) { return code_scores(args, (group_of(args) + 3) / 4 * 4); }
 
 uint64_t in_cache_lines(uint64_t bytes) { return (bytes + 63) & ~uint64_t{63}; }
 
@@ -43,13 +43,12 @@ uint64_t scratch_bytes(const PagePick& args) {
 
 // As page_pick_workgroup.cl does.
 uint64_t group_scratch_bytes(const PagePick& args) {
-    const int64_t elements = args.q.shape[3];
-    const bool is_of_codes = static_cast<bool>(args.index.codebooks);
-    const int64_t heads = is_of_codes ? PAGE_CODE_HEADS : std::min(group_of(args), PAGE_TABLE_ELEMENTS / elements);
-    const int64_t entries = is_of_codes ? elements / centroid_elements * centroids * heads : 0;
+    const int64_t heads = args.index.kind() == SignatureKind::codes
+                              ? PAGE_CODE_HEADS
+                              : std::min(group_of(args), PAGE_TABLE_ELEMENTS / args.q.shape[3]);
     const uint64_t pages = pages_of(args), frames = frames_of(args);
     const uint64_t slots = frames * static_cast<uint64_t>(args.index.page_slots);
-    return in_cache_lines(4 * static_cast<uint64_t>(entries) + 8 * (pages + frames) +
+    return in_cache_lines(4 * static_cast<uint64_t>(code_scores(args, heads)) + 8 * (pages + frames) +
                           4 * (pages * static_cast<uint64_t>(heads + 1) + 2 * frames + 2 * slots) + pages);
 }
 
@@ -98,7 +97,7 @@ void launch(Runtime& runtime, const PagePick& args) {
     params.pinned_from = static_cast<uint32_t>(args.pinned_from);
     const bool is_one_work_item = variant.group_size == 1;
     params.scratch_bytes = is_one_work_item ? scratch_bytes(args) : group_scratch_bytes(args);
-    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, scratch_slot);
+    const Memory* scratch = runtime.scratch(heads * params.scratch_bytes, slot_scratch);
     const int64_t elements = args.q.shape[3];
     const uint64_t work = pages_of(args) * static_cast<uint64_t>(group * (elements / 8 + 8) + 16) +
                           8 * static_cast<uint64_t>(table_floats(args));

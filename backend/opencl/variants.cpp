@@ -54,8 +54,10 @@ constexpr Variant slot_group(std::string_view operation, std::string_view file, 
 
 // The same of an operation on pages.
 constexpr Variant page_group(std::string_view operation, std::string_view file, uint32_t slots) {
-    return {operation, "",  file,    operation, "workgroup", SLOT_GROUP_SIZE, has_page_groups, suits_page_groups,
-            any,       any, nullptr, 0,         slots};
+    Variant row = slot_group(operation, file, slots);
+    row.runs_on = has_page_groups;
+    row.suits = suits_page_groups;
+    return row;
 }
 
 constexpr std::array<Variant, 28> list{{

@@ -1,7 +1,7 @@
 // What all unit tests run in. PoCL has several devices of one core each, which operations are divided among. Compiled
 // programs go into a folder of their own: they neither find nor leave anything in the developer's, whose tuning counts
-// for nothing, either. WINNOW_UNIT_CACHE
-// names one that outlives the process, for runs of a test in each; else it is temporary.
+// for nothing, either. WINNOW_UNIT_CACHE names one that outlives the process, for runs of a test in each; else it is
+// temporary.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
