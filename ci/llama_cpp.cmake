@@ -24,7 +24,7 @@ endfunction()
 
 function(winnow_build_sooner)
     winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl)
-    winnow_optimise(-O1 llama-common test-backend-ops test-llama-archs)
+    winnow_optimise(-O1 llama-common llama-bench-impl llama-completion-impl test-backend-ops test-llama-archs)
     if(WINNOW_TEXT_ALONE) # no run is long
         winnow_optimise(-O0 llama)
     endif()

@@ -13,12 +13,15 @@ import sys
 from pathlib import Path
 
 # What a sample leaves out: the long tables of attention cases and of rows, the many schedules of caches, and of the
-# cache's model all policies but three; and operations on slots in OpenCL, where nearly all of the time is the driver's
-# compiler.
+# cache's model all policies but three; operations on slots in OpenCL, where nearly all of the time is the driver's
+# compiler; files whose checksum is made right, which the fuzz targets have; and what is long and about values alone.
 LONG = (r"conformance\.reference\.(sdpa|formats/(attention|rows)|cache/(policies|edits|schedules|memory|exact_rows))|"
         r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_deferred_append.*/(.*_|packed)|"
-        r"policies/cache_model.*\"(window|random|scissorhands|hierarchical|none.*residual=[01],)|"
-        r"cache_policy\.budgets_hold|cache_memory\.a_reservation_holds_under|cache_schedule\.queries_whose_scores)")
+        r"languages/opencl_1_2|policies/cache_model.*\"(window|random|scissorhands|hierarchical|none|"
+        r"winnow:k=f32,v=f32,residual|h2o:k=f32,v=f32,budget=1/4)|"
+        r"cache_policy\.budgets_hold|cache_memory\.a_reservation_holds_under|cache_schedule\.queries_whose_scores|"
+        r"cache_snapshot\.a_right_checksum|cache_select\.takes_the_smallest|cache_config\.comes_back_from_its_own|"
+        r"cache_recall\.(the_center_of_signatures|tokens_after_a_truncate)|opencl_worker_queues\.divided_operations)")
 
 SUPPRESSIONS = Path(__file__).resolve().parent / "lsan.supp"
 # Of a sample. It is not optimized, but for what the fuzzer drives (tests/fuzz): half of the time to build it.
