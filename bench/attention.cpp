@@ -1,7 +1,20 @@
-// An attention problem through the C ABI.
+// An attention problem, and a cache, through the C ABI.
 #include "attention.hpp"
 
+#include <algorithm>
+
 namespace winnow::bench {
+namespace {
+
+constexpr int64_t chunk = 32; // tokens that are handed over at once
+
+winnow_cache_step_desc step_of_layer_0() {
+    winnow_cache_step_desc desc{};
+    desc.struct_size = sizeof desc;
+    return desc;
+}
+
+} // namespace
 
 std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type) {
     std::vector<AttentionSizes> all;
@@ -62,6 +75,36 @@ void Attention::run_dequantized_first(Attention& dense) {
     backend_.enqueue(rows_to(dense, true));
     backend_.enqueue(rows_to(dense, false));
     dense.run();
+}
+
+FilledCache::FilledCache(Backend& backend, const std::string& config, const AttentionSizes& sizes,
+                         const std::vector<uint8_t>& codebooks)
+    : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size),
+      kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * chunk * sizes.head_size),
+      out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size) {
+    winnow_cache_desc desc = layer_of(sizes, config, sizes.kv_len);
+    desc.codebooks = codebooks.data();
+    desc.codebooks_size = codebooks.size();
+    cache_ = backend.make_cache(desc);
+    for (int64_t begin = 0; begin < sizes.kv_len; begin += chunk) append(std::min(chunk, sizes.kv_len - begin));
+}
+
+FilledCache::~FilledCache() { backend_.destroy(cache_); }
+
+void FilledCache::append(int64_t tokens) {
+    winnow_cache_step_desc desc = step_of_layer_0();
+    const winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, tokens, sizes_.head_size);
+    desc.k = desc.v = &kv;
+    backend_.run(cache_, desc);
+}
+
+void FilledCache::attend() {
+    winnow_cache_step_desc desc = step_of_layer_0();
+    const winnow_tensor q = q_.tensor(1, sizes_.q_heads(), 1, sizes_.head_size);
+    const winnow_tensor out = out_.tensor(1, sizes_.q_heads(), 1, sizes_.head_size);
+    desc.q = &q;
+    desc.out = &out;
+    backend_.run(cache_, desc);
 }
 
 } // namespace winnow::bench

@@ -1,6 +1,9 @@
 // One attention problem with its memory, as the benchmarks of the attention kernels use it.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "harness.hpp"
 
 namespace winnow::bench {
@@ -47,6 +50,28 @@ private:
     Memory q_, k_, v_, out_, scores_;
     winnow_tensor q_tensor_, k_tensor_, v_tensor_, out_tensor_, scores_tensor_;
     winnow_sdpa_desc desc_{};
+};
+
+// A cache of one layer and one sequence that has seen as many tokens as there are keys, which is all of its context. A
+// query attends without a token that comes, so that the cache stays as it is.
+class FilledCache {
+public:
+    FilledCache(Backend& backend, const std::string& config, const AttentionSizes& sizes,
+                const std::vector<uint8_t>& codebooks = {});
+    ~FilledCache();
+    FilledCache(const FilledCache&) = delete;
+    FilledCache& operator=(const FilledCache&) = delete;
+
+    void attend();
+    winnow_cache_stats stats() { return backend_.stats(cache_); }
+
+private:
+    void append(int64_t tokens);
+
+    Backend& backend_;
+    AttentionSizes sizes_;
+    Memory q_, kv_, out_;
+    winnow_cache* cache_ = nullptr;
 };
 
 // Reads all bytes of some memory with a plain kernel on the same device: the limit for everything that has to read

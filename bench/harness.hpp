@@ -130,5 +130,6 @@ nlohmann::json bench_slots(const Options& options, Backend& backend);
 nlohmann::json bench_cache(const Options& options, Backend& backend);
 nlohmann::json bench_steps(const Options& options, Backend& backend);
 nlohmann::json bench_recall(const Options& options, Backend& backend);
+nlohmann::json bench_growth(const Options& options, Backend& backend);
 
 } // namespace winnow::bench

@@ -37,7 +37,8 @@ nlohmann::json measure_all(const Options& options, int repeats) {
                                                      {"slots", bench_slots},
                                                      {"cache", bench_cache},
                                                      {"steps", bench_steps},
-                                                     {"recall", bench_recall}};
+                                                     {"recall", bench_recall},
+                                                     {"growth", bench_growth}};
     std::vector<nlohmann::json> runs(static_cast<size_t>(repeats), nlohmann::json::object());
     for (nlohmann::json& run : runs)
         for (const auto& [name, bench] : benches)
