@@ -77,6 +77,8 @@ def main():
         expect(done.returncode == 1 and f"cannot read {folder / 'none'}" in done.stderr, done.stderr)
         done = subprocess.run([program, "--from", folder / "after"], capture_output=True, text=True)
         expect(done.returncode != 0 and "--compare" in done.stderr, done.stderr)
+        done = subprocess.run([program, "--filter", "nothing"], capture_output=True, text=True)
+        expect(done.returncode == 1 and "sdpa_vector, sparse_v" in done.stderr, f"a filter without a match: {done}")
         options = [subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout.split("OPT")
                    for command in ([program], [winnow, "bench"])]
         expect(options[0][-1] == options[1][-1] and "--repeat" in options[0][-1], "winnow bench is something else")

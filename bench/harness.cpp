@@ -101,6 +101,9 @@ Backend::Backend(const Options& options) {
     desc.struct_size = sizeof desc;
     desc.device = options.device.empty() ? nullptr : options.device.c_str();
     desc.variants = options.variants.empty() ? nullptr : options.variants.c_str();
+    desc.log = log;
+    desc.log_user_data = this;
+    desc.log_level = WINNOW_LOG_INFO;
     if (options.host_threads) lend_threads(options, desc);
     if (library_.api->context_create(&desc, &context_, message, sizeof message) != WINNOW_OK) {
         winnow_library_close(&library_);
@@ -113,6 +116,18 @@ Backend::Backend(const Options& options) {
 Backend::~Backend() {
     library_.api->context_destroy(context_);
     winnow_library_close(&library_);
+}
+
+void Backend::log(void* backend, int32_t level, const char* text) {
+    auto& self = *static_cast<Backend*>(backend);
+    if (level <= WINNOW_LOG_WARNING) std::fprintf(stderr, "winnow-bench: %s\n", text);
+    const std::lock_guard lock(self.messages_mutex_);
+    self.messages_.emplace_back(text);
+}
+
+std::vector<std::string> Backend::messages() const {
+    const std::lock_guard lock(messages_mutex_);
+    return messages_;
 }
 
 void Backend::check(int32_t status) {

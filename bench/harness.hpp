@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,8 @@ public:
     Backend& operator=(const Backend&) = delete;
 
     const winnow_device_info& info() const { return info_; }
+    // What it has logged so far, but for debugging; warnings went to stderr, too.
+    std::vector<std::string> messages() const;
     std::string variant(const winnow_sdpa_desc& desc);
     void run(const winnow_sdpa_desc& desc);      // and waits
     void run(const winnow_kv_append_desc& desc); // and waits
@@ -66,9 +69,13 @@ private:
     friend class Memory;
     void check(int32_t status);
 
+    static void log(void* backend, int32_t level, const char* text);
+
     winnow_library library_{};
     winnow_context* context_ = nullptr;
     winnow_device_info info_{};
+    mutable std::mutex messages_mutex_; // a backend logs from any thread
+    std::vector<std::string> messages_;
 };
 
 // Host memory on pages of its own, filled with small random numbers of a type, and imported as a buffer. Packed rows

@@ -25,11 +25,9 @@ nlohmann::json read_report(const std::string& path) {
     }
 }
 
-nlohmann::json measure_all(const Options& options, int repeats) {
-    Backend backend(options);
-    std::printf("device: %s (%s), kernel shape %s\n", backend.info().name, backend.info().platform,
-                backend.info().kernel_shape);
-    using Bench = nlohmann::json (*)(const Options&, Backend&);
+using Bench = nlohmann::json (*)(const Options&, Backend&);
+
+std::vector<std::pair<const char*, Bench>> chosen(const std::string& filter) {
     const std::pair<const char*, Bench> benches[] = {{"sdpa_vector", bench_sdpa_vector},
                                                      {"sparse_v", bench_sparse_v},
                                                      {"sdpa_prefill", bench_sdpa_prefill},
@@ -39,15 +37,30 @@ nlohmann::json measure_all(const Options& options, int repeats) {
                                                      {"steps", bench_steps},
                                                      {"recall", bench_recall},
                                                      {"growth", bench_growth}};
+    std::vector<std::pair<const char*, Bench>> found;
+    std::string names;
+    for (const auto& bench : benches) {
+        if (std::string_view(bench.first).find(filter) != std::string_view::npos) found.push_back(bench);
+        names += std::string(names.empty() ? "" : ", ") + bench.first;
+    }
+    if (found.empty()) throw std::runtime_error("--filter: no name of " + names + " contains " + filter);
+    return found;
+}
+
+nlohmann::json measure_all(const Options& options, int repeats) {
+    const std::vector<std::pair<const char*, Bench>> benches = chosen(options.filter);
+    Backend backend(options);
+    std::printf("device: %s (%s), kernel shape %s\n", backend.info().name, backend.info().platform,
+                backend.info().kernel_shape);
     std::vector<nlohmann::json> runs(static_cast<size_t>(repeats), nlohmann::json::object());
     for (nlohmann::json& run : runs)
-        for (const auto& [name, bench] : benches)
-            if (std::string(name).find(options.filter) != std::string::npos) run[name] = bench(options, backend);
+        for (const auto& [name, bench] : benches) run[name] = bench(options, backend);
     const nlohmann::json what{{"kv_heads", options.kv_heads},
                               {"threads", options.threads},
                               {"host_threads", options.host_threads},
                               {"variants", options.variants}}; // what rows do not tell
     nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}, {"options", what}};
+    report["log"] = backend.messages(); // such as that of a tuning file
     if (repeats == 1)
         report.update(runs.front());
     else

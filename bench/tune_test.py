@@ -47,6 +47,10 @@ def main():
 
         info = (winnow, "info", "--backend", "opencl")
         expect(run(*info, WINNOW_TUNING=str(file)).returncode == 0, "the backend takes it")
+        report = folder / "report.json"
+        run(winnow, "bench", "--filter", "sdpa_vector", "--groups", 1, "--head-sizes", 64, "--keys", 64, "--seconds",
+            .01, "--json", report, WINNOW_TUNING=str(file))
+        expect(any(str(file) in line for line in json.loads(report.read_text())["log"]), "a report tells of the file")
         file.write_text("{}")
         refused = run(*info, WINNOW_TUNING=str(file))
         expect("expected 1; winnow tune writes it" in refused.stdout + refused.stderr, "what is wrong with it is told")
