@@ -131,11 +131,19 @@ def beside_table(named, quantity, setting):
         less = "" if row["contexts"] == counts[name] else f" ({row['contexts']})"
         return report.measured(row[key], row[error], fewest, most, sign) + less
 
+    def share(row, *sizes):
+        """Of the full cache's bytes; another tool may not say all of its own."""
+        if full is None or any(row.get(size) is None for size in sizes):
+            return None
+        return sum(row[size] for size in sizes) / row["kv_bytes"] * row["kv_bytes_per_token"] / full
+
     lines = [[report.titled(row), report.number(row["kv_bytes_per_token"], 0),
-              report.number(None if full is None else row["kv_bytes_per_token"] / full, 3),
+              report.number(share(row, "kv_bytes"), 3),
+              report.number(share(row, "kv_bytes", "kv_metadata_bytes"), 3),
               *(cell(name, its.get(row["name"])) for name, its in found.items())] for row in rows.values()]
     heads = [f"{text_title(name)}, {count} contexts" for name, count in counts.items()]
-    return report.table(["configuration", "bytes/token", "share", *(f"{title}: {head}" for head in heads)], lines)
+    return report.table(["configuration", "bytes/token", "share", "all counted",
+                         *(f"{title}: {head}" for head in heads)], lines)
 
 
 def lead(row, window):

@@ -103,12 +103,12 @@ class Render(unittest.TestCase):
         sys.path.insert(0, str(SCRIPT.parent))
         import render
         lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}, set()).splitlines()
-        self.assertEqual(lines[2], "| configuration | bytes/token | share | mean KLD: made, 16 contexts | "
-                         "mean KLD: other, 4 contexts |")
+        self.assertEqual(lines[2], "| configuration | bytes/token | share | all counted | mean KLD: made, 16 contexts "
+                         "| mean KLD: other, 4 contexts |")
         rows = [line.split(" | ") for line in lines[4:-2]]
         self.assertEqual(len(rows), len(self.made["rows"]))
         self.assertEqual([row[-1] for row in rows].count("- |"), 1)
-        self.assertRegex(rows[1][3], r"^0\.\d+ ± 0\.\d+$")
+        self.assertRegex(rows[1][4], r"^0\.\d+ ± 0\.\d+$")
         other["rows"][-1] |= {"role": "other", "contexts": 2}
         lines = render.filled(self.page.read_text(), {"made": self.made, "other": other}, set()).splitlines()
         self.assertIn("mean KLD: other, 4 contexts |", lines[2])
@@ -117,6 +117,21 @@ class Render(unittest.TestCase):
         self.assertIn("made.json has no context 1024, decoded", self.render("--check", status=1))
         self.page.write_text("<!-- begin made with another increase 512 -->\n<!-- end -->\n")
         self.assertIn("quality/another.json is not there", self.render("--check", status=1))
+
+    def test_slot_maps_are_counted_beside_the_rows_where_they_are_told(self):
+        sys.path.insert(0, str(SCRIPT.parent))
+        import render
+        row = self.made["rows"][1]
+
+        def shares():
+            page = "<!-- begin made with made kld 512 -->\n<!-- end -->\n"
+            return render.filled(page, {"made": self.made}, set()).splitlines()[5].split(" | ")[2:4]
+
+        row["kv_metadata_bytes"] = row["kv_bytes"] // 4
+        rows, all_counted = map(float, shares())
+        self.assertAlmostEqual(all_counted, 1.25 * rows, delta=0.002)
+        row["kv_metadata_bytes"] = None
+        self.assertEqual(shares()[1], "-")
 
     def test_the_main_rows_are_chosen_in_their_order(self):
         sys.path.insert(0, str(SCRIPT.parent))
