@@ -5,6 +5,7 @@ SAMPLES holds for each rule small trees that it has to complain about and one th
 
 import posixpath
 import re
+from pathlib import PurePosixPath
 
 MAX_LINES = 500
 MAX_COLUMNS = 120
@@ -204,6 +205,27 @@ def test_names(tree):
                 yield path, f"{name} is not snake_case"
 
 
+def anchors(text):
+    """Of the headings of a page: small letters and digits, hyphens for spaces, nothing of the rest."""
+    headings = re.findall(r"^#+ +(.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)).lower().replace(" ", "-")
+            for heading in headings}
+
+
+def links(tree):
+    """A link of a page leads to a file of the tree and to a heading that it has."""
+    known = {path: anchors(text) for path, text in tree.items() if path.endswith(".md")}
+    places = {*tree, *(str(folder) for path in tree for folder in PurePosixPath(path).parents)}
+    for path in known:
+        for target in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", tree[path]):
+            name, _, anchor = target.partition("#")
+            to = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) if name else path
+            if to not in places:
+                yield path, f"links to {target}, which is not there"
+            elif anchor and anchor not in known.get(to, ()):
+                yield path, f"links to {target}, a heading that is not there"
+
+
 def casts(tree):
     """A conversion between numbers is a static_cast; braces make constants."""
     type_name = r"(?:u?int(?:8|16|32|64)_t|size_t|float|double|int|unsigned|char)"
@@ -244,6 +266,11 @@ SAMPLES = {
                 "kernels/f.cl": '#include "g.h"\n', "kernels/g.h": ""}),
     naming: ([{"docs/someFile.md": ""}, {"Bench/a.cpp": ""}, {"tools/a-b.cpp": ""}],
              {"README.md": "", "a_b/c_1.hpp": "", ".clang-format": "", "tools/CMakeLists.txt": "", ".ci/run": ""}),
+    links: ([{"a.md": "[b](b.md)"}, {"docs/a.md": "[b](../b.md#other-one)", "b.md": "# Another one"},
+             {"a.md": "[a](#a)"}, {"a.md": "[a](b.c#a)", "b.c": ""}, {"a.md": "```\n# A\n```\n[a](#a)"}],
+            {"docs/a.md": "[b](../b.md#the-one-and-others) [c](https:" + "//example.org/c.md) [d](../bench)\n"
+                          "## [E](x.md) `f_g`\n[e](#e-f_g)",
+             "docs/x.md": "", "b.md": "## The one, and others", "bench/a.cpp": ""}),
     no_leftovers: ([{"a.cpp": "// TO" + "DO: later"}, {"b.md": "FIX" + "ME"}], {"a.cpp": "todo_list"}),
     length: ([{"a.cpp": "\n" * (MAX_LINES + 1)}], {"a.cpp": "\n" * MAX_LINES, "b.md": "\n" * (MAX_LINES + 1),
                                                      "plugin_api/winnow.h": "\n" * (MAX_LINES + 1)}),
