@@ -140,6 +140,7 @@ ALWAYS_INLINE void group_pass_over(const sdpa_params* p, __local group_state* g,
     if (LANE_ROW < ROWS)
         for (uint t = LANE_OF_ROW; t < count; t += ROW_LANES)
             of_lane->skipped += g->seen[t] == IS_SKIPPED && !is_hidden_weight(g->s[LANE_ROW * TILE + t]);
+    barrier(CLK_LOCAL_MEM_FENCE); /* of a tile that no row sees the values have none */
 }
 
 /* A tile's logits become weights exp(logit - maximum so far); rescale is what was added up with an earlier one needs.

@@ -16,17 +16,18 @@ static inline void rotate_point_of(const head_slots* at) { rotate_point(at->poin
 #define TIER 3
 #include "slot_tier.h"
 #undef TIER
-#define OF_TIER(at, name, ...)                                                                                         \
-    ((at)->tier == 3 ? name##_3(__VA_ARGS__) : (at)->tier == 2 ? name##_2(__VA_ARGS__) : name(__VA_ARGS__))
+/* The arguments in parentheses: OpenCL C has no macros with any number of them. */
+#define OF_TIER(at, name, arguments)                                                                                   \
+    ((at)->tier == 3 ? name##_3 arguments : (at)->tier == 2 ? name##_2 arguments : name arguments)
 #else
-#define OF_TIER(at, name, ...) ((at)->tier == 2 ? name##_2(__VA_ARGS__) : name(__VA_ARGS__))
+#define OF_TIER(at, name, arguments) ((at)->tier == 2 ? name##_2 arguments : name arguments)
 #endif
 
 static inline float tier_distance(const head_slots* at, const __global uchar* row, uint size) {
-    return OF_TIER(at, packed_distance, row, at->v_type, at->point, size);
+    return OF_TIER(at, packed_distance, (row, at->v_type, at->point, size));
 }
 
-static inline void rotate_point_of(const head_slots* at) { OF_TIER(at, rotate_point, at->point); }
+static inline void rotate_point_of(const head_slots* at) { OF_TIER(at, rotate_point, (at->point)); }
 
 /* The f32 row that a packed row is, in the head's memory for one. */
 static const __global uchar* read_row(const head_slots* at, uint slot, uint is_key, uint size, __global float* row) {
@@ -47,16 +48,18 @@ static void move_k_down(const slot_evict_params* p, const head_slots* from, uint
                         uint free_slot, __global float* row) {
     const uint is_dense = from->tier == 0;
     const __global uchar* k = is_dense ? from->k + slot * from->k_stride : read_row(from, slot, 1, p->k_size, row);
-    OF_TIER(to, store_k_row, to->k + free_slot * to->k_stride, k, 0, is_dense ? to->k_mean : 0,
-            is_dense ? p->dense.k_type : TYPE_F32, p->k_size, p->k_norm);
+    OF_TIER(to, store_k_row,
+            (to->k + free_slot * to->k_stride, k, 0, is_dense ? to->k_mean : 0,
+             is_dense ? p->dense.k_type : TYPE_F32, p->k_size, p->k_norm));
 }
 
 static void move_v_down(const slot_evict_params* p, const head_slots* from, uint slot, const head_slots* to,
                         uint free_slot, __global float* row) {
     const uint is_dense = from->tier == 0;
     const __global uchar* v = is_dense ? from->v + slot * from->v_stride : read_row(from, slot, 0, p->v_size, row);
-    OF_TIER(to, store_v_row, to->v + free_slot * to->v_stride, v, 0, is_dense ? to->v_mean : 0,
-            is_dense ? p->dense.v_type : TYPE_F32, p->v_size, p->v_norm);
+    OF_TIER(to, store_v_row,
+            (to->v + free_slot * to->v_stride, v, 0, is_dense ? to->v_mean : 0,
+             is_dense ? p->dense.v_type : TYPE_F32, p->v_size, p->v_norm));
 }
 
 static void move_entry_down(const head_slots* from, uint slot, const head_slots* to, uint free_slot) {

@@ -1,4 +1,5 @@
 // Buffers of the interface: allocated, imported from the host, imported from OpenCL.
+#include <algorithm>
 #include <cstring>
 
 #include "opencl/runtime_state.hpp"
@@ -57,6 +58,10 @@ std::unique_ptr<ClBuffer> ClBuffer::import_host(RuntimeState& state, void* data,
     if (state.capabilities.zero_copy) {
         const PageRange range(data, size);
         buffer->memory_ = std::make_unique<Memory>(state.workers, range.data(), range.size());
+        if (!state.is_host_memory()) {
+            state.imported.push_back(range);
+            buffer->imported_ = range;
+        }
         buffer->host_ = static_cast<std::byte*>(data);
         buffer->offset_ = static_cast<uint64_t>(buffer->host_ - static_cast<std::byte*>(range.data()));
     } else {
@@ -102,6 +107,7 @@ ClBuffer::~ClBuffer() {
         } catch (const std::bad_alloc&) {
         }
     }
+    if (imported_) state_.imported.erase(std::find(state_.imported.begin(), state_.imported.end(), *imported_));
 }
 
 void ClBuffer::write(uint64_t offset, const void* data, uint64_t size) {

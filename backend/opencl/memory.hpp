@@ -58,8 +58,10 @@ struct PageRange {
     uintptr_t begin = 0;
     uintptr_t end = 0;
     PageRange(const void* data, uint64_t size);
+    bool operator==(const PageRange&) const = default;
     uint64_t size() const { return end - begin; }
     bool covers(const PageRange& other) const { return begin <= other.begin && other.end <= end; }
+    bool meets(const PageRange& other) const { return begin < other.end && other.begin < end; }
     void* data() const { return reinterpret_cast<void*>(begin); }
 };
 

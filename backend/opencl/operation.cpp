@@ -1,4 +1,5 @@
 // One operation: its memory bound, its kernels launched, its results brought back.
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -48,6 +49,19 @@ private:
     bool is_flushed_ = false;
 };
 
+// A device may take fewer work-items of a kernel than of others, for its registers.
+void check_group_size(const RuntimeState& state, const Kernel& kernel, const Grid& grid) {
+    const size_t items = grid.group_size[0] * grid.group_size[1] * grid.group_size[2];
+    if (items == 1) return;
+    size_t most = 0;
+    check(clGetKernelWorkGroupInfo(kernel.instances.front().kernel(), state.workers.front().device,
+                                   CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr),
+          "clGetKernelWorkGroupInfo");
+    if (items > most)
+        throw Error(WINNOW_ERROR_DEVICE, "the device takes " + std::to_string(most) + " work-items of " + kernel.label +
+                                             " in a group, and it has " + std::to_string(items));
+}
+
 // Runs what follows the first change of an operation.
 template <class Action>
 void after_the_beginning(Action&& action) {
@@ -63,7 +77,7 @@ void after_the_beginning(Action&& action) {
 // The device's copy of host memory, or its import, for the time of one operation.
 struct Operation::Staged {
     Tensor tensor;
-    PageRange pages;                // of an import
+    std::optional<PageRange> pages; // of an import
     std::unique_ptr<Memory> memory; // or of a copy that has no place
     Transfers::Place place{};
     bool is_written = false; // of a copy
@@ -102,12 +116,20 @@ Bound Operation::bind(const Tensor& tensor, Access access) {
     const auto offset = static_cast<uint64_t>(first - static_cast<std::byte*>(range.data()));
     if (state_.is_host_memory()) return {&state_.imports.get(range), offset};
     if (state_.capabilities.zero_copy) {
-        // What two memory objects over the same host memory do is undefined, and in place dst lies in src.
+        // What two memory objects over the same host memory do is undefined, and in place dst lies in src. Where only
+        // the pages at their ends are the same, one of the two is copied.
+        bool is_apart = std::none_of(state_.imported.begin(), state_.imported.end(),
+                                     [&](const PageRange& other) { return other.meets(range); });
         for (const Staged& staged : staged_) {
-            if (staged.pages.covers(range)) return {staged.memory.get(), offset + (range.begin - staged.pages.begin)};
+            if (!staged.pages) continue;
+            if (staged.pages->covers(range)) return {staged.memory.get(), offset + (range.begin - staged.pages->begin)};
+            is_apart = is_apart && !staged.pages->meets(range);
         }
-        staged_.push_back({tensor, range, std::make_unique<Memory>(state_.workers, range.data(), range.size())});
-        return {staged_.back().memory.get(), offset};
+        if (is_apart) {
+            if (state_.transfers.are_coming(first, size)) state_.finish(); // from an earlier operation
+            staged_.push_back({tensor, range, std::make_unique<Memory>(state_.workers, range.data(), range.size())});
+            return {staged_.back().memory.get(), offset};
+        }
     }
     return bind_copy(tensor, access);
 }
@@ -115,7 +137,7 @@ Bound Operation::bind(const Tensor& tensor, Access access) {
 Bound Operation::bind_copy(const Tensor& tensor, Access access) {
     const std::byte* first = tensor.data + tensor.offset;
     const uint64_t size = tensor.extent();
-    Staged staged{tensor, PageRange(first, size), nullptr, {}, access != Access::read};
+    Staged staged{tensor, {}, nullptr, {}, access != Access::read};
     if (access != Access::write) {
         ++state_.host_copies;
         if (state_.transfers.are_coming(first, size)) state_.finish(); // from an earlier operation
@@ -141,6 +163,7 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size, s
     if (params_size + memory.size() * sizeof(cl_mem) + sizeof(cl_uint) > most_argument_bytes)
         throw Error(WINNOW_ERROR_INTERNAL,
                     kernel.label + " has more than " + std::to_string(most_argument_bytes) + " bytes of arguments");
+    if (!kernel.is_launched) check_group_size(state_, kernel, grid);
     state_.transfers.send();
     try {
         run(state_, {kernel, params, params_size, memory}, grid, is_running_);

@@ -37,7 +37,8 @@ struct RuntimeState {
     Capabilities capabilities;
     Tuning tuning;
     ImportCache imports;
-    Transfers transfers{*this}; // where host memory is copied
+    std::vector<PageRange> imported; // by buffers of the interface, where imports are not kept
+    Transfers transfers{*this};      // where host memory is copied
 
     struct Scratch {
         std::unique_ptr<HostPages> pages; // behind `memory`, where that is host memory
@@ -88,8 +89,9 @@ private:
     uint64_t offset_ = 0;
     std::unique_ptr<HostPages> pages_; // owned memory behind memory_, or null
     std::unique_ptr<Memory> memory_;
-    std::byte* host_ = nullptr;   // the bytes themselves, where the host may touch them
-    std::byte* mirror_ = nullptr; // imported host memory that the device cannot reach, of which memory_ is a copy
+    std::byte* host_ = nullptr;         // the bytes themselves, where the host may touch them
+    std::optional<PageRange> imported_; // as in RuntimeState
+    std::byte* mirror_ = nullptr;       // imported host memory that the device cannot reach, of which memory_ is a copy
 };
 
 // Copies between host and the first worker queue's memory, waiting for what was enqueued before and for the copy.

@@ -193,6 +193,26 @@ TEST_F(opencl_copies, memory_that_a_device_reaches_is_imported_once_for_an_opera
     EXPECT_EQ(state_->host_copies, 0u);
 }
 
+// Tensors side by side in the heap share a page: imported, both, their objects would lie over the same memory.
+TEST_F(opencl_copies, of_two_tensors_on_one_page_one_is_copied) {
+    state_->capabilities.zero_copy = true;
+    state_->capabilities.type = WINNOW_DEVICE_GPU;
+    std::vector<uint32_t> values(4 * page_size() / 4, 0); // pages, of which the middle is on a boundary of neither
+    std::byte* start = bytes(values) + page_size() - reinterpret_cast<uintptr_t>(bytes(values)) % page_size();
+    const auto count = static_cast<int64_t>(page_size() / 4 + 8); // of each: a page and a little more
+    const Tensor input = tensor(start, 1, count, count * 4), output = tensor(start + count * 4, 1, count, count * 4);
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<uint32_t*>(input.data)[i] = static_cast<uint32_t>(i);
+    twice(input, output, Access::write, static_cast<size_t>(count));
+    EXPECT_EQ(state_->host_copies, 1u);
+    for (int64_t i = 0; i < count; ++i)
+        ASSERT_EQ(reinterpret_cast<uint32_t*>(output.data)[i], static_cast<uint32_t>(2 * i)) << i;
+
+    const auto imported = ClBuffer::import_host(*state_, input.data, static_cast<uint64_t>(count) * 4);
+    twice(output, output, Access::write, 4); // whose first page the buffer has
+    EXPECT_EQ(state_->host_copies, 3u);
+    EXPECT_EQ(reinterpret_cast<uint32_t*>(output.data)[3], 12u);
+}
+
 TEST_F(opencl_copies, allocated_buffers_are_zeroed_and_hold_what_is_written) {
     const auto buffer = ClBuffer::allocate(*state_, 1000);
     std::vector<uint32_t> values(250, 5);

@@ -160,6 +160,20 @@ TEST_F(opencl_worker_queues, a_grid_wider_than_one_launch_may_be_is_cut) {
     EXPECT_TRUE(sums(test.runtime, 200'001, 2, 5, 0));
 }
 
+TEST_F(opencl_worker_queues, a_group_of_more_work_items_than_the_device_takes_is_told) {
+    RuntimeState state(cpu_request());
+    Kernel& kernel =
+        state.programs.kernel_of_source("nothing", "kernel void nothing(ulong p, uint group_base) {}", "nothing", {});
+    Operation operation(state);
+    try {
+        operation.launch(kernel, uint64_t{0}, {}, Grid{.groups = {1, 1, 1}, .group_size = {1 << 20, 1, 1}});
+        ADD_FAILURE() << "it was launched";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), WINNOW_ERROR_DEVICE) << error.what(); // a shape's self-test leaves it for the next
+        EXPECT_NE(std::string(error.what()).find("and it has 1048576"), std::string::npos) << error.what();
+    }
+}
+
 TEST_F(opencl_worker_queues, max_threads_limits_the_queues) {
     std::atomic<int> calls{0};
     DeviceRequest wanted = cpu_request("", &calls);
