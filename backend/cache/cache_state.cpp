@@ -265,9 +265,8 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer_number));
     if (geometry.recall() && layer.is_signed) { // nobody was evicted: the rows lie behind those that there are
         // But where some were shifted up, the oldest tokens that went may have been among these rows.
-        layer.is_signed =
-            layer.index.removed(moved) == 0 && (!geometry.has_cold_budget() || layer.index.are_newest_last());
-        if (layer.is_signed) sign_newest(cache, layer, layer_number, moved);
+        layer.is_signed = !geometry.has_cold_budget() || layer.index.are_newest_last();
+        if (layer.is_signed) sign_newest(cache, layer, layer_number, moved - layer.index.removed(moved));
     }
     layer.index.leave(moved);
     layer.free_listed = free_listed;
@@ -297,7 +296,11 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
         if (layer.rows(part).slots == 0) continue;
         cache.device.launch(
             SlotCompact{layer.segment(geometry, part), layer.head_state(geometry), bool{geometry.recall()}});
-        const std::vector<HeadState> heads = layer.read_head_state(geometry);
+        std::vector<HeadState> heads = layer.read_head_state(geometry);
+        if (layer.packed_first > 0) { // the rows before are in the file, all of them live
+            for (HeadState& head : heads) head.live += static_cast<int32_t>(layer.packed_first);
+            layer.state->write(geometry.state().head_state.offset, heads.data(), geometry.state().head_state.size);
+        }
         for (size_t head = 0; head < heads.size(); ++head) {
             most[tier] = std::max<int64_t>(most[tier], heads[head].live);
             together[head] += heads[head].live;
@@ -333,6 +336,9 @@ void shrink(CacheState& cache, Layer& layer, Part part, int64_t slots) {
     cache.layer_bytes -= layer.bytes();
     rows = std::move(smaller);
     cache.layer_bytes += layer.bytes();
+    // Rows that moved on the device alone lie in the file where they lay.
+    if (layer.cold.region.use_count() == 1 && !layer.cold.is_moved)
+        layer.cold.region->shrink(cold_file_bytes(geometry, slots));
 }
 
 } // namespace

@@ -136,10 +136,10 @@ void take_cold_scratch(CacheState& cache, int64_t slots) {
     scratch.read.resize(page_scratch_bytes(geometry));
     const uint64_t size = 4 * static_cast<uint64_t>(slots);
     if (scratch.map && scratch.map->size() >= size) return;
-    scratch.map.reset();
+    auto larger = cache.device.allocate(size); // what there is stays, if this fails
+    cache.note_peak(larger->size());
+    scratch.map = std::move(larger);
     scratch.slots = 0;
-    scratch.map = cache.device.allocate(size);
-    cache.note_peak(0);
 }
 
 uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots) {
@@ -215,7 +215,7 @@ void Fetched::store() {
     }
     if (has_moved) {
         auto region = std::make_shared<ColdRegion>(cache_.cold_file);
-        region->reserve(layer_.cold.region->reserved());
+        region->reserve(cold_file_bytes(geometry, slots));
         write_pages(geometry, layer_, *region, 0, at.pages(end_of_rows(now, slots)));
         layer_.cold.region = std::move(region);
         layer_.cold.is_moved = false;

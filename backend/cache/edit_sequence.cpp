@@ -28,6 +28,22 @@ std::set<int64_t> shifted(const std::set<int64_t>& token_ids, Range range, int64
     return moved;
 }
 
+// Nothing of the text before is left in a layer without tokens, whose memory stays: its means, outputs and counts.
+void forget(CacheState& cache, Layer& layer) {
+    const StateLayout& layout = cache.geometry->state();
+    if (!layer.state) return;
+    uint64_t evictions = 0;
+    for (const HeadState& head : layer.read_head_state(*cache.geometry))
+        evictions += static_cast<uint64_t>(head.evicted);
+    for (const StateLayout::Range& part : {layout.head_state, layout.output_sum}) {
+        const std::vector<std::byte> none(part.size);
+        if (part.size > 0) layer.state->write(part.offset, none.data(), part.size);
+    }
+    cache.evictions += evictions;
+    layer.outputs = 0;
+    layer.has_means = false;
+}
+
 // All of a layer's memory again, with what it holds.
 Layer copy_of(CacheState& cache, const Layer& from) {
     const Geometry& geometry = *cache.geometry;
@@ -95,7 +111,12 @@ void truncate(CacheState& cache, int64_t sequence_number, int64_t length) {
         edit(cache, layer, SlotEdit::Action::free, {length, no_end});
         if (layer.index.truncate(length)) shrink(cache, sequence, static_cast<int64_t>(i));
     }
-    if (length == 0 && sequence.reserved == 0) drop(cache, sequence);
+    if (length > 0) return;
+    if (sequence.reserved == 0) {
+        drop(cache, sequence);
+        return;
+    }
+    for (Layer& layer : sequence.layers) forget(cache, layer);
 }
 
 void remove(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t end) {

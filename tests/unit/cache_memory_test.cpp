@@ -328,6 +328,20 @@ TEST(cache_memory, goes_back_when_tokens_go) {
     EXPECT_EQ(stats_of(cache).peak_bytes, 0u);
 }
 
+TEST(cache_memory, a_reserved_sequence_that_is_emptied_counts_anew) {
+    FakeDevice device;
+    Cache cache(device, request_of("h2o:k=f32,v=f32,budget=60"));
+    cache.reserve(0, 60);
+    append_all(cache, 300);
+    const uint64_t evictions = stats_of(cache).evictions;
+    EXPECT_GT(evictions, 0u);
+    cache.truncate(0, 0);
+    winnow_cache_stats of_sequence{};
+    cache.sequence_stats(0, of_sequence);
+    EXPECT_EQ(of_sequence.evictions, 0u);
+    EXPECT_EQ(stats_of(cache).evictions, evictions);
+}
+
 TEST(cache_memory, a_packed_that_cannot_be_made_smaller_stays) {
     FakeDevice device;
     Cache cache(device, request_of("none:k=f32,v=f32"));

@@ -163,6 +163,58 @@ TEST(cache_recall, heads_that_disagree_lose_nothing_that_comes) {
     expect_same(file, memory);
 }
 
+// A token that is removed from the residual window leaves it with the others; what comes after it takes no slot of rows
+// that there are, and a prompt of several chunks has room.
+TEST(cache_recall, a_prompt_after_a_removal_from_the_residual_window_loses_nothing) {
+    const TemporaryFolder folder;
+    for (const char* more : {"", ",cold=220"})
+        for (const bool asks : {false, true}) {
+            FakeDevice device;
+            Cache file(device, request_of(folder.path(), more)), memory(device, request_of("host", more));
+            for (Cache* each : {&file, &memory}) {
+                append(*each, 180, 1);
+                each->remove(0, 170, 174);
+                append(*each, 85, 2, asks);
+                append(*each, 85, 3, asks);
+            }
+            EXPECT_EQ(stats_of(file).evictions, stats_of(memory).evictions) << more;
+            EXPECT_EQ(stats_of(file).evictions == 0, *more == 0);
+            expect_same(file, memory);
+        }
+}
+
+TEST(cache_recall, rows_that_are_written_anew_take_the_space_of_those_that_are_left) {
+    const TemporaryFolder folder;
+    FakeDevice device;
+    Cache cache(device, request_of(folder.path()));
+    append(cache, 380, 1);
+    const uint64_t before = stats_of(cache).disk_bytes;
+    cache.remove(0, 20, 340);
+    append(cache, 1, 2); // its query picks
+    EXPECT_LT(stats_of(cache).disk_bytes, before / 2);
+}
+
+TEST(cache_recall, a_larger_reservation_that_fails_leaves_what_another_sequence_has) {
+    const TemporaryFolder folder;
+    for (int fails_at = 0;; ++fails_at) {
+        FakeDevice device;
+        CacheRequest request = request_of(folder.path());
+        request.max_sequences = 2;
+        Cache cache(device, request);
+        cache.reserve(0, 100);
+        const uint64_t scratch = stats_of(cache).scratch_bytes;
+        device.allocations_until_failure = fails_at;
+        bool has_failed = false;
+        try {
+            cache.reserve(1, 390);
+        } catch (const Error& error) {
+            has_failed = error.status() == WINNOW_ERROR_OUT_OF_MEMORY;
+        }
+        if (!has_failed) break;
+        EXPECT_EQ(stats_of(cache).scratch_bytes, scratch) << fails_at;
+    }
+}
+
 TEST(cache_recall, more_query_heads_than_a_pick_has_tables_for_are_refused) {
     FakeDevice device;
     CacheRequest request = request_of("host");
