@@ -269,6 +269,8 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
         if (layer.is_signed) sign_newest(cache, layer, layer_number, moved - layer.index.removed(moved));
     }
     layer.index.leave(moved);
+    if (geometry.has_cells()) // whose tokens go when others get their cells, also from the packed segment
+        layer.most_in_packed = std::min(layer.most_in_packed, layer.index.elsewhere());
     layer.free_listed = free_listed;
     fetched->store();
 }

@@ -62,6 +62,11 @@ TokenIndex::TokenIndex(int64_t sink, int64_t cells)
 
 int64_t TokenIndex::tokens() const { return cells_.empty() ? length_of(ranges_) : cell_tokens_; }
 
+int64_t TokenIndex::elsewhere() const {
+    return tokens() - (static_cast<int64_t>(sinks_.size()) - std::count(sinks_.begin(), sinks_.end(), -1)) -
+           (newest() - removed(newest()));
+}
+
 int64_t TokenIndex::sinks_lost() const {
     const int64_t to_come = std::max<int64_t>(static_cast<int64_t>(sinks_.size()) - next_, 0);
     return std::max<int64_t>(std::count(sinks_.begin(), sinks_.end(), -1) - to_come, 0);

@@ -35,6 +35,7 @@ public:
 
     int64_t next() const { return next_; } // position of the next token: tokens seen so far
     int64_t tokens() const;                // appended and not removed
+    int64_t elsewhere() const;             // of them, those that are neither in sinks' slots nor newest
     // Tokens that are not in sinks' slots and came after the last eviction pass's: the residual rows, or without a
     // residual window the slots used of those that are free-listed. Removed ones count.
     int64_t newest() const { return static_cast<int64_t>(newest_.size()); }

@@ -75,6 +75,7 @@ void CacheOracle::reuse_cells(OracleLayer& layer, const std::vector<int64_t>& to
         token.token_id = -1;
     }
     for (const int64_t token_id : token_ids) {
+        layer.original.erase(token_id);
         std::replace(layer.sinks.begin(), layer.sinks.end(), token_id, static_cast<int64_t>(-1));
         for (ResidualPlace& place : layer.newest) place.is_removed |= place.token_id == token_id;
     }
@@ -292,6 +293,13 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t sequence, int64_t l
     layer.newest.erase(layer.newest.begin(),
                        layer.newest.begin() +
                            (setup_.residual > 0 ? leave : static_cast<int64_t>(layer.newest.size())));
+    if (setup_.cells > 0) { // tokens whose cells others got are in no packed segment any more
+        const auto in_sinks = std::count_if(layer.sinks.begin(), layer.sinks.end(), [](int64_t id) { return id >= 0; });
+        const auto newest = std::count_if(layer.newest.begin(), layer.newest.end(),
+                                          [](const ResidualPlace& place) { return !place.is_removed; });
+        layer.most_in_packed =
+            std::min<int64_t>(layer.most_in_packed, static_cast<int64_t>(layer.original.size()) - in_sinks - newest);
+    }
     const CacheSetup its = setup_.of_layer(layer.number);
     const std::vector<StoredRow> packed = as_packed(host_.session(), its, rows);
     for (size_t i = 0; i < owners.size(); ++i) {

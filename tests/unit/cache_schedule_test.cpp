@@ -405,6 +405,28 @@ TEST(cache_schedule, cells_are_told_apart_from_positions) {
     EXPECT_EQ(stats.tokens, 3u);
 }
 
+// As a host keeps the tokens of a sliding window: each gets the cell of one that the window has left.
+TEST(cache_schedule, cells_that_are_used_again_take_no_more_memory_and_no_more_passes) {
+    Fixture f("none:k=f32,v=f32", 1, 400);
+    constexpr int64_t tokens = 3000, window = 100;
+    for (int64_t t = 0; t < tokens; ++t) {
+        int32_t cell = static_cast<int32_t>(t % window);
+        HostRows rows(2, 1, 2);
+        CacheStep args;
+        args.k = args.v = rows.tensor();
+        args.cells.type = Type::i32;
+        args.cells.data = reinterpret_cast<std::byte*>(&cell);
+        args.cells.shape = {1, 1, 1, 1};
+        args.cells.stride = {4, 4, 4, 4};
+        f.cache.step(args);
+    }
+    winnow_cache_stats stats{};
+    f.cache.stats(stats);
+    EXPECT_EQ(stats.resident_slots, 2u * window);
+    EXPECT_LE(stats.k_bytes, 2u * 2 * 4 * 2 * window); // room for twice as many
+    EXPECT_LE(stats.eviction_passes, tokens / 32 + window);
+}
+
 TEST(cache_schedule, means_are_taken_once_and_from_a_residual) {
     Fixture f("window:k=f32,v=f32,budget=200,center=on");
     f.step(0, 200);
