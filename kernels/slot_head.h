@@ -34,8 +34,9 @@ static inline uint residual_slot(const slot_evict_params* p, uint i) {
 /* threshold * quantile with twice a float's bits: the float next to it, and what is left. */
 static float threshold_of(const slot_eviction* pass, float quantile, float* rest) {
 #pragma OPENCL FP_CONTRACT OFF
-    const float product = pass->threshold * quantile;
     *rest = 0.0f;
+    if (pass->threshold == 0.0f) return 0.0f; /* also where the quantile is infinite */
+    const float product = pass->threshold * quantile;
     if (!isfinite(product)) return product;
     const float error = fma(pass->threshold, quantile, -product) + pass->threshold_rest * quantile;
     const float nearest = product + error;

@@ -88,7 +88,8 @@ bool is_protected(const Description& description, const Slot& slot, int64_t seen
 
 Selection select(const Description& description, std::span<const Slot> slots, int64_t seen, int64_t head,
                  const Demand& wanted) {
-    const double threshold = description.threshold ? *description.threshold * quantile_of(description, slots) : 0;
+    const double share = description.threshold.value_or(0); // of 0 also where the quantile is infinite
+    const double threshold = share != 0 ? share * quantile_of(description, slots) : 0;
     std::vector<Candidate> preferred, others;
     for (size_t i = 0; i < slots.size(); ++i) {
         const Slot& slot = slots[i];

@@ -327,6 +327,11 @@ TEST_F(opencl_slots, evict_finds_the_quantile_that_doubles_find) {
     }
 }
 
+TEST_F(opencl_slots, evict_takes_what_is_below_zero_where_the_quantile_is_infinite) {
+    Random random(31);
+    expect_below_threshold(random, {infinity, infinity, -1.0f, 0.0f, infinity, -2.0f}, 0.0, .99);
+}
+
 // Floats beside a threshold that is none.
 TEST_F(opencl_slots, evict_compares_with_the_threshold_as_doubles_do) {
     Random random(26);

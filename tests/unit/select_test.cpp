@@ -260,6 +260,8 @@ TEST(cache_select, threshold_is_relative_to_the_quantile) {
     EXPECT_EQ(select(d, tokens(importances), 100, 0, {3, 50}).victims, (Victims{5, 3, 4})); // the budget demands it
     d.quantile = 1;
     EXPECT_EQ(select(d, tokens(importances), 100, 0, {0, 50}).victims.size(), 50u);
+    d.threshold = 0; // of an infinite quantile, too
+    EXPECT_EQ(select(d, tokens({infinite, infinite, -1, 0}), 4, 0, {0, 4}).victims, (Victims{2}));
 }
 
 TEST(cache_select, threshold_of_zero_is_the_end_of_small_ones) {
