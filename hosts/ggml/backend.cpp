@@ -76,7 +76,7 @@ bool Instance::attend(const ggml_tensor* node) {
         }
     }
     if (context.api().sdpa(context.get(), &sdpa.desc(), nullptr) != WINNOW_OK) return fail(node);
-    counters.count_attention(node);
+    counters.count_attention_in_place(node);
     return true;
 }
 
@@ -218,12 +218,12 @@ void free_backend(ggml_backend_t backend) {
              static_cast<unsigned long long>(counters.graphs()));
     try {
         const winnow_stats stats = instance->context.stats();
-        if (stats.sdpa_calls > 0 && has_kv_config()) {
+        if (counters.in_place_calls() > 0 && has_kv_config()) {
             log_line(
                 GGML_LOG_LEVEL_WARN,
                 "%llu attention calls were over caches that are not virtual in spite of WINNOW_KV: such a cache is "
                 "not in a buffer of Winnow's (-nkvo), or is used in another way",
-                static_cast<unsigned long long>(stats.sdpa_calls));
+                static_cast<unsigned long long>(counters.in_place_calls()));
         }
         instance->registration.report.add(counters, stats);
     } catch (const std::exception& error) {

@@ -9,6 +9,14 @@ namespace winnow::ggml {
 
 namespace {
 
+std::vector<bool> flags_of(std::span<const int32_t> cells, size_t count) {
+    std::vector<bool> flags(count, false);
+    for (const int32_t cell : cells) flags[static_cast<size_t>(cell)] = true;
+    return flags;
+}
+
+} // namespace
+
 std::vector<CellRange> to_ranges(std::vector<int64_t> cells) {
     std::sort(cells.begin(), cells.end());
     std::vector<CellRange> ranges;
@@ -21,14 +29,6 @@ std::vector<CellRange> to_ranges(std::vector<int64_t> cells) {
     return ranges;
 }
 
-std::vector<bool> flags_of(std::span<const int32_t> cells, size_t count) {
-    std::vector<bool> flags(count, false);
-    for (const int32_t cell : cells) flags[static_cast<size_t>(cell)] = true;
-    return flags;
-}
-
-} // namespace
-
 MaskSlice::MaskSlice(const ggml_tensor* mask, int64_t slice)
     : data_(static_cast<const char*>(mask->data) + static_cast<size_t>(slice % mask->ne[3]) * mask->nb[3]),
       row_bytes_(mask->nb[1]), element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
@@ -36,6 +36,12 @@ MaskSlice::MaskSlice(const ggml_tensor* mask, int64_t slice)
 CellTracker::CellTracker(int64_t cells, bool is_alone, int64_t sinks, bool has_window)
     : order_(static_cast<size_t>(cells), -1), is_anchored_(static_cast<size_t>(cells), false),
       group_(static_cast<size_t>(cells), -1), is_alone_(is_alone), has_window_(has_window), sinks_(sinks) {}
+
+int64_t CellTracker::Opening::dead_cells() const {
+    int64_t count = 0;
+    for (const CellRange& range : dead) count += range.end - range.begin;
+    return count;
+}
 
 void CellTracker::clear() {
     std::fill(order_.begin(), order_.end(), -1);

@@ -34,6 +34,8 @@ private:
 struct CellRange {
     int64_t begin, end;
 };
+// As few ranges as there can be.
+std::vector<CellRange> to_ranges(std::vector<int64_t> cells);
 
 class CellTracker {
 public:
@@ -48,6 +50,7 @@ public:
         std::vector<CellRange> dead;  // nobody will ask for the tokens in these cells
         int64_t taken_back = 0;       // of the dead, those of the sequence that goes on with the first token
         std::vector<int64_t> anchors; // cells of first tokens of sequences that begin now, in a stream with others
+        int64_t dead_cells() const;
     };
     Opening open(std::span<const int32_t> cells, const MaskSlice& mask);
     // Tokens that come without an attention.

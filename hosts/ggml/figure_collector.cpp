@@ -2,6 +2,7 @@
 #include "figure_collector.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "environment.hpp"
 #include "report_with.hpp"
@@ -54,11 +55,16 @@ void FigureCollector::end_sequences() {
     figures_ = with_present(figures_);
 }
 
-// Adds what the cache did since it was made or reset, and keeps what it holds where that is the most so far.
-CacheFigures FigureCollector::with_present(CacheFigures figures) const {
+winnow_cache_stats FigureCollector::present() const {
     winnow_cache_stats now{};
     now.struct_size = sizeof now;
     cache_.expect(cache_.api().cache_stats(cache_.get(), &now));
+    return now;
+}
+
+// Adds what the cache did since it was made or reset, and keeps what it holds where that is the most so far.
+CacheFigures FigureCollector::with_present(CacheFigures figures) const {
+    const winnow_cache_stats now = present();
     figures.evictions += now.evictions;
     figures.shortfall += now.shortfall;
     figures.eviction_passes += now.eviction_passes;
@@ -70,7 +76,14 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     figures.peak_bytes = std::max(figures.peak_bytes, now.peak_bytes);
     figures.scratch_bytes = std::max(figures.scratch_bytes, now.scratch_bytes);
     if (now.resident_slots > 0 && reports("resident")) figures.resident = resident_cells(cache_);
-    if (now.resident_slots < figures.resident_slots || now.resident_slots == 0) return figures;
+    keep_fullest(figures, now);
+    return figures;
+}
+
+// Of more tokens a budget may leave as many slots, or fewer.
+void FigureCollector::keep_fullest(CacheFigures& figures, const winnow_cache_stats& now) const {
+    if (now.resident_slots == 0) return;
+    if (std::tie(now.tokens, now.resident_slots) < std::tie(figures.tokens, figures.resident_slots)) return;
     figures.resident_slots = now.resident_slots;
     figures.tokens = now.tokens;
     figures.bytes = now.bytes;
@@ -93,7 +106,6 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
                 figures.resident_of_layers[static_cast<size_t>(layer)] += cache_.count_of(stream, layer, head);
         }
     }
-    return figures;
 }
 
 CacheFigures FigureCollector::now(uint64_t tokens_seen) const {

@@ -12,6 +12,8 @@
 
 namespace winnow::ggml {
 
+constexpr int64_t least_taken_back = 32; // tokens; fewer are drafts that were refused
+
 // Functions throw std::runtime_error with the reason.
 class FigureCollector {
 public:
@@ -34,6 +36,10 @@ public:
     void record_rows(const winnow_cache_step_desc& step) {
         if (rows_) rows_->add(cache_.shape().layer_names()[static_cast<size_t>(step.layer)], step);
     }
+    // Before the tokens in so many cells are removed: the cache may never be as full again.
+    void note_removal(int64_t cells) {
+        if (cells >= least_taken_back) keep_fullest(figures_, present());
+    }
     // Before the cache is reset.
     void end_sequences();
 
@@ -41,7 +47,9 @@ public:
     CacheFigures now(uint64_t tokens_seen) const;
 
 private:
+    winnow_cache_stats present() const;
     CacheFigures with_present(CacheFigures figures) const;
+    void keep_fullest(CacheFigures& figures, const winnow_cache_stats& now) const;
 
     const CacheHandle& cache_;
     CacheFigures figures_;

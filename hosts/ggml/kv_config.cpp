@@ -13,9 +13,15 @@ namespace winnow::ggml {
 
 namespace {
 
-std::mutex mutex;
-KvConfig current;
-std::string refusal; // why WINNOW_KV is none
+struct Settings {
+    std::mutex mutex;
+    KvConfig current;
+    std::string refusal; // why WINNOW_KV is none
+};
+Settings& settings() {
+    static Settings& all = *new Settings; // contexts may end while the process does
+    return all;
+}
 
 // Throws std::runtime_error where it is no configuration, or names a file that cannot be read.
 CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
@@ -37,6 +43,12 @@ std::string own_window_config(const Plugin& plugin) {
     return own;
 }
 
+// Without WINNOW_KV all caches are in place, those of windows, too.
+void expect_no_window_config() {
+    const std::string own(variable("WINNOW_KV_SWA"));
+    if (!own.empty()) throw std::runtime_error("WINNOW_KV_SWA=" + own + ": expected with WINNOW_KV, which is not set");
+}
+
 // Throws where one of those that every cache has is refused.
 void check_variables() {
     kv_pressure();
@@ -50,11 +62,16 @@ void read_kv_config(const Plugin& plugin) {
     const std::string config(variable("WINNOW_KV"));
     try {
         check_variables();
-        if (!config.empty()) set_kv_config(plugin, config);
+        if (config.empty())
+            expect_no_window_config();
+        else
+            set_kv_config(plugin, config);
     } catch (const std::runtime_error& error) {
-        refusal = error.what();
+        std::string refusal = error.what();
         if (!config.empty() && !refusal.starts_with("WINNOW_")) refusal = "WINNOW_KV=" + config + ": " + refusal;
         log_line(GGML_LOG_LEVEL_ERROR, "%s", refusal.c_str());
+        const std::lock_guard lock(settings().mutex);
+        settings().refusal = std::move(refusal);
     }
 }
 
@@ -77,20 +94,20 @@ void set_kv_config(const Plugin& plugin, const std::string& config) {
         for (KvRule& rule : next.windows) rule.config = meaning_of(plugin, rule.config).storage_config;
         if (const std::string own = own_window_config(plugin); !own.empty()) next.windows = {{{}, own}};
     }
-    const std::lock_guard lock(mutex);
-    current = next;
-    refusal.clear();
+    const std::lock_guard lock(settings().mutex);
+    settings().current = next;
+    settings().refusal.clear();
 }
 
 KvConfig kv_config() {
-    const std::lock_guard lock(mutex);
-    if (!refusal.empty()) throw std::runtime_error(refusal);
-    return current;
+    const std::lock_guard lock(settings().mutex);
+    if (!settings().refusal.empty()) throw std::runtime_error(settings().refusal);
+    return settings().current;
 }
 
 bool has_kv_config() {
-    const std::lock_guard lock(mutex);
-    return current.is_set();
+    const std::lock_guard lock(settings().mutex);
+    return settings().current.is_set();
 }
 
 } // namespace winnow::ggml

@@ -21,8 +21,8 @@ struct KvConfig {
     bool is_set() const { return !text.empty(); }
 };
 
-// Takes WINNOW_KV. Where it is no configuration, no buffer is made until the host sets one that is: a program does not
-// go on with another cache than was asked for.
+// Takes WINNOW_KV. Where it is no configuration, or WINNOW_KV_SWA is set without it, no buffer is made until the host
+// sets one that is: a program does not go on with another cache than was asked for.
 void read_kv_config(const Plugin& plugin);
 
 // For the buffers that are allocated from now on; "" is in place. Throws std::runtime_error, and changes nothing, where

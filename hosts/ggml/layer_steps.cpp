@@ -12,8 +12,6 @@ namespace winnow::ggml {
 
 namespace {
 
-constexpr int64_t least_taken_back = 32; // tokens; fewer are drafts that were refused
-
 // Slice `index` of the outermost axis.
 winnow_tensor slice_of(const winnow_tensor& all, int64_t index) {
     winnow_tensor one = all;
@@ -89,6 +87,18 @@ void LayerSteps::drop_deferred() {
     for (Layer& layer : layers_) layer = {};
 }
 
+// Before anything changes.
+void LayerSteps::expect_present(const ggml_tensor* mask, const Slice& slice) const {
+    const LostCells& lost = streams_.lost(slice.stream);
+    if (lost.empty()) return;
+    std::vector<int32_t> own;
+    const std::optional<DeferredRows>& keys = layers_[slice.layer].k;
+    for (int64_t i = 0; keys && i < keys->tokens(); ++i)
+        if (keys->stream_of(i) == slice.stream) own.push_back(keys->cells(i, 1).front());
+    std::sort(own.begin(), own.end());
+    lost.expect_unseen(MaskSlice(mask, slice.index), slice.tokens, own);
+}
+
 // Whether the rows are those of the attention's slices, in this order.
 bool LayerSteps::is_aligned(size_t layer, int64_t first_stream, int64_t slices, int64_t tokens) const {
     const DeferredRows& keys = *layers_[layer].k;
@@ -125,6 +135,7 @@ void LayerSteps::take_mask(const ggml_tensor* mask, const Slice& slice, const Ro
         return;
     }
     const CellTracker::Opening opening = streams_.open(slice.stream, cells, mask, slice.index);
+    figures_.note_removal(opening.dead_cells());
     cache_.apply(opening, slice.stream);
     if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
 }
@@ -200,6 +211,7 @@ void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters&
         throw std::runtime_error(with_name(node, "keys without values, or values without keys"));
     const int64_t first = offset_in(root, k->data) / static_cast<int64_t>(root->nb[2]);
     const int64_t slices = k->ne[3], tokens = node->src[0]->ne[1];
+    for (int64_t i = 0; i < slices; ++i) expect_present(node->src[3], {layer, i, first + i, tokens});
     if (has_deferred(layer) && !is_aligned(layer, first, slices, tokens)) append_all(layer, counters);
     // The allocator of the graph may have given the rows' memory, which is read, to the result.
     for (std::optional<DeferredRows>* rows : {&layers_[layer].k, &layers_[layer].v})

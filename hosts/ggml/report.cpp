@@ -2,11 +2,15 @@
 #include "report.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <stdexcept>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
+#include "cache_name.hpp"
 #include "environment.hpp"
 #include "ggml_api.hpp"
 #include "report_json.hpp"
@@ -29,16 +33,47 @@ const ggml_tensor* root(const ggml_tensor* tensor) {
     }
 }
 
-// Whole or not at all: readers see the old file or the new one.
-void write_file(const char* path, const std::string& text) {
-    const std::string temporary = std::string(path) + '.' + std::to_string(getpid()) + ".tmp";
-    std::FILE* file = std::fopen(temporary.c_str(), "w");
-    bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    if (file) written = std::fclose(file) == 0 && written;
-    if (!written || std::rename(temporary.c_str(), path) != 0) {
-        std::remove(temporary.c_str());
-        log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s", path);
+// Takes the file.
+bool write_text(std::FILE* file, const std::string& text) {
+    const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    return file && std::fclose(file) == 0 && written;
+}
+
+// Where it is what the process's output or its log goes to, as /dev/stdout is, another handle of that: it has the same
+// place in a file.
+std::FILE* open_output(const struct stat& status) {
+    for (const int number : {STDOUT_FILENO, STDERR_FILENO}) {
+        struct stat own {};
+        if (fstat(number, &own) == 0 && own.st_dev == status.st_dev && own.st_ino == status.st_ino)
+            return fdopen(dup(number), "w");
     }
+    return nullptr;
+}
+
+// Of a file readers see the old one or the new one. Links to it stay.
+bool replace_file(const char* given, const std::string& text) {
+    const std::unique_ptr<char, decltype(&std::free)> found(realpath(given, nullptr), std::free);
+    const std::string path = found ? found.get() : given;
+    const std::string temporary = path + '.' + std::to_string(getpid()) + ".tmp";
+    if (write_text(std::fopen(temporary.c_str(), "w"), text) && std::rename(temporary.c_str(), path.c_str()) == 0)
+        return true;
+    std::remove(temporary.c_str());
+    return false;
+}
+
+bool write_to(const char* path, const std::string& text) {
+    struct stat status {};
+    const bool is_there = stat(path, &status) == 0;
+    if (is_there) {
+        if (std::FILE* output = open_output(status)) return write_text(output, text);
+    }
+    // No device, no pipe and no link to what is not there is replaced.
+    const bool is_irreplaceable = is_there ? !S_ISREG(status.st_mode) : lstat(path, &status) == 0;
+    return is_irreplaceable ? write_text(std::fopen(path, "w"), text) : replace_file(path, text);
+}
+
+void write_file(const char* path, const std::string& text) {
+    if (!write_to(path, text)) log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s", path);
 }
 
 const char* path_of_report() { return variable("WINNOW_REPORT").empty() ? nullptr : variable("WINNOW_REPORT").data(); }
@@ -65,6 +100,11 @@ void Counters::count_attention(const ggml_tensor* node) {
     ++layer(node->src[1]).attention_calls;
 }
 
+void Counters::count_attention_in_place(const ggml_tensor* node) {
+    count_attention(node);
+    if (CacheName(root(node->src[1])->name).letter) ++in_place_calls_;
+}
+
 void Counters::count_append(const ggml_tensor* first, const ggml_tensor* second) {
     ++append_calls_;
     ++layer(first).append_calls;
@@ -74,6 +114,7 @@ void Counters::count_append(const ggml_tensor* first, const ggml_tensor* second)
 void Counters::add(const Counters& other) {
     graphs_ += other.graphs_;
     attention_calls_ += other.attention_calls_;
+    in_place_calls_ += other.in_place_calls_;
     append_calls_ += other.append_calls_;
     converted_append_calls_ += other.converted_append_calls_;
     for (const auto& [name, counts] : other.layers_) {

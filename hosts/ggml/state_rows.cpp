@@ -2,6 +2,7 @@
 #include "state_rows.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <stdexcept>
 
@@ -30,6 +31,12 @@ std::vector<char> empty_rows(const ggml_tensor* root, int64_t count) {
     std::vector<char> rows(static_cast<size_t>(count) * root->nb[1]);
     std::fill_n(reinterpret_cast<uint16_t*>(rows.data()), rows.size() / sizeof(uint16_t), not_a_number);
     return rows;
+}
+
+void fill_damaged(char* data, size_t size) {
+    constexpr uint16_t damaged = 0x7fa5;
+    for (size_t at = 0; at + sizeof damaged <= size; at += sizeof damaged)
+        std::memcpy(data + at, &damaged, sizeof damaged);
 }
 
 void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stream, int64_t first,

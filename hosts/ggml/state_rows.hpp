@@ -16,6 +16,9 @@ std::vector<char> empty_rows(const ggml_tensor* root, int64_t count);
 void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stream, int64_t first,
                  std::vector<char>& rows);
 
+// Fills with what is no row that comes back: a damaged record, wherever a row begins.
+void fill_damaged(char* data, size_t size);
+
 // The cells of a state. Throws std::runtime_error where a tensor has other ones than the first, or none.
 const std::vector<int32_t>& cells_of(const CacheShape& shape, const PendingStates::State& state);
 // Appends a state's tokens. Throws std::runtime_error.

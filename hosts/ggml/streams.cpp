@@ -23,12 +23,17 @@ bool Streams::begins_batch(size_t layer, int64_t stream) {
 
 CellTracker::Opening Streams::open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask,
                                    int64_t slice) {
+    if (streams_.size() > 1)
+        of(stream).lost.clear(); // its one sequence sees none of them
+    else
+        of(stream).lost.forget(cells);
     CellTracker::Opening opening = of(stream).tracker.open(cells, MaskSlice(mask, slice));
     take_mask(stream, cells, mask, slice);
     return opening;
 }
 
 void Streams::append(int64_t stream, std::span<const int32_t> cells) {
+    of(stream).lost.forget(cells);
     of(stream).tracker.append(cells);
     of(stream).has_mask = false;
 }
@@ -44,8 +49,26 @@ void Streams::take_mask(int64_t stream, std::span<const int32_t> cells, const gg
     its.taken_at_once = first - cells.begin();
 }
 
+CellTracker::Opening Streams::restore(int64_t stream, std::span<const int32_t> cells) {
+    of(stream).lost.forget(cells);
+    return of(stream).tracker.restore(cells);
+}
+
+void Streams::remove(int64_t stream, const CellRange& range) {
+    of(stream).lost.forget(range);
+    of(stream).tracker.remove(range);
+}
+
+void Streams::copy(int64_t from, int64_t to) {
+    of(to).tracker.copy(of(from).tracker);
+    of(to).lost = of(from).lost;
+}
+
 void Streams::clear() {
-    for (Stream& stream : streams_) stream.tracker.clear();
+    for (Stream& stream : streams_) {
+        stream.tracker.clear();
+        stream.lost.clear();
+    }
 }
 
 uint64_t Streams::tokens_seen() const {

@@ -8,6 +8,7 @@
 
 #include "cache_shape.hpp"
 #include "cell_tracker.hpp"
+#include "lost_cells.hpp"
 
 namespace winnow::ggml {
 
@@ -35,12 +36,16 @@ public:
     int64_t taken_at_once(int64_t stream) const { return of(stream).taken_at_once; }
 
     // Restored states, removals and copies, as CellTracker has them.
-    CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells) {
-        return of(stream).tracker.restore(cells);
-    }
+    CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells);
     void note_shift(int64_t stream, std::span<const int32_t> cells) { of(stream).tracker.note_shift(cells); }
-    void remove(int64_t stream, const CellRange& range) { of(stream).tracker.remove(range); }
-    void copy(int64_t from, int64_t to) { of(to).tracker.copy(of(from).tracker); }
+    void remove(int64_t stream, const CellRange& range);
+    void copy(int64_t from, int64_t to);
+
+    // Cells of a state that was refused, once their tokens are removed. They are lost until something else is there.
+    void lose(int64_t stream, std::span<const int32_t> cells, const std::string& reason) {
+        of(stream).lost.add(cells, reason);
+    }
+    const LostCells& lost(int64_t stream) const { return of(stream).lost; }
     void clear();
     uint64_t tokens_seen() const; // in all streams
 
@@ -48,6 +53,7 @@ private:
     struct Stream {
         explicit Stream(CellTracker made) : tracker(std::move(made)) {}
         CellTracker tracker;
+        LostCells lost;
         uint64_t batches = 0;
         bool has_mask = false; // of the newest batch; the two below are known then
         bool sees_ahead = false;

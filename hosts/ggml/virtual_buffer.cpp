@@ -2,7 +2,6 @@
 #include "virtual_buffer.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -12,32 +11,16 @@
 #include <tuple>
 #include <unistd.h>
 
+#include "cache_name.hpp"
 #include "ggml_api.hpp"
 #include "report_json.hpp"
+#include "state_rows.hpp"
 
 namespace winnow::ggml {
 
 namespace {
 
 const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-
-// What llama.cpp calls a layer's keys or values, "cache_k_l7": a tag may stand before the letter.
-struct Name {
-    std::string tag;
-    char letter = 0; // k or v
-    int64_t layer = 0;
-    explicit Name(std::string_view text) {
-        constexpr std::string_view prefix = "cache_";
-        const size_t mark = text.rfind("_l");
-        if (text.substr(0, prefix.size()) != prefix || mark == std::string_view::npos || mark <= prefix.size()) return;
-        const std::string_view digits = text.substr(mark + 2);
-        if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return;
-        if (text[mark - 1] != 'k' && text[mark - 1] != 'v') return;
-        letter = text[mark - 1];
-        tag = text.substr(prefix.size(), mark - 1 - prefix.size());
-        layer = std::strtoll(digits.data(), nullptr, 10);
-    }
-};
 
 size_t rounded(size_t size) { return (std::max<size_t>(size, 1) + page - 1) / page * page; }
 
@@ -48,7 +31,7 @@ struct Living {
     int64_t made = 0; // so far
 };
 Living& living() {
-    static Living all;
+    static Living& all = *new Living; // contexts may end while the process does
     return all;
 }
 
@@ -117,7 +100,7 @@ VirtualBuffer::~VirtualBuffer() {
 }
 
 void VirtualBuffer::add(ggml_tensor* tensor) {
-    if (tensor->view_src || tensor->op != GGML_OP_NONE || !Name(tensor->name).letter) return;
+    if (tensor->view_src || tensor->op != GGML_OP_NONE || !CacheName(tensor->name).letter) return;
     {
         const std::lock_guard lock(living().mutex); // others may look for their windows here
         if (!roots_.insert(tensor).second) return;
@@ -147,7 +130,7 @@ void VirtualBuffer::group() {
     // By tag and layer the two tensors; by shape the layers, in the order of their numbers.
     std::map<std::pair<std::string, int64_t>, LayerRoots> layers;
     for (const ggml_tensor* root : roots_) {
-        const Name name(root->name);
+        const CacheName name(root->name);
         LayerRoots& layer = layers[{name.tag, name.layer}];
         (name.letter == 'k' ? layer.k : layer.v) = root;
     }
@@ -169,7 +152,7 @@ void VirtualBuffer::group() {
 
 std::set<int64_t> VirtualBuffer::layers() const {
     std::set<int64_t> numbers;
-    for (const ggml_tensor* root : roots_) numbers.insert(Name(root->name).layer);
+    for (const ggml_tensor* root : roots_) numbers.insert(CacheName(root->name).layer);
     return numbers;
 }
 
@@ -263,10 +246,7 @@ void VirtualBuffer::read(const ggml_tensor* tensor, void* data, size_t offset, s
         std::memcpy(data, static_cast<const char*>(tensor->data) + offset, size);
         return;
     }
-    // Should it fail, what is there is no row that comes back: a damaged record, wherever a row begins.
-    constexpr uint16_t damaged = 0x7fa5;
-    for (size_t at = 0; at + sizeof damaged <= size; at += sizeof damaged)
-        std::memcpy(static_cast<char*>(data) + at, &damaged, sizeof damaged);
+    fill_damaged(static_cast<char*>(data), size); // should it fail
     cache(root).read(root, static_cast<char*>(data), static_cast<size_t>(offset_in(root, tensor->data)) + offset, size);
 }
 

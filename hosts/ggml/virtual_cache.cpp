@@ -80,10 +80,32 @@ void VirtualCache::restore_pending() {
 }
 
 void VirtualCache::restore(const PendingStates::State& state) {
-    const std::vector<int32_t>& cells = cells_of(shape_, state);
-    cache_.apply(streams_.restore(state.stream, cells), state.stream);
-    import_state(cache_, state);
-    figures_.note_restored(cells.size());
+    try {
+        const std::vector<int32_t>& cells = cells_of(shape_, state);
+        const CellTracker::Opening opening = streams_.restore(state.stream, cells);
+        figures_.note_removal(opening.dead_cells());
+        cache_.apply(opening, state.stream);
+        import_state(cache_, state);
+        figures_.note_restored(cells.size());
+    } catch (const IncompleteError&) {
+        throw;
+    } catch (const std::exception& error) {
+        lose(state, error.what());
+    }
+}
+
+// Of a state that was refused, or for which there is no room, nothing stays, so that only who needs it fails.
+void VirtualCache::lose(const PendingStates::State& state, const std::string& reason) {
+    std::vector<int32_t> cells;
+    for (const auto& [root, rows] : state.rows_of) cells.insert(cells.end(), rows.cells.begin(), rows.cells.end());
+    for (const CellRange& range : to_ranges({cells.begin(), cells.end()})) remove(state.stream, range);
+    streams_.lose(state.stream, cells, reason);
+    log_line(GGML_LOG_LEVEL_ERROR, "a state was refused; its sequence fails until it is removed: %s", reason.c_str());
+}
+
+void VirtualCache::remove(int64_t stream, const CellRange& cells) {
+    cache_.expect(cache_.api().cache_remove(cache_.get(), stream, cells.begin, cells.end));
+    streams_.remove(stream, cells);
 }
 
 void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size_t size) {
@@ -91,10 +113,14 @@ void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size
     std::vector<char> rows;
     shape_.each_stream(root, offset, size, [&](int64_t stream, int64_t first, int64_t count) {
         std::vector<char> its = empty_rows(root, count);
-        if (cache_.is_made())
-            export_rows(cache_, root, stream, first, its);
-        else // nothing was ever stored, but may have been written
+        if (!cache_.is_made()) { // nothing was ever stored, but may have been written
             states_.read(root, stream, first, its);
+        } else {
+            export_rows(cache_, root, stream, first, its);
+            for (int64_t i = 0; i < count; ++i) // no state of what is lost is taken for a whole one
+                if (streams_.lost(stream).has(first + i))
+                    fill_damaged(&its[static_cast<size_t>(i) * root->nb[1]], root->nb[1]);
+        }
         rows.insert(rows.end(), its.begin(), its.end());
     });
     std::memcpy(data, rows.data() + offset % root->nb[1], size);
@@ -113,8 +139,8 @@ void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
         const CellRange cells{first, first + count};
         states_.drop(stream, cells);
         if (!cache_.is_made()) return;
-        cache_.expect(cache_.api().cache_remove(cache_.get(), stream, cells.begin, cells.end));
-        streams_.remove(stream, cells);
+        figures_.note_removal(count);
+        remove(stream, cells);
     });
 }
 
@@ -149,6 +175,7 @@ void VirtualCache::copy_stream(int64_t from, int64_t to) {
         states_.copy(from, to);
         return;
     }
+    figures_.note_removal(shape_.cells()); // what `to` had
     cache_.expect(cache_.api().cache_copy(cache_.get(), from, to));
     streams_.copy(from, to);
 }

@@ -41,7 +41,7 @@ public:
     // Bytes of a root as llama.cpp believes them to lie there: the row of a head that has no token in a cell is NaN.
     void read(const ggml_tensor* root, char* data, size_t offset, size_t size);
     // Rows of a state, which become tokens before the cache is used again. Where a head's row begins with NaN, it does
-    // not get the token.
+    // not get the token. Where the state is refused then, attentions that need one of its cells fail.
     void write(const ggml_tensor* root, const char* data, size_t offset, size_t size);
     // Rows that llama.cpp has dropped: tokens and states in their cells are gone.
     void wipe(const ggml_tensor* root, size_t offset, size_t size);
@@ -58,6 +58,8 @@ private:
     void make();
     void restore_pending();
     void restore(const PendingStates::State& state);
+    void lose(const PendingStates::State& state, const std::string& reason);
+    void remove(int64_t stream, const CellRange& cells);
     template <typename Action>
     void with_sticky_error(Action&& action);
     template <typename Action>
@@ -70,7 +72,7 @@ private:
     LayerSteps steps_;
     PendingStates states_;
     bool has_windows_;
-    std::string failed_; // why what is stored is not what llama.cpp believes, until it is cleared
+    std::string failed_; // why what is stored is unknown, until it is cleared
 };
 
 } // namespace winnow::ggml

@@ -24,6 +24,11 @@ Tokens part(size_t first, size_t count) {
     return {text.begin() + static_cast<long>(first), text.begin() + static_cast<long>(first + count)};
 }
 
+bool is_virtual() {
+    const char *kv = std::getenv("WINNOW_KV");
+    return kv && *kv;
+}
+
 class Session {
 public:
     Session(llama_model *model, uint32_t cells, uint32_t sequences, bool is_unified) : model_(model) {
@@ -112,6 +117,18 @@ public:
         const auto size = static_cast<size_t>(share * static_cast<double>(state.size()));
         length_[static_cast<size_t>(to)] = 0;
         return llama_state_seq_set_data(context_, state.data(), size, to) != 0;
+    }
+
+    // A state of one sequence in the place of another, where there is a virtual cache with damaged rows in its middle.
+    void restore_damaged(int from, int to) {
+        std::vector<uint8_t> state(llama_state_seq_get_size(context_, from));
+        state.resize(llama_state_seq_get_data(context_, state.data(), state.size(), from));
+        const size_t part = state.size() / 16; // within the keys of one of two layers, at odd bytes or at even ones
+        for (size_t at = 5 * part; is_virtual() && at < 7 * part; ++at)
+            state[at] = (at % 2 == 0) == (at < 6 * part) ? 0xa5 : 0x7f;
+        if (llama_state_seq_set_data(context_, state.data(), state.size(), to) == 0)
+            throw std::runtime_error("a state was not taken");
+        length_[static_cast<size_t>(to)] = length_[static_cast<size_t>(from)];
     }
 
     llama_context *context() { return context_; }
@@ -242,6 +259,33 @@ void broken_states(llama_model *model) {
     print("broken states", out);
 }
 
+// A state with damaged rows: its sequence fails until it is removed, and the others go on.
+void damaged_states(llama_model *model) {
+    Session session(model, 512, 3, true);
+    Tokens out;
+    session.decode({{0, part(0, 80)}});
+    session.decode({{1, part(300, 60)}});
+    for (int i = 0; i < 2; ++i) {
+        session.restore_damaged(0, 2);
+        if (i == 1) session.remove_front(2, 16);
+        add(out, session.generate(1, 2));
+        bool fails = false;
+        try {
+            session.decode({{2, part(80, 4)}});
+        } catch (const std::runtime_error &) {
+            fails = true;
+        }
+        if (fails != is_virtual()) throw std::runtime_error("a sequence whose state is damaged goes on");
+        add(out, session.generate(0, 2));
+        session.remove(2, 0);
+        session.decode({{2, part(500, 30)}});
+        add(out, session.generate(2, 2));
+        add(out, session.generate(1, 2));
+        session.remove(2, 0);
+    }
+    print("damaged states", out);
+}
+
 // Every token sees those behind it, too.
 void both_ways(llama_model *model) {
     Session session(model, 256, 1, false);
@@ -280,6 +324,7 @@ void run(const char *model_path, const char *text_path) {
     states(model.get());
     shifted_states(model.get());
     broken_states(model.get());
+    damaged_states(model.get());
     both_ways(model.get());
 }
 

@@ -49,6 +49,7 @@ def test():
     for position in ("-1", "half", "1.5"):
         refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_DECODE_FROM={position}: expected a position"],
                {"WINNOW_DECODE_FROM": position})
+    refuse(host, options, "", ["-fa", "on"], ["WINNOW_KV_SWA=none: expected with WINNOW_KV"], {"WINNOW_KV_SWA": "none"})
     for words, complaint in (("profiles", '"profiles" is none of'), ("profile, samples", '" samples" is none of'),
                              ("samples", "expected with profile"),
                              ("whole_rows", "expected with WINNOW_REPORT_ROWS")):

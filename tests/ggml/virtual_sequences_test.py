@@ -1,6 +1,6 @@
 """Several sequences over virtual caches, by a program that links llama.cpp: tails that are taken back, cells that are
 used again, sequences that are copied within a stream and into another, two contexts at once, states of several
-sequences and parts of states, attention both ways.
+sequences, parts of states and damaged ones, attention both ways.
 
 Without a budget all tokens are those that a cache in place gives, with recall, too, where all pages are hot; within one
 the budget is kept, and recall picks.
@@ -13,8 +13,8 @@ import random_models
 from llama_cpp import expect
 
 USES = ("reuse", "rollback", "streams", "unified", "contexts", "states", "shifted states", "broken states",
-        "both ways")
-CONTEXTS = 12  # of all uses together
+        "damaged states", "both ways")
+CONTEXTS = 13  # of all uses together
 SHARE = 8
 
 
@@ -24,6 +24,7 @@ def run(host, options, kv):
                               environment=llama_cpp.kv_environment(kv))
     lines = dict(line.split(":", 1) for line in out.splitlines())
     expect(tuple(lines) == USES, f"the program's output is {out}")
+    expect(("a sequence needs cell" in log) == bool(kv), f"the log is {log}")
     expect(("of the pages that were picked were not hot" in log) == ("recall=" in (kv or "")), f"the log is {log}")
     return {use: tokens.split() for use, tokens in lines.items()}, report
 

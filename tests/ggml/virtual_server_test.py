@@ -115,6 +115,17 @@ def watch(host, options):
     expect(streams_of(ended["caches"]) == streams_of(living), "the last report has other figures")
 
 
+def tell_fullest(host, options, way):
+    """The report has what there was of a long prompt, after a short one in its place."""
+    with Server(host, "none", *arguments_of(options, way)) as server:
+        timings = server.complete(0, options.prose[:2 * PROMPT], TOKENS)["timings"]
+        server.complete(0, options.prose[-TURN:], TOKENS)
+    longest = timings["prompt_n"] + timings["predicted_n"] - 1
+    told = max(cache["tokens"] for cache in llama_cpp.virtual_caches(server.report))
+    print(f"{way}: {told} tokens at the fullest, {longest} of a long prompt")
+    expect(told >= longest, f"{way}: the report tells of {told} tokens")
+
+
 def states(host, options, kv):
     """[(tokens, MiB)] of the states that llama-server kept in memory, as its log says."""
     arguments = ["-m", options.model, "-c", CELLS, "-np", 1, "-ub", 64, "--cache-ram", 64, "--ctx-checkpoints", 0,
@@ -148,6 +159,7 @@ def test():
         for kv in (f"window:budget=1/{SHARE},k=f16,v=f16", f"winnow:budget=1/{SHARE}"):
             keep_budget(host, options, way, kv)
         recall_few(host, options, way)
+        tell_fullest(host, options, way)
     watch(host, options)
     expect_states_of_one_size(host, options)
 

@@ -1,6 +1,6 @@
 """States with WINNOW_KV: what was saved of a cache goes into another, and attention goes on over it. Without a budget
 everything that llama.cpp's programs do with states gives the text of the cache in place; within one it gives a text,
-and the budget is kept.
+and the budget is kept. A damaged slot file of llama-server's fails that slot, until the server clears it.
 """
 
 import llama_cpp
@@ -91,6 +91,33 @@ def bench(host, options, kv):
     return [], [report]
 
 
+def survive_damage(host, options, kv):
+    """A slot file with other bytes fails the slot's next request, and no other: the server then clears the slot."""
+    path = options.work / "damaged.bin"
+    with Server(host, kv, "-m", options.model, "-c", 2 * CONTEXT, "-np", 2, "--no-kv-unified", "--cache-ram", 0,
+                "--slot-save-path", str(options.work) + "/", *COMMON) as server:
+        opening, other = (options.prose[i * PROMPT:(i + 1) * PROMPT] for i in range(2))
+        first = server.complete(0, opening, TOKENS)["content"]
+        second = server.complete(1, other, TOKENS)["content"]
+        server.ask("/slots/0?action=save", {"filename": path.name})
+        state = bytearray(path.read_bytes())
+        part = len(state) // 16  # within the keys of one of two layers
+        state[5 * part:7 * part] = bytes(byte ^ 4 for byte in state[5 * part:7 * part])
+        path.write_bytes(state)
+        server.ask("/slots/0?action=restore", {"filename": path.name})
+        try:
+            failure = server.complete(0, opening + first, TOKENS)["content"]
+        except llama_cpp.Failure as refused:
+            failure = str(refused)
+        expect("a sequence needs cell" in failure, f"{kv}: a damaged state is used: {failure}")
+        reused = server.complete(1, other + second + opening[:TURN], TOKENS)["timings"]["cache_n"]
+        expect(reused > PROMPT // 2, f"{kv}: the other slot has lost its talk: {reused} tokens came from the cache")
+        again = server.complete(0, opening, TOKENS)["content"]
+        expect(again == first, f"{kv}: the slot fails after it was cleared: {again}, before {first}")
+    path.unlink()
+    print(f"damaged slot file, {kv}: the slot goes on once it is cleared")
+
+
 USES = {"prompt cache": prompt_cache, "slot files": slot_files, "cache in memory": cache_ram, "depth": bench}
 
 
@@ -148,6 +175,7 @@ def test():
             evictions = sum(cache["evictions"] for report in reports for cache in report["caches"])
             expect(evictions > 0, f"{name}, {kv}: nothing was evicted: {reports}")
     expect_one_size(options.slot_files)
+    survive_damage(host, options, LIMITED[1])
 
 
 llama_cpp.main(test)

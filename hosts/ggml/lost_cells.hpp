@@ -1,0 +1,33 @@
+// Cells whose tokens are not there although llama.cpp believes it: those of a state that was refused. Who sees one
+// fails, and all others go on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cell_tracker.hpp"
+
+namespace winnow::ggml {
+
+// Of one stream.
+class LostCells {
+public:
+    bool empty() const { return reasons_.empty(); }
+    bool has(int64_t cell) const { return reasons_.contains(cell); }
+    void add(std::span<const int32_t> cells, const std::string& reason);
+    // Cells that have other tokens from now on, or none that llama.cpp knows of.
+    void forget(std::span<const int32_t> cells);
+    void forget(const CellRange& range);
+    void clear() { reasons_.clear(); }
+    // Throws std::runtime_error with the reason where one of the first `tokens` rows sees one, unless it is among the
+    // cells that the batch overwrites, which ascend.
+    void expect_unseen(const MaskSlice& mask, int64_t tokens, std::span<const int32_t> overwritten) const;
+
+private:
+    std::map<int64_t, std::shared_ptr<const std::string>> reasons_; // by cell
+};
+
+} // namespace winnow::ggml

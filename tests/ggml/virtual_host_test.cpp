@@ -1,0 +1,173 @@
+// What a host sees of virtual caches besides results, with ggml's own scheduler: the report and where it is written,
+// the log, states that are refused, and contexts that end as late as the process.
+//
+//   virtual_host_test <libwinnow_ggml.so> <folder for files>, with WINNOW_KV=winnow:residual=0
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "layer_host.hpp"
+
+namespace {
+
+using layer_host::cells;
+using layer_host::expect;
+using layer_host::heads;
+using layer_host::Host;
+using layer_host::size;
+using layer_host::tokens;
+
+std::filesystem::path folder;
+std::string logged;
+
+void log(enum ggml_log_level, const char *text, void *) { logged += text; }
+
+bool says(const std::string &line) { return logged.find(line) != std::string::npos; }
+
+// A use of a cache, at whose end the report is written.
+void use_once() { Host().decode(0); }
+
+void expect_report(const std::string &text, const std::string &where) {
+    expect(nlohmann::json::accept(text) && text.find("cache_k_l0") != std::string::npos, where + " has " + text);
+}
+
+void writes_through_a_link() {
+    const auto link = folder / "link.json", file = folder / "report-of-link.json";
+    std::filesystem::remove(link);
+    std::ofstream(file) << "old";
+    std::filesystem::create_symlink(file, link);
+    setenv("WINNOW_REPORT", link.c_str(), 1);
+    use_once();
+    unsetenv("WINNOW_REPORT");
+    expect(std::filesystem::is_symlink(link), "the link was replaced");
+    std::ifstream written(file);
+    expect_report({std::istreambuf_iterator<char>(written), {}}, "the file that the link leads to");
+}
+
+void writes_into_a_pipe() {
+    const auto pipe = folder / "pipe.json";
+    std::filesystem::remove(pipe);
+    expect(mkfifo(pipe.c_str(), 0600) == 0, "no pipe");
+    const int end = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+    expect(end >= 0, "the pipe cannot be opened");
+    setenv("WINNOW_REPORT", pipe.c_str(), 1);
+    std::string text(1 << 16, '\0');
+    {
+        Host host;
+        host.decode(0);
+    }
+    unsetenv("WINNOW_REPORT");
+    const ssize_t count = read(end, text.data(), text.size());
+    close(end);
+    expect(std::filesystem::is_fifo(pipe), "the pipe was replaced");
+    expect(count > 0 && text.find("cache_k_l0") != std::string::npos, "nothing came out of the pipe");
+}
+
+// An encoder's keys are no cache's.
+void warns_of_caches_only() {
+    const char *warning = "are not virtual in spite of WINNOW_KV";
+    logged.clear();
+    {
+        Host host;
+        Host::Graph graph = host.begin();
+        ggml_tensor *keys = ggml_new_tensor_3d(graph.context, GGML_TYPE_F16, size, cells, heads);
+        ggml_set_input(keys);
+        ggml_set_name(keys, "keys");
+        graph.attention = ggml_flash_attn_ext(graph.context, graph.q, keys, keys, graph.mask, 0.125F, 0, 0);
+        ggml_set_output(graph.attention);
+        host.give_to_device(graph.attention);
+        ggml_build_forward_expand(graph.graph, graph.attention);
+        expect(host.compute(graph, 0) == GGML_STATUS_SUCCESS, "an attention without a cache failed");
+    }
+    expect(says("1 attention and"), "another device computed the attention: " + logged);
+    expect(!says(warning), "an attention without a cache is warned of: " + logged);
+    {
+        Host host;
+        Host::Graph graph = host.begin();
+        host.attend(graph, ggml_add(graph.context, graph.mask, graph.mask)); // no virtual cache takes that
+        expect(host.plan(graph) && host.compute(graph, 0) == GGML_STATUS_SUCCESS, "an attention in place failed");
+    }
+    expect(says(warning), "nobody warns of a cache in place: " + logged);
+}
+
+// A long sequence, and a short one in its first cells.
+void reports_the_fullest() {
+    {
+        Host host;
+        for (int64_t first = 0; first < 10 * tokens; first += tokens) host.decode(first);
+        host.decode(0);
+    }
+    const nlohmann::json cache = layer_host::report().at("caches").back();
+    expect(cache.at("tokens") == 10 * tokens, "at its fullest: " + cache.dump());
+    expect(cache.at("tokens_seen") == 11 * tokens && cache.at("steps") == 11, "counted twice: " + cache.dump());
+}
+
+// A bit of a record is another: whoever needs the state fails, until its cells are used again.
+void loses_a_state_only() {
+    Host host;
+    std::vector<char> k(static_cast<size_t>(heads * size * 2 * tokens)), v(k.size());
+    const auto expected = host.decode(0);
+    ggml_backend_tensor_get(host.k, k.data(), 0, k.size());
+    ggml_backend_tensor_get(host.v, v.data(), 0, v.size());
+    const auto restore = [&] { // and nothing else is there
+        for (ggml_tensor *cache : {host.k, host.v}) ggml_backend_tensor_memset(cache, 0, 0, 2 * k.size());
+        ggml_backend_tensor_set(host.k, k.data(), 0, k.size());
+        ggml_backend_tensor_set(host.v, v.data(), 0, v.size());
+    };
+    const auto goes_on = [&] {
+        Host::Graph graph = host.begin();
+        host.attend(graph, graph.mask);
+        return host.compute(graph, tokens) == GGML_STATUS_SUCCESS;
+    };
+    restore();
+    expect(goes_on(), "the whole state fails");
+    k[k.size() - size] ^= 4; // of the last token, which is packed
+    logged.clear();
+    restore();
+    expect(!goes_on() && says("a state was refused") && says("a sequence needs cell 0"), "is taken: " + logged);
+    std::vector<char> saved(k.size());
+    ggml_backend_tensor_get(host.k, saved.data(), 0, saved.size());
+    expect(host.decode(0) == expected, "another sequence in the same cells gives something else");
+    expect(goes_on(), "a sequence in the same cells does not go on");
+    k = saved; // of what was lost
+    restore();
+    expect(!goes_on(), "what was lost became a state");
+}
+
+// Destroyed after what the plugin has: its library is loaded later.
+std::unique_ptr<Host> late;
+
+} // namespace
+
+int main(int count, char **arguments) {
+    ggml_log_set(log, nullptr);
+    if (count != 3 || !ggml_backend_load(arguments[1])) return 2;
+    folder = arguments[2];
+    int failures = 0;
+    const auto run = [&](const char *name, void (*test)()) {
+        try {
+            test();
+            std::printf("ok: %s\n", name);
+        } catch (const std::exception &error) {
+            std::printf("FAILED: %s: %s\n", name, error.what());
+            ++failures;
+        }
+    };
+    run("a report through a link", writes_through_a_link);
+    run("a report into a pipe", writes_into_a_pipe);
+    run("a warning of caches in place only", warns_of_caches_only);
+    run("the report has the fullest", reports_the_fullest);
+    run("a damaged state", loses_a_state_only);
+    late = std::make_unique<Host>();
+    late->decode(0);
+    std::fflush(stdout);
+    return failures > 0;
+}
