@@ -29,6 +29,11 @@ def shape_of(row):
     return row["head_size"], row["group"]
 
 
+def time_of(row):
+    """Of the cache, or under the name of what it is beside: read_seconds, ggml_seconds."""
+    return next(value for key, value in row.items() if key.endswith("seconds"))
+
+
 def has_cache(row):
     """Not what reads the f16 cache, too."""
     return row["cache"] == "f16" or row["cache"].startswith("winnow")
@@ -36,7 +41,7 @@ def has_cache(row):
 
 def grown(layers):
     """(label, value of a row, whether a row has it) of a model with so many such layers."""
-    return ((f"attention of a token, {layers} layers (ms)", lambda row: row["seconds"] * layers * 1e3, bool),
+    return ((f"attention of a token, {layers} layers (ms)", lambda row: time_of(row) * layers * 1e3, bool),
             (f"cache in memory, {layers} layers (GiB)", lambda row: row["bytes"] * layers / GIB, has_cache))
 
 

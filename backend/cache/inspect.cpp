@@ -179,6 +179,8 @@ private:
         bytes_ += taken - given;
         if (packed > cold_) {
             taken += cold_scratch_bytes(geometry_, packed) - cold_scratch_bytes(geometry_, cold_);
+            if (geometry_.config().recall_folder())
+                taken += 4 * static_cast<uint64_t>(cold_); // until the larger map is there
             cold_ = packed;
         }
         const int64_t scored = geometry_.dense_slots() + packed;

@@ -55,8 +55,10 @@ std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size,
 
 std::unique_ptr<ClBuffer> ClBuffer::import_host(RuntimeState& state, void* data, uint64_t size) {
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
-    if (state.capabilities.zero_copy) {
-        const PageRange range(data, size);
+    const PageRange range(data, size);
+    const auto meets = [&](const PageRange& other) { return other.meets(range); };
+    // Of two buffers on one page the second one has a copy, as where the device cannot reach it.
+    if (state.capabilities.zero_copy && std::none_of(state.imported.begin(), state.imported.end(), meets)) {
         buffer->memory_ = std::make_unique<Memory>(state.workers, range.data(), range.size());
         if (!state.is_host_memory()) {
             state.imported.push_back(range);

@@ -41,8 +41,8 @@ struct BoundSide {
 
 BoundSide bind_side(Operation& operation, const AppendRows& side) {
     if (!side) return {};
-    return {operation.bind(side.src, Access::read), operation.bind(side.cache, Access::read_write),
-            operation.bind(side.row_indices, Access::read)};
+    const Bound cache = operation.bind(side.cache, Access::read_write); // first: of two on a page the other is copied
+    return {operation.bind(side.src, Access::read), cache, operation.bind(side.row_indices, Access::read)};
 }
 
 kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_t compute_units) {

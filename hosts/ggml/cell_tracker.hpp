@@ -67,6 +67,7 @@ public:
     void clear();
     void copy(const CellTracker& from);                  // all but tokens_seen
     int64_t tokens_seen() const { return tokens_seen_; } // since it was made
+    int64_t tokens() const { return resident_; }
 
     // How many tokens came before that of a cell, since its sequence began; where sequences share the stream, theirs
     // count, too, and since the stream was empty if it is not known which sequence it is of.

@@ -2,6 +2,7 @@
 #include "figure_collector.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <tuple>
 
 #include "environment.hpp"
@@ -78,6 +79,15 @@ CacheFigures FigureCollector::with_present(CacheFigures figures) const {
     if (now.resident_slots > 0 && reports("resident")) figures.resident = resident_cells(cache_);
     keep_fullest(figures, now);
     return figures;
+}
+
+void FigureCollector::note_removal(int64_t removed, int64_t tokens) {
+    if (removed < least_taken_back || tokens <= most_tokens_ + most_tokens_ / 16) return;
+    most_tokens_ = tokens;
+    try {
+        keep_fullest(figures_, present());
+    } catch (const std::exception&) { // a cache that cannot tell is not kept from what follows
+    }
 }
 
 // Of more tokens a budget may leave as many slots, or fewer.

@@ -36,10 +36,9 @@ public:
     void record_rows(const winnow_cache_step_desc& step) {
         if (rows_) rows_->add(cache_.shape().layer_names()[static_cast<size_t>(step.layer)], step);
     }
-    // Before the tokens in so many cells are removed: the cache may never be as full again.
-    void note_removal(int64_t cells) {
-        if (cells >= least_taken_back) keep_fullest(figures_, present());
-    }
+    // Before some of so many tokens are removed: the cache may never be as full again. What it holds then is asked for
+    // only where that is a sixteenth more than ever before, because all of its slot maps are read for it.
+    void note_removal(int64_t removed, int64_t tokens);
     // Before the cache is reset.
     void end_sequences();
 
@@ -53,6 +52,7 @@ private:
 
     const CacheHandle& cache_;
     CacheFigures figures_;
+    int64_t most_tokens_ = 0; // of which it was asked
     std::optional<AttentionProfile> profile_;
     std::optional<RowRecorder> rows_;
 };

@@ -135,7 +135,7 @@ void LayerSteps::take_mask(const ggml_tensor* mask, const Slice& slice, const Ro
         return;
     }
     const CellTracker::Opening opening = streams_.open(slice.stream, cells, mask, slice.index);
-    figures_.note_removal(opening.dead_cells());
+    figures_.note_removal(opening.dead_cells(), opening.dead_cells() + streams_.tokens());
     cache_.apply(opening, slice.stream);
     if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
 }

@@ -1,8 +1,10 @@
 // Counting calls and writing the file.
 #include "report.hpp"
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -61,13 +63,30 @@ bool replace_file(const char* given, const std::string& text) {
     return false;
 }
 
+// To who reads it just now; where nobody does, the host goes on.
+bool write_pipe(const char* path, const std::string& text) {
+    const int end = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (end < 0) return false;
+    fcntl(end, F_SETFL, 0);
+    sigset_t broken, before;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    const bool is_written = write_text(fdopen(end, "w"), text);
+    const timespec at_once{};
+    if (!is_written) sigtimedwait(&broken, nullptr, &at_once); // of a reader that left meanwhile
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return is_written;
+}
+
 bool write_to(const char* path, const std::string& text) {
     struct stat status {};
     const bool is_there = stat(path, &status) == 0;
     if (is_there) {
         if (std::FILE* output = open_output(status)) return write_text(output, text);
     }
-    // No device, no pipe and no link to what is not there is replaced.
+    if (is_there && S_ISFIFO(status.st_mode)) return write_pipe(path, text);
+    // No device and no link to what is not there is replaced.
     const bool is_irreplaceable = is_there ? !S_ISREG(status.st_mode) : lstat(path, &status) == 0;
     return is_irreplaceable ? write_text(std::fopen(path, "w"), text) : replace_file(path, text);
 }
@@ -114,7 +133,6 @@ void Counters::count_append(const ggml_tensor* first, const ggml_tensor* second)
 void Counters::add(const Counters& other) {
     graphs_ += other.graphs_;
     attention_calls_ += other.attention_calls_;
-    in_place_calls_ += other.in_place_calls_;
     append_calls_ += other.append_calls_;
     converted_append_calls_ += other.converted_append_calls_;
     for (const auto& [name, counts] : other.layers_) {

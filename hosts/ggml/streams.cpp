@@ -71,6 +71,12 @@ void Streams::clear() {
     }
 }
 
+int64_t Streams::tokens() const {
+    int64_t count = 0;
+    for (const Stream& stream : streams_) count += stream.tracker.tokens();
+    return count;
+}
+
 uint64_t Streams::tokens_seen() const {
     uint64_t tokens = 0;
     for (const Stream& stream : streams_) tokens += static_cast<uint64_t>(stream.tracker.tokens_seen());

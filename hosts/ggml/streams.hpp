@@ -48,6 +48,7 @@ public:
     const LostCells& lost(int64_t stream) const { return of(stream).lost; }
     void clear();
     uint64_t tokens_seen() const; // in all streams
+    int64_t tokens() const;       // that they have now
 
 private:
     struct Stream {

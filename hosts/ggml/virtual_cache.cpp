@@ -83,7 +83,7 @@ void VirtualCache::restore(const PendingStates::State& state) {
     try {
         const std::vector<int32_t>& cells = cells_of(shape_, state);
         const CellTracker::Opening opening = streams_.restore(state.stream, cells);
-        figures_.note_removal(opening.dead_cells());
+        figures_.note_removal(opening.dead_cells(), opening.dead_cells() + streams_.tokens());
         cache_.apply(opening, state.stream);
         import_state(cache_, state);
         figures_.note_restored(cells.size());
@@ -139,7 +139,7 @@ void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
         const CellRange cells{first, first + count};
         states_.drop(stream, cells);
         if (!cache_.is_made()) return;
-        figures_.note_removal(count);
+        figures_.note_removal(count, streams_.tokens());
         remove(stream, cells);
     });
 }
@@ -175,7 +175,7 @@ void VirtualCache::copy_stream(int64_t from, int64_t to) {
         states_.copy(from, to);
         return;
     }
-    figures_.note_removal(shape_.cells()); // what `to` had
+    figures_.note_removal(shape_.cells(), streams_.tokens()); // what `to` had
     cache_.expect(cache_.api().cache_copy(cache_.get(), from, to));
     streams_.copy(from, to);
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 LONG = (r"conformance\.reference\.(sdpa|formats/(attention|rows)|cache/(policies|edits|schedules|memory|exact_rows))|"
         r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_deferred_append.*/(.*_|packed)|"
         r"languages/opencl_1_2|policies/cache_model.*\"(window|random|scissorhands|hierarchical|none|"
-        r"winnow:k=f32,v=f32,residual|h2o:k=f32,v=f32,budget=1/4)|"
+        r"winnow:k=f32,v=f32,residual|h2o:k=f32,v=f32,residual)|"
         r"cache_policy\.budgets_hold|cache_memory\.a_reservation_holds_under|cache_schedule\.queries_whose_scores|"
         r"cache_snapshot\.a_right_checksum|cache_select\.takes_the_smallest|cache_config\.comes_back_from_its_own|"
         r"cache_recall\.(the_center_of_signatures|tokens_after_a_truncate)|opencl_worker_queues\.divided_operations)")

@@ -211,6 +211,11 @@ TEST_F(opencl_copies, of_two_tensors_on_one_page_one_is_copied) {
     twice(output, output, Access::write, 4); // whose first page the buffer has
     EXPECT_EQ(state_->host_copies, 3u);
     EXPECT_EQ(reinterpret_cast<uint32_t*>(output.data)[3], 12u);
+    const auto beside = ClBuffer::import_host(*state_, output.data, static_cast<uint64_t>(count) * 4);
+    EXPECT_EQ(state_->imported.size(), 1u);
+    uint32_t found = 0;
+    beside->read(12, &found, sizeof found);
+    EXPECT_EQ(found, 12u);
 }
 
 TEST_F(opencl_copies, allocated_buffers_are_zeroed_and_hold_what_is_written) {

@@ -50,7 +50,8 @@ def losses(folder):
                 made |= {"model": key[0], "text": results["text"]["file"], "part": results["text"]["part"],
                          "results": path.stem}
                 best[key] = (rank, made)
-    rows = [row for _, row in best.values()]
+    compared = {(row["model"], row["name"]) for _, row in best.values() if row["text"] == TEXT}
+    rows = [row for _, row in best.values() if row["text"] == TEXT or (row["model"], row["name"]) not in compared]
     used = sorted({row["results"] for row in rows})
     commands = {name: " ".join(json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["command"])
                 for name in used}
