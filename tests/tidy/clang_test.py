@@ -1,11 +1,11 @@
 """Runs clang-format or clang-tidy over the tree's C and C++.
 
     clang_test.py format ROOT
-    clang_test.py analyse ROOT BUILD all|sixth    BUILD has compile_commands.json
+    clang_test.py analyse ROOT BUILD all|part    BUILD has compile_commands.json
 
-A sixth of the sources is the next one with each commit; what the last commit or work since then has changed is read in
-any case. Where git does not tell, as without a commit before, it is all of them. A source that has passed is not read
-again while it, all that it includes, its command and the configuration are the same (known_passes.py).
+A twelfth of the sources is the next one with each commit; what the last commit or work since then has changed is read
+in any case. Where git does not tell, as without a commit before, it is all of them. A source that has passed is not
+read again while it, all that it includes, its command and the configuration are the same (known_passes.py).
 
 OpenCL C is left out: its layout is part of what a kernel explains, and clang-tidy cannot parse it as C++.
 """
@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 import known_passes  # noqa: E402
 
 ENDINGS = (".c", ".h", ".cpp", ".hpp")
-PARTS = 6
+PARTS = 12
 ANALYSED = ("backend/", "plugin_api/", "hosts/", "tools/")
 
 
@@ -103,7 +103,7 @@ def analysed(root, build, extent, kept=None):
                    and str(unit.relative_to(root)).startswith(ANALYSED))
     assert units, "compile_commands.json names none of the sources"
     count = len(units)
-    if extent == "sixth":
+    if extent == "part":
         units = sample(root, units)
 
     def one(unit):
