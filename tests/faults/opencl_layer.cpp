@@ -49,6 +49,7 @@ namespace {
     X(clReleaseKernel, -1)                                                                                             \
     X(clGetKernelInfo, 0)                                                                                              \
     X(clSetKernelArg, 0)                                                                                               \
+    X(clGetKernelWorkGroupInfo, 0)                                                                                     \
     X(clWaitForEvents, 0)                                                                                              \
     X(clGetEventInfo, 0)                                                                                               \
     X(clGetEventProfilingInfo, 0)                                                                                      \
