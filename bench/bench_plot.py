@@ -13,14 +13,14 @@ from pathlib import Path
 
 import matplotlib
 
-matplotlib.use("Agg")
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools" / "eval"))
 
-from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
+from winnow_eval import plots  # noqa: E402  which chooses a backend without a display
+
+from matplotlib import pyplot, ticker  # noqa: E402  after that choice
 
 COLOURS = ("#3a3a3a", "#8c8c8c", "#c4c4c4", "#d55e00", "#e69f00", "#009e73", "#0072b2", "#56b4e9", "#a2559c")
-STYLE = {"svg.hashsalt": "winnow bench", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
-         "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
-         "legend.frameon": False, "legend.fontsize": 8, "savefig.facecolor": "white"}
+STYLE = plots.STYLE | {"svg.hashsalt": "winnow bench"}
 PICTURES = (".svg", ".png")
 GIB = 1 << 30
 
@@ -140,8 +140,7 @@ def main():
         height = figure.get_figheight()
         figure.tight_layout(rect=(0, .55 / height, 1, 1))
         figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=4)
-        metadata = {"Date": None, "Creator": None} if options.picture.suffix == ".svg" else None
-        figure.savefig(options.picture, dpi=110, metadata=metadata, bbox_inches="tight", pad_inches=.08)
+        plots.save(figure, options.picture)
     if options.table and found == ["growth"]:
         table(report["growth"], options.layers)
 

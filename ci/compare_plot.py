@@ -12,14 +12,14 @@ from pathlib import Path
 
 import matplotlib
 
-matplotlib.use("Agg")
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools" / "eval"))
 
-from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
+from winnow_eval import plots  # noqa: E402  which chooses a backend without a display
+
+from matplotlib import pyplot, ticker  # noqa: E402  after that choice
 
 COLOURS = ("#0072b2", "#56b4e9", "#8c8c8c", "#d55e00", "#e69f00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a")
-STYLE = {"svg.hashsalt": "winnow compare", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
-         "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
-         "legend.frameon": False, "legend.fontsize": 8, "savefig.facecolor": "white"}
+STYLE = plots.STYLE | {"svg.hashsalt": "winnow compare"}
 PANELS = (("memory of the process (MiB)", lambda row: row["peak_bytes"] / 2**20),
           ("prompt (tokens/s)", lambda row: row["prompt_tokens_per_second"]),
           ("generation (tokens/s)", lambda row: row["tokens_per_second"]))
@@ -53,8 +53,7 @@ def main():
     rows = [row for each in results for row in json.loads(Path(each).read_text(encoding="utf-8"))]
     with matplotlib.rc_context(STYLE):
         figure = picture(rows, title)
-        metadata = {"Date": None, "Creator": None} if path.endswith(".svg") else None
-        figure.savefig(path, dpi=110, metadata=metadata, bbox_inches="tight", pad_inches=.08)
+        plots.save(figure, Path(path))
 
 
 main()

@@ -287,7 +287,7 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
     if (const int64_t live = layer.cold.map.in_front(); cache.cold_file && !layer.packed.k && live >= 0) {
         std::vector<HeadState> heads = layer.read_head_state(geometry);
         for (HeadState& head : heads) head.live = static_cast<int32_t>(live);
-        layer.state->write(geometry.state().head_state.offset, heads.data(), geometry.state().head_state.size);
+        layer.write_head_state(geometry, heads);
         layer.most_in_packed = live;
         return {live};
     }
@@ -301,7 +301,7 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
         std::vector<HeadState> heads = layer.read_head_state(geometry);
         if (layer.packed_first > 0) { // the rows before are in the file, all of them live
             for (HeadState& head : heads) head.live += static_cast<int32_t>(layer.packed_first);
-            layer.state->write(geometry.state().head_state.offset, heads.data(), geometry.state().head_state.size);
+            layer.write_head_state(geometry, heads);
         }
         for (size_t head = 0; head < heads.size(); ++head) {
             most[tier] = std::max<int64_t>(most[tier], heads[head].live);
@@ -384,9 +384,7 @@ void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
 
 void drop(CacheState& cache, Sequence& sequence) {
     uint64_t evictions = 0;
-    for (const Layer& layer : sequence.layers)
-        for (const HeadState& head : layer.read_head_state(*cache.geometry))
-            evictions += static_cast<uint64_t>(head.evicted);
+    for (const Layer& layer : sequence.layers) evictions += layer.evictions(*cache.geometry);
     std::vector<Layer> fresh = cache.new_sequence().layers;
     cache.layer_bytes -= sequence.bytes();
     sequence.layers.swap(fresh);

@@ -134,7 +134,11 @@ void take_cold_scratch(CacheState& cache, int64_t slots) {
     ColdScratch& scratch = cache.cold_scratch;
     if (scratch.end.slots == 0) scratch.end = make_rows(cache.device, geometry, 0, Part::packed, end_slots(geometry));
     scratch.read.resize(page_scratch_bytes(geometry));
-    const uint64_t size = 4 * static_cast<uint64_t>(slots);
+    take_slot_map(cache, 4 * static_cast<uint64_t>(slots));
+}
+
+void take_slot_map(CacheState& cache, uint64_t size) {
+    ColdScratch& scratch = cache.cold_scratch;
     if (scratch.map && scratch.map->size() >= size) return;
     auto larger = cache.device.allocate(size); // what there is stays, if this fails
     cache.note_peak(larger->size());

@@ -32,9 +32,7 @@ std::set<int64_t> shifted(const std::set<int64_t>& token_ids, Range range, int64
 void forget(CacheState& cache, Layer& layer) {
     const StateLayout& layout = cache.geometry->state();
     if (!layer.state) return;
-    uint64_t evictions = 0;
-    for (const HeadState& head : layer.read_head_state(*cache.geometry))
-        evictions += static_cast<uint64_t>(head.evicted);
+    const uint64_t evictions = layer.evictions(*cache.geometry);
     for (const StateLayout::Range& part : {layout.head_state, layout.output_sum}) {
         const std::vector<std::byte> none(part.size);
         if (part.size > 0) layer.state->write(part.offset, none.data(), part.size);

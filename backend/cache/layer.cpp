@@ -246,4 +246,15 @@ std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
     return heads;
 }
 
+void Layer::write_head_state(const Geometry& geometry, const std::vector<HeadState>& heads) {
+    const StateLayout::Range& part = geometry.state().head_state;
+    state->write(part.offset, heads.data(), part.size);
+}
+
+uint64_t Layer::evictions(const Geometry& geometry) const {
+    uint64_t count = 0;
+    for (const HeadState& head : read_head_state(geometry)) count += static_cast<uint64_t>(head.evicted);
+    return count;
+}
+
 } // namespace winnow::cache

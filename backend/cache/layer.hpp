@@ -128,6 +128,8 @@ struct Layer : SegmentRows {
     HeadSlots read_head(const Geometry& geometry, const Rows& segment, int64_t head) const;
 
     std::vector<HeadState> read_head_state(const Geometry& geometry) const;
+    void write_head_state(const Geometry& geometry, const std::vector<HeadState>& heads);
+    uint64_t evictions(const Geometry& geometry) const; // of all heads
 
 private:
     Segment with_means(const Geometry& geometry, Segment segment) const;

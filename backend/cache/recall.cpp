@@ -64,11 +64,7 @@ Segment mapped_segment(CacheState& cache, const Layer& layer) {
     const Geometry& geometry = *cache.geometry;
     ColdScratch& scratch = cache.cold_scratch;
     const auto size = 4 * static_cast<uint64_t>(layer.cold.map.maps() * layer.packed.slots);
-    if (scratch.map->size() < size) { // heads disagree
-        scratch.map = cache.device.allocate(size);
-        scratch.slots = 0;
-        cache.note_peak(0);
-    }
+    take_slot_map(cache, size);                                                     // a larger one where heads disagree
     if (scratch.slots != layer.packed.slots || scratch.written != layer.cold.map) { // layers mostly have the same
         scratch.slots = 0;
         scratch.map->write(0, layer.cold.map.entries(layer.packed.slots).data(), size);

@@ -1,5 +1,4 @@
 // Buffers of the interface: allocated, imported from the host, imported from OpenCL.
-#include <algorithm>
 #include <cstring>
 
 #include "opencl/runtime_state.hpp"
@@ -56,14 +55,10 @@ std::unique_ptr<ClBuffer> ClBuffer::allocate(RuntimeState& state, uint64_t size,
 std::unique_ptr<ClBuffer> ClBuffer::import_host(RuntimeState& state, void* data, uint64_t size) {
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
     const PageRange range(data, size);
-    const auto meets = [&](const PageRange& other) { return other.meets(range); };
     // Of two buffers on one page the second one has a copy, as where the device cannot reach it.
-    if (state.capabilities.zero_copy && std::none_of(state.imported.begin(), state.imported.end(), meets)) {
+    if (state.capabilities.zero_copy && !state.has_imported_some_of(range)) {
         buffer->memory_ = std::make_unique<Memory>(state.workers, range.data(), range.size());
-        if (!state.is_host_memory()) {
-            state.imported.push_back(range);
-            buffer->imported_ = range;
-        }
+        if (!state.is_host_memory()) state.imported.push_back(range);
         buffer->host_ = static_cast<std::byte*>(data);
         buffer->offset_ = static_cast<uint64_t>(buffer->host_ - static_cast<std::byte*>(range.data()));
     } else {
@@ -109,7 +104,7 @@ ClBuffer::~ClBuffer() {
         } catch (const std::bad_alloc&) {
         }
     }
-    if (imported_) state_.imported.erase(std::find(state_.imported.begin(), state_.imported.end(), *imported_));
+    if (host_ != nullptr) std::erase(state_.imported, PageRange(host_, size_));
 }
 
 void ClBuffer::write(uint64_t offset, const void* data, uint64_t size) {

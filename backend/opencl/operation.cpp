@@ -1,5 +1,4 @@
 // One operation: its memory bound, its kernels launched, its results brought back.
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -118,8 +117,7 @@ Bound Operation::bind(const Tensor& tensor, Access access) {
     if (state_.capabilities.zero_copy) {
         // What two memory objects over the same host memory do is undefined, and in place dst lies in src. Where only
         // the pages at their ends are the same, one of the two is copied.
-        bool is_apart = std::none_of(state_.imported.begin(), state_.imported.end(),
-                                     [&](const PageRange& other) { return other.meets(range); });
+        bool is_apart = !state_.has_imported_some_of(range);
         for (const Staged& staged : staged_) {
             if (!staged.pages) continue;
             if (staged.pages->covers(range)) return {staged.memory.get(), offset + (range.begin - staged.pages->begin)};

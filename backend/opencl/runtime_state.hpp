@@ -1,6 +1,7 @@
 // What a Runtime consists of; the parts that launch, copy and allocate share it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -24,6 +25,10 @@ struct RuntimeState {
     void launch_deferred();
     // Waits for all that was enqueued. The worker queues after the first are idle between operations.
     void finish();
+    bool has_imported_some_of(const PageRange& range) const {
+        return std::any_of(imported.begin(), imported.end(),
+                           [&](const PageRange& other) { return other.meets(range); });
+    }
     // CPU devices use host memory as their own: nothing is copied, and imports may be kept.
     bool is_host_memory() const { return capabilities.zero_copy && capabilities.type == WINNOW_DEVICE_CPU; }
 
@@ -89,9 +94,8 @@ private:
     uint64_t offset_ = 0;
     std::unique_ptr<HostPages> pages_; // owned memory behind memory_, or null
     std::unique_ptr<Memory> memory_;
-    std::byte* host_ = nullptr;         // the bytes themselves, where the host may touch them
-    std::optional<PageRange> imported_; // as in RuntimeState
-    std::byte* mirror_ = nullptr;       // imported host memory that the device cannot reach, of which memory_ is a copy
+    std::byte* host_ = nullptr;   // the bytes themselves, where the host may touch them
+    std::byte* mirror_ = nullptr; // imported host memory that the device cannot reach, of which memory_ is a copy
 };
 
 // Copies between host and the first worker queue's memory, waiting for what was enqueued before and for the copy.

@@ -81,14 +81,14 @@ bool write_pipe(const char* path, const std::string& text) {
 
 bool write_to(const char* path, const std::string& text) {
     struct stat status {};
-    const bool is_there = stat(path, &status) == 0;
-    if (is_there) {
+    if (stat(path, &status) == 0) {
         if (std::FILE* output = open_output(status)) return write_text(output, text);
+        if (S_ISFIFO(status.st_mode)) return write_pipe(path, text);
+        if (S_ISREG(status.st_mode)) return replace_file(path, text);
+    } else if (lstat(path, &status) != 0) {
+        return replace_file(path, text);
     }
-    if (is_there && S_ISFIFO(status.st_mode)) return write_pipe(path, text);
-    // No device and no link to what is not there is replaced.
-    const bool is_irreplaceable = is_there ? !S_ISREG(status.st_mode) : lstat(path, &status) == 0;
-    return is_irreplaceable ? write_text(std::fopen(path, "w"), text) : replace_file(path, text);
+    return write_text(std::fopen(path, "w"), text); // no device and no link to what is not there is replaced
 }
 
 void write_file(const char* path, const std::string& text) {

@@ -28,6 +28,12 @@ INCREASE = ("ppl_increase_percent", "ppl_increase_se", "perplexity increase (%)"
 KLD = ("kld", "kld_se", "mean KL divergence (nats)")
 
 
+def save(figure, path, dpi=110):
+    """Without date and program: the same results shall give the same file."""
+    metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+    figure.savefig(path, dpi=dpi, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
+
+
 def group(row):
     """What a colour stands for: the format or policy, whichever backend computes it; what has more settings, and what
     another tool measured, itself."""
@@ -432,9 +438,7 @@ def draw(results, folder, prefix="", formats=("png", "svg"), only=None):
                 continue
             figure = make()
             for path in paths:
-                # Without date and program: the same results shall give the same file.
-                metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
-                figure.savefig(path, dpi=150, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
+                save(figure, path, dpi=150)
                 if path.suffix == ".png":
                     _shrink(path)
             written += paths

@@ -6,7 +6,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
 
-from winnow_eval.plots import STYLE, padded  # noqa: E402
+from winnow_eval.plots import STYLE, padded, save  # noqa: E402
 from winnow_eval.profile import means  # noqa: E402
 
 TITLES = {"entropy": "entropy (nats)", "concentration": "share of the largest tenth",
@@ -49,7 +49,6 @@ def draw(profile, folder, formats=("png", "svg")):
         figure = picture(profile)
         paths = [folder / f"profile.{kind}" for kind in formats]
         for path in paths:
-            metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
-            figure.savefig(path, dpi=110, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
+            save(figure, path)
         pyplot.close(figure)
     return paths
