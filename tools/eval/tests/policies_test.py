@@ -88,7 +88,7 @@ def main():
         expect(0.8 * window["kv_bytes"] <= divided["kv_bytes"] <= window["kv_bytes"],
                f"{divided['kv_bytes']} bytes, with the same budget for each layer {window['kv_bytes']}")
         asked = {"model": options.task_model, "out": Path(folder) / "asked"}
-        few = (*SIZES, "--mode", "batch")  # the calls before have compared both
+        few = (*SIZES, "--count", 1, "--mode", "batch")  # the calls before have compared both, and contexts
         work = measured.Eval(options, asked["out"])
         work.good(*few, *TASKS, WINDOW, **asked)
         tasks = work.results()["tasks"]
@@ -98,9 +98,6 @@ def main():
             expect_task(task)
         talked = {result["name"]: result["answers"] for result in tasks[-1]["results"]}
         expect(all("as_anew" in answer for answer in talked[WINDOW].values()), "nothing was read anew")
-        before = work.runs("*")
-        work.good(*few, *TASKS, WINDOW, **asked)
-        expect(before == work.runs("*"), "something was measured again")
 
 
 main()
