@@ -77,7 +77,8 @@ ALWAYS_INLINE void group_importance(const sdpa_params* p, const sdpa_memory* mem
             }
             if (!is_seen) continue;
             if (STATISTIC == SCORE_MAGNITUDE) x = fabs(x);
-            importance[slot] = fma(importance[slot], step->keep, x * step->gain);
+            const float before = step->keep == 0.0f ? 0.0f : importance[slot]; /* which may be NaN */
+            importance[slot] = fma(before, step->keep, x * step->gain);
         }
     }
     if (!memory->output_sum || part > 0) return;

@@ -86,8 +86,10 @@ static inline float16 join_row(float16 x, float16 weight, float factor, float li
 #endif
 }
 
+/* Where nothing is kept of the importance before, that may be NaN, too. */
 static inline float16 accumulate16(float16 importance, float16 x, float keep, float gain) {
-    return fma(importance, (float16)(keep), (STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x) * gain);
+    return fma(keep == 0.0f ? (float16)(0.0f) : importance, (float16)(keep),
+               (STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x) * gain);
 }
 
 /* Stores past 16 bytes at a time, as which some implementations take vstore16. */

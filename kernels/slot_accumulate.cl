@@ -73,11 +73,8 @@ accumulate_slots(const slot_accumulate_params* p, const __global uchar* scores, 
             }
         }
 #pragma unroll
-        for (uint v = 0; v < VECTORS; ++v) {
-            const float16 y = STATISTIC == SCORE_MAGNITUDE ? fabs(x[v]) : x[v];
-            const float16 after = fma(total[v], (float16)(p->keep), y * p->gain);
-            total[v] = select(total[v], after, is_seen[v]);
-        }
+        for (uint v = 0; v < VECTORS; ++v)
+            total[v] = select(total[v], accumulated(total[v], x[v], p->keep, p->gain), is_seen[v]);
     }
     if (skipped > 0) {
         const int16 lane = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -102,8 +99,7 @@ static inline void accumulate_few(const slot_accumulate_params* p, const __globa
             x = join_head(x, s, facts[query * p->group + member]);
             is_seen |= s != -INFINITY;
         }
-        const float16 y = STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x;
-        total = select(total, fma(total, (float16)(p->keep), y * p->gain), is_seen);
+        total = select(total, accumulated(total, x, p->keep, p->gain), is_seen);
     }
     store_floats(importance, count, total);
 }

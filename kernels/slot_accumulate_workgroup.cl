@@ -66,9 +66,7 @@ static inline float accumulate_slot(const slot_accumulate_params* p, const __glo
             x = join_head(x, s, facts[query * p->group + member]);
             is_seen |= s != -INFINITY;
         }
-        const float y = STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x;
-        const float after = fma(importance, p->keep, y * p->gain);
-        importance = is_seen ? after : importance;
+        importance = is_seen ? accumulated(importance, x, p->keep, p->gain) : importance;
     }
     return importance;
 }

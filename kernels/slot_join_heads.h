@@ -57,3 +57,9 @@ static inline FLOATS join_head(FLOATS x, FLOATS s, row_facts facts) {
     return select(x, p, ((p > x) | isnan(p)) & is_seen);
 #endif
 }
+
+/* The importance of a slot that a query sees. Where nothing is kept of the one before, that may be NaN, too. */
+static inline FLOATS accumulated(FLOATS importance, FLOATS x, float keep, float gain) {
+    const FLOATS y = (STATISTIC == SCORE_MAGNITUDE ? fabs(x) : x) * gain;
+    return fma(keep == 0.0f ? (FLOATS)(0.0f) : importance, (FLOATS)(keep), y);
+}

@@ -93,7 +93,7 @@ void accumulate(const SlotAccumulate& args, const TokensSeen& seen, const Segmen
     double importance = importance_of(segment, head, slot);
     for (int64_t query = 0; query < args.counted_queries; ++query)
         if (const std::optional<double> x = statistic_of_group(args, seen, head, group, query, column))
-            importance = kept * importance + gain * *x;
+            importance = (kept == 0 ? 0 : kept * importance) + gain * *x; // 0 x NaN is NaN
     set_importance(segment, head, slot, importance);
 }
 

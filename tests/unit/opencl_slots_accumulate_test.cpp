@@ -33,6 +33,7 @@ struct Case {
     double share_seen = .8;
     bool has_ties = false, has_out = false, has_nan = false;
     Type out_type = Type::f32;
+    float before = 0; // not 0: the importance of every slot
 };
 
 void expect_accumulated(Device& device, Random& random, const Case& each) {
@@ -44,6 +45,7 @@ void expect_accumulated(Device& device, Random& random, const Case& each) {
         args.segments.push_back(
             add_segment(memory, random,
                         {.heads = each.heads, .slots = slots, .has_importance = true, .importance = importance_near}));
+        if (each.before != 0) fill<float>(args.segments.back().importance, [&] { return each.before; });
         set_tokens(args.segments.back(), random, each.has_ties ? 1 : .9,
                    [&](int64_t, int64_t slot) { return static_cast<int32_t>(columns + slot); });
         columns += slots;
@@ -109,6 +111,19 @@ TEST_F(opencl_slots, accumulate_finds_equal_ones_at_the_mean) {
         each.share_seen = .5;
         expect_accumulated(cpu_device(), random, each);
     }
+}
+
+// 0 x NaN is NaN.
+TEST_F(opencl_slots, accumulate_forgets_where_nothing_is_kept) {
+    Random random(15);
+    for (const Accumulation accumulation : {Accumulation::ema, Accumulation::decayed_sum})
+        for (const float before : {not_a_number, infinity, -infinity})
+            for (const double decay : {0.0, .5}) {
+                SCOPED_TRACE(testing::Message() << "before " << before << ", decay " << decay);
+                Case each{{Statistic::probability, accumulation, Group::mean, decay}, 2, 2, 3, 3, {7, 16, 165}};
+                each.before = before;
+                expect_accumulated(cpu_device(), random, each);
+            }
 }
 
 TEST_F(opencl_slots, accumulate_is_the_same_when_divided) {

@@ -19,6 +19,7 @@ struct Case {
     bool appends = true, to_packed = false;
     bool has_sinks = false, has_mask = false, has_sum = true, has_nan = false;
     Type out = Type::f32;
+    float before = 0; // not 0: the importance of every slot
 };
 
 // Everything that a step reads and writes.
@@ -50,6 +51,7 @@ struct Problem {
                                                            .has_k_mean = !is_dense,
                                                            .has_v_mean = !is_dense,
                                                            .importance = {2 * near.probability, 2 * near.score}}));
+            if (each.before != 0) fill<float>(step.attention.segments.back().importance, [&] { return each.before; });
             set_tokens(step.attention.segments.back(), random, each.share_live,
                        [&](int64_t, int64_t slot) { return static_cast<int32_t>(columns + slot); });
             columns += count;
@@ -158,6 +160,22 @@ TEST_F(opencl_slots, step_accumulates_every_statistic) {
             each.has_nan = true;
             each.window_left = 150;
             each.importance.accumulation = Accumulation::decayed_sum;
+            expect_step(cpu_device(), each);
+        }
+}
+
+// 0 x NaN is NaN.
+TEST_F(opencl_slots, step_forgets_where_nothing_is_kept) {
+    for (const float before : {not_a_number, infinity})
+        for (const double decay : {0.0, .5}) {
+            SCOPED_TRACE(testing::Message() << "before " << before << ", decay " << decay);
+            Case each{.name = "every row sees all"};
+            each.importance = {Statistic::probability, Accumulation::decayed_sum, Group::mean, decay};
+            each.before = before;
+            each.share_live = 1;
+            expect_step(cpu_device(), each);
+            each.name = "with a mask of its own for each head";
+            each.has_mask = true;
             expect_step(cpu_device(), each);
         }
 }

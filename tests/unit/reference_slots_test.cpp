@@ -365,6 +365,18 @@ TEST_F(reference_slot_accumulate, not_a_number_stays_one) {
     }
 }
 
+TEST_F(reference_slot_accumulate, what_nothing_is_kept_of_is_forgotten) {
+    for (const float before : {not_a_number, infinity, -infinity}) { // -> 0 + 3 -> 0 + 2 -> 0 + 1
+        Accumulating sum({2, -6, -1}, {4, 2, -1}, before), average = sum;
+        EXPECT_EQ(sum.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, 0), 1);
+        EXPECT_EQ(average.after(device_, Statistic::score_magnitude, Accumulation::ema, Group::mean, 0), 1);
+    }
+    Accumulating between({2, not_a_number, -1}, {4, 2, -1}, 8);
+    EXPECT_EQ(between.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, 0), 1);
+    Accumulating unseen({-infinity, -infinity, -infinity}, {-infinity, -infinity, -infinity}, not_a_number);
+    EXPECT_TRUE(std::isnan(unseen.after(device_, Statistic::probability, Accumulation::ema, Group::mean, 0)));
+}
+
 TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_segments) {
     // Head 0 sees all four, .4 .3 | .22 .08, head 1 the first three, each with a third (a little more, as f32 rounds).
     TestSegment first({{2, 7}}), second({{none, 3, 4}});
