@@ -385,10 +385,12 @@ void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
 void drop(CacheState& cache, Sequence& sequence) {
     uint64_t evictions = 0;
     for (const Layer& layer : sequence.layers) evictions += layer.evictions(*cache.geometry);
+    const PickCounts picks = pick_counts(*cache.geometry, sequence);
     std::vector<Layer> fresh = cache.new_sequence().layers;
     cache.layer_bytes -= sequence.bytes();
     sequence.layers.swap(fresh);
     cache.evictions += evictions;
+    cache.picks += picks;
 }
 
 uint64_t launches(const Device& device) {

@@ -43,6 +43,16 @@ struct ColdScratch {
     }
 };
 
+// Pages that queries picked, and those of them that had to come into the hot slots.
+struct PickCounts {
+    uint64_t picked = 0, missed = 0;
+    PickCounts& operator+=(const PickCounts& other) {
+        picked += other.picked;
+        missed += other.missed;
+        return *this;
+    }
+};
+
 struct CacheState {
     CacheState(Device& on, std::unique_ptr<Geometry> sizes);
     // The cache again, with its new_sequences; nothing of it can fail.
@@ -65,6 +75,7 @@ struct CacheState {
     uint64_t layer_bytes = 0;   // of all layers of all sequences, kept by whatever changes them
     uint64_t peak_bytes = 0;
     uint64_t evictions = 0; // of layers whose memory is gone
+    PickCounts picks;       // likewise
     uint64_t eviction_passes = 0;
     uint64_t steps = 0;
 

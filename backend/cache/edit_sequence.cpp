@@ -38,6 +38,7 @@ void forget(CacheState& cache, Layer& layer) {
         if (part.size > 0) layer.state->write(part.offset, none.data(), part.size);
     }
     cache.evictions += evictions;
+    take_pick_counts(cache, layer);
     layer.outputs = 0;
     layer.has_means = false;
 }

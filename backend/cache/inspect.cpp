@@ -243,6 +243,8 @@ void stats(const CacheState& cache, winnow_cache_stats& out) {
     winnow_cache_stats sum{};
     sum.struct_size = out.struct_size;
     sum.evictions = cache.evictions;
+    sum.picks = cache.picks.picked;
+    sum.misses = cache.picks.missed;
     for (const Sequence& sequence : cache.sequences) add_sequence(geometry, sequence, sum);
     add_up(sum);
     sum.scratch_bytes = cache.bytes() - sum.bytes;

@@ -324,6 +324,8 @@ void RebuiltLayer::enter(const Rows& packed, const std::vector<int32_t>& slots) 
 }
 
 void RebuiltLayer::run() {
+    Layer& old = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
+    const PickCounts picks = pick_counts(geometry_, old);
     Layer layer(geometry_, args_.layer);
     std::optional<Passing> until_moved; // rows of a file are in memory before
     if (cache_.cold_file)
@@ -335,7 +337,7 @@ void RebuiltLayer::run() {
         cache_.layer_bytes -= layer.bytes();
         throw;
     }
-    Layer& old = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
+    cache_.picks += picks;
     cache_.layer_bytes -= old.bytes();
     old = std::move(layer);
 }

@@ -228,4 +228,19 @@ PickCounts pick_counts(const Geometry& geometry, const Layer& layer) {
     return sum;
 }
 
+PickCounts pick_counts(const Geometry& geometry, const Sequence& sequence) {
+    PickCounts sum;
+    for (const Layer& layer : sequence.layers) sum += pick_counts(geometry, layer);
+    return sum;
+}
+
+void take_pick_counts(CacheState& cache, Layer& layer) {
+    const PickCounts counts = pick_counts(*cache.geometry, layer);
+    if (counts.picked == 0) return;
+    const StateLayout::Range& part = cache.geometry->recall().counts;
+    const std::vector<std::byte> none(part.size);
+    layer.index_memory->write(part.offset, none.data(), none.size());
+    cache.picks += counts;
+}
+
 } // namespace winnow::cache

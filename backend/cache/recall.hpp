@@ -58,11 +58,10 @@ struct PickRequest {
 };
 void pick(CacheState& cache, Layer& layer, int64_t layer_number, const PickRequest& request);
 
-// Pages that queries of a layer picked so far, and those of them that had to come into the hot slots.
-struct PickCounts {
-    uint64_t picked = 0, missed = 0;
-};
 PickCounts pick_counts(const Geometry& geometry, const Layer& layer);
+PickCounts pick_counts(const Geometry& geometry, const Sequence& sequence);
+// Those of a layer are the cache's from here on.
+void take_pick_counts(CacheState& cache, Layer& layer);
 
 // Runs what picks. Where the file fails it, or there is no memory for rows, what was picked until then does not count.
 template <class Action>

@@ -219,11 +219,14 @@ void load(CacheState& cache, const std::string& path) {
     ReservedMemory memory = reserved_memory(cache, reserved);
 
     const Geometry& geometry = *cache.geometry;
+    PickCounts picks;
+    for (const Sequence& sequence : cache.sequences) picks += pick_counts(geometry, sequence);
     const uint64_t replaced = cache.bytes() - geometry.scratch_bytes(cache.scratch.slots);
     cache.replace_sequences(sequences);
     cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots) + memory.bytes());
     keep(cache, std::move(memory));
     if (scratch.slots > 0) cache.scratch = std::move(scratch);
+    cache.picks += picks;
     cache.evictions = counts[0];
     cache.eviction_passes = counts[1];
     cache.steps = counts[2];

@@ -208,7 +208,7 @@ winnow_cache_stats CacheHost::stats_of(int64_t sequence) const {
     return stats;
 }
 
-// What a sequence has is its own; evictions of one that is gone still count for the cache.
+// What a sequence has is its own; evictions and picks of one that is gone still count for the cache.
 void CacheHost::expect_sum_of_sequences(const winnow_cache_stats& whole) const {
     static constexpr struct {
         const char* name;
@@ -233,6 +233,8 @@ void CacheHost::expect_sum_of_sequences(const winnow_cache_stats& whole) const {
         const winnow_cache_stats own = stats_of(sequence);
         for (const auto& [name, field] : parts) sum.*field += own.*field;
         sum.evictions += own.evictions;
+        sum.picks += own.picks;
+        sum.misses += own.misses;
         if (own.budget_bytes != whole.budget_bytes) throw std::runtime_error("a sequence has another budget");
         if (own.scratch_bytes + own.peak_bytes + own.eviction_passes + own.steps + own.codebook_bytes != 0)
             throw std::runtime_error("a sequence counts what belongs to the cache");
@@ -243,6 +245,8 @@ void CacheHost::expect_sum_of_sequences(const winnow_cache_stats& whole) const {
                                  " together, the cache's " + std::to_string(whole.*field));
     }
     if (sum.evictions > whole.evictions) throw std::runtime_error("the sequences have more evictions than the cache");
+    if (sum.picks > whole.picks || sum.misses > whole.misses)
+        throw std::runtime_error("the sequences have more picks or misses than the cache");
 }
 
 std::string CacheHost::portrait(bool with_importance) const {

@@ -185,7 +185,8 @@ private:
     std::vector<OracleSequence> sequences_;
     std::map<int64_t, std::vector<uint64_t>> expert_counts_; // of layers: moe
     uint64_t evictions_ = 0, passes_ = 0, steps_ = 0, refusals_ = 0;
-    uint64_t picked_rows_ = 0; // of the last step that tells_picks
+    uint64_t picked_rows_ = 0;        // of the last step that tells_picks
+    uint64_t picks_ = 0, misses_ = 0; // when statistics were looked at last
 };
 
 } // namespace winnow::conformance

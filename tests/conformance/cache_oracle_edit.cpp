@@ -285,7 +285,7 @@ std::string CacheOracle::reset() {
     if (host_.api().cache_reset(host_.get()) != WINNOW_OK) return failed(host_, "cache_reset");
     for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
     expert_counts_.clear();
-    evictions_ = passes_ = steps_ = 0;
+    evictions_ = passes_ = steps_ = picks_ = misses_ = 0;
     pressure_ = 0;
     note_rules();
     return look();
@@ -433,6 +433,11 @@ std::string CacheOracle::look_at_stats() {
     expect("eviction_passes", s.eviction_passes, passes_);
     expect("steps", s.steps, steps_);
     if (is_shortfall_known) expect("shortfall", s.shortfall, shortfall);
+    if (s.picks < picks_ || s.misses < misses_)
+        wrong << "stats: " << s.picks << " picks and " << s.misses << " misses, after " << picks_ << " and " << misses_
+              << "; ";
+    picks_ = s.picks;
+    misses_ = s.misses;
     // Where the context fits, none is evicted: tokens that were shifted into removed sinks' places take rows of their
     // own.
     uint64_t most = s.budget_bytes;

@@ -329,6 +329,50 @@ private:
     const Buffer* first_layer_ = nullptr;
 };
 
+TEST(cache_recall, what_a_sequence_picked_counts_when_it_is_gone) {
+    const TemporaryFolder folder;
+    for (const std::string& where : {std::string("host"), folder.path()}) {
+        FakeDevice device;
+        CacheRequest request = request_of(where);
+        request.max_sequences = 2;
+        Cache cache(device, request);
+        uint64_t picks = 0, misses = 0;
+        const auto expect_counted = [&](const char* after) {
+            EXPECT_EQ(stats_of(cache).picks, picks) << after;
+            EXPECT_EQ(stats_of(cache).misses, misses) << after;
+            winnow_cache_stats own{};
+            cache.sequence_stats(0, own);
+            EXPECT_EQ(own.picks + own.misses, 0u) << after;
+        };
+        const auto run = [&] {
+            append(cache, 200, 1);
+            append(cache, 1, 2);
+            EXPECT_GT(stats_of(cache).picks, picks);
+            EXPECT_GT(stats_of(cache).misses, misses);
+            picks = stats_of(cache).picks;
+            misses = stats_of(cache).misses;
+        };
+        run();
+        cache.remove(0, 0, -1);
+        expect_counted("remove");
+        run();
+        cache.copy(1, 0);
+        expect_counted("copy");
+        const std::string saved = folder.path() + "/saved";
+        cache.save(saved);
+        run();
+        cache.load(saved);
+        expect_counted("load"); // a file has none
+        cache.reserve(0, 300);
+        run();
+        cache.truncate(0, 0); // which keeps its memory
+        expect_counted("truncate");
+        cache.reset();
+        picks = misses = 0;
+        expect_counted("reset");
+    }
+}
+
 // All pages are signed anew where a query picks among twice as many rows, however these came.
 TEST(cache_recall, the_center_of_signatures_is_that_of_the_rows_at_each_power_of_two) {
     const TemporaryFolder folder;
