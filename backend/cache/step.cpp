@@ -32,6 +32,7 @@ public:
         take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots));
         take_carried();
         take_cell_positions();
+        layer_.index.make_room(cells_);
         if (growth.is_new) layer_.is_signed = geometry_.recall() && resident_ == nullptr; // no row lacks a signature
         commit(cache_, layer_, std::move(growth));
         keeping_pick_counts(cache_, layer_, [&] {

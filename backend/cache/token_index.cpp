@@ -57,10 +57,9 @@ Parts divide(const std::vector<Range>& ranges, Range by) {
 
 } // namespace
 
-TokenIndex::TokenIndex(int64_t sink, int64_t cells)
-    : cells_(static_cast<size_t>(cells), -1), sinks_(static_cast<size_t>(sink), -1) {}
+TokenIndex::TokenIndex(int64_t sink, int64_t cells) : cell_count_(cells), sinks_(static_cast<size_t>(sink), -1) {}
 
-int64_t TokenIndex::tokens() const { return cells_.empty() ? length_of(ranges_) : cell_tokens_; }
+int64_t TokenIndex::tokens() const { return has_cells() ? cell_tokens_ : length_of(ranges_); }
 
 int64_t TokenIndex::elsewhere() const {
     return tokens() - (static_cast<int64_t>(sinks_.size()) - std::count(sinks_.begin(), sinks_.end(), -1)) -
@@ -96,16 +95,24 @@ std::vector<Run> TokenIndex::place(int64_t first, int64_t count, std::span<const
     return runs;
 }
 
+void TokenIndex::make_room(std::span<const int32_t> cells) {
+    if (cells.empty()) return;
+    const size_t needed = static_cast<size_t>(*std::max_element(cells.begin(), cells.end())) + 1, now = cells_.size();
+    if (needed <= now) return;
+    cells_.reserve(std::min(std::max(needed, 2 * now), static_cast<size_t>(cell_count_)));
+    cells_.resize(needed, -1);
+}
+
 void TokenIndex::append(const Run& run) {
     for (int64_t i = 0; i < run.count; ++i) {
         if (run.is_sink)
             sinks_[static_cast<size_t>(run.place + i)] = run.token_id + i;
         else
             newest_.push_back(run.token_id + i);
-        if (!cells_.empty()) cells_[static_cast<size_t>(run.token_id + i)] = static_cast<int32_t>(run.position + i);
+        if (has_cells()) cells_[static_cast<size_t>(run.token_id + i)] = static_cast<int32_t>(run.position + i);
     }
     next_ += run.count;
-    if (!cells_.empty()) {
+    if (has_cells()) {
         cell_tokens_ += run.count;
         return;
     }
@@ -118,18 +125,21 @@ int64_t TokenIndex::removed(int64_t rows) const {
 }
 
 bool TokenIndex::are_newest_last() const {
-    return !cells_.empty() || newest_.empty() || original(newest_.front()) >= next_ - newest();
+    return has_cells() || newest_.empty() || original(newest_.front()) >= next_ - newest();
 }
 
 bool TokenIndex::holds(int64_t token_id) const {
-    if (!cells_.empty()) return cells_[static_cast<size_t>(token_id)] >= 0;
+    if (has_cells()) {
+        const auto cell = static_cast<size_t>(token_id);
+        return cell < cells_.size() && cells_[cell] >= 0;
+    }
     const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), token_id,
                                         [](int64_t value, const Range& range) { return value < range.begin; });
     return after != ranges_.begin() && std::prev(after)->contains(token_id);
 }
 
 int64_t TokenIndex::displaced(int64_t keep) const {
-    if (!cells_.empty()) return 0; // nothing is shifted there
+    if (has_cells()) return 0; // nothing is shifted there
     const auto sinks = static_cast<int64_t>(sinks_.size());
     const int64_t in_slots = std::count_if(sinks_.begin(), sinks_.end(),
                                            [&](int64_t token_id) { return token_id >= 0 && token_id < sinks; });
@@ -169,7 +179,7 @@ bool TokenIndex::remove(Range token_ids) {
         token_id = -1;
         --elsewhere;
     }
-    if (cells_.empty()) {
+    if (!has_cells()) {
         Parts parts = divide(ranges_, token_ids);
         elsewhere += length_of(parts.inside);
         ranges_ = std::move(parts.outside);
@@ -211,18 +221,20 @@ bool TokenIndex::shift(Range token_ids, int64_t delta, int64_t limit) {
 }
 
 TokenIndex::Saved TokenIndex::save() const {
-    return {next_, moved_, ranges_, cells_, sinks_, std::vector<int64_t>(newest_.begin(), newest_.end())};
+    Saved saved{next_, moved_, ranges_, cells_, sinks_, std::vector<int64_t>(newest_.begin(), newest_.end())};
+    saved.cells.resize(static_cast<size_t>(cell_count_), -1);
+    return saved;
 }
 
 bool TokenIndex::restore(const Saved& saved, int64_t most_newest, int64_t limit) {
     const auto is_below = [](int64_t value, int64_t least, int64_t end) { return value >= least && value < end; };
-    const int64_t token_ids = cells_.empty() ? limit : static_cast<int64_t>(cells_.size());
+    const int64_t token_ids = has_cells() ? cell_count_ : limit;
     const auto newest = static_cast<int64_t>(saved.newest.size());
     bool fits = is_below(saved.next, 0, limit + 1) && saved.moved >= 0 && newest <= most_newest &&
-                saved.cells.size() == cells_.size() && saved.sinks.size() == sinks_.size();
+                static_cast<int64_t>(saved.cells.size()) == cell_count_ && saved.sinks.size() == sinks_.size();
     int64_t end = -1; // ranges do not touch
     for (const Range& range : saved.ranges) {
-        fits = fits && range.begin > end && range.begin < range.end && range.end <= saved.next && cells_.empty();
+        fits = fits && range.begin > end && range.begin < range.end && range.end <= saved.next && !has_cells();
         end = range.end;
     }
     for (const int32_t position : saved.cells) fits = fits && is_below(position, -1, saved.next);
@@ -232,8 +244,9 @@ bool TokenIndex::restore(const Saved& saved, int64_t most_newest, int64_t limit)
     next_ = saved.next;
     moved_ = saved.moved;
     ranges_ = saved.ranges;
-    cells_ = saved.cells;
-    cell_tokens_ = std::count_if(cells_.begin(), cells_.end(), [](int32_t position) { return position >= 0; });
+    const auto is_taken = [](int32_t position) { return position >= 0; };
+    cells_.assign(saved.cells.begin(), std::find_if(saved.cells.rbegin(), saved.cells.rend(), is_taken).base());
+    cell_tokens_ = std::count_if(cells_.begin(), cells_.end(), is_taken);
     sinks_ = saved.sinks;
     newest_.assign(saved.newest.begin(), saved.newest.end());
     return true;

@@ -52,7 +52,10 @@ public:
     int64_t removed(int64_t rows) const; // how many removed tokens are among the oldest of the newest
     // Whether the newest have the last positions: they have not where some were shifted up and left a gap.
     bool are_newest_last() const;
-    std::span<const int32_t> positions() const { return cells_; } // of the token in each cell, or -1
+    // Of the token in each cell, or -1; cells behind the last have none.
+    std::span<const int32_t> positions() const { return cells_; }
+    // Takes the memory for tokens in these cells, so that append needs none for them.
+    void make_room(std::span<const int32_t> cells);
 
     bool holds(int64_t token_id) const;
     // The most tokens that an eviction pass from now on finds where sinks and the newest `keep` are, though they are in
@@ -78,12 +81,14 @@ public:
     bool restore(const Saved& saved, int64_t most_newest, int64_t limit);
 
 private:
+    bool has_cells() const { return cell_count_ > 0; }
     int64_t newest_elsewhere(int64_t keep) const;
 
     int64_t next_ = 0;
     int64_t moved_ = 0;
     std::vector<Range> ranges_;  // of positions; ascending, apart
-    std::vector<int32_t> cells_; // the position of the token in each cell, or -1
+    int64_t cell_count_;         // 0: token ids are positions
+    std::vector<int32_t> cells_; // as positions(): as many as were named, since most sequences never have most cells
     std::vector<int64_t> sinks_; // the token id in each sink's slot, or -1
     std::deque<int64_t> newest_; // their token ids in the order of appending; of a removed one its complement
     int64_t cell_tokens_ = 0;

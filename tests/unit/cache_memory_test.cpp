@@ -342,6 +342,31 @@ TEST(cache_memory, a_reserved_sequence_that_is_emptied_counts_anew) {
     EXPECT_EQ(stats_of(cache).evictions, evictions);
 }
 
+// Most sequences that a cache may have never have tokens in most of its cells.
+TEST(cache_memory, the_index_of_a_layer_has_those_cells_that_were_named) {
+    TokenIndex index(4, 1 << 20);
+    EXPECT_EQ(index.positions().size(), 0u);
+    EXPECT_FALSE(index.holds(7));
+    const std::vector<int32_t> cells = {7, 3, 4};
+    index.make_room(cells);
+    for (const auto& run : index.place(0, 3, cells)) index.append(run);
+    EXPECT_EQ(std::vector<int32_t>(index.positions().begin(), index.positions().end()),
+              (std::vector<int32_t>{-1, -1, -1, 1, 2, -1, -1, 0}));
+    EXPECT_TRUE(index.holds(7));
+    EXPECT_FALSE(index.holds(8));
+    EXPECT_FALSE(index.holds((1 << 20) - 1));
+    index.remove({5, no_end});
+    const TokenIndex::Saved saved = index.save();
+    EXPECT_EQ(saved.cells.size(), size_t{1} << 20) << "a file has them all";
+    TokenIndex other(4, 1 << 20);
+    ASSERT_TRUE(other.restore(saved, 0, most_seen));
+    EXPECT_EQ(other.positions().size(), 5u);
+    EXPECT_EQ(other.tokens(), 2);
+    EXPECT_TRUE(other.holds(3));
+    EXPECT_FALSE(other.holds(7));
+    EXPECT_FALSE(TokenIndex(4, (1 << 20) - 1).restore(saved, 0, most_seen));
+}
+
 TEST(cache_memory, a_packed_that_cannot_be_made_smaller_stays) {
     FakeDevice device;
     Cache cache(device, request_of("none:k=f32,v=f32"));
