@@ -120,14 +120,17 @@ bool leaves_half(const Layout& layout, int64_t tokens) {
     return tokens > layout.dense_rows && 2 * (bytes.dense_k + bytes.dense_v) <= bytes.total();
 }
 
+// K and V of so many tokens of a layer in f16, nothing else.
+uint64_t full_bytes_of_layer(const Shape& shape, int64_t tokens) {
+    const auto row = 2 * static_cast<uint64_t>(shape.head_size + shape.v_head_size);
+    return times(times(row, static_cast<uint64_t>(tokens)), static_cast<uint64_t>(shape.kv_heads));
+}
+
 // Under recall: the largest residual window whose dense rows take at most a third of what signatures leave of the
 // budget, or the least one; 0 where that leaves nothing of `cold`.
 template <typename LayoutWith, typename TokensWith>
 int64_t recall_residual(const Config& config, const Shape& shape, LayoutWith layout_with, TokensWith tokens_with) {
-    const Amount& budget = config.recall_budget();
-    const int64_t of_head = budget.unit == Amount::Unit::bytes
-                                ? budget.count / (shape.layers * shape.kv_heads)
-                                : floor_of(budget.share, shape.context * 2 * (shape.head_size + shape.v_head_size));
+    const auto of_head = static_cast<int64_t>(recall_budget(config, shape)) / shape.kv_heads;
     for (const int64_t residual : recall_residuals) {
         const int64_t tokens = tokens_with(residual), packed = tokens - config.sink() - residual;
         // An eviction pass under cold= takes twice the residual window or more, which are to be few of what there is.
@@ -239,6 +242,13 @@ void check_room(const Config& config, const Description& description, int64_t la
 }
 
 } // namespace
+
+uint64_t recall_budget(const Config& config, const Shape& shape) {
+    const Amount& budget = config.recall_budget();
+    if (budget.unit == Amount::Unit::bytes) return static_cast<uint64_t>(budget.count / shape.layers);
+    return static_cast<uint64_t>(
+        floor_of(budget.share, static_cast<int64_t>(full_bytes_of_layer(shape, shape.context))));
+}
 
 Type dense_format(Type format) { return is_packed(format) ? Type::f16 : format; }
 
@@ -365,11 +375,10 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
         its.v = made.formats[static_cast<size_t>(layer)].second;
         add(made.bytes, bytes_of(its, tokens) * static_cast<uint64_t>(shape.kv_heads));
     }
-    const uint64_t row = 2 * static_cast<uint64_t>(shape.head_size + shape.v_head_size);
-    const auto all_heads = static_cast<uint64_t>(shape.layers * shape.kv_heads);
-    made.full_bytes = times(times(row, static_cast<uint64_t>(shape.context)), all_heads);
+    made.full_bytes = times(full_bytes_of_layer(shape, shape.context), static_cast<uint64_t>(shape.layers));
     if (shape.cells > 0) { // as many tokens may be resident, whatever the context
-        times(times(row, static_cast<uint64_t>(shape.cells)), all_heads);
+        const auto all_heads = static_cast<uint64_t>(shape.layers * shape.kv_heads);
+        times(full_bytes_of_layer(shape, shape.cells), static_cast<uint64_t>(shape.layers));
         for (const LayersOf& each : layers_by_formats(config, layout, shape))
             times(bytes_of(each.layout, shape.cells).total(), all_heads);
     }

@@ -103,6 +103,9 @@ struct Plan {
     uint64_t full_bytes = 0;                    // K and V of the whole context in f16, nothing else
 };
 
+// Under recall: the bytes of a layer's dense rows and state, signatures and hot slots.
+uint64_t recall_budget(const Config& config, const Shape& shape);
+
 // From how many tokens of a KV head on there is a residual window by default, and of how many rows; none where no
 // context is long enough.
 struct LeastResidual {

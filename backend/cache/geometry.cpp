@@ -70,9 +70,8 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
                    packed_slot = row_bytes_of(k_, shape().head_size, 1) + row_bytes_of(v_, shape().v_head_size, 1) +
                                  row_bytes_of(Type::i32, 1, 1);
     if (config_.recalls()) check_query_heads();
-    recall_ =
-        recall_sizes(config_, shape(), plan_.full_bytes / static_cast<uint64_t>(shape().layers),
-                     dense_slot * static_cast<uint64_t>(dense_slots()) + state_.size, packed_slot, most_packed(0));
+    recall_ = recall_sizes(config_, shape(), dense_slot * static_cast<uint64_t>(dense_slots()) + state_.size,
+                           packed_slot, most_packed(0));
     for (int64_t layer = 0; layer < shape().layers; ++layer) {
         const Description description = describe(layer, 0);
         importance_.push_back(description.importance);

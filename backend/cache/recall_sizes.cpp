@@ -42,8 +42,8 @@ int64_t RecallSizes::center_rows(int64_t rows) const {
     return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(rows, signed_slots))));
 }
 
-RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full_bytes, uint64_t fixed_bytes,
-                         uint64_t hot_slot_bytes, int64_t cold_slots) {
+RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixed_bytes, uint64_t hot_slot_bytes,
+                         int64_t cold_slots) {
     RecallSizes sizes;
     if (!config.recalls()) return sizes;
     check_head_size(shape);
@@ -57,9 +57,7 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full
     const int64_t pages = pages_of(cold_slots, sizes.page_slots);
     sizes.blocks = std::max<int64_t>(pages_of(pages, block_pages), 1);
     const Amount& budget = config.recall_budget();
-    sizes.budget_bytes = budget.unit == Amount::Unit::bytes
-                             ? static_cast<uint64_t>(budget.count / shape.layers)
-                             : static_cast<uint64_t>(floor_of(budget.share, static_cast<int64_t>(full_bytes)));
+    sizes.budget_bytes = recall_budget(config, shape);
     const auto bytes_with = [&](int64_t frames) {
         sizes.frames = frames;
         lay_out(sizes, shape);

@@ -29,9 +29,9 @@ struct RecallSizes {
     int64_t center_rows(int64_t rows) const;
 };
 
-// A layer's K and V take full_bytes in f16, its dense rows and state fixed_bytes. A budget of bytes in which not even
-// one page fits is refused; a share is at least what dense rows, signatures and 8 pages take.
-RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t full_bytes, uint64_t fixed_bytes,
-                         uint64_t hot_slot_bytes, int64_t cold_slots);
+// A layer's dense rows and state take fixed_bytes. A budget of bytes in which not even one page fits is refused; a
+// share is at least what dense rows, signatures and 8 pages take.
+RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixed_bytes, uint64_t hot_slot_bytes,
+                         int64_t cold_slots);
 
 } // namespace winnow::cache
