@@ -1,6 +1,7 @@
 """`winnow eval` with all that it needs: installs, fetches a model and llama.cpp, builds, and runs it.
 
     ci/eval --text FILE|book|code|wiki [--model FILE|smollm2|gemma] [arguments of winnow eval]...
+    ci/eval calibrate|profile|allocate --text ...                  `winnow calibrate` and the others, likewise
 
 `book` is the King James Bible, `code` the sources of Python's standard library, `smollm2` (which is taken if nothing is
 said) SmolLM2-135M-Instruct, `gemma` Gemma 3 270M: texts.py fetches them. `wiki` is WikiText-2's raw test set, the file
@@ -10,12 +11,16 @@ chooses another OpenCL device than PoCL.
 
 import os
 import sys
+from pathlib import Path
 
 import parts
 import texts
 from parts import Failure
 
-PROGRAMS = ("llama-completion", "llama-bench")
+# By which folders of llama.cpp's programs are known, and what each task starts.
+PROGRAMS = {task: ("llama-completion", own) for task, own in
+            {"eval": "llama-bench", "allocate": "llama-bench", "calibrate": "llama-perplexity",
+             "profile": "llama-perplexity"}.items()}
 NOTHING_RUNS = ("--help", "--list-configs", "--list-tasks", "--from")
 
 
@@ -35,26 +40,40 @@ def named(option, kinds, arguments):
     return changed
 
 
+def check_files(option, kinds, arguments):
+    """Before minutes of setting up: a file that is named has to be there."""
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option and not equals:
+            value = arguments[at + 1] if at + 1 < len(arguments) else ""
+        if name == option and value not in kinds and not Path(value).is_file():
+            raise Failure(f"{option}: there is no file {value!r}; expected one, or {', '.join(kinds)}")
+
+
 def main():
     arguments = sys.argv[1:]
+    task = arguments.pop(0) if arguments[:1] and arguments[0] in PROGRAMS else "eval"
     if given("--help", arguments):
-        print(f"{__doc__}\nWhat `winnow eval` says:\n")
+        print(f"{__doc__}\nWhat `winnow {task}` says:\n")
     if any(given(option, arguments) for option in NOTHING_RUNS):
-        command = [sys.executable, "-B", parts.SOURCE / "tools" / "eval" / "launch.py", *arguments]
+        command = [sys.executable, "-B", parts.SOURCE / "tools" / "eval" / "launch.py",
+                   *([task] if task != "eval" else []), *arguments]
     elif not given("--text", arguments):
         raise Failure("--text: missing; expected a file with the text to measure on, or one of "
                       f"{', '.join(texts.TEXTS)} (see ci/eval --help)")
     else:
+        check_files("--text", texts.TEXTS, arguments)
+        check_files("--model", texts.MODELS, arguments)
         parts.setup("quickstart")
         if not given("--model", arguments):
             arguments = ["--model", "smollm2", *arguments]
         arguments = named("--text", texts.TEXTS, named("--model", texts.MODELS, arguments))
         if not given("--llama-cpp", arguments):
-            arguments = ["--llama-cpp", str(parts.llama_cpp_build(*PROGRAMS) / "bin"), *arguments]
+            arguments = ["--llama-cpp", str(parts.llama_cpp_build(*PROGRAMS[task]) / "bin"), *arguments]
         build = parts.winnow_build("winnow", "winnow_measure")
         if not given("--plugin", arguments):
             arguments = ["--plugin", str(build / "lib" / "libwinnow_ggml.so"), *arguments]
-        command = [build / "bin" / "winnow", "eval", *arguments]
+        command = [build / "bin" / "winnow", task, *arguments]
     parts.choose_device(os.environ)
     sys.stdout.flush()
     os.execv(command[0], [str(part) for part in command])

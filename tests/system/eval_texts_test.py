@@ -73,6 +73,11 @@ def main():
     assert texts.code().read_text(encoding="utf-8") == code
     refused = command.run(Path(sys.argv[1]) / "ci" / "eval")
     assert refused.returncode == 1 and "book, code" in refused.stderr, refused.stderr
+    for arguments, said in ((("--text", "no.txt"), "--text: there is no file 'no.txt'"),
+                            (("calibrate", "--text=book", "--model"), "--model: there is no file ''"),
+                            (("--text", "book", "--model=no.gguf"), "--model: there is no file 'no.gguf'")):
+        refused = command.run(Path(sys.argv[1]) / "ci" / "eval", *arguments)
+        assert refused.returncode == 1 and said in refused.stderr and not refused.stdout, refused.stderr
 
 
 main()
