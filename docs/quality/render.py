@@ -62,7 +62,7 @@ PIECES = {"command": report.command, "setting": report.setting, "refused": repor
           "tasks": report.tasks_table, "full cache": report.full_caches,
           "quality {}": report.quality_table, "cost {}": report.cost_table, "paired {}": report.paired_table,
           "goals {}": goals_table}
-OF_TASKS = {"table": report.task_table, "full cache": report.full_cache,
+OF_TASKS = {"table": report.task_table, "depths": report.depths_table, "full cache": report.full_cache,
             "other tools": report.others_table}  # after "task" and the task's name
 PICTURES = {"picture bytes {}": "bytes_{}", "picture contexts": "contexts", "picture tasks": "tasks"}
 DESCRIPTIONS = {"bytes_{}": "Loss over bytes of cache at context {}, with the Pareto front",

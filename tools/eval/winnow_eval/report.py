@@ -194,6 +194,15 @@ def task_table(results, name):
     return table(heads, lines)
 
 
+def depths_table(results, name):
+    """The same for each depth of the fact in its text, over all context lengths."""
+    task = task_of(results, name)
+    cells = [[f"{right}/{trials}" for right, trials in (found(task, result, depth=depth) for depth in task["depths"])]
+             for result in task["results"]]
+    return table(["configuration", *(f"at {depth:g} of the text" for depth in task["depths"])],
+                 [[titled_result(results, result), *line] for result, line in zip(task["results"], cells)])
+
+
 def _full_cache_answered(parts):
     """Of each part, trials and what they are of, how many of the answers that were asked for the full cache gives."""
     shares = []
