@@ -15,7 +15,8 @@ from pathlib import Path
 # What a sample leaves out: the long tables of attention cases and of rows, the many schedules of caches, and of the
 # cache's model all policies but three; operations on slots in OpenCL, where nearly all of the time is the driver's
 # compiler; files whose checksum is made right, which the fuzz targets have; and what is long and about values alone.
-LONG = (r"conformance\.reference\.(sdpa|formats/(attention|conversions|rows)|cache/(policies|edits|schedules|memory|exact_rows))|"
+LONG = (r"conformance\.reference\.(sdpa|formats/(attention|conversions|rows)|"
+        r"cache/(policies|edits|schedules|memory|exact_rows))|"
         r"unit\.(cases/opencl_slot_attention|opencl_slots|all/opencl_deferred_append.*/(.*_|packed)|"
         r"languages/opencl_1_2|policies/cache_model.*\"(window|random|scissorhands|hierarchical|none|"
         r"winnow:k=f32,v=f32,residual|h2o:k=f32,v=f32,residual)|"
