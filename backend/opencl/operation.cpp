@@ -1,5 +1,6 @@
 // One operation: its memory bound, its kernels launched, its results brought back.
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -68,6 +69,8 @@ void after_the_beginning(Action&& action) {
         action();
     } catch (const Error& error) {
         throw after_a_change(error);
+    } catch (const std::bad_alloc&) {
+        throw after_a_change(Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
     }
 }
 
@@ -165,14 +168,14 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size, s
     state_.transfers.send();
     try {
         run(state_, {kernel, params, params_size, memory}, grid, is_running_);
+        ++state_.launches;
+        if (!std::exchange(kernel.is_launched, true)) state_.log(WINNOW_LOG_DEBUG, "first launch of " + kernel.label);
     } catch (...) {
         if (!is_running_) throw;
         state_.is_pending = true; // a part of it may be running
         state_.retire_scratch();
         after_the_beginning([] { throw; });
     }
-    ++state_.launches;
-    if (!std::exchange(kernel.is_launched, true)) state_.log(WINNOW_LOG_DEBUG, "first launch of " + kernel.label);
 }
 
 // What has a place is nobody's concern any more: inputs were copied, and outputs come with the next wait.

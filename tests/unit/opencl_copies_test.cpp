@@ -218,6 +218,23 @@ TEST_F(opencl_copies, of_two_tensors_on_one_page_one_is_copied) {
     EXPECT_EQ(found, 12u);
 }
 
+// What a call has changed in part is not as before, so it has another status than one that ran out of memory at first.
+TEST_F(opencl_copies, want_of_host_memory_after_the_launch_is_the_devices) {
+    std::vector<uint32_t> values{1, 2, 3, 4}, doubled(4, 0);
+    const Tensor from = tensor(bytes(values), 1, 4, 16), to = tensor(bytes(doubled), 1, 4, 16);
+    state_->log = [](int32_t, const std::string& text) {
+        if (text.starts_with("first launch of")) throw std::bad_alloc();
+    };
+    try {
+        twice(from, to, Access::write, 4);
+        ADD_FAILURE() << "the log did not fail";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), WINNOW_ERROR_DEVICE);
+    }
+    twice(from, to, Access::write, 4);
+    EXPECT_EQ(doubled, (std::vector<uint32_t>{2, 4, 6, 8}));
+}
+
 TEST_F(opencl_copies, allocated_buffers_are_zeroed_and_hold_what_is_written) {
     const auto buffer = ClBuffer::allocate(*state_, 1000);
     std::vector<uint32_t> values(250, 5);
